@@ -1,4 +1,4 @@
-"""The requests that a model's scheduler holds, and the limit on them."""
+"""The pending requests of a model's scheduler, and their limit."""
 
 import collections
 from collections.abc import Callable
@@ -11,19 +11,20 @@ from saxml_ext.server.scheduling import admitted
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.scheduling import waiting
 
-# Length of a run of one bucket, see `waiting`, in times the slots.
+# The maximum length of a run of one bucket (see `waiting`), as a multiple of
+# the slots.
 _SLOTS_PER_RUN = 4
 
-# The rate of answers is that of the last so many.
+# The number of recent answers from which the rate is computed.
 _WINDOW = 64
-# Seconds per request before any was answered.
+# The assumed seconds per request before the first answer.
 _UNKNOWN_SECS = 0.1
 _LEAST_SECS = 0.01
 _MOST_SECS = 10.0
 
 
 class Pace:
-  """The rate of the last answers. Not thread-safe."""
+  """The rate of the most recent answers. Not thread-safe."""
 
   def __init__(self, clock: Callable[[], float] = time.monotonic):
     self._clock = clock
@@ -34,10 +35,11 @@ class Pace:
     self._answered.extend([self._clock()] * count)
 
   def seconds_per_request(self) -> float:
-    """In how many seconds a full queue may have room for one more.
+    """Returns the expected seconds until a full queue has room for a request.
 
-    The mean over the last answers and the time since them, so that an engine
-    that hangs puts callers off for longer and longer; within 10 ms and 10 s.
+    This is the mean interval of the most recent answers and the time since
+    then, limited to the range from 10 ms to 10 s. If the engine hangs, the mean
+    grows, so that callers wait longer before they retry.
     """
     if not self._answered:
       return _UNKNOWN_SECS
@@ -46,16 +48,18 @@ class Pace:
 
 
 class Admission:
-  """The requests that wait and those in slots, with a limit on both together.
+  """The waiting and running requests, with a limit on their total number.
 
-  Requests for slots have a waiting list. Texts have one of their own, and the
-  engine works on one text at a time.
+  Requests for slots have one waiting list, and texts have another. The engine
+  processes one text at a time.
 
-  Callers on any thread add and count requests, and forget those that are done.
-  The scheduler's thread alone moves them on: it waits for requests, takes those
-  that are due and ends those that are answered or dead. One reentrant lock
-  guards all of it. Each public method takes the lock, and releases it before it
-  returns, so it is never held during a call of the engine or of a callback.
+  Callers on any thread add and count requests, and remove finished ones. Only
+  the scheduler's thread moves requests forward. It waits for requests, takes
+  those that are due, and removes those that are answered or dead.
+
+  One reentrant lock guards all data. Each public method acquires the lock and
+  releases it before it returns. So the lock is never held during a call of the
+  engine or of a callback.
   """
 
   def __init__(
@@ -65,7 +69,7 @@ class Admission:
     buckets: tuple[int, ...],
     patience: float,
   ):
-    """Holds nothing yet; see `Scheduler` for the arguments."""
+    """Creates an empty object; see `Scheduler` for the arguments."""
     self._num_slots = num_slots
     self._limit = limit
     self._changed = threading.Condition()
@@ -81,7 +85,7 @@ class Admission:
     self._closed_because: errors.SaxError | None = None
 
   def check(self, method: str, client: str) -> None:
-    """Raises what `add` would for a request of a method."""
+    """Raises the error that `add` would raise for a request of a method."""
     with self._changed:
       if self._closed_because is not None:
         raise admitted.copy(self._closed_because)
@@ -98,11 +102,11 @@ class Admission:
         )
 
   def add(self, work: admitted.Work) -> None:
-    """Lets a request wait.
+    """Adds a request to its waiting list.
 
     Raises:
-      errors.ResourceExhausted: as many requests as allowed are held.
-      errors.SaxError: the reason that `close` or `fail` was given.
+      errors.ResourceExhausted: The limit of pending requests is reached.
+      errors.SaxError: The reason that was passed to `close` or `fail`.
     """
     with self._changed:
       self.check(work.method, work.client)
@@ -112,10 +116,10 @@ class Admission:
       self._changed.notify()
 
   def forget(self, work: admitted.Work) -> bool:
-    """Makes room for another request when the future of one is done.
+    """Removes a request whose future is done, to make room for another.
 
     Returns:
-      True if the request was cancelled and is still in its slot.
+      True if the request was cancelled and still occupies its slot.
     """
     with self._changed:
       if work.method in admitted.TEXTS:
@@ -125,14 +129,14 @@ class Admission:
       return work in self._running.values()
 
   def pending(self, method: str) -> int:
-    """Returns how many requests of a method wait or run."""
+    """Returns the number of requests of a method that wait or run."""
     with self._changed:
       if method in admitted.TEXTS:
         return self._text_counts[method]
       return self._held(method)
 
   def load(self) -> stats.Load:
-    """Returns how much there is to do at this moment."""
+    """Returns the numbers of waiting and running requests."""
     with self._changed:
       return stats.Load(
         queued=len(self._waiting) + len(self._texts),
@@ -141,26 +145,26 @@ class Admission:
       )
 
   def close(self, reason: errors.SaxError, drain: bool) -> list[admitted.Work]:
-    """Refuses requests from now on, with `reason` unless there is one already.
+    """Refuses new requests with `reason`, unless another reason is set already.
 
     Returns:
-      The requests that are dropped: none with `drain`, all otherwise.
+      The dropped requests: none with `drain`, otherwise all.
     """
     with self._changed:
       self._closed_because = self._closed_because or reason
       self._changed.notify()
       return [] if drain else self._take_all()
 
-  # Below: on the scheduler's thread only.
+  # Only the scheduler's thread calls the methods below.
 
   def fail(self, reason: errors.SaxError) -> list[admitted.Work]:
-    """Drops all requests and returns them; refuses others with `reason`."""
+    """Drops and returns all requests; refuses new ones with `reason`."""
     with self._changed:
       self._closed_because = reason
       return self._take_all()
 
   def wait(self) -> bool:
-    """Waits for something to do; returns False when closed and all is done."""
+    """Waits for a task; returns False when closed and no tasks are left."""
     with self._changed:
       while not self._running and not self._texts:
         if self._closed_because is not None and not self._waiting:
@@ -175,10 +179,10 @@ class Admission:
       return True
 
   def remove_dead(self) -> tuple[list[admitted.Work], dict[int, admitted.Work]]:
-    """Removes the requests that nobody waits for any more.
+    """Removes the requests that are expired or cancelled.
 
     Returns:
-      Those that expired while they waited; those in slots, by slot.
+      The requests that expired while they waited, and those in slots, by slot.
     """
     now = time.monotonic()
     with self._changed:
@@ -187,13 +191,13 @@ class Admission:
       return late, {slot: self._running.pop(slot) for slot in slots}
 
   def begin_text(self) -> admitted.Work | None:
-    """Takes the next text, if one waits. It is held until `end_text`."""
+    """Takes the next text, if one waits, and holds it until `end_text`."""
     with self._changed:
       self._on_text = self._texts.take(1)
       return self._on_text[0] if self._on_text else None
 
   def end_text(self) -> bool:
-    """Ends the text that was begun; returns False if it was dropped before."""
+    """Ends the current text; returns False if it was dropped before."""
     with self._changed:
       is_held = bool(self._on_text)
       self._on_text = []
@@ -201,7 +205,7 @@ class Admission:
       return is_held
 
   def fill_slots(self) -> dict[int, admitted.Work]:
-    """Moves requests to free slots if it is time to; returns them by slot."""
+    """Moves due requests to free slots; returns them by slot."""
     with self._changed:
       free = [s for s in range(self._num_slots) if s not in self._running]
       if self._ready_at(len(free)) > time.monotonic():
@@ -211,7 +215,7 @@ class Admission:
       return filled
 
   def empty_slots(self, slots: list[int]) -> list[admitted.Work | None]:
-    """Ends what is in some slots; None stands for what was dropped before."""
+    """Empties slots; returns their requests, or None for dropped ones."""
     with self._changed:
       self._pace.done(len(slots))
       return [self._running.pop(slot, None) for slot in slots]
@@ -222,12 +226,12 @@ class Admission:
       return {s: w for s, w in self._running.items() if w.on_progress}
 
   def may_start_another(self) -> bool:
-    """Returns True if a text waits, or a slot is free for who comes."""
+    """Returns True if a text waits, or a slot is free for a new request."""
     with self._changed:
       has_room = len(self._running) < self._num_slots
       return bool(self._texts) or has_room and self._closed_because is None
 
-  # Below: with the lock held.
+  # Callers of the methods below hold the lock.
 
   def _queue(self, method: str) -> waiting.WaitingList:
     return self._texts if method in admitted.TEXTS else self._waiting
@@ -240,7 +244,7 @@ class Admission:
     return len(self._waiting) + len(self._running)
 
   def _ready_at(self, free: int) -> float:
-    """See `WaitingList.ready_at`; no company comes once this is closed."""
+    """Returns the time of `WaitingList.ready_at`; after `close`, now."""
     ready = self._waiting.ready_at(free)
     if self._closed_because is not None and ready < math.inf:
       return -math.inf

@@ -1,4 +1,4 @@
-"""Tests for admission: whose request is let in, and whose turn it is."""
+"""Tests of the limit on pending requests and the order of clients."""
 
 import math
 import threading
@@ -41,13 +41,13 @@ class AdmissionTest(absltest.TestCase):
     )
 
   def _occupy(self) -> None:
-    """Has a request in the only slot, so that all others wait."""
+    """Occupies the only slot with a request, so that all others wait."""
     self._ask(0, client='first')
     while not self.runner.admissions:
       time.sleep(0.001)
 
   def _admitted(self, asked) -> list[int]:
-    """Which requests were started, in order, once all are answered."""
+    """Returns the requests in their order of admission, after all answers."""
     self.runner.gate.set()
     for future in asked:
       future.result(_TIMEOUT)
@@ -74,7 +74,7 @@ class AdmissionTest(absltest.TestCase):
       self.scheduler.check_admission('lm.generate', 'flood')
     self.scheduler.check_admission('lm.generate', 'other')
     asked += [self._ask(n, client='other') for n in (11, 12, 13)]
-    # The bound for all together, half above that of one.
+    # This is the limit of all clients together, half above the normal limit.
     with self.assertRaises(errors.ResourceExhausted):
       self._ask(14, client='third')
     self.assertLen(self._admitted(asked), _LIMIT + 2)

@@ -15,7 +15,8 @@ STREAM = 'lm.generate_stream'
 SCORE = 'lm.score'
 EMBED = 'lm.embed'
 GRADIENT = 'lm.gradient'
-# They take a text at a time, beside the slots, and share one queue.
+# The methods that process one text at a time, without a slot. They share one
+# queue.
 TEXTS = frozenset({SCORE, EMBED, GRADIENT})
 
 
@@ -23,27 +24,29 @@ TEXTS = frozenset({SCORE, EMBED, GRADIENT})
 class Work:
   """One admitted request, and the times at which it passed each stage.
 
-  The scheduler's thread sets the times. The spans that are made of them belong
-  to the call that was being handled when the request was handed over. Devices
-  may work asynchronously: a prefill ends for the scheduler when it is
-  dispatched, and the wait for it counts as decoding.
+  The scheduler's thread sets the times. The tracing spans made from these times
+  belong to the call that submitted the request. Devices may work
+  asynchronously. For the scheduler, a prefill ends when it is dispatched, so
+  the wait for its result counts as decoding.
 
   Attributes:
-    request: The engine's request; its `tokens` are the prompt, [T].
-    deadline: The monotonic time at which nobody waits any more; inf for never.
+    request: The engine's request; its `tokens` [T] are the prompt.
+    deadline: The monotonic time at which the request expires; inf for never.
     arrived: The monotonic time of admission.
-    method: The data method; `GENERATE` for streams, too.
+    method: The data method; streams also have `GENERATE`.
     client: The caller; requests of different clients take turns.
-    priority: Requests with a lower number go first.
-    on_progress: Called with the answer's progress, see `Scheduler.generate`.
-    future: Its answer. It stays cancellable until the answer is set.
+    priority: The priority; requests with a lower number are served first.
+    on_progress: A function that is called with the progress, see
+      `Scheduler.generate`.
+    future: The future of the answer. It can be cancelled until the answer is
+      set.
     bucket: The index of the bucket where it waits; -1 while it does not wait.
-    order: Its place among all that ever waited.
-    tag: Its place in the turns of clients, see `waiting`.
-    parent: The span of its call.
+    order: The position among all requests that ever waited.
+    tag: The position in the turns of clients, see `waiting`.
+    parent: The tracing span of the call.
     in_slot: The monotonic time at which it got a slot; 0 before.
-    prefilled: The monotonic time at which the engine took its prompt.
-    first_token: The monotonic time of the first news of the answer.
+    prefilled: The monotonic time at which the engine accepted the prompt.
+    first_token: The monotonic time of the first reported progress.
   """
 
   request: Any
@@ -63,11 +66,11 @@ class Work:
   first_token: float = 0.0
 
   def is_dead(self, now: float) -> bool:
-    """Returns True if nobody waits for the answer any more."""
+    """Returns True if the request has expired or was cancelled."""
     return now >= self.deadline or self.future.cancelled()
 
   def report(self, progress: Any) -> None:
-    """Passes the engine's progress on, unless the request was cancelled."""
+    """Forwards the engine's progress, unless the request was cancelled."""
     if self.on_progress and not self.future.cancelled():
       self.first_token = self.first_token or time.monotonic()
       self.on_progress(progress)
@@ -76,8 +79,8 @@ class Work:
     """Counts the request, records its spans, and sets its answer.
 
     Args:
-      result: The engine's. Of a generation, which has `hypotheses`, the tokens
-        of the best one are counted.
+      result: The engine's result. If it has `hypotheses`, the tokens of the
+        best one are counted.
       stats: The counters of the method.
     """
     end = time.monotonic()
@@ -100,19 +103,20 @@ class Work:
         ('decode', prefilled, end, {'sax.output_tokens': output}),
       ):
         tracing.record(name, self.parent, begin, until, attributes)
-    # False if it was cancelled; afterwards it can no longer be.
+    # The call returns False if the future was cancelled. After the call, the
+    # future can no longer be cancelled.
     if self.future.set_running_or_notify_cancel():
       self.future.set_result(result)
 
   def fail(self, error: errors.SaxError) -> None:
-    """Makes the request fail, unless it was cancelled."""
+    """Sets an error as the answer, unless the request was cancelled."""
     if self.future.set_running_or_notify_cancel():
       self.future.set_exception(copy(error))
 
 
 def copy(error: errors.SaxError) -> errors.SaxError:
-  """Returns an equal error.
+  """Returns a copy of an error.
 
-  One instance that is raised again and again would collect tracebacks.
+  If one instance were raised several times, it would collect tracebacks.
   """
   return errors.from_code(error.code, error.message)

@@ -1,4 +1,4 @@
-"""Tests of how soon the real engine gives up a request that is cancelled."""
+"""Tests of the delay until the real engine drops a cancelled request."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ from saxml_ext.server.scheduling import stats
 fast_compile.install()
 
 _TIMEOUT = 300
-# So many that all of them take a while.
+# There are so many steps that they take a while.
 _STEPS = 4000
 _MODEL = config_lib.ModelConfig(
   vocab_size=64,
@@ -44,13 +44,13 @@ _ENGINE = config_lib.EngineConfig(
 
 
 class _Watched(runner_lib.Runner):
-  """Says when a call of step begins, and waits there if it is told to.
+  """A runner that reports the start of a step and can hold it there.
 
   Attributes:
-    begun: set when a call has begun.
-    gate: a call goes on once it is set.
-    decoded: steps of each call.
-    freed: set when a slot is given up.
+    begun: An event that is set when a call has begun.
+    gate: An event for which each call waits.
+    decoded: The numbers of steps of the calls.
+    freed: An event that is set when a slot is released.
   """
 
   def watch(self) -> None:
@@ -114,8 +114,8 @@ class CancelTest(absltest.TestCase):
     time.sleep(0.02)
     future.cancel()
     self.assertTrue(self.runner.freed.wait(_TIMEOUT))
-    # No second call was made for it, and the first one ended long before its
-    # last step.
+    # There was no second call for the request, and the first one ended long
+    # before its last step.
     (steps,) = self.runner.decoded
     self.assertLess(steps, _STEPS // 2)
 

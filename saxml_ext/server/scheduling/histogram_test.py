@@ -1,4 +1,4 @@
-"""Tests of counts by size."""
+"""Tests of `Histogram`."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""Tests for lane."""
+"""Tests of `Lane`."""
 
 import collections
 import itertools
@@ -57,7 +57,8 @@ class LaneTest(absltest.TestCase):
     self._take()
     self._add('other')
     taken = ''.join(self._take().client[0] for _ in range(4))
-    # Not before the request whose turn it is, and not behind two of them.
+    # The new request comes after the request whose turn it is, but before the
+    # second one.
     self.assertEqual(taken, 'foff')
 
   def test_a_flood_in_another_bucket_delays_by_one_run(self):
@@ -65,7 +66,7 @@ class LaneTest(absltest.TestCase):
       self._add('flood')
     self._take()
     other = self._add('other', bucket=1)
-    # What is left of the run, and one request that has the same turn.
+    # The rest of the run and one request with the same turn may come before it.
     self.assertIn(other, [self._take() for _ in range(_RUN + 1)])
 
   def test_nothing_is_saved_up_while_idle(self):

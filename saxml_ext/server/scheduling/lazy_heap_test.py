@@ -1,4 +1,4 @@
-"""Tests for lazy_heap."""
+"""Tests of `LazyHeap`."""
 
 import dataclasses
 import random

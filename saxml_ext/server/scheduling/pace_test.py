@@ -1,4 +1,4 @@
-"""Tests for pace."""
+"""Tests of `Pace`."""
 
 from absl.testing import absltest
 

@@ -1,51 +1,57 @@
-"""The one thread that drives the engine of a model.
+"""Runs the single thread that drives the engine of a model.
 
-A request's life, thread by thread:
+A request passes through these threads:
 
-  caller's   `generate` (or `score`) refuses what the engine cannot do. It adds
-             a `Work` to the `Admission`, which refuses what is beyond the
-             limit and wakes the scheduler's thread. The caller gets the work's
-             future. In a server, this thread is the event loop, see
-             `services/calls.py`; it may be any thread.
-  scheduler  `_run` goes round as long as there is work. Each round it
-             1. drops the dead: `_drop_dead` fails what has expired and frees
-                the slots of requests that expired or were cancelled,
-             2. scores (embeds, differentiates) a text: `_run_one_text`, one at
-                a time, so that it delays decoding by no more than itself,
+  caller's   `generate` (or `score`) refuses requests that the engine does not
+             support. It adds a `Work` to the `Admission`, which refuses
+             requests above the limit and wakes the scheduler's thread. The
+             caller gets the future of the work. In a server, this thread is the
+             event loop, see `services/calls.py`. Any thread may call it.
+  scheduler  `_run` loops while there are requests. In each round, it
+             1. drops dead requests: `_drop_dead` fails expired requests and
+                frees the slots of expired or cancelled requests.
+             2. scores, embeds or differentiates a text: `_run_one_text`
+                processes one text at a time, to limit the delay of decoding.
              3. fills slots: `_fill_slots` takes requests from the waiting list
-                for the free slots and has the engine prefill them,
+                for the free slots and lets the engine prefill them.
              4. decodes: `_decode` lets the engine step until a slot has
-                finished or a few steps are done, and sets the futures of those
-                that have. Their slots are free in the next round.
-             It sleeps while there is nothing to do, or until company has come
-             for a request that may wait for some.
-  any        A future may be cancelled until its result is there. While it
-             waits it leaves the list at once. In a slot, the engine is
-             interrupted: it returns after its present step, and the slot is
-             free before the next one.
+                finished or a few steps are done. It sets the futures of the
+                finished requests. Their slots are free in the next round.
+             The thread sleeps while there is nothing to do. It also sleeps
+             while a request may wait for others to share its prefill.
+  any        A future may be cancelled until its result is set. A waiting
+             request leaves the list at once. For a request in a slot, the
+             engine is interrupted. It returns after the current step, and the
+             slot is free before the next step.
 
-Who wants to see an answer grow (`on_progress`) is told after each call of the
-engine, which then makes `stream_interval` steps instead of a few dozen.
+A request can ask for its progress (`on_progress`). Its progress is reported
+after each call of the engine. The engine then makes `stream_interval` steps per
+call instead of a few dozen.
 
-Nothing but the scheduler's thread calls the engine, `group_engine.Runner.check`
-and `interrupt` excepted. What it shares with callers is in the `Admission`, which
-has a lock.
+Only the scheduler's thread calls the engine, except for
+`group_engine.Runner.check` and `interrupt`. The `Admission` holds all data that
+the thread shares with callers, and it has a lock.
 
-What Sax's attributes of serving params mean here, where a batch is no longer
-a unit that starts and ends together:
+Sax's attributes of serving params assume that a batch starts and ends as a
+unit. In this scheduler, they have these meanings:
 
-  BATCH_SIZE        slots, each refilled when it becomes free; of several values
-                    the largest. NUM_CACHE_SLOTS, if set, takes its place.
-  BATCH_WAIT_SECS   `patience`: so long a request may wait until as many wait
-                    as there are free slots, to share a prefill. Nobody waits
-                    for company that cannot come.
-  MAX_LIVE_BATCHES  times the slots it is `limit`: requests of one method held.
-                    Further ones are refused and told when to come again.
-  BUCKET_KEYS       `buckets`: lengths that prompts are padded to. Requests of
-                    one bucket are admitted in runs, see `waiting`.
-  MAX_DECODE_STEPS  the most tokens of an answer; of several values the
-                    largest. A request may ask for less.
-  STREAM_INTERVAL_STEPS  `stream_interval`: steps between messages of a stream.
+  BATCH_SIZE        The number of slots. Each is refilled when it becomes free.
+                    If there are several values, the largest counts.
+                    NUM_CACHE_SLOTS, if set, replaces it.
+  BATCH_WAIT_SECS   `patience`: the seconds that a request may wait for others
+                    to share its prefill. The wait ends when there are as many
+                    requests as free slots. No request waits if no other can
+                    come.
+  MAX_LIVE_BATCHES  The `limit` of pending requests per method is this number
+                    times the number of slots. Further requests are refused
+                    with the time of a retry.
+  BUCKET_KEYS       `buckets`: the lengths to which prompts are padded. Requests
+                    of one bucket are admitted in runs, see `waiting`.
+  MAX_DECODE_STEPS  The maximum number of tokens of an answer. If there are
+                    several values, the largest counts. A request may set a
+                    lower limit.
+  STREAM_INTERVAL_STEPS  `stream_interval`: the steps between messages of a
+                    stream.
 """
 
 from collections.abc import Callable, Mapping
@@ -74,10 +80,10 @@ STREAM = admitted.STREAM
 EMBED = admitted.EMBED
 GRADIENT = admitted.GRADIENT
 
-# Decode steps of a call while something else could be done between two: a
-# request that arrives could have a free slot, a score waits. More would make
-# it wait, fewer would cost more calls. With all slots taken a call ends early
-# anyway when one of them finishes, so the engine's own bound is the best.
+# The decode steps per call if a new request could get a free slot or a text
+# waits. More steps would delay them, and fewer steps would need more calls. If
+# all slots are occupied, no limit is needed, because the call ends when a slot
+# finishes.
 _SHORT_CALL = 8
 
 _IN_QUEUE = 'the deadline passed while the request waited for a free slot'
@@ -89,8 +95,8 @@ class _Text:
   """A computation on a whole text.
 
   Attributes:
-    tokens: the text or its beginning, [T].
-    run: does it, and returns the answer.
+    tokens: The text or its beginning, [T].
+    run: A function that makes the computation and returns the answer.
   """
 
   tokens: np.ndarray
@@ -115,19 +121,19 @@ class Scheduler:
     """Starts the thread.
 
     Args:
-      runner: the engine; from here on only the thread touches it, but for
+      runner: The engine. From now on, only the thread calls it, except for
         `check` and `interrupt`.
-      limit: requests of one method held, waiting or in a slot, before further
-        ones are refused.
-      buckets: padded prompt lengths, ascending.
-      patience: seconds a request may wait for company.
-      stream_interval: decode steps between two reports of progress.
-      seed: The seed of the seeds of requests that have none, which get them in
-        the order of admission as in stock Sax. So the same requests get the
-        same samples if they come one after the other. None: the engine draws
-        them at random.
-      method_stats: by method, for batch sizes and expired requests.
-      on_failure: called once with the reason if the engine fails.
+      limit: The maximum number of pending requests per method, waiting or in
+        slots.
+      buckets: The padded prompt lengths, ascending.
+      patience: The seconds that a request may wait to share a prefill.
+      stream_interval: The decode steps between two progress reports.
+      seed: The seed from which requests without a seed get one, in the order of
+        admission as in stock Sax. So the same sequence of requests gets the
+        same samples. With None, the engine draws random seeds.
+      method_stats: The counters of batch sizes and expired requests, by method.
+      on_failure: A function that is called once with the reason if the engine
+        fails.
     """
     self._runner = runner
     self._admission = admission.Admission(
@@ -154,24 +160,25 @@ class Scheduler:
     """Queues a request for generation.
 
     Args:
-      request: an engine request.
-      deadline: monotonic time after which the answer is of no use.
-      on_progress: called on the scheduler's thread after each call of the
-        engine with the engine's progress of this request, if the request asks
-        for it (`stream`). It must return at once and not fail: all other
-        requests wait meanwhile. Not called once the future is done.
-      client: who asks.
-      priority: requests with a lower number are served first.
+      request: The engine's request.
+      deadline: The monotonic time at which the request expires.
+      on_progress: A function that is called with the request's progress, if the
+        request has `stream` set. The scheduler's thread calls it after each
+        call of the engine. It must return at once and must not fail, because
+        all other requests wait for it. It is not called after the future is
+        done.
+      client: The name of the caller.
+      priority: The priority; requests with a lower number are served first.
 
     Returns:
       A future of the engine's result. Cancelling it frees the request's slot.
 
     Raises:
-      errors.InvalidArgument: the engine cannot do what it asks for.
-      errors.ResourceExhausted: as many requests as allowed are held.
-      errors.Unavailable: the model is being unloaded.
-      errors.Internal: its engine has failed.
-      errors.DeadlineExceeded: the deadline has passed already.
+      errors.InvalidArgument: The engine does not support the request.
+      errors.ResourceExhausted: The limit of pending requests is reached.
+      errors.Unavailable: The model is being unloaded.
+      errors.Internal: The engine has failed.
+      errors.DeadlineExceeded: The deadline has already passed.
     """
     try:
       self._runner.check(request)
@@ -188,13 +195,16 @@ class Scheduler:
     deadline: float = math.inf,
     client: str = '',
   ) -> futures.Future:
-    """Queues a score; a future of the log-probability. Raises as above.
+    """Queues a score and returns a future of the log-probability.
 
     Args:
-      prefix: [T] int32.
-      suffix: [S] int32, to be scored after it.
-      deadline: as above.
-      client: who asks.
+      prefix: The prefix, [T] int32.
+      suffix: The suffix to score after the prefix, [S] int32.
+      deadline: The monotonic time at which the request expires.
+      client: The name of the caller.
+
+    Raises:
+      errors.SaxError: The request is refused, see `generate`.
     """
     text = _Text(prefix, lambda: self._runner.score(prefix, suffix))
     return self._submit(SCORE, text, deadline, client)
@@ -202,10 +212,10 @@ class Scheduler:
   def embed(
     self, tokens: np.ndarray, deadline: float = math.inf, client: str = ''
   ) -> futures.Future:
-    """Queues an embedding of a text [T]; a future of [D] float32.
+    """Queues an embedding of a text [T]; returns a future of [D] float32.
 
     Raises:
-      errors.SaxError: as `generate`.
+      errors.SaxError: The request is refused, see `generate`.
     """
     runner: Any = self._runner  # Models without the method are not asked.
     text = _Text(tokens, lambda: runner.embed(tokens))
@@ -221,32 +231,33 @@ class Scheduler:
     """Queues gradients of a score; arguments and errors are those of `score`.
 
     Returns:
-      A future of the score and of its gradients by name.
+      A future of the score and its gradients by name.
     """
     runner: Any = self._runner
     text = _Text(prefix, lambda: runner.gradient(prefix, suffix))
     return self._submit(GRADIENT, text, deadline, client)
 
   def check_admission(self, method: str, client: str = '') -> None:
-    """Raises what `generate` or `score` would, if it would now.
+    """Raises the error that `generate` or `score` would raise now.
 
-    For callers to refuse before they spend time on preparing a request.
+    Callers can refuse a request before they spend time on its preparation.
     """
     self._admission.check(method, client)
 
   def pending(self, method: str) -> int:
-    """Returns how many requests of a method wait or run."""
+    """Returns the number of requests of a method that wait or run."""
     return self._admission.pending(method)
 
   def load(self) -> stats.Load:
-    """Returns how much there is to do at this moment."""
+    """Returns the numbers of waiting and running requests."""
     return self._admission.load()
 
   def close(self, drain: bool) -> None:
     """Stops the thread; returns when it has ended.
 
     Args:
-      drain: finish what is held; else it fails with UNAVAILABLE.
+      drain: True if pending requests are answered first; otherwise they fail
+        with UNAVAILABLE.
     """
     reason = errors.Unavailable(
       'the model is being unloaded; ask another replica'
@@ -287,7 +298,7 @@ class Scheduler:
       # The slot is freed as soon as the engine returns.
       self._runner.interrupt()
 
-  # Below: on the scheduler's thread only.
+  # Only the scheduler's thread calls the methods below.
 
   def _run(self) -> None:
     try:
@@ -298,7 +309,7 @@ class Scheduler:
         self._fill_slots()
         self._decode()
     except Exception as e:  # pylint: disable=broad-exception-caught
-      # The state on the device is unknown now: nothing more can be answered.
+      # The state on the device is unknown now, so no request can be answered.
       logging.exception('the engine failed')
       reason = errors.Internal(f'the engine failed: {type(e).__name__}: {e}')
       for work in self._admission.fail(reason):
@@ -306,7 +317,7 @@ class Scheduler:
       self._on_failure(reason.message)
 
   def _drop_dead(self) -> None:
-    """Forgets expired requests and frees the slots that nobody waits for."""
+    """Removes expired and cancelled requests and frees their slots."""
     waited, ran = self._admission.remove_dead()
     for slot in ran:
       self._runner.release(slot)
@@ -328,7 +339,7 @@ class Scheduler:
     return True
 
   def _fill_slots(self) -> None:
-    """Has the engine prefill the requests that are due, if slots are free."""
+    """Lets the engine prefill the due requests if slots are free."""
     filled = self._admission.fill_slots()
     if not filled:
       return

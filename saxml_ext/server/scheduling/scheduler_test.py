@@ -1,4 +1,4 @@
-"""Tests for scheduler, against an engine that obeys the same contract."""
+"""Tests of the scheduler with a fake engine that obeys the same contract."""
 
 from concurrent import futures
 import functools
@@ -15,7 +15,7 @@ from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.testing import fake_runner
 
-# Until a test that hangs is given up.
+# The timeout of a test that hangs.
 _TIMEOUT = 300
 
 
@@ -62,9 +62,9 @@ class SchedulerTest(absltest.TestCase):
     return result
 
   def _stop_the_clock(self) -> '_Clock':
-    """Lets the scheduler's time stand still but for what the test adds."""
+    """Stops the scheduler's clock; only the test advances it."""
     clock = _Clock(time.monotonic())
-    # Threading has a reference of its own.
+    # The threading module has its own reference to the real clock.
     self.enterContext(mock.patch.object(scheduler_lib.time, 'monotonic', clock))
     return clock
 
@@ -94,7 +94,7 @@ class SchedulerTest(absltest.TestCase):
     self.runner.gate.set()
     futures.wait([first, second, third], _TIMEOUT)
     self.assertEqual(self.runner.admitted(), [[1], [2], [3]])
-    # 1 and 2 overlap, and 3 starts while 2 is still running.
+    # Requests 1 and 2 overlap, and request 3 starts while 2 is still running.
     self.assertLess(self.runner.steps, 9)
 
   def test_refuses_beyond_its_limit_and_recovers(self):
@@ -107,7 +107,7 @@ class SchedulerTest(absltest.TestCase):
       scheduler.generate(_request(9))
     with self.assertRaises(errors.ResourceExhausted):
       scheduler.check_admission('lm.generate')
-    # It says when to come again; nothing was answered yet.
+    # The error contains the time of a retry. No request was answered yet.
     with self.assertRaises(errors.ResourceExhausted) as caught:
       scheduler.generate(_request(9))
     self.assertEqual(caught.exception.retry_after, 0.1)
@@ -159,7 +159,7 @@ class SchedulerTest(absltest.TestCase):
     began.wait(_TIMEOUT)
     with self.assertRaises(errors.ResourceExhausted) as caught:
       scheduler.score(prefix, suffix)
-    # 4 answers in 8 s; lm.generate, which answered none, does not know.
+    # There were 4 answers in 8 s. The rate of lm.generate is not used.
     self.assertEqual(caught.exception.retry_after, 2.0)
     may_end.set()
     self.assertEqual(held.result(_TIMEOUT), -1.0)
@@ -183,7 +183,7 @@ class SchedulerTest(absltest.TestCase):
     self.runner.gate.clear()
     first = scheduler.generate(_request(0))
     self._until(lambda: self.runner.admissions)
-    # Buckets end at 10 and 20; 4 short and 4 long prompts in turn.
+    # The buckets end at 10 and 20. Four short and four long prompts alternate.
     prompts = [[i] * (5 if i % 2 else 15) for i in range(1, 9)]
     waiting = [scheduler.generate(_request(*p)) for p in prompts]
     self.runner.gate.set()
@@ -203,7 +203,8 @@ class SchedulerTest(absltest.TestCase):
     held.append(scheduler.generate(_request(2)))
     self.runner.gate.set()
     futures.wait(held, _TIMEOUT)
-    # The first is alone for a call; both slots are taken until it ends.
+    # The first request is alone for one call. Then both slots are occupied
+    # until it ends.
     self.assertEqual(self.runner.max_steps, [8, None, None, None, 8])
 
   def test_calls_are_short_while_scores_wait(self):
@@ -214,7 +215,7 @@ class SchedulerTest(absltest.TestCase):
     held += [scheduler.score(np.arange(3), np.arange(2)) for _ in range(3)]
     self.runner.gate.set()
     futures.wait(held, _TIMEOUT)
-    # One score before each call.
+    # There is one score before each call.
     self.assertEqual(self.runner.max_steps, [None, 8, 8, None])
 
   def test_calls_are_long_while_draining(self):
@@ -291,7 +292,7 @@ class SchedulerTest(absltest.TestCase):
 
   def test_expired_while_waiting_for_company(self):
     scheduler = self._start(num_slots=2, patience=2 * _TIMEOUT)
-    # On a busy machine the deadline may have passed on arrival.
+    # On a busy machine, the deadline may have passed on arrival.
     with self.assertRaises(errors.DeadlineExceeded):
       scheduler.generate(_request(1), time.monotonic() + 0.2).result(_TIMEOUT)
     self.assertEmpty(self.runner.admissions)

@@ -1,4 +1,4 @@
-"""Figures of one method of one model: of the last minute, and in all."""
+"""Statistics of one method of one model: of the last minute, and totals."""
 
 import bisect
 import collections
@@ -12,23 +12,24 @@ import time
 _WINDOW = 60
 _SAMPLES = 100
 _BATCHES = 10
-# Seconds; from a token of a small model to an answer that waited its turn.
+# Bounds in seconds, from one token of a small model to an answer after a long
+# wait in the queue.
 SECONDS = (
   0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
   1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0,
 )  # fmt: skip
-# Requests that are decoded together.
+# Bounds of the number of requests that are decoded together.
 SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """What a histogram has counted.
+  """The state of a histogram.
 
   Attributes:
-    bounds: upper bounds of the buckets, ascending.
-    counts: values up to each bound, and all in the end: one more than bounds.
-    total: sum of the values.
+    bounds: The upper bounds of the buckets, ascending.
+    counts: The number of values up to each bound, and finally of all values.
+    total: The sum of the values.
   """
 
   bounds: tuple[float, ...]
@@ -39,12 +40,12 @@ class Counts:
 class Histogram:
   """Counts values by bucket; safe to use from several threads.
 
-  prometheus_client's would keep every label that was ever seen. These belong to
-  one load of a model and end with it.
+  A histogram of prometheus_client would keep every label forever. These
+  histograms belong to one load of a model and end with it.
   """
 
   def __init__(self, bounds: Sequence[float] = SECONDS):
-    """Takes upper bounds of buckets, ascending."""
+    """Creates an empty histogram; `bounds` are upper bounds, ascending."""
     self._bounds = tuple(bounds)
     self._counts = [0] * (len(bounds) + 1)
     self._total = 0.0
@@ -58,7 +59,7 @@ class Histogram:
       self._total += value
 
   def snapshot(self) -> Counts:
-    """Returns what has been counted so far."""
+    """Returns the current counts."""
     with self._lock:
       counts, total = list(self._counts), self._total
     return Counts(self._bounds, tuple(itertools.accumulate(counts)), total)
@@ -66,7 +67,7 @@ class Histogram:
 
 @dataclasses.dataclass
 class _Second:
-  """What happened within one second of the monotonic clock."""
+  """The events within one second of the monotonic clock."""
 
   second: int
   successes: int = 0
@@ -76,15 +77,18 @@ class _Second:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-  """Rates per second, latencies in seconds; None without a success.
+  """Rates per second, and latencies in seconds (None without a success).
 
   Attributes:
-    successes_per_second: over the window of 60 s.
-    errors_per_second: over the same.
-    mean, p50, p95, p99: latencies of successes; percentiles are of the newest
-      100 at most.
-    batch_sizes: requests decoded together, the last 10 figures.
-    expired: requests since the start whose deadline passed in the queue.
+    successes_per_second: The rate of successes over the window of 60 s.
+    errors_per_second: The rate of errors over the window of 60 s.
+    mean: The mean latency of successes.
+    p50: The median latency of the newest successes, at most 100.
+    p95: The 95th percentile of the same latencies.
+    p99: The 99th percentile of the same latencies.
+    batch_sizes: The last 10 numbers of requests decoded together.
+    expired: The number of requests whose deadline passed in the queue, since
+      the start.
   """
 
   successes_per_second: float
@@ -99,12 +103,12 @@ class Snapshot:
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-  """How much a model has to do.
+  """The current load of a model.
 
   Attributes:
-    queued: requests that wait.
-    running: requests in slots.
-    slots: that there are.
+    queued: The number of waiting requests.
+    running: The number of requests in slots.
+    slots: The number of slots.
   """
 
   queued: int
@@ -114,15 +118,16 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-  """What was counted since the model was loaded.
+  """The counts since the model was loaded.
 
   Attributes:
-    codes: calls that ended, by the name of their status.
-    expired: requests whose deadline passed in the queue.
-    prompt_tokens: of requests that were answered.
-    output_tokens: of their answers; where there are several, of the best one.
-    histograms: by name, see `MethodStats.answered`; seconds, but for
-      "batch_size": "latency", "queue", "first_token" and "per_token".
+    codes: The number of finished calls, by the name of their status.
+    expired: The number of requests whose deadline passed in the queue.
+    prompt_tokens: The tokens of the prompts of answered requests.
+    output_tokens: The tokens of their answers; of several answers, only the
+      best one counts.
+    histograms: The histograms by name: "latency", "queue", "first_token" and
+      "per_token" in seconds, and "batch_size". See `MethodStats.answered`.
   """
 
   codes: Mapping[str, int]
@@ -163,7 +168,7 @@ class MethodStats:
       self._latencies.append((now.second, latency))
 
   def failed(self, code: str = 'UNKNOWN') -> None:
-    """Counts a call that ended with an error, a status code's name."""
+    """Counts a call that failed with the status code of the given name."""
     with self._lock:
       self._codes[code] += 1
       self._current().errors += 1
@@ -174,7 +179,7 @@ class MethodStats:
       self._expired += 1
 
   def batch(self, size: int) -> None:
-    """Notes how many requests are decoded together."""
+    """Records the number of requests that are decoded together."""
     self._histograms['batch_size'].observe(size)
     with self._lock:
       self._batches.append(size)
@@ -191,12 +196,12 @@ class MethodStats:
     """Counts a request that the engine has answered.
 
     Args:
-      prompt_tokens: of its prompt.
-      output_tokens: of its answer, the best one if there are several.
-      queued: seconds that it waited for a slot.
-      first_token: seconds until there was news of its answer; None if nobody
-        wanted to know before the end.
-      in_slot: seconds from its admission to a slot to its answer.
+      prompt_tokens: The number of tokens of the prompt.
+      output_tokens: The number of tokens of the answer, or of the best one.
+      queued: The seconds that it waited for a slot.
+      first_token: The seconds until the first progress report; None if the
+        request did not ask for progress.
+      in_slot: The seconds from its admission to a slot to its answer.
     """
     self._histograms['queue'].observe(queued)
     if first_token is not None:
@@ -208,7 +213,7 @@ class MethodStats:
       self._tokens[1] += output_tokens
 
   def totals(self) -> Totals:
-    """What was counted since the start."""
+    """Returns the counts since the start."""
     with self._lock:
       codes, expired = dict(self._codes), self._expired
       prompt, output = self._tokens
@@ -216,7 +221,7 @@ class MethodStats:
     return Totals(codes, expired, prompt, output, found)
 
   def snapshot(self) -> Snapshot:
-    """The figures as of now."""
+    """Returns the statistics of the last minute."""
     with self._lock:
       oldest = self._current().second - _WINDOW
       successes = sum(s.successes for s in self._seconds)
@@ -235,7 +240,7 @@ class MethodStats:
       )
 
   def _current(self) -> _Second:
-    """The record of this second; older than the window ones are dropped."""
+    """Returns the record of this second; drops those before the window."""
     second = int(self._clock())
     if not self._seconds or self._seconds[-1].second != second:
       self._seconds.append(_Second(second))
@@ -245,7 +250,7 @@ class MethodStats:
 
 
 def _percentile(ordered: list[float], percent: int) -> float | None:
-  """Nearest-rank percentile of an ascending list."""
+  """Returns the nearest-rank percentile of an ascending list."""
   if not ordered:
     return None
   rank = math.ceil(percent / 100 * len(ordered))

@@ -1,4 +1,4 @@
-"""Tests for stats."""
+"""Tests of the statistics of a method."""
 
 from absl.testing import absltest
 
@@ -92,7 +92,8 @@ class MethodStatsTest(absltest.TestCase):
     self.assertIsNone(figures.p50)
 
   def test_percentiles_of_few_are_nearest_rank(self):
-    # The smallest latency that so many percent are not above.
+    # A nearest-rank percentile is the smallest latency that at least this
+    # percentage of values does not exceed.
     for latencies, expected in (
       ([1.0], (1.0, 1.0, 1.0)),
       ([1.0, 2.0], (1.0, 2.0, 2.0)),

@@ -1,4 +1,4 @@
-"""Tests of what the scheduler does for streams and cancelled requests."""
+"""Tests of the scheduler with streams and cancelled requests."""
 
 import dataclasses
 import threading
@@ -11,7 +11,7 @@ from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.testing import fake_runner
 
-# Until a test that hangs is given up.
+# The timeout of a test that hangs.
 _TIMEOUT = 300
 
 
@@ -98,7 +98,7 @@ class StreamsTest(absltest.TestCase):
     self.assertEqual(self.runner.interrupts, 1)
     self.runner.gate.set()
     self._until(lambda: self.runner.released)
-    # The step that was under way was the last one.
+    # The step in progress was the last one.
     self.assertLen(self.runner.max_steps, before)
     self.assertEmpty(told)
 

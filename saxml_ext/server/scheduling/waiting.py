@@ -1,34 +1,35 @@
-"""Requests that wait for a slot: when to admit, and which ones together.
+"""Decides when waiting requests are admitted, and in which order.
 
-Order of admission. A request with a lower priority number goes first. Nobody
-starves for that: each `LIFT_SECS` that the oldest request of a priority has
-waited lift its priority by one, so that after three times that long priority 3
-is served before newcomers of priority 0. Among requests of one priority clients
-take turns, one request each, and each client's own come in order of arrival:
-1,000 requests of one client do not stand before the first one of another (see
-`Lane`).
+Order of admission. A request with a lower priority number goes first. No
+request starves. When the oldest request of a priority waits, its priority is
+lifted by one every `LIFT_SECS`. So after three times `LIFT_SECS`, priority 3 is
+served before new requests of priority 0. Among requests of one priority,
+clients take turns with one request each. The requests of one client keep the
+order of arrival. For example, 1,000 requests of one client do not delay the
+first request of another client (see `Lane`).
 
-Requests are kept by padded length (bucket), and slots are filled in runs: a run
-begins with the request that is due by the order above and goes on with the next
-ones of its bucket, over as many refills as it takes, because a prefill costs as
-much as its longest prompt and a decoding step reads as much of the prompts'
-cache as the longest one needs: neighbours of one length waste least. A run ends
-when its bucket is empty, or after `run_length` requests, or when another
-priority is due; then the request that is due begins the next. So whoever is due
-is admitted within one run of others. With one client and one priority the
-request that is due is the oldest.
+Runs. Requests are kept by padded length (bucket), and slots are filled in runs.
+A run begins with the request that is due in the order above. It continues with
+the next requests of the same bucket, over as many refills as it needs. A
+prefill costs as much as its longest prompt, and a decode step reads as much of
+the cache as the longest prompt needs. So prompts of one length waste least. A
+run ends when its bucket is empty, after `run_length` requests, or when another
+priority is due. Then the request that is due begins the next run. So a due
+request is admitted after at most one run of other requests. With one client and
+one priority, the due request is the oldest one.
 
-A queue that is full is full for whoever fills it: `may_exceed` lets clients
-with less than their even share of it in all the same, half as many more as the
-bound at most, so that one client's flood is refused and another's first request
-is not. As requests of the former are refused until the queue is below its bound
-again, the shares become even within the time that a full queue takes.
+Full queues. A full queue must not let one client keep out the others. So
+`may_exceed` admits more requests of clients that have less than an even share
+of the queue. The queue may then exceed its limit by half. If one client floods
+the queue, its requests are refused, but another client's first request is not.
+The first client's requests are refused until the queue is below its limit
+again. So the shares become even in the time that a full queue takes.
 
-Every operation costs the same whether ten requests wait or ten thousand: the
-work per request taken or given up is the number of buckets and of priorities at
-most, and the logarithm of how many wait.
+Cost. The cost per operation barely depends on the number of waiting requests.
+To take or drop a request costs at most the number of buckets and priorities,
+and the logarithm of the number of waiting requests.
 
-Plain logic: `admission.Admission` holds a lock around every call.
+The classes have no locks: `admission.Admission` holds a lock around every call.
 """
 
 import bisect
@@ -47,16 +48,16 @@ LIFT_SECS = 10.0
 MOST_PRIORITY = request_options.MOST_PRIORITY
 
 
-# Fewer entries of a heap than this are not worth sweeping.
+# A heap with fewer entries than this is not worth cleaning up.
 _FEW = 64
 
 
 class Member(Protocol):
-  """What can be kept in a heap.
+  """An object that can be kept in a heap.
 
   Attributes:
-    order: its place among all that ever waited; breaks ties of keys.
-    bucket: where it waits; -1 while it does not wait.
+    order: The position among all that ever waited; it breaks ties of keys.
+    bucket: The bucket where it waits; -1 while it does not wait.
   """
 
   order: int
@@ -67,12 +68,12 @@ _MemberT = TypeVar('_MemberT', bound=Member)
 
 
 class LazyHeap(Generic[_MemberT]):
-  """Waiting members by an ascending key. Not thread-safe.
+  """A heap of waiting members by an ascending key. Not thread-safe.
 
-  Requests leave a queue in any order: they are taken, cancelled or expire.
-  Searching a heap for one would cost as much as the heap is long. So the entry
-  of a request that has left stays until it comes up, or until such entries are
-  most of the heap and are swept out.
+  Requests leave a queue in any order: they are taken, cancelled or expire. The
+  search for one entry in a heap takes time linear in its length. So the entry
+  of a request that has left stays until it is first. If more than half of the
+  entries are such entries, all of them are removed.
   """
 
   def __init__(self):
@@ -80,63 +81,65 @@ class LazyHeap(Generic[_MemberT]):
     self._waiting = 0
 
   def __len__(self) -> int:
-    """How many wait."""
+    """Returns the number of waiting members."""
     return self._waiting
 
   @property
   def entries(self) -> int:
-    """How many are kept in memory, those that left included."""
+    """The number of entries in memory, including members that have left."""
     return len(self._entries)
 
   def push(self, key: float, member: _MemberT) -> None:
-    """Adds one that waits from now on."""
+    """Adds a member that waits from now on."""
     heapq.heappush(self._entries, (key, member.order, member))
     self._waiting += 1
 
   def left(self) -> None:
-    """Notes that a member does not wait any more; its bucket is -1."""
+    """Counts a member that no longer waits; its bucket is already -1."""
     self._waiting -= 1
     if len(self._entries) > 2 * self._waiting + _FEW:
       self._entries = [e for e in self._entries if e[2].bucket >= 0]
       heapq.heapify(self._entries)
 
   def first(self) -> _MemberT | None:
-    """The waiting member with the smallest key; None without one."""
+    """Returns the waiting member with the smallest key, or None."""
     while self._entries and self._entries[0][2].bucket < 0:
       heapq.heappop(self._entries)
     return self._entries[0][2] if self._entries else None
 
   def waiting(self) -> list[_MemberT]:
-    """All that wait, in no order."""
+    """Returns all waiting members, in no particular order."""
     return [e[2] for e in self._entries if e[2].bucket >= 0]
 
 
 class Lane:
-  """Waiting requests of one priority. Not thread-safe.
+  """The waiting requests of one priority. Not thread-safe.
 
   Fairness among clients is start-time fair queuing (Goyal, Vin and Cheng,
   "Start-time Fair Queuing", SIGCOMM 1996) with requests as the unit. Each
-  request gets a tag, one above the last one of its client and not below the
-  smallest that waits, and the smallest tag goes first. So 1,000 requests of one
-  client have 1,000 tags in a row, and the first request of another one has the
-  tag of their first that still waits. The requests of one client stay in their
-  order of arrival; with a single client that is the order of all.
+  request gets a tag. The tag is one above the last tag of its client, and at
+  least the smallest waiting tag. The request with the smallest tag goes first.
+  So 1,000 requests of one client have 1,000 consecutive tags. The first request
+  of another client has the same tag as the first of these that still waits. The
+  requests of one client keep the order of arrival. With a single client, all
+  requests do.
   """
 
   def __init__(self, priority: int, buckets: int, run_length: int):
-    """Creates an empty one.
+    """Creates an empty lane.
 
     Args:
-      priority: of its requests.
-      buckets: their number.
-      run_length: most requests taken in a row from one bucket while another
-        bucket holds one that is due before.
+      priority: The priority of its requests.
+      buckets: The number of buckets.
+      run_length: The maximum number of requests taken in a row from one bucket
+        while an earlier request waits in another bucket.
     """
     self._priority = priority
     self._run_length = run_length
     self._buckets = [LazyHeap[admitted.Work]() for _ in range(buckets)]
     self._arrivals = LazyHeap[admitted.Work]()
-    # Of clients with waiting requests: how many these are, and the last tag.
+    # The number of waiting requests and the last tag, for each client with
+    # waiting requests.
     self._waiting = collections.Counter[str]()
     self._last: dict[str, int] = {}
     self._run = 0  # Bucket of the present run.
@@ -146,7 +149,7 @@ class Lane:
     return len(self._arrivals)
 
   def add(self, work: admitted.Work) -> None:
-    """Appends a request, whose bucket and order are set."""
+    """Appends a request that has a bucket and an order."""
     client = work.client
     head = self._head()
     served = 0 if head is None else head.tag - 1
@@ -157,7 +160,7 @@ class Lane:
     self._arrivals.push(work.order, work)
 
   def next(self) -> admitted.Work:
-    """The request whose turn it is; it stays. The lane is not empty."""
+    """Returns the next request without removing it; fails on an empty lane."""
     if not self._run_left or not self._buckets[self._run]:
       head = self._head()
       assert head is not None
@@ -168,7 +171,7 @@ class Lane:
     return work
 
   def left(self, work: admitted.Work, bucket: int) -> None:
-    """Forgets a request that does not wait any more, taken or given up."""
+    """Removes a request that was taken or dropped."""
     self._buckets[bucket].left()
     self._arrivals.left()
     self._waiting[work.client] -= 1
@@ -177,35 +180,35 @@ class Lane:
       del self._last[work.client]
 
   def oldest(self) -> admitted.Work:
-    """The request that waits longest; the lane is not empty."""
+    """Returns the request that has waited longest; fails on an empty lane."""
     work = self._arrivals.first()
     assert work is not None
     return work
 
   def rank(self, now: float, lift_secs: float) -> tuple[int, int]:
-    """Which of several lanes goes first: the one with the smallest rank.
+    """Returns the rank; the lane with the smallest rank goes first.
 
     Args:
-      now: monotonic time.
-      lift_secs: each so many seconds that its oldest request has waited lift
-        the lane by one priority.
+      now: The monotonic time.
+      lift_secs: The seconds of waiting of the oldest request that lift the lane
+        by one priority.
     """
     oldest = self.oldest()
     lifted = int(max(now - oldest.arrived, 0) // lift_secs)
     return self._priority - lifted, oldest.order
 
   def works(self) -> list[admitted.Work]:
-    """All that wait here."""
+    """Returns all requests of this lane."""
     return [work for bucket in self._buckets for work in bucket.waiting()]
 
   def _head(self) -> admitted.Work | None:
-    """The request with the smallest tag of all buckets."""
+    """Returns the request with the smallest tag of all buckets."""
     heads = [h for b in self._buckets if (h := b.first()) is not None]
     return min(heads, key=lambda work: (work.tag, work.order), default=None)
 
 
 class WaitingList:
-  """Waiting requests by priority and bucket, see above."""
+  """Waiting requests by priority and bucket; see the module docstring."""
 
   def __init__(
     self,
@@ -217,11 +220,12 @@ class WaitingList:
     """Creates an empty list.
 
     Args:
-      buckets: padded prompt lengths, ascending; longer prompts share one more.
-      patience: see `Settings.admission_wait`.
-      run_length: most requests admitted before one of another bucket that is
-        due.
-      clock: monotonic time, of which `Work.arrived` is as well.
+      buckets: The padded prompt lengths, ascending. Longer prompts share one
+        more bucket.
+      patience: The wait for a shared prefill, see `Settings.admission_wait`.
+      run_length: The maximum number of requests admitted before a due request
+        of another bucket.
+      clock: The monotonic clock, which also sets `Work.arrived`.
     """
     self._lengths = tuple(buckets)
     self._patience = patience
@@ -237,7 +241,7 @@ class WaitingList:
     return self._size
 
   def add(self, work: admitted.Work) -> None:
-    """Appends a request; priorities beyond `MOST_PRIORITY` count as that."""
+    """Appends a request; limits its priority to `MOST_PRIORITY`."""
     work.priority = min(max(work.priority, -MOST_PRIORITY), MOST_PRIORITY)
     work.bucket = bisect.bisect_left(self._lengths, len(work.request.tokens))
     work.order = next(self._order)
@@ -252,12 +256,12 @@ class WaitingList:
       self._deadlines.push(work.deadline, work)
 
   def may_exceed(self, client: str, held: int, limit: int) -> bool:
-    """Whether a client may add a request although the queue is full.
+    """Returns True if a client may add a request to a full queue.
 
     Args:
-      client: who asks.
-      held: requests held, waiting or running.
-      limit: the most that are held in common.
+      client: The name of the caller.
+      held: The number of pending requests, waiting or running.
+      limit: The limit of pending requests of all clients.
     """
     if held >= limit + max(limit // 2, 1):
       return False
@@ -266,14 +270,14 @@ class WaitingList:
     return clients > 1 and own < max(limit // clients, 1)
 
   def discard(self, work: admitted.Work) -> bool:
-    """Takes out a request; False if it is not here."""
+    """Removes a request; returns False if it is not in the list."""
     if work.bucket < 0:
       return False
     self._left(work)
     return True
 
   def remove_expired(self, now: float) -> list[admitted.Work]:
-    """Takes out those whose deadline has passed."""
+    """Removes and returns the requests whose deadline has passed."""
     expired: list[admitted.Work] = []
     while (work := self._deadlines.first()) and work.deadline <= now:
       self._left(work)
@@ -281,18 +285,18 @@ class WaitingList:
     return expired
 
   def remove_all(self) -> list[admitted.Work]:
-    """Takes out everything."""
+    """Removes and returns all requests."""
     everything = [w for lane in self._lanes.values() for w in lane.works()]
     for work in everything:
       self._left(work)
     return everything
 
   def ready_at(self, free: int) -> float:
-    """When requests should be admitted to `free` slots.
+    """Returns the time at which requests should be admitted to `free` slots.
 
     Returns:
-      A monotonic time; in the past once the free slots can be filled or the
-      oldest request has waited long enough, inf if there is nothing to do.
+      A monotonic time. It is in the past if the free slots can be filled or the
+      oldest request has waited long enough, and inf if there is nothing to do.
     """
     if not self._size or not free:
       return math.inf
@@ -302,12 +306,12 @@ class WaitingList:
     return oldest + self._patience
 
   def next_deadline(self) -> float:
-    """The earliest deadline of a waiting request; inf without one."""
+    """Returns the earliest deadline of a waiting request, or inf."""
     work = self._deadlines.first()
     return math.inf if work is None else work.deadline
 
   def take(self, free: int) -> list[admitted.Work]:
-    """Takes out the next requests of the order above, `free` at most."""
+    """Removes and returns the next requests in order, at most `free`."""
     taken = []
     for _ in range(min(free, self._size)):
       work = self._due().next()
@@ -316,14 +320,14 @@ class WaitingList:
     return taken
 
   def _due(self) -> Lane:
-    """The lane whose turn it is."""
+    """Returns the lane whose turn it is."""
     if len(self._lanes) == 1:
       return next(iter(self._lanes.values()))
     now = self._clock()
     return min(self._lanes.values(), key=lambda lane: lane.rank(now, LIFT_SECS))
 
   def _left(self, work: admitted.Work) -> None:
-    """Forgets a request, and what was kept for its like alone."""
+    """Removes a request, and the data that only this request needs."""
     bucket, work.bucket = work.bucket, -1
     lane = self._lanes[work.priority]
     lane.left(work, bucket)

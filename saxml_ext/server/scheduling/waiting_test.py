@@ -1,4 +1,4 @@
-"""Tests for waiting."""
+"""Tests of the waiting list."""
 
 import bisect
 import collections
@@ -30,7 +30,7 @@ def _work(
 
 
 def _by_hand(lengths: list[int]) -> list[int]:
-  """The order of one client's requests in runs, by the docstring's words."""
+  """Computes the expected order of one client's requests in runs."""
   waiting = [(bisect.bisect_left((10, 20, 30), n), n) for n in lengths]
   order = []
   run, left = -1, 0
@@ -97,7 +97,8 @@ class WaitingListTest(absltest.TestCase):
     passed: dict[admitted.Work, int] = {}
     for step in range(3000):
       if step < 2000 and rng.random() < 0.6:
-        # Mostly short ones, so that long ones are tempting to leave out.
+        # Most prompts are short, so a wrong order would leave out the long
+        # ones.
         work = _work(rng.choice([5] * 8 + [15, 25]))
         arrived.append(work)
         self.waiting.add(work)
@@ -175,7 +176,8 @@ class WaitingListTest(absltest.TestCase):
 
     few = min(seconds_per_request(500) for _ in range(5))
     many = min(seconds_per_request(16_000) for _ in range(3))
-    # A list that is sorted or searched per request would be 32 times slower.
+    # A list that is sorted or searched for each request would be 32 times
+    # slower.
     self.assertLess(many, 6 * few)
 
   def test_one_client_is_served_in_runs_as_if_it_had_no_name(self):
@@ -207,7 +209,8 @@ class WaitingListTest(absltest.TestCase):
       self.waiting.add(_work(1, arrived=self.now))
       self.waiting.add(_work(2, arrived=self.now))
       taken += _lengths(self.waiting.take(2))
-    # After two lifts it is level with newcomers, and the one that waits longest.
+    # After two lifts, it has the priority of new requests and has waited
+    # longest.
     self.assertIn(7, taken)
     self.assertEqual(taken.index(7), 2 * waiting.LIFT_SECS // 2 * 2)
 
@@ -246,8 +249,8 @@ class WaitingListTest(absltest.TestCase):
     self.assertFalse(self.waiting.may_exceed('only', 8, 8))
 
   def test_shares_of_a_full_queue_become_even(self):
-    # Two clients ask as often as they like, one far more often; one request
-    # is served in each round.
+    # Two clients send as many requests as they can, one of them far more often.
+    # One request is served in each round.
     limit, rng = 16, random.Random(2)
     most = 0
     served: collections.Counter[str] = collections.Counter()

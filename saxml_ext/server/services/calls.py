@@ -1,4 +1,4 @@
-"""Calls of the data services: how they begin, wait for an engine, and end."""
+"""Runs calls of the data services: their start, wait and end."""
 
 import asyncio
 import collections
@@ -21,21 +21,22 @@ from saxml_ext.server.loading import servable as servable_lib
 Models: TypeAlias = lifecycle.Models[servable_lib.Servable]
 Begin: TypeAlias = Callable[[Callable[[Any], None]], futures.Future]
 
-# A reader of a stream may be slow, but is given up after so long.
+# The timeout after which a slow reader of a stream is disconnected.
 STALL_SECS = 600.0
-# Texts of 4 MiB, gRPC's limit of a message, take 1 GiB then; usual prompts of
-# 10 kB take seconds to tokenize.
+# With texts of 4 MiB, gRPC's message limit, this number of texts needs 1 GiB.
+# With usual prompts of 10 kB, their tokenization takes seconds.
 _MOST_PREPARED = 256
 _RETRY_SECS = 0.1
-# Characters that would hold up the event loop for milliseconds.
+# The number of characters that would block the event loop for milliseconds.
 _LONG = 2**16
 
 
 class Call:
-  """One call of a data method: finds its model, and counts how it ends.
+  """One call of a data method: finds its model, and counts its result.
 
-  While it lasts, the model is not closed, see `Servable.close`. It counts as
-  answered after a block without an error, or once `succeeded` was called.
+  During the call, the model is not closed, see `Servable.close`. The call
+  counts as answered if the block ends without an error, or after `succeeded` is
+  called.
 
   Attributes:
     model: The model.
@@ -53,7 +54,7 @@ class Call:
     context: grpc.aio.ServicerContext,
     also: Sequence[str] = (),
   ):
-    """Prepares; `async with` begins. See `find` for the arguments."""
+    """Prepares a call; `async with` begins it. For arguments, see `find`."""
     self._wanted = models, key, method, context, also
     self._context = context
     self._succeeded = False
@@ -72,11 +73,11 @@ class Call:
     return deadline(self._context)
 
   def check_admission(self, method: str) -> None:
-    """Raises what the scheduler would for a request of a method."""
+    """Raises the scheduler's error if a request would be refused now."""
     self.model.scheduler.check_admission(method, self.client)
 
   def succeeded(self) -> None:
-    """Marks the call as answered, whatever happens after it."""
+    """Marks the call as answered, even if it fails later."""
     self._succeeded = True
 
   async def __aexit__(
@@ -101,24 +102,24 @@ async def find(
   context: grpc.aio.ServicerContext,
   also: Sequence[str] = (),
 ) -> entry_lib.Serving[servable_lib.Servable]:
-  """Returns a loaded model, and what it was loaded from, for a call.
+  """Returns a loaded model and its load request, for a call.
 
-  A call of a model that is being reloaded waits.
+  If the model is being reloaded, the call waits.
 
   Args:
     models: The models of this server.
     key: The model's id.
-    method: A method that it must have.
-    context: The call.
-    also: Further methods that the caller must have access to.
+    method: A method that the model must serve.
+    context: The context of the call.
+    also: Further methods to which the caller must have access.
 
   Raises:
-    errors.NotFound: the model does not serve and is not being reloaded.
-    errors.ResourceExhausted: too many calls wait for it already.
-    errors.DeadlineExceeded: it was not reloaded in time.
-    errors.Unavailable: this server is dormant, and refuses early.
-    errors.InvalidArgument: it does not have the method.
-    errors.PermissionDenied: an ACL guards the method.
+    errors.NotFound: The model is neither loaded nor being reloaded.
+    errors.ResourceExhausted: Too many calls already wait for the model.
+    errors.DeadlineExceeded: The model was not reloaded before the deadline.
+    errors.Unavailable: This server is dormant and refuses calls early.
+    errors.InvalidArgument: The model does not serve the method.
+    errors.PermissionDenied: An ACL does not allow the caller to use the method.
   """
   while True:
     try:
@@ -131,7 +132,8 @@ async def find(
     end = deadline(context)
     timeout = None if end == math.inf else end - time.monotonic()
     try:
-      # Ends the future if the call is cancelled, which makes room for another.
+      # A cancelled call also cancels the future, which makes room for another
+      # call.
       await asyncio.wait_for(asyncio.wrap_future(reloaded), timeout)
     except TimeoutError:
       raise errors.DeadlineExceeded(
@@ -154,7 +156,7 @@ def check_acl(
   method: str,
   context: grpc.aio.ServicerContext,
 ) -> None:
-  """Raises errors.PermissionDenied if an ACL keeps the caller out."""
+  """Raises errors.PermissionDenied if an ACL does not allow the caller."""
   access.check(context, acls.get(method, ''), f'{method} of {key}')
 
 
@@ -165,10 +167,10 @@ def deadline(context: grpc.aio.ServicerContext) -> float:
 
 
 async def run(in_place: bool, function: Callable[..., Any], *args) -> Any:
-  """Calls a function, on a thread unless it is quick enough to do in place.
+  """Calls a function, directly if it is fast, otherwise on a thread.
 
-  A tokenizer takes about a millisecond for an article and lets go of the
-  interpreter meanwhile; ids as text are read in a few dozen microseconds.
+  A tokenizer takes about a millisecond per article and releases the interpreter
+  lock. To parse ids from text takes a few dozen microseconds.
   """
   if in_place:
     return function(*args)
@@ -179,9 +181,9 @@ async def write(context: grpc.aio.ServicerContext, message: Any) -> None:
   """Sends a message of a stream; waits until its reader has room for it.
 
   Raises:
-    errors.DeadlineExceeded: the reader took nothing for `STALL_SECS`. It may
-      live, because gRPC's pings find those that do not, but it must not hold
-      what was made for it for ever.
+    errors.DeadlineExceeded: The reader read nothing for `STALL_SECS`. gRPC's
+      pings only detect lost readers. A live reader must not keep its messages
+      in memory forever.
   """
   try:
     async with asyncio.timeout(STALL_SECS):
@@ -196,32 +198,32 @@ async def write(context: grpc.aio.ServicerContext, message: Any) -> None:
 class Preparation:
   """A limit on the prompts that one event loop prepares at a time.
 
-  A tokenizer runs on a thread that lets go of the interpreter meanwhile. These
-  threads are few, and what waits for them is held in memory before any model's
-  own limit applies.
+  A tokenizer runs on a thread, without the interpreter lock. There are few such
+  threads. Texts that wait for them use memory before any model's own limit
+  applies.
   """
 
   def __init__(self, limit: int = _MOST_PREPARED):
-    """Takes the most requests that are prepared at a time."""
+    """Stores the maximum number of requests that are prepared at a time."""
     self._limit = limit
     self._held = 0
 
   async def run(
     self, in_place: bool, function: Callable[..., Any], *args: Any
   ) -> Any:
-    """Calls a function, on a thread unless it is quick enough to do in place.
+    """Calls a function, directly if it is fast, otherwise on a thread.
 
     Args:
-      in_place: True if it takes microseconds for a usual text, as reading ids
-        does.
-      function: The function.
-      *args: Its arguments, texts among them.
+      in_place: True if the function takes microseconds for a usual text, for
+        example to parse ids.
+      function: The function to call.
+      *args: The arguments of the function, including texts.
 
     Returns:
-      What it returns.
+      The result of the function.
 
     Raises:
-      errors.ResourceExhausted: too much is in preparation.
+      errors.ResourceExhausted: Too many requests are being prepared.
     """
     if in_place and all(len(a) < _LONG for a in args if isinstance(a, str)):
       return function(*args)
@@ -238,7 +240,7 @@ class Preparation:
       self._held -= 1
 
 
-# The limit of this process, which is a server.
+# The limit applies to this process, because a server is one process.
 prepare = Preparation().run
 
 
@@ -247,7 +249,7 @@ class News:
   """The state of a request that is being answered.
 
   Attributes:
-    state: Its progress, or at the end its result.
+    state: The progress, or finally the result.
     is_last: True if this is the result.
   """
 
@@ -256,21 +258,21 @@ class News:
 
 
 class Wakeups:
-  """Lets coroutines of one event loop wait for other threads' futures.
+  """Lets coroutines of one event loop wait for futures of other threads.
 
-  To wake an event loop from another thread costs a system call and a switch of
-  threads, as much as all else that is done for a small request. Answers that
-  are given together share one.
+  To wake an event loop from another thread costs a system call and a thread
+  switch. This is as much as the rest of the work for a small request. So
+  answers that are set together share one wakeup.
   """
 
   def __init__(self, loop: asyncio.AbstractEventLoop):
-    """Takes the event loop."""
+    """Stores the event loop."""
     self._loop = loop
     self._answered: collections.deque[asyncio.Future] = collections.deque()
     self._waking = False
 
   async def wait(self, future: futures.Future) -> Any:
-    """Returns the result of a future; raises what it raises.
+    """Returns the result of a future, or raises its exception.
 
     Cancelling the coroutine cancels the future.
     """
@@ -286,18 +288,19 @@ class Wakeups:
   async def follow(self, begin: Begin) -> AsyncGenerator[News, None]:
     """Yields the states of a request while it is answered.
 
-    Only the newest progress is kept until it is asked for, so that a reader who
-    is slow misses some and delays nobody.
+    Only the newest progress is kept until the reader asks for it. So a slow
+    reader misses some progress and delays no other request.
 
     Args:
-      begin: Submits the request. It gets the function to call with its
-        progress, on any thread, and returns the future of its result.
+      begin: A function that submits the request. It gets a function to call
+        with the progress, on any thread. It returns the future of the result.
 
     Raises:
-      Exception: what the future raises. Closing the iterator, or cancelling the
-        coroutine that reads it, cancels the future.
+      Exception: The exception of the future. Closing the iterator, or
+        cancelling the coroutine that reads it, cancels the future.
     """
-    # At most one of each; other threads write, the loop's takes.
+    # There is at most one progress and one waiter. Other threads write, and the
+    # event loop reads.
     newest: collections.deque[Any] = collections.deque(maxlen=1)
     waiter = self._loop.create_future()
 
@@ -318,8 +321,9 @@ class Wakeups:
       future.cancel()
 
   def _wake(self, waiter: asyncio.Future) -> None:
-    # On any thread. First the deque, then the flag; `_deliver` the other way
-    # round: so none is forgotten, at worst the loop wakes once in vain.
+    # Any thread may call this. It appends to the deque before it sets the flag.
+    # `_deliver` clears the flag before it reads the deque. So no waiter is
+    # missed, and the worst case is an unnecessary wakeup.
     self._answered.append(waiter)
     if not self._waking:
       self._waking = True

@@ -1,4 +1,4 @@
-"""Tests of embeddings and gradients over gRPC, with an engine for tests."""
+"""Tests of embeddings and gradients over gRPC, with a fake engine."""
 
 from absl.testing import absltest
 import grpc
@@ -72,7 +72,7 @@ class EmbedGradientTest(absltest.TestCase):
     self._serve()
     self.assertEqual(list(self._embed('4,2,7').embedding), [2.0, 1.0, 3.5])
     self.assertEqual(self.runner.threads, {'scheduler'})
-    # A text that is too long is cut as a prompt is.
+    # A text that is too long is truncated like a prompt.
     self.assertLen(self._embed('1,2,3,4,5,6,7,8').embedding, 6)
 
   def test_gradients_of_a_score(self):

@@ -1,4 +1,4 @@
-"""Tests for extra_inputs."""
+"""Tests of extra inputs."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

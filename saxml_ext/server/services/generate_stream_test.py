@@ -1,4 +1,4 @@
-"""Tests of GenerateStream over gRPC, with an engine for tests behind it."""
+"""Tests of GenerateStream over gRPC, with a fake engine."""
 
 import asyncio
 import threading
@@ -71,7 +71,7 @@ class GenerateStreamTest(absltest.TestCase):
     return sum(s.pending_reqs for s in status.models[0].method_stats)
 
   def _read(self, messages) -> tuple[list[str], list[float]]:
-    """Texts and scores as a stock client puts them together."""
+    """Returns the texts and scores that a stock client assembles."""
     texts: list[bytes] = []
     scores: list[float] = []
     for message in messages:
@@ -124,7 +124,7 @@ class GenerateStreamTest(absltest.TestCase):
     for message in messages:
       self.assertLen(message.items, 2)
     texts, scores = self._read(messages)
-    # The fake's second hypothesis is its first row.
+    # The fake engine's second hypothesis is in its first row.
     expected = self._generated('99,7,12')[::-1]
     self.assertEqual(texts, [t.text for t in expected])
     for score, each in zip(scores, expected):
@@ -182,7 +182,8 @@ class GenerateStreamTest(absltest.TestCase):
     self.assertGreater(self.runner.interrupts, 0)
 
   def test_who_does_not_read_delays_nobody_and_piles_up_nothing(self):
-    # A step brings some 2,000 tokens, 6 kB; all have a megabyte and more.
+    # A step adds about 2,000 tokens (6 kB), and all steps add more than a
+    # megabyte.
     steps = 200
     self._start(num_slots=2, steps=steps, repeat=50_000)
     idle = self._stream('90,91,92,93,94,95,96,97')
@@ -190,7 +191,7 @@ class GenerateStreamTest(absltest.TestCase):
     self.assertLen(self._generated('5'), 2)
     self._until(lambda: self.runner.steps >= steps)
     self._until(lambda: not self._pending())
-    # Read at last, it says all in fewer messages than there were steps.
+    # A late reader gets the full text in fewer messages than there were steps.
     messages = [first, *idle]
     self.assertLess(len(messages), steps // 2)
     texts, _ = self._read(messages)
@@ -208,10 +209,10 @@ class GenerateStreamTest(absltest.TestCase):
 
 
 class _Reader:
-  """The other end of a stream, as far as a message needs one.
+  """A fake reader of a stream with limited room.
 
   Attributes:
-    read: messages taken; as many as there is room for.
+    read: The messages that were read.
   """
 
   def __init__(self, room: int):

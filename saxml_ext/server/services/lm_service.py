@@ -1,9 +1,9 @@
 """The data service of language models.
 
-Its methods are coroutines on one event loop: a request that waits for the
-engine costs a few kilobytes and no thread, so that thousands may be in flight.
-When a client cancels, or its deadline passes, gRPC cancels the coroutine, and
-with it the scheduler's future.
+Its methods are coroutines on one event loop. A request that waits for the
+engine needs a few kilobytes and no thread, so thousands can be in flight. When
+a client cancels, or its deadline passes, gRPC cancels the coroutine. This also
+cancels the scheduler's future.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from saxml_ext.server.services import requests
 
 
 class LMService(lm_pb2_grpc.LMServiceServicer):
-  """sax.server.lm.LMService over the loaded models."""
+  """Serves sax.server.lm.LMService with the loaded models."""
 
   def __init__(self, models: calls.Models):
-    """Creates it; call on the event loop that will serve."""
+    """Creates the service; call this on the event loop that will serve."""
     self._models = models
     self._wakeups = calls.Wakeups(asyncio.get_running_loop())
 
@@ -59,7 +59,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
   ) -> None:
     """Continues a prompt and sends the text while it grows.
 
-    A reader that is slow gets fewer and longer messages: while one waits to be
+    A slow reader gets fewer and longer messages. While a message waits to be
     sent, only the newest state of the answer is kept.
     """
     async with self._call(request, scheduler.STREAM, context) as call:
@@ -96,7 +96,8 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
         await requests.encode(call.model, request.prefix), call.settings
       )
       logps = []
-      # One at a time, so that a request holds one place in the queue.
+      # The suffixes are scored one at a time, so that a request occupies only
+      # one place in the queue.
       for text in request.suffix:
         suffix = await requests.encode(call.model, text)
         requests.check_score(prefix, suffix, call.settings)
@@ -110,7 +111,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
   async def Embed(
     self, request: lm_pb2.EmbedRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.EmbedResponse:
-    """Returns the embedding of a text, which is cut as a prompt is."""
+    """Returns the embedding of a text, which is truncated like a prompt."""
     async with self._call(request, scheduler.EMBED, context) as call:
       _check_inputs(call, request.extra_inputs)
       ids = await requests.encode(call.model, request.text)
@@ -124,7 +125,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
   async def Gradient(
     self, request: lm_pb2.GradientRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.GradientResponse:
-    """Returns gradients of log p(suffix | prefix), each flat, row by row."""
+    """Returns gradients of log p(suffix | prefix), flattened row by row."""
     async with self._call(request, scheduler.GRADIENT, context) as call:
       _check_inputs(call, request.extra_inputs)
       prefix = requests.with_start(
@@ -155,46 +156,47 @@ def _check_inputs(call: calls.Call, given: common_pb2.ExtraInputs) -> None:
 
 
 class StreamedAnswers:
-  """Turns the engine's progress into messages of Sax's GenerateStream.
+  """Converts the engine's progress to messages of Sax's GenerateStream.
 
-  A message says of each sample, always in the same order, what is new in its
-  text. Nothing that was said is taken back (see `vocabulary.growing_text`), so
-  that `prefix_len` is always the length of what came before: in bytes of UTF-8,
-  as stock clients cut it. The scores are what a sample's score has changed by;
-  stock's saxutil adds them up.
+  A message contains the new text of each sample, always in the same order. Text
+  that was sent is never taken back (see `vocabulary.growing_text`). So
+  `prefix_len` is always the length of the text sent before. It is a number of
+  UTF-8 bytes, because stock clients cut the text at this number of bytes. The
+  scores are the changes of each sample's score, because stock saxutil adds them
+  up.
 
-  Samples keep the engine's order. Of a beam search there is one item, the text
-  that the best hypothesis is sure to begin with, until all hypotheses follow in
-  the last message, best first.
+  Samples keep the engine's order. A beam search has one item until the last
+  message: the text with which the best hypothesis certainly begins. The last
+  message has all hypotheses, best first.
   """
 
   def __init__(
     self, model: servable_lib.Servable, request: request_lib.Request
   ):
-    """Nothing was told yet."""
+    """Starts without any sent text."""
     self._model = model
     self._request = request
     self._rows: list[_Row] = []
 
   def news(self, progress: Any) -> lm_pb2.GenerateStreamResponse | None:
-    """The message of a progress; None if no text has grown.
+    """Returns the message of a progress, or None if no text has grown.
 
     Args:
-      progress: of the engine; each must go on from the one before.
+      progress: The progress of the engine, which must extend the previous one.
     """
     items = [
       self._row(i).grow(part.tokens, part.score)
       for i, part in enumerate(progress.rows)
     ]
     if not any(item.text for item in items):
-      # The scores are told with the next text.
+      # The scores are sent with the next text.
       for row, item in zip(self._rows, items):
         row.score -= item.scores[0]
       return None
     return lm_pb2.GenerateStreamResponse(items=items)
 
   def last(self, result: Any) -> lm_pb2.GenerateStreamResponse:
-    """The message that completes the answers of the engine's result."""
+    """Returns the message that completes the answers of the engine's result."""
     hypotheses = list(result.hypotheses)
     if self._is_sampled():
       hypotheses.sort(key=lambda hypothesis: hypothesis.row)
@@ -219,7 +221,7 @@ class _Row:
   """One answer.
 
   Attributes:
-    score: as it was told.
+    score: The score that was sent last.
   """
 
   def __init__(
@@ -231,7 +233,7 @@ class _Row:
     self._text = model.codecs.output.growing()
     self._taken = 0
     self._length = 0
-    # The prompt, if it is to be said, goes before the first text.
+    # The prompt, if the answer repeats it, precedes the first text.
     self._held = ''.join(map(self._text.push, model.said_first(request)))
 
   def grow(

@@ -1,4 +1,4 @@
-"""Tests for lm_service over gRPC, with an engine for tests behind it."""
+"""Tests of lm_service over gRPC, with a fake engine."""
 
 import time
 
@@ -88,7 +88,7 @@ class LMServiceTest(parameterized.TestCase):
     self.assertEqual([t.score for t in response.texts], [-1.0, -2.0])
 
   def test_words_end_without_the_end_id(self):
-    # The codec writes ids either way; only the setting differs.
+    # The codec writes ids in both cases; only the setting differs.
     self._start(params=type('P', (_Params,), {'TOKENIZED_OUTPUT': False}))
     self.assertEqual(self._texts('99,7,12'), ['12,7', ''])
 
@@ -210,7 +210,7 @@ class LMServiceTest(parameterized.TestCase):
     queued = self._generate('2')
     self._until(lambda: self._stats('lm.generate').pending_reqs == 2)
     queued.cancel()
-    # The server knows once the call is counted as one that failed.
+    # The server has seen the cancellation once the call counts as failed.
     self._until(lambda: self._stats('lm.generate').errors_per_second > 0)
     self.runner.gate.set()
     self.assertLen(running.result().texts, 2)
@@ -229,11 +229,11 @@ class LMServiceTest(parameterized.TestCase):
     self.runner.gate.clear()
     running = self._generate('1')
     self._until(lambda: self.runner.admissions)
-    # Enough for it to get there, whatever else the machine does.
+    # The timeout is long enough for the request to reach a busy server.
     queued = self._generate('2', timeout=3.0)
     self._until(lambda: self._stats('lm.generate').pending_reqs == 2)
     self._assert_error(queued, _Code.DEADLINE_EXCEEDED)
-    # The server knows once the call is counted as one that failed.
+    # The server has seen the deadline once the call counts as failed.
     self._until(lambda: self._stats('lm.generate').errors_per_second > 0)
     self.runner.gate.set()
     self.assertLen(running.result().texts, 2)

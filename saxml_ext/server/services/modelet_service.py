@@ -31,33 +31,33 @@ _ServerStatus = modelet_pb2.GetStatusResponse.ServerStatus
 
 
 class ModeletService(modelet_pb2_grpc.ModeletServicer):
-  """sax.Modelet over the models of this server."""
+  """Serves sax.Modelet with the models of this server."""
 
   def __init__(
     self,
     models: lifecycle.Models[servable.Servable],
     keep_static: bool = False,
   ):
-    """Creates it; call on the event loop that will serve.
+    """Creates the service; call this on the event loop that will serve.
 
     Args:
-      models: of this server.
-      keep_static: whether the models that are here are all there will be, as
-        they are: what would load, replace or unload one is UNAVAILABLE.
+      models: The models of this server.
+      keep_static: True if the loaded models never change. Then a call that
+        would load, replace or unload a model fails with UNAVAILABLE.
     """
     self._models = models
     self._keep_static = keep_static
     self._stopping = asyncio.Event()
 
   def stop(self) -> None:
-    """Ends calls that wait for a load or an unload: UNAVAILABLE."""
+    """Ends calls that wait for a load or an unload, with UNAVAILABLE."""
     self._stopping.set()
 
   @grpc_aio.method()
   async def Load(
     self, request: modelet_pb2.LoadRequest, context: _Context
   ) -> modelet_pb2.LoadResponse:
-    """Loads a model; answers when it serves or has failed."""
+    """Loads a model; returns when it serves or has failed."""
     access.check_server(context, 'Load')
     if request.model_key not in self._models.entries():
       self._check_static('Load')
@@ -69,10 +69,10 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   async def UpdateLoaded(
     self, request: modelet_pb2.UpdateLoadedRequest, context: _Context
   ) -> modelet_pb2.UpdateLoadedResponse:
-    """Replaces ACLs, and the weights if their path is another one.
+    """Replaces ACLs, and also the weights if their path has changed.
 
-    An admin server sends this for every change of a published model, of its
-    replicas too, and always with a path and ACLs.
+    An admin server sends this call for every change of a published model,
+    including changes of its replicas. The call always has a path and ACLs.
     """
     access.check_server(context, 'UpdateLoaded')
     if not request.model_key:
@@ -92,7 +92,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   async def Unload(
     self, request: modelet_pb2.UnloadRequest, context: _Context
   ) -> modelet_pb2.UnloadResponse:
-    """Forgets a model after it has answered what it holds."""
+    """Unloads a model after it has answered its pending requests."""
     access.check_server(context, 'Unload')
     self._check_static('Unload')
     await self._wait(self._models.unload(request.model_key))
@@ -102,7 +102,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   async def Export(
     self, request: modelet_pb2.ExportRequest, context: _Context
   ) -> modelet_pb2.ExportResponse:
-    """Refused: models cannot be exported."""
+    """Refuses the call, because models cannot be exported."""
     access.check_server(context, 'Export')
     raise errors.Unimplemented(
       'this model server cannot export models; serve from the checkpoint'
@@ -112,9 +112,9 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   async def Save(
     self, request: modelet_pb2.SaveRequest, context: _Context
   ) -> modelet_pb2.SaveResponse:
-    """Refused for a loaded model, whose weights do not change by serving.
+    """Refuses to save a loaded model, because serving does not change weights.
 
-    A model that is not loaded is no error, as in Sax.
+    As in Sax, a model that is not loaded is not an error.
     """
     access.check_server(context, 'Save')
     if request.model_key not in self._models.entries():
@@ -129,7 +129,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   async def WakeUp(
     self, request: modelet_pb2.WakeUpRequest, context: _Context
   ) -> modelet_pb2.WakeUpResponse:
-    """Nothing to do: only a server that is stopping is dormant here."""
+    """Does nothing, because only a server that is stopping is dormant."""
     access.check_server(context, 'WakeUp')
     return modelet_pb2.WakeUpResponse()
 
@@ -137,7 +137,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   async def GetStatus(
     self, request: modelet_pb2.GetStatusRequest, context: _Context
   ) -> modelet_pb2.GetStatusResponse:
-    """Tells where each model stands."""
+    """Returns the state of the server and of each model."""
     dormancy = self._models.dormancy
     why = dormancy.reason
     response = modelet_pb2.GetStatusResponse(
@@ -175,9 +175,9 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
       )
 
   async def _wait(self, future: futures.Future) -> None:
-    """Waits for work that goes on even if the caller goes away."""
+    """Waits for a task that continues even if the caller disconnects."""
     work = asyncio.wrap_future(future)
-    # If the caller goes away, nobody else asks how it ended.
+    # If the caller disconnects, no other code reads the result of the task.
     work.add_done_callback(lambda done: done.cancelled() or done.exception())
     stopping = asyncio.create_task(self._stopping.wait())
     try:

@@ -1,4 +1,4 @@
-"""Tests for modelet_service over gRPC, with an engine for tests behind it."""
+"""Tests of modelet_service over gRPC, with a fake engine."""
 
 import gc
 import threading
@@ -178,7 +178,7 @@ class ModeletServiceTest(absltest.TestCase):
       _Code.UNIMPLEMENTED,
       'copy the checkpoint',
     )
-    # As upstream: no error for a model that is not here.
+    # As upstream, a model that is not loaded is not an error.
     self.modelet.Save(modelet_pb2.SaveRequest(model_key='/sax/test/x'))
     self.modelet.WakeUp(modelet_pb2.WakeUpRequest())
 
@@ -190,7 +190,7 @@ class ModeletServiceTest(absltest.TestCase):
     end = time.monotonic() + _TIMEOUT
     while self._status(stats=True).models[0].method_stats[0].pending_reqs < 3:
       self.assertLess(time.monotonic(), end)
-    # The engine goes on once the server has begun to stop.
+    # The engine continues after the server has begun to stop.
     threading.Timer(0.2, self.runner.gate.set).start()
     self.server.stop_server(grace=_TIMEOUT)
     for call in held:

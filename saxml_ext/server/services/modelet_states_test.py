@@ -1,7 +1,7 @@
-"""Tests for modelet_service: each RPC in each state of a model, and its code.
+"""Tests of modelet_service: the code of each RPC in each state of a model.
 
-Upstream's codes are those of google/saxml's model_service_base.py. Where they
-differ on purpose, the row says so.
+Upstream's codes are those of google/saxml's model_service_base.py. If a code
+differs on purpose, a comment gives upstream's code.
 """
 
 import threading
@@ -25,7 +25,7 @@ _NOT_FOUND = grpc.StatusCode.NOT_FOUND
 _UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 _UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED
 
-# Where a model stands when the RPC comes.
+# The state of the model when the RPC arrives.
 _ABSENT, _LOADING, _LOADED, _FAILED, _UNLOADING = range(5)
 
 
@@ -51,44 +51,44 @@ _EXPORT = 'Export', modelet_pb2.ExportRequest(model_key=_KEY)
 _WAKE_UP = 'WakeUp', modelet_pb2.WakeUpRequest()
 _STATUS = 'GetStatus', modelet_pb2.GetStatusRequest()
 
-# State, RPC, its code, whether the model is loaded in the end.
+# State, RPC, expected code, and True if the model is loaded at the end.
 _TABLE = (
   (_ABSENT, _load(), _OK, True),
   (_ABSENT, _load('/bad'), _INVALID, False),
   (_ABSENT, _load('/broken'), _INTERNAL, False),
-  # An assertion fails upstream, INTERNAL.
+  # Upstream fails with INTERNAL, by an assertion.
   (_ABSENT, _load(key=''), _INVALID, False),
   (_ABSENT, _unload(), _INVALID, False),
   (_ABSENT, _unload(''), _INVALID, False),
   (_ABSENT, _update('/new'), _NOT_FOUND, False),
   (_ABSENT, _update(), _OK, False),
-  # Upstream forgets the ACLs and says OK.
+  # Upstream ignores the ACLs and returns OK.
   (_ABSENT, _update(acls=True), _NOT_FOUND, False),
   (_ABSENT, _update(key=''), _INVALID, False),
-  # NOT_FOUND upstream, as any key that is not there.
+  # Upstream returns NOT_FOUND, as for any unknown key.
   (_ABSENT, _update('/new', ''), _INVALID, False),
   (_ABSENT, _SAVE, _OK, False),
   (_ABSENT, _EXPORT, _UNIMPLEMENTED, False),
   (_LOADING, _load('/other'), _OK, True),
   (_LOADING, _unload(), _OK, False),
-  # Upstream finds a model only once it is loaded: NOT_FOUND.
+  # Upstream returns NOT_FOUND until the model is loaded.
   (_LOADING, _update('/new'), _OK, True),
   (_LOADING, _update(acls=True), _OK, True),
   (_LOADED, _load('/bad'), _OK, True),
   (_LOADED, _unload(), _OK, False),
   (_LOADED, _update('/ckpt'), _OK, True),
   (_LOADED, _update('/new'), _OK, True),
-  # OK upstream, though the model has failed.
+  # Upstream returns OK, although the model has failed.
   (_LOADED, _update('/bad'), _INVALID, False),
   (_LOADED, _update(acls=True), _OK, True),
-  # Upstream's models cannot be saved either and say INTERNAL.
+  # Upstream's models cannot be saved either, and the call returns INTERNAL.
   (_LOADED, _SAVE, _UNIMPLEMENTED, True),
   (_LOADED, _EXPORT, _UNIMPLEMENTED, True),
-  # Upstream leaves a failed model as it is and says OK.
+  # Upstream keeps a failed model unchanged and returns OK.
   (_FAILED, _load(), _OK, True),
   (_FAILED, _load('/bad'), _INVALID, False),
   (_FAILED, _unload(), _OK, False),
-  # NOT_FOUND upstream.
+  # Upstream returns NOT_FOUND.
   (_FAILED, _update('/new'), _OK, True),
   (_FAILED, _update(acls=True), _OK, False),
   (_UNLOADING, _load(), _OK, True),
@@ -100,7 +100,7 @@ _TABLE = (
     for rpc in (_WAKE_UP, _STATUS)
   ),
 )
-# The same where --keep_statically_loaded_models is set.
+# The same columns, with --keep_statically_loaded_models.
 _STATIC = (
   (_ABSENT, _load(), _UNAVAILABLE, False),
   (_LOADED, _load(), _OK, True),
@@ -153,12 +153,12 @@ class ModeletStatesTest(parameterized.TestCase):
       return
     loading.exception(_TIMEOUT)
     if state == _UNLOADING:
-      # A call that is about to submit something keeps it from closing.
+      # A call that is about to submit a request keeps the model from closing.
       models.serving(_KEY).model.leases.enter()
       models.unload(_KEY)
 
   def _leave(self, state: int, model) -> None:
-    """Lets the model go on."""
+    """Lets the model leave the state."""
     self.load_gate.set()
     if state == _UNLOADING:
       model.leases.leave()
@@ -171,14 +171,14 @@ class ModeletStatesTest(parameterized.TestCase):
     if name in ('WakeUp', 'GetStatus'):
       call.result()  # They wait for nothing.
     else:
-      # Accepted, before the model may go on.
+      # The server must accept the RPC before the model leaves its state.
       self.server.modelet.GetStatus(modelet_pb2.GetStatusRequest())
     self._leave(state, entry and entry.model)
     self.assertIs(call.code(), code, call.details())
     self.assertEqual(self._settled() == common_pb2.LOADED, is_loaded)
 
   def _settled(self) -> common_pb2.ModelStatus | None:
-    """Where the model stands once nothing is done to it any more."""
+    """Waits for a final state of the model and returns it."""
     while True:
       status = self.server.modelet.GetStatus(
         modelet_pb2.GetStatusRequest(), timeout=_TIMEOUT

@@ -1,4 +1,4 @@
-"""Tests for preparation."""
+"""Tests of `Preparation`."""
 
 import asyncio
 import threading
@@ -23,7 +23,7 @@ class PreparationTest(unittest.IsolatedAsyncioTestCase):
     await asyncio.sleep(0)
     with self.assertRaisesRegex(errors.ResourceExhausted, 'limit .* is 2'):
       await preparation.run(False, len, '')
-    # What is quick does not count.
+    # A fast function does not count against the limit.
     self.assertEqual(await preparation.run(True, len, 'abc'), 3)
     go.set()
     self.assertEqual(await asyncio.gather(*running), [True, True])

@@ -1,4 +1,4 @@
-"""Tests for prompts."""
+"""Tests of prompts."""
 
 from absl.testing import absltest
 import numpy as np

@@ -1,8 +1,8 @@
-"""Requests of Sax's LMService as the engine takes them.
+"""Converts requests of Sax's LMService to requests of the engine.
 
-Extra inputs are the parameters of a request beside its text. A key counts only
-if the serving params declare it (EXTRA_INPUTS), and a key may be given once, as
-a number, a list of numbers or a string.
+Extra inputs are the parameters of a request that are sent with its text. A key
+is accepted only if the serving params declare it (EXTRA_INPUTS). A key may be
+given once, as a number, a list of numbers or a string.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ _OF_SAMPLES = [
   for option in request_options.BY_EXTRA_INPUT.values()
   if option.search == 'samples'
 ]
-# A prompt whose text is far longer than any prompt of so many tokens is not
-# worth the time to tokenize it.
+# If a text has more characters per token of the limit than this, tokenizing it
+# would be a waste of time.
 _MOST_CHARACTERS_PER_TOKEN = 64
 _MOST_CHARACTERS_AT_LEAST = 1 << 16
 
@@ -41,8 +41,8 @@ async def generation(
   """Returns the engine's request for a call of Generate, streamed or not.
 
   Raises:
-    errors.InvalidArgument: an extra input or the prompt cannot be taken.
-    errors.ResourceExhausted: the model has no room for another request.
+    errors.InvalidArgument: An extra input or the prompt is not valid.
+    errors.ResourceExhausted: The model has no room for another request.
   """
   settings = call.settings
   extra = merge(request.extra_inputs, settings.extra_inputs[call.method])
@@ -63,8 +63,8 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
   """Returns the ids of a text, [T] int32.
 
   Raises:
-    errors.InvalidArgument: the text cannot be taken.
-    errors.ResourceExhausted: too many texts are being tokenized.
+    errors.InvalidArgument: The text is not valid.
+    errors.ResourceExhausted: Too many texts are being tokenized.
   """
   check_size(text, model.settings)
   return await calls.prepare(
@@ -78,8 +78,8 @@ def merge(
   """Returns the declared keys with the request's values or the defaults.
 
   Raises:
-    errors.InvalidArgument: a key is not declared or given twice, a value is
-      not finite, or a list is not as long as its default.
+    errors.InvalidArgument: A key is not declared or is given twice, a value is
+      not finite, or a list and its default differ in length.
   """
   merged = dict(declared)
   if not given.items and not given.tensors and not given.strings:
@@ -87,7 +87,8 @@ def merge(
   seen: set[str] = set()
   tensors = {}
   for key, tensor in given.tensors.items():
-    # Before its numbers are looked at: there may be millions.
+    # The key is checked before the values, because there may be millions of
+    # them.
     _check_key(key, declared, seen)
     default = declared[key]
     length = len(default) if isinstance(default, (list, tuple)) else -1
@@ -111,15 +112,15 @@ def merge(
 
 
 def max_new_tokens(merged: Mapping[str, Any], limit: int) -> int:
-  """Returns how many tokens the answer may have.
+  """Returns the maximum number of tokens of the answer.
 
   Args:
-    merged: of `merge`.
-    limit: the model's own.
+    merged: The extra inputs that `merge` returned.
+    limit: The model's own limit.
 
   Raises:
-    errors.InvalidArgument: the request's value is no whole number from 1 to
-      the limit.
+    errors.InvalidArgument: The request's value is not an integer from 1 to the
+      limit.
   """
   value = merged.get(_MAX_STEPS)
   if value is None:
@@ -139,17 +140,17 @@ def max_new_tokens(merged: Mapping[str, Any], limit: int) -> int:
 def choices(
   merged: Mapping[str, Any], settings: settings_lib.Settings
 ) -> dict[str, Any]:
-  """Returns how the tokens of an answer are chosen, as fields of `Request`.
+  """Returns the fields of `Request` that choose the tokens of an answer.
 
-  A model without samples uses the stop ids alone. A per_example_top_k above the
-  model's TOP_K is lowered to it, as Sax does.
+  A model without samples uses only the stop ids. If per_example_top_k is above
+  the model's TOP_K, it is lowered to TOP_K, as in Sax.
 
   Args:
-    merged: of `merge`.
-    settings: of the model.
+    merged: The extra inputs that `merge` returned.
+    settings: The settings of the model.
 
   Raises:
-    errors.InvalidArgument: a value is no number of its kind.
+    errors.InvalidArgument: A value is not a number of the required kind.
   """
   given: dict[str, Any] = {'stop_ids': settings.stop_ids}
   if _STOP_IDS in merged:
@@ -194,11 +195,11 @@ def _check_key(key: str, declared: Mapping[str, Any], seen: set[str]) -> None:
 
 
 def check_size(text: str, settings: settings_lib.Settings) -> None:
-  """Refuses absurd texts before time is spent on them.
+  """Refuses extremely long texts before time is spent on them.
 
   Raises:
-    errors.InvalidArgument: it is far longer than the model could read, which
-      would cut it.
+    errors.InvalidArgument: The text is far longer than the model's prompt
+    limit.
   """
   most = (
     _MOST_CHARACTERS_PER_TOKEN * settings.engine.max_prompt
@@ -215,15 +216,15 @@ def finish(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
   """Applies the model's start id and length limit to a tokenized prompt.
 
   Args:
-    ids: the prompt as given, [T] int32.
-    settings: of the model.
+    ids: The prompt of the request, [T] int32.
+    settings: The settings of the model.
 
   Returns:
-    [N] int32, N at most `max_prompt`.
+    The prompt for the engine, [N] int32, with N at most `max_prompt`.
 
   Raises:
-    errors.InvalidArgument: there is no id at all, or too many where the model
-      is set to refuse instead of cutting.
+    errors.InvalidArgument: The prompt is empty, or it is too long for a model
+      that does not truncate prompts.
   """
   has_start = settings.sos_id is not None
   room = settings.engine.max_prompt - has_start
@@ -239,7 +240,7 @@ def finish(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
 
 
 def with_start(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
-  """Puts the model's start id, if it has one, before `ids` [T]."""
+  """Prepends the model's start id, if it has one, to `ids` [T]."""
   if settings.sos_id is None:
     return ids
   return np.concatenate([np.array([settings.sos_id], np.int32), ids])
@@ -251,8 +252,8 @@ def check_score(
   """Checks the lengths of a prefix and the suffix to score after it.
 
   Raises:
-    errors.InvalidArgument: the suffix is empty or one is too long; a score of
-      a cut text would be that of another text.
+    errors.InvalidArgument: The suffix is empty, or one of them is too long.
+      They are not truncated, because the score would be that of another text.
   """
   if not len(prefix):
     raise errors.InvalidArgument(

@@ -1,4 +1,4 @@
-"""Tests for wakeups."""
+"""Tests of `Wakeups`."""
 
 import asyncio
 from concurrent import futures
@@ -19,7 +19,7 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.calls = 0
     self.wakeups = calls.Wakeups(self)
 
-  # The loop, as far as Wakeups needs one.
+  # The methods of an event loop that Wakeups needs.
 
   def create_future(self) -> asyncio.Future:
     return self.loop.create_future()
@@ -97,7 +97,7 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     (on_progress,) = told
     threading.Thread(target=on_progress, args=(1,)).start()
     self.assertEqual(await first, calls.News(1, is_last=False))
-    # Nobody reads: the newest takes the place of the older ones.
+    # While nothing is read, the newest progress replaces the older ones.
     for i in range(2, 100):
       on_progress(i)
     self.assertEqual(await anext(news), calls.News(99, is_last=False))
