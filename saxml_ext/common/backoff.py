@@ -1,4 +1,4 @@
-"""Pauses between attempts of what keeps failing, and logs each failure once."""
+"""Computes pauses between retries, and logs each distinct failure once."""
 
 from collections.abc import Callable
 import dataclasses
@@ -10,11 +10,12 @@ class Backoff:
   """Pauses that grow with every failure in a row, up to a limit.
 
   Attributes:
-    first: seconds after the first failure.
-    growth: factor from one pause to the next, at least 1.
-    most: seconds that no pause exceeds, before jitter.
-    jitter: largest part of a pause that is added or taken away at random, so
-      that those who failed together do not all come back together; 0 for none.
+    first: The pause after the first failure, in seconds.
+    growth: The factor from one pause to the next, at least 1.
+    most: The longest pause before jitter, in seconds.
+    jitter: The largest part of a pause that is added or subtracted at random,
+      so that clients that failed together do not all retry together. 0 adds
+      none.
   """
 
   first: float
@@ -32,11 +33,15 @@ class Backoff:
       raise ValueError(f'{self}: jitter must be at least 0 and less than 1')
 
   def pause(self, failures: int) -> float:
-    """Seconds to wait after so many failures in a row; 0.0 after none."""
+    """Returns the pause in seconds after `failures` failures in a row.
+
+    The pause is 0.0 after no failure.
+    """
     if failures <= 0:
       return 0.0
     pause, left = self.first, failures - 1
-    # Step by step: a power of a large number of failures would overflow.
+    # The pause grows in a loop because a large power of `growth` would
+    # overflow.
     while left and pause < self.most and self.growth > 1:
       pause, left = pause * self.growth, left - 1
     pause = min(pause, self.most)
@@ -46,20 +51,20 @@ class Backoff:
 
 
 class LogOnce:
-  """Passes a text on to the log unless it is the one that came before it."""
+  """Logs a text unless it equals the previous one."""
 
   def __init__(self, log: Callable[..., None]):
     """Logs nothing yet.
 
     Args:
-      log: where texts go, for example `logging.error`; called with a format
-        and its argument.
+      log: The function that logs, for example `logging.error`. It is called
+        with a format and its argument.
     """
     self._log = log
     self._last = ''
 
   def __call__(self, text: str) -> None:
-    """Logs a text, or notes with '' that there is nothing to say any more."""
+    """Logs a text if it is new. '' means that the failure is over."""
     if text and text != self._last:
       self._log('%s', text)
     self._last = text

@@ -1,4 +1,4 @@
-"""Tests of back-off."""
+"""Tests of the pauses between retries."""
 
 from absl.testing import absltest
 

@@ -1,8 +1,8 @@
 """Reads and writes the three files of a cell.
 
-    <sax_root>/sax/<cell>/config.proto     how the cell was set up
-    <sax_root>/sax/<cell>/location.proto   where its admin server listens
-    <fs_root>/sax/<cell>/state.proto       what it publishes
+    <sax_root>/sax/<cell>/config.proto     the settings of the cell
+    <sax_root>/sax/<cell>/location.proto   the address of its admin server
+    <fs_root>/sax/<cell>/state.proto       the models that it publishes
 
 All three are in protobuf's binary format. A cell is given as "/sax/<cell>".
 """
@@ -18,29 +18,31 @@ from saxml_ext.common import storage
 from saxml_ext.common import user_path
 from saxml_ext.protobuf import admin_pb2
 
-# Stand in for flags that are not given: published set-ups of Sax export them.
+# These variables are read if the flags are not given, because published setups
+# of Sax export them.
 ROOT_VARIABLE = 'SAX_ROOT'
 CELL_VARIABLE = 'SAX_CELL'
 FS_ROOT_VARIABLE = 'SAX_FS_ROOT'
 ADMIN_PORT_VARIABLE = 'SAX_ADMIN_SERVER_PORT'
 _MAX_PORT = 65535
-# `saxutil create` of other Sax builds leaves a sentence instead of an address.
+# `saxutil create` of other Sax builds writes a sentence instead of an address.
 _NEVER_STARTED = 'not been started'
 
 _Message = TypeVar('_Message', bound=message.Message)
 
 
 def sax_root(flag_value: str | None = None) -> str:
-  """The root directory of all cells.
+  """Returns the root directory of all cells.
 
   Args:
-    flag_value: the value of --sax_root, if any.
+    flag_value: The value of --sax_root, if any.
 
   Returns:
-    The flag, else the environment variable SAX_ROOT; see `user_path`.
+    The flag's value, or else the environment variable SAX_ROOT; see
+    `user_path`.
 
   Raises:
-    FailedPrecondition: neither is set.
+    FailedPrecondition: Neither is set.
   """
   root = flag_value or os.environ.get(ROOT_VARIABLE, '')
   if not root:
@@ -51,22 +53,22 @@ def sax_root(flag_value: str | None = None) -> str:
 
 
 def cell_dir(root: str, cell: str) -> str:
-  """Directory of a cell under `sax_root` or `fs_root`."""
+  """Returns the directory of a cell under `sax_root` or `fs_root`."""
   return f'{root.rstrip("/")}{ids.parse_cell_id(cell)}'
 
 
 def config_path(root: str, cell: str) -> str:
-  """Path of a cell's config under `sax_root`."""
+  """Returns the path of a cell's config under `sax_root`."""
   return cell_dir(root, cell) + '/config.proto'
 
 
 def location_path(root: str, cell: str) -> str:
-  """Path of a cell's location under `sax_root`."""
+  """Returns the path of a cell's location under `sax_root`."""
   return cell_dir(root, cell) + '/location.proto'
 
 
 def state_path(fs_root: str, cell: str) -> str:
-  """Path of a cell's state under `fs_root`."""
+  """Returns the path of a cell's state under `fs_root`."""
   return cell_dir(fs_root, cell) + '/state.proto'
 
 
@@ -100,9 +102,9 @@ def read_config(root: str, cell: str) -> admin_pb2.Config:
   """Reads a cell's config.
 
   Raises:
-    FailedPrecondition: the cell was never created.
-    NotFound: its directory has no config.
-    Internal: the file is corrupt.
+    FailedPrecondition: The cell was never created.
+    NotFound: The cell's directory has no config.
+    Internal: The file is corrupt.
   """
   _check_dir(root, cell)
   return _read(config_path(root, cell), admin_pb2.Config())
@@ -114,12 +116,12 @@ def write_config(root: str, cell: str, config: admin_pb2.Config) -> None:
 
 
 def read_location(root: str, cell: str) -> admin_pb2.Location:
-  """Reads where a cell's admin server listens.
+  """Reads the address of a cell's admin server.
 
   Raises:
-    FailedPrecondition: the cell was never created, or no admin server was
-      ever started for it.
-    Internal: the file is corrupt.
+    FailedPrecondition: The cell was never created, or no admin server was ever
+      started for it.
+    Internal: The file is corrupt.
   """
   _check_dir(root, cell)
   try:
@@ -140,38 +142,47 @@ def read_location(root: str, cell: str) -> admin_pb2.Location:
 
 
 def write_location(root: str, cell: str, location: admin_pb2.Location) -> None:
-  """Writes where a cell's admin server listens."""
+  """Writes the address of a cell's admin server."""
   _write(location_path(root, cell), location)
 
 
 def read_state(fs_root: str, cell: str) -> admin_pb2.State:
-  """Reads what a cell publishes.
+  """Reads the state of a cell: the models that it publishes.
 
   Raises:
-    NotFound: nothing was ever published.
-    Internal: the file is corrupt.
+    NotFound: No model was ever published.
+    Internal: The file is corrupt.
   """
   return _read(state_path(fs_root, cell), admin_pb2.State())
 
 
 def write_state(fs_root: str, cell: str, state: admin_pb2.State) -> None:
-  """Writes what a cell publishes, creating the directory."""
+  """Writes the state of a cell, and creates the directory if it is missing."""
   _write(state_path(fs_root, cell), state)
 
 
 def list_cells(root: str) -> list[str]:
-  """Ids of the cells under `sax_root`, sorted; NotFound if there is no root."""
+  """Returns the ids of the cells under `sax_root`, sorted.
+
+  Raises:
+    NotFound: The root does not exist.
+  """
   names = storage.list_dir(root.rstrip('/') + '/sax')
   return [f'/sax/{name}' for name in names]
 
 
 def text_setting(flag_value: str | None, variable: str) -> str:
-  """Returns a flag's value, else that of a variable, else ''."""
+  """Returns the flag's value, or else the variable's value, or else ''."""
   return flag_value or os.environ.get(variable, '')
 
 
 def port_setting(flag_value: int | None, variable: str, default: int) -> int:
-  """Returns a TCP port: a flag's value, else a variable's, else a default.
+  """Returns a TCP port from a flag, or else from an environment variable.
+
+  Args:
+    flag_value: The value of the flag, if any.
+    variable: The name of the environment variable.
+    default: The port if neither is set.
 
   Raises:
     InvalidArgument: The variable is not a port number.

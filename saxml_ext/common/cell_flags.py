@@ -1,4 +1,4 @@
-"""The flag of the root of all cells, for programs to import."""
+"""Defines the flag for the root directory of all cells."""
 
 from absl import flags
 
@@ -12,7 +12,7 @@ _SAX_ROOT = flags.DEFINE_string(
 
 
 def sax_root() -> str:
-  """Returns the root of all cells.
+  """Returns the root directory of all cells.
 
   Raises:
     FailedPrecondition: Neither the flag nor the variable is set.

@@ -1,4 +1,4 @@
-"""Tests of a cell's files against the recorded ones."""
+"""Compares a cell's files with recorded ones."""
 
 import os
 from unittest import mock

@@ -1,23 +1,23 @@
 """Errors that travel over gRPC as status codes.
 
-Code of the cell raises a subclass of `SaxError`; servers turn it into the
-status of the call, clients turn the status of a failed call back into it.
+The code of a cell raises a subclass of `SaxError`. Servers convert it to the
+status of the call. Clients convert the status of a failed call back to it.
 """
 
 import re
 
 import grpc
 
-# The name of gRPC's own retry design (gRFC A6), so that other clients with a
-# retry policy understand it too; the value is in milliseconds.
+# The name comes from gRPC's own retry design (gRFC A6), so other clients with a
+# retry policy understand it too. The value is in milliseconds.
 _PUSHBACK = 'grpc-retry-pushback-ms'
 
-# "NotFound" in the text of an error that another server wrapped.
+# This matches "NotFound" in the text of an error that another server wrapped.
 _WRAPPED_CODE = re.compile(r'rpc error: code = ([A-Za-z]+) desc')
-# What `SaxError.wire_text` adds.
+# `SaxError.wire_text` adds this suffix.
 _SUFFIX = re.compile(r': rpc error: code = ([A-Za-z]+) desc = \1$')
 _NOT_REACHED = 'failed to connect to all addresses'
-# Part of gRPC's text -> what it means and what to do.
+# Each row has a part of gRPC's text, its meaning and the remedy.
 _MEANINGS = (
   (
     'certificate has expired',
@@ -57,10 +57,10 @@ class SaxError(Exception):
   """An error with a gRPC status code.
 
   Attributes:
-    code: the status code, one per subclass.
-    message: the text, without the code.
-    retry_after: seconds after which trying again may help; None if the server
-      did not say.
+    code: The status code, one per subclass.
+    message: The text, without the code.
+    retry_after: The number of seconds after which a retry may succeed, or None
+      if the server sent none.
   """
 
   code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
@@ -71,53 +71,53 @@ class SaxError(Exception):
     self.message = message
 
   def wire_text(self) -> str:
-    """The message as Sax admin servers write it, code included.
+    """Returns the message in the format of Sax admin servers, with the code.
 
-    Clients linked with an old grpc-go see only UNKNOWN for these errors and
-    have to find the code in the text.
+    Clients linked with an old grpc-go see only UNKNOWN for these errors, and
+    must find the code in the text.
     """
     name = camel_case(self.code)
     return f'{self.message}: rpc error: code = {name} desc = {name}'
 
   def trailing_metadata(self) -> tuple[tuple[str, str], ...]:
-    """What goes out beside code and text: `retry_after`, if it is known."""
+    """Returns the metadata to send with the status: `retry_after`, if known."""
     if self.retry_after is None:
       return ()
     return ((_PUSHBACK, str(max(1, round(1e3 * self.retry_after)))),)
 
 
 class InvalidArgument(SaxError):
-  """The request can never succeed as it is."""
+  """The request is invalid and can never succeed."""
 
   code = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class NotFound(SaxError):
-  """What the request names is not here."""
+  """The object that the request names does not exist."""
 
   code = grpc.StatusCode.NOT_FOUND
 
 
 class AlreadyExists(SaxError):
-  """What the request wants to create is here already."""
+  """The object that the request would create already exists."""
 
   code = grpc.StatusCode.ALREADY_EXISTS
 
 
 class FailedPrecondition(SaxError):
-  """Something must be set up first."""
+  """The system is not set up for the request."""
 
   code = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class Unavailable(SaxError):
-  """The server cannot be reached or is not ready; trying again may help."""
+  """The server cannot be reached or is not ready. A retry may succeed."""
 
   code = grpc.StatusCode.UNAVAILABLE
 
 
 class ResourceExhausted(SaxError):
-  """A queue is full; trying again later may help."""
+  """A queue is full. A later retry may succeed."""
 
   code = grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -133,13 +133,13 @@ class PermissionDenied(SaxError):
 
 
 class DeadlineExceeded(SaxError):
-  """Time was up first."""
+  """The deadline passed before the request was finished."""
 
   code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 class Internal(SaxError):
-  """A fault of the server."""
+  """The server has a fault."""
 
   code = grpc.StatusCode.INTERNAL
 
@@ -151,19 +151,19 @@ class DataLoss(SaxError):
 
 
 class Unimplemented(SaxError):
-  """The server does not offer this."""
+  """The server does not support the operation."""
 
   code = grpc.StatusCode.UNIMPLEMENTED
 
 
 class Cancelled(SaxError):
-  """The caller or the server gave the request up."""
+  """The caller or the server cancelled the request."""
 
   code = grpc.StatusCode.CANCELLED
 
 
 class Aborted(SaxError):
-  """Somebody else was faster."""
+  """Another writer was faster."""
 
   code = grpc.StatusCode.ABORTED
 
@@ -172,18 +172,18 @@ _BY_CODE = {cls.code: cls for cls in SaxError.__subclasses__()}
 
 
 def camel_case(code: grpc.StatusCode) -> str:
-  """NOT_FOUND -> "NotFound", the spelling of grpc-go."""
+  """Converts a code to the spelling of grpc-go: NOT_FOUND to "NotFound"."""
   if code is grpc.StatusCode.CANCELLED:
     return 'Canceled'
   return ''.join(word.capitalize() for word in code.name.split('_'))
 
 
 def code_name(error: BaseException | None) -> str:
-  """The name of the status code that an error ends a call with.
+  """Returns the name of the status code with which an error ends a call.
 
   Args:
-    error: None for success; one that is neither a `SaxError` nor says that the
-      call was cancelled is the server's fault.
+    error: The error, or None for success. An error that is neither a `SaxError`
+      nor a cancellation counts as a fault of the server.
   """
   if error is None:
     return grpc.StatusCode.OK.name
@@ -191,7 +191,7 @@ def code_name(error: BaseException | None) -> str:
     return error.code.name
   if isinstance(error, Exception):
     return grpc.StatusCode.INTERNAL.name
-  # asyncio.CancelledError, GeneratorExit: nobody waits for the answer.
+  # The error is asyncio.CancelledError or GeneratorExit: the client is gone.
   return grpc.StatusCode.CANCELLED.name
 
 
@@ -199,17 +199,17 @@ _BY_NAME = {camel_case(code): code for code in grpc.StatusCode}
 
 
 def from_code(code: grpc.StatusCode, message: str) -> SaxError:
-  """The error for a status code and its text."""
+  """Returns the error for a status code and its text."""
   return _BY_CODE.get(code, SaxError)(message)
 
 
 def from_exception(error: Exception, what: str) -> SaxError:
-  """The error to answer with where something raised any exception.
+  """Converts any exception to the error to answer with.
 
   Args:
-    error: a SaxError is taken as it is; a ValueError is the caller's fault,
-      anything else the server's.
-    what: begins the text of those, such as "Loading error".
+    error: The exception. A `SaxError` is returned unchanged. A ValueError is
+      the caller's fault; any other exception is the server's.
+    what: The beginning of the new error's text, such as "Loading error".
   """
   if isinstance(error, SaxError):
     return error
@@ -218,16 +218,16 @@ def from_exception(error: Exception, what: str) -> SaxError:
 
 
 def from_rpc_error(error: grpc.RpcError) -> SaxError:
-  """The error that a failed call stands for.
+  """Converts the error of a failed call to a `SaxError`.
 
-  Some admin servers answer every error of theirs as UNKNOWN and name the code
-  in the text only; then that code counts.
+  Some admin servers send UNKNOWN for every error and give the code only in the
+  text. Then the code in the text counts.
 
   Args:
-    error: raised by a gRPC stub; has `code()` and `details()`.
+    error: The error that a gRPC stub raised. It has `code()` and `details()`.
 
   Returns:
-    A `SaxError` of the fitting subclass.
+    A `SaxError` of the matching subclass.
   """
   code, details = error.code(), error.details() or ''
   if code is grpc.StatusCode.UNKNOWN:
@@ -253,15 +253,15 @@ def _retry_after(error: grpc.RpcError) -> float | None:
 
 
 def explain_tls(details: str) -> str:
-  """Explains a connection that TLS prevented.
+  """Explains why TLS prevented a connection.
 
-  gRPC reports it in the words of the library below it.
+  gRPC reports such failures in the words of the TLS library.
 
   Args:
     details: The text of a call's status UNAVAILABLE.
 
   Returns:
-    A sentence for the user; '' if it has nothing to do with TLS.
+    A sentence for the user, or '' if the failure has nothing to do with TLS.
   """
   if _NOT_REACHED not in details:
     return ''
@@ -271,12 +271,12 @@ def explain_tls(details: str) -> str:
 
 
 def is_hung_up(details: str) -> bool:
-  """Returns whether the server took the connection and ended it at once."""
+  """Returns True if the server accepted a connection and closed it at once."""
   return _NOT_REACHED in details and 'Socket closed' in details
 
 
 def is_certain_tls(details: str) -> bool:
-  """Returns whether TLS failed for a reason that waiting does not mend."""
+  """Returns True if TLS failed for a reason that a retry cannot fix."""
   return _NOT_REACHED in details and bool(_meaning(details))
 
 

@@ -1,7 +1,7 @@
-"""Writes local files and directories whole or not at all; typed JSON files.
+"""Writes local files and directories atomically, and reads typed JSON files.
 
 A writer fills a file beside the old one and renames it when it is complete.
-Readers see the old bytes or the new ones, also after a power cut.
+Readers see either the old bytes or the new ones, even after a power failure.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from typing import Any, IO, overload, TypeVar
 _T = TypeVar('_T')
 _Path = str | os.PathLike[str]
 
-# Where msgspec found a syntax error.
+# msgspec adds the position of a syntax error to its message.
 _OFFSET = re.compile(r' \(byte (\d+)\)$')
 
 
@@ -27,20 +27,20 @@ def replacing(
   permissions: int | None = None,
   sole_writer: bool = False,
 ) -> Iterator[IO[Any]]:
-  """Opens a file that takes the place of `path` when the block ends.
+  """Opens a file that replaces `path` when the block ends.
 
-  If the block or the disk fails, the old file is unharmed and nothing of the
-  new one is left. Several programs may write the same path at once: the last
+  If the block or the disk fails, the old file stays intact and nothing of the
+  new one is left. Several programs may write the same path at once. The last
   one to finish wins.
 
   Args:
     path: The file to write. Its directory must exist.
-    mode: 'w' for text in UTF-8, 'wb' for bytes.
-    permissions: The file's mode bits, whatever the umask is. By default, those
-      that `open` gives to a new file.
+    mode: The mode: 'w' for text in UTF-8, 'wb' for bytes.
+    permissions: The file's mode bits, regardless of the umask. By default, the
+      mode bits that `open` gives to a new file.
     sole_writer: True if no other program writes the file at the same time. The
-      unfinished file then has a fixed name, `path` and .partial, so that the
-      next writer replaces what a killed one left.
+      unfinished file then has the fixed name `path` + ".partial", so the next
+      writer replaces the unfinished file of a killed one.
 
   Yields:
     The open file. Its name is the path of the unfinished file.
@@ -75,14 +75,14 @@ def replacing(
 
 @contextlib.contextmanager
 def new_directory(path: _Path, replace: bool = False) -> Iterator[str]:
-  """Makes a directory that becomes `path` when the block ends.
+  """Creates a directory that becomes `path` when the block ends.
 
-  If the block fails, nothing is left of the new directory.
+  If the block fails, nothing of the new directory is left.
 
   Args:
     path: The directory to write. Its parent must exist.
-    replace: True to replace what is there. Otherwise only an empty directory
-      may be there.
+    replace: True to replace an existing directory. Otherwise, an existing
+      directory must be empty.
 
   Yields:
     The path of the unfinished directory.
@@ -109,7 +109,7 @@ def new_directory(path: _Path, replace: bool = False) -> Iterator[str]:
 
 
 def sync_directory(path: str) -> None:
-  """Makes the names in a directory durable; a rename alone is not."""
+  """Makes the names in a directory durable, which a rename alone does not."""
   fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
   try:
     os.fsync(fd)
@@ -126,16 +126,16 @@ def read_json(path: _Path, kind: Any = ...) -> Any: ...
 
 
 def read_json(path: _Path, kind: Any = Any) -> Any:
-  """Reads a file of JSON as a value of a type.
+  """Reads a JSON file as a value of a type.
 
   Args:
     path: The file to read.
     kind: The type of the value, such as a dataclass or `list[str]`. Fields that
-      a dataclass lacks are ignored; a msgspec.Struct may refuse them.
+      a dataclass lacks are ignored. A msgspec.Struct may refuse them.
 
   Raises:
     OSError: The file cannot be read.
-    ValueError: It is not JSON, or not of that type.
+    ValueError: The file is not JSON, or not of that type.
   """
   with open(path, 'rb') as f:
     return decode_json(f.read(), kind, os.fspath(path))
@@ -155,12 +155,12 @@ def decode_json(data: bytes | str, kind: Any, name: str) -> Any:
   Args:
     data: The text.
     kind: The type of the value.
-    name: The file that messages name.
+    name: The name of the file in error messages.
 
   Raises:
-    ValueError: It is not JSON, or not of that type.
+    ValueError: The text is not JSON, or not of that type.
   """
-  # Imported late: clients that only write files start without it.
+  # msgspec is imported late so that clients that only write files start faster.
   import msgspec
 
   try:
@@ -181,15 +181,16 @@ def decode_json(data: bytes | str, kind: Any, name: str) -> Any:
 
 
 def encode_json(value: Any, *, indent: int = 2, sort_keys: bool = False) -> str:
-  """Returns a value as lines of JSON.
+  """Formats a value as lines of JSON.
 
   Args:
-    value: A dataclass, a msgspec.Struct or a value that the json module takes.
-    indent: The columns per level.
+    value: A dataclass, a msgspec.Struct or a value that the json module
+      accepts.
+    indent: The number of columns per level.
     sort_keys: True to sort the keys of every object.
 
   Raises:
-    TypeError: JSON has no such value.
+    TypeError: JSON cannot represent the value.
     ValueError: A number is infinite or not a number.
   """
   import msgspec
@@ -204,9 +205,9 @@ def encode_json(value: Any, *, indent: int = 2, sort_keys: bool = False) -> str:
 def write_json(
   path: _Path, value: Any, *, indent: int = 2, sort_keys: bool = False
 ) -> None:
-  """Writes a value as a file of JSON, whole or not at all.
+  """Writes a value as a JSON file, atomically.
 
-  `encode_json` describes the arguments and what it raises.
+  `encode_json` describes the arguments and its errors.
 
   Raises:
     OSError: The file cannot be written.

@@ -1,4 +1,4 @@
-"""Tests of files that are written whole or not at all."""
+"""Tests of files that are written atomically."""
 
 import dataclasses
 import os

@@ -1,38 +1,39 @@
-"""The rules of flags that act only together with other flags.
+"""Defines rules for flags that have an effect only with other flags.
 
-A module that defines such flags declares their rule beside them. The programs
-refuse flags that the user gives where they have no effect (`program.run`).
+A module that defines such flags declares their rule beside them. Programs
+reject such a flag if the user gives it where it has no effect (`program.run`).
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from absl import flags
 
-# Condition in words, condition, and names of flags.
+# Each rule has the condition in words, the condition, and the flag names.
 _rules: list[tuple[str, Callable[[], object], list[str]]] = []
 _words: Sequence[str] = ()
 
 
 def act_only(where: str, holds: Callable[[], object], names: str) -> None:
-  """Declares that flags act only where a condition holds.
+  """Declares that flags have an effect only if a condition holds.
 
   Args:
     where: The condition in words, after "acts only", such as "with --logits".
-    holds: Returns whether the condition is met, once the flags are parsed.
-    names: The names of the flags, with spaces between them.
+    holds: A function that returns True if the condition is met. It is called
+      after the flags are parsed.
+    names: The names of the flags, separated by spaces.
   """
   _rules.append((where, holds, names.split()))
 
 
 def command(default: str = '') -> str:
-  """Returns the first word of the command line that is no flag, for rules."""
+  """Returns the first word of the command line that is not a flag."""
   return _words[0] if _words else default
 
 
 def given(
   names: Iterable[str], values: flags.FlagValues = flags.FLAGS
 ) -> list[str]:
-  """Returns those of the flags `names` that exist and that the user gives."""
+  """Returns the flags in `names` that exist and that the user set."""
   return [
     name
     for name in names
@@ -43,10 +44,10 @@ def given(
 
 
 def problems(words: Sequence[str] = ()) -> list[str]:
-  """Returns a sentence for each flag that is given and has no effect.
+  """Returns a sentence for each flag that the user set without effect.
 
   Args:
-    words: The words of the command line that are no flags.
+    words: The words of the command line that are not flags.
   """
   global _words
   _words = words
@@ -55,6 +56,6 @@ def problems(words: Sequence[str] = ()) -> list[str]:
     f' {where}. Change that, or leave --{name} out.'
     for where, holds, names in _rules
     for name in given(names)
-    # An empty value, of a script's unset variable, asks for nothing.
+    # A script passes an empty value if its variable is not set.
     if (flag := flags.FLAGS[name]).value not in ('', []) and not holds()
   ]

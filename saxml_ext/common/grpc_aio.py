@@ -1,9 +1,9 @@
-"""gRPC on an event loop: what the admin server and model servers share.
+"""gRPC on an event loop, for the admin server and the model servers.
 
-Both are asynchronous because nearly all of their calls wait, for a change of
-addresses or for the engine. A waiting call costs a coroutine here, a thread in
-gRPC's other server. It also spares locks: what belongs to one event loop needs
-none.
+Both servers are asynchronous because nearly all of their calls wait for a
+change of addresses or for the engine. A waiting call costs a coroutine here and
+a thread in gRPC's other server. An event loop also avoids locks, because all of
+its state belongs to one thread.
 """
 
 import asyncio
@@ -25,28 +25,30 @@ from saxml_ext.common import grpc_util
 from saxml_ext.common.telemetry import traced_calls
 
 _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
-  # Calls of clients that went away without a word (power cut, unplugged
-  # network) end half a minute later, or they would wait for ever.
+  # A client may vanish without closing its connection, for example after a
+  # power failure. Its calls end half a minute later instead of waiting forever.
   ('grpc.keepalive_time_ms', 20_000),
   ('grpc.keepalive_timeout_ms', 10_000),
   ('grpc.keepalive_permit_without_calls', 1),
-  # Clients may ask the same of us; gRPC's default of 5 minutes takes them
-  # for attackers and hangs up.
+  # Clients may ping as often as this server does. gRPC's default minimum of 5
+  # minutes would treat them as attackers and close the connection.
   ('grpc.http2.min_ping_interval_without_data_ms', 5_000),
-  # A burst of calls is taken in one by one. Of those that wait for that,
-  # gRPC would cancel some at random from 1,000 on and all from 3,000 on; but
-  # a model's own bound is what refuses calls, with a reason.
+  # A burst of calls is accepted one by one. By default, gRPC cancels some of
+  # the pending calls at random above 1,000, and all of them above 3,000. Here
+  # the limit of a model's queue refuses calls instead, with a reason.
   ('grpc.server.max_pending_requests', 1_000_000),
   ('grpc.server.max_pending_requests_hard_limit', 1_000_000),
-  # gRPC lets whoever sends too large a message wait for up to a second, to slow
-  # attackers down. Nothing is held for them here; users are to be told at once.
+  # By default, gRPC delays the error for a message that is too large by up to a
+  # second, to slow attackers down. Such a message uses no memory here, and
+  # users need the error at once.
   ('grpc.http.tarpit', 0),
 )
 _CHANNEL_OPTIONS = (
-  # Servers of a cell ask each other all the time: one that was restarted is
-  # to be found within a poll or two.
+  # Servers of a cell poll each other all the time. A restarted server must be
+  # found within one or two polls.
   ('grpc.max_reconnect_backoff_ms', 400),
-  # A connection each, whoever else in this process talks to that address.
+  # Each channel has its own connection, even if another channel of this process
+  # uses the same address.
   ('grpc.use_local_subchannel_pool', 1),
 )
 
@@ -55,7 +57,7 @@ _Response: TypeAlias = health_pb2.HealthCheckResponse
 
 
 class Verbatim(errors.SaxError):
-  """An error whose text goes out as it is, even where others are wrapped."""
+  """An error whose text is sent unchanged, even by servers that wrap texts."""
 
   def __init__(self, code: grpc.StatusCode, message: str):
     super().__init__(message)
@@ -66,23 +68,24 @@ class Verbatim(errors.SaxError):
 
 
 def channel(address: str) -> grpc.aio.Channel:
-  """A channel from one server of a cell to another, see `grpc_util.channel`."""
+  """Makes a channel between servers of a cell; see `grpc_util.channel`."""
   return grpc_util.aio_channel(address, _CHANNEL_OPTIONS)
 
 
 def make_server(
   max_request_bytes: int = grpc_util.MAX_REQUEST_BYTES,
 ) -> grpc.aio.Server:
-  """Makes a server that notices when its port is taken or its clients vanish.
+  """Makes a server that detects a used port and vanished clients.
 
-  Decorate what it serves with `method`, and bind it with `grpc_util.listen`.
-  A request that is no message of its kind is refused as INVALID_ARGUMENT: gRPC's
-  own server calls that UNKNOWN, with the name of a Python class as the text.
+  Decorate the methods of its services with `method`, and bind it with
+  `grpc_util.listen`. The server refuses a malformed request as
+  INVALID_ARGUMENT. gRPC's own server would report UNKNOWN with the name of a
+  Python class.
 
   Args:
-    max_request_bytes: The largest request. A larger one is refused as
+    max_request_bytes: The size limit of a request. A larger one is refused as
       RESOURCE_EXHAUSTED before it is parsed, because parsing blocks all other
-      calls: protobuf holds Python's lock meanwhile, on whatever thread.
+      calls: protobuf holds Python's lock meanwhile, on any thread.
   """
   server = grpc.aio.server(options=_SERVER_OPTIONS)
   register = server.add_registered_method_handlers
@@ -97,34 +100,34 @@ def make_server(
     register(service_name, checked)
 
   server.add_registered_method_handlers = add
-  # Generated code adds the same methods by their names as well.
+  # Generated code also registers the same methods by their names.
   server.add_generic_rpc_handlers = lambda generic_rpc_handlers: None
   return server
 
 
 class _Refusal:
-  """Stands in for a request that was not parsed."""
+  """Replaces a request that was not parsed."""
 
   def __init__(self, code: grpc.StatusCode, text: str):
     self._code = code
     self._text = text
 
   async def refuse(self, context: grpc.aio.ServicerContext) -> None:
-    """Ends the call."""
+    """Ends the call with the error."""
     await context.abort(self._code, self._text)
 
 
 def _checked(
   handler: grpc.RpcMethodHandler, most: int
 ) -> grpc.RpcMethodHandler:
-  """The same method, for requests that may be malformed or too large."""
+  """Returns the handler, with checks for malformed and too large requests."""
   function = _function(handler)
   if not (
     inspect.iscoroutinefunction(function)
     or inspect.isasyncgenfunction(function)
   ):
-    # What generated code has in the place of a method that is not there; it
-    # would raise, and each call leave a traceback in the log.
+    # Generated code puts this placeholder in place of a missing method. It
+    # would raise, and each call would log a traceback.
     return grpc.unary_unary_rpc_method_handler(_not_there)
   read = handler.request_deserializer
 
@@ -148,7 +151,7 @@ def _checked(
     if not handler.response_streaming:
       raise NotImplementedError('no service here takes a stream for one answer')
     if not inspect.isasyncgenfunction(function):
-      return handler  # It reads by its context, which nothing can stand before.
+      return handler  # It reads from its context.
     return grpc.stream_stream_rpc_method_handler(
       _checked_stream(function), deserialize, handler.response_serializer
     )
@@ -188,7 +191,7 @@ def _checked_call(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked_source(function: Callable[..., Any]) -> Callable[..., Any]:
-  """Of a method that yields its answers, or writes them and returns none."""
+  """Adds the checks to a method that yields its responses or writes them."""
   if not inspect.isasyncgenfunction(function):
     return _checked_call(function)
 
@@ -225,14 +228,14 @@ def _checked_stream(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
-  """Makes the decorator for the coroutine methods of a servicer.
+  """Returns the decorator for the coroutine methods of a servicer.
 
-  What they raise becomes the status of the call, see `grpc_util.status_of`. A
-  decorator and not an interceptor, because grpc.aio runs interceptors on every
-  call as tasks of their own.
+  An exception of the method becomes the status of the call; see
+  `grpc_util.status_of`. This is a decorator and not an interceptor, because
+  grpc.aio runs interceptors on every call as separate tasks.
 
   Args:
-    wrap_text: see `grpc_util.status_of`.
+    wrap_text: True to repeat the code in the text; see `grpc_util.status_of`.
   """
 
   def decorate(function: _Method) -> _Method:
@@ -254,7 +257,8 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
           metadata = call.trailing_metadata
           if isinstance(e, errors.SaxError):
             metadata += e.trailing_metadata()
-      # Not before it is counted: whoever is answered may look.
+      # The call is counted before it is answered, because the client may read
+      # the counters at once.
       await context.abort(code, text, metadata)
 
     return guarded
@@ -263,14 +267,20 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
 
 
 class Health(health_pb2_grpc.HealthServicer):
-  """All services serve, or none; none after the server stopped.
+  """Reports the same health for all services: serving, or not serving.
 
-  gRPC's own health service never ends a Watch call. A server that lets calls
-  in flight end would wait for it as long as it waits at all.
+  Unlike gRPC's own health service, this one ends Watch calls when it stops.
+  They would otherwise use up the time that a stopping server gives to calls in
+  flight.
   """
 
   def __init__(self, service_names: Sequence[str]):
-    """Takes full names, "sax.Admin"; "" stands for the server as a whole."""
+    """Starts with all services serving.
+
+    Args:
+      service_names: The full names, such as "sax.Admin". The name "" for the
+        whole server is added.
+    """
     self._names = frozenset(('', *service_names))
     self._stopped = False
     self._serving = True
@@ -278,17 +288,17 @@ class Health(health_pb2_grpc.HealthServicer):
 
   @property
   def serving(self) -> bool:
-    """Whether it says SERVING."""
+    """True if the services report SERVING."""
     return self._serving
 
   def set_serving(self, serving: bool) -> None:
-    """Says SERVING or NOT_SERVING from now on."""
+    """Reports SERVING or NOT_SERVING from now on."""
     if serving != self._serving:
       self._serving = serving
       self._notify()
 
   def stop(self) -> None:
-    """Says NOT_SERVING from now on, and ends what watches."""
+    """Reports NOT_SERVING from now on, and ends all Watch calls."""
     self._serving, self._stopped = False, True
     self._notify()
 
@@ -301,7 +311,7 @@ class Health(health_pb2_grpc.HealthServicer):
     request: health_pb2.HealthCheckRequest,
     context: grpc.aio.ServicerContext,
   ) -> _Response:
-    """Tells how a service stands; NOT_FOUND for one that is not here."""
+    """Returns the health of a service, or NOT_FOUND if it is not here."""
     if request.service not in self._names:
       await context.abort(
         grpc.StatusCode.NOT_FOUND,
@@ -315,7 +325,7 @@ class Health(health_pb2_grpc.HealthServicer):
     request: health_pb2.HealthListRequest,
     context: grpc.aio.ServicerContext,
   ) -> health_pb2.HealthListResponse:
-    """Tells how all services stand."""
+    """Returns the health of all services."""
     del request, context
     return health_pb2.HealthListResponse(
       statuses={name: self._response(name) for name in self._names}
@@ -326,7 +336,7 @@ class Health(health_pb2_grpc.HealthServicer):
     request: health_pb2.HealthCheckRequest,
     context: grpc.aio.ServicerContext,
   ) -> None:
-    """Tells how a service stands now, and at each change until the end."""
+    """Sends the health of a service now and at each change until the end."""
     while not self._stopped:
       changed = self._changed
       await context.write(self._response(request.service))
@@ -347,11 +357,11 @@ def add_reflection_and_health(
   """Adds server reflection (v1alpha) and grpc.health.v1.
 
   Args:
-    server: not yet started.
-    service_names: full names, "sax.Admin".
+    server: The server, which is not started yet.
+    service_names: The full names of the services, such as "sax.Admin".
 
   Returns:
-    The health service; call its `stop` before the server stops.
+    The health service. Call its `stop` before the server stops.
   """
   names = (*service_names, health_lib.SERVICE_NAME, reflection.SERVICE_NAME)
   servicer = Health(names)

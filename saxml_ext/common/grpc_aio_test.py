@@ -23,7 +23,7 @@ _Health = health_pb2.HealthCheckResponse
 
 
 class _Servicer(lm_pb2_grpc.LMServiceServicer):
-  """Generate sends plain texts, Embed wrapped ones."""
+  """A servicer whose Generate sends plain texts and whose Embed wraps them."""
 
   def __init__(self):
     self.waiting = asyncio.Event()
@@ -64,7 +64,7 @@ class _Servicer(lm_pb2_grpc.LMServiceServicer):
 
 class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def asyncSetUp(self):
-    # The test case turns the loop's debug mode on, which multiplies its cost.
+    # The test case turns on the loop's debug mode, which makes it much slower.
     asyncio.get_running_loop().set_debug(False)
     self.servicer = _Servicer()
     self.server = grpc_aio.make_server()
@@ -80,7 +80,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await self.server.stop(None)
 
   async def test_malformed_messages_are_the_callers_fault(self):
-    # A length beyond the end of the message.
+    # The length exceeds the end of the message.
     bad = b'\x0a\x7fx'
     for path, open_call in (
       (f'/{_SERVICE}/Generate', self.channel.unary_unary),
@@ -96,7 +96,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       f'/{service.full_name}/ServerReflectionInfo'
     )(iter([bad]), timeout=_TIMEOUT)
     self.assertEqual(await call.code(), _Code.INVALID_ARGUMENT)
-    # Methods that are not there are said to be so.
+    # A missing method is reported as missing.
     call = self.channel.unary_unary(f'/{_SERVICE}/Score')(b'', timeout=_TIMEOUT)
     self.assertEqual(await call.code(), _Code.UNIMPLEMENTED)
 
@@ -173,7 +173,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await self.stub.Generate(request, timeout=_TIMEOUT)
 
   async def test_a_burst_of_calls_is_answered_whole(self):
-    # Above the 3,000 at which gRPC cancels what it has not yet taken in.
+    # gRPC cancels pending calls above 3,000 by default.
     calls = [
       self.stub.Generate(lm_pb2.GenerateRequest(), timeout=_TIMEOUT)
       for _ in range(3500)

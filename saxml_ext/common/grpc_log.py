@@ -1,7 +1,7 @@
-"""Keeps gRPC from logging every server that goes away.
+"""Keeps gRPC from logging every server that disconnects.
 
-Programs import this before everything else: gRPC reads its log level from the
-environment once, when it is imported itself.
+Programs import this before everything else, because gRPC reads its log level
+from the environment once, when it is imported.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""gRPC with the options that a cell needs: channels, ports, statuses.
+"""gRPC channels, ports and statuses, with the options that a cell needs.
 
-Servers run on an event loop, see grpc_aio.py.
+Servers run on an event loop; see grpc_aio.py.
 """
 
 import errno
@@ -13,61 +13,63 @@ import grpc
 from saxml_ext.common import errors
 from saxml_ext.common.security import tls
 
-# Not absl's, which takes every client of a cell longer to import than gRPC.
+# This is not absl's logger, because every client of a cell would need more time
+# to import absl than to import gRPC.
 _logger = logging.getLogger(__name__)
 
 Options: TypeAlias = tuple[tuple[str, int | str], ...]
 
-# What servers answer may be large: gradients, pages of models.
+# Responses may be large: gradients, pages of models.
 _MAX_ANSWER_BYTES = 64 * 2**20
-# Long score requests pass gRPC's default of 4 MiB. A larger message is refused
-# as RESOURCE_EXHAUSTED by the length it announces, before it is received.
+# Long score requests exceed gRPC's default of 4 MiB. The server refuses a
+# larger message as RESOURCE_EXHAUSTED by its announced length, before it is
+# received.
 MAX_REQUEST_BYTES = 16 * 2**20
 SERVER_OPTIONS: Options = (
   ('grpc.max_receive_message_length', MAX_REQUEST_BYTES),
   ('grpc.max_send_message_length', _MAX_ANSWER_BYTES),
-  # Names, request ids, traces: a tenth of this.
+  # Names, request ids and traces need a tenth of this.
   ('grpc.max_metadata_size', 16 * 2**10),
   ('grpc.absolute_max_metadata_size', 16 * 2**10),
-  # Whoever connects and then says nothing, or stops within a handshake, is cut
-  # off after this time; gRPC's default is two minutes.
+  # The server disconnects a client that does not finish its handshake within
+  # this time. gRPC's default is two minutes.
   ('grpc.server_handshake_timeout_ms', 10_000),
-  # Calls of one connection. Far above any queue of models, whose own bound is
-  # what refuses calls with a reason; but a bound.
+  # This is a limit per connection, far above any queue of a model. A model's
+  # own limit refuses calls with a reason.
   ('grpc.max_concurrent_streams', 20_000),
-  # A second server on a taken port would get half of its connections.
+  # Otherwise, a second server on a used port would get half of its connections.
   ('grpc.so_reuseport', 0),
 )
 CHANNEL_OPTIONS: Options = (
   ('grpc.max_receive_message_length', _MAX_ANSWER_BYTES),
   ('grpc.max_send_message_length', _MAX_ANSWER_BYTES),
-  # Addresses of a cell are reached directly, whatever $http_proxy says.
+  # Addresses of a cell are reached directly, even if $http_proxy is set.
   ('grpc.enable_http_proxy', 0),
-  # The caller decides what is tried again.
+  # The caller decides which calls to retry.
   ('grpc.enable_retries', 0),
-  # gRPC's default of up to 2 minutes hides a server that came back.
+  # gRPC's default of up to 2 minutes hides a server that is back.
   ('grpc.initial_reconnect_backoff_ms', 100),
   ('grpc.min_reconnect_backoff_ms', 100),
   ('grpc.max_reconnect_backoff_ms', 1000),
-  # What the other end's kernel does not acknowledge within a second was sent
-  # to a host that is gone. gRPC has this for channels that ping; so they do,
-  # as rarely as servers with gRPC's defaults want it.
+  # If the other host does not acknowledge data within a second, it is gone.
+  # gRPC applies this timeout only to channels with keepalive, so keepalive is
+  # on, at the longest interval that servers accept by default.
   ('grpc.keepalive_time_ms', 310_000),
   ('grpc.keepalive_timeout_ms', 1000),
 )
 
 
 def channel(address: str, options: Options = ()) -> grpc.Channel:
-  """A channel to "host:port", with TLS if that is set up.
+  """Makes a channel to "host:port", with TLS if that is set up.
 
-  It connects on its first call.
+  The channel connects on its first call.
 
   Args:
-    address: of the server.
-    options: that replace or join `CHANNEL_OPTIONS`.
+    address: The address of the server.
+    options: The options that replace or extend `CHANNEL_OPTIONS`.
 
   Raises:
-    InvalidArgument: TLS is set up wrongly.
+    InvalidArgument: The TLS settings are invalid.
   """
   credentials = tls.channel_credentials()
   every = channel_options(options)
@@ -77,7 +79,7 @@ def channel(address: str, options: Options = ()) -> grpc.Channel:
 
 
 def aio_channel(address: str, options: Options = ()) -> grpc.aio.Channel:
-  """The same for the running event loop."""
+  """Makes such a channel for the running event loop; see `channel`."""
   credentials = tls.channel_credentials()
   every = channel_options(options)
   if credentials is None:
@@ -86,7 +88,7 @@ def aio_channel(address: str, options: Options = ()) -> grpc.aio.Channel:
 
 
 def channel_options(more: Options) -> Options:
-  """`CHANNEL_OPTIONS` with some replaced or added, and those of TLS."""
+  """Returns `CHANNEL_OPTIONS` with the given options and those of TLS."""
   options = {**dict(CHANNEL_OPTIONS), **dict(more)}
   return (*options.items(), *tls.channel_options())
 
@@ -94,12 +96,12 @@ def channel_options(more: Options) -> Options:
 def status_of(
   error: Exception, wrap_text: bool = False
 ) -> tuple[grpc.StatusCode, str]:
-  """The status that a call ends with, when its method raised an error.
+  """Returns the status of a call whose method raised an error.
 
   Args:
-    error: a `SaxError` is told as it is; anything else becomes INTERNAL, its
-      traceback goes to the log.
-    wrap_text: repeat the code in the text, as admin servers do; see
+    error: The error. A `SaxError` keeps its code and text. Any other error
+      becomes INTERNAL, and its traceback is logged.
+    wrap_text: True to repeat the code in the text, as admin servers do; see
       `SaxError.wire_text`.
 
   Returns:
@@ -114,29 +116,29 @@ def status_of(
 def listen(
   server: grpc.Server | grpc.aio.Server, port: int, host: str = ''
 ) -> int:
-  """Binds a server to a port, which speaks TLS if that is set up.
+  """Binds a server to a port, with TLS if that is set up.
 
   Args:
-    server: not yet started.
-    port: 0 picks a free one.
-    host: interface; '' is every one, IPv4 and IPv6.
+    server: The server, which is not started yet.
+    port: The port. 0 picks a free one.
+    host: The address of the interface. '' binds every interface, IPv4 and IPv6.
 
   Returns:
     The port.
 
   Raises:
-    FailedPrecondition: the port is taken, or the host is not this machine's.
-    InvalidArgument: TLS is set up wrongly.
+    FailedPrecondition: The port is in use, or the host is not on this machine.
+    InvalidArgument: The TLS settings are invalid.
   """
   credentials = tls.server_credentials()
   host = host.strip('[]') or '::'
-  # gRPC logs lines of its own for a port that is taken; so look before.
+  # gRPC logs its own lines for a used port, so the port is checked first.
   if port and _is_taken(host, port):
     raise errors.FailedPrecondition(
       f'port {port} cannot be listened on, as another process does: stop the '
       'process that holds it, or give another --port'
     )
-  # `net` would have every client import psutil.
+  # `net` has a function for this, but every client would import psutil.
   address = f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
   try:
     if credentials is None:
@@ -151,13 +153,16 @@ def listen(
 
 
 def _is_taken(host: str, port: int) -> bool:
-  """Whether somebody listens on a port; all else is left to gRPC."""
+  """Returns True if another socket listens on a port.
+
+  All other problems are left to gRPC.
+  """
   try:
     family, kind, protocol, _, address = socket.getaddrinfo(
       host, port, type=socket.SOCK_STREAM
     )[0]
     with socket.socket(family, kind, protocol) as probe:
-      # Not by connections of an earlier process that are being wound up.
+      # Connections of an earlier process that are closing do not use the port.
       probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
       if family == socket.AF_INET6:
         probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

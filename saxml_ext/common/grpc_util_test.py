@@ -98,7 +98,7 @@ class GrpcUtilTest(absltest.TestCase):
           errors.FailedPrecondition, f'port {port} .*another process'
         ):
           grpc_util.listen(threaded_server.make_server(1), port, host)
-    # Free again, though connections to it may still be wound up.
+    # The port is free again, although connections to it may still be closing.
     server = threaded_server.make_server(1)
     self.addCleanup(server.stop, None)
     self.assertEqual(grpc_util.listen(server, port), port)

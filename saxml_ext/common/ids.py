@@ -1,7 +1,7 @@
-"""Checks ids, paths and counts, and suggests names for unknown ones.
+r"""Checks ids, paths and counts, and suggests names for unknown ones.
 
 A cell is "/sax/<cell>", a model "/sax/<cell>/<model>". The rules are ASCII
-ones, and a pattern must match the whole text: "a\\n" and "é" are refused.
+rules, and a pattern must match the whole text: "a\\n" and "é" are refused.
 """
 
 from collections.abc import Collection
@@ -18,8 +18,7 @@ _CHECKPOINT_PATH = r'^(/|\d|\w|_|\.|-|%|:|=|\||\+)+$'
 _FS_ROOT = r'^[a-zA-Z0-9_./=-]+$'
 # Replica counts are int32 on the wire.
 _MAX_REPLICAS = 2**31 - 1
-# Suggestions for an unknown name. Longer names are no slips of the pen, and
-# would take long to compare.
+# The largest number of suggestions for an unknown name.
 _MOST_NEAR = 3
 _CUTOFF = 0.75
 _MAX_LENGTH = 300
@@ -27,7 +26,7 @@ _MAX_LENGTH = 300
 
 @dataclasses.dataclass(frozen=True)
 class CellId:
-  """A cell: `str(CellId('test'))` is "/sax/test"."""
+  """The id of a cell: `str(CellId('test'))` is "/sax/test"."""
 
   name: str
 
@@ -37,11 +36,11 @@ class CellId:
 
 @dataclasses.dataclass(frozen=True)
 class ModelId:
-  """A model of a cell.
+  """The id of a model in a cell.
 
   Attributes:
-    cell: full id of the cell, "/sax/test".
-    model: name of the model within it, "gptj".
+    cell: The full id of the cell, such as "/sax/test".
+    model: The name of the model within it, such as "gptj".
   """
 
   cell: str
@@ -52,17 +51,17 @@ class ModelId:
 
   @property
   def braced(self) -> str:
-    """ "{test gptj}", as the admin server's errors print it."""
+    """The id in the format of the admin server's errors: "{test gptj}"."""
     return f'{{{self.cell.removeprefix("/sax/")} {self.model}}}'
 
 
 def quote(text: str) -> str:
-  """The text in double quotes, line breaks and quotes escaped."""
+  """Returns the text in double quotes, with line breaks and quotes escaped."""
   return json.dumps(text, ensure_ascii=False)
 
 
 def _check(what: str, text: str, pattern: str) -> None:
-  # Not `$`, which would accept a final line break.
+  # `$` is removed because it would accept a final line break.
   if not re.fullmatch(pattern.strip('^$'), text, re.ASCII):
     raise errors.InvalidArgument(
       f'{what} {quote(text)} must match {quote(pattern)}'
@@ -146,7 +145,7 @@ def near_misses(name: str, known: Collection[str]) -> list[str]:
   """
   if len(name) > _MAX_LENGTH:
     return []
-  # A class name alone, or under another module, is the usual slip.
+  # A user often types the class name alone, or under another module.
   tail = name.rpartition('.')[2].lower()
   ordered = sorted(n for n in known if len(n) <= _MAX_LENGTH)
   same_tail = [n for n in ordered if n.rpartition('.')[2].lower() == tail]

@@ -1,4 +1,4 @@
-"""Tests of ids and paths against the recorded tables."""
+"""Compares the checks of ids and paths with the recorded tables."""
 
 from collections.abc import Callable
 from typing import Any

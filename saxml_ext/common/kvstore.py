@@ -1,12 +1,13 @@
-"""Files on disks and in buckets, as key-value stores of tensorstore.
+"""Opens files on disks and in buckets as key-value stores of tensorstore.
 
-Where buckets are is told by the usual variables of the environment:
+The usual environment variables give the locations of buckets:
 
   S3    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION
   GCS   TENSORSTORE_GCS_HTTP_URL, STORAGE_EMULATOR_HOST
 
-and credentials by those of each cloud's own tools (AWS_ACCESS_KEY_ID ...,
-GOOGLE_APPLICATION_CREDENTIALS ..., metadata servers); none are kept here.
+Credentials come from the variables of each cloud's own tools (AWS_ACCESS_KEY_ID
+..., GOOGLE_APPLICATION_CREDENTIALS ..., metadata servers). This module stores
+none.
 """
 
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from saxml_ext.common import errors
 
 _URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*)://')
 _BUCKET_URL = re.compile(r'(gs|s3)://([^/]+)/*(.*)')
-# Half a minute in all; tensorstore's own 32 tries take a quarter of an hour.
+# These retries take half a minute in total. tensorstore's default of 32 retries
+# takes a quarter of an hour.
 _RETRIES = {'max_retries': 8, 'initial_delay': '200ms', 'max_delay': '8s'}
-# Less than half a second in all.
+# These retries take less than half a second in total.
 _FEW_RETRIES = {
   'max_retries': 2,
   'initial_delay': '100ms',
@@ -32,15 +34,15 @@ _T = TypeVar('_T')
 
 
 def is_url(path: str) -> bool:
-  """Whether `path` names something in a bucket, not on a local disk."""
+  """Returns True if `path` is in a bucket, and not on a local disk."""
   return bool(_URL.match(path))
 
 
 def spec(path: str) -> dict[str, Any]:
-  """tensorstore's specification of a file, or of a directory if it ends in /.
+  """Returns the tensorstore spec of a file, or of a directory if it ends in /.
 
   Raises:
-    InvalidArgument: `path` is empty or a URL of another kind.
+    InvalidArgument: `path` is empty, or its URL has an unknown scheme.
   """
   if not path:
     raise errors.InvalidArgument('path "" is empty: name a file or directory')
@@ -58,10 +60,10 @@ def spec(path: str) -> dict[str, Any]:
 
 
 def fail_soon() -> None:
-  """Lets buckets that fail fail within seconds in this process.
+  """Limits the retries of failing buckets to seconds in this process.
 
-  For servers that try again themselves, and that must notice without delay
-  when a bucket works again. To be called before anything else here.
+  Servers that retry by themselves call this, so that they notice without delay
+  when a bucket works again. Call it before any other function of this module.
   """
   global _RETRIES
   _RETRIES = _FEW_RETRIES
@@ -78,7 +80,7 @@ def _s3_spec(bucket: str, key: str) -> dict[str, Any]:
   endpoint = env.get('AWS_ENDPOINT_URL_S3') or env.get('AWS_ENDPOINT_URL')
   region = env.get('AWS_REGION') or env.get('AWS_DEFAULT_REGION')
   if endpoint:
-    # Only Amazon's own endpoint can be asked for the region of a bucket.
+    # Only Amazon's own endpoint can report the region of a bucket.
     result |= {'endpoint': endpoint, 'aws_region': region or 'us-east-1'}
   elif region:
     result['aws_region'] = region
@@ -90,7 +92,7 @@ def _gcs_spec(bucket: str, key: str) -> dict[str, Any]:
   if emulator:
     if not is_url(emulator):
       emulator = f'http://{emulator}'
-    # The only way by which tensorstore learns of another endpoint.
+    # tensorstore has no other setting for the endpoint.
     os.environ.setdefault('TENSORSTORE_GCS_HTTP_URL', emulator.rstrip('/'))
   return {
     'driver': 'gcs',
@@ -100,7 +102,7 @@ def _gcs_spec(bucket: str, key: str) -> dict[str, Any]:
   }
 
 
-# What the specification of a bucket depends on, beside its URL.
+# The spec of a bucket depends on these variables and on its URL.
 _VARIABLES = (
   'AWS_ENDPOINT_URL_S3',
   'AWS_ENDPOINT_URL',
@@ -113,14 +115,15 @@ _VARIABLES = (
 
 @functools.lru_cache(maxsize=64)
 def _open(root: str, unused_environment: tuple[str | None, ...]):
-  # Imported late: it takes a quarter of a second, and local paths need none.
+  # tensorstore is imported late because the import takes a quarter of a second,
+  # and local paths do not need it.
   import tensorstore as ts
 
   return call(root, lambda: ts.KvStore.open(spec(root)).result())
 
 
 def locate(path: str) -> tuple[Any, str]:
-  """A key-value store (a whole bucket, a local directory) and a key in it."""
+  """Returns a key-value store (a bucket or local directory) and a key in it."""
   found = spec(path)
   if is_url(path):
     root, key = f'{path.split("://")[0]}://{found["bucket"]}', found['path']
@@ -132,7 +135,11 @@ def locate(path: str) -> tuple[Any, str]:
 
 
 def locate_file(path: str) -> tuple[Any, str]:
-  """As `locate`, of a file; raises InvalidArgument for a whole bucket."""
+  """Returns the key-value store and the key of a file; see `locate`.
+
+  Raises:
+    InvalidArgument: The path is a whole bucket.
+  """
   store, key = locate(path)
   if not key:
     raise errors.InvalidArgument(f'"{path}" is a whole bucket, not a file')
@@ -140,18 +147,19 @@ def locate_file(path: str) -> tuple[Any, str]:
 
 
 def call(path: str, function: Callable[[], _T]) -> _T:
-  """Calls tensorstore; turns what it raises into errors of our own.
+  """Calls tensorstore and converts its errors to ours.
 
   Args:
-    path: what the call is about, for messages.
-    function: makes the call.
+    path: The path that the messages name.
+    function: The function that makes the call.
 
   Returns:
-    What the function returns.
+    The result of the function.
 
   Raises:
-    PermissionDenied: credentials are missing or do not suffice.
-    Unavailable: anything else, such as an endpoint that does not answer.
+    PermissionDenied: Credentials are missing or insufficient.
+    Unavailable: The call failed for another reason, for example because an
+      endpoint does not answer.
   """
   try:
     return function()
@@ -168,6 +176,6 @@ def call(path: str, function: Callable[[], _T]) -> _T:
 
 
 def error_text(error: Exception) -> str:
-  """What tensorstore says, without its trailing JSON of source locations."""
+  """Returns tensorstore's message without its JSON of source locations."""
   text = str(error).split(' [source locations=')[0]
   return ' '.join(text.split())

@@ -1,4 +1,4 @@
-"""Gives memory that is free in this process back to the machine."""
+"""Returns freed memory of this process to the operating system."""
 
 import ctypes
 import functools
@@ -6,11 +6,11 @@ import gc
 
 
 def give_back() -> None:
-  """Returns what was freed to the operating system, as far as it can be.
+  """Returns as much freed memory as possible to the operating system.
 
-  glibc keeps freed blocks of up to 32 MiB for later. After a checkpoint was
-  read, or a program compiled, these can be as much as the weights themselves.
-  It takes milliseconds; with another C library nothing happens.
+  glibc keeps freed blocks of up to 32 MiB for later use. After a checkpoint was
+  read or a program compiled, these can be as large as the weights themselves.
+  The call takes milliseconds. With another C library it does nothing.
   """
   trim = _malloc_trim()
   if trim is not None:
@@ -18,16 +18,17 @@ def give_back() -> None:
 
 
 def collect() -> None:
-  """`give_back`, with what only reference cycles keep."""
+  """Frees objects in reference cycles, and calls `give_back`."""
   gc.collect()
   give_back()
 
 
 def settle() -> None:
-  """Takes all that is there now for permanent; call it once all is imported.
+  """Marks all current objects as permanent.
 
-  `collect` holds up every thread while it looks at all objects. Those of the
-  modules of a model server are a million that never go, a tenth of a second.
+  Call it once, after all imports. `collect` stops every thread while it visits
+  all objects. The modules of a model server have a million objects that are
+  never freed, and visiting them takes a tenth of a second.
   """
   gc.collect()
   gc.freeze()

@@ -1,4 +1,4 @@
-"""Tests for memory."""
+"""Tests of freed memory."""
 
 import gc
 import weakref
@@ -8,7 +8,7 @@ from absl.testing import absltest
 from saxml_ext.common import memory
 
 _BLOCKS = 2000
-_BLOCK = 60_000  # Below the size from which each block is mapped by itself.
+_BLOCK = 60_000  # malloc maps larger blocks one by one.
 
 
 def _resident() -> int:
@@ -25,7 +25,7 @@ class _Node:
 class MemoryTest(absltest.TestCase):
   def test_gives_freed_blocks_back(self):
     blocks = [b'x' * _BLOCK for _ in range(_BLOCKS)]
-    # One at the end keeps the heap from shrinking by itself.
+    # The last block keeps the heap from shrinking by itself.
     last = blocks.pop()
     full = _resident()
     del blocks

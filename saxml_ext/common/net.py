@@ -1,4 +1,4 @@
-"""Addresses and ports of this machine."""
+"""Finds addresses and ports of this machine."""
 
 import ipaddress
 import os
@@ -9,7 +9,7 @@ import psutil
 LOOPBACK_VARIABLE = 'SAX_DEBUG_IPADDR'
 _LOOPBACK = '127.0.0.1'
 _EVERY_INTERFACE = ('', '0.0.0.0', '::')
-# IPv6 from here on is private or not unicast.
+# IPv6 addresses from here on are private or not unicast.
 _FIRST_LOCAL_V6 = ipaddress.IPv6Address('fc00::')
 
 
@@ -26,11 +26,12 @@ def _is_reachable(text: str) -> bool:
 
 
 def advertised_host() -> str:
-  """Address under which other machines reach this one.
+  """Returns the address under which other machines reach this one.
 
   Returns:
-    127.0.0.1 if SAX_DEBUG_IPADDR=1 or if no interface has another address;
-    else the first interface address that is neither loopback nor link-local.
+    127.0.0.1 if SAX_DEBUG_IPADDR=1 or if no interface has another address.
+    Otherwise, the first interface address that is neither loopback nor
+    link-local.
   """
   if os.environ.get(LOOPBACK_VARIABLE) == '1':
     return _LOOPBACK
@@ -44,7 +45,7 @@ def advertised_host() -> str:
 
 
 def join_host_port(host: str, port: int) -> str:
-  """ "host:port", an IPv6 host in brackets."""
+  """Returns "host:port", with an IPv6 host in brackets."""
   return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
 
 
@@ -53,7 +54,7 @@ def advertised_address(port: int, host: str = '') -> str:
 
   Args:
     port: The port that a server listens on.
-    host: The address that it listens on; '' is every interface.
+    host: The address that it listens on. '' is every interface.
   """
   if host in _EVERY_INTERFACE:
     host = advertised_host()
@@ -61,7 +62,7 @@ def advertised_address(port: int, host: str = '') -> str:
 
 
 def is_loopback(address: str) -> bool:
-  """Returns whether an IP address belongs to this machine alone."""
+  """Returns True if an IP address belongs to this machine alone."""
   try:
     found = ipaddress.ip_address(address)
   except ValueError:
@@ -71,7 +72,7 @@ def is_loopback(address: str) -> bool:
 
 
 def pick_free_port() -> int:
-  """A TCP port that is free right now; somebody else may be faster."""
+  """Returns a TCP port that is free now; another program may take it first."""
   with socket.socket() as s:
     s.bind(('', 0))
     return s.getsockname()[1]

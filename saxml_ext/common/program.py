@@ -1,6 +1,6 @@
-"""Runs a program: the flags that every one has, its help, what is refused.
+"""Runs a program: parses flags, prints help and rejects invalid arguments.
 
-A program ends with `program.run(main)` where absl's has `app.run(main)`.
+A program calls `program.run(main)` instead of absl's `app.run(main)`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +16,15 @@ from absl import flags
 
 from saxml_ext.common import flag_rules
 
-# deploy/version.bzl has the same, for the wheel and the images.
+# deploy/version.bzl has the same version, for the wheel and the images.
 VERSION = '1.1.0'
 
-# Packages whose flags are this repository's own.
+# These packages define this repository's own flags.
 _OWN = (
   *('benchmarks', 'bundled', 'converters', 'harness', 'saxml_ext', 'serve'),
   *('tests', '__main__'),
 )
-_HELP = ('--help', '-help', '-h')  # --helpfull is absl's.
+_HELP = ('--help', '-help', '-h')  # absl handles --helpfull.
 _VERSION = ('--version', '-version')
 _COLUMNS = 80
 
@@ -34,16 +34,16 @@ def run(
   argv: Sequence[str] | None = None,
   takes_words: bool = False,
 ) -> None:
-  """Runs `main` after the flags are parsed; --help and --version end it with 0.
+  """Runs `main` after the flags are parsed.
 
-  What has no effect ends it with 1: a word that is no flag, and a flag whose
-  rule (`flag_rules`) does not hold.
+  --help and --version exit with 0. Arguments without effect exit with 1: a word
+  that is not a flag, and a flag whose rule (`flag_rules`) does not hold.
 
   Args:
-    main: Gets the program's name and its arguments without flags; returns the
-      exit code, or None for 0.
-    argv: The command line; None is this process's.
-    takes_words: Whether `main` has a use for arguments that are no flags.
+    main: The function to run. It gets the program's name and the arguments that
+      are not flags. It returns the exit code, or None for 0.
+    argv: The command line; by default, that of this process.
+    takes_words: True if `main` uses arguments that are not flags.
   """
   words = list(sys.argv if argv is None else argv)
   options = words[1 : words.index('--')] if '--' in words else words[1:]
@@ -71,12 +71,12 @@ def exit_on(
   kinds: tuple[type[Exception], ...] = (OSError, ValueError),
   text: Callable[[Exception], str] = str,
 ) -> Iterator[None]:
-  """Ends the program with 1 and a message if an error of `kinds` is raised.
+  """Exits with 1 and a message if an error of `kinds` is raised.
 
   Args:
-    name: The name of the program, which the message begins with.
-    kinds: The errors that need no traceback.
-    text: Returns the message of an error.
+    name: The name of the program, which begins the message.
+    kinds: The types of errors that need no traceback.
+    text: A function that returns the message of an error.
   """
   try:
     yield
@@ -85,22 +85,22 @@ def exit_on(
 
 
 def version_text() -> str:
-  """Returns what --version prints: the version and the commit."""
+  """Returns the output of --version: the version and the commit."""
   return f'gptj-sax {VERSION} ({commit() or "commit unknown"})'
 
 
 def commit() -> str:
-  """Returns the commit of the sources, or '' where none is known.
+  """Returns the commit of the sources, or '' if it is unknown.
 
-  A build has no commit of its own, so that its outputs do not change with it:
-  the checkout that the sources lie in tells it.
+  The commit is read from the checkout that has the sources. It is not part of a
+  build, so that the outputs of a build do not change with it.
   """
-  # The runfiles hold links to the sources. Directories further up may be
-  # somebody else's checkout, in which this code is installed.
+  # The runfiles link to the sources. Only this directory is checked, because a
+  # parent may be another checkout in which this code is installed.
   root = pathlib.Path(os.path.realpath(__file__)).parents[2]
   git = os.path.join(root, '.git')
   try:
-    if os.path.isfile(git):  # A worktree's names the directory.
+    if os.path.isfile(git):  # In a worktree, it names the directory.
       git = os.path.join(root, _text(git).removeprefix('gitdir: '))
     head = _text(os.path.join(git, 'HEAD'))
     if not head.startswith('ref: '):
@@ -116,7 +116,7 @@ def commit() -> str:
       if line.endswith(f' {reference}'):
         return line[:12]
   except OSError:
-    pass  # Not a checkout that can be read; the version says enough.
+    pass  # The sources are not in a readable checkout.
   return ''
 
 
@@ -126,7 +126,7 @@ def _text(path: str) -> str:
 
 
 def _name() -> str:
-  """Returns what the program is called, after its folder if it is a main.py."""
+  """Returns the program's name: its folder's name if it is a main.py."""
   path = pathlib.Path(sys.argv[0])
   return path.parent.name if path.stem == 'main' else path.stem
 
@@ -141,7 +141,7 @@ def _help(main: Callable[[list[str]], Any]) -> str:
     for module, found in groups.items()
     if module.split('.')[0] in _OWN or module == sys.argv[0]
   }
-  # The program's own first, then what it shares with others.
+  # The program's own flags come first, then the shared ones.
   first = (main.__module__, '__main__', sys.argv[0])
   for module in sorted(own, key=lambda m: (m not in first, m)):
     title = 'Flags' if module in first else f'Flags of {module}'

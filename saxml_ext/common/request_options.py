@@ -1,13 +1,13 @@
-"""The options of a request: names, types and ranges, on every way to the engine.
+"""Defines a request's options: their types, their limits and their names.
 
-A request for text takes one of three ways to a model: as OpenAI's JSON through
+A text request reaches a model in one of three ways: as OpenAI's JSON through
 the gateway, as `sax.completion.CompleteRequest`, or with extra inputs as
 `sax.server.lm.GenerateRequest`. Each way has its own name for an option. The
-engine's `Request` has a field for each, and `sax.group.Request` has the same
-fields. `OPTIONS` lists all of these names.
+engine's `Request` has a field for each option, and `sax.group.Request` has the
+same fields. `OPTIONS` lists all of these names.
 
-An option that a request does not set has the value that the model was published
-with.
+An option that a request does not set has the value with which the model was
+published.
 """
 
 from collections.abc import Callable
@@ -19,16 +19,17 @@ from typing import Any, Literal, TypeVar
 MOST_STOP_TEXTS = 16
 MOST_STOP_CHARACTERS = 256
 MOST_STOP_IDS = 64
-# Further priorities would make taking turns slow.
+# More priorities would slow down the scheduling between them.
 MOST_PRIORITY = 100
-# An extra input cannot be absent. Sax sends this number for no seed.
+# An extra input cannot be absent. Sax sends this number if there is no seed.
 NO_SEED = 15753
 
 _INT32 = 2**31 - 1
 _SEED_BITS = 32
 _RequestT = TypeVar('_RequestT', bound=Any)
 
-# By their numbers in `completion.proto` and `group.proto`. None: the model's own.
+# The index is the number in `completion.proto` and `group.proto`. None stands
+# for the model's own setting.
 EARLY_STOPPING: tuple[bool | Literal['never'] | None, ...] = (
   None,
   True,
@@ -39,18 +40,18 @@ EARLY_STOPPING: tuple[bool | Literal['never'] | None, ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-  """One option, and its name on each way to the engine.
+  """An option, and its name on each way to the engine.
 
   Attributes:
     kind: The type of its value, or of each of its values.
     engine: The field of the engine's `Request`; '' if the engine has none.
     completion: The field of `CompleteRequest`.
     http: The parameter of OpenAI's API, or of vLLM's.
-    extra_input: The key in `ExtraInputs`, which is praxis' name for it.
+    extra_input: The key in `ExtraInputs`, which is the name in praxis.
     least: The smallest value. A model's own limits may be narrower.
     most: The largest value.
-    above: A bound that a value must exceed.
-    http_range: The smallest and the largest value over HTTP, where they differ.
+    above: The exclusive lower bound.
+    http_range: The smallest and the largest value over HTTP, if they differ.
     search: The search that has the option: 'samples', 'beams', or '' for both.
     neutral: A value that has no effect on the choice of samples.
   """
@@ -68,10 +69,11 @@ class Option:
   neutral: Any = None
 
   def of_number(self, value: Any) -> Any:
-    """Returns a number as `kind`.
+    """Converts a number to `kind`.
 
     Raises:
-      ValueError: It is not one, or it has a fraction where `kind` has none.
+      ValueError: The value is not a number, or it has a fraction but `kind` has
+        none.
     """
     if not isinstance(value, (int, float)) or value != self.kind(value):
       whole = 'a whole' if self.kind is int else 'one'
@@ -91,7 +93,7 @@ OPTIONS = (
     float, 'temperature', 'temperature', 'temperature', 'temperature',
     least=0, http_range=(0, 2), search='samples', neutral=0,
   ),
-  # vLLM's -1 asks for all tokens, as 0 does elsewhere.
+  # In vLLM, -1 asks for all tokens. Elsewhere, 0 does.
   Option(
     int, 'top_k', 'top_k', 'top_k', 'per_example_top_k', least=0, most=_INT32,
     http_range=(-1, _INT32), search='samples', neutral=0,
@@ -100,7 +102,7 @@ OPTIONS = (
     float, 'top_p', 'top_p', 'top_p', 'per_example_top_p', above=0, most=1,
     search='samples', neutral=1,
   ),
-  # Over HTTP, the last 32 bits count.
+  # Over HTTP, only the last 32 bits count.
   Option(
     int, 'seed', 'seed', 'seed', 'gumbel_prng_key', least=0,
     most=2**_SEED_BITS - 1, http_range=(-(2**63), 2**63 - 1), search='samples',
@@ -123,7 +125,7 @@ OPTIONS = (
     int, 'stop_ids', 'stop_token_ids', 'stop_token_ids', 'eos_id', least=0,
     most=_INT32,
   ),
-  # The service handles the others.
+  # The service handles these options. The engine's request lacks them.
   Option(str, '', 'stop', 'stop'),
   Option(bool, '', 'ignore_eos', 'ignore_eos'),
   Option(bool, '', 'echo', 'echo'),
@@ -141,13 +143,14 @@ BY_EXTRA_INPUT = {o.extra_input: o for o in OPTIONS if o.extra_input}
 
 MAX_STEPS_KEY = BY_ENGINE['max_new_tokens'].extra_input
 STOP_IDS_KEY = BY_ENGINE['stop_ids'].extra_input
-# Fields of the engine's request that `sax.group.Request` holds as they are.
+# `sax.group.Request` has these fields of the engine's request unchanged.
 PLAIN = tuple(
   name
   for name in BY_ENGINE
   if name not in ('stop_ids', 'early_stopping', 'stream')
 )
-# Of samples alone: a beam search refuses values of these that have an effect.
+# Only samples have these options. A beam search refuses them unless their value
+# has no effect.
 OF_SAMPLES = {
   o.completion: o.neutral
   for o in OPTIONS
@@ -163,11 +166,11 @@ def draw_seed() -> int:
 def with_seed(
   request: _RequestT, bits: Callable[[int], int] = secrets.randbits
 ) -> _RequestT:
-  """Returns the engine's request with a seed: its own one, or a drawn one.
+  """Returns the engine's request with its own seed, or else with a random one.
 
   Args:
     request: The request.
-    bits: Draws a number with that many bits.
+    bits: A function that returns a random number with the given number of bits.
   """
   if request.seed is not None:
     return request

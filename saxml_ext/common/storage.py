@@ -1,19 +1,22 @@
 """Files of a cell and of checkpoints: on local paths, in gs:// and s3://.
 
-A write is whole or not at all: readers of the old name see the old bytes or
-the new ones, also after a power cut. A bucket has no directories: there, a
-directory is what the names of its objects begin with, and making one does
-nothing.
+Writes are atomic: readers of the old name see either the old bytes or the new
+ones, even after a power failure. A bucket has no directories. There, a
+directory is a prefix of the names of objects, and creating one does nothing.
 
-Buckets and conditional writes go through tensorstore's key-value stores.
-fsspec would have done for plain files, but needs a package for each kind of
-bucket (s3fs, gcsfs), has no conditional write and cannot hold tensorstore's
-arrays; obstore has conditional writes but would be a second client, with
-credentials and retries of its own, beside the one that arrays need anyway.
-What tensorstore lacks: it lists whole subtrees (fine for the thousand objects
-of a checkpoint, poor for millions) and tells causes of errors only as text.
+Buckets and conditional writes use tensorstore's key-value stores. There are two
+alternatives:
 
-`kvstore` says where buckets are, and whose credentials count.
+- fsspec supports plain files. But it needs a package for each kind of bucket
+  (s3fs, gcsfs), has no conditional write and cannot hold tensorstore's arrays.
+- obstore has conditional writes. But it would be a second client with its own
+  credentials and retries, because arrays need tensorstore anyway.
+
+tensorstore has two weaknesses. It lists whole subtrees, which is fast enough
+for the thousand objects of a checkpoint, but not for millions. It reports the
+causes of errors only as text.
+
+`kvstore` describes the settings for the locations and credentials of buckets.
 """
 
 from collections.abc import Callable
@@ -32,9 +35,10 @@ _FILE_MODE = 0o644
 _DIR_MODE = 0o777
 is_url = kvstore.is_url
 
-# Version of what is not there: a write conditional on it only creates.
+# This is the version of a missing file. A write conditional on it can only
+# create the file.
 ABSENT = b'\x02'
-# The limit of `Reread`, far more than any list of names needs.
+# This limit of `Reread` is far above the size of any list of names.
 _MAX_BYTES = 16 * 2**20
 
 _T = TypeVar('_T')
@@ -43,11 +47,11 @@ _logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Versioned:
-  """Contents of a file and what a conditional write needs to know of them.
+  """The contents of a file, and its version for a conditional write.
 
   Attributes:
-    data: the bytes; None if there is no such file.
-    version: opaque; `ABSENT` if there is no such file.
+    data: The bytes; None if the file does not exist.
+    version: The opaque version; `ABSENT` if the file does not exist.
   """
 
   data: bytes | None
@@ -58,9 +62,9 @@ def read_bytes(path: str) -> bytes:
   """Reads a file.
 
   Raises:
-    NotFound: there is no such file.
-    OSError: the file cannot be read.
-    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
+    NotFound: The file does not exist.
+    OSError: The file cannot be read.
+    InvalidArgument, PermissionDenied, Unavailable: `kvstore` failed.
   """
   if is_url(path):
     data = read_versioned(path).data
@@ -76,7 +80,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def read_versioned(path: str) -> Versioned:
-  """Reads a file for a conditional write; one that is not there is no error."""
+  """Reads a file for a conditional write. A missing file is not an error."""
   store, name = kvstore.locate_file(path)
   found = kvstore.call(path, lambda: store.read(name).result())
   data = found.value if found.state == 'value' else None
@@ -84,22 +88,24 @@ def read_versioned(path: str) -> Versioned:
 
 
 def write_if(path: str, data: bytes, version: bytes) -> bytes:
-  """Writes a file if nobody has written it since it was of `version`.
+  """Writes a file if it still has the given version.
 
-  Of writers that start from the same version one wins. Local files are written
-  under a lock beside them, so local writers must all use this function.
+  If several writers start from the same version, one of them succeeds. Local
+  files are written under a lock beside them, so all local writers must use this
+  function.
 
   Args:
-    path: of the file.
-    data: contents.
-    version: of `read_versioned` or of the last `write_if`; `ABSENT` to create.
+    path: The path of the file.
+    data: The new contents.
+    version: The version from `read_versioned` or from the last `write_if`;
+      `ABSENT` to create the file.
 
   Returns:
     The new version.
 
   Raises:
-    Aborted: it is of another version by now, or was deleted.
-    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
+    Aborted: The file has another version now, or was deleted.
+    InvalidArgument, PermissionDenied, Unavailable: `kvstore` failed.
   """
   store, name = kvstore.locate_file(path)
   stamp = kvstore.call(
@@ -113,20 +119,20 @@ def write_if(path: str, data: bytes, version: bytes) -> bytes:
 
 
 def write_bytes(path: str, data: bytes, sole_writer: bool = False) -> None:
-  """Writes a file so that it is durable and never seen half written.
+  """Writes a file durably and atomically.
 
   Args:
-    path: of the file.
-    data: contents.
-    sole_writer: nobody else writes this file at the same time. What a killed
-      writer leaves on a disk is then replaced when the file is written again;
-      see `files.replacing`.
+    path: The path of the file.
+    data: The new contents.
+    sole_writer: True if no other program writes this file at the same time. The
+      next write then replaces the unfinished local file of a killed writer; see
+      `files.replacing`.
 
   Raises:
-    NotFound: the directory does not exist.
-    OSError: the disk is full or the directory not writable; the old file, if
-      any, is then unharmed.
-    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
+    NotFound: The directory does not exist.
+    OSError: The disk is full or the directory is not writable. An old file
+      stays intact.
+    InvalidArgument, PermissionDenied, Unavailable: `kvstore` failed.
   """
   if is_url(path):
     store, name = kvstore.locate_file(path)
@@ -144,11 +150,11 @@ def write_bytes(path: str, data: bytes, sole_writer: bool = False) -> None:
 
 
 def delete(path: str) -> None:
-  """Deletes a file, or a directory and all below it; absent is fine.
+  """Deletes a file, or a directory with its contents, if it exists.
 
   Raises:
-    OSError: the file system refuses.
-    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
+    OSError: The file system refuses.
+    InvalidArgument, PermissionDenied, Unavailable: `kvstore` failed.
   """
   if is_url(path):
     store, name = kvstore.locate_file(path.rstrip('/'))
@@ -164,11 +170,11 @@ def delete(path: str) -> None:
     else:
       os.unlink(path)
   except FileNotFoundError:
-    pass  # As wanted.
+    pass  # The file is already gone.
 
 
 def exists(path: str) -> bool:
-  """Whether there is a file or directory."""
+  """Returns True if a file or directory exists."""
   if is_url(path):
     return is_file(path) or is_dir(path)
   kvstore.spec(path)
@@ -176,7 +182,7 @@ def exists(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-  """Whether there is a file."""
+  """Returns True if a file exists."""
   if is_url(path):
     is_bucket = not kvstore.spec(path)['path']
     return not is_bucket and read_versioned(path).data is not None
@@ -185,7 +191,7 @@ def is_file(path: str) -> bool:
 
 
 def is_dir(path: str) -> bool:
-  """Whether there is a directory: in a bucket, any object below the name."""
+  """Returns True if a directory, or an object below its name, exists."""
   if is_url(path):
     return bool(list_tree(path))
   kvstore.spec(path)
@@ -193,11 +199,11 @@ def is_dir(path: str) -> bool:
 
 
 def list_dir(path: str) -> list[str]:
-  """Names in a directory, sorted.
+  """Returns the names in a directory, sorted.
 
   Raises:
-    NotFound: there is no such directory.
-    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
+    NotFound: The directory does not exist.
+    InvalidArgument, PermissionDenied, Unavailable: `kvstore` failed.
   """
   if is_url(path):
     names = sorted({key.split('/')[0] for key in list_tree(path)})
@@ -212,7 +218,7 @@ def list_dir(path: str) -> list[str]:
 
 
 def list_tree(path: str) -> list[str]:
-  """Paths of all files below a directory, relative to it, sorted."""
+  """Returns the relative paths of all files below a directory, sorted."""
   if not is_url(path):
     return sorted(
       os.path.relpath(os.path.join(parent, name), path)
@@ -223,7 +229,8 @@ def list_tree(path: str) -> list[str]:
 
   store, key = kvstore.locate(path.rstrip('/'))
   prefix = f'{key}/' if key else ''
-  # All that begins with "a/" comes before "a0", as 0 follows /.
+  # All names that begin with "a/" sort before "a0", because 0 follows / in
+  # ASCII.
   below = ts.KvStore.KeyRange(prefix, f'{key}0' if key else '')
   keys = kvstore.call(path, lambda: store.list(below).result())
   names = [key.decode('utf-8', 'replace') for key in keys]
@@ -231,11 +238,11 @@ def list_tree(path: str) -> list[str]:
 
 
 def make_dirs(path: str) -> None:
-  """Creates a directory and its parents; one that exists is fine.
+  """Creates a directory and its parents if they do not exist.
 
   Raises:
-    OSError: it cannot be created.
-    InvalidArgument: see `kvstore`.
+    OSError: The directory cannot be created.
+    InvalidArgument: `kvstore` does not accept the path.
   """
   kvstore.spec(path)
   if not is_url(path):
@@ -243,13 +250,15 @@ def make_dirs(path: str) -> None:
 
 
 class Reread(Generic[_T]):
-  """What a file says; the last good content while it is broken. Thread-safe.
+  """The parsed contents of a file, read again and again. Thread-safe.
+
+  While the file is broken, the last good contents stay in use.
 
   Attributes:
     path: The path of the file.
-    value: What the file says.
-    trouble: Why it could not be read or used the last time; '' if it could.
-    good: True if any of its contents could be used so far.
+    value: The parsed contents.
+    trouble: The reason why the last read failed; '' if it succeeded.
+    good: True if any read has succeeded so far.
   """
 
   def __init__(
@@ -258,10 +267,10 @@ class Reread(Generic[_T]):
     """Reads nothing yet.
 
     Args:
-      path: of a local file, or a URL.
-      parse: makes the value of the file's bytes; raises InvalidArgument.
-      absent: the value while there never was a file.
-      broken: the value while none of its contents could be used.
+      path: The path of a local file, or a URL.
+      parse: The function that parses the bytes. It raises InvalidArgument.
+      absent: The value until a file exists for the first time.
+      broken: The value until a read of an existing file succeeds.
     """
     self.path = path
     self._parse = parse
@@ -274,7 +283,7 @@ class Reread(Generic[_T]):
     self._closed = threading.Event()
 
   def refresh(self) -> None:
-    """Reads it now."""
+    """Reads the file now."""
     with self._lock:
       try:
         data = read_bytes(self.path)
@@ -299,7 +308,7 @@ class Reread(Generic[_T]):
         self.good, self.trouble = True, ''
 
   def follow(self, interval: float) -> None:
-    """Refreshes it every so many seconds until `close`."""
+    """Reads the file every `interval` seconds until `close`."""
     threading.Thread(
       target=self._follow, args=(interval,), name='reread', daemon=True
     ).start()
@@ -313,7 +322,8 @@ class Reread(Generic[_T]):
       try:
         self.refresh()
       except Exception:  # pylint: disable=broad-exception-caught
-        # This thread is all that ever notices that the file is good again.
+        # The thread must survive, because nothing else notices that the file is
+        # good again.
         _logger.exception('%s cannot be read', self.path)
 
   def _fail(self, why: str) -> None:

@@ -1,14 +1,14 @@
 """Resolves paths that a user typed, and finds the cache directory.
 
-`bazel run` starts a program in its runfiles and tells in an environment
-variable where the user is. A relative path means a place there.
+`bazel run` starts a program in its runfiles, and passes the user's directory in
+an environment variable. Relative paths start from that directory.
 """
 
 import os
 from typing import overload
 
 _TYPED_IN = 'BUILD_WORKING_DIRECTORY'
-# Names the directory for everything that need not be made or fetched twice.
+# This variable names the directory for downloads and other reusable files.
 CACHE = 'GPTJ_SAX_CACHE'
 
 

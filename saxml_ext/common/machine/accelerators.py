@@ -1,10 +1,10 @@
-"""Whether a program computes on the accelerator that its machine has.
+"""Checks whether a program uses the accelerator of its machine.
 
-JAX runs on the CPU, and says nothing, where the package that drives an
-accelerator is missing; and Bazel brings that package only when --config tells
-it to. Whoever starts a program on a TPU VM without it would wait for hours. So
-programs ask here, without JAX, what the machine has and what they came with,
-and tell their user.
+JAX runs on the CPU without a message if the package that drives the accelerator
+is missing. Bazel brings that package only with --config. Without it, a program
+on a TPU VM would run for hours on the CPU. So programs call this module to
+compare the machine with the installed packages, and to warn the user. It does
+not need JAX.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,20 +18,20 @@ import sys
 
 from saxml_ext.common.machine import machine_files
 
-# Kinds, as Bazel's --config and JAX's platforms call them.
+# These are the names in Bazel's --config and in JAX's platforms.
 TPU = 'tpu'
 CUDA = 'cuda'
 
-# Where a user tells JAX which platforms to use.
+# A user sets this variable to choose the platforms that JAX may use.
 PLATFORMS = 'JAX_PLATFORMS'
-# Names the file that JAX loads instead of the installed package's.
+# JAX loads this file instead of the installed package's.
 _LIBTPU = 'TPU_LIBRARY_PATH'
-# What NVIDIA's driver makes for each GPU; the last is what WSL2 has.
+# NVIDIA's driver creates one of these for each GPU. WSL2 has /dev/dxg.
 _NVIDIA_NODES = ('/dev/nvidia[0-9]*', '/dev/dxg')
 _NVIDIA_INFORMATION = '/proc/driver/nvidia/gpus/*/information'
-# In Bazel this file lies in the runfiles, whose layout is the repository's.
+# In Bazel, this file is in the runfiles, which have the repository's layout.
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
-# PCI ids, as jax/_src/hardware_utils.py has them.
+# The PCI ids are those in jax/_src/hardware_utils.py.
 _GOOGLE = '0x1ae0'
 _CHIPS = {
   '0x0027': 'TPU v3',
@@ -41,7 +41,7 @@ _CHIPS = {
   '0x006f': 'TPU v6e',
   '0x0076': 'TPU7x',
 }
-# What TPU VMs, GKE and Docker images set, such as v5litepod-4 or v6e-8.
+# TPU VMs, GKE and Docker images set this, for example to v5litepod-4 or v6e-8.
 _TYPE_VARIABLE = 'TPU_ACCELERATOR_TYPE'
 _TYPE = re.compile(r'(v\d+)(litepod|e|p|i)?-\d+')
 _NODES = ('/dev/accel[0-9]*', '/dev/vfio/[0-9]*')
@@ -49,15 +49,15 @@ _NODES = ('/dev/accel[0-9]*', '/dev/vfio/[0-9]*')
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-  """What is known of a kind of accelerator.
+  """The properties of one kind of accelerator.
 
   Attributes:
-    noun: what one of them is.
-    package: what JAX needs for it, in words.
-    modules: of that package, any of which will do.
-    extra: of the package jax, which brings it outside Bazel.
-    signs: where the machine would show it.
-    hint: what to look at where JAX cannot use one that is there.
+    noun: The name of one accelerator, with an article.
+    package: The name of the package that JAX needs for it.
+    modules: The modules of that package. One of them is enough.
+    extra: The extra of the package jax that installs it outside Bazel.
+    signs: The files and variables that show it on a machine.
+    hint: The advice for a user whose JAX cannot use an existing one.
   """
 
   noun: str
@@ -96,8 +96,8 @@ class Accelerator:
   """The accelerators of this host.
 
   Attributes:
-    kind: TPU or CUDA.
-    words: how many of which model, such as "4 x TPU v5e".
+    kind: The kind: TPU or CUDA.
+    words: The number and the model, such as "4 x TPU v5e".
   """
 
   kind: str
@@ -108,11 +108,11 @@ def detect(
   files: machine_files.MachineFiles | None = None,
   environment: Mapping[str, str] = os.environ,
 ) -> Accelerator | None:
-  """What the host has; None without TPU chips and NVIDIA GPUs.
+  """Returns the host's accelerators, or None without TPU chips and NVIDIA GPUs.
 
   Args:
-    files: of the machine; None: those under /.
-    environment: variables to look at.
+    files: The machine's files; by default, those under /.
+    environment: The environment variables.
   """
   files = files or machine_files.MachineFiles()
   if tpu := detect_tpu(files, environment):
@@ -128,16 +128,16 @@ def detect(
 
 
 def built_for() -> str:
-  """The kind that Bazel's --config named; "" without it and outside Bazel."""
+  """Returns the kind in Bazel's --config, or "" without it or outside Bazel."""
   try:
     module = importlib.import_module('saxml_ext.common.machine.built_for')
   except ModuleNotFoundError:
-    return ''  # Bazel makes it; a plain checkout has none.
+    return ''  # Only Bazel generates this module.
   return module.KIND
 
 
 def drivable() -> tuple[str, ...]:
-  """Kinds that JAX can drive with the packages that this program came with."""
+  """Returns the kinds that JAX can drive with the program's packages."""
   return tuple(
     name
     for name, kind in _KINDS.items()
@@ -149,14 +149,14 @@ def expected(
   files: machine_files.MachineFiles | None = None,
   environment: Mapping[str, str] = os.environ,
 ) -> tuple[str, ...]:
-  """Kinds that this program shall compute on, apart from JAX_PLATFORMS.
+  """Returns the kinds that this program should use, ignoring JAX_PLATFORMS.
 
-  That libtpu is there says nothing by itself: it compiles programs on machines
-  without a TPU too.
+  The presence of libtpu alone is not enough, because libtpu also compiles
+  programs on machines without a TPU.
 
   Args:
-    files: of the machine; None: those under /.
-    environment: variables to look at.
+    files: The machine's files; by default, those under /.
+    environment: The environment variables.
   """
   found = detect(files, environment)
   kinds = drivable()
@@ -168,17 +168,17 @@ def expected(
 
 
 def is_meant(kind: str, platforms: str | None) -> bool:
-  """Whether JAX may use a kind of accelerator.
+  """Returns True if JAX may use a kind of accelerator.
 
   Args:
-    kind: TPU or CUDA.
-    platforms: as JAX_PLATFORMS has them, such as "cpu" or "tpu,cpu"; None or
-      "": any.
+    kind: The kind: TPU or CUDA.
+    platforms: The value of JAX_PLATFORMS, such as "cpu" or "tpu,cpu". None or
+      "" allows all.
   """
   names = [name.strip() for name in (platforms or '').split(',')]
   if not any(names):
     return True
-  # "gpu" is what JAX calls CUDA and ROCm together.
+  # JAX's name "gpu" stands for CUDA and ROCm.
   return kind in names or (kind == CUDA and 'gpu' in names)
 
 
@@ -188,17 +188,18 @@ def idle(
   environment: Mapping[str, str] = os.environ,
   program: str | None = None,
 ) -> str:
-  """Tells of an accelerator that this program leaves idle, and what to type.
+  """Returns a warning if this program leaves an accelerator idle, else "".
 
   Args:
-    kinds: those that JAX can drive; None: what `drivable` says.
-    files: of the machine; None: those under /.
-    environment: variables to look at.
-    program: path of the running program; None: that of this process.
+    kinds: The kinds that JAX can drive; by default, the result of `drivable`.
+    files: The machine's files; by default, those under /.
+    environment: The environment variables.
+    program: The path of the running program; by default, that of this process.
 
   Returns:
-    A text of a line. "" where there is nothing to tell: the host has no
-    accelerator, JAX can drive it, or JAX_PLATFORMS names other platforms.
+    One line with the command to type. It is "" if the host has no accelerator,
+    if
+    JAX can drive it, or if JAX_PLATFORMS names other platforms.
   """
   found = detect(files, environment)
   if (
@@ -216,11 +217,11 @@ def idle(
 
 
 def unusable(kind: str, reason: str = '') -> str:
-  """Says that a program came with what drives an accelerator, in vain.
+  """Returns an error message: accelerator support is installed but unusable.
 
   Args:
-    kind: TPU or CUDA.
-    reason: why JAX cannot use it; "": the machine shows none.
+    kind: The kind: TPU or CUDA.
+    reason: The reason why JAX cannot use it. "" if the machine shows none.
   """
   told = _KINDS[kind]
   why = f'this machine shows none (looked for {told.signs}).'
@@ -234,20 +235,24 @@ def unusable(kind: str, reason: str = '') -> str:
 
 
 def foreign_libtpu(environment: Mapping[str, str] = os.environ) -> str:
-  """Returns an error message if JAX would load another libtpu than ours, else "".
+  """Returns an error message if JAX would load a libtpu other than ours.
 
-  The engine's kernels need the version that JAX was released with. An image of a
-  TPU VM may set the variable to an older one, which JAX prefers.
+  The engine's kernels need the version with which JAX was released. An image of
+  a TPU VM may set the variable to an older version, and JAX prefers the
+  variable.
 
   Args:
-    environment: The variables to look at.
+    environment: The environment variables.
+
+  Returns:
+    The message, or "" if JAX loads ours.
   """
   path = environment.get(_LIBTPU)
   spec = importlib.util.find_spec('libtpu')
   if not path or spec is None or spec.origin is None:
     return ''
   if not os.path.exists(path):
-    return ''  # JAX warns and ignores it.
+    return ''  # JAX logs a warning and ignores it.
   own = pathlib.Path(spec.origin).with_name('libtpu.so')
   if pathlib.Path(path).resolve() == own.resolve():
     return ''
@@ -259,7 +264,7 @@ def foreign_libtpu(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def _model(information: str) -> str:
-  """The model that NVIDIA's driver tells of a GPU; "" if it does not."""
+  """Returns the GPU model in the text of NVIDIA's driver, or "" without one."""
   for line in information.splitlines():
     name, _, value = line.partition(':')
     if name.strip() == 'Model':
@@ -271,11 +276,11 @@ def _is_module(name: str) -> bool:
   try:
     return importlib.util.find_spec(name) is not None
   except ModuleNotFoundError:
-    return False  # The package that it would be in is not there either.
+    return False  # Its package is missing too.
 
 
 def _command(kind: str, program: str) -> str:
-  """What to type to run this program with what the accelerator needs."""
+  """Returns the command that runs this program on the accelerator."""
   path = pathlib.Path(program).resolve()
   if path.suffix == '.py' and path.is_relative_to(_ROOT):
     package = path.parent.relative_to(_ROOT).as_posix()
@@ -285,11 +290,11 @@ def _command(kind: str, program: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Tpu:
-  """TPU chips of this host.
+  """The TPU chips of this host.
 
   Attributes:
-    model: such as "TPU v5e".
-    chips: attached to this host, whatever a slice has besides.
+    model: The model, such as "TPU v5e".
+    chips: The number of chips of this host, without other hosts of a slice.
   """
 
   model: str
@@ -299,10 +304,11 @@ class Tpu:
 def detect_tpu(
   files: machine_files.MachineFiles, environment: Mapping[str, str]
 ) -> Tpu | None:
-  """The chips of this host; None without any.
+  """Returns the TPU chips of this host, or None without any.
 
-  The PCI bus knows kind and number. In a container that does not show it, the
-  variable TPU_ACCELERATOR_TYPE tells the kind and the device files the number.
+  The PCI bus shows the model and the number. Some containers hide the bus.
+  There, the variable TPU_ACCELERATOR_TYPE gives the model, and the device files
+  give the number.
   """
   models = [_CHIPS.get(device, '') for device in _devices(files)]
   models = [model for model in models if model]
@@ -319,7 +325,7 @@ def detect_tpu(
 
 
 def _devices(files: machine_files.MachineFiles) -> list[str]:
-  """PCI device ids of what Google made."""
+  """Returns the PCI device ids of Google's devices."""
   return [
     files.text(path.removesuffix('vendor') + 'device')
     for path in files.find('/sys/bus/pci/devices/*/vendor')

@@ -1,26 +1,26 @@
-"""The files in which the kernel describes a machine: /proc, /sys, /etc, /dev."""
+"""Reads the kernel's description of a machine in /proc, /sys, /etc and /dev."""
 
 import glob
 import os
 
 
 class MachineFiles:
-  """Reads them under a root, which is / but in tests."""
+  """Reads these files below a root. The root is / except in tests."""
 
   def __init__(self, root: str = '/'):
     self._root = root
 
   def path(self, path: str) -> str:
-    """Where a file that is called "/proc/cpuinfo" lies."""
+    """Returns the location of a file such as "/proc/cpuinfo" below the root."""
     return os.path.join(self._root, path.lstrip('/'))
 
   def text(self, path: str) -> str:
-    """A file's text without space around it.
+    """Returns a file's text without surrounding space.
 
     Returns:
-      "" where there is no such file, or none that this user may read, or where
-      the driver behind it has no answer: whoever describes a machine then says
-      nothing of it.
+      The text. It is "" if the file does not exist, if this user may not read
+      it,
+      or if its driver has no value.
     """
     try:
       with open(self.path(path), encoding='utf-8', errors='replace') as file:
@@ -29,12 +29,12 @@ class MachineFiles:
       return ''
 
   def number(self, path: str) -> int | None:
-    """The whole number in a file; None where there is none."""
+    """Returns the whole number in a file, or None without one."""
     text = self.text(path)
     return int(text) if text.lstrip('-').isdigit() else None
 
   def find(self, pattern: str) -> list[str]:
-    """Paths that match, sorted; without the root, as `text` takes them."""
+    """Returns the matching paths, sorted and without the root."""
     prefix = self._root.rstrip('/')
     return sorted(
       path.removeprefix(prefix) for path in glob.glob(self.path(pattern))
@@ -44,6 +44,6 @@ class MachineFiles:
     return os.path.exists(self.path(path))
 
   def names(self, directory: str) -> list[str]:
-    """Names in a directory, sorted; none where there is no such directory."""
+    """Returns the names in a directory, sorted. A missing one has none."""
     path = self.path(directory)
     return sorted(os.listdir(path)) if os.path.isdir(path) else []

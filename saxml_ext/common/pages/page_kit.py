@@ -1,8 +1,9 @@
-"""Makes HTML pages of jinja2 templates. A page loads nothing from elsewhere.
+"""Renders HTML pages from jinja2 templates.
 
-The template of a page lies beside the code that gathers its data. It extends
-`base.html` and writes its parts with the macros of `parts.html`. Both are in
-this package's `templates/`, as is the style that all pages share.
+A page loads nothing from other sites. Its template is beside the code that
+gathers its data. The template extends `base.html` and writes its parts with the
+macros of `parts.html`. Both are in this package's `templates/`, with the style
+that all pages share.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,25 +22,25 @@ _NONE = '–'
 
 
 def render(template: pathlib.Path, **data: Any) -> str:
-  """Returns a page.
+  """Renders a page.
 
   Args:
-    template: The template. Files beside it are found by their names, then
-      those of the kit.
-    **data: What the template shows. Text is escaped.
+    template: The template. It can load files beside it and files of the kit by
+      their names.
+    **data: The values that the template shows. Texts are escaped.
   """
   return _environment(template.parent).get_template(template.name).render(data)
 
 
 def asset(template: pathlib.Path) -> str:
-  """Returns the text of a file that lies beside a template or in the kit."""
+  """Returns the text of a file that is beside a template or in the kit."""
   environment = _environment(template.parent)
   assert environment.loader is not None
   return environment.loader.get_source(environment, template.name)[0]
 
 
 def write(path: str, page: str) -> None:
-  """Writes a page, whole or not at all, and makes the folder that it is in.
+  """Writes a page atomically, and creates its folder if it is missing.
 
   Raises:
     OSError: The page cannot be written.
@@ -50,14 +51,14 @@ def write(path: str, page: str) -> None:
 
 
 def number(value: float | None) -> str:
-  """Returns a figure with four significant digits, or in whole thousands."""
+  """Formats a number with four significant digits, or as whole thousands."""
   if value is None:
     return _NONE
   return f'{value:,.0f}' if abs(value) >= 1000 else f'{value:.4g}'
 
 
 def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-  """Yields names and values to show; the name of a value within is "a.b".
+  """Yields names and values to show. The name of a nested value is "a.b".
 
   A value is a text, or a list of texts.
   """
@@ -76,7 +77,7 @@ def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 @functools.cache
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
-  """Returns the templates of a folder and those of the kit."""
+  """Returns the jinja2 environment for a folder and the kit."""
   environment = jinja2.Environment(
     autoescape=True,
     loader=jinja2.FileSystemLoader([folder, _KIT]),
@@ -84,7 +85,7 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
     lstrip_blocks=True,
     undefined=jinja2.StrictUndefined,
   )
-  # JSON has no NaN, and scripts would stop at one.
+  # JSON has no NaN, and scripts would fail to parse it.
   environment.policies['json.dumps_kwargs'] = {
     'allow_nan': False,
     'separators': (',', ':'),

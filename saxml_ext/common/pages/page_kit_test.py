@@ -1,4 +1,4 @@
-"""Tests of the kit of pages."""
+"""Tests of rendered pages."""
 
 import pathlib
 

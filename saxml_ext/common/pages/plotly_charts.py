@@ -1,7 +1,7 @@
-"""Pages with charts that plotly.js draws, in the colors of the page.
+"""Renders pages with charts that plotly.js draws, in the colors of the page.
 
 A color may be a variable of the page's style, such as `var(--c1)`. charts.js
-puts the value of the light or of the dark scheme in its place.
+replaces it with its value in the light or the dark scheme.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,17 @@ from saxml_ext.common.pages import page_kit
 
 Figure = dict[str, Any]
 
-# Digits kept of coordinates: more than a screen can show.
+# Coordinates keep this many digits, which is more than a screen can show.
 _DIGITS = 6
 
 
 def render(template: pathlib.Path, **data: Any) -> str:
-  """Returns a page of a template that extends `charts.html`.
+  """Renders a page from a template that extends `charts.html`.
 
   Args:
-    template: See `page_kit.render`.
-    **data: The same. `figures` are figures by the ids of their charts.
+    template: The template; see `page_kit.render`.
+    **data: The values that the template shows. `figures` maps the id of each
+      chart to its figure.
   """
   defaults = {'figures': {}, 'plotly_js': offline.get_plotlyjs()}
   return page_kit.render(template, **(defaults | data))
@@ -38,7 +39,7 @@ def figure(
   y_from_zero: bool = False,
   **layout: Any,
 ) -> Figure:
-  """Returns a figure with titled axes, and a legend of several traces."""
+  """Returns a figure with titled axes, and a legend for several traces."""
   found = go.Figure(
     data=list(traces),
     layout={
@@ -49,12 +50,12 @@ def figure(
       **layout,
     },
   ).to_dict()
-  found['layout'].pop('template', None)  # charts.js brings the page's own.
+  found['layout'].pop('template', None)  # charts.js has its own.
   return found
 
 
 def numbers(values: np.ndarray) -> list[float | None]:
-  """Returns numbers for JSON, which has no NaN."""
+  """Converts numbers for JSON: NaN, which JSON lacks, becomes None."""
   return [
     None if np.isnan(value) else float(f'{value:.{_DIGITS}g}')
     for value in values.tolist()

@@ -1,13 +1,13 @@
-"""Lines as SVG, which a browser shows without any script."""
+"""Computes line charts in SVG, which a browser shows without a script."""
 
 from collections.abc import Mapping, Sequence
 import math
 from typing import Any
 
-# What `parts.lines` draws in a template.
+# The macro `parts.lines` draws it in a template.
 Figure = dict[str, Any]
 
-# Coordinates of the drawing; a page scales it.
+# These are the coordinates of the drawing. A page scales it.
 _TOTAL, _HEIGHT = 520, 170
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 6, 8, 22
 _WIDTH = _TOTAL - _LEFT - _RIGHT
@@ -22,15 +22,16 @@ def over_time(
   ages: Sequence[float],
   series: Sequence[tuple[str, Values]],
 ) -> Figure:
-  """Returns a figure whose values under the pointer a script may show.
+  """Returns a figure of values over time, with data for a script.
+
+  A script may show the values under the pointer.
 
   Args:
     title: The title of the figure.
     unit: The unit of the values.
-    ages: The ages of the values in seconds, descending to the newest; at least
-      2.
-    series: The name and the values of each line, as many as ages. None leaves a
-      gap.
+    ages: The ages of the values in seconds, in descending order; at least 2.
+    series: The name and the values of each line, one value per age. None leaves
+      a gap.
   """
   top = _nice(max((v for _, vs in series for v in vs if v), default=0.0))
   data = {
@@ -58,11 +59,11 @@ def figure(
   Args:
     title: The title of the figure.
     unit: The unit of the values.
-    series: The name and the values of each line; None leaves a gap.
-    ticks: The values with a rule and a label, ascending; the first and the last
-      are the ends of the axis.
+    series: The name and the values of each line. None leaves a gap.
+    ticks: The values with a grid line and a label, ascending. The first and the
+      last are the ends of the axis.
     labels: The labels below the drawing, by the index of a value.
-    data: What scripts read; None if every point shows its value instead.
+    data: The data for scripts. If None, every point shows its value instead.
   """
   low, high = ticks[0], ticks[-1]
   last = max(max(len(values) for _, values in series) - 1, 1)
@@ -116,12 +117,12 @@ def _pieces(values: Values) -> list[list[tuple[int, float]]]:
 
 
 def _anchor(index: int, last: int) -> str:
-  """Returns how a label is aligned, so that it stays within the drawing."""
+  """Returns the alignment that keeps a label within the drawing."""
   return {0: 'start', last: 'end'}.get(index, 'middle')
 
 
 def _nice(value: float) -> float:
-  """Returns a round number that is not below a value, for the end of an axis."""
+  """Returns a round number of at least `value`, for the end of an axis."""
   if value <= 0:
     return 1.0
   power = 10.0 ** math.floor(math.log10(value))
@@ -135,7 +136,7 @@ def _short(value: float) -> str:
 
 
 def _round(value: float) -> float:
-  """Returns three significant digits, and all of those before the point."""
+  """Rounds to three significant digits, but keeps the whole part."""
   return round(value) if value >= 1000 else float(f'{value:.3g}')
 
 

@@ -1,4 +1,4 @@
-"""Tables in plain text, and drawn ones in a terminal."""
+"""Prints tables in plain text or, in a terminal, with borders."""
 
 from collections.abc import Collection, Iterable, Sequence
 import io
@@ -10,7 +10,7 @@ from rich import console as rich_console
 from rich import table as rich_table
 from rich import text as rich_text
 
-_UNBOUNDED = 1_000_000  # Wider than any terminal.
+_UNBOUNDED = 1_000_000  # This is wider than any terminal.
 
 
 def render(
@@ -21,9 +21,9 @@ def render(
   """Returns aligned columns in plain text.
 
   Args:
-    rows: The cells, in every row as many.
-    left: The columns that are aligned to the left, counted from 0.
-    indent: The beginning of each line.
+    rows: The rows of cells, all of the same length.
+    left: The indices of the columns that are aligned to the left.
+    indent: The text at the beginning of each line.
   """
   rows = list(rows)
   table = rich_table.Table.grid(padding=(0, 2, 0, 0))
@@ -42,15 +42,15 @@ def show(
   left: Collection[int] = (0,),
   file: TextIO | None = None,
 ) -> None:
-  """Prints a table, which is plain text unless a terminal has room to draw it.
+  """Prints a table, with borders if a terminal is wide enough for them.
 
-  A drawn table that is wider than the terminal would break every cell into
-  pieces.
+  A table with borders that is wider than the terminal would split every cell.
 
   Args:
-    rows: The cells, in every row as many; the first row is the heading.
-    left: The columns that are aligned to the left, counted from 0.
-    file: The file to print to; default: standard output.
+    rows: The rows of cells, all of the same length. The first row is the
+      heading.
+    left: The indices of the columns that are aligned to the left.
+    file: The file to print to; by default, standard output.
   """
   file = file or sys.stdout
   console = rich_console.Console(file=file, highlight=False)

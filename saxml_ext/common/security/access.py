@@ -1,13 +1,13 @@
-"""Tells who makes a call, and checks whether they may.
+"""Identifies callers, and checks their permissions.
 
-A name is verified by mutual TLS: it stands in the certificate that the caller
-proved to own. A gateway that verifies its own users, by API keys, tells for
-whom it calls in the metadata of the call; it is believed if its own verified
-name is among the trusted proxies.
+A name is verified by mutual TLS: it is in the certificate of the caller, who
+has its private key. A gateway verifies its own users by API keys. It sends the
+user's name in the metadata of a call. Servers trust that name only if the
+gateway's own verified name is among the trusted proxies.
 
-Everything fails closed: a caller whom nobody verified, a list that does not
-exist and a file that cannot be read all mean PERMISSION_DENIED. Only what is
-for `acl_file.ALL`, or has no list at all, is for everybody.
+Everything fails closed. A caller without a verified name, a list that does not
+exist and a file that cannot be read all cause PERMISSION_DENIED. Everybody has
+access only to objects without a list or with the list `acl_file.ALL`.
 """
 
 from collections.abc import Collection, Mapping
@@ -25,15 +25,15 @@ from saxml_ext.common import storage
 from saxml_ext.common.security import acl_file
 from saxml_ext.protobuf import admin_pb2
 
-# Seconds in which a changed file is noticed, as other admin servers do.
+# A changed file is noticed within this many seconds, as in other admin servers.
 _INTERVAL = 5.0
 _EVERYBODY = ('', acl_file.ALL)
-# What no list can be named: nobody is on it.
+# No list can have this name, so nobody is on it.
 _NOBODY = 'acl/'
 
 Names: TypeAlias = Collection[str]
 METADATA_KEY = 'sax-caller'
-# Of gRPC's properties of a peer, in the order of preference.
+# These properties of a gRPC peer are checked in this order.
 _PROPERTIES = ('peer_uri', 'peer_dns', 'peer_email')
 _ALTERNATIVES = ('URI', 'DNS', 'email')
 _COMMON_NAME = 'x509_common_name'
@@ -46,15 +46,15 @@ _warned: set[str] = set()
 
 
 class Access:
-  """The lists of one cell, and what they are for. Thread-safe."""
+  """The access control lists of one cell, and the checks. Thread-safe."""
 
   def __init__(self, path: str = '', config_path: str = ''):
-    """Reads the files; raises nothing, see `acl_file.BROKEN`.
+    """Reads the files. It raises no error; see `acl_file.BROKEN`.
 
     Args:
-      path: of the file with the lists; '' if there can be none.
-      config_path: of the cell's config, which names the list of its admins;
-        '': everybody is.
+      path: The path of the file with the lists; '' if there is none.
+      config_path: The path of the cell's config, which names the list of its
+        admins. '' makes everybody an admin.
     """
     self._lists = storage.Reread(
       path, acl_file.parse, acl_file.ABSENT, acl_file.BROKEN
@@ -64,7 +64,13 @@ class Access:
 
   @classmethod
   def of_cell(cls, sax_root: str, cell: str, path: str = '') -> 'Access':
-    """That of a cell "/sax/<cell>", its lists in another file if `path`."""
+    """Returns the lists of a cell.
+
+    Args:
+      sax_root: The root directory of all cells.
+      cell: The cell, "/sax/<cell>".
+      path: The path of the file with the lists; '' is the cell's own file.
+    """
     return cls(
       path or acl_file.path_of(sax_root, cell),
       cell_lib.config_path(sax_root, cell),
@@ -77,23 +83,23 @@ class Access:
         file.refresh()
 
   def follow(self) -> None:
-    """Reads them every few seconds until `close`."""
+    """Reads the files every few seconds until `close`."""
     for file in (self._lists, self._admin_acl):
       if file.path:
         file.follow(_INTERVAL)
 
   def close(self) -> None:
-    """Reads them no more."""
+    """Stops reading the files."""
     self._lists.close()
     self._admin_acl.close()
 
   def check_name(self, name: str) -> None:
-    """Checks a list that somebody wants to be asked for.
+    """Checks the name of a list that an object is to have.
 
     Raises:
-      InvalidArgument: it is malformed, or there is none of that name.
-      FailedPrecondition: the file cannot be read.
-      Unimplemented: there is no file.
+      InvalidArgument: The name is malformed, or there is no list of that name.
+      FailedPrecondition: The file cannot be read.
+      Unimplemented: There is no file.
     """
     lists = self._lists.value
     try:
@@ -114,15 +120,15 @@ class Access:
     )
 
   def check(self, names: Names, acl: str, what: str) -> None:
-    """Checks that whoever calls is on a list.
+    """Checks that a caller is on a list.
 
     Args:
-      names: verified ones of the caller, see `caller_names`.
-      acl: name of the list; '' is everybody.
-      what: is asked for, begins the message.
+      names: The verified names of the caller; see `caller_names`.
+      acl: The name of the list; '' is everybody.
+      what: The requested operation, which begins the message.
 
     Raises:
-      PermissionDenied: they are not, or nobody can tell.
+      PermissionDenied: The caller is not on the list, or the list is unknown.
     """
     if acl in _EVERYBODY:
       return
@@ -131,16 +137,16 @@ class Access:
       raise _denied(what, acl, names)
 
   def check_admin(self, names: Names, what: str, model_acl: str = '') -> None:
-    """Checks that whoever calls may change the cell, or a model in it.
+    """Checks that a caller may change the cell, or a model in it.
 
     Args:
-      names: verified ones of the caller.
-      what: is asked for, begins the message.
-      model_acl: the model's own list: they may be on either of the two. '' does
-        not stand for everybody here, but for none but the cell's.
+      names: The verified names of the caller.
+      what: The requested operation, which begins the message.
+      model_acl: The model's own list of admins. The caller must be on this list
+        or on the cell's list. '' adds nobody to the cell's list.
 
     Raises:
-      PermissionDenied: they are not, or nobody can tell.
+      PermissionDenied: The caller is on neither list, or the lists are unknown.
     """
     try:
       self.check(names, self._admin_acl.value, what)
@@ -150,7 +156,7 @@ class Access:
       self.check(names, model_acl, what)
 
   def admits_everybody(self) -> bool:
-    """Returns whether a caller without a verified name may change the cell."""
+    """Returns True if a caller without a verified name may change the cell."""
     try:
       self.check_admin((), 'this')
     except errors.PermissionDenied:
@@ -158,17 +164,17 @@ class Access:
     return True
 
   def check_server(self, names: Names, what: str) -> None:
-    """Checks that whoever calls belongs to the cell's own servers.
+    """Checks that a caller is one of the cell's own servers.
 
-    They are the members of `acl_file.SERVERS`. As long as there is no such
-    list they are the cell's admins, as in stock Sax.
+    The servers are the members of `acl_file.SERVERS`. Without such a list, they
+    are the cell's admins, as in stock Sax.
 
     Args:
-      names: verified ones of the caller.
-      what: is asked for, begins the message.
+      names: The verified names of the caller.
+      what: The requested operation, which begins the message.
 
     Raises:
-      PermissionDenied: they do not, or nobody can tell.
+      PermissionDenied: The caller is not a server, or the list is unknown.
     """
     lists = self._lists.value
     if lists.usable and acl_file.SERVERS not in lists.members:
@@ -181,7 +187,8 @@ class Access:
     members = lists.members.get(acl)
     if members is not None:
       return members
-    # The file is named, but not its place: perhaps a stranger reads this.
+    # The message has the name of the file without its directory, because a
+    # stranger may read it.
     file = os.path.basename(self._lists.path) or '--acl_file'
     if not lists.exists:
       why = f'the cell has no lists: its admins can write {file}'
@@ -221,38 +228,45 @@ _current = Access()
 
 
 def use(access: Access) -> None:
-  """Makes it that of this process."""
+  """Sets the access lists of this process."""
   global _current
   _current = access
 
 
 def current() -> Access:
-  """That of this process."""
+  """Returns the access lists of this process."""
   return _current
 
 
 def check(context: grpc.ServicerContext, acl: str, what: str) -> None:
-  """See `Access.check`; of a call, by the lists of this process's cell."""
+  """Checks the caller of a gRPC call with this process's lists.
+
+  See `Access.check`.
+  """
   if acl not in _EVERYBODY:
     _current.check(caller_names(context), acl, what)
 
 
 def check_server(context: grpc.ServicerContext, what: str) -> None:
-  """See `Access.check_server`; of a call, by the same lists."""
+  """Checks that a gRPC call comes from one of the cell's servers.
+
+  See `Access.check_server`.
+  """
   _current.check_server(caller_names(context), what)
 
 
 def trust(proxies: Collection[str]) -> None:
-  """Names the peers that may call for others."""
+  """Sets the names of the peers that may call for other users."""
   global _proxies
   _proxies = frozenset(proxies)
 
 
 def peer_names(context: grpc.ServicerContext) -> tuple[str, ...]:
-  """The names in the certificate of whoever is at the other end.
+  """Returns the names in the certificate of the peer.
 
-  Those of its subject alternative names: URIs, DNS names, email addresses; if
-  there are none, its common name. Empty without a certificate.
+  They are its subject alternative names: URIs, DNS names and email addresses. A
+  certificate without any has its common name. A peer without a certificate has
+  none.
   """
   properties = context.auth_context()
   if properties.get('transport_security_type') != _SECURE:
@@ -265,10 +279,10 @@ def peer_names(context: grpc.ServicerContext) -> tuple[str, ...]:
 
 
 def names_in(certificate: Mapping[str, Any]) -> tuple[str, ...]:
-  """The same of a certificate that a port of HTTP has verified.
+  """Returns the names in a certificate that an HTTP port has verified.
 
   Args:
-    certificate: what `ssl.SSLSocket.getpeercert` gives.
+    certificate: The result of `ssl.SSLSocket.getpeercert`.
   """
   alternative = certificate.get('subjectAltName', ())
   found = [
@@ -285,7 +299,7 @@ def names_in(certificate: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def caller_names(context: grpc.ServicerContext) -> tuple[str, ...]:
-  """All verified names of who calls; empty if nobody verified any."""
+  """Returns all verified names of the caller; none if it has none."""
   own = peer_names(context)
   claims = [
     value
@@ -295,8 +309,8 @@ def caller_names(context: grpc.ServicerContext) -> tuple[str, ...]:
   if not claims:
     return own
   if not _proxies.intersection(own):
-    # Not even its own rights: a gateway that was not made a trusted proxy must
-    # not lend them to its users.
+    # The gateway does not even get its own rights. A gateway that is not a
+    # trusted proxy must not lend its rights to its users.
     _warn(own)
     return ()
   claim = claims[0]
@@ -310,18 +324,21 @@ def caller_names(context: grpc.ServicerContext) -> tuple[str, ...]:
 
 
 def caller_name(context: grpc.ServicerContext) -> str:
-  """The verified name of who calls, the first of several; '' if there is none."""
+  """Returns the first verified name of the caller, or '' if there is none."""
   found = caller_names(context)
   return found[0] if found else ''
 
 
 def client_of(context: grpc.ServicerContext) -> str:
-  """What tells callers apart: the verified name, else the peer's host."""
+  """Returns the caller's verified name, or else the peer's host."""
   return caller_name(context) or _host(context.peer())
 
 
 def _host(peer: str) -> str:
-  """The host of gRPC's "ipv4:1.2.3.4:567", "ipv6:%5B::1%5D:567", "unix:..."."""
+  """Returns the host in a gRPC peer.
+
+  A peer is "ipv4:1.2.3.4:567", "ipv6:%5B::1%5D:567" or "unix:...".
+  """
   kind, _, rest = urllib.parse.unquote(peer).partition(':')
   if kind not in ('ipv4', 'ipv6'):
     return peer

@@ -1,4 +1,4 @@
-"""Flags of who reaches a server and may call it, for programs to import."""
+"""Defines the flags for a server's address and its access control lists."""
 
 from absl import flags
 from absl import logging
@@ -33,12 +33,12 @@ flag_rules.act_only('with --tls_ca_file', tls_flags.ca_file, 'trusted_proxies')
 
 
 def host() -> str:
-  """Returns the address to listen on; '' is every interface."""
+  """Returns the address to listen on. '' is every interface."""
   return '127.0.0.1' if _HOST.value == 'localhost' else _HOST.value
 
 
 def warn_if_open(lists: access.Access) -> None:
-  """Logs a warning if strangers on the network may change the cell.
+  """Logs a warning if anyone on the network may change the cell.
 
   Args:
     lists: The access lists of this server.
@@ -57,14 +57,14 @@ def warn_if_open(lists: access.Access) -> None:
 
 
 def open_access(sax_root: str, sax_cell: str) -> access.Access:
-  """The lists that the flags name, read again and again.
+  """Returns the lists that the flags name, and keeps reading them.
 
   Args:
-    sax_root: where cells keep their files.
-    sax_cell: "/sax/<cell>"; '' if the server joins none.
+    sax_root: The root directory of all cells.
+    sax_cell: The cell, "/sax/<cell>"; '' if the server joins none.
 
   Raises:
-    InvalidArgument: a name cannot be one.
+    InvalidArgument: A flag has an invalid name.
   """
   for name in _TRUSTED_PROXIES.value:
     acl_file.check_name(name)

@@ -1,4 +1,4 @@
-"""Tests for access: who is let in as files come, break and change."""
+"""Tests of access checks while files are created, damaged and changed."""
 
 import dataclasses
 import os
@@ -108,7 +108,7 @@ class AccessTest(absltest.TestCase):
 
   def test_admins_of_the_cell_and_of_a_model(self):
     self.write('{"acl/admins": ["alice"], "acl/model": ["bob"]}')
-    self.access.check_admin(_NOBODY, 'Publish')  # The config says acl/all.
+    self.access.check_admin(_NOBODY, 'Publish')  # The config has acl/all.
     self.set_admin('acl/admins')
     self.access.refresh()
     self.access.check_admin(_ALICE, 'Publish')
@@ -189,7 +189,8 @@ class CallerTest(parameterized.TestCase):
     )
 
   def test_else_the_common_name(self):
-    # An address is the only alternative name, and no name of a caller.
+    # The certificate's only alternative name is an address, which is not a
+    # caller's name.
     self.assertEqual(
       self.ask(self.certs.make('ip', '10.0.0.1')),
       '10.0.0.1|10.0.0.1|10.0.0.1',
@@ -212,7 +213,8 @@ class CallerTest(parameterized.TestCase):
   def test_trusted_proxies_speak_for_others(self):
     gateway = self.certs.make('gateway', 'gateway.test')
     claim = (access.METADATA_KEY, 'alice')
-    # Not even as itself: it would lend its rights to its users.
+    # The gateway does not even count as itself, because it would lend its
+    # rights to its users.
     self.assertEqual(self.ask(gateway, claim), '||127.0.0.1')
     access.trust(['gateway.test'])
     self.assertEqual(self.ask(gateway, claim), 'alice|alice|alice')

@@ -5,9 +5,9 @@
       "acl/team": ["alice@example.org", "reports-gateway-key"]
     }
 
-A member is a verified name, see `access.caller_names`. The file stands beside
-the cell's config, as <sax_root>/sax/<cell>/acls.json, so that who may write the
-one may write the other.
+A member is a verified name; see `access.caller_names`. The file is beside the
+cell's config, as <sax_root>/sax/<cell>/acls.json. So the same users may write
+both files.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,16 +19,17 @@ from typing import Any
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
 
-# Everybody; it is in every cell and in no file.
+# This list has all callers. Every cell has it, and no file does.
 ALL = 'acl/all'
-# Who may join a cell, and load models on its servers.
+# Members may join a cell, and load models on its servers.
 SERVERS = 'acl/servers'
 _PREFIX = 'acl/'
-# Printable ASCII, as metadata has to be, without what separates fields.
+# Names are printable ASCII, which metadata requires, without the characters
+# that separate fields.
 NAME = re.compile(r'[!-~]{1,256}')
 _FILE = 'acls.json'
 
-# Data methods for which a model can have an ACL.
+# A model can have a list for each of these data methods.
 METHODS = frozenset(
   {
     'am.recognize',
@@ -55,9 +56,9 @@ class Lists:
   """The lists of a cell.
 
   Attributes:
-    members: the verified names on each list.
-    exists: whether there is a file; if not, a cell has `ALL` only.
-    usable: whether it could be read; if not, nobody is on any list.
+    members: The verified names on each list.
+    exists: True if there is a file. Otherwise, a cell has only `ALL`.
+    usable: True if the file could be read. Otherwise, nobody is on any list.
   """
 
   members: Mapping[str, frozenset[str]]
@@ -70,7 +71,7 @@ BROKEN = Lists({}, usable=False)
 
 
 def check_name(name: str) -> None:
-  """Raises InvalidArgument if nobody can have such a name."""
+  """Raises InvalidArgument if a name cannot be that of a caller."""
   if not NAME.fullmatch(name):
     raise errors.InvalidArgument(
       f'{name[:80]!r} is no name: it has 1 to 256 characters of printable ASCII'
@@ -79,15 +80,15 @@ def check_name(name: str) -> None:
 
 
 def path_of(sax_root: str, cell: str) -> str:
-  """Path of a cell's file."""
+  """Returns the path of a cell's file."""
   return f'{cell_lib.cell_dir(sax_root, cell)}/{_FILE}'
 
 
 def parse(data: bytes) -> Lists:
-  """Reads the file's content.
+  """Parses the contents of the file.
 
   Raises:
-    InvalidArgument: it is not of the form above; nothing of it counts then.
+    InvalidArgument: The contents are malformed. Then no part of them is used.
   """
   try:
     found = json.loads(data.decode('utf-8'), object_pairs_hook=_unique)
@@ -127,16 +128,16 @@ def _members(name: str, value: Any) -> frozenset[str]:
 
 
 def check_acl_name(name: str) -> None:
-  """Checks the name of an ACL in a cell that has no file of them.
+  """Checks the name of a list in a cell that has no file of lists.
 
-  See `security.access` for one that has.
+  `security.access` checks names in a cell that has one.
 
   Args:
-    name: empty for "everybody", or "acl/...".
+    name: The name: "acl/...", or '' for everybody.
 
   Raises:
-    InvalidArgument: the name is not of that form.
-    Unimplemented: it is, but there is no database of ACLs to look it up in.
+    InvalidArgument: The name is malformed.
+    Unimplemented: The name is well-formed, but there is no file with the list.
   """
   if not name:
     return
@@ -148,7 +149,7 @@ def check_acl_name(name: str) -> None:
 
 
 def check_method(method: str) -> None:
-  """Checks that a method can have an ACL; raises InvalidArgument."""
+  """Checks that a method can have a list; raises InvalidArgument."""
   if method not in METHODS:
     known = ' '.join(f'{name}:{{}}' for name in sorted(METHODS))
     raise errors.InvalidArgument(
@@ -159,15 +160,15 @@ def check_method(method: str) -> None:
 def check_method_acls(
   items: Mapping[str, str], check_name: Callable[[str], None] = check_acl_name
 ) -> None:
-  """Checks a model's map from method to ACL name.
+  """Checks a model's map from methods to names of lists.
 
   Args:
-    items: the map.
-    check_name: checks the name of an ACL.
+    items: The map.
+    check_name: The function that checks the name of a list.
 
   Raises:
-    InvalidArgument: a method is not valid.
-    SaxError: see `check_name`.
+    InvalidArgument: A method is not valid.
+    SaxError: `check_name` raised the error.
   """
   for method, name in items.items():
     check_method(method)

@@ -1,4 +1,4 @@
-"""Tests for acl_file."""
+"""Tests of the files of access control lists."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

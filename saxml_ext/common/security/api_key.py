@@ -4,8 +4,8 @@
     api_key --api_keys_file=/etc/sax/api_keys --list
     api_key --api_keys_file=/etc/sax/api_keys --revoke=alice@example.org
 
-A new key is printed, once; the file gets its hash only. A gateway notices the
-change within two seconds.
+A new key is printed once. The file stores only its hash. A gateway reads the
+changed file within two seconds.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,12 +28,12 @@ _NAME = flags.DEFINE_string('name', None, 'Whose key to make.')
 _LIST = flags.DEFINE_bool('list', False, 'Print whose keys there are.')
 _REVOKE = flags.DEFINE_string('revoke', None, 'Whose keys to take away, all.')
 
-# Nobody but the owner of the file and the gateway's user has to read it.
+# Only the owner of the file and the gateway's user must read it.
 _MODE = 0o600
 
 
 def _edit(path: str, change: Callable[[list[str]], list[str]]) -> None:
-  """Replaces the file's lines; two programs at once do not lose any."""
+  """Replaces the file's lines; concurrent programs lose none."""
   lock = os.open(f'{path}.lock', os.O_RDWR | os.O_CREAT, _MODE)
   try:
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -54,8 +54,8 @@ def add(path: str, name: str) -> str:
   """Makes a key, adds its hash to the file and returns the key.
 
   Raises:
-    InvalidArgument: the name cannot be one, or the file is broken.
-    OSError: the file cannot be written.
+    InvalidArgument: The name is invalid, or the file is malformed.
+    OSError: The file cannot be written.
   """
   key, line = api_keys.make(name)
   _edit(path, lambda lines: [*lines, str(line)])
@@ -63,12 +63,12 @@ def add(path: str, name: str) -> str:
 
 
 def revoke(path: str, name: str) -> int:
-  """Takes all keys of somebody away; returns how many there were.
+  """Removes all keys of an owner, and returns their number.
 
   Raises:
-    NotFound: there are none.
-    InvalidArgument: the file is broken.
-    OSError: the file cannot be written.
+    NotFound: The owner has no keys.
+    InvalidArgument: The file is malformed.
+    OSError: The file cannot be written.
   """
   gone = [n for n in names(path) if n == name]
   if not gone:
@@ -78,7 +78,7 @@ def revoke(path: str, name: str) -> int:
 
 
 def names(path: str) -> list[str]:
-  """Whose keys there are, in the order of the file."""
+  """Returns the owners of the keys, in the order of the file."""
   with open(path, 'rb') as f:
     return [line.name for line in api_keys.parse(f.read()).values()]
 
@@ -97,7 +97,7 @@ def _run(path: str) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Does what the flags say, or exits with 1."""
+  """Adds, lists or revokes keys by the flags, or exits with 1."""
   del argv
   with program.exit_on('api_key', (errors.SaxError, OSError, UnicodeError)):
     _run(user_path.resolve(_FILE.value))

@@ -1,16 +1,17 @@
-"""API keys of those who call over HTTP, kept as hashes.
+"""API keys of HTTP clients, stored as hashes.
 
-A file has a line for each key: its owner's name, a salt and a hash, with
-spaces between. An owner may have several keys, so that one can be replaced
-while the other is still in use; a line that is deleted revokes its key.
+A file has one line per key: its owner's name, a salt and a hash, separated by
+spaces. An owner may have several keys. So one key can be replaced while the
+other is still in use. Deleting a line revokes its key.
 
     alice@example.org 5f1c9a... 9b2e41...
 
-A key is "sk-sax-", the salt, and 256 random bits. Those cannot be guessed at
-any speed, so the hash is one SHA-256 and not a slow one like scrypt, which is
-for passwords that people choose: at a gateway, which hashes before it knows who
-calls, it would be a way to use its memory and cores up. The salt says which
-line to compare with, and makes equal keys of two files look different.
+A key is "sk-sax-", the salt, and 256 random bits, which nobody can guess at any
+speed. So the hash is one SHA-256, and not a slow hash such as scrypt, which
+protects passwords that people choose. The gateway must hash a key before it
+knows the caller. With a slow hash, anyone could use up its memory and cores.
+The salt selects the line to compare with. It also makes equal keys of two files
+look different.
 """
 
 from collections.abc import Mapping
@@ -30,13 +31,13 @@ _SECRET_BYTES = 32
 _SALT_CHARS = 2 * _SALT_BYTES
 _KEY = re.compile(rf'{_PREFIX}([0-9a-f]{{{_SALT_CHARS}}})([A-Za-z0-9_-]{{43}})')
 _LINE = re.compile(rf'(\S+) ([0-9a-f]{{{_SALT_CHARS}}}) ([0-9a-f]{{64}})')
-# Seconds in which a new key works and a revoked one does not any more.
+# Within this many seconds, a new key works and a revoked key stops working.
 _INTERVAL = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-  """A line of the file: whose key, its salt and its hash."""
+  """A line of the file: the key's owner, its salt and its hash."""
 
   name: str
   salt: str
@@ -47,10 +48,10 @@ class Line:
 
 
 def make(name: str) -> tuple[str, Line]:
-  """A new key, and the line that lets it in.
+  """Makes a new key, and returns it with the line that admits it.
 
   Raises:
-    InvalidArgument: nobody can have such a name.
+    InvalidArgument: The name is invalid.
   """
   acl_file.check_name(name)
   salt = secrets.token_hex(_SALT_BYTES)
@@ -59,10 +60,12 @@ def make(name: str) -> tuple[str, Line]:
 
 
 def parse(data: bytes) -> Mapping[str, Line]:
-  """The file's lines by salt; empty lines and those with # do not count.
+  """Parses the file and returns its lines by salt.
+
+  Empty lines and lines that begin with # are skipped.
 
   Raises:
-    InvalidArgument: a line is malformed, or a salt is there twice.
+    InvalidArgument: A line is malformed, or a salt occurs twice.
   """
   result: dict[str, Line] = {}
   text = data.decode('ascii', 'replace')
@@ -70,7 +73,8 @@ def parse(data: bytes) -> Mapping[str, Line]:
     if not line.strip() or line.startswith('#'):
       continue
     found = _LINE.fullmatch(line.strip())
-    # Without its text: somebody may have put a key there by mistake.
+    # The message leaves out the text, because it may be a key in the wrong
+    # place.
     if not found:
       raise errors.InvalidArgument(
         f'line {number} is not "<name> <salt> <hash>": delete it, and make a'
@@ -87,13 +91,13 @@ def parse(data: bytes) -> Mapping[str, Line]:
 
 
 class Keys:
-  """The keys of a file, which may change meanwhile. Thread-safe."""
+  """The keys of a file, which may change at any time. Thread-safe."""
 
   def __init__(self, path: str):
     """Reads the file.
 
     Raises:
-      InvalidArgument: it is not there, or broken.
+      InvalidArgument: The file does not exist or is malformed.
     """
     self._file = storage.Reread[Mapping[str, Line]](path, parse, {}, {})
     self.refresh()
@@ -105,15 +109,15 @@ class Keys:
     self._file.follow(_INTERVAL)
 
   def refresh(self) -> None:
-    """Reads the file again; while it is broken, the old keys hold."""
+    """Reads the file again. If it is malformed, the old keys stay valid."""
     self._file.refresh()
 
   def close(self) -> None:
-    """Reads the file no more."""
+    """Stops reading the file."""
     self._file.close()
 
   def name(self, key: str) -> str | None:
-    """Whose key it is; None if it lets nobody in."""
+    """Returns the owner of a key, or None if the key is not valid."""
     found = _KEY.fullmatch(key)
     if not found:
       return None

@@ -1,4 +1,4 @@
-"""Tests for api_keys, and for the program that makes them."""
+"""Tests of API keys, and of the program that makes them."""
 
 import os
 import stat
@@ -29,7 +29,7 @@ class ApiKeysTest(parameterized.TestCase):
     self.assertEqual(keys.name(alice), 'alice')
     self.assertEqual(keys.name(bob), 'bob')
     last = 'A' if alice[-1] != 'A' else 'B'
-    # Of two keys, the salt of one and the secret of the other.
+    # This key has the salt of one key and the secret of the other.
     mixed = alice[:31] + bob[31:]
     for wrong in ('', 'sk-', alice[:-1], alice[:-1] + last, mixed, alice + 'a'):
       self.assertIsNone(keys.name(wrong))

@@ -1,11 +1,11 @@
-"""Directories outside of which a model server loads nothing.
+"""Restricts the directories from which a model server loads files.
 
-Whoever may publish a model names a checkpoint and a vocabulary, and a server
-would read any file that its own user may. With roots set, only what lies below
-one of them is read, wherever symbolic links lead.
+A publisher of a model names a checkpoint and a vocabulary. Without roots, a
+server would read any file that its own user may read. With roots, it reads only
+files below one of them, after resolving symbolic links.
 
-The check comes before the reading: roots are for directories that only trusted
-hands write to, as they should be anyway.
+The check comes before the read. So roots must be directories that only trusted
+users can write.
 """
 
 from collections.abc import Sequence
@@ -21,10 +21,13 @@ _roots: tuple[str, ...] = ()
 
 
 def configure(roots: Sequence[str]) -> None:
-  """Sets the roots of this process: directories and URLs; none: anything.
+  """Sets the roots of this process.
+
+  Args:
+    roots: The directories and URLs. Without any, the server may read any file.
 
   Raises:
-    InvalidArgument: one is no absolute path and no URL.
+    InvalidArgument: A root is neither an absolute path nor a URL.
   """
   global _roots
   for root in roots:
@@ -36,14 +39,14 @@ def configure(roots: Sequence[str]) -> None:
 
 
 def allows(path: str) -> bool:
-  """Whether a file or directory, resolved, is below a root."""
+  """Returns True if the target of a path, after all links, is below a root."""
   if not _roots:
     return True
   if storage.is_url(path):
     return _allows_url(path)
   try:
     real = os.path.realpath(path)
-  except (ValueError, OSError):  # NUL; a link to itself.
+  except (ValueError, OSError):  # The path has a NUL, or a link to itself.
     return False
   return any(
     os.path.commonpath((real, os.path.realpath(root))) == os.path.realpath(root)
@@ -53,14 +56,15 @@ def allows(path: str) -> bool:
 
 
 def check(path: str, what: str) -> None:
-  """Checks a file or a directory, with all links in it, before it is read.
+  """Checks a file or a directory, and all links in it, before it is read.
 
   Args:
-    path: absolute, relative or a URL; it need not exist.
-    what: names it in the message.
+    path: The path: absolute, relative or a URL. It need not exist.
+    what: The name of the path in messages.
 
   Raises:
-    PermissionDenied: it is outside of all roots, or a link in it leads there.
+    PermissionDenied: The path is outside of all roots, or a link in it leads
+      outside.
   """
   if not allows(path):
     raise _denied(path, what)
@@ -74,7 +78,8 @@ def check(path: str, what: str) -> None:
 
 
 def _allows_url(path: str) -> bool:
-  # No name that the bucket or anything on the way to it might read otherwise.
+  # The bucket, or a server on the way to it, could read other characters
+  # differently.
   scheme, _, rest = path.partition('://')
   if not _URL_PATH.fullmatch(rest) or {'.', '..'} & set(rest.split('/')):
     return False

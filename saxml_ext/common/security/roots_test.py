@@ -1,4 +1,4 @@
-"""Tests for roots."""
+"""Tests of the directories that a model server may read."""
 
 import os
 

@@ -1,12 +1,13 @@
-"""TLS for all gRPC of a process: one setting, taken up where sockets are made.
+"""TLS settings for all gRPC channels and servers of a process.
 
-Nobody who makes a channel or binds a server has to know of it: `grpc_util` and
-`grpc_aio` ask here. The setting is that of flags (`tls_flags`), of `configure`,
-or of the environment; without any of them all connections are plain text.
+`grpc_util` and `grpc_aio` read the setting when they make a channel or bind a
+server, so their callers need no TLS code. The setting comes from flags
+(`tls_flags`), from `configure` or from the environment. Without any of them,
+all connections are plain text.
 
-Certificates are short-lived in a cell that is run well. A server takes up files
-that were replaced at the next connection, and connections that are open go on;
-a client takes them up in its next channel.
+Certificates of a well-run cell expire soon and are replaced often. A server
+uses replaced files for new connections, and keeps open ones. A client uses them
+for its next channel.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -28,30 +29,32 @@ CA_VARIABLE = 'SAX_TLS_CA_FILE'
 NAME_VARIABLE = 'SAX_TLS_SERVER_NAME'
 REQUIRE_VARIABLE = 'SAX_TLS_REQUIRE_CLIENT_CERTS'
 _BOOLEANS = {'': True, '1': True, 'true': True, '0': False, 'false': False}
-# Not absl's: clients read these files too, see `grpc_util`.
+# This is not absl's logger, because clients use this module too; see
+# `grpc_util`.
 _logger = logging.getLogger(__name__)
 
-# Files are looked at no more often than this, in seconds: a client asks before
-# every request.
+# The number of seconds between checks for changed files. A client calls this
+# module before every request.
 LOOK_SECS = 1.0
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """What a process shows, and whom it trusts.
+  """The certificate of a process, and the authorities that it trusts.
 
   Attributes:
-    cert_file: PEM file of this process's certificate, intermediate ones after
-      it. A server must have one, a client may.
-    key_file: PEM file of its private key.
-    ca_file: PEM file of the authorities. A client trusts servers that have a
-      certificate of one of them; without it, of those that gRPC ships. A server
-      wants such a certificate of every client.
-    server_name: a name that the certificates of servers have to carry; '': the
-      host that is connected to. A cell's addresses are IP addresses and ports,
-      which few certificates carry.
-    require_client_certs: whether a server with a `ca_file` wants certificates.
+    cert_file: The PEM file of this process's certificate, followed by
+      intermediate ones. A server must have one, and a client may.
+    key_file: The PEM file of its private key.
+    ca_file: The PEM file of the authorities. A client trusts servers with a
+      certificate of one of them; by default, of those that gRPC ships. A server
+      requires such a certificate from every client.
+    server_name: The name that the certificates of servers must have; by
+      default, the host of the address. A cell's addresses are IP addresses and
+      ports, which few certificates contain.
+    require_client_certs: True if a server with a `ca_file` requires
+      certificates of clients.
   """
 
   cert_file: str = ''
@@ -62,11 +65,11 @@ class Settings:
 
   @property
   def is_set(self) -> bool:
-    """Whether connections are encrypted."""
+    """True if connections are encrypted."""
     return bool(self.cert_file or self.key_file or self.ca_file)
 
   def check(self) -> None:
-    """Raises InvalidArgument if only a part of it is set."""
+    """Raises InvalidArgument if the settings are incomplete."""
     for have, want, given, missing in (
       (self.cert_file, self.key_file, 'cert', 'key'),
       (self.key_file, self.cert_file, 'key', 'cert'),
@@ -86,7 +89,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Content:
-  """What is in the files, PEM; None of those that are not given."""
+  """The contents of the files in PEM format; None for missing settings."""
 
   certificate: bytes | None
   key: bytes | None = dataclasses.field(repr=False)
@@ -94,10 +97,16 @@ class Content:
 
 
 class KeyFiles:
-  """Reads and checks the files, again when they change. Thread-safe."""
+  """Reads and checks the files, and again when they change. Thread-safe."""
 
   def __init__(self, cert_file: str, key_file: str, ca_file: str):
-    """Takes their paths, '' for none; reads them when asked."""
+    """Reads nothing yet.
+
+    Args:
+      cert_file: The path of the certificate; '' for none.
+      key_file: The path of its private key; '' for none.
+      ca_file: The path of the authorities; '' for none.
+    """
     self._cert_file = cert_file
     self._key_file = key_file
     self._ca_file = ca_file
@@ -107,17 +116,19 @@ class KeyFiles:
     self._looked = 0.0
 
   def read(self) -> Content:
-    """Reads them now.
+    """Reads the files now.
 
     Raises:
-      InvalidArgument: one cannot be read, is malformed or has expired, or they
-        do not belong together.
+      InvalidArgument: A file cannot be read, is malformed or has expired, or
+        the files do not belong together.
     """
     with self._lock:
-      # Before they are read: what changes meanwhile is noticed next time.
+      # The stamps are taken before the read, so that a change during the read
+      # is noticed next time.
       stamp = self._stamps()
       content = self._read()
-      # A connection shows the same content until another one is there.
+      # Callers compare contents by identity, so equal contents stay the same
+      # object.
       if self._content is None or (
         dataclasses.astuple(self._content) != dataclasses.astuple(content)
       ):
@@ -126,10 +137,10 @@ class KeyFiles:
       return self._content
 
   def newest(self) -> Content:
-    """The last content that could be used.
+    """Returns the newest valid contents.
 
     Raises:
-      InvalidArgument: as `read`, if that never worked.
+      InvalidArgument: No read has succeeded yet; see `read`.
     """
     content = self._content
     if content is None:
@@ -142,7 +153,7 @@ class KeyFiles:
         content = self.read()
         _logger.info('read %s again', self._cert_file or self._ca_file)
     except errors.InvalidArgument as e:
-      # Perhaps only one of two files has been replaced so far.
+      # Perhaps only one of the two files has been replaced so far.
       _logger.error('TLS goes on with the files as they were: %s', e.message)
     return content
 
@@ -155,7 +166,7 @@ class KeyFiles:
     return tuple(stamps)
 
   def _read(self) -> Content:
-    # Only who uses TLS waits for this to be imported.
+    # The module is imported late, so that only processes with TLS wait for it.
     from saxml_ext.common.security.certs import certificates
 
     certificate = key = authorities = None
@@ -191,7 +202,11 @@ _source: Callable[[], Settings] | None = None
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
-  """What the environment says; raises InvalidArgument if it is no boolean."""
+  """Returns the settings in the environment.
+
+  Raises:
+    InvalidArgument: A variable that must be a boolean is not one.
+  """
   required = environ.get(REQUIRE_VARIABLE, '').lower()
   if required not in _BOOLEANS:
     raise errors.InvalidArgument(
@@ -208,22 +223,25 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
 
 
 def configure(settings: Settings | None) -> None:
-  """Sets TLS up for what this process opens from now on; None: not here."""
+  """Sets the TLS settings for new channels and servers of this process.
+
+  None restores the settings of the flags or of the environment.
+  """
   global _configured
   _configured = settings
 
 
 def take_from(source: Callable[[], Settings]) -> None:
-  """Names what is asked for the settings when nothing was configured."""
+  """Sets the function that returns the settings if `configure` set none."""
   global _source
   _source = source
 
 
 def current() -> Settings:
-  """The settings of this process.
+  """Returns the settings of this process.
 
   Raises:
-    InvalidArgument: only a part is set.
+    InvalidArgument: The settings are incomplete.
   """
   settings = _configured
   if settings is None:
@@ -233,10 +251,10 @@ def current() -> Settings:
 
 
 def server_credentials() -> grpc.ServerCredentials | None:
-  """Credentials for a server's port; None: plain text.
+  """Returns credentials for a server's port, or None for plain text.
 
   Raises:
-    InvalidArgument: a file cannot be used; the message says why.
+    InvalidArgument: A file cannot be used; the message gives the reason.
   """
   settings = current()
   if not settings.is_set:
@@ -271,18 +289,19 @@ def server_credentials() -> grpc.ServerCredentials | None:
 
 
 def channel_credentials() -> grpc.ChannelCredentials | None:
-  """Credentials for a client's channel; None: plain text.
+  """Returns credentials for a client's channel, or None for plain text.
 
   Raises:
-    InvalidArgument: a file cannot be used; the message says why.
+    InvalidArgument: A file cannot be used; the message gives the reason.
   """
   settings = current()
   if not settings.is_set:
     return None
   content = files(settings).newest()
   made = _by_content.get(settings)
-  # The same object as long as nothing changes: channels to one address share
-  # their connection only then.
+  # The credentials stay the same object until the files change, because
+  # channels to one address share their connection only if their credentials are
+  # identical.
   if made is None or made[0] is not content:
     made = (
       content,
@@ -295,19 +314,19 @@ def channel_credentials() -> grpc.ChannelCredentials | None:
 
 
 def channel_options() -> tuple[tuple[str, str], ...]:
-  """Options of a channel that has such credentials."""
+  """Returns the options of a channel with such credentials."""
   name = current().server_name
   return (('grpc.ssl_target_name_override', name),) if name else ()
 
 
 def version() -> object:
-  """Differs once files were replaced: then a new channel shows the new ones.
+  """Returns an object that changes when files are replaced.
 
-  Cheap enough to be asked before every request: it looks no more often than
-  `LOOK_SECS`.
+  A new channel then uses the new files. The call is cheap enough for every
+  request, because it checks the files only once per `LOOK_SECS`.
 
   Raises:
-    InvalidArgument: as `channel_credentials`.
+    InvalidArgument: A file cannot be used; see `channel_credentials`.
   """
   global _seen
   now = time.monotonic()
@@ -319,7 +338,7 @@ def version() -> object:
 
 
 class _Seen(NamedTuple):
-  """What `version` saw, and until when it need not look again."""
+  """The last result of `version`, and the time until which it is valid."""
 
   configured: Settings | None
   until: float
@@ -332,7 +351,7 @@ _by_content: dict[Settings, tuple[Content, grpc.ChannelCredentials]] = {}
 
 
 def files(settings: Settings) -> KeyFiles:
-  """Those of some settings, read once for the whole process."""
+  """Returns the files of some settings, which the process reads once."""
   if settings not in _by_settings:
     _by_settings[settings] = KeyFiles(
       settings.cert_file, settings.key_file, settings.ca_file

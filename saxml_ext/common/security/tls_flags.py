@@ -1,4 +1,4 @@
-"""Flags of TLS; importing this module gives them to a program."""
+"""Defines the TLS flags for programs that import this module."""
 
 import os
 
@@ -40,7 +40,7 @@ _REQUIRE = flags.DEFINE_bool(
 
 
 def ca_file() -> str:
-  """Returns the file of trusted authorities; '' if there is none."""
+  """Returns the file of trusted authorities, or '' if there is none."""
   return _or(_CA_FILE.value, os.environ.get(tls.CA_VARIABLE, ''))
 
 
@@ -48,7 +48,7 @@ flag_rules.act_only('with --tls_ca_file', ca_file, 'tls_require_client_certs')
 
 
 def settings() -> tls.Settings:
-  """What the flags say, and the environment where they say nothing."""
+  """Returns the settings of the flags, completed by the environment."""
   told = tls.from_environment()
   required = told.require_client_certs
   if _REQUIRE.value is not None:
@@ -63,10 +63,10 @@ def settings() -> tls.Settings:
 
 
 def export() -> None:
-  """Tells programs that this one starts, by the environment, what it was told.
+  """Passes the settings to child processes through the environment.
 
   Raises:
-    InvalidArgument: only a part is set.
+    InvalidArgument: The settings are incomplete.
   """
   told = settings()
   told.check()
@@ -87,7 +87,7 @@ def _or(given: str | None, told: str) -> str:
 
 
 def _source() -> tls.Settings:
-  # A test may use the program's modules without having parsed flags.
+  # A test may use the program's modules without parsed flags.
   if flags.FLAGS.is_parsed():
     return settings()
   return tls.from_environment()

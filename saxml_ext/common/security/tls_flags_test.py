@@ -1,4 +1,4 @@
-"""Tests for tls_flags: what flags say goes before what the environment says."""
+"""Tests that TLS flags override environment variables."""
 
 import os
 from unittest import mock
@@ -14,7 +14,8 @@ from saxml_ext.common.security import tls_flags
 class TlsFlagsTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    # What `os.environ` is told, its children are; it is restored in the end.
+    # Child processes get the changes of `os.environ`, which is restored in the
+    # end.
     self.enterContext(
       mock.patch.dict(
         os.environ, {'SAX_TLS_CA_FILE': '/e/ca', 'SAX_TLS_SERVER_NAME': 'e'}

@@ -19,7 +19,7 @@ _METHOD = '/test.Test/Who'
 
 
 async def _who(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
-  """Answers with the serial of the connection and the caller's DNS names."""
+  """Returns the connection's serial number and the caller's DNS names."""
   del request
   names = context.auth_context().get('peer_dns', ())
   return context.peer().encode() + b' ' + b','.join(names)
@@ -35,7 +35,7 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.addCleanup(tls.configure, None)
 
   async def serve(self, settings: tls.Settings) -> str:
-    """Serves with these settings; returns the address."""
+    """Starts a server with these settings, and returns its address."""
     tls.configure(settings)
     server = grpc_aio.make_server()
     handler = grpc.unary_unary_rpc_method_handler(_who, bytes)
@@ -56,7 +56,7 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     return answer.decode()
 
   async def refusal(self, address: str, settings: tls.Settings) -> str:
-    """What a client is told that cannot connect."""
+    """Returns the error message of a client that cannot connect."""
     with self.assertRaises(grpc.aio.AioRpcError) as caught:
       await self.ask(self.channel(address, settings))
     error = errors.from_rpc_error(caught.exception)
@@ -114,7 +114,8 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     address = await self.serve(self.server_tls)
     old = self.channel(address, self.client_tls)
     first = await self.ask(old)
-    # That it has expired is noticed by clients, not by who took it up before.
+    # Clients notice that the certificate has expired. The server, which read it
+    # earlier, does not.
     with mock.patch.object(tls.KeyFiles, '_read', _unchecked):
       self.certs.make('server', 'cell.test', days=-1)
       text = await self.refusal(address, self.client_tls)
@@ -122,7 +123,7 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.certs.server()
     second = await self.ask(self.channel(address, self.client_tls))
     self.assertNotEqual(first, second)
-    self.assertEqual(first, await self.ask(old))  # The same connection.
+    self.assertEqual(first, await self.ask(old))  # The old connection.
 
   async def test_a_broken_file_is_not_taken_up(self):
     address = await self.serve(self.server_tls)

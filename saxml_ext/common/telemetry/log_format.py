@@ -1,12 +1,12 @@
-"""Log lines as JSON objects, for what collects and searches the logs of a cell.
+"""Formats log lines as JSON objects for programs that collect and search logs.
 
-One object a line, on stderr like the text that absl writes otherwise:
+Each line on stderr is one object:
 
     {"time": "2026-01-31T12:00:00.123456Z", "severity": "INFO", "message": ...}
 
-Further keys, where they are known: request_id, trace and span of the request
-that is being handled, and what a line gives in `extra={'fields': {...}}`. Names
-and severities are those that Google Cloud Logging and others know.
+A line may have more keys: request_id, trace and span of the current request,
+and the keys that the code passes in `extra={'fields': {...}}`. Names and
+severities are those of Google Cloud Logging.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ TEXT, JSON = 'text', 'json'
 
 
 class JsonFormatter(logging.Formatter):
-  """Writes a record as one line of JSON."""
+  """Formats a record as one line of JSON."""
 
   def format(self, record: logging.LogRecord) -> str:
-    """The line, without its end."""
+    """Returns the line without its line end."""
     when = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
     line: dict[str, Any] = {
       'time': when.strftime('%Y-%m-%dT%H:%M:%S.%fZ'),
@@ -42,18 +42,19 @@ class JsonFormatter(logging.Formatter):
 
 
 def fields(record: logging.LogRecord) -> Mapping[str, Any]:
-  """What a line gave in `extra={'fields': ...}`."""
+  """Returns the fields that the code passed in `extra={'fields': ...}`."""
   return getattr(record, 'fields', {})
 
 
 def configure(form: str) -> None:
-  """Chooses the form of all lines that this process logs from now on.
+  """Sets the format of all later log lines of this process.
 
   Args:
-    form: "text" or "json".
+    form: The format: "text" or "json".
   """
   if form == JSON:
-    # Not above: saxutil has the form too, and no time to import absl's.
+    # absl is imported late, because saxutil uses this module and must start
+    # fast.
     from absl import logging as absl_logging
 
     absl_logging.use_absl_handler()

@@ -1,4 +1,4 @@
-"""Tests of log lines as JSON, as a program writes them."""
+"""Tests of the JSON log lines that a program writes."""
 
 import datetime
 import json

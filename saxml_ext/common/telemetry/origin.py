@@ -1,8 +1,9 @@
-"""Whether an HTTP request that changes something comes from this machine.
+"""Checks that an HTTP request that changes something comes from this machine.
 
-A program on loopback has no login: whoever can reach it may use it. Browsers
-reach it too, on behalf of any page that somebody looks at, so what changes
-something must come from a page of the program itself, or from no browser.
+A program on loopback has no login, so anyone who can reach it may use it.
+Browsers can reach it too, on behalf of any page that a user opens. So a request
+that changes something must come from a page of the program itself, or from a
+client that is not a browser.
 """
 
 from collections.abc import Collection
@@ -14,7 +15,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import net
 
 _LOCAL_NAMES = frozenset({'localhost', '127.0.0.1', '::1'})
-# Headers that proxies add. Whoever is behind one may be on another machine.
+# Proxies add these headers. A client behind a proxy may be on another machine.
 _PROXIED = frozenset(
   {
     'cf-connecting-ip',
@@ -33,11 +34,10 @@ _PROXIED_PREFIX = 'x-forwarded-'
 
 
 def check(request: requests.Request) -> None:
-  """Raises PermissionDenied unless a request is from this machine, see above.
+  """Raises PermissionDenied unless a request comes from this machine.
 
-  What a browser says of the origin must be this server; and the server must
-  have been addressed by a name of loopback, which no other site's name can be
-  made to stand for.
+  The origin in the browser's headers must be this server. The address must have
+  a loopback name, because no name of another site can resolve to it.
   """
   client = request.client.host if request.client else ''
   if not net.is_loopback(client):
@@ -63,7 +63,7 @@ def check(request: requests.Request) -> None:
 
 
 def host_name(request: requests.Request) -> str:
-  """Returns the name that a request addresses; '' if Host is malformed."""
+  """Returns the host name in a request, or '' if Host is malformed."""
   host = request.headers.get('host', '')
   try:
     return (urllib.parse.urlsplit(f'//{host}').hostname or '').rstrip('.')
@@ -74,13 +74,13 @@ def host_name(request: requests.Request) -> str:
 def check_host(
   request: requests.Request, local: bool, allowed: Collection[str]
 ) -> None:
-  """Raises PermissionDenied if a request is for another server's name.
+  """Raises PermissionDenied if a request names another server as its host.
 
-  A page of another site reaches this server when its own name is rebound to
-  the server's address. The browser still sends the page's name as Host.
+  A page of another site reaches this server if its own name is rebound to the
+  server's address. The browser still sends the page's name as Host.
 
   Args:
-    request: The request. Without Host it comes from no browser.
+    request: The request. Without Host, it does not come from a browser.
     local: True if loopback's names are allowed.
     allowed: More allowed names, in lower case.
   """

@@ -1,4 +1,4 @@
-"""Flags by which a program's logs and traces are chosen, and their effect."""
+"""Defines the flags for a program's logs and traces, and applies them."""
 
 from absl import flags
 
@@ -29,13 +29,14 @@ _OTLP_ENDPOINT = flags.DEFINE_string(
 
 
 def start(service: str) -> None:
-  """Does as the flags say; call once, when they are parsed.
+  """Applies the flags. Call it once, after they are parsed.
 
   Args:
-    service: name of the program in traces, "sax-model-server".
+    service: The name of the program in traces, such as "sax-model-server".
 
   Raises:
-    InvalidArgument: see `tracing.configure`.
+    InvalidArgument: The settings of traces are invalid; see
+      `tracing.configure`.
   """
   log_format.configure(_LOG_FORMAT.value)
   traced_calls.configure(_LOG_REQUESTS.value)

@@ -1,10 +1,13 @@
-"""What is noted of every call that a server of a cell answers.
+"""Records each call that a server of a cell answers.
 
-A call gets a request id, which goes back to the client in the trailing
-metadata; a span, if spans are made; a place in the counters that gRPC servers
-commonly have (`grpc_server_*`); and a log line when it has ended, as
-`configure` says. All of it together takes four microseconds of a call that is
-not logged, without spans.
+A call gets:
+
+- a request id, which goes back to the client in the trailing metadata;
+- a span, if spans are enabled;
+- an update of the usual counters of gRPC servers (`grpc_server_*`);
+- a log line at its end, depending on `configure`.
+
+Without spans and a log line, all of this takes four microseconds per call.
 """
 
 import functools
@@ -22,7 +25,7 @@ from saxml_ext.common.telemetry import tracing
 
 ALL, ERRORS, NONE = 'all', 'errors', 'none'
 
-_logger = logging.getLogger('absl')  # absl's, which writes to stderr.
+_logger = logging.getLogger('absl')  # It writes to stderr.
 _logged = ERRORS
 
 _LABELS = ('grpc_service', 'grpc_method')
@@ -37,7 +40,7 @@ _SECONDS = prometheus_client.Histogram(
   _LABELS,
   buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300),
 )
-# What clients meet in a cell that is well, and may meet very often.
+# Clients get these codes in a healthy cell, and may get them very often.
 _USUAL = frozenset(
   {
     'OK',
@@ -54,32 +57,36 @@ _Traceback: TypeAlias = TracebackType | None
 
 
 def configure(logged: str) -> None:
-  """Chooses which calls are logged: "all", "errors" or "none".
+  """Sets which calls are logged: "all", "errors" or "none".
 
-  With "errors" those are left out that end as calls do in a cell that is well:
-  given up, too late, refused for a full queue, or at the wrong server. Counters
-  tell how many these are.
+  "errors" leaves out results that also occur in a healthy cell: cancelled, too
+  late, refused by a full queue, or sent to the wrong server. Counters still
+  count these calls.
   """
   global _logged
   _logged = logged
 
 
 def is_logged(usual: bool) -> bool:
-  """Whether a call gets a log line; `usual`: it ended as calls do."""
+  """Returns True if a call gets a log line.
+
+  Args:
+    usual: True if the call ended as calls in a healthy cell may end.
+  """
   return _logged != NONE and (_logged == ALL or not usual)
 
 
 class Served:
-  """A call from its arrival to its end; use it as a context manager.
+  """A call from its start to its end. Use it as a context manager.
 
   Attributes:
-    request_id: of the call.
+    request_id: The id of the call.
   """
 
   def __init__(
     self, request: Any, context: grpc.aio.ServicerContext, name: str
   ):
-    """Takes what a servicer's method gets, and the method's name."""
+    """Takes the arguments of a servicer's method, and the method's name."""
     self._method = _full_name(getattr(request, 'DESCRIPTOR', None), name)
     self._request = request
     self._context = context
@@ -101,21 +108,21 @@ class Served:
 
   @property
   def trailing_metadata(self) -> tuple[tuple[str, str], ...]:
-    """What goes back to the client beside the answer."""
+    """The metadata that goes back to the client with the response."""
     return ((tracing.REQUEST_ID, self.request_id),)
 
   def succeeded(self) -> None:
-    """Adds to the trailing metadata; call before the method returns."""
+    """Sets the trailing metadata. Call it before the method returns."""
     given = self._context.trailing_metadata() or ()
     self._context.set_trailing_metadata((*given, *self.trailing_metadata))
 
   def failed(self, code: grpc.StatusCode, text: str) -> None:
-    """Notes the status that the call is about to end with."""
+    """Records the status with which the call will end."""
     self._code, self._text = code.name, text
     tracing.failed(self._made, f'{code.name}: {text}')
 
   def aborted(self) -> None:
-    """Notes the status that the method has set itself."""
+    """Records the status that the method has set itself."""
     self.failed(self._context.code(), self._context.details())
 
   def __exit__(
@@ -125,7 +132,7 @@ class Served:
     traceback: _Traceback,
   ) -> None:
     self._span.__exit__(kind, error, traceback)
-    # Nearly all calls succeed, which needs no words of `errors`.
+    # Nearly all calls succeed, and these need no call to `errors`.
     code = self._code or ('OK' if error is None else errors.code_name(error))
     seconds = time.monotonic() - self._begin
     handled, took = _children(self._method, code)
@@ -164,7 +171,7 @@ def _is_logged(method: str, code: str) -> bool:
 
 
 def _model(request: Any) -> str:
-  """Id of the model that a request is about; '' if it is about none."""
+  """Returns the id of the model in a request, or '' if it has none."""
   for name in ('model_key', 'model_id'):
     if value := getattr(request, name, ''):
       return value
@@ -173,10 +180,10 @@ def _model(request: Any) -> str:
 
 @functools.cache
 def _full_name(request: Any, name: str) -> str:
-  """A method of the service that takes such requests: "sax.Admin/List".
+  """Returns the full name of a method, such as "sax.Admin/List".
 
-  One that takes a stream of requests has no single type of them, and is called
-  by its own name.
+  The service is found by the type of the request. A method with a stream of
+  requests has no single type, so its own name is returned.
   """
   services = request.file.services_by_name if request is not None else {}
   for service in services.values():

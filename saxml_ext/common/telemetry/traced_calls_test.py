@@ -1,4 +1,4 @@
-"""Tests of what is noted of a call, over gRPC on loopback."""
+"""Tests of the records of calls, over gRPC on loopback."""
 
 import asyncio
 import json
@@ -67,14 +67,14 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await self.server.stop(None)
 
   async def generate(self, text: str = '', given: str = '') -> dict:
-    """Calls, and returns the trailing metadata of the answer."""
+    """Calls Generate, and returns the trailing metadata of the response."""
     metadata = [(tracing.REQUEST_ID, given)] if given else None
     request = lm_pb2.GenerateRequest(model_key=_MODEL, text=text)
     call = self.stub.Generate(request, metadata=metadata, timeout=_TIMEOUT)
     try:
       await call
     except grpc.aio.AioRpcError:
-      pass  # Its metadata is looked at all the same.
+      pass  # Its metadata is checked as well.
     return dict(await call.trailing_metadata())
 
   async def test_id_comes_in_and_goes_back(self):

@@ -1,13 +1,13 @@
-"""Names requests, and makes OpenTelemetry's spans of them if asked to.
+"""Assigns ids to requests, and makes OpenTelemetry spans if enabled.
 
-The first program that handles a request names it, or takes the name that it
-came with; every other one passes it on. So the lines that several programs log
-about one request can be found together.
+The first program that handles a request assigns an id, or keeps the id that the
+request has. All later programs pass it on. So the log lines of several programs
+about one request have the same id.
 
-Which span a call belongs to travels as W3C Trace Context (`traceparent`) in
-gRPC metadata. Nothing of OpenTelemetry is imported, and no function here does
-more than look at one variable, unless `configure` or `use` was called: most
-programs of a cell run without a collector of traces.
+The parent span of a call travels as W3C Trace Context (`traceparent`) in gRPC
+metadata. Without `configure` or `use`, no function here imports OpenTelemetry
+or does more than check one variable, because most programs of a cell run
+without a collector of traces.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,8 @@ from saxml_ext.common import errors
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 Attributes: TypeAlias = Mapping[str, str | int | float]
 
-# Set by whoever wants traces, see OpenTelemetry's "SDK environment variables".
+# Users set these to get traces; see "SDK environment variables" in
+# OpenTelemetry's specification.
 _ENDPOINTS = (
   'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
   'OTEL_EXPORTER_OTLP_ENDPOINT',
@@ -34,40 +35,41 @@ _PROTOCOLS = (
 )
 _NAME = 'saxml_ext'
 
-# What the programs of a cell ask each other all the time, on nobody's behalf:
-# it has no spans, nor log lines of requests.
+# The programs of a cell make these calls all the time, without a user's
+# request. They get neither spans nor log lines.
 BACKGROUND = frozenset(
   {'sax.Modelet/GetStatus', 'sax.Admin/Join', 'sax.Admin/WatchLoc'}
 )
 
-# An opentelemetry.trace.Tracer; None: nobody wants spans.
+# The tracer is an opentelemetry.trace.Tracer, or None if spans are off.
 _tracer: Any = None
-# Of gRPC metadata, and of HTTP where it is spelled X-Request-Id.
+# This is the key in gRPC metadata. In HTTP, it is spelled X-Request-Id.
 REQUEST_ID = 'x-request-id'
 
-# Printable and short: it is written into logs and headers as it is.
+# Ids are printable and short, because logs and headers contain them unchanged.
 _VALID = re.compile(r'[!-~]{1,128}', re.ASCII)
 
 _current_id: contextvars.ContextVar[str] = contextvars.ContextVar(
   'request_id', default=''
 )
-# Metadata that goes out with every call of the client: whoever calls on
-# somebody's behalf, such as a gateway, sets it once.
+# Every call of the client sends this metadata. A program that calls on behalf
+# of a user, such as a gateway, sets it once.
 OUTGOING: contextvars.ContextVar[Metadata] = contextvars.ContextVar(
   'outgoing', default=()
 )
 
 
 def configure(service: str, endpoint: str = '') -> None:
-  """Begins to send spans, if the environment or an argument says where to.
+  """Starts to send spans if the environment or an argument names a collector.
 
   Args:
-    service: name of this program, unless $OTEL_SERVICE_NAME has another.
-    endpoint: URL of an OTLP/gRPC collector, "http://localhost:4317"; '' takes
-      that of the environment, if there is one.
+    service: The name of this program, unless $OTEL_SERVICE_NAME overrides it.
+    endpoint: The URL of an OTLP/gRPC collector, such as
+      "http://localhost:4317". '' uses the URL in the environment, if there is
+      one.
 
   Raises:
-    InvalidArgument: the environment asks for a protocol other than gRPC.
+    InvalidArgument: The environment asks for a protocol other than gRPC.
   """
   if not wanted(endpoint):
     return
@@ -95,7 +97,7 @@ def configure(service: str, endpoint: str = '') -> None:
 
 
 def wanted(endpoint: str = '') -> bool:
-  """Whether spans are to be sent, by OpenTelemetry's environment variables."""
+  """Returns True if an argument or OpenTelemetry's variables ask for spans."""
   if os.environ.get('OTEL_SDK_DISABLED', '').lower() == 'true':
     return False
   if os.environ.get('OTEL_TRACES_EXPORTER') == 'none':
@@ -104,13 +106,13 @@ def wanted(endpoint: str = '') -> bool:
 
 
 def use(provider: Any) -> None:
-  """Makes spans with an opentelemetry TracerProvider; None: no more."""
+  """Starts to make spans with an opentelemetry TracerProvider; None stops."""
   global _tracer
   _tracer = provider.get_tracer(_NAME) if provider else None
 
 
 def current() -> Any:
-  """What spans begun elsewhere may name as their parent; None if off."""
+  """Returns the context to use as a later span's parent, or None if off."""
   if _tracer is None:
     return None
   from opentelemetry import context
@@ -119,7 +121,7 @@ def current() -> Any:
 
 
 def carrier() -> Metadata:
-  """Metadata that makes a call's spans children of the current one."""
+  """Returns metadata that makes a call's spans children of the current one."""
   return () if _tracer is None else _inject(current())
 
 
@@ -135,20 +137,20 @@ def _inject(context: Any) -> Metadata:
 def client_call(
   name: str, attributes: Attributes, given: Metadata | None = None
 ) -> Iterator[Metadata]:
-  """Names a call to a server, and makes a span of it.
+  """Assigns an id to a call to a server, and makes its span.
 
-  The span is not made the current one: the body may run in several threads,
-  one after the other.
+  The span does not become the current one, because the body may run in several
+  threads, one after the other.
 
   Args:
-    name: of the span, such as "lm.generate".
-    attributes: of the span.
-    given: The metadata that is sent anyway; by default, `OUTGOING`. An id of
-      the request there is kept.
+    name: The name of the span, such as "lm.generate".
+    attributes: The attributes of the span.
+    given: The metadata that is sent anyway; by default, `OUTGOING`. A request
+      id in it is kept.
 
   Yields:
-    What else to send, for `sending`: the request's id and, if spans are made,
-    the span's.
+    The metadata to add with `sending`: the request's id and, if spans are on,
+    the ids of the span.
   """
   given = OUTGOING.get() if given is None else given
   named: Metadata = ()
@@ -175,14 +177,14 @@ def client_call(
 def server_call(
   name: str, metadata: Iterable[tuple[str, str | bytes]]
 ) -> Iterator[Any]:
-  """Makes a span of a call that is served, and the current one of the body.
+  """Makes a span of a call that the server handles, as the current span.
 
   Args:
-    name: "sax.Admin/Publish".
-    metadata: of the call; may name the span of the client.
+    name: The name of the method, such as "sax.Admin/Publish".
+    metadata: The metadata of the call, which may name the client's span.
 
   Yields:
-    The span, None if off.
+    The span, or None if spans are off.
   """
   if _tracer is None or name in BACKGROUND:
     yield None
@@ -199,7 +201,7 @@ def server_call(
 
 @contextlib.contextmanager
 def part(name: str) -> Iterator[None]:
-  """Makes a span of a piece of work within the current one."""
+  """Makes a span of the body, as a child of the current span."""
   if _tracer is None:
     yield
     return
@@ -214,14 +216,14 @@ def record(
   end: float,
   attributes: Attributes | None = None,
 ) -> None:
-  """Makes a span of what has been.
+  """Makes a span of work that is already finished.
 
   Args:
-    name: of the span.
-    parent: what `current` gave when the work was handed over.
-    begin: monotonic seconds.
-    end: likewise.
-    attributes: of the span.
+    name: The name of the span.
+    parent: The result of `current` at the time when the work was submitted.
+    begin: The start of the work, in monotonic seconds.
+    end: The end of the work, in monotonic seconds.
+    attributes: The attributes of the span.
   """
   if _tracer is None or parent is None:
     return
@@ -233,7 +235,7 @@ def record(
 
 
 def failed(span: Any, text: str) -> None:
-  """Marks a span as failed; None, where spans are not made, is no span."""
+  """Marks a span as failed; does nothing if the span is None."""
   if span is not None:
     from opentelemetry.trace import status
 
@@ -242,7 +244,7 @@ def failed(span: Any, text: str) -> None:
 
 @contextlib.contextmanager
 def _ended(span: Any) -> Iterator[None]:
-  """Ends a span after the body, as failed if that raises."""
+  """Ends a span after the body, and marks it as failed if the body raises."""
   try:
     yield
   except BaseException as e:
@@ -253,7 +255,7 @@ def _ended(span: Any) -> Iterator[None]:
 
 
 def ids() -> Metadata:
-  """Trace and span of what is being handled here, for its log lines."""
+  """Returns the ids of the current trace and span, for log lines."""
   if _tracer is None:
     return ()
   from opentelemetry import trace
@@ -268,12 +270,12 @@ def ids() -> Metadata:
 
 
 def new_id() -> str:
-  """Returns a unique name: 16 hexadecimal digits."""
+  """Returns a unique id of 16 hexadecimal digits."""
   return os.urandom(8).hex()
 
 
 def id_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
-  """Returns the id in a call's metadata, or a new one if that is not valid."""
+  """Returns the id in a call's metadata, or a new one if it is not valid."""
   for key, value in metadata:
     if key == REQUEST_ID and isinstance(value, str) and _VALID.fullmatch(value):
       return value
@@ -281,7 +283,7 @@ def id_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
 
 
 def current_id() -> str:
-  """Returns the id of the request that is being handled; '' for none."""
+  """Returns the id of the current request, or '' if there is none."""
   return _current_id.get()
 
 
@@ -291,7 +293,7 @@ def use_id(request_id: str) -> contextvars.Token[str]:
 
 
 def restore_id(token: contextvars.Token[str]) -> None:
-  """Ends what `use_id` began."""
+  """Restores the id before `use_id`."""
   _current_id.reset(token)
 
 
@@ -299,12 +301,12 @@ def restore_id(token: contextvars.Token[str]) -> None:
 def outgoing_call(name: str, model_id: str) -> Iterator[None]:
   """Gives the calls of its body one request id, and makes a span of them.
 
-  A body that may end in another context, because it yields, needs `client_call`
-  and `sending` for its parts that do not yield.
+  A body that yields may end in another context. It must use `client_call`, and
+  `sending` for its parts that do not yield.
 
   Args:
     name: The name of the span, such as "lm.generate".
-    model_id: The model that the calls are about.
+    model_id: The model of the calls.
   """
   with client_call(name, {'sax.model': model_id}) as added, sending(added):
     yield

@@ -1,4 +1,4 @@
-"""Tests of spans, with OpenTelemetry's own exporter into memory."""
+"""Tests of spans, with OpenTelemetry's own in-memory exporter."""
 
 import contextvars
 import os

@@ -1,10 +1,10 @@
-"""An HTTP server within a program that has other things to do.
+"""An HTTP server that shares the event loop of its program.
 
-It runs on the program's event loop, so that what it shows is a snapshot
-without a lock. Unlike uvicorn by itself it leaves signals to the program, says
-when a port is taken, and tells an application who called: the certificate of a
-TLS client is in `request.state.peer_certificate`, as `ssl.getpeercert` gives
-it.
+Pages need no lock for a snapshot of the program's state, because they are
+rendered on the same event loop. Unlike plain uvicorn, the server leaves signals
+to the program and reports a used port. It also passes the certificate of a TLS
+client to the application, as `request.state.peer_certificate` in the format of
+`ssl.getpeercert`.
 """
 
 import asyncio
@@ -24,16 +24,18 @@ from uvicorn.protocols.http import h11_impl
 
 from saxml_ext.common.security import tls
 
-# A client that takes longer for the header of a request is not a browser.
+# A client that takes longer to send a header is not a browser.
 _HEADER_SECS = 10.0
-# Requests in flight at the end get this long, unless somebody says otherwise.
+# By default, requests in flight may take this long when the server stops.
 _GRACE_SECS = 1.0
-# A connection without a request is closed after this, likewise.
+# By default, a connection without a request is closed after this time.
 _KEEP_ALIVE_SECS = 5.0
 _MAX_HEADER_BYTES = 16 * 2**10
-# Connections of one client. A browser opens 6, a process has 1,024 files.
+# This is the limit for one client. A browser opens 6 connections, and a process
+# may have 1,024 files.
 _MOST_PER_CLIENT = 128
-# Bits of an IPv6 address that name a client: it may use all addresses below.
+# These leading bits of an IPv6 address identify a client, which may use all
+# addresses of its network.
 _CLIENT_BITS = 64
 _END_OF_HEADER = re.compile(rb'\n\r?\n')
 _LENIENT = re.compile(rb'(?<!\r)\n|\n[ \t]')
@@ -41,14 +43,14 @@ _logger = logging.getLogger(__name__)
 
 
 class _Connection(h11.Connection):
-  """Refuses what a proxy may read differently (RFC 9112, 2.2, 5.2 and 6.1)."""
+  """Rejects requests that proxies may misread (RFC 9112, 2.2, 5.2 and 6.1)."""
 
   def __init__(self) -> None:
     super().__init__(h11.SERVER, _MAX_HEADER_BYTES)
 
   @property
   def is_owed(self) -> bool:
-    """Whether a header has begun, or an answered request's body goes on."""
+    """True if a header is incomplete, or the body of an answered request is."""
     if self.their_state is h11.SEND_BODY:
       return self.our_state is h11.DONE
     return self.their_state is h11.IDLE and bool(self.trailing_data[0])
@@ -74,7 +76,7 @@ class _Config(uvicorn.Config):
 
 
 class _Protocol(h11_impl.H11Protocol):
-  """Knows its client's certificate and limits what a client may hold."""
+  """Stores the client's certificate and enforces the limits of a client."""
 
   conn: _Connection
   config: _Config
@@ -105,7 +107,7 @@ class _Protocol(h11_impl.H11Protocol):
     self._stop_timer()
 
   def _watch_header(self) -> None:
-    """Starts the clock with a header's first byte, and ends it with its last."""
+    """Starts the timeout at a header's first byte, and stops it at the last."""
     if self.conn.is_owed:
       if self._header_timer is None:
         self._header_timer = self.loop.call_later(_HEADER_SECS, self._hang_up)
@@ -138,7 +140,7 @@ class _Protocol(h11_impl.H11Protocol):
 
 
 def _group(address: str) -> str:
-  """Returns what tells clients apart: the address, or its network in IPv6."""
+  """Returns the key of a client: its IPv4 address, or its IPv6 network."""
   try:
     found = ipaddress.ip_address(address.partition('%')[0])
   except ValueError:
@@ -152,14 +154,14 @@ def _group(address: str) -> str:
 class _Server(uvicorn.Server):
   @contextlib.contextmanager
   def capture_signals(self) -> Iterator[None]:
-    yield  # They are the program's.
+    yield  # The program handles signals.
 
 
 class WebServer:
   """Serves an ASGI application.
 
   Attributes:
-    port: where it listens, once started.
+    port: The port, once the server is started.
   """
 
   def __init__(
@@ -173,11 +175,12 @@ class WebServer:
     """Does nothing before `start`.
 
     Args:
-      app: what to serve.
-      tls: with it, HTTPS alone is spoken.
-      grace_secs: how long `stop` lets requests in flight go on.
-      keep_alive_secs: how long a connection may be without a request.
-      most_per_client: The most connections of one client address.
+      app: The ASGI application.
+      tls: The TLS context; with it, the server accepts HTTPS only.
+      grace_secs: The time that `stop` gives to requests in flight.
+      keep_alive_secs: The time that a connection may stay open without a
+        request.
+      most_per_client: The limit of connections per client address.
     """
     self.port = 0
     self._config = _Config(
@@ -199,14 +202,14 @@ class WebServer:
     self._task: asyncio.Task[None] | None = None
 
   async def start(self, port: int, host: str = '127.0.0.1') -> None:
-    """Listens; returns when it does.
+    """Starts to listen, and returns when the port accepts connections.
 
     Args:
-      port: 0 picks a free one.
-      host: address of the interface; '' is every one.
+      port: The port. 0 picks a free one.
+      host: The address of the interface. '' is every interface.
 
     Raises:
-      OSError: the port is taken, or there is no such interface.
+      OSError: The port is in use, or there is no such interface.
     """
     listener = _listener(host, port)
     self.port = listener.getsockname()[1]
@@ -217,7 +220,7 @@ class WebServer:
       self._task.result()
 
   async def stop(self) -> None:
-    """Finishes requests that are in flight, as long as they are let."""
+    """Finishes the requests in flight, within the grace period."""
     self._server.should_exit = True
     if self._task:
       await self._task
@@ -231,32 +234,32 @@ def _listener(host: str, port: int) -> socket.socket:
   else:
     family = socket.AF_INET6 if ':' in host else socket.AF_INET
     found = socket.create_server((host, port), family=family)
-  # asyncio sets TCP_NODELAY only where the protocol is named: without it, an
-  # answer in two parts waits 40 ms for the client's delayed acknowledgement.
+  # asyncio sets TCP_NODELAY only if the protocol is given. Without it, a
+  # response in two parts waits 40 ms for the client's delayed acknowledgement.
   return socket.socket(
     found.family, found.type, socket.IPPROTO_TCP, fileno=found.detach()
   )
 
 
 def is_https() -> bool:
-  """Whether HTTP ports of this process speak TLS."""
+  """Returns True if the HTTP ports of this process use TLS."""
   return bool(tls.current().cert_file)
 
 
 def server_context(
   client_certs: ssl.VerifyMode = ssl.CERT_NONE,
 ) -> ssl.SSLContext | None:
-  """What a port needs to speak TLS.
+  """Returns the TLS context for a port, or None without TLS.
+
+  The context loads replaced files by itself.
 
   Args:
-    client_certs: whether clients are asked for certificates of --tls_ca_file.
-      Most browsers, the openai package and Kubernetes' probes have none.
-
-  Returns:
-    A context that takes up replaced files by itself, None without TLS.
+    client_certs: The mode for client certificates, which --tls_ca_file
+      verifies. Most browsers, the openai package and Kubernetes' probes have
+      none.
 
   Raises:
-    InvalidArgument: a file cannot be used.
+    InvalidArgument: A file cannot be used.
   """
   settings = tls.current()
   if not settings.cert_file:
@@ -277,13 +280,13 @@ def server_context(
   def on_hello(
     connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
   ) -> None:
-    """Called at the beginning of each handshake."""
+    """Switches to the newest files at the beginning of each handshake."""
     del name, context
     content = files.newest()
     if content is not used[0][0]:
       try:
         make(content)
-      except ssl.SSLError as e:  # They are being replaced right now.
+      except ssl.SSLError as e:  # Another program is replacing them.
         _logger.error('TLS goes on with the files as they were: %s', e)
     connection.context = used[0][1]
 

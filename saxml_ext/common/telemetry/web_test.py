@@ -1,4 +1,4 @@
-"""Tests of the HTTP server within a program."""
+"""Tests of the HTTP server that shares a program's event loop."""
 
 import asyncio
 import dataclasses
@@ -116,14 +116,13 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     got = await self.answer(server, _GET)
     self.assertStartsWith(got.decode(), 'HTTP/1.1 429')
     self.assertIn(b'127.0.0.1 has 3 connections', got)
-    # Others are served, and so is the client once it has closed one.
+    # Other clients still get a response. So does this client after it closes a
+    # connection.
     reader, writer = await self.connect(server, '127.0.0.2')
     writer.write(_GET)
     await reader.readuntil(b'{}')
     held[0][1].close()
-    for _ in range(
-      1000
-    ):  # The line end behind the request ends its connection.
+    for _ in range(1000):  # The extra line end closes the connection.
       if not (await self.answer(server, _GET + b'\n')).startswith(
         b'HTTP/1.1 429'
       ):
@@ -140,11 +139,12 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       both,
     ):
       request = b'POST /who HTTP/1.1\r\nHost: x\r\n' + header + b'\r\n'
-      # Also behind another request, where proxies are tricked.
+      # The second round sends the request after another one, where it could
+      # mislead proxies.
       for before in (b'', _GET):
         got = await self.answer(server, before + request + b'0\r\n\r\n' + _GET)
         *answered, last = got.split(b'HTTP/1.1 ')
-        # The 400 is for this request, not for the "0" behind it.
+        # The 400 is for this request, and not for the "0" after it.
         self.assertLen(answered, 2 if before else 1)
         self.assertStartsWith(last.decode(), '400')
         self.assertIn(b'connection: close', last.lower())
@@ -199,9 +199,9 @@ class HttpsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.addCleanup(server.close)
 
   async def serial(self, own: tls.Settings | None = None) -> str:
-    """Asks once; returns the serial number of the server's certificate."""
+    """Connects and returns the serial number of the server's certificate."""
     context = ssl.create_default_context(cafile=self.certs.ca_file)
-    context.verify_flags |= ssl.VERIFY_X509_STRICT  # As Python does from 3.13.
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # Python 3.13's default.
     if own is not None:
       context.load_cert_chain(own.cert_file, own.key_file)
     reader, writer = await asyncio.open_connection(

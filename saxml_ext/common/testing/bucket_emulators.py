@@ -1,8 +1,8 @@
 """Emulators of Amazon S3 and Google Cloud Storage on loopback, for tests.
 
-moto's server and gcp-storage-emulator, both real HTTP servers, in threads of
-this process. What they lack: the latter neither knows conditional writes nor
-takes empty objects.
+moto's server and gcp-storage-emulator are real HTTP servers in threads of this
+process. gcp-storage-emulator supports neither conditional writes nor empty
+objects.
 """
 
 from collections.abc import Iterator
@@ -19,15 +19,18 @@ from saxml_ext.common import net
 
 BUCKET = 'test-bucket'
 _HOST = '127.0.0.1'
-# They tell of every request.
+# These packages log every request.
 _TALKATIVE = ('gcp_storage_emulator', 'api', 'werkzeug')
 
 
 @contextlib.contextmanager
 def running() -> Iterator[dict[str, str]]:
-  """Runs both, with one empty bucket each; yields its URL by scheme.
+  """Runs both emulators, each with one empty bucket.
 
   The environment names their endpoints meanwhile.
+
+  Yields:
+    The URLs of the buckets by their schemes.
   """
   for name in _TALKATIVE:
     logging.getLogger(name).setLevel(logging.CRITICAL)

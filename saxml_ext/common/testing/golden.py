@@ -1,4 +1,4 @@
-"""Recorded data for tests; see //tests/golden."""
+"""Loads recorded data for tests; see //tests/golden."""
 
 import json
 import pathlib
@@ -8,5 +8,5 @@ _DIR = pathlib.Path(__file__).parents[3] / 'tests' / 'golden'
 
 
 def load(name: str) -> Any:
-  """Content of a recorded JSON file, for example "rpc_pairs.json"."""
+  """Returns the contents of a recorded JSON file, such as "rpc_pairs.json"."""
   return json.loads((_DIR / name).read_text(encoding='utf-8'))

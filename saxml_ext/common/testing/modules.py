@@ -1,4 +1,4 @@
-"""Runs programs of this repository in processes of their own, for tests."""
+"""Runs programs of this repository in separate processes, for tests."""
 
 import os
 import subprocess
@@ -14,15 +14,15 @@ def start(
   stderr: int = subprocess.PIPE,
   **variables: str,
 ) -> subprocess.Popen[str]:
-  """Starts a server on a loopback address; it is killed after the test.
+  """Starts a server on a loopback address, and kills it after the test.
 
   Args:
-    test: that it is for.
-    module: such as "saxml_ext.server.server".
-    *flags: of the program.
-    stderr: as of `subprocess.Popen`.
-    **variables: of the environment, besides those of this process. JAX uses the
-      CPU unless they name other platforms.
+    test: The test that uses the server.
+    module: The module of the program, such as "saxml_ext.server.server".
+    *flags: The flags of the program.
+    stderr: The stderr of `subprocess.Popen`.
+    **variables: The variables to add to this process's environment. JAX uses
+      the CPU unless they name other platforms.
   """
   process = subprocess.Popen(
     [sys.executable, '-m', module, *flags],
@@ -41,7 +41,7 @@ def start(
 def run(
   module: str, *flags: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-  """Runs a program to its end, whatever that is; as `start` otherwise."""
+  """Runs a program to its end, successful or not; see `start`."""
   return subprocess.run(
     [sys.executable, '-m', module, *flags],
     env=_environment(variables),

@@ -1,6 +1,6 @@
-"""A server with threads, for services that a test makes up.
+"""A server with threads, for services that a test defines.
 
-Those of a cell run on an event loop, see grpc_aio.py.
+The servers of a cell run on an event loop; see grpc_aio.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,10 +14,10 @@ from saxml_ext.common import grpc_util
 
 
 class _StatusInterceptor(grpc.ServerInterceptor):
-  """Turns what a servicer raises into the status of the call."""
+  """Converts a servicer's exception to the status of the call."""
 
   def __init__(self, wrap_text: bool = False):
-    """See `grpc_util.status_of` for `wrap_text`."""
+    """Sets the format of texts; see `grpc_util.status_of` for `wrap_text`."""
     self._wrap_text = wrap_text
 
   def intercept_service(
@@ -69,11 +69,11 @@ class _StatusInterceptor(grpc.ServerInterceptor):
 
 
 def make_server(max_workers: int, wrap_text: bool = False) -> grpc.Server:
-  """A server whose servicers may raise `SaxError`.
+  """Makes a server whose servicers may raise `SaxError`.
 
   Args:
-    max_workers: calls served at once; further ones wait.
-    wrap_text: see `grpc_util.status_of`.
+    max_workers: The limit of concurrent calls. Further calls wait.
+    wrap_text: True to repeat the code in the text; see `grpc_util.status_of`.
   """
   return grpc.server(
     futures.ThreadPoolExecutor(max_workers, thread_name_prefix='grpc'),

@@ -1,4 +1,4 @@
-"""Directories that look like /proc, /sys and /etc of some machine."""
+"""Makes directories that look like /proc, /sys and /etc of some machine."""
 
 from collections.abc import Mapping
 import os
@@ -12,7 +12,7 @@ physical id	: {socket}
 core id		: {core}
 """
 
-# Two sockets of two cores of two threads.
+# The machine has two sockets with two cores each and two threads per core.
 SERVER = {
   '/proc/cpuinfo': '\n'.join(
     _CPUINFO.format(index=4 * socket + 2 * core + thread, **locals())
@@ -50,7 +50,7 @@ SERVER = {
   '/sys/class/net/ib0/device/vendor': '0x15b3\n',
 }
 
-# What four chips of a TPU v5e host add.
+# A host with four TPU v5e chips has these files too.
 TPU_V5E = {
   f'/sys/bus/pci/devices/0000:00:0{slot}.0/{name}': value
   for slot in range(4, 8)
@@ -60,7 +60,7 @@ TPU_V5E = {
   '/sys/bus/pci/devices/0000:00:01.0/device': '0x0042\n',
 }
 
-# What two NVIDIA GPUs and their driver add.
+# A host with two NVIDIA GPUs and their driver has these files too.
 H100 = {
   '/dev/nvidia0': '',
   '/dev/nvidia1': '',
@@ -74,7 +74,12 @@ H100 = {
 
 
 def make(root: str, *trees: Mapping[str, str]) -> machine_files.MachineFiles:
-  """Writes files under a root: text by path."""
+  """Writes files below a root.
+
+  Args:
+    root: The directory for the files.
+    *trees: The texts of the files by their paths.
+  """
   for tree in trees:
     for name, text in tree.items():
       path = os.path.join(root, name.lstrip('/'))

@@ -1,4 +1,4 @@
-"""Reads a page as a browser would, for tests."""
+"""Parses a page like a browser, for tests."""
 
 import html.parser
 import json
@@ -8,17 +8,17 @@ _URL_ATTRIBUTES = ('src', 'href', 'srcset', 'action', 'data')
 
 
 class Page(html.parser.HTMLParser):
-  """What a page holds.
+  """The contents of a page.
 
   Attributes:
-    ids: of its elements.
-    tags: names of its elements.
-    urls: whatever its elements load or lead to.
-    texts: texts outside of scripts and styles.
-    data: JSON by the id of the script element that holds it.
-    scripts: texts of the scripts that run.
-    options: values of the elements `option`.
-    selected: those of them that the page opens with.
+    ids: The ids of its elements.
+    tags: The names of its elements.
+    urls: The URLs that its elements load or link to.
+    texts: The texts outside of scripts and styles.
+    data: The JSON in script elements, by the id of the element.
+    scripts: The texts of the scripts that run.
+    options: The values of the elements `option`.
+    selected: The options that are selected when the page opens.
   """
 
   def __init__(self, text: str):
@@ -69,5 +69,5 @@ class Page(html.parser.HTMLParser):
 
   @property
   def outside(self) -> list[str]:
-    """URLs that would be loaded from elsewhere."""
+    """The URLs that the page would load from other sites."""
     return [u for u in self.urls if not u.startswith(('#', 'data:'))]

@@ -1,8 +1,8 @@
-"""X.509 certificates: what one says, and how a private authority makes them.
+"""Reads X.509 certificates, and issues them with a private authority.
 
-A cell that has no certificate authority of its own gets one by `authority`;
-`make_certs` is the program for it. Keys are of the curve P-256, which every
-TLS stack takes and which costs a handshake less than RSA.
+A cell without a certificate authority gets one from `authority`; `make_certs`
+is the program for that. Keys use the curve P-256. Every TLS library supports
+it, and its handshakes cost less than those of RSA.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from saxml_ext.common import errors
 
-# Clocks of a cell's machines may differ by so much.
+# The clocks of a cell's machines may differ by this much.
 _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
@@ -33,11 +33,11 @@ def load(pem: bytes, what: str) -> list[x509.Certificate]:
   """Parses the certificates of a PEM file.
 
   Args:
-    pem: The content of the file.
+    pem: The contents of the file.
     what: The name of the file, for messages.
 
   Raises:
-    InvalidArgument: There is no certificate in it.
+    InvalidArgument: The file has no certificate.
   """
   try:
     return x509.load_pem_x509_certificates(pem)
@@ -71,15 +71,16 @@ def check_valid(certificate: x509.Certificate, what: str) -> None:
 
 
 def check_key(key: bytes, certificate: x509.Certificate, what: str) -> None:
-  """Checks that a private key in PEM form is that of a certificate.
+  """Checks that a private key in PEM format belongs to a certificate.
 
   Args:
-    key: The content of the key's file.
-    certificate: The certificate that the key must belong to.
+    key: The contents of the key's file.
+    certificate: The certificate to which the key must belong.
     what: The name of the key's file, for messages.
 
   Raises:
-    InvalidArgument: The key is another one's, has a password, or is no key.
+    InvalidArgument: The key belongs to another certificate, has a password, or
+      is malformed.
   """
   try:
     private = serialization.load_pem_private_key(key, password=None)
@@ -96,7 +97,7 @@ def check_key(key: bytes, certificate: x509.Certificate, what: str) -> None:
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-  """Returns the names that a certificate was issued to.
+  """Returns the names to which a certificate was issued.
 
   They are its subject alternative names: URIs first, then DNS names and email
   addresses. A certificate without any has its common name.
@@ -118,11 +119,11 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def authority(name: str, days: float) -> Issued:
-  """A new authority that signs its own certificate.
+  """Makes a new authority that signs its own certificate.
 
   Args:
-    name: its common name.
-    days: for how long it is valid.
+    name: The common name of the authority.
+    days: The number of days for which it is valid.
   """
   key = ec.generate_private_key(ec.SECP256R1())
   subject = _subject(name)
@@ -149,18 +150,19 @@ def authority(name: str, days: float) -> Issued:
 
 
 def issue(by: Issued, names: Sequence[str], days: float) -> Issued:
-  """A certificate for servers and clients alike.
+  """Issues a certificate for use by servers and clients.
 
   Args:
-    by: the authority.
-    names: its subject alternative names: what has "://" in it becomes a URI,
-      what has "@" an email address, an address of IPv4 or IPv6 that, anything
-      else a DNS name. The first one is the common name too.
-    days: for how long it is valid; a negative number makes one that has
-      expired.
+    by: The authority that issues it.
+    names: The subject alternative names. A name with "://" becomes a URI, and a
+      name with "@" an email address. An IPv4 or IPv6 address becomes an IP
+      address, and any other name a DNS name. The first name is also the common
+      name.
+    days: The number of days for which it is valid. A negative number makes an
+      expired certificate.
 
   Raises:
-    InvalidArgument: a name cannot stand in a certificate.
+    InvalidArgument: A certificate cannot have such a name.
   """
   issuer = load(by.certificate, 'the authority')[0]
   signer = serialization.load_pem_private_key(by.key, password=None)

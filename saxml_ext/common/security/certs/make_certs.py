@@ -1,12 +1,12 @@
-"""Makes certificates for a cell that has no certificate authority of its own.
+"""Makes certificates for a cell that has no certificate authority.
 
     make_certs --dir=/etc/sax/tls --name=sax.internal
     make_certs --dir=/etc/sax/tls --name=alice@example.org
 
-The first run makes the authority, ca.pem with its key ca.key; each run makes a
-certificate and a key, <name>.pem and <name>.key. Files that exist are left
-alone, except with --renew. Keep ca.key off the machines of the cell: whoever
-has it can be anybody.
+The first run makes the authority: ca.pem and its key ca.key. Each run makes a
+certificate and a key: <name>.pem and <name>.key. Existing files are kept,
+except with --renew. Keep ca.key off the machines of the cell: its owner can
+make a certificate for any name.
 """
 
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ _CA_NAME = 'Sax cell CA'
 
 
 def _write_both(stem: str, issued: certificates.Issued) -> str:
-  # The key first: a certificate that is there has its key.
+  # The key is written first, so that every certificate file has its key.
   with files.replacing(f'{stem}.key', 'wb', permissions=0o600) as f:
     f.write(issued.key)
   with files.replacing(f'{stem}.pem', 'wb', permissions=0o644) as f:
@@ -62,11 +62,11 @@ def _write_both(stem: str, issued: certificates.Issued) -> str:
 
 
 def authority(directory: str, days: float) -> certificates.Issued:
-  """The authority of a directory, made if there is none.
+  """Returns the authority of a directory, and makes it if there is none.
 
   Raises:
-    FailedPrecondition: its key is not there.
-    OSError: files cannot be read or written.
+    FailedPrecondition: The authority's key is missing.
+    OSError: The files cannot be read or written.
   """
   stem = os.path.join(directory, 'ca')
   os.makedirs(directory, exist_ok=True)
@@ -89,19 +89,19 @@ def make(
   """Makes a certificate and its key.
 
   Args:
-    directory: of the authority.
-    names: see `certificates.issue`.
-    days: that it is valid.
-    ca_days: that the authority is, if it has to be made.
-    renew: whether to replace files.
+    directory: The directory of the authority.
+    names: The names in the certificate; see `certificates.issue`.
+    days: The number of days for which the certificate is valid.
+    ca_days: The number of days for which a new authority is valid.
+    renew: True to replace existing files.
 
   Returns:
     The certificate's path.
 
   Raises:
-    AlreadyExists: the files are there.
-    InvalidArgument: a name cannot stand in a certificate.
-    FailedPrecondition, OSError: see `authority`.
+    AlreadyExists: The files exist.
+    InvalidArgument: A certificate cannot have such a name.
+    FailedPrecondition, OSError: `authority` failed.
   """
   stem = re.sub(r'[^A-Za-z0-9.@_-]+', '_', names[0]).lstrip('.')
   if stem in ('', 'ca'):
@@ -118,7 +118,7 @@ def make(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Makes what the flags ask for, or exits with 1."""
+  """Makes the files that the flags describe, or exits with 1."""
   del argv
   with program.exit_on('make_certs', (errors.SaxError, OSError)):
     path = make(

@@ -1,4 +1,4 @@
-"""Tests for make_certs: certificates that openssl's rules accept."""
+"""Tests of new certificates, which must pass openssl's checks."""
 
 import os
 import ssl

@@ -1,4 +1,4 @@
-"""An authority and its certificates, made anew for each test."""
+"""Makes an authority and its certificates for each test."""
 
 import os
 
@@ -6,7 +6,7 @@ from saxml_ext.common import files
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.certs import certificates
 
-# What the certificates of a cell's servers carry.
+# The certificates of a cell's servers have this name.
 SERVER_NAME = 'cell.test'
 
 
@@ -14,7 +14,7 @@ class CellCerts:
   """Makes files of certificates in a directory.
 
   Attributes:
-    ca_file: of the authority.
+    ca_file: The certificate file of the authority.
   """
 
   def __init__(self, directory: str):
@@ -25,15 +25,15 @@ class CellCerts:
     self._write('ca.pem', self._authority.certificate)
 
   def make(self, stem: str, *names: str, days: float = 1) -> tls.Settings:
-    """Writes <stem>.pem and <stem>.key, over those that are there.
+    """Writes <stem>.pem and <stem>.key, and replaces existing files.
 
     Args:
-      stem: of the files' names.
-      names: of the certificate; its stem if there are none.
-      days: that it is valid.
+      stem: The file names without their suffixes.
+      *names: The names in the certificate; by default, the stem.
+      days: The number of days for which it is valid.
 
     Returns:
-      What a process sets that has this certificate.
+      The settings of a process that has this certificate.
     """
     issued = certificates.issue(self._authority, names or (stem,), days)
     self._write(f'{stem}.key', issued.key)
@@ -42,7 +42,7 @@ class CellCerts:
     return tls.Settings(f'{path}.pem', f'{path}.key', self.ca_file, SERVER_NAME)
 
   def server(self) -> tls.Settings:
-    """Of a server of the cell."""
+    """Makes a certificate for a server of the cell."""
     return self.make('server', SERVER_NAME, 'spiffe://test/server')
 
   def _write(self, name: str, data: bytes) -> None:
