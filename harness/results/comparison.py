@@ -1,4 +1,4 @@
-"""An accuracy run beside the reference implementation's answers."""
+"""Compares an accuracy run with the reference implementation's answers."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -14,32 +14,33 @@ from saxml_ext.evaluation import rouge
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-  """What the reference implementation answers on the same articles.
+  """The answers of the reference implementation to the same articles.
 
   Attributes:
-    scores: its ROUGE.
-    tokens: its generated tokens by sample index, without EOS and padding.
+    scores: The ROUGE scores of the reference.
+    tokens: The tokens that it generated, by sample index, without EOS and
+      padding.
   """
 
   scores: rouge.Scores
   tokens: tuple[tuple[int, ...], ...]
 
   def shares(self, share: float) -> dict[str, float]:
-    """Returns a share of each ROUGE figure, by name."""
+    """Returns the given share of each ROUGE figure, by name."""
     return {name: share * getattr(self.scores, name) for name in rouge.METRICS}
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """What an accuracy run needs in order to pass.
+  """The conditions that an accuracy run must meet to pass.
 
   Attributes:
-    rouge_tolerance: greatest difference from the reference's ROUGE that passes;
-      None: any.
-    identical: whether every answer must also be the reference's, token for
-      token, as float32 makes them.
-    least: least figure by name that passes.
-    note: source of `least`, or the reason why nothing is required.
+    rouge_tolerance: The largest allowed difference from the reference's ROUGE,
+      or None if any difference is allowed.
+    identical: True if every answer must also match the reference token for
+      token. Only a float32 run gives such answers.
+    least: The lowest allowed figure, by name.
+    note: The source of `least`, or the reason why nothing is required.
   """
 
   rouge_tolerance: float | None
@@ -50,17 +51,17 @@ class Rule:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison(judgement.Judgement[rouge.Scores]):
-  """Our accuracy run beside the reference.
+  """The scores of an accuracy run and of the reference.
 
   Attributes:
-    rule: What the run needs in order to pass.
+    rule: The conditions that the run must meet to pass.
   """
 
   rule: Rule
 
   @property
   def worst(self) -> float:
-    """The greatest difference of the three ROUGE figures."""
+    """The largest difference among the three ROUGE figures."""
     if self.reference is None:
       return 0.0
     return max(
@@ -69,7 +70,10 @@ class Comparison(judgement.Judgement[rouge.Scores]):
     )
 
   def problems(self) -> list[str]:
-    """Returns why the run does not pass; empty if it does, or has no rule."""
+    """Returns the reasons why the run fails; empty if it passes.
+
+    The list is also empty if no rule applies to the run.
+    """
     problems = []
     for name, least in self.rule.least.items():
       if getattr(self.ours, name) < least:
@@ -95,8 +99,8 @@ class Comparison(judgement.Judgement[rouge.Scores]):
 
   @property
   def _within(self) -> bool:
-    """Whether the ROUGE figures are within the tolerance, if there is one."""
-    # Both sides are rounded to four decimals; so is their difference.
+    """True if the ROUGE figures are within the tolerance, or none is set."""
+    # Both scores are rounded to four decimals, so their difference is too.
     tolerance = self.rule.rouge_tolerance
     return tolerance is None or round(self.worst, 4) <= tolerance
 
@@ -110,7 +114,7 @@ class Comparison(judgement.Judgement[rouge.Scores]):
 
   @property
   def verdict(self) -> str:
-    """Which rule the run was judged by, and how."""
+    """The rule that applies to the run, and the outcome."""
     lines = []
     for name, least in self.rule.least.items():
       figure = getattr(self.ours, name)
@@ -147,15 +151,15 @@ def load_reference(
   """Reads a recorded reference.
 
   Args:
-    path: JSON object: "tokens" (a list per article), "rouge1", "rouge2",
-      "rougeL", "gen_len".
-    highlights: of the articles of this run. If these are fewer than the
-      reference has, its tokens for them are scored anew.
-    tokenizer: the model's.
+    path: The path of a JSON object with "tokens" (one list per article),
+      "rouge1", "rouge2", "rougeL" and "gen_len".
+    highlights: The highlights of this run's articles. If the reference has more
+      articles than that, its answers to these articles are scored again.
+    tokenizer: The model's tokenizer.
 
   Raises:
-    OSError: the file cannot be read.
-    ValueError: the file is not such a record, or is for fewer articles.
+    OSError: The file cannot be read.
+    ValueError: The file is not a recorded reference, or has too few articles.
   """
   with open(path, encoding='utf-8') as file:
     record = json.load(file)
@@ -194,7 +198,7 @@ def compare(
   rule: Rule,
   tokenizer: tokenizers.Tokenizer,
 ) -> Comparison:
-  """Sets a run beside the reference, if there is one."""
+  """Compares a run with the reference, if there is one."""
   if reference is None:
     return Comparison(ours.scores, None, 0, rule)
   ends = summarization.end_ids(tokenizer)

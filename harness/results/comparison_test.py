@@ -81,7 +81,7 @@ class ComparisonTest(parameterized.TestCase):
 
   def test_fewer_articles_are_scored_anew(self):
     reference = self._reference(['one'])
-    # One of two words, and the one of one: F = 2/3.
+    # Precision is 1/2 and recall is 1, so F = 2/3.
     self.assertEqual(reference.scores.rouge1, 66.6667)
     self.assertEqual(reference.scores.gen_num, 1)
 
@@ -100,7 +100,7 @@ class ComparisonTest(parameterized.TestCase):
     ({0: (1, 2), 1: (3,)}, 2),
     ({0: (1, 2, 0), 1: (3, 0, 0)}, 2),
     ({0: (1, 2), 1: (3, 3)}, 1),
-    # The answer is over at the end id: here it is empty.
+    # The answer ends at the end id, so it is empty here.
     ({0: (0, 1, 2), 1: (3,)}, 1),
     ({0: (1, 0, 2), 1: (3,)}, 1),
     ({0: (1, 2)}, 1),
@@ -149,7 +149,7 @@ class ComparisonTest(parameterized.TestCase):
       found.problems()[0], '1 of 2 answers .*; a float32 run must give all 2'
     )
     self.assertIn('token for token; 1 of 2 are: FAILED', found.verdict)
-    # Within the tolerance of ROUGE all the same.
+    # The ROUGE difference is within the tolerance even so.
     self.assertIn('within the tolerance', found.verdict)
 
   def test_other_formats_are_judged_by_rouge(self):

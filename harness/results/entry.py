@@ -1,4 +1,4 @@
-"""What is kept of a job: one JSON file beside its logs.
+"""Defines the record of a finished job: one JSON file next to its logs.
 
 A job's directory holds
 
@@ -10,7 +10,8 @@ A job's directory holds
     timeline/<mode>.csv         times of every sample (harness.loadgen.timeline)
     logs/                       output of the processes
 
-and is enough to score it again, to draw pages of it and to submit it.
+These files are enough to score the job again, to draw its pages and to submit
+it.
 """
 
 from collections.abc import Mapping
@@ -26,29 +27,30 @@ import msgspec
 from saxml_ext.common import files
 
 FILE = 'result.json'
-# Among the notes: params and overrides of a model that a running cell served,
-# which the parameters of a job do not name.
+# Key of the notes with the params and overrides of a model that a running cell
+# served. The parameters of a job do not contain them.
 SERVED = 'served'
 _FORMAT = 1
 _ID_LETTERS = 12
 
-# Whole numbers stay whole in the file.
+# Integers stay integers in the file.
 Number = int | float
 
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
-  """An accuracy run, scored.
+  """The scores of an accuracy run.
 
   Attributes:
-    metrics: The figures by name, as the reference's evaluation calls them:
-      rouge1, rouge2, rougeL, gen_len, gen_num, or exact_match, f1. None if one
-      could not be computed.
-    line: what accuracy.txt holds.
-    reference: the same of a recorded reference; None without one.
-    identical: samples answered as the reference answers them.
-    passed: whether the run passed beside that reference; True without one.
-    seconds: from the first sample issued to the last answered.
+    metrics: The figures, by their name in the reference's evaluation: rouge1,
+      rouge2, rougeL, gen_len and gen_num, or exact_match and f1. A figure is
+      None if it could not be computed.
+    line: The line in accuracy.txt.
+    reference: The figures of a recorded reference, or None without one.
+    identical: The number of answers that are identical to the reference's.
+    passed: True if the run passed the comparison with the reference, or if
+      there is no reference.
+    seconds: The time from the first issued sample to the last answer.
   """
 
   metrics: Mapping[str, Any]
@@ -61,23 +63,26 @@ class Accuracy:
 
 @dataclasses.dataclass(frozen=True)
 class Performance:
-  """A performance run.
+  """The figures of a performance run.
 
   Attributes:
-    valid: whether LoadGen calls it valid, without any error.
-    metric: what `value` is: samples_per_second (Offline), queries_per_second
-      (Server, completed), latency_ns (SingleStream 90th, MultiStream 99th
-      percentile).
-    value: the scenario's figure.
-    seconds: from the first issue to the last answer.
-    samples: samples answered.
-    tokens_per_second: generated tokens; None where a system generates none.
-    latency_ns: by percentile ("50.00", "90.00", "99.00", ...), as LoadGen says.
-    first_token_ns: the same of the time to the first token, where it is known.
-    early_stopping_ns: LoadGen's early-stopping estimate of the percentile that
-      is `value`, which is what official results show (SingleStream,
-      MultiStream); None where there is none.
-    summary: mlperf_log_summary.txt.
+    valid: True if LoadGen judged the run valid and logged no error.
+    metric: The name of the figure in `value`: samples_per_second (Offline),
+      queries_per_second (Server; completed queries) or latency_ns
+      (SingleStream: 90th percentile; MultiStream: 99th percentile).
+    value: The scenario's figure.
+    seconds: The time from the first issued sample to the last answer.
+    samples: The number of answered samples.
+    tokens_per_second: The generated tokens per second, or None if the system
+      generates no tokens.
+    latency_ns: The latencies that LoadGen logged, by percentile ("50.00",
+      "90.00", "99.00", ...).
+    first_token_ns: The times to the first token, by percentile; empty if
+      unknown.
+    early_stopping_ns: LoadGen's early-stopping estimate of the percentile in
+      `value`. Official results show this estimate (SingleStream, MultiStream).
+      None if there is no estimate.
+    summary: The content of mlperf_log_summary.txt.
   """
 
   valid: bool
@@ -97,26 +102,28 @@ class Entry:
   """A finished job.
 
   Attributes:
-    benchmark: LoadGen's name: gptj or bert.
-    model: as it is submitted: gptj-99, gptj-99.9, bert-99, bert-99.9.
-    scenario: LoadGen's name.
-    round: such as "v4.0".
-    system: kind of system that answered: cell, reference, engine, network,
-      onnxruntime, pytorch.
-    parameters: all that decides the result, by flag name; with the fields
-      above they make the entry's id.
-    command: what the user typed, word by word.
-    began: when the job began, ISO 8601 in UTC.
-    ended: when it ended.
-    versions: version by package, and "commit" of the repository if known.
-    hashes: SHA-256 by what was read: dataset, tokenizer, checkpoint, ...
-    description: the official system description (systems/<name>.json).
-    governor: the CPU's frequency governor; None where it cannot be read.
-    accuracy: None if it was not run.
-    performance: None if it was not run.
-    energy: joules by meter during the performance run, such as {"rapl": 12.5};
-      empty where none can be read.
-    notes: other things worth keeping, by name.
+    benchmark: LoadGen's name of the benchmark: gptj or bert.
+    model: The name of the model in submissions: gptj-99, gptj-99.9, bert-99 or
+      bert-99.9.
+    scenario: LoadGen's name of the scenario.
+    round: The MLPerf round, such as "v4.0".
+    system: The kind of system under test: cell, reference, engine, network,
+      onnxruntime or pytorch.
+    parameters: All settings that affect the result, by flag name. The entry's
+      id is computed from these and the fields above.
+    command: The words of the command that the user entered.
+    began: The start time of the job, as ISO 8601 in UTC.
+    ended: The end time of the job, as ISO 8601 in UTC.
+    versions: The version of each package, and the "commit" of the repository if
+      it is known.
+    hashes: The SHA-256 of each input: dataset, tokenizer, checkpoint, ...
+    description: The official system description (systems/<name>.json).
+    governor: The CPU's frequency governor, or None if it cannot be read.
+    accuracy: The scores of the accuracy run, or None if it was not run.
+    performance: The figures of the performance run, or None if it was not run.
+    energy: The joules that each meter counted during the performance run, such
+      as {"rapl": 12.5}; empty if no meter can be read.
+    notes: Other values to keep, by name.
   """
 
   benchmark: str
@@ -139,7 +146,7 @@ class Entry:
 
   @property
   def id(self) -> str:
-    """Twelve hexadecimal digits; the same parameters have the same."""
+    """The id: 12 hexadecimal digits, computed from the parameters."""
     return make_id(
       self.benchmark,
       self.model,
@@ -150,10 +157,10 @@ class Entry:
     )
 
   def write(self, directory: str) -> str:
-    """Writes result.json, whole or not at all, and returns its path.
+    """Writes result.json atomically and returns its path.
 
     Raises:
-      OSError: it cannot be written.
+      OSError: The file cannot be written.
     """
     path = os.path.join(directory, FILE)
     head = {'format': _FORMAT, 'id': self.id}
@@ -169,14 +176,14 @@ def make_id(
   system: str,
   parameters: Mapping[str, Any],
 ) -> str:
-  """The id of the entry that a job with these parameters makes."""
+  """Returns the id of the entry that a job with these parameters creates."""
   key = [benchmark, model, scenario, round_name, system, parameters]
   text = json.dumps(key, sort_keys=True)
   return hashlib.sha256(text.encode()).hexdigest()[:_ID_LETTERS]
 
 
 def now() -> str:
-  """The time as entries tell it."""
+  """Returns the current time in the format of the entries."""
   return datetime.datetime.now(datetime.UTC).isoformat(timespec='seconds')
 
 
@@ -184,8 +191,8 @@ def read(directory: str) -> Entry:
   """Reads a job's result.json.
 
   Raises:
-    FileNotFoundError: there is none.
-    ValueError: it is of another format, or no entry at all.
+    FileNotFoundError: There is no result.json.
+    ValueError: The file has another format, or is not an entry.
   """
   path = os.path.join(directory, FILE)
   try:

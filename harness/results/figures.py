@@ -1,8 +1,8 @@
-"""The figures of a run as entries keep them, from what LoadGen and we logged.
+"""Computes the figures of entries from LoadGen's logs and the timeline.
 
-The keys are those of mlperf_log_detail.txt, which have been the same since v3.1
-of LoadGen, while the words of its summary changed ("90th percentile latency",
-"90.0th percentile latency").
+The code reads the keys of mlperf_log_detail.txt. These have not changed since
+LoadGen v3.1. The text of the summary has changed: "90th percentile latency"
+became "90.0th percentile latency" in some versions.
 """
 
 import ast
@@ -16,7 +16,7 @@ from harness.rules import rounds
 
 ACCURACY_FILE = 'accuracy.txt'
 
-# Percentiles as LoadGen names them in its keys.
+# The percentiles in the form that LoadGen uses in its keys.
 PERCENTILES = ('50.00', '90.00', '95.00', '97.00', '99.00', '99.90')
 
 LATENCY_NS = 'latency_ns'
@@ -25,16 +25,17 @@ LATENCY_NS = 'latency_ns'
 def performance(
   directory: str, scenario: str, timeline_path: str | None = None
 ) -> entry.Performance:
-  """The figures of a performance run.
+  """Returns the figures of a performance run.
 
   Args:
-    directory: of LoadGen's logs.
-    scenario: LoadGen's name of it.
-    timeline_path: times of every sample; None where nobody wrote them.
+    directory: The directory of LoadGen's logs.
+    scenario: LoadGen's name of the scenario.
+    timeline_path: The file with the times of every sample, or None if there is
+      none.
 
   Raises:
-    OSError: a file cannot be read.
-    ValueError: a file is not what it should be, or of another kind of run.
+    OSError: A file cannot be read.
+    ValueError: A file is malformed, or belongs to another kind of run.
   """
   log = loadgen_log.read(directory)
   found = log.values.get('effective_scenario')
@@ -54,7 +55,8 @@ def performance(
     metric=rules.metric,
     value=number(log, rules.figure_key),
     seconds=log.seconds,
-    # Whole passes over the set may be more than LoadGen's settings ask for.
+    # A run issues whole passes over the set, so it can have more samples than
+    # LoadGen's settings ask for.
     samples=len(times)
     or queries * int(number(log, 'effective_samples_per_query')),
     tokens_per_second=_tokens_per_second(times),
@@ -62,7 +64,7 @@ def performance(
       each: number(log, rules.latency_key(each)) for each in PERCENTILES
     },
     first_token_ns=_first_token(times),
-    # 0: the run had too few queries for LoadGen's estimate.
+    # LoadGen logs 0 if the run had too few queries for an estimate.
     early_stopping_ns=(number(log, rules.official_key) or None)
     if rules.streams
     else None,
@@ -76,15 +78,17 @@ def accuracy(
   identical: int = 0,
   passed: bool = True,
 ) -> entry.Accuracy:
-  """The figures of an accuracy run that was scored.
+  """Returns the figures of a scored accuracy run.
 
   Args:
-    directory: of LoadGen's logs and accuracy.txt.
-    reference: see entry.Accuracy, as `identical` and `passed`.
+    directory: The directory of LoadGen's logs and accuracy.txt.
+    reference: The figures of a recorded reference, or None without one.
+    identical: The number of answers that are identical to the reference's.
+    passed: True if the run passed the comparison with the reference.
 
   Raises:
-    OSError: a file cannot be read.
-    ValueError: a file is not what it should be.
+    OSError: A file cannot be read.
+    ValueError: A file is malformed.
   """
   line, metrics = read_score(os.path.join(directory, ACCURACY_FILE))
   return entry.Accuracy(
@@ -98,11 +102,11 @@ def accuracy(
 
 
 def read_score(path: str) -> tuple[str, dict[str, float]]:
-  """The line of an accuracy.txt that holds the figures, and those figures.
+  """Returns the line of accuracy.txt with the figures, and the parsed figures.
 
   Raises:
-    OSError: the file cannot be read.
-    ValueError: it has no such line.
+    OSError: The file cannot be read.
+    ValueError: The file has no such line.
   """
   with open(path, encoding='utf-8') as file:
     lines = file.read().splitlines()
@@ -121,10 +125,10 @@ def read_score(path: str) -> tuple[str, dict[str, float]]:
 
 
 def number(log: loadgen_log.RunLog, key: str) -> float:
-  """A number of LoadGen's detail log.
+  """Returns a number from LoadGen's detail log.
 
   Raises:
-    ValueError: there is none of that key.
+    ValueError: The log has no number with this key.
   """
   value = log.values.get(key)
   if isinstance(value, bool) or not isinstance(value, int | float):
@@ -155,7 +159,7 @@ def _first_token(times: Sequence[timeline.Times]) -> dict[str, float]:
   )
   if not waits:
     return {}
-  # The rule of LoadGen's own percentiles (loadgen/results.cc).
+  # LoadGen computes its percentiles in the same way (loadgen/results.cc).
   return {
     each: round(1e9 * waits[int(len(waits) * float(each) / 100)])
     for each in PERCENTILES

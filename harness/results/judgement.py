@@ -1,4 +1,4 @@
-"""Judges an accuracy run, beside a reference if there is one."""
+"""Judges an accuracy run, and compares it with a reference if there is one."""
 
 import abc
 import dataclasses
@@ -8,11 +8,11 @@ from saxml_ext.common.pages import text_columns
 
 
 class Scores(Protocol):
-  """The figures of a run, a dataclass."""
+  """The figures of a run. Implementations are dataclasses."""
 
   @property
   def line(self) -> str:
-    """The figures as accuracy.txt has them."""
+    """The line of accuracy.txt with the figures."""
 
 
 _S = TypeVar('_S', bound=Scores)
@@ -20,12 +20,12 @@ _S = TypeVar('_S', bound=Scores)
 
 @dataclasses.dataclass(frozen=True)
 class Judgement(abc.ABC, Generic[_S]):
-  """Scores of an accuracy run, perhaps beside those of a reference.
+  """The scores of an accuracy run, and of a reference if there is one.
 
   Attributes:
     ours: The scores of the run.
-    reference: The scores of the reference; None if there is none.
-    identical: Number of samples that are answered as the reference does.
+    reference: The scores of the reference, or None if there is none.
+    identical: The number of answers that are identical to the reference's.
   """
 
   ours: _S
@@ -34,17 +34,17 @@ class Judgement(abc.ABC, Generic[_S]):
 
   @property
   def metrics(self) -> dict[str, float]:
-    """Figure by name, as the reference's evaluation calls them."""
+    """The figures of the run, by their name in the reference's evaluation."""
     return _figures(self.ours)
 
   @property
   def line(self) -> str:
-    """The line that accuracy.txt holds."""
+    """The line of accuracy.txt with the figures."""
     return self.ours.line
 
   @property
   def reference_metrics(self) -> dict[str, float] | None:
-    """The reference's figures; None without one."""
+    """The figures of the reference, or None without one."""
     return _figures(self.reference) if self.reference else None
 
   @property
@@ -54,7 +54,7 @@ class Judgement(abc.ABC, Generic[_S]):
 
   @property
   def table(self) -> str:
-    """The figures of both, and how many answers are identical."""
+    """The figures of the run and the reference, and the identical answers."""
     ours = {k: v for k, v in self.metrics.items() if v is not None}
     theirs = self.reference_metrics
     rows: list[tuple[str, ...]]
@@ -73,20 +73,23 @@ class Judgement(abc.ABC, Generic[_S]):
   @property
   @abc.abstractmethod
   def identical_line(self) -> str:
-    """The number of answers that are the reference's, in words."""
+    """A line with the number of answers identical to the reference's."""
 
   @property
   @abc.abstractmethod
   def verdict(self) -> str:
-    """The rule that the run was judged by, and how; "" without one."""
+    """The rule that applies to the run, and the outcome; "" without a rule."""
 
   @abc.abstractmethod
   def problems(self) -> list[str]:
-    """Returns why the run does not pass; empty if it does, or has no rule."""
+    """Returns the reasons why the run fails; empty if it passes.
+
+    The list is also empty if no rule applies to the run.
+    """
 
 
 def figure(value: float | int, signed: bool = False) -> str:
-  """Returns a count in full, or another figure with four decimals."""
+  """Returns an integer in full, and a float with four decimals."""
   sign = '+' if signed else ''
   return f'{value:{sign}d}' if isinstance(value, int) else f'{value:{sign}.4f}'
 

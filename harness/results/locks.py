@@ -1,7 +1,7 @@
-"""Keeps two jobs from one result: a lock file that names its holder.
+"""Locks a result with a file, so that only one job writes it at a time.
 
-The kernel frees a lock when its process ends, whatever ended it, so that no
-crash leaves a result locked.
+The lock file contains the process id of the holder. The kernel releases the
+lock when the process ends for any reason, so a crash leaves no result locked.
 """
 
 from collections.abc import Iterator
@@ -12,13 +12,14 @@ import time
 
 from harness import errors
 
-# `holder` takes a lock for a moment, only to see whether it is free.
+# Locking is retried because `holder` takes a lock briefly to test if it is
+# free.
 _TRIES = 10
 _PAUSE_SECS = 0.02
 
 
 class Busy(errors.HarnessError):
-  """Another job is at work on it."""
+  """Another job holds the lock of this result."""
 
 
 @contextlib.contextmanager
@@ -26,12 +27,13 @@ def held(path: str, what: str) -> Iterator[None]:
   """Holds a lock during a `with` block.
 
   Args:
-    path: of the lock file, which exists only while somebody holds the lock.
-    what: what is locked, for the message.
+    path: The path of the lock file. The file exists only while the lock is
+      held.
+    what: The locked object, for the error message.
 
   Raises:
-    Busy: another process, or another part of this one, holds it.
-    OSError: the file cannot be made.
+    Busy: Another process, or another thread of this process, holds the lock.
+    OSError: The file cannot be created.
   """
   os.makedirs(os.path.dirname(path), exist_ok=True)
   descriptor = _lock(path)
@@ -51,7 +53,10 @@ def held(path: str, what: str) -> Iterator[None]:
 
 
 def holder(path: str) -> int | None:
-  """The process that holds a lock; None if nobody does, or nobody knows."""
+  """Returns the id of the process that holds a lock.
+
+  Returns None if the lock is free or its holder is unknown.
+  """
   try:
     with open(path, encoding='utf-8') as file:
       try:
@@ -65,12 +70,12 @@ def holder(path: str) -> int | None:
 
 
 def _lock(path: str) -> int | None:
-  """The locked file's descriptor; None if it is locked."""
+  """Returns the descriptor of the locked file, or None if it is locked."""
   for _ in range(_TRIES):
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
       fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      # Between the two calls its last holder may have removed the file.
+      # The previous holder may have removed the file between the two calls.
       if os.path.samestat(os.fstat(descriptor), os.stat(path)):
         return descriptor
     except (BlockingIOError, FileNotFoundError):

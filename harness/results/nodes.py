@@ -1,10 +1,11 @@
-"""What a result says of the hosts that computed a cell's model together."""
+"""Describes the hosts that computed a cell's model together."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-# Of what a cell says that it serves: the hosts of each replica that is a group,
-# in the order of their process ids. A host with two processes is there twice.
+# The key of a cell's report that holds the hosts of each replica that is a
+# group, in the order of their process ids. A host with two processes is listed
+# twice.
 GROUPS = 'groups'
 
 _NODES = 'number_of_nodes'
@@ -12,10 +13,10 @@ _NOTES = 'sw_notes'
 
 
 def text(served: Mapping[str, Any]) -> str:
-  """The groups in words; '' where there are none.
+  """Returns the groups as a sentence, or '' if there are none.
 
   Args:
-    served: what a cell says that it serves.
+    served: The cell's report about the model that it serves.
   """
   groups: Sequence[Sequence[str]] = served.get(GROUPS) or ()
   if not groups:
@@ -29,15 +30,15 @@ def described(
   given: Collection[str],
   served: Mapping[str, Any],
 ) -> dict[str, Any]:
-  """The official description with the number of machines in all groups.
+  """Returns the system description with the number of machines in all groups.
 
-  Several processes on one machine are one node, as the description's other
-  figures are those of a machine; a note tells of the processes.
+  Several processes on one machine count as one node, because the other figures
+  of the description also refer to one machine. A note lists the processes.
 
   Args:
-    description: as far as it is known without them.
-    given: its keys that the user has written, which stay.
-    served: what a cell says that it serves.
+    description: The official description without the groups.
+    given: The keys that the user has set. They are not changed.
+    served: The cell's report about the model that it serves.
   """
   described = dict(description)
   names = {name for hosts in served.get(GROUPS) or () for name in hosts}

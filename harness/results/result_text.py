@@ -1,4 +1,4 @@
-"""The result of a job as text: on screen, and in report.md."""
+"""Formats the result of a job as text for the screen and for report.md."""
 
 from collections.abc import Sequence
 import os
@@ -16,13 +16,13 @@ def render(
   probes: Sequence[str] = (),
   hosts: str = '',
 ) -> str:
-  """The report; None stands for what was not run.
+  """Returns the report of a job.
 
   Args:
-    judgement: of the accuracy run.
-    performance: logs of the performance run.
-    probes: what a search for the highest speed tried, a line each.
-    hosts: who computed the model together, in words; '' where that is one host.
+    judgement: The scores of the accuracy run, or None if it was not run.
+    performance: The log of the performance run, or None if it was not run.
+    probes: The attempts of a search for the highest valid speed, one line each.
+    hosts: The hosts that computed the model together, as text; '' for one host.
   """
   parts = []
   if probes:
@@ -39,7 +39,7 @@ def render(
 
 
 def write(results_dir: str, scenario: str, text: str) -> str:
-  """Writes report.md, the text under a heading, and returns its path."""
+  """Writes report.md with the text under a heading, and returns its path."""
   path = os.path.join(results_dir, FILE)
   with open(path, 'w', encoding='utf-8') as file:
     file.write(f'# MLPerf {scenario}\n\n```\n{text}```\n')
@@ -47,7 +47,7 @@ def write(results_dir: str, scenario: str, text: str) -> str:
 
 
 def _duration(performance: loadgen_log.RunLog) -> str:
-  """How long the run lasted beside what the rules ask for."""
+  """Returns the duration of the run and the minimum in the rules, as text."""
   official = rounds.MIN_DURATION_MS / 1000
   if performance.seconds >= official:
     return (

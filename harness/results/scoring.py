@@ -1,4 +1,4 @@
-"""The scorer of accuracy runs, which every program of the harness uses."""
+"""Scores accuracy runs for every program of the harness."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -14,11 +14,11 @@ ACCURACY_FILE = figures.ACCURACY_FILE
 
 @dataclasses.dataclass(frozen=True)
 class Scored:
-  """An accuracy run that was scored.
+  """A scored accuracy run.
 
   Attributes:
-    scores: its ROUGE.
-    answers: sample index -> token ids as LoadGen logged them.
+    scores: The ROUGE scores.
+    answers: The token ids that LoadGen logged, by sample index.
   """
 
   scores: rouge.Scores
@@ -33,21 +33,22 @@ def score_log(
   output: str | None = None,
   clean_up: bool = False,
 ) -> Scored:
-  """Scores an accuracy log and writes the line that submissions contain.
+  """Scores an accuracy log and writes the line for submissions.
 
-  Special tokens are left out of the texts, as the reference's evaluation leaves
-  them out: whether answers end in an end id does not change their scores.
+  The reference's evaluation removes special tokens from the texts, so this
+  function removes them too. An end id at the end of an answer therefore does
+  not change its score.
 
   Args:
-    log_path: mlperf_log_accuracy.json.
-    highlights: by sample index.
-    tokenizer: of the model.
-    dtype: type of the ids in the log, "int64", "int32" or "float32".
-    output: file for the line; None: accuracy.txt beside the log.
-    clean_up: what tokenizer.cleans_up says of the model's tokenizer.
+    log_path: The path of mlperf_log_accuracy.json.
+    highlights: The highlights, by sample index.
+    tokenizer: The model's tokenizer.
+    dtype: The type of the ids in the log: "int64", "int32" or "float32".
+    output: The output file, or None for accuracy.txt next to the log.
+    clean_up: The value of tokenizer.cleans_up for the model's tokenizer.
 
   Raises:
-    OSError, ValueError: the log cannot be used, or is of other articles.
+    OSError, ValueError: The log is unusable, or belongs to other articles.
   """
   answers = rouge.read_accuracy_log(log_path, dtype)
   scores = rouge.score_tokens(answers, highlights, tokenizer, clean_up)

@@ -44,7 +44,7 @@ class ScoringTest(absltest.TestCase):
       lines.add(
         scoring.score_log(self._log, highlights, _tokenizer()).scores.line
       )
-    # 1 of 1, and the one of "three three" with "three": F = 2/3.
+    # Precision is 1 and recall is 1/2, so F = 2/3.
     self.assertEqual(
       lines,
       {

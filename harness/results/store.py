@@ -1,11 +1,11 @@
-"""Where results lie: a directory for each, found again by its id.
+"""Stores results on disk: one directory per result, found by its id.
 
-    <root>/<name>_<id>/            what entry.py describes
-    <root>/<name>_<id>.previous/   the result until a rerun of it has ended
-    <root>/.locks/<id>             names the process of a job that runs
+    <root>/<name>_<id>/            the files that entry.py lists
+    <root>/<name>_<id>.previous/   the old result, until a rerun has finished
+    <root>/.locks/<id>             the process id of the running job
 
-A directory without result.json is of a job that runs, or that did not reach its
-end; what it has written stays until it is removed or run again.
+A directory without result.json belongs to a job that is still running or has
+failed. Its files stay until the user removes them or runs the job again.
 """
 
 from collections.abc import Iterator
@@ -23,13 +23,13 @@ from saxml_ext.common import user_path
 _PREVIOUS = '.previous'
 _DIRECTORY = re.compile(r'(?P<name>.+)_(?P<id>[0-9a-f]{12})')
 _LOCKS = '.locks'
-# A shorter beginning of an id would name too many jobs.
+# A shorter prefix of an id would match too many jobs.
 _FEWEST_LETTERS = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Stored:
-  """A result and where it lies."""
+  """A result and its directory."""
 
   entry: entry_lib.Entry
   directory: str
@@ -41,13 +41,14 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True)
 class Unfinished:
-  """What a job that has no result yet has written.
+  """The files of a job that has no readable result.
 
   Attributes:
-    id: of the entry that it would make.
-    directory: where it lies.
-    process: of the job while it runs; None when it has ended.
-    error: why result.json cannot be read, if there is one; "" otherwise.
+    id: The id of the entry that the job creates.
+    directory: The directory of the job.
+    process: The process id of the running job, or None if it has ended.
+    error: The reason why result.json cannot be read; "" if there is no such
+      file.
   """
 
   id: str
@@ -58,12 +59,12 @@ class Unfinished:
 
 @dataclasses.dataclass(frozen=True)
 class Content:
-  """All that is in a store.
+  """The content of a store.
 
   Attributes:
-    entries: results, the newest first.
-    unfinished: those that have not ended, or did not reach their end.
-    unreadable: those whose result.json is damaged, or of another format.
+    entries: The results, newest first.
+    unfinished: The jobs that are still running or have failed.
+    unreadable: The jobs whose result.json is damaged or has another format.
   """
 
   entries: tuple[Stored, ...]
@@ -72,31 +73,31 @@ class Content:
 
 
 class Store:
-  """The results under a directory, which need not exist yet.
+  """The results under a directory, which may not exist yet.
 
   Attributes:
-    root: the directory.
+    root: The directory.
   """
 
   def __init__(self, root: str):
     self.root = root
 
   def directory_for(self, entry_id: str, name: str) -> str:
-    """Where the job that makes an entry writes; nothing is made here.
+    """Returns the output directory of a job, without creating it.
 
     Args:
-      entry_id: see entry.make_id.
-      name: tells people what it is; whatever a file's name may not have
-        becomes "-".
+      entry_id: The id of the job's entry; see entry.make_id.
+      name: A name for people. Characters that a file name must not contain are
+        replaced by "-".
     """
     plain = re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('.-') or 'result'
     return os.path.join(self.root, f'{plain}_{entry_id}')
 
   def find(self, entry_id: str) -> Stored | None:
-    """The result of that id; None if there is none that is finished.
+    """Returns the result with an id, or None if no job with it has finished.
 
     Raises:
-      OSError, ValueError: there is one that cannot be read.
+      OSError, ValueError: The result cannot be read.
     """
     for directory in self._directories():
       if _id(directory) == entry_id:
@@ -105,10 +106,10 @@ class Store:
     return None
 
   def resolve(self, letters: str) -> str:
-    """The whole id that begins with some letters, of anything that lies here.
+    """Returns the only id in the store that starts with the given letters.
 
     Raises:
-      ValueError: none begins so, or more than one.
+      ValueError: No id starts with these letters, or several do.
     """
     ids = sorted({_id(directory) for directory in self._directories()})
     found = [each for each in ids if letters and each.startswith(letters)]
@@ -123,7 +124,7 @@ class Store:
     )
 
   def all(self) -> Content:
-    """Everything here. What cannot be read is reported, and is no error."""
+    """Returns everything in the store. Unreadable results raise no error."""
     entries, unfinished, unreadable = [], [], []
     for directory in self._directories():
       entry_id = _id(directory)
@@ -143,15 +144,17 @@ class Store:
 
   @contextlib.contextmanager
   def begin(self, entry_id: str, name: str) -> Iterator[str]:
-    """Lets a job write an entry's directory, which is empty, and yields it.
+    """Creates an empty directory for an entry and locks it for one job.
 
-    What an earlier job left there unfinished is removed. An earlier result is
-    kept until the job has written its own, so that a rerun that fails costs
-    nothing.
+    Unfinished files of an earlier job are removed. An earlier result is kept
+    until the job has written its own result, so a failed rerun loses nothing.
+
+    Yields:
+      The path of the directory.
 
     Raises:
-      locks.Busy: another job is at work on that entry.
-      OSError: the directory cannot be made.
+      locks.Busy: Another job is writing this entry.
+      OSError: The directory cannot be created.
     """
     with locks.held(self._lock(entry_id), f'result {entry_id}'):
       directory = self.directory_for(entry_id, name)
@@ -170,8 +173,8 @@ class Store:
     """Removes all directories of an id, and returns their paths.
 
     Raises:
-      locks.Busy: a job is at work on it.
-      OSError: something cannot be removed.
+      locks.Busy: A job is writing this entry.
+      OSError: A file cannot be removed.
     """
     removed = []
     with locks.held(self._lock(entry_id), f'result {entry_id}'):
@@ -188,7 +191,7 @@ class Store:
     return os.path.join(self.root, _LOCKS, entry_id)
 
   def _directories(self) -> list[str]:
-    """Paths that results have, or had before a rerun began; sorted."""
+    """Returns the sorted result paths, without the suffix of old results."""
     if not os.path.isdir(self.root):
       return []
     names = {name.removesuffix(_PREVIOUS) for name in os.listdir(self.root)}
@@ -212,7 +215,7 @@ def _finished(directory: str) -> bool:
 
 
 def _read(directory: str) -> Stored | None:
-  """The result there, or the one that a rerun has not replaced yet."""
+  """Returns the result in a directory, or the one that a rerun will replace."""
   for path in (directory, directory + _PREVIOUS):
     if not _finished(path):
       continue
@@ -227,7 +230,7 @@ def _read(directory: str) -> Stored | None:
 
 
 def _set_aside(directory: str, previous: str) -> None:
-  """Moves a finished result away; an unfinished one is removed."""
+  """Moves a finished result away, and removes an unfinished one."""
   if not _finished(directory):
     _remove_tree(directory)
     return
@@ -238,22 +241,23 @@ def _set_aside(directory: str, previous: str) -> None:
 def _remove_tree(directory: str) -> None:
   if not os.path.isdir(directory):
     return
-  # First, so that what a crash leaves is not taken for a result.
+  # Remove this file first, so that a crash leaves nothing that resembles a
+  # result.
   with contextlib.suppress(FileNotFoundError):
     os.remove(os.path.join(directory, entry_lib.FILE))
   shutil.rmtree(directory)
 
 
 def find_job(name: str, results_dir: str) -> str:
-  """Returns the directory of a job that a user names.
+  """Returns the directory of a job that the user has named.
 
   Args:
-    name: A directory with a result.json, or an id or its beginning.
-    results_dir: The directory below which jobs of that id are, at any depth.
+    name: A directory with a result.json, or an id, or the start of an id.
+    results_dir: The directory to search for the id, at any depth.
 
   Raises:
     FileNotFoundError: There is no such job.
-    ValueError: Several jobs have ids that begin so.
+    ValueError: Several jobs have ids that start with `name`.
   """
   directory = user_path.resolve(name)
   if os.path.isfile(os.path.join(directory, entry_lib.FILE)):
@@ -280,17 +284,17 @@ def find_job(name: str, results_dir: str) -> str:
 
 
 def _with_id(beginning: str, results_dir: str) -> tuple[list[str], list[str]]:
-  """Returns directories whose ids begin so, and why others are unreadable."""
+  """Returns directories by the start of their id, and errors of others."""
   found: list[str] = []
   unreadable: list[str] = []
   if len(beginning) < _FEWEST_LETTERS:
     return found, unreadable
   for directory, names, files in os.walk(results_dir):
     if entry_lib.FILE not in files:
-      # A result that a rerun is about to replace has the same id.
+      # An old result that a rerun will replace has the same id.
       names[:] = [each for each in names if not each.endswith(_PREVIOUS)]
       continue
-    names.clear()  # What lies in a job's directory is the job's.
+    names.clear()  # A job's directory contains no other jobs.
     try:
       if entry_lib.read(directory).id.startswith(beginning):
         found.append(directory)

@@ -1,4 +1,4 @@
-"""Lists, shows, compares and removes the results that the harness keeps.
+"""Lists, shows, compares and removes the stored results of the harness.
 
 results list [--benchmark=gptj] [--scenario=Offline] ...
 results show ID [accuracy_report|performance|command|summary|json]
@@ -25,7 +25,7 @@ from harness.rules import rounds
 from saxml_ext.common import flag_rules
 from saxml_ext.common.pages import text_columns
 
-# Filters of `list`, by the field of an entry that each is about.
+# The filters of `list`, by the entry field that each one compares.
 _FILTERS = {
   'benchmark': flags.DEFINE_enum(
     'benchmark', None, rounds.BENCHMARKS, 'List results of this one alone.'
@@ -91,10 +91,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _find(store: store_lib.Store, letters: str) -> store_lib.Stored:
-  """The finished result whose id begins with some letters.
+  """Returns the finished result whose id starts with the given letters.
 
   Raises:
-    OSError, ValueError: there is none, or it cannot be read.
+    OSError, ValueError: There is no such result, or it cannot be read.
   """
   entry_id = store.resolve(letters)
   found = store.find(entry_id)

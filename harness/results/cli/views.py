@@ -1,4 +1,4 @@
-"""What people see of stored results: tables, and lines to copy."""
+"""Formats stored results as tables, and as lines that users can copy."""
 
 from collections.abc import Iterator, Mapping, Sequence
 import json
@@ -25,12 +25,13 @@ HEADING = (
 _ROUGE = ('rouge1', 'rouge2', 'rougeL')
 _NONE = '-'
 
-# A program of the harness, wherever Bazel has built it, or its label.
+# Matches the path of a harness program anywhere in Bazel's output, or its
+# label.
 _PROGRAM = re.compile(r'(?:^//|^|/)harness[/:](\w+?)(?:\.py)?$')
 
 
 def row(entry: entry_lib.Entry) -> tuple[str, ...]:
-  """Returns an entry as a row under HEADING."""
+  """Returns the table row of an entry, with the columns of HEADING."""
   run, scored = entry.performance, entry.accuracy
   verdict = _NONE
   if scored:
@@ -49,7 +50,7 @@ def row(entry: entry_lib.Entry) -> tuple[str, ...]:
 
 
 def figure(run: entry_lib.Performance) -> str:
-  """Returns the scenario's figure with its unit; latencies in ms."""
+  """Returns the scenario's figure with its unit. Latencies are in ms."""
   if run.metric == figures.LATENCY_NS:
     return f'{run.value / 1e6:.3f} ms'
   units = {each.metric: each.unit for each in rounds.SCENARIOS.values()}
@@ -57,12 +58,12 @@ def figure(run: entry_lib.Performance) -> str:
 
 
 def validity(run: entry_lib.Performance) -> str:
-  """Returns LoadGen's word for a run."""
+  """Returns VALID or INVALID, as LoadGen judged the run."""
   return 'VALID' if run.valid else 'INVALID'
 
 
 def accuracy(run: entry_lib.Accuracy) -> str:
-  """Returns the benchmark's figures in short."""
+  """Returns the accuracy figures of the benchmark in short form."""
   if all(name in run.metrics for name in _ROUGE):
     values = ' / '.join(f'{run.metrics[name]:.2f}' for name in _ROUGE)
     return f'ROUGE {values}'
@@ -72,7 +73,7 @@ def accuracy(run: entry_lib.Accuracy) -> str:
 
 
 def command(entry: entry_lib.Entry, *flags: str) -> str:
-  """Returns what to type to make the entry, with more flags."""
+  """Returns the shell command that reproduces an entry, with extra flags."""
   words = list(entry.command)
   program = _PROGRAM.search(words[0]) if words else None
   if program:
@@ -86,21 +87,21 @@ def command(entry: entry_lib.Entry, *flags: str) -> str:
 def performance_line(
   run: entry_lib.Performance, log: loadgen_log.RunLog
 ) -> str:
-  """Returns a JSON list: validity, then the figure beside what was asked for.
+  """Returns a JSON list of the run's validity, its figure and its target.
 
   Args:
     run: The figures.
     log: The log of the same run.
 
   Raises:
-    ValueError: The log lacks something.
+    ValueError: The log lacks a required value.
   """
   words = [validity(run), *_figures(run, log)]
   return json.dumps(words, separators=(',', ':'))
 
 
 def overview(stored: store.Stored) -> str:
-  """Returns everything that matters of a result, on a screen."""
+  """Returns a one-screen summary of a result."""
   return '\n'.join(f'{name:<12} {text}' for name, text in _overview(stored))
 
 
@@ -161,8 +162,8 @@ def _figures(
     yield f'latency_to_target={latency / bound:.4f}'
 
 
-# Figures that results are compared by: label, where it is, what it is called
-# there, and the form of a cell. Latencies are in ns.
+# The figures of a comparison. Each row has the label, the field of the entry,
+# the key in that field, and the format of a cell. Latencies are in ns.
 _MEASURES = (
   ('tokens/s', 'tokens_per_second', '', '{:.1f}'),
   ('p50 latency', 'latency_ns', '50.00', '{:.3f} ms'),
@@ -180,13 +181,13 @@ _MEASURES = (
 def side_by_side(
   entries: Sequence[entry_lib.Entry],
 ) -> list[tuple[str, ...]]:
-  """Returns rows of a table: what is compared, then a cell for each entry.
+  """Returns the rows of a comparison table, with one column per entry.
 
-  A figure of another entry than the first has its ratio to the first's beside
-  it, if both are figures of the same kind.
+  Each figure after the first column also has its ratio to the first entry's
+  figure. The ratio is left out if the two entries have different metrics.
 
   Args:
-    entries: At least one.
+    entries: The entries to compare; at least one.
   """
   table = [('', *(each.id for each in entries))]
   for name in ('model', 'scenario', 'round', 'system'):

@@ -1,10 +1,10 @@
-"""Entries for tests."""
+"""Creates entries for tests."""
 
 from harness.results import entry
 
 
 def make(**changes) -> entry.Entry:
-  """The entry of an Offline run, with some fields changed."""
+  """Returns the entry of an Offline run, with some fields changed."""
   values: dict = dict(
     benchmark='gptj',
     model='gptj-99',

@@ -1,4 +1,4 @@
-"""Real logs of short LoadGen runs, for tests of what reads them."""
+"""Creates real logs with short LoadGen runs, for tests of log readers."""
 
 import dataclasses
 import json
@@ -14,8 +14,8 @@ from serve import programs
 _PROGRAM = 'harness/results/testing/tiny_run'
 SAMPLES = 8
 
-# Valid however slow the machine is: a batch takes some time at least, and
-# LoadGen is told of a system that is faster than that.
+# These settings keep runs valid on slow machines. Each batch takes a minimum
+# time. Except for Server, the configured targets are faster than the system.
 _SETTINGS: dict[str, dict[str, Any]] = {
   rounds.OFFLINE: {'target_qps': 1500.0},
   rounds.SERVER: {'target_qps': 500.0, 'min_query_count': 500},
@@ -32,12 +32,12 @@ _BATCH_SECS = {
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A run that ended.
+  """The files of a finished run.
 
   Attributes:
-    directory: of LoadGen's logs.
-    timeline: path of the times of every sample.
-    user_conf: path of LoadGen's user.conf.
+    directory: The directory of LoadGen's logs.
+    timeline: The path of the file with the times of every sample.
+    user_conf: The path of LoadGen's user.conf.
   """
 
   directory: str
@@ -52,14 +52,14 @@ def make(
   min_duration_ms: int = 600,
   **changes: Any,
 ) -> Run:
-  """Runs LoadGen once in a process of its own, with GPT-J's settings.
+  """Runs LoadGen once in a separate process, with GPT-J's settings.
 
   Args:
-    root: directory to write under, laid out as that of a job.
-    scenario: LoadGen's name of it.
-    mode: performance or accuracy.
-    min_duration_ms: shortest run.
-    **changes: of the RunSettings that make the run short and valid.
+    root: The output directory. Its layout is that of a job's directory.
+    scenario: LoadGen's name of the scenario.
+    mode: The mode, performance or accuracy.
+    min_duration_ms: The minimum duration of the run.
+    **changes: The changes to the RunSettings of a short, valid run.
   """
   values: dict[str, Any] = {
     'round': rounds.SHORT_RUNS,

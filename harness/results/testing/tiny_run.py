@@ -1,4 +1,4 @@
-"""One LoadGen run against a system of a few lines, for logs that are real."""
+"""Runs LoadGen once against a minimal system, to produce real logs."""
 
 from collections.abc import Sequence
 import time
@@ -19,7 +19,7 @@ _BATCH = 16
 
 
 class _FirstTokens:
-  """Tells of each first token when a batch begins, as a cell's stream would."""
+  """Reports each first token when its batch starts, like a cell's stream."""
 
   def __init__(self, inner: system.System):
     self._inner = inner
