@@ -1,4 +1,4 @@
-"""Charts of a run, as figures that the page draws with plotly.js."""
+"""Creates the charts of a run, which the page draws with plotly.js."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,7 +18,7 @@ BAD = 'var(--bad)'
 MUTED = 'var(--muted)'
 
 _SCATTER_POINTS = 4500
-# A bound that lies further off than this would press the data to the edge.
+# A bound further away than this would squeeze the data against the axis.
 _FURTHEST_BOUND = 4.0
 
 _figure = plotly_charts.figure
@@ -26,7 +26,7 @@ _numbers = plotly_charts.numbers
 
 
 def time_unit(highest: float) -> tuple[float, str]:
-  """Returns the factor of seconds for reading, and the unit's name."""
+  """Returns a readable unit of time: its factor from seconds, and its name."""
   if highest < 1e-3:
     return 1e6, 'µs'
   return (1e3, 'ms') if highest < 1.0 else (1.0, 's')
@@ -39,7 +39,7 @@ def rate(
   unit: str,
   color: str,
 ) -> Figure:
-  """Returns a rate over time, with the mean of the run."""
+  """Returns a chart of a rate over time, with the mean of the run."""
   traces = [
     _line(windows.middles, rates, unit, color, shape='hvh'),
     _level(windows.middles, mean, 'mean of the run'),
@@ -48,9 +48,9 @@ def rate(
 
 
 def latency_over_time(samples: series.Samples, bound: float | None) -> Figure:
-  """Returns the latency of samples by the time of their issue, thinned."""
+  """Returns a scatter chart of latencies by issue time, with fewer points."""
   scale, unit = time_unit(float(samples.latency.max()))
-  # Offline issues all at once: only the time of the answer spreads them.
+  # Offline issues all samples at once, so the chart uses the answer times.
   at_once = samples.issued.max() <= 0.01 * samples.seconds
   x, event = (samples.done, 'answer') if at_once else (samples.issued, 'issue')
   kept = series.thin(x, samples.latency, _SCATTER_POINTS)
@@ -71,7 +71,7 @@ def latency_over_time(samples: series.Samples, bound: float | None) -> Figure:
 
 
 def bound_fits(latency: np.ndarray, bound: float) -> bool:
-  """Returns whether a bound in seconds can be drawn beside the latencies."""
+  """Returns True if a bound in seconds fits in a chart of the latencies."""
   return bound <= _FURTHEST_BOUND * float(latency.max())
 
 
@@ -101,7 +101,7 @@ def distribution(
 
 
 def histogram(values: np.ndarray, name: str, color: str, time: bool) -> Figure:
-  """Returns how many samples have which value; times are in seconds."""
+  """Returns a histogram of the values per sample. Times are in seconds."""
   scale, title = 1.0, name
   if time:
     scale, unit = time_unit(float(values.max()))
@@ -127,7 +127,7 @@ def phases(windows: series.Windows) -> Figure:
       mode='lines',
       name=name,
       stackgroup='phases',
-      stackgaps='interpolate',  # No answer in a window is no time of zero.
+      stackgaps='interpolate',  # Windows may have no answers.
       line={'color': color, 'width': 1},
     )
     for name, values, color in (
@@ -143,11 +143,11 @@ def scores(
   titles: Mapping[str, str],
   columns: Sequence[tuple[str, Mapping[str, float]]],
 ) -> Figure:
-  """Returns scores as bars, beside what they are judged by.
+  """Returns a bar chart of scores and their thresholds or references.
 
   Args:
     titles: The title of each score, by name.
-    columns: The title and the figures of the run, and of thresholds or
+    columns: The titles and the figures of the run, and of thresholds or
       references.
   """
   traces = [

@@ -1,4 +1,4 @@
-"""The page that composes a command, and the table of what can be chosen."""
+"""Renders the page that composes a command, and defines its choices."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -26,16 +26,16 @@ class Choice:
 
   Attributes:
     flag: The name of the flag.
-    title: The name that the page shows.
+    title: The title on the page.
     help: One sentence about the flag.
-    kind: one (of the options), many (of them, with commas between), text,
-      number or switch.
-    options: The values that the flag may have; empty: any text.
-    chosen: The value that the page opens with; empty: the flag is left out, and
-      the program's own default holds.
-    benchmarks: The benchmarks that an option is for, by option; all if it is
-      not there.
-    systems: The kinds of systems that the flag is for; empty: all.
+    kind: The kind of input: one (of the options), many (options, separated by
+      commas), text, number or switch.
+    options: The allowed values; empty if any text is allowed.
+    chosen: The initial value on the page. If it is empty, the flag is left out
+      and the program uses its default.
+    benchmarks: The benchmarks that support an option, by option. An option that
+      is not listed supports all benchmarks.
+    systems: The kinds of systems that support the flag; empty if all do.
   """
 
   flag: str
@@ -50,7 +50,7 @@ class Choice:
   systems: tuple[str, ...] = ()
 
   def allows(self, option: str, model: str) -> bool:
-    """Returns whether an option is for a model."""
+    """Returns True if a model supports an option."""
     return rounds.MODELS[model] in self.benchmarks.get(
       option, rounds.BENCHMARKS
     )
@@ -58,7 +58,7 @@ class Choice:
 
 _ON_DEVICE = ('reference', 'onnxruntime', 'pytorch')
 
-# The choices by the heading under which they stand.
+# The choices, by their heading on the page.
 GROUPS = {
   'What is run': (
     Choice(
@@ -240,16 +240,18 @@ CHOICES = tuple(choice for group in GROUPS.values() for choice in group)
 
 
 def defaults() -> dict[str, str]:
-  """Returns the values that the page opens with, by flag."""
+  """Returns the initial values of the page, by flag."""
   return {each.flag: each.chosen for each in CHOICES}
 
 
 def command(values: Mapping[str, str]) -> str:
-  """Returns the command of some choices, a flag a line; so does compose.js.
+  """Returns the command for some choices, with one flag per line.
+
+  compose.js in the page implements the same function.
 
   Args:
-    values: The values by flag; what is empty is left out. Several scenarios
-      have commas between them, a switch that is on has "1".
+    values: The values by flag. Empty values are left out. Several scenarios are
+      separated by commas. A switch that is on has the value "1".
   """
   words = [f'./bazelw run {PROGRAM} --']
   for each in CHOICES:
@@ -267,7 +269,7 @@ def command(values: Mapping[str, str]) -> str:
 
 
 def page() -> str:
-  """Returns the page as HTML; it needs no server."""
+  """Returns the page as HTML that works without a server."""
   table = [dataclasses.asdict(each) for each in CHOICES]
   return page_kit.render(
     _TEMPLATE,

@@ -1,4 +1,4 @@
-"""Tests of choices."""
+"""Tests the choices and the commands that they compose."""
 
 import shlex
 

@@ -1,7 +1,7 @@
-"""The page that compares results of ours with each other and with official ones.
+"""Renders the page that compares our results with published results.
 
-The table is complete without JavaScript; with it, it can be sorted and filtered
-and has charts.
+The table is complete without JavaScript. JavaScript adds sorting, filters and
+charts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,8 @@ from saxml_ext.common.pages import plotly_charts
 
 _TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'compare.html'
 
-# From v4.1 on, GPT-J's official unit is tokens/s, which LoadGen infers at this
-# many tokens for every sample.
+# Since v4.1, official GPT-J results are in tokens/s. LoadGen infers the tokens
+# from this number of tokens per sample.
 INFERRED_TOKENS = 69
 
 SAMPLES = 'Samples/s'
@@ -24,7 +24,7 @@ QUERIES = 'Queries/s'
 TOKENS = 'Tokens/s'
 LATENCY = 'Latency (ms)'
 
-# The unit of a rate by scenario.
+# The unit of the rate in each scenario.
 RATES = {rounds.OFFLINE: SAMPLES, rounds.SERVER: QUERIES}
 
 _CAVEAT = (
@@ -46,14 +46,15 @@ _ENERGY = (
   ' of processor and accelerators say.'
 )
 
-# Filters: field of the record, and title.
+# The field of the record and the title of each filter.
 _FILTERS = (
   ('model', 'Benchmark'),
   ('scenario', 'Scenario'),
   ('round', 'Round'),
   ('division', 'Division'),
 )
-# Columns: field of the record, title, and whether these are figures.
+# The field of the record and the title of each column, and True if the column
+# holds numbers.
 _COLUMNS = (
   ('system', 'System', False),
   ('submitter', 'Submitter', False),
@@ -77,30 +78,31 @@ class Record:
   """A result in one scenario.
 
   Attributes:
-    ours: True if the harness here made it.
-    origin: The id of our result, or the file that published it.
-    submitter: The organization; empty for ours.
+    ours: True if this harness measured the result.
+    origin: The id of our result, or the name of the file with the published
+      result.
+    submitter: The organization; empty for our results.
     system: The name of the system.
-    platform: The short name of the system in a submission; ours: the kind of
-      system that answered.
-    division: closed, open, network, or "not submitted".
+    platform: The short name of the system in a submission. For our results, the
+      kind of system under test.
+    division: The division: closed, open, network, or "not submitted".
     round: The round, such as "v4.1".
     model: The model, such as gptj-99.
     scenario: LoadGen's name of the scenario.
     result: The scenario's figure, in `unit`.
-    unit: The unit as the official tables call it. GPT-J's tokens/s are
-      samples/s here, so that all rounds can be compared.
-    published: The figure as it was published, if `result` differs.
+    unit: The unit in the official tables, except that tokens/s of GPT-J are
+      converted to samples/s so that all rounds can be compared.
+    published: The published figure, if `result` differs from it.
     accelerators: The number and the name of the accelerators.
-    accelerator_count: The number of accelerators; None without any, or if it is
-      unknown.
-    score: The figure of the accuracy's first metric: ROUGE-1, F1, ...
-    accuracy: All metrics, as text.
-    latency_ms: The 99th percentile; of single streams the 90th. None if
-      unknown.
-    joules_per_sample: The energy; None if none was measured.
-    cost_per_1000: The cost of 1,000 samples; None without a price.
-    remark: What must be known beside the figure.
+    accelerator_count: The number of accelerators, or None if there are none or
+      the number is unknown.
+    score: The first accuracy metric: ROUGE-1, F1, ...
+    accuracy: All accuracy metrics, as text.
+    latency_ms: The 99th percentile of the latency (SingleStream: the 90th), or
+      None if it is unknown.
+    joules_per_sample: The energy per sample, or None if it was not measured.
+    cost_per_1000: The cost of 1,000 samples, or None without a price.
+    remark: The caveats to show with the figure.
   """
 
   ours: bool
@@ -128,10 +130,10 @@ class Record:
 def of_entry(
   entry: entry_lib.Entry, set_size: int | None, price_per_hour: float | None
 ) -> Record:
-  """Returns the record of a result of ours.
+  """Returns the record of one of our results.
 
   Raises:
-    ValueError: It has no performance run, so there is nothing to compare.
+    ValueError: The result has no performance run to compare.
   """
   run = entry.performance
   if run is None:
@@ -180,7 +182,7 @@ def of_entry(
 
 
 def accelerators(count: int | None, name: str) -> str:
-  """Returns a text such as "8x NVIDIA H100"; empty without any."""
+  """Returns a text such as "8x NVIDIA H100"; empty without accelerators."""
   if not count or name.strip() in ('', '-', 'N/A'):
     return ''
   return f'{count}x {name}'
@@ -189,7 +191,7 @@ def accelerators(count: int | None, name: str) -> str:
 def cost(record: Record, prices: dict[str, float]) -> float | None:
   """Returns the cost of 1,000 samples at the price of a published system.
 
-  A price that names no system is that of ours and holds for no other.
+  A price without a system name applies to our system only.
   """
   if record.unit not in RATES.values() or not record.result:
     return None
@@ -215,13 +217,13 @@ def render(found: Sequence[Record]) -> str:
   """Returns the page as HTML.
 
   Raises:
-    ValueError: There is no record.
+    ValueError: There are no records.
   """
   if not found:
     raise ValueError('there is no result to compare')
   ordered = sorted(found, key=_order)
   ours = [each for each in ordered if each.ours]
-  # A page about our results opens with their benchmark, if they have one.
+  # If all our results are of one model, the page initially shows that model.
   models = {each.model for each in ours}
   empty = {
     key
@@ -241,7 +243,7 @@ def render(found: Sequence[Record]) -> str:
 
 
 def _order(each: Record) -> tuple:
-  """Orders ours first, then by benchmark and scenario, the best first."""
+  """Returns a sort key: ours first, then by model and scenario, best first."""
   better = each.result if each.unit.startswith('Latency') else -each.result
   return (not each.ours, each.model, each.scenario, each.unit, better)
 

@@ -1,4 +1,4 @@
-"""Tests of the page that compares results."""
+"""Tests the page that compares results."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The name of a result's system, its price per hour, and what a run costs."""
+"""Computes the cost of a run from the hourly price of its system."""
 
 import dataclasses
 
@@ -13,9 +13,9 @@ class Cost:
 
   Attributes:
     run: The cost of the performance run.
-    per_1000_samples: The cost of a thousand answers.
-    per_million_tokens: The cost of a million generated tokens; None without
-      tokens.
+    per_1000_samples: The cost of 1,000 answers.
+    per_million_tokens: The cost of a million generated tokens, or None if no
+      tokens were generated.
   """
 
   run: float
@@ -26,7 +26,7 @@ class Cost:
 def cost(
   performance: entry_lib.Performance, price_per_hour: float
 ) -> Cost | None:
-  """Returns the cost of a run; None if it answered nothing or took no time."""
+  """Returns the cost of a run, or None if it has no answers or no duration."""
   if performance.samples <= 0 or performance.seconds <= 0:
     return None
   run = price_per_hour * performance.seconds / _HOUR
@@ -41,12 +41,13 @@ def cost(
 
 
 def parse_prices(texts: list[str]) -> dict[str, float]:
-  """Returns prices per hour by name, from texts PRICE or NAME:PRICE.
+  """Returns the prices per hour, by name, of texts PRICE or NAME:PRICE.
 
-  The price that holds if no name fits has the name ''.
+  A price without a name has the key ''. It applies to systems that have no
+  price of their own.
 
   Raises:
-    ValueError: A text is neither, or gives a second price of one name.
+    ValueError: A text is malformed, or a name has two prices.
   """
   prices: dict[str, float] = {}
   for text in texts:
@@ -69,18 +70,18 @@ def parse_prices(texts: list[str]) -> dict[str, float]:
 
 
 def price_of(prices: dict[str, float], *names: str) -> float | None:
-  """Returns the price of what has these names: its own, else the general one."""
+  """Returns the price of the first name that has one, or the default price."""
   return next((prices[name] for name in (*names, '') if name in prices), None)
 
 
 def price(entry: entry_lib.Entry, prices: dict[str, float]) -> float | None:
-  """Returns the price of a result's system among those that a user named."""
+  """Returns the price of a result's system, from the user's prices."""
   name = system_name(entry)
   return price_of(prices, entry.id, *([name] if name else []))
 
 
 def system_name(entry: entry_lib.Entry) -> str:
-  """Returns the system's name, or its processors if nobody has named it."""
+  """Returns the name of the system, or of its processors if it has no name."""
   names = (
     str(entry.description.get(key) or '').strip()
     for key in (

@@ -1,4 +1,4 @@
-"""Tests of costs."""
+"""Tests costs and prices."""
 
 from absl.testing import absltest
 

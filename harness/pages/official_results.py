@@ -1,9 +1,12 @@
 """Reads published results.
 
-Two forms are known, both of which mlcommons/inference's own tools write:
-summary.csv of submission_checker.py, and summary_results.json of
-generate_final_report.py, which lies at the top of every inference_results_v*
-repository since v4.1. The columns of both are told in `_CSV_NAMES`.
+Two formats are supported. The tools of mlcommons/inference write both:
+
+- summary.csv of submission_checker.py
+- summary_results.json of generate_final_report.py. Since v4.1, this file is in
+  the top folder of every inference_results_v* repository.
+
+`_CSV_NAMES` maps the columns of one format to the other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,8 +19,9 @@ from typing import Any
 from harness.pages import compare_page
 from harness.rules import rounds
 
-# Columns of summary.csv by their names in summary_results.json. `Model` means
-# another thing in each: what was run in the one, the benchmark in the other.
+# Column names of summary.csv, by their names in summary_results.json. `Model`
+# differs: in summary.csv it is the model that was run, in summary_results.json
+# it is the benchmark.
 _CSV_NAMES = {
   'Submitter': 'Organization',
   'Category': 'Division',
@@ -39,7 +43,7 @@ _WATTS = 'Watts'
 _MILLIJOULES = 'millijoules'
 _SCENARIOS = {name.lower(): name for name in (*rounds.SCENARIOS, 'Interactive')}
 
-# Rows that agree in these are of one run.
+# Rows with the same values in these columns belong to one run.
 _KEY = (
   'Organization',
   'Division',
@@ -60,8 +64,8 @@ def read(path: str) -> list[compare_page.Record]:
   """Reads a file of published results.
 
   Raises:
-    OSError: it cannot be read.
-    ValueError: it is of no known form.
+    OSError: The file cannot be read.
+    ValueError: The file has an unknown format.
   """
   with open(path, encoding='utf-8-sig', newline='') as file:
     text = file.read()
@@ -77,10 +81,11 @@ def read(path: str) -> list[compare_page.Record]:
 
 
 def read_all(paths: Iterable[str]) -> list[compare_page.Record]:
-  """Reads several files; what stands in more than one of them counts once.
+  """Reads several files and removes duplicate results.
 
   Raises:
-    OSError, ValueError: see `read`.
+    OSError: A file cannot be read.
+    ValueError: A file has an unknown format.
   """
   found: dict[compare_page.Record, compare_page.Record] = {}
   for path in paths:
@@ -106,7 +111,7 @@ def _json(text: str) -> list[Row]:
   for row in rows:
     if not isinstance(row, dict):
       raise ValueError(f'{row!r:.40} is no record')
-  # Records with the names of the CSV file are taken as they are.
+  # Records that already use the names of the CSV file stay unchanged.
   return [
     row
     if 'Organization' in row
@@ -116,7 +121,7 @@ def _json(text: str) -> list[Row]:
 
 
 def _records(origin: str, rows: Iterable[Row]) -> list[compare_page.Record]:
-  """Joins the rows of performance and of power that belong together."""
+  """Joins the performance and power rows of each run."""
   performance: dict[tuple, Row] = {}
   power: dict[tuple, tuple[float, str]] = {}
   for number, row in enumerate(rows, 1):
@@ -204,10 +209,10 @@ def _record(
 
 
 def _counts_tokens(model: str, scenario: str, unit: str, version: str) -> bool:
-  """Returns whether a result of GPT-J is in inferred tokens/s.
+  """Returns True if a result of GPT-J is in inferred tokens/s.
 
-  The round decides beside the unit: the checker of v4.1 writes "Samples/s"
-  where it means tokens.
+  The unit alone is not enough, so the round is checked too. The checker of v4.1
+  writes "Samples/s" for tokens/s.
   """
   if not model.startswith('gptj') or scenario not in compare_page.RATES:
     return False
@@ -215,20 +220,20 @@ def _counts_tokens(model: str, scenario: str, unit: str, version: str) -> bool:
 
 
 def _accelerators(row: Row) -> int | None:
-  """Returns the number of accelerators of all nodes."""
+  """Returns the number of accelerators of all nodes, or None if unknown."""
   try:
     each = int(float(row.get('accelerators_per_node') or 0))
     return each * int(float(row.get('number_of_nodes') or 1)) or None
   except (TypeError, ValueError):
-    return None  # Descriptions of open submissions hold words here.
+    return None  # Some open submissions have words here.
 
 
 def _accuracy(value: object) -> tuple[float | None, str]:
-  """Returns the first figure of "ROUGE1: 44.5  ROUGE2: 22.1", and the text."""
+  """Returns the first number of "ROUGE1: 44.5  ROUGE2: 22.1", and the text."""
   text = ', '.join(str(value or '').replace('  ', '\n').splitlines())
   for word in text.replace(',', ' ').split():
     try:
       return float(word), text
     except ValueError:
-      continue  # The name of the metric.
+      continue  # This word is the name of the metric.
   return None, text

@@ -1,4 +1,4 @@
-"""Tests of official."""
+"""Tests the reader of published results."""
 
 import os
 
@@ -49,7 +49,7 @@ class OfficialTest(absltest.TestCase):
     self.assertAlmostEqual(offline.result, 100.0)
     self.assertEqual(offline.unit, 'Samples/s')
     self.assertEqual(offline.published, '6900 Tokens/s')
-    # The checker of v4.1 says samples and means tokens.
+    # The checker of v4.1 writes "Samples/s" for tokens/s.
     (server,) = self.csv(
       published.csv_row(Units='Queries/s', Scenario='Server')
     )

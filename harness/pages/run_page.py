@@ -1,4 +1,4 @@
-"""The page of one run: its result, and how it came about, in charts."""
+"""Renders the page of one run, with its result and charts of its timeline."""
 
 from collections.abc import Iterator, Mapping
 import dataclasses
@@ -25,12 +25,12 @@ _MODES = ('performance', 'accuracy')
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """A job as its directory tells it.
+  """The content of a job's directory.
 
   Attributes:
     directory: The directory.
     entry: The result.
-    samples: The timelines that were kept, by mode.
+    samples: The recorded timelines, by mode.
   """
 
   directory: str
@@ -44,7 +44,10 @@ class Job:
 
   @property
   def set_size(self) -> int | None:
-    """Samples of the set; an accuracy run goes over it once."""
+    """The number of samples in the set, or None if it is unknown.
+
+    An accuracy run processes each sample of the set once.
+    """
     accuracy = self.entry.accuracy
     if accuracy and 'gen_num' in accuracy.metrics:
       return int(accuracy.metrics['gen_num'])
@@ -59,8 +62,8 @@ def read(directory: str) -> Job:
   """Reads a job's directory.
 
   Raises:
-    OSError: It has no result.json, or something cannot be read.
-    ValueError: A file is not what a job wrote.
+    OSError: There is no result.json, or a file cannot be read.
+    ValueError: A file is malformed.
   """
   entry = entry_lib.read(directory)
   samples = {}
@@ -171,7 +174,7 @@ def _economy_cards(
 
 
 def _warnings(entry: entry_lib.Entry) -> Iterator[str]:
-  """Yields what a reader must know before quoting the figure."""
+  """Yields warnings for readers who want to quote the figure."""
   run = entry.performance
   if run is None:
     yield 'No performance run was made, so there is no speed.'
@@ -197,7 +200,7 @@ def _user_conf(directory: str) -> str | None:
 
 
 def _timeline(job: Job, mode: str) -> dict[str, Any]:
-  """Returns what the page shows of a timeline, with its charts."""
+  """Returns the charts of a timeline, and the values for the template."""
   samples, scenario = job.samples[mode], job.entry.scenario
   rules = rounds.SCENARIOS[scenario]
   bound = None
@@ -244,7 +247,7 @@ def _timeline(job: Job, mode: str) -> dict[str, Any]:
     figures['first-token'] = charts.distribution(
       first, 'time to the first token', None, charts.VIOLET
     )
-  # After the first token, of answers of two tokens or more.
+  # Only answers of at least two tokens have tokens after the first.
   if (some := known & (samples.tokens > 1)).any():
     rest = (samples.done - samples.first_token)[some]
     times.append(
@@ -274,7 +277,7 @@ def _timeline(job: Job, mode: str) -> dict[str, Any]:
 
 
 def _milliseconds(values: np.ndarray) -> Iterator[str]:
-  """Yields the mean, the percentiles and the highest of times in seconds."""
+  """Yields the mean, the percentiles and the maximum, in ms, of times in s."""
   for seconds in (
     values.mean(),
     *(series.percentile(values, p) for p in series.PERCENTILES),

@@ -1,4 +1,4 @@
-"""Tests of the page of one run."""
+"""Tests the page of one run."""
 
 import dataclasses
 import os
@@ -153,14 +153,15 @@ class PageTest(absltest.TestCase):
     self.assertIn('Of 13 queries', shown.text)
 
   def test_size_of_the_set(self):
-    self.assertEqual(self.job().set_size, 512)  # Of gen_num.
+    self.assertEqual(self.job().set_size, 512)  # It is the value of gen_num.
     entry = jobs.entry(accuracy=None, parameters={'task': {'sample_count': 99}})
     self.assertEqual(self.job(entry).set_size, 99)
     self.assertIsNone(self.job(jobs.entry(accuracy=None)).set_size)
 
   def test_cost(self):
     shown = self.read(self.job(), price=3.6)
-    # 3.6 an hour is 0.001 a second: 0.06 for 2400 samples in 60 s.
+    # A price of 3.6 per hour is 0.001 per second. The run took 60 s, so its
+    # 2400 samples cost 0.06.
     self.assertIn('0.06', shown.texts)
     self.assertIn('0.025', shown.texts)
     self.assertIn('0.3165', shown.texts)

@@ -1,4 +1,4 @@
-"""The accuracy section of a run's page: scores beside what judges them."""
+"""Renders the accuracy section of a run's page: scores and thresholds."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -26,10 +26,10 @@ _DRAWN = {
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-  """What the page shows of an accuracy run.
+  """The accuracy section of the page.
 
   Attributes:
-    note: The verdict in words.
+    note: The verdict as text.
     headings: The headings of the table.
     rows: The rows of the table.
   """
@@ -44,7 +44,7 @@ def scores(
   set_size: int | None,
   figures: dict[str, charts.Figure],
 ) -> Scores:
-  """Returns the scores of a result, and adds their chart to the figures."""
+  """Returns the scores of a result, and adds their chart to `figures`."""
   accuracy = entry.accuracy
   assert accuracy is not None
   full = rounds.FULL_SET[entry.benchmark]
@@ -93,7 +93,7 @@ def scores(
         *(_digits(values.get(name)) for _, values in columns),
       )
       for name, value in accuracy.metrics.items()
-      if value is not None  # Such as rougeLsum, which needs data of a user.
+      if value is not None  # rougeLsum needs the user's data.
     ],
   )
 

@@ -1,4 +1,4 @@
-"""Tests of the accuracy section."""
+"""Tests the accuracy section."""
 
 from absl.testing import absltest
 

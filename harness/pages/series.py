@@ -1,4 +1,4 @@
-"""Aggregates of a run's timeline that are small enough for a page."""
+"""Aggregates a run's timeline to arrays that are small enough for a page."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -8,11 +8,11 @@ import numpy as np
 from harness.loadgen import timeline
 from harness.rules import rounds
 
-# Percentiles that the pages tell, those of LoadGen's summary.
+# The percentiles on the pages are the same as in LoadGen's summary.
 PERCENTILES = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
 
 _MOST_WINDOWS = 120
-# Fewer answers than this in a window show chance rather than speed.
+# With fewer answers than this in a window, its rate is mostly noise.
 _SAMPLES_OF_A_WINDOW = 10
 
 _BINS = 60
@@ -21,14 +21,14 @@ _MOST_BINS_OF_COUNTS = 140
 
 @dataclasses.dataclass(frozen=True)
 class Samples:
-  """A timeline as arrays, all of shape [N]; times in seconds.
+  """A timeline as arrays of shape [N]. Times are in seconds.
 
   Attributes:
-    issued: when LoadGen asked for the sample.
-    sent: when the system got it.
-    first_token: when its first token was there; NaN where nobody knows.
-    done: when its answer was there.
-    tokens: how many were generated.
+    issued: The time when LoadGen issued the sample.
+    sent: The time when the system received the sample.
+    first_token: The time of the first token, or NaN if it is unknown.
+    done: The time of the answer.
+    tokens: The number of generated tokens.
   """
 
   issued: np.ndarray
@@ -42,30 +42,30 @@ class Samples:
 
   @property
   def seconds(self) -> float:
-    """From the first sample issued to the last answered."""
+    """The time from the first issued sample to the last answer."""
     return float(self.done.max())
 
   @property
   def latency(self) -> np.ndarray:
-    """[N] from issue to answer."""
+    """The times [N] from issue to answer."""
     return self.done - self.issued
 
   @property
   def waiting(self) -> np.ndarray:
-    """[N] from issue until the system had the sample."""
+    """The times [N] from issue until the system received the sample."""
     return self.sent - self.issued
 
   @property
   def answering(self) -> np.ndarray:
-    """[N] from the system's receipt to the answer."""
+    """The times [N] from the receipt in the system to the answer."""
     return self.done - self.sent
 
 
 def from_times(times: Sequence[timeline.Times]) -> Samples:
-  """Arrays of a timeline.
+  """Converts a timeline to arrays.
 
   Raises:
-    ValueError: it is empty.
+    ValueError: The timeline is empty.
   """
   if not times:
     raise ValueError('the timeline holds no sample; run the job anew')
@@ -88,15 +88,15 @@ class Windows:
   """Rates in windows of equal length that cover the whole run.
 
   Attributes:
-    width: of a window, in seconds.
-    middles: [W] of the windows, in seconds since the first issue. A run that
-      is one window has its beginning and its end here, and equal rates at both,
-      because a chart draws no line through one point.
-    samples_per_second: [W] samples answered.
-    tokens_per_second: [W] tokens of those samples.
-    waiting: [W] mean seconds from issue to the system, of the samples that
-      were answered in the window; NaN where none was.
-    answering: [W] mean seconds from the system's receipt to the answer.
+    width: The length of a window in seconds.
+    middles: The middles [W] of the windows, in seconds since the first issue.
+      If the run is one window, this holds its start and its end, both with the
+      same rates. A chart cannot draw a line through one point.
+    samples_per_second: The answered samples per second [W].
+    tokens_per_second: The tokens per second [W] of those samples.
+    waiting: The mean seconds [W] from issue to receipt, of the samples that
+      were answered in the window; NaN if there are none.
+    answering: The mean seconds [W] from receipt to answer, of the same samples.
   """
 
   width: float
@@ -108,9 +108,9 @@ class Windows:
 
 
 def windows(samples: Samples) -> Windows:
-  """Divides a run into windows, at most 120 of them."""
+  """Divides a run into at most 120 windows."""
   count = min(_MOST_WINDOWS, max(1, len(samples) // _SAMPLES_OF_A_WINDOW))
-  # A run that took no measurable time is one window of a microsecond.
+  # A run without measurable duration is one window of a microsecond.
   edges = np.linspace(0.0, max(samples.seconds, 1e-6), count + 1)
   width = float(edges[1])
 
@@ -132,10 +132,10 @@ def windows(samples: Samples) -> Windows:
 
 
 def query_latency(samples: Samples, scenario: str) -> np.ndarray:
-  """Latency of every query in seconds, as LoadGen counts it.
+  """Returns the latency of each query in seconds, as LoadGen measures it.
 
-  A MultiStream query holds several samples, which LoadGen issues at one time,
-  and ends with the last of them. In the other scenarios each sample counts.
+  A MultiStream query consists of several samples that LoadGen issues together.
+  It ends with the last answer. In the other scenarios, each sample is a query.
   """
   if rounds.SCENARIOS[scenario].samples_per_query <= 1:
     return samples.latency
@@ -146,16 +146,16 @@ def query_latency(samples: Samples, scenario: str) -> np.ndarray:
 
 
 def percentile(values: np.ndarray, percent: float) -> float:
-  """The smallest value that `percent` of the values do not exceed."""
+  """Returns the smallest value that `percent` of the values do not exceed."""
   return float(np.quantile(values, percent / 100, method='inverted_cdf'))
 
 
 def distribution(
   values: np.ndarray, points: int = 300
 ) -> tuple[np.ndarray, np.ndarray]:
-  """The cumulative distribution: values [P], and percents [P] at most those.
+  """Returns the cumulative distribution: values [P] and their percents [P].
 
-  The upper end, which decides about bounds, has more points than the rest.
+  The top percent has more points than the rest, because bounds apply to it.
   """
   body = np.linspace(0.0, 99.0, points - points // 5, endpoint=False)
   percents = np.concatenate([body, np.linspace(99.0, 100.0, points // 5)])
@@ -165,10 +165,10 @@ def distribution(
 def histogram(
   values: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Middles of bins [B] and how many values lie in each [B].
+  """Returns the middles of the bins [B], and the number of values in each [B].
 
-  Whole numbers get bins of whole numbers, so that no bin is empty by its
-  limits alone.
+  Bins of integers have integer widths. With fractional widths, some bins would
+  contain no integer.
   """
   low, high = float(values.min()), float(values.max())
   if np.issubdtype(values.dtype, np.integer):
@@ -181,10 +181,11 @@ def histogram(
 
 
 def thin(x: np.ndarray, y: np.ndarray, limit: int) -> np.ndarray:
-  """Which points of a scatter to draw, in order of x: at most `limit`.
+  """Returns the indices of at most `limit` points to draw, in order of x.
 
-  One in twenty is among the highest, so that no outlier is lost; the others are
-  taken at even steps along x, which keeps the density of the cloud.
+  One point in 20 is among the highest, so that outliers stay visible. The
+  others are taken at even steps along x, which preserves the density of the
+  points.
   """
   order = np.argsort(x, kind='stable')
   if len(order) <= limit:

@@ -1,4 +1,4 @@
-"""Tests of series."""
+"""Tests the aggregates of timelines."""
 
 from absl.testing import absltest
 import numpy as np

@@ -1,4 +1,4 @@
-"""Makes the HTML page on which commands of the harness are composed.
+"""Writes the HTML page that composes commands of the harness.
 
 compose --output=compose.html
 """

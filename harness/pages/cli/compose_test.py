@@ -43,7 +43,7 @@ class ComposeTest(absltest.TestCase):
 
   def test_every_flag_is_one_of_the_program(self):
     self.assertEqual(choices.PROGRAM, '//harness:main')
-    self.assertTrue(main.__file__)  # Its import has defined its flags here.
+    self.assertTrue(main.__file__)  # The import defines its flags.
     for each in choices.CHOICES:
       self.assertIn(each.flag, flags.FLAGS)
       if each.flag in ('round', 'execution_mode'):

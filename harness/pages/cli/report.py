@@ -1,10 +1,11 @@
-"""Makes an HTML page of results, which opens without a server or a network.
+"""Writes an HTML page of results that needs no server and no network.
 
-One result becomes a page of its own; several, or published results beside
-ours, become a page that compares them:
+A single result produces a page about its run. Several results, or additional
+published results, produce a page that compares them:
 
 report --result=results/offline --output=page.html
-report --result=ID --result=ID --official=summary_results.json --output=page.html
+report --result=ID --result=ID --official=summary_results.json
+--output=page.html
 """
 
 from collections.abc import Sequence
@@ -51,10 +52,10 @@ _PRICE_PER_HOUR = flags.DEFINE_multi_string(
 
 
 def _page() -> str:
-  """The page as HTML.
+  """Returns the page as HTML.
 
   Raises:
-    OSError, ValueError: what the user named cannot be used.
+    OSError, ValueError: An argument of the user is unusable.
   """
   prices = costs.parse_prices(_PRICE_PER_HOUR.value)
   results_dir = user_path.resolve(_RESULTS_DIR.value) or (

@@ -1,4 +1,4 @@
-"""Directories of jobs as the harness leaves them, for tests of the pages."""
+"""Writes job directories in the harness's layout, for tests of the pages."""
 
 import dataclasses
 import os
@@ -14,7 +14,7 @@ from harness.rules import rounds
 def times(
   count: int, scenario: str, seed: int = 0, seconds: float = 60.0
 ) -> list[timeline.Times]:
-  """A timeline of a system that answers samples in about half a second."""
+  """Returns the timeline of a system that takes about 0.5 s per sample."""
   rng = np.random.default_rng(seed)
   answering = rng.gamma(8.0, 0.06, count)
   if scenario == rounds.OFFLINE:
@@ -41,7 +41,12 @@ def times(
 
 
 def entry(scenario: str = rounds.SERVER, **changes: Any) -> entry_lib.Entry:
-  """An entry of a finished job; `changes` are fields of it."""
+  """Returns the entry of a finished job, with changed fields.
+
+  Args:
+    scenario: LoadGen's name of the scenario.
+    **changes: The fields of the entry to change.
+  """
   fields: dict[str, Any] = {
     'benchmark': rounds.GPTJ,
     'model': 'gptj-99',
@@ -94,7 +99,7 @@ def write(
   performance: list[timeline.Times] | None = None,
   accuracy: list[timeline.Times] | None = None,
 ) -> str:
-  """Writes a job's directory and returns it."""
+  """Writes a job's directory and returns its path."""
   os.makedirs(directory, exist_ok=True)
   result.write(directory)
   for mode, samples in (('performance', performance), ('accuracy', accuracy)):

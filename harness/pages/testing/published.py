@@ -1,7 +1,7 @@
-"""Tables of results in the forms that MLCommons publishes, for tests.
+"""Creates tables of results in MLCommons' formats, for tests.
 
-Names and order of the columns are those of submission_checker.py and of
-generate_final_report.py; the figures and systems are made up.
+The names and the order of the columns are those of submission_checker.py and
+generate_final_report.py. The figures and systems are fictional.
 """
 
 import csv
@@ -19,7 +19,7 @@ _HEADING = (
 
 
 def csv_row(**changes: Any) -> dict[str, Any]:
-  """A row of summary.csv."""
+  """Returns a row of summary.csv."""
   values = (
     'Acme,available,closed,datacenter,"Rack, large",rack8,gptj-99,gptj-99,'
     'Offline,6900.0,ROUGE1: 43.1  ROUGE2: 20.2  ROUGEL: 30.1  GEN_LEN:'
@@ -39,7 +39,7 @@ def write_csv(path: str, rows: list[dict[str, Any]]) -> str:
 
 
 def json_row(**changes: Any) -> dict[str, Any]:
-  """A record of summary_results.json."""
+  """Returns a record of summary_results.json."""
   return {
     'ID': 'v4.1-0001',
     'Submitter': 'Acme',
