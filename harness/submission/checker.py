@@ -1,8 +1,8 @@
-"""Runs the official submission checker of the user's mlcommons/inference.
+"""Runs the official submission checker from the user's mlcommons/inference.
 
-Each round has its own checker. A checkout with its tags has them all: the one of
-the round's tag is taken out of it for the run. Without that tag, the checker that
-is checked out is run, if it knows the round.
+Each round has its own checker. If the user's clone has the tag of the round,
+the checker is extracted from that tag. Otherwise the checked-out checker runs,
+if it supports the round.
 """
 
 import dataclasses
@@ -19,24 +19,25 @@ REPOSITORY = 'https://github.com/mlcommons/inference'
 _FOLDER = 'tools/submission'
 _SCRIPT = 'submission_checker.py'
 _PACKAGE = 'submission_checker/main.py'
-# Files that a round's name stands in, if its checker knows the round.
+# Files that contain the names of the rounds that a checker supports.
 _TABLES = (_SCRIPT, 'submission_checker/constants.py')
 _VERDICT = 'SUMMARY: '
 _OK = 'submission looks OK'
 
 
 class CheckerError(errors.HarnessError):
-  """The checker could not be run."""
+  """The checker could not run."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-  """What the checker said.
+  """The outcome of a checker run.
 
   Attributes:
-    summary: its last word, "submission looks OK" or "submission has errors".
-    output: all that it printed.
-    version: which checker it was.
+    summary: The final message, "submission looks OK" or "submission has
+      errors".
+    output: The whole output.
+    version: A description of the checker's version.
   """
 
   summary: str
@@ -49,12 +50,12 @@ class Verdict:
 
   @property
   def complaints(self) -> list[str]:
-    """Its lines about errors."""
+    """The lines of the output that report errors."""
     return [line for line in self.output.splitlines() if ' ERROR] ' in line]
 
 
 def how_to_get(round_name: str) -> str:
-  """What to type for a checkout that has a round's checker."""
+  """Returns instructions for getting a checkout with a round's checker."""
   return (
     f'get the checkers: git clone --filter=blob:none {REPOSITORY} and give the'
     f' clone by --inference_dir (its tags hold the checker of {round_name}), or'
@@ -70,19 +71,19 @@ def run(
   python: str,
   revision: str | None = None,
 ) -> Verdict:
-  """Lets the round's checker judge a tree.
+  """Checks a tree with the checker of the round.
 
   Args:
-    tree: the submission.
-    inference_dir: checkout of mlcommons/inference.
-    round_name: such as "v4.0".
-    submitter: whose results are looked at.
-    python: the Python that runs it; the checkers since v6.0 need pandas.
-    revision: the branch, tag or commit whose checker is run; None: the tag of
-      the round, else what is checked out.
+    tree: The submission.
+    inference_dir: The checkout of mlcommons/inference.
+    round_name: The round, such as "v4.0".
+    submitter: The submitter whose results are checked.
+    python: The Python that runs the checker. Checkers since v6.0 need pandas.
+    revision: The branch, tag or commit that has the checker. None selects the
+      tag of the round, or the checked-out files if there is no such tag.
 
   Raises:
-    CheckerError: there is no checker of that round, or it does not run.
+    CheckerError: There is no checker for the round, or it fails.
   """
   with tempfile.TemporaryDirectory(prefix='checker_') as scratch:
     folder, version = _find(
@@ -113,7 +114,7 @@ def _find(
   scratch: pathlib.Path,
   revision: str | None,
 ) -> tuple[pathlib.Path, str]:
-  """Folder of the round's checker, and what it is called."""
+  """Returns the folder of the round's checker, and its version as text."""
   if not inference_dir.is_dir():
     raise CheckerError(
       f'--inference_dir={inference_dir} is no directory; {how_to_get(round_name)}'
@@ -165,8 +166,8 @@ def _judge(
   else:
     program = [_SCRIPT]
   environment = dict(os.environ)
-  # Our launchers set these for our Python. The checker's Python has packages of
-  # its own and must find modules in the checker's folder.
+  # Our launchers set these variables for our Python. The checker's Python has
+  # its own packages and must find the modules in the checker's folder.
   for variable in ('PYTHONPATH', 'PYTHONSAFEPATH'):
     environment.pop(variable, None)
   environment['PYTHONDONTWRITEBYTECODE'] = '1'

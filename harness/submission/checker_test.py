@@ -10,7 +10,8 @@ from absl.testing import absltest
 
 from harness.submission import checker
 
-# Stands in for the official program, which is no part of this repository.
+# A replacement for the official program, which this repository does not
+# contain.
 _PROGRAM = """
 import sys
 NAME = {name!r}
@@ -70,7 +71,7 @@ class CheckerTest(absltest.TestCase):
     self.assertLen(verdict.complaints, 1)
 
   def test_launcher_settings_do_not_reach_the_checkers_python(self):
-    # The second form of checker: a package in its folder.
+    # Newer checkers are a package in this folder.
     (self.tools / 'submission_checker.py').unlink()
     for name in ('main.py', 'constants.py'):
       self.write(f'submission_checker/{name}', 'package', '"v4.0": 1')

@@ -1,8 +1,8 @@
-"""Judges a submission's tree that lies on disk already, whoever made it.
+"""Checks a submission's tree that already exists on disk.
 
-The tree is read back as the submission that it was made of, so the same checks
-judge it as results that are about to be submitted. What a tree cannot show, such
-as the beams of a search, is not checked.
+The tree is read back into a submission, so the same checks apply to it as to a
+new submission. The tree does not contain some facts, such as the beam size.
+These are not checked.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,12 +32,12 @@ _SCENARIOS = {each.lower(): each for each in rounds.SCENARIOS}
 
 @dataclasses.dataclass(frozen=True)
 class TreeResult(job_result.JobResult):
-  """A result as a tree holds it.
+  """A result in a tree.
 
   Attributes:
     measured: The folder of the measurements JSON and user.conf.
     tests: The folder of the compliance tests.
-    code: The folder of the code of its model.
+    code: The folder of the model's code.
     measurements: The values of the measurements JSON.
   """
 
@@ -68,7 +68,7 @@ class TreeResult(job_result.JobResult):
 
 @dataclasses.dataclass(frozen=True)
 class TreeSubmission(plan.Submission):
-  """A submission of one system as a tree holds it."""
+  """A submission of one system in a tree."""
 
   @functools.cached_property
   def system_description(self) -> dict[str, str]:
@@ -82,15 +82,16 @@ class TreeSubmission(plan.Submission):
 def read(
   root: pathlib.Path, round_name: str | None, submitter: str | None
 ) -> tuple[list[TreeSubmission], list[str]]:
-  """Reads the submissions of a tree, one of each system.
+  """Reads the submissions of a tree, one per system.
 
   Args:
-    root: The folder that holds open, closed or network.
-    round_name: Such as "v4.0"; None: the round whose seeds the logs have.
-    submitter: Whose submissions are read; None: everybody's.
+    root: The folder that contains open, closed or network.
+    round_name: The round, such as "v4.0". If it is None, the seeds in the logs
+      determine the round.
+    submitter: The submitter to read, or None for all submitters.
 
   Returns:
-    The submissions, and what is wrong with what cannot be read.
+    The submissions, and the problems of unreadable files.
   """
   found, problems = [], []
   for path in sorted(root.glob(f'*/{submitter or "*"}/results/*/')):
@@ -113,12 +114,13 @@ def problems(
   submission: TreeSubmission,
   jobs: Sequence[job_result.JobResult],
 ) -> Iterator[str]:
-  """Yields what is wrong with a submission of a tree.
+  """Yields the problems of a submission in a tree.
 
   Args:
     root: The tree.
-    submission: One of its submissions.
-    jobs: Results whose logs are whole, which the tree must hold unchanged.
+    submission: The submission in the tree.
+    jobs: The results with full logs. The tree must contain their logs
+      unchanged.
   """
   home = root / submission.root
   description = home / 'systems' / f'{submission.system_name}.json'
@@ -146,7 +148,7 @@ def problems(
 def _submission(
   path: pathlib.Path, division: str, round_name: str | None
 ) -> tuple[TreeSubmission | None, list[str]]:
-  """Reads what a tree holds of a system, whose results lie in `path`."""
+  """Reads the submission of the system whose results are in `path`."""
   home = path.parents[1]
   results, problems = [], []
   try:
@@ -190,10 +192,11 @@ def _result(
   mapping: Mapping[str, str],
   round_name: str | None,
 ) -> TreeResult:
-  """Reads the result in a folder of a scenario.
+  """Reads the result in the folder of a scenario.
 
   Raises:
-    OSError, ValueError: It cannot be read, or is of no model that is known.
+    OSError, ValueError: The result cannot be read, or its model or scenario is
+      unknown.
   """
   folder = path.parent.name
   model = mapping.get(folder, folder)
@@ -262,7 +265,7 @@ def _result_problems(
   result: TreeResult,
   jobs: Sequence[job_result.JobResult],
 ) -> Iterator[str]:
-  """Yields what is wrong with the files of a result."""
+  """Yields the problems of a result's files."""
   asked = [result.measured / 'README.md']
   if requirements.needs_mlperf_conf(submission.round):
     asked.append(result.measured / log_files.MLPERF_CONF)
@@ -292,7 +295,7 @@ def _result_problems(
 
 
 def _unlike(result: TreeResult, job: job_result.JobResult) -> Iterator[str]:
-  """Yields files of the tree that are not those of the result's job."""
+  """Yields the files of the tree that differ from those of the result's job."""
   for path, content in plan.logs(job, result.directory.as_posix()).items():
     expected = content if isinstance(content, bytes) else content.read_bytes()
     found = pathlib.Path(path)

@@ -49,7 +49,7 @@ _RUNS = {
 
 @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
 class ExistingTreeTest(parameterized.TestCase):
-  """Closed trees of real logs, one edit at a time."""
+  """Tests closed trees of real logs with one edit each."""
 
   @classmethod
   def setUpClass(cls):
@@ -66,7 +66,7 @@ class ExistingTreeTest(parameterized.TestCase):
         jobs.last(log, 601, effective_min_duration_ms=rounds.MIN_DURATION_MS)
         if run.benchmark == rounds.BERT:
           jobs.make_compliance(folder, run, 'TEST01')
-          # Two runs of a busy machine are not equally fast.
+          # On a busy machine, two runs differ in speed.
           for name_of_log in ('detail', 'summary'):
             file = f'mlperf_log_{name_of_log}.txt'
             shutil.copy(log / file, folder / 'compliance' / 'TEST01' / file)

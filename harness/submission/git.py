@@ -1,7 +1,7 @@
-"""Runs git: takes tagged files, and makes the branch of a submission.
+"""Runs git: reads tagged files, and creates the branch of a submission.
 
-The branch is made beside the files that are checked out: repositories of results
-are large, and whatever the user works on in the clone stays as it is. Nothing is
+Repositories of results are large, and users may be working in the clone. The
+branch is therefore created without changing the checked-out files. Nothing is
 pushed.
 """
 
@@ -18,14 +18,14 @@ from harness import errors
 def run(
   *arguments: str | os.PathLike[str], **options: Any
 ) -> subprocess.CompletedProcess[Any]:
-  """Returns a git command that has ended, successful or not, with its output.
+  """Runs git and returns the finished process, successful or not.
 
   Args:
     *arguments: The arguments of git.
-    **options: Options of subprocess.run, such as `encoding`.
+    **options: The options of subprocess.run, such as `encoding`.
 
   Raises:
-    errors.HarnessError: There is no git.
+    errors.HarnessError: git is not installed.
   """
   if shutil.which('git') is None:
     raise errors.HarnessError(
@@ -38,11 +38,11 @@ def run(
 
 
 class BranchError(errors.HarnessError):
-  """The branch was not made."""
+  """The branch could not be created."""
 
 
 def branch_problem(repository: pathlib.Path, name: str) -> str | None:
-  """Returns why a branch cannot be made; None if it can."""
+  """Returns the reason why a branch cannot be created, or None if it can."""
   if not repository.is_dir():
     return f'--repo={repository} is no directory; give a clone on this machine'
   if _try(repository, 'rev-parse', '--git-dir') is None:
@@ -65,22 +65,22 @@ def branch_problem(repository: pathlib.Path, name: str) -> str | None:
 def make_branch(
   repository: pathlib.Path, name: str, tree: pathlib.Path, message: str
 ) -> str:
-  """Commits a tree's files on a new branch that begins at HEAD.
+  """Commits a tree's files on a new branch that starts at HEAD.
 
-  Files of HEAD that the tree does not name stay.
+  Files of HEAD that are not in the tree stay.
 
   Returns:
-    The command that pushes it.
+    The command that pushes the branch.
 
   Raises:
-    BranchError: git refused.
+    BranchError: A git command failed.
   """
   parent = _try(repository, 'rev-parse', '--verify', 'HEAD')
   with tempfile.TemporaryDirectory(prefix='submission_') as scratch:
     index = {'GIT_INDEX_FILE': os.path.join(scratch, 'index')}
     if parent:
       _run(repository, index, 'read-tree', parent)
-    # What a .gitignore of the user names belongs to a submission all the same.
+    # Files that match the user's .gitignore belong to the submission too.
     arguments = ('add', '--force', '--ignore-removal', '.')
     _run(repository, index | {'GIT_WORK_TREE': str(tree)}, *arguments, at=tree)
     stored = _run(repository, index, 'write-tree')
@@ -114,6 +114,6 @@ def _run(
 
 
 def _try(repository: pathlib.Path, *arguments: str) -> str | None:
-  """Returns the output of a git command; None if it fails."""
+  """Returns the output of a git command, or None if it fails."""
   done = run('-C', repository, *arguments, encoding='utf-8')
   return None if done.returncode else done.stdout.strip()

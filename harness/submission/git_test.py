@@ -60,7 +60,7 @@ class BranchTest(absltest.TestCase):
     self.assertEqual(
       self.git('rev-parse', 'mine^'), self.git('rev-parse', 'HEAD')
     )
-    # What the user works on is as it was.
+    # The user's checked-out files are unchanged.
     self.assertEqual(self.git('status', '--porcelain'), before)
     self.assertFalse((self.repo / 'open').exists())
 

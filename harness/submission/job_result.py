@@ -1,4 +1,4 @@
-"""A stored result: what one job left in its directory."""
+"""Reads a stored result from the directory of its job."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -17,15 +17,16 @@ COMPLIANCE = 'compliance'
 
 @dataclasses.dataclass(frozen=True)
 class JobResult:
-  """A job's directory, read.
+  """The content of a job's directory.
 
   Attributes:
-    directory: where it lies.
-    entry: its result.json.
-    accuracy: LoadGen's log of the accuracy run; None if it was not run.
-    performance: the same of the performance run.
-    compliance: log of its compliance runs by the test's name.
-    truncated: whether only the ends of its accuracy logs are there.
+    directory: The path of the directory.
+    entry: The content of result.json.
+    accuracy: LoadGen's log of the accuracy run, or None if it was not run.
+    performance: LoadGen's log of the performance run, or None if it was not
+      run.
+    compliance: The logs of the compliance runs, by the name of the test.
+    truncated: True if the directory has only the ends of the accuracy logs.
   """
 
   directory: pathlib.Path
@@ -37,7 +38,7 @@ class JobResult:
 
   @property
   def name(self) -> str:
-    """What messages call it."""
+    """The name of the result in messages."""
     return f'{self.entry.model} {self.entry.scenario} ({self.directory})'
 
   @property
@@ -57,15 +58,15 @@ class JobResult:
     return self.directory / USER_CONF
 
   def compliance_dir(self, test: str) -> pathlib.Path:
-    """Where LoadGen's logs of a compliance run lie."""
+    """Returns the directory of LoadGen's logs of a compliance run."""
     return self.directory / COMPLIANCE / test
 
   def scores_dir(self, test: str) -> pathlib.Path:
-    """Where the scores of a compliance run's answers lie, if they differ."""
+    """Returns the directory of a test's scores if its answers differ."""
     return self.compliance_dir(test)
 
   def same_answers(self, test: str) -> bool:
-    """Returns whether a test's answers are those of the accuracy run.
+    """Returns True if a test has the same answers as the accuracy run.
 
     Raises:
       OSError, ValueError: A log cannot be read.
@@ -80,8 +81,8 @@ def load(directory: str) -> JobResult:
   """Reads a job's directory.
 
   Raises:
-    OSError: a file cannot be read.
-    ValueError: one is no result of the harness, or LoadGen did not end it.
+    OSError: A file cannot be read.
+    ValueError: A file is not a result of the harness, or a log is incomplete.
   """
   path = pathlib.Path(directory)
   entry = entry_lib.read(directory)
@@ -102,14 +103,15 @@ def load(directory: str) -> JobResult:
 def load_all(
   names: Sequence[str], find: Callable[[str], str]
 ) -> tuple[list[JobResult], list[str]]:
-  """Reads results, however many of them cannot be read.
+  """Reads results, and collects the errors of unreadable ones.
 
   Args:
-    names: what the user called them.
-    find: name -> directory; raises OSError or ValueError without one.
+    names: The results that the user named.
+    find: The function that returns the directory of a name. It raises OSError
+      or ValueError if there is none.
 
   Returns:
-    The results, and what is wrong with the others.
+    The results, and the problems of the others.
   """
   results, problems = [], []
   for name in names:
@@ -121,7 +123,7 @@ def load_all(
 
 
 def log(directory: pathlib.Path) -> loadgen_log.RunLog | None:
-  """Reads the logs of a run; None if it was not run.
+  """Reads the logs of a run, or returns None if it was not run.
 
   Raises:
     OSError, ValueError: A log cannot be read.

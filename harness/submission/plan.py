@@ -1,4 +1,4 @@
-"""A submission, and the files of its tree."""
+"""Defines a submission, and collects the files of its tree."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -21,18 +21,19 @@ from harness.submission.content import log_files
 from harness.submission.content import readme
 from saxml_ext.common import files as files_lib
 
-# What computes and measures results; the rest of the repository tests it.
+# These folders compute and measure results. The other folders test them.
 _FOLDERS = ('bundled', 'converters', 'harness', 'saxml_ext', 'serve')
 _SUFFIXES = ('.py', '.proto', '.cc', '.h', '.bzl')
 _DIRTY = '-dirty'
 
 
 def source_files(commit: str) -> dict[str, bytes]:
-  """Returns the sources by their paths in the repository.
+  """Returns the sources, by their paths in the repository.
 
   Args:
-    commit: The commit that made the results. If the checkout does not have it,
-      or if files were changed, the sources at hand are returned.
+    commit: The commit that produced the results. The current sources are
+      returned if the checkout does not have the commit, or if files were
+      changed.
   """
   root = os.environ.get('BUILD_WORKSPACE_DIRECTORY', bundle.ROOT)
   if commit and not commit.endswith(_DIRTY):
@@ -59,7 +60,7 @@ def _of_archive(content: bytes) -> dict[str, bytes]:
 
 
 def _is_source(path: pathlib.PurePath, size: int) -> bool:
-  """Returns True for a source; checkers refuse files without content."""
+  """Returns True if a file is a source. Checkers reject empty files."""
   return (
     path.parts[0] in _FOLDERS
     and size > 0
@@ -69,33 +70,34 @@ def _is_source(path: pathlib.PurePath, size: int) -> bool:
   )
 
 
-# What a file of the tree holds: bytes, or a file that is copied.
+# The content of a file in the tree: bytes, or the path of a file to copy.
 Content = bytes | pathlib.Path
 Files = dict[str, Content]
 
-# Names what answered, where a submitter may have several.
+# The name of the implementation, because a submitter can have several.
 _IMPLEMENTATION = 'harness'
 
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-  """What is submitted.
+  """A submission.
 
   Attributes:
-    round: such as "v4.0".
-    division: open or closed.
-    category: edge or datacenter, which becomes system_type.
-    submitter: name of the organization.
-    system_name: of the system, in words.
-    description: values of systems/<system>.json that are the same whatever the
-      results say.
-    notes: text added to values of the description.
-    results: one of each model and scenario.
-    model_name: name of the model in the open division; None: the benchmark's.
-    measurements: values of the measurements JSON that the user gave.
-    calibration: the user's calibration.md; None without one.
-    diagram: the user's diagram of the network; None without one.
-    inference_dir: checkout of mlcommons/inference; None without one.
+    round: The round, such as "v4.0".
+    division: The division: open, closed or network.
+    category: The category, edge or datacenter, which becomes system_type.
+    submitter: The name of the organization.
+    system_name: The name of the system.
+    description: The values of systems/<system>.json that replace those of the
+      results.
+    notes: The text to append to values of the description.
+    results: The results, one for each model and scenario.
+    model_name: The name of the model in the open division, or None for the
+      benchmark's name.
+    measurements: The user's values of the measurements JSON.
+    calibration: The user's calibration.md, or None.
+    diagram: The user's diagram of the network, or None.
+    inference_dir: The checkout of mlcommons/inference, or None.
   """
 
   round: str
@@ -114,17 +116,17 @@ class Submission:
 
   @property
   def root(self) -> str:
-    """Folder of the submitter within the tree."""
+    """The folder of the submitter within the tree."""
     return f'{self.division}/{self.submitter}'
 
   @property
   def system(self) -> str:
-    """Name of the system's files and folders."""
+    """The name of the system's files and folders."""
     return descriptions.system_id(self.system_name)
 
   @functools.cached_property
   def system_description(self) -> dict[str, str]:
-    """What systems/<system>.json says."""
+    """The content of systems/<system>.json."""
     detected: dict[str, Any] = {}
     for result in self.results:
       detected |= result.entry.description
@@ -139,7 +141,7 @@ class Submission:
     return descriptions.merged(detected, self.description, fixed, self.notes)
 
   def model(self, result: job_result.JobResult) -> str:
-    """A result's model as it is submitted."""
+    """Returns the model name of a result in the submission."""
     return self.model_name or result.entry.model
 
   def compliance_tests(self, result: job_result.JobResult) -> tuple[str, ...]:
@@ -149,15 +151,15 @@ class Submission:
     return requirements.compliance_tests(self.round, result.entry.model)
 
   def measured(self, result: job_result.JobResult) -> dict[str, str | None]:
-    """What a result's measurements JSON says."""
+    """Returns the measurements JSON of a result."""
     return descriptions.measurements(result.entry, self.measurements)
 
 
 def files(submission: Submission) -> Files:
-  """The files of the tree by their paths, whose results passed the checks.
+  """Returns the files of a tree by path, from results that passed the checks.
 
   Raises:
-    OSError, ValueError: a log cannot be read.
+    OSError, ValueError: A log cannot be read.
   """
   root = submission.root
   found: Files = {
@@ -200,14 +202,14 @@ def _calibration(submission: Submission) -> Files:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-  """Where a round's tree has what belongs to a result, in a submitter's folder.
+  """The paths of a result's files within a submitter's folder.
 
   Attributes:
     results: The folder of the logs.
     measured: The folder of the measurements JSON and user.conf.
     tests: The folder of the compliance tests.
-    code: The folder of the code of its model.
-    measurements: The name of the measurements JSON.
+    code: The folder of the model's code.
+    measurements: The file name of the measurements JSON.
   """
 
   results: str
@@ -218,7 +220,7 @@ class Layout:
 
 
 def layout(round_name: str, system: str, model: str, scenario: str) -> Layout:
-  """Returns the layout of a result."""
+  """Returns the layout of a result in a round."""
   place = f'{system}/{model}/{scenario}'
   results = f'results/{place}'
   if requirements.results_hold_all(round_name):
@@ -278,7 +280,7 @@ def _conf(submission: Submission, result: job_result.JobResult) -> bytes:
   inference, name = submission.inference_dir, submission.round
   if inference and (text := log_files.official_conf(inference, name)):
     return text
-  assert result.performance is not None  # The checks have seen to it.
+  assert result.performance is not None  # The checks ensure this.
   return log_files.conf_of_log(
     result.performance, result.entry.benchmark, result.entry.scenario
   )
@@ -303,9 +305,9 @@ def _performance(directory: pathlib.Path, place: str) -> Files:
 
 
 def _compliance(result: job_result.JobResult, test: str, place: str) -> Files:
-  """The files of a compliance test, made from its run's logs."""
+  """Returns the files of a compliance test, created from its run's logs."""
   directory = result.compliance_dir(test)
-  assert result.performance is not None  # The checks have seen to it.
+  assert result.performance is not None  # The checks ensure this.
   speed = compliance.verify_performance(
     test, result.entry.scenario, result.performance, result.compliance[test]
   )

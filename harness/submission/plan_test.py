@@ -22,7 +22,7 @@ _BERT = jobs.Job(
 
 @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
 class PlanTest(absltest.TestCase):
-  """Trees of real logs."""
+  """Tests trees of real logs."""
 
   @classmethod
   def setUpClass(cls):
@@ -86,7 +86,7 @@ class PlanTest(absltest.TestCase):
     self.assertGreater(len(whole), 10 * 1024)
     self.assertEqual(short, whole[:4096] + b'\n\n...\n\n' + whole[-4096:])
     text = files[f'{place}/accuracy.txt'].decode()
-    # As the checkers read it.
+    # The official checkers use this pattern.
     self.assertEqual(re.match(r".*'rouge1':\s([\d.]+).*", text).group(1), '5.1')
     digest = hashlib.sha256(whole).hexdigest()
     self.assertEqual(text.splitlines()[1:], [f'hash={digest}'])
@@ -244,7 +244,7 @@ class CodeTest(absltest.TestCase):
         'harness/network/BUILD': b'old',
       },
     )
-    # Files that were changed have no commit.
+    # Changed files belong to no commit.
     for other in (f'{commit}-dirty', '', '0' * 40):
       sources = plan.source_files(other)
       self.assertLen(sources, 3)

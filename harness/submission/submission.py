@@ -1,13 +1,13 @@
-"""Makes the tree of an MLPerf submission from stored results.
+"""Writes the tree of an MLPerf submission from stored results.
 
 submission --result=results/offline --result=results/server --round=v4.0
   --division=open --category=datacenter --submitter=Example
   --system_name=tpu_v5e_x4 --output=submission
 
-Everything is checked before anything is written; exit code 0 means that the tree
-is there and, with --run_checker, that the official checker accepts it.
+All checks run before any file is written. Exit code 0 means that the tree was
+written. With --run_checker, it also means that the official checker accepts it.
 
-submission --check=TREE judges a tree that is there already, whoever made it.
+submission --check=TREE checks an existing tree.
 """
 
 from collections.abc import Sequence
@@ -201,10 +201,10 @@ def _main() -> None:
 
 
 def _judge() -> None:
-  """Judges the tree of --check.
+  """Checks the tree of --check.
 
   Raises:
-    SystemExit: Something is wrong with it.
+    SystemExit: The tree has problems.
   """
   root = _path(_CHECK)
   jobs, problems = job_result.load_all(_RESULT.value, _find)
@@ -266,7 +266,7 @@ def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
 
 
 def _problems_of_flags(output: pathlib.Path) -> list[str]:
-  """What would fail only after the tree is written."""
+  """Returns problems that would otherwise appear after the tree is written."""
   found = _problems_of_checker()
   if reason := tree.may_write(output, _CLEAN.value):
     found.append(reason)
@@ -279,7 +279,7 @@ def _problems_of_flags(output: pathlib.Path) -> list[str]:
 
 
 def _problems_of_checker() -> list[str]:
-  """Returns what is missing for the official checker."""
+  """Returns the missing requirements of the official checker."""
   if not _RUN_CHECKER.value or _INFERENCE_DIR.value:
     return []
   how = checker.how_to_get(_ROUND.value or 'the round')
@@ -287,7 +287,7 @@ def _problems_of_checker() -> list[str]:
 
 
 def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
-  """What the user asked for besides the tree."""
+  """Writes the archive, runs the checker and creates the branch on request."""
   if _TAR.value and _TAR.value != 'false':
     named = _TAR.value != 'true'
     path = _path(_TAR) if named else tree.default_archive(output)
@@ -308,7 +308,7 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
 
 
 def _check(output: pathlib.Path, submitter: str, round_name: str) -> bool:
-  """Lets the official checker judge a tree, and prints what it says."""
+  """Runs the official checker on a tree, and prints its output."""
   verdict = checker.run(
     output,
     _path(_INFERENCE_DIR),
@@ -324,7 +324,7 @@ def _check(output: pathlib.Path, submitter: str, round_name: str) -> bool:
 
 
 def _path(flag: flags.FlagHolder) -> pathlib.Path:
-  """Returns the path that a flag has."""
+  """Returns the path in a flag."""
   return pathlib.Path(user_path.resolve(flag.value))
 
 

@@ -24,7 +24,7 @@ _IDENTITY = {
 
 @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
 class SubmissionTest(absltest.TestCase):
-  """The program as a user runs it."""
+  """Tests the program from the command line."""
 
   @classmethod
   def setUpClass(cls):

@@ -1,4 +1,4 @@
-"""Writes a submission's tree or its archive, whole or not at all."""
+"""Writes a submission's tree or its archive atomically."""
 
 from collections.abc import Mapping
 import pathlib
@@ -9,12 +9,12 @@ from harness.rules import requirements
 from harness.submission import plan
 from saxml_ext.common import files as files_lib
 
-# Larger files are refused by the checkers.
+# The checkers reject larger files.
 _MAX_BYTES = 50 * 1024 * 1024
 
 
 def problems(files: Mapping[str, plan.Content]) -> list[str]:
-  """Returns what is wrong with files that no checker would take."""
+  """Returns the problems of files that every checker rejects."""
   found = []
   for path, content in files.items():
     if isinstance(content, bytes):
@@ -35,7 +35,7 @@ def problems(files: Mapping[str, plan.Content]) -> list[str]:
 
 
 def may_write(output: pathlib.Path, clean: bool) -> str | None:
-  """Returns why a tree cannot be written there; None if it can."""
+  """Returns the reason why a tree cannot be written, or None if it can."""
   if output.exists() and not output.is_dir():
     return f'{output} is no directory; give another --output'
   if not output.exists() or not any(output.iterdir()):
@@ -59,10 +59,10 @@ def may_write(output: pathlib.Path, clean: bool) -> str | None:
 
 
 def write(files: Mapping[str, plan.Content], output: pathlib.Path) -> None:
-  """Writes the files; whatever was at `output` is replaced.
+  """Writes the files, and replaces the previous content of `output`.
 
   Raises:
-    OSError: one cannot be written; then `output` is as it was.
+    OSError: A file cannot be written. `output` is unchanged.
   """
   output.parent.mkdir(parents=True, exist_ok=True)
   with files_lib.new_directory(output, replace=True) as unfinished:
@@ -76,17 +76,17 @@ def write(files: Mapping[str, plan.Content], output: pathlib.Path) -> None:
 
 
 def default_archive(output: pathlib.Path) -> pathlib.Path:
-  """Returns where the archive of a tree goes if the user does not say."""
+  """Returns the default path of the archive of a tree."""
   return output.with_name(f'{output.name}.tar.gz')
 
 
 def archive(tree: pathlib.Path, path: pathlib.Path) -> None:
-  """Writes the files of a tree, in order of their names, whole or not at all.
+  """Writes the files of a tree to an archive atomically, sorted by name.
 
-  Owners are left out: who unpacks it becomes the owner.
+  The archive records no owners, so extracted files belong to the current user.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: The archive cannot be written.
   """
   path.parent.mkdir(parents=True, exist_ok=True)
   with (

@@ -13,14 +13,14 @@ _BERT = jobs.Job(
   round='v4.1',
   target_qps=100,
   samples=50,
-  # So long that two runs are equally fast.
+  # With answers this slow, both runs have nearly the same speed.
   answer_secs=0.2,
 )
 _SECS = 600.0
 
 
 class ComplianceTest(absltest.TestCase):
-  """The tests of a closed BERT, as LoadGen runs them."""
+  """Tests the compliance tests of a closed BERT submission, run by LoadGen."""
 
   @classmethod
   def setUpClass(cls):
@@ -40,7 +40,7 @@ class ComplianceTest(absltest.TestCase):
     self.test = self.job / 'compliance' / 'TEST01'
 
   def problems(self) -> list[str]:
-    """What is said of the tests."""
+    """Returns the reported problems of the compliance tests."""
     submission = jobs.submission(jobs.load(self.job), division='closed')
     found = submission_checks.problems(submission)
     return [problem for problem in found if 'TEST0' in problem]

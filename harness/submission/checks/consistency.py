@@ -1,8 +1,8 @@
-"""Checks that the logs of a performance run agree with each other.
+"""Checks that the logs of a performance run are consistent.
 
-LoadGen writes most figures twice: for people into mlperf_log_summary.txt and for
-programs into mlperf_log_detail.txt. The official checkers read only the second,
-so a figure that was edited there passes them.
+LoadGen writes most figures twice: for people to mlperf_log_summary.txt, and for
+programs to mlperf_log_detail.txt. The official checkers read only the second
+file, so they accept a figure that was edited there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,15 +19,15 @@ _ESTIMATE = re.compile(r'Early stopping (\d+)\S* percentile estimate: (\d+)')
 _PERCENTILE = re.compile(r'([\d.]+)(?:th)? percentile latency \(ns\)')
 _EXTREME = re.compile(r'(Min|Max|Mean) latency \(ns\)')
 _VALIDITY = 'result_validity'
-# The key of the estimate by the percentile.
+# The key of the early-stopping estimate, by percentile.
 _ESTIMATES = {
   f'{float(each.percentile):g}': each.official_key
   for each in rounds.SCENARIOS.values()
   if each.streams
 }
 
-# Key of the detail log by label of the summary. Labels that are not here name
-# settings; see `_key`.
+# Keys of the detail log, by their label in the summary. Labels that are missing
+# here are names of settings; see `_key`.
 _KEYS = {
   'SUT name': 'sut_name',
   'Mode': 'effective_test_mode',
@@ -49,12 +49,13 @@ _WORDS = {True: ('yes', 'true', '1'), False: ('no', 'false', '0')}
 _DIGITS = 1e-4
 _DECIMALS = 0.006
 
-# How far the figure of a run may be from its samples over its seconds, which
-# the log has in milliseconds: 2 %, and two of these.
+# The tolerance between a run's figure and its samples per second: 2 %, plus two
+# units of the log's clock, which counts milliseconds.
 _MARGIN = 0.02
 _CLOCK_SECS = 0.002
 
-# LoadGen's own share of a stream: at most this much a query, and half of all.
+# The limit of LoadGen's overhead in a stream: 1 ms per query, plus half of the
+# run.
 _OVERHEAD_SECS = 0.001
 _OVERHEAD = 0.5
 
@@ -67,11 +68,11 @@ def problems(
   Args:
     log: The logs.
     scenario: LoadGen's name of the scenario.
-    name: What messages call the run.
+    name: The name of the run in messages.
   """
   rules = rounds.SCENARIOS.get(scenario)
   if rules is None:
-    return  # Reported by the caller.
+    return  # The caller reports this.
   values = log.values
   rows = list(summary_rows(log.summary, scenario))
   for key, shown in rows:
@@ -83,13 +84,13 @@ def problems(
       )
   absent = {_VALIDITY, rules.official_key} - {key for key, _ in rows}
   for key in sorted(absent):
-    if values.get(key):  # 0: too few queries for an estimate.
+    if values.get(key):  # 0 means too few queries for an estimate.
       yield (
         f'{name}: {loadgen_log.SUMMARY_LOG} does not show {key}; submit the log'
         ' as LoadGen wrote it'
       )
   if values.get(_VALIDITY) != 'VALID':
-    return  # Reported by the caller; LoadGen may have stopped anywhere.
+    return  # The caller reports this. The log may be incomplete.
   texts = list(_order(values, rules))
   try:
     texts += _times(log, rules)
@@ -100,7 +101,7 @@ def problems(
 
 
 def summary_rows(summary: str, scenario: str) -> Iterator[tuple[str, str]]:
-  """Yields the key in the detail log and the value of each line of a summary."""
+  """Yields the detail log's key and the value of each line of a summary."""
   rules = rounds.SCENARIOS[scenario]
   for percentile, value in _ESTIMATE.findall(summary):
     yield _ESTIMATES.get(percentile, ''), value
@@ -109,7 +110,10 @@ def summary_rows(summary: str, scenario: str) -> Iterator[tuple[str, str]]:
 
 
 def _key(label: str, rules: rounds.Scenario) -> str:
-  """Returns the key of a label; one that no log has for a line of text."""
+  """Returns the key of a label.
+
+  For a line that is not a figure, the key exists in no log.
+  """
   if found := _PERCENTILE.fullmatch(label):
     return rules.latency_key(f'{float(found[1]):.2f}')
   if found := _EXTREME.fullmatch(label):
@@ -136,7 +140,7 @@ def _equal(shown: str, logged: object) -> bool:
 def _order(
   values: Mapping[str, object], rules: rounds.Scenario
 ) -> Iterator[str]:
-  """Yields latencies that are not in the order that percentiles have."""
+  """Yields pairs of latencies that are in the wrong order."""
   least, mean, most = map(rules.extreme_key, ('min', 'mean', 'max'))
   keys = [rules.latency_key(each) for each in figures.PERCENTILES]
   pairs = list(zip((least, *keys), (*keys, most)))
@@ -150,7 +154,7 @@ def _order(
 
 
 def _times(log: loadgen_log.RunLog, rules: rounds.Scenario) -> Iterator[str]:
-  """Yields figures that do not fit the time that the run took."""
+  """Yields figures that contradict the duration of the run."""
   number = functools.partial(figures.number, log)
   seconds = log.seconds
   least = number('effective_min_duration_ms') / 1000

@@ -1,4 +1,4 @@
-"""Checks of LoadGen's logs, for every division."""
+"""Checks LoadGen's logs for every division."""
 
 from collections.abc import Iterator
 import math
@@ -19,7 +19,7 @@ _NS_PER_MS = 1_000_000
 def accuracy(
   submission: plan.Submission, result: job_result.JobResult
 ) -> Iterator[str]:
-  """Yields what is wrong with an accuracy run."""
+  """Yields the problems of an accuracy run."""
   name, entry, log = result.name, result.entry, result.accuracy
   if log is None or entry.accuracy is None:
     yield f'{name} has no accuracy run; run it with --mode=accuracy,performance'
@@ -60,7 +60,7 @@ def accuracy(
 def performance(
   submission: plan.Submission, result: job_result.JobResult
 ) -> Iterator[str]:
-  """Yields what is wrong with a performance run."""
+  """Yields the problems of a performance run."""
   name, entry, log = result.name, result.entry, result.performance
   if log is None:
     yield (
@@ -92,7 +92,7 @@ def performance(
 
 
 def _entry(result: job_result.JobResult) -> Iterator[str]:
-  """Yields figures of result.json that are not those of LoadGen's log."""
+  """Yields the figures of result.json that differ from LoadGen's log."""
   kept = result.entry.performance
   if kept is None:
     return
@@ -117,7 +117,7 @@ def _entry(result: job_result.JobResult) -> Iterator[str]:
 
 
 def over_network(result: job_result.JobResult) -> bool:
-  """Returns whether LoadGen reached the system over a network in all runs."""
+  """Returns True if LoadGen used a system over a network in all runs."""
   logs = [log for log in (result.accuracy, result.performance) if log]
   return bool(logs) and all(
     requirements.NETWORK_SUT in str(log.values.get('sut_name')) for log in logs
@@ -130,7 +130,7 @@ def settings(
   log: loadgen_log.RunLog,
   name: str,
 ) -> Iterator[str]:
-  """Yields what is wrong with the settings of a performance or compliance run."""
+  """Yields invalid settings of a performance or compliance run."""
   entry, round_name = result.entry, submission.round
   full = rounds.FULL_SET[entry.benchmark]
   scenario = rounds.SCENARIOS.get(entry.scenario)
@@ -168,7 +168,7 @@ def settings(
 def wrong_seeds(
   log: loadgen_log.RunLog, seeds: dict[str, int], name: str
 ) -> Iterator[str]:
-  """Yields seeds that are not those that are asked for, by their settings."""
+  """Yields a problem if the log has other seeds than the required ones."""
   wrong = {
     key: found
     for key, seed in seeds.items()
@@ -183,7 +183,7 @@ def wrong_seeds(
 
 
 def figure(text: str, metric: str) -> float | None:
-  """Returns a figure of accuracy.txt, as the checkers find it."""
+  """Returns a figure of accuracy.txt, parsed like in the official checkers."""
   pattern = rf".*'{metric}': ([\d.]+).*"
   if metric == 'f1':
     pattern = r'^\{"exact_match": [\d.]+, "f1": ([\d.]+)\}'

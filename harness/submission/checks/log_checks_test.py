@@ -8,12 +8,12 @@ from harness.rules import rounds
 from harness.submission.checks import log_checks
 from harness.submission.testing import jobs
 
-_GPTJ_NS = 20_000_000_000  # gptj.*.Server of mlperf.conf, in every round.
-_BERT_NS = 130_000_000  # bert.*.Server.
+_GPTJ_NS = 20_000_000_000  # gptj.*.Server in every mlperf.conf.
+_BERT_NS = 130_000_000  # bert.*.Server in every mlperf.conf.
 
 
 class LatencyBoundTest(parameterized.TestCase):
-  """The bound that a Server run was judged by, in LoadGen's own log."""
+  """Tests the check of a Server run's latency bound in LoadGen's log."""
 
   @classmethod
   def setUpClass(cls):

@@ -1,8 +1,8 @@
-"""Our own checks of a submission, before anything of it is written.
+"""Checks a submission with our own rules before any file is written.
 
-They are stricter than the official checkers, which up to v5.0 take a closed
-tree of a hundred articles: here a closed tree must keep every rule that the logs
-can show. All problems are reported at once.
+These checks are stricter than the official checkers. Up to v5.0, the official
+checkers accept a closed tree with a hundred articles. Here a closed tree must
+follow every rule that the logs can show. All problems are reported together.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from harness.submission.content import descriptions
 
 
 def problems(submission: plan.Submission) -> list[str]:
-  """Returns everything that is wrong with a submission."""
+  """Returns all problems of a submission."""
   found = list(_whole(submission))
   for result in submission.results:
     found += _result(submission, result)
@@ -58,7 +58,7 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
 
 
 def _one_system(submission: plan.Submission) -> Iterator[str]:
-  """Yields the keys in which the results describe different systems."""
+  """Yields a problem if the results describe different systems."""
   found: dict[str, set[str]] = {}
   for result in submission.results:
     for key, value in result.entry.description.items():
@@ -101,7 +101,7 @@ def _models(submission: plan.Submission) -> Iterator[str]:
 def _result(
   submission: plan.Submission, result: job_result.JobResult
 ) -> Iterator[str]:
-  """Yields what is wrong with a result in any division."""
+  """Yields the problems of a result that apply to every division."""
   name, entry = result.name, result.entry
   if entry.round != submission.round:
     yield (
@@ -130,14 +130,14 @@ def _result(
 
 
 def _closed(submission: plan.Submission) -> Iterator[str]:
-  """Yields broken rules of the closed division that official checkers leave out."""
+  """Yields violations of closed rules that official checkers do not check."""
   yield from _scenarios(submission)
   yield from _network(submission)
   for result in submission.results:
     yield from _full_set(result)
     yield from _targets(result)
     if result.entry.benchmark == rounds.GPTJ:
-      if not result.truncated:  # A tree does not hold the parameters.
+      if not result.truncated:  # A tree has no parameters.
         yield from _search(result)
       yield from _equal_issue(submission, result)
     yield from _compliance(submission, result)
@@ -154,7 +154,7 @@ def _closed(submission: plan.Submission) -> Iterator[str]:
 
 
 def _network(submission: plan.Submission) -> Iterator[str]:
-  """Yields what the Network division asks for, and no other division takes."""
+  """Yields problems of runs over a network, and of the Network division."""
   wanted = submission.division == requirements.NETWORK
   for result in submission.results:
     if log_checks.over_network(result) == wanted:
@@ -190,7 +190,7 @@ def _scenarios(submission: plan.Submission) -> Iterator[str]:
   for model, scenarios in had.items():
     asked = requirements.scenarios(submission.round, submission.category, model)
     if not asked:
-      continue  # Reported already.
+      continue  # This was already reported.
     if missing := [each for each in asked if each not in scenarios]:
       yield (
         f'{model} lacks {", ".join(missing)}: {where} asks for'
@@ -227,13 +227,13 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
 
 
 def _targets(result: job_result.JobResult) -> Iterator[str]:
-  """Yields figures of accuracy.txt that are below the model's targets."""
+  """Yields the figures of accuracy.txt that are below the model's targets."""
   if result.entry.accuracy is None or not result.accuracy_text.is_file():
     return
   text, model = result.accuracy_text.read_text('utf-8'), result.entry.model
   for metric, least in requirements.ACCURACY.get(model, {}).items():
     found = log_checks.figure(text, metric)
-    if found is not None and found < least:  # None is reported already.
+    if found is not None and found < least:  # None was already reported.
       yield (
         f'{result.name}: {metric} is {found:g}, {model} asks for at least'
         f' {least:.10g}'
@@ -284,7 +284,7 @@ def _compliance(
         f' need its logs in {result.compliance_dir(test)}; run it with'
         ' --mode=accuracy,performance,compliance'
       )
-    elif result.performance and result.accuracy:  # Else reported already.
+    elif result.performance and result.accuracy:  # Others were reported.
       name = f'{result.name}, {test}'
       yield from consistency.problems(log, result.entry.scenario, name)
       yield from log_checks.settings(submission, result, log, name)
@@ -323,7 +323,7 @@ def _test(
 
 
 def _scores(model: str, directory: pathlib.Path, name: str) -> Iterator[str]:
-  """Yields scores of a test that are too far from those of the accuracy run."""
+  """Yields test scores that differ too much from the accuracy run's."""
   percent = requirements.TEST_PERCENT[model]
   for metric in requirements.ACCURACY[model]:
     baseline, test = (

@@ -37,7 +37,7 @@ def _system(**values) -> dict[str, object]:
 
 
 class WholeTest(parameterized.TestCase):
-  """One problem at a time, on real logs that say they lasted ten minutes."""
+  """Tests one problem at a time, on real logs stretched to ten minutes."""
 
   @classmethod
   def setUpClass(cls):
@@ -72,7 +72,7 @@ class WholeTest(parameterized.TestCase):
     self.assertRegex(found[0], pattern)
 
   def with_entry(self, **values) -> dict[str, object]:
-    """The results, the first of which has another entry."""
+    """Returns the results, with a changed entry in the first one."""
     first, second = jobs.load(self.root / 'offline', self.root / 'stream')
     entry = dataclasses.replace(first.entry, **values)
     return {'results': (dataclasses.replace(first, entry=entry), second)}
@@ -258,7 +258,7 @@ class WholeTest(parameterized.TestCase):
     self.assertRegex(found[0], 'over a network; submit it with --division=net')
 
   def over_network(self) -> tuple:
-    """The results, with logs of a run with the Network SUT."""
+    """Returns the results, with logs of a run with the Network SUT."""
     for name in ('offline', 'stream'):
       for run in ('accuracy', 'performance/run_1'):
         jobs.change(self.root / name / run, sut_name='Network SUT: box:1')

@@ -1,10 +1,10 @@
-"""Compliance tests of BERT: their settings, and what is made of their logs.
+"""Configures the compliance tests of BERT, and computes their verdicts.
 
-TEST01 repeats the performance run while LoadGen logs the answers to some of its
-samples: they must equal those of the accuracy run, so that nobody measures the
-speed of another model than the one that was scored. TEST05 (until v4.1) repeats
-it with other seeds. The lines of the two verdicts are those that run_verification
-of mlcommons/inference writes, which the checkers read.
+TEST01 repeats the performance run, and LoadGen logs the answers to some of its
+samples. They must equal the answers of the accuracy run. This proves that both
+runs used the same model. TEST05 (until v4.1) repeats the performance run with
+other seeds. The verdicts have the same lines as those of run_verification in
+mlcommons/inference, because the checkers read them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ ACCURACY_VERDICT = 'verify_accuracy.txt'
 PERFORMANCE_VERDICT = 'verify_performance.txt'
 PASS = 'TEST PASS'
 
-# Scores of the test's answers and of the accuracy run's to the same samples,
-# which are needed where the answers are not the same.
+# Scores of the test's answers, and of the accuracy run's answers to the same
+# samples. They are required if the answers differ.
 BASELINE_SCORE = 'baseline_accuracy.txt'
 TEST_SCORE = 'compliance_accuracy.txt'
 SCORES = (BASELINE_SCORE, TEST_SCORE)
 
-# Hexadecimal digits of an answer's first value, a float32.
+# The number of hexadecimal digits of an answer's first value, a float32.
 _FIRST = 8
 
 _LOG_SEED = 720381539243781796
@@ -36,17 +36,17 @@ _LOGGED_SAMPLES = 4096
 
 _BOUND = 'effective_target_latency_ns'
 
-# Latencies up to which runs may differ more, in ns.
+# Up to these latencies in ns, runs may differ by a larger factor.
 _SHORT_NS = {rounds.SINGLE_STREAM: 200_000, rounds.MULTI_STREAM: 1_600_000}
 _TOLERANCE = {TEST01: 0.10, TEST05: 0.05}
 _SHORT_TOLERANCE = 0.20
 
 
 def audit_config(test: str) -> str:
-  """The audit.config of a test's run; empty where it needs none.
+  """Returns the audit.config for a test's run; empty if it needs none.
 
   Raises:
-    ValueError: the test is not known.
+    ValueError: The test is unknown.
   """
   if test == TEST01:
     return (
@@ -55,15 +55,15 @@ def audit_config(test: str) -> str:
       f'*.*.accuracy_log_sampling_target = {_LOGGED_SAMPLES}\n'
     )
   if test == TEST05:
-    return ''  # Newer versions of LoadGen read it not; see `attributes`.
+    return ''  # Newer LoadGens ignore this file; see `attributes`.
   raise ValueError(f'{test} is not known; choose {TEST01} or {TEST05}')
 
 
 def attributes(test: str, round_name: str) -> Mapping[str, int]:
-  """Fields of TestSettings that a test's run changes.
+  """Returns the fields of TestSettings that a test's run changes.
 
   Raises:
-    ValueError: the round does not have the test.
+    ValueError: The round does not have the test.
   """
   if test == TEST01:
     return {}
@@ -75,11 +75,11 @@ def attributes(test: str, round_name: str) -> Mapping[str, int]:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-  """What became of a comparison.
+  """The outcome of a comparison.
 
   Attributes:
-    text: the file that is submitted.
-    passed: whether it says so.
+    text: The content of the file to submit.
+    passed: True if the test passed.
   """
 
   text: str
@@ -89,16 +89,16 @@ class Verdict:
 def verify_accuracy(
   accuracy_log: pathlib.Path, test_log: pathlib.Path
 ) -> Verdict:
-  """Compares the answers that a TEST01 run logged with the accuracy run's.
+  """Compares the logged answers of a TEST01 run with those of the accuracy run.
 
-  First values are compared, as the official program does with float32.
+  Only the first values are compared, like in the official program with float32.
 
   Args:
-    accuracy_log: mlperf_log_accuracy.json of the accuracy run.
-    test_log: the same of the test.
+    accuracy_log: The path of the accuracy run's mlperf_log_accuracy.json.
+    test_log: The path of the test's mlperf_log_accuracy.json.
 
   Raises:
-    OSError, ValueError: a log cannot be read.
+    OSError, ValueError: A log cannot be read.
   """
   accuracy, test = answers(accuracy_log), answers(test_log)
   known: dict[int, str] = {}
@@ -135,10 +135,10 @@ def verify_performance(
   """Compares the speed of a test's run with that of the performance run.
 
   Args:
-    test: its name.
-    scenario: LoadGen's.
-    performance: log of the performance run.
-    repeated: of the test's.
+    test: The name of the test.
+    scenario: LoadGen's name of the scenario.
+    performance: The log of the performance run.
+    repeated: The log of the test's run.
   """
   for name, log in (('performance', performance), (test, repeated)):
     if not log.valid:
@@ -159,7 +159,7 @@ def verify_performance(
     tolerance = _SHORT_TOLERANCE
   ratio = score / reference
   lowest, highest = 1 - tolerance, 1 + tolerance
-  if test == TEST05:  # May be better by any amount.
+  if test == TEST05:  # The test may be faster by any amount.
     if rules.streams:
       lowest = 0.0
     else:
@@ -175,14 +175,14 @@ def write_baseline(
 ) -> int:
   """Writes the accuracy run's answers to the samples that a test logged.
 
-  Scoring both logs shows whether answers that are not the same to the bit are
+  If answers differ in some bits, the scores of both logs show if they are
   equally good.
 
   Returns:
-    How many they are.
+    The number of answers.
 
   Raises:
-    OSError, ValueError: a log cannot be read.
+    OSError, ValueError: A log cannot be read.
   """
   wanted = {index for index, _ in answers(test_log)}
   with open(accuracy_log, encoding='utf-8') as file:
@@ -198,10 +198,10 @@ def _verdict(passed: bool, *lines: str) -> Verdict:
 
 
 def answers(path: pathlib.Path) -> Sequence[tuple[int, str]]:
-  """Index and hexadecimal data of each answer of an accuracy log.
+  """Returns the index and hexadecimal data of each answer in an accuracy log.
 
   Raises:
-    OSError, ValueError: it cannot be read.
+    OSError, ValueError: The log cannot be read.
   """
   with open(path, encoding='utf-8') as file:
     try:

@@ -1,4 +1,4 @@
-"""What a submission says of its system, and of a model's weights."""
+"""Derives the descriptions of a system and of a model's weights."""
 
 from collections.abc import Iterator, Mapping
 import json
@@ -25,20 +25,20 @@ KEYS = (
   'weight_transformations',
 )
 
-# A result may bring these values itself, by this name among its notes.
+# The note of a result that can contain these values.
 NOTE = 'measurements'
 
-# Names of types by what results call them.
+# Official names of types, by their names in results.
 _TYPES = {'float32': 'fp32', 'float16': 'fp16', 'bfloat16': 'bf16'}
 _INPUTS = {rounds.GPTJ: 'int32', rounds.BERT: 'int64'}
 _INTEGERS = ('int4', 'int8')
 
-# Whole numbers: the checker of v6 multiplies them.
+# These must be integers, because the checker of v6 multiplies them.
 _COUNTS = ('number_of_nodes', 'accelerators_per_node')
 
 
 def system_id(name: str) -> str:
-  """Returns the name of folders: letters, digits, dots, dashes, underscores."""
+  """Returns a name for folders: letters, digits, dots, dashes, underscores."""
   return re.sub(r'[^A-Za-z0-9._-]+', '_', name).strip('._')
 
 
@@ -48,13 +48,15 @@ def merged(
   fixed: Mapping[str, Any],
   notes: Mapping[str, str],
 ) -> dict[str, str]:
-  """Returns the system description: texts, because checkers call 0 empty.
+  """Returns the merged system description.
+
+  All values are strings, because checkers treat the number 0 as missing.
 
   Args:
-    detected: What the results say of their system.
-    given: The user's values, which replace what was detected.
+    detected: The values that the results detected.
+    given: The user's values, which replace detected ones.
     fixed: The values of flags, which replace both.
-    notes: The text that is added to what is there, by key: hw_notes, sw_notes.
+    notes: The text to append to a value, by key: hw_notes, sw_notes.
   """
   may_be_empty = {k: '' for k, v in fields.REQUIRED.items() if not v.filled}
   known = may_be_empty | dict(detected) | dict(given) | dict(fixed)
@@ -66,7 +68,7 @@ def merged(
 
 
 def system_problems(record: Mapping[str, str]) -> Iterator[str]:
-  """Yields what is wrong with a system description."""
+  """Yields the problems of a system description."""
   missing = fields.missing(record)
   if missing:
     yield (
@@ -87,11 +89,11 @@ def system_problems(record: Mapping[str, str]) -> Iterator[str]:
 
 
 def read_measurements(path: pathlib.Path) -> dict[str, Any]:
-  """Reads values of KEYS that the user wrote.
+  """Reads the user's values of KEYS.
 
   Raises:
     OSError: The file cannot be read.
-    ValueError: It is no JSON object of KEYS.
+    ValueError: The file is not a JSON object with only these keys.
   """
   record: dict[str, Any] = files.read_json(path, dict[str, Any])
   if not set(record) <= set(KEYS):
@@ -102,11 +104,12 @@ def read_measurements(path: pathlib.Path) -> dict[str, Any]:
 def measurements(
   entry: entry_lib.Entry, given: Mapping[str, Any]
 ) -> dict[str, str | None]:
-  """Returns the values of KEYS for a result; None if a value is unknown.
+  """Returns the values of KEYS for a result, or None for an unknown value.
 
   Args:
-    entry: The result; its notes replace what can be told from the rest.
-    given: The user's values, which replace everything.
+    entry: The result. Its notes replace values that are derived from its other
+      fields.
+    given: The user's values, which replace all others.
   """
   kind = weight_type(entry)
   changes = []
@@ -133,7 +136,7 @@ def measurements(
 def measurement_problems(
   values: Mapping[str, str | None], name: str
 ) -> Iterator[str]:
-  """Yields what is wrong with the values of KEYS of a result."""
+  """Yields the problems of a result's measurements."""
   if missing := [key for key in KEYS if not values.get(key)]:
     yield (
       f'{name} does not say {", ".join(missing)}: write them into a JSON object'
@@ -142,7 +145,7 @@ def measurement_problems(
 
 
 def weight_type(entry: entry_lib.Entry) -> str | None:
-  """Returns the type of the weights, such as fp32; None if it is unknown."""
+  """Returns the type of the weights, such as fp32, or None if it is unknown."""
   quantized = attribute(entry, 'QUANTIZATION')
   if quantized and quantized != 'none':
     return next((each for each in _INTEGERS if each in quantized), quantized)
@@ -151,20 +154,20 @@ def weight_type(entry: entry_lib.Entry) -> str | None:
 
 
 def system(entry: entry_lib.Entry) -> Mapping[str, Any]:
-  """Returns what decided a result of the system that answered, by flag name."""
+  """Returns the parameters of the system that affect a result, by flag name."""
   return dict(entry.parameters.get('system', {})) | dict(
     entry.notes.get(entry_lib.SERVED, {})
   )
 
 
 def attribute(entry: entry_lib.Entry, name: str) -> Any:
-  """Returns an attribute of the serving params; None if it is unknown.
+  """Returns an attribute of the serving params, or None if it is unknown.
 
-  An override replaces what the params of that name have.
+  An override takes precedence over the attribute of the params.
 
   Args:
     entry: The result.
-    name: The attribute, such as BEAM_SIZE.
+    name: The name of the attribute, such as BEAM_SIZE.
   """
   known = system(entry)
   overrides = known.get('overrides') or {}
@@ -179,11 +182,11 @@ def attribute(entry: entry_lib.Entry, name: str) -> Any:
   try:
     return getattr(registry.lookup(known['params']), name, None)
   except errors.InvalidArgument:
-    return None  # Params of another server.
+    return None  # Another server defined these params.
 
 
 def beams(entry: entry_lib.Entry) -> int | None:
-  """Returns the beams of the search, 1 for none; None if they are unknown."""
+  """Returns the beam size, 1 without a beam search, or None if unknown."""
   if entry.system == 'reference':
     return int(system(entry).get('beam_size') or requirements.BEAM_SIZE)
   size = attribute(entry, 'BEAM_SIZE')
@@ -193,5 +196,5 @@ def beams(entry: entry_lib.Entry) -> int | None:
 
 
 def prefix_cache(entry: entry_lib.Entry) -> Any:
-  """Returns the part of prompts that is computed once; None without one."""
+  """Returns the prompt prefix that is computed only once, or None."""
   return attribute(entry, 'PRECOMPUTE_KV_CACHE_PREFIX') or None

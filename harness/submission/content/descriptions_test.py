@@ -35,7 +35,7 @@ class MeasurementTest(parameterized.TestCase):
       'params': _GPTJ + 'GPTJ4TokenizedINT8BS32XLA',
       'checkpoint': '/m/checkpoint_00/',
     }
-    # A cell that ran already reported what it served.
+    # A cell that was already running reports its model in the notes.
     for entry in (_entry(**model), _entry(notes={entry_lib.SERVED: model})):
       record = descriptions.measurements(entry, {})
       self.assertEqual(
@@ -58,7 +58,7 @@ class MeasurementTest(parameterized.TestCase):
     ({'precision': 'float32'}, 'fp32'),
     ({'precision': 'int8'}, 'int8'),
     ({'params': 'saxml_ext.params.gptj.TinyFP32'}, 'fp32'),
-    # Upstream's name says int8, its class quantizes nothing.
+    # The upstream name contains INT8, but its class quantizes nothing.
     ({'params': _GPTJ + 'GPTJ4TokenizedINT8BS32'}, 'bf16'),
     (
       {

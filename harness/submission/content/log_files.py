@@ -1,13 +1,14 @@
-"""Files of a submission that are made of LoadGen's logs.
+"""Produces a submission's accuracy logs and mlperf.conf from LoadGen's logs.
 
-Accuracy logs: their two ends, and a hash. They equal what
-tools/submission/truncate_accuracy_log.py of mlcommons/inference makes of a tree,
-which therefore finds nothing left to do.
+An accuracy log in a submission consists of the log's two ends, and its hash is
+in accuracy.txt. The output is identical to that of
+tools/submission/truncate_accuracy_log.py in mlcommons/inference, so that tool
+does not change the tree any more.
 
-mlperf.conf, which submissions until v4.1 hold beside user.conf, is MLCommons'
-text and not part of this repository. It is taken from the user's checkout of
-mlcommons/inference; without one, the settings that the run had are written out
-of LoadGen's own log, in the same format.
+Submissions until v4.1 also contain mlperf.conf next to user.conf. MLCommons
+wrote this file, and it is not part of this repository. It is copied from the
+user's checkout of mlcommons/inference. Without a checkout, the settings of the
+run are read from LoadGen's log and written in the same format.
 """
 
 from collections.abc import Iterator
@@ -22,14 +23,14 @@ from harness.submission import git
 _END_BYTES = 4096
 _GAP = b'\n\n...\n\n'
 
-# The checkers refuse larger ones.
+# The checkers reject larger logs.
 MAX_BYTES = 10 * 1024
 
 MLPERF_CONF = 'mlperf.conf'
 _PLACES = ('mlperf.conf', 'loadgen/mlperf.conf')
 
-# Settings of mlperf.conf, whose names in the log begin with "effective_". Two
-# have other names there.
+# Settings of mlperf.conf. LoadGen logs them with the prefix "effective_", two
+# of them under other names.
 _SETTINGS = (
   'min_query_count',
   'min_duration',
@@ -46,10 +47,10 @@ _LOGGED = {
 
 
 def truncated(path: pathlib.Path) -> bytes:
-  """Returns both ends of a log, 4 KiB each, or a log below 4 KiB as it is.
+  """Returns the first and last 4 KiB of a log, or all of a log below 4 KiB.
 
   Raises:
-    OSError: it cannot be read.
+    OSError: The log cannot be read.
   """
   size = path.stat().st_size
   with open(path, 'rb') as file:
@@ -61,20 +62,20 @@ def truncated(path: pathlib.Path) -> bytes:
 
 
 def hash_line(path: pathlib.Path) -> str:
-  """Returns the line of accuracy.txt about the whole log.
+  """Returns the line of accuracy.txt with the hash of the whole log.
 
   Raises:
-    OSError: it cannot be read.
+    OSError: The log cannot be read.
   """
   with open(path, 'rb') as file:
     return f'hash={hashlib.file_digest(file, "sha256").hexdigest()}\n'
 
 
 def truncation_problems(directory: pathlib.Path) -> Iterator[str]:
-  """Yields what is wrong with the accuracy log and the hash of a tree.
+  """Yields the problems of the accuracy log and the hash in a tree.
 
-  The hash of a log that was cut cannot be computed again; only a log that was
-  too short to be cut can be compared with it.
+  The hash of a truncated log cannot be verified. Only logs that are too short
+  to be truncated are compared with their hash.
 
   Args:
     directory: The folder of the log and of accuracy.txt.
@@ -103,10 +104,10 @@ def truncation_problems(directory: pathlib.Path) -> Iterator[str]:
 
 
 def official_conf(inference_dir: pathlib.Path, round_name: str) -> bytes | None:
-  """Returns a round's mlperf.conf of a checkout; None if it has none.
+  """Returns a round's mlperf.conf from a checkout, or None if it has none.
 
   Args:
-    inference_dir: The checkout, whose tags are used.
+    inference_dir: The checkout. The file is read from the tag of the round.
     round_name: The round, such as "v4.0".
   """
   for place in _PLACES:
@@ -119,7 +120,7 @@ def official_conf(inference_dir: pathlib.Path, round_name: str) -> bytes | None:
 def conf_of_log(
   log: loadgen_log.RunLog, benchmark: str, scenario: str
 ) -> bytes:
-  """Returns the settings that a run had, as LoadGen logged them.
+  """Returns the settings of a run in the format of mlperf.conf.
 
   Args:
     log: The log of the performance run.

@@ -1,4 +1,4 @@
-"""README.md of a result: what it is, and how it was made."""
+"""Renders the README.md of a result and of the code, and calibration.md."""
 
 from collections.abc import Mapping
 
@@ -19,13 +19,13 @@ def text(
   model: str,
   measurements: Mapping[str, str | None],
 ) -> str:
-  """The page.
+  """Returns the README.md of a result.
 
   Args:
-    entry: of the result.
-    system_name: as it is submitted.
-    model: the same of the model.
-    measurements: of its weights.
+    entry: The entry of the result.
+    system_name: The name of the system in the submission.
+    model: The name of the model in the submission.
+    measurements: The values of the measurements JSON.
   """
   parts = [
     f'# {model}, {entry.scenario}, on {system_name}',
@@ -50,11 +50,11 @@ def text(
 
 
 def code(model: str, entries: list[entry_lib.Entry]) -> str:
-  """README.md that stands where others put their code.
+  """Returns the README.md of a model's code folder.
 
   Args:
-    model: as it is submitted.
-    entries: its results.
+    model: The name of the model in the submission.
+    entries: The results of the model.
   """
   commits = sorted({entry.versions.get('commit', '') for entry in entries})
   lines = [f'commit `{commit}`' for commit in commits if commit]
@@ -78,10 +78,10 @@ def code(model: str, entries: list[entry_lib.Entry]) -> str:
 
 
 def calibration(types: Mapping[str, str | None]) -> str:
-  """calibration.md of models whose weights were not quantized.
+  """Returns the calibration.md for models with unquantized weights.
 
   Args:
-    types: type of the weights by model.
+    types: The type of the weights, by model.
   """
   lines = '\n'.join(f'* {model}: {kind}' for model, kind in types.items())
   return (
@@ -102,13 +102,13 @@ def _figures(entry: entry_lib.Entry) -> str:
     rows |= {
       name: f'{value:.10g}'
       for name, value in entry.accuracy.metrics.items()
-      if value is not None  # What could not be computed there.
+      if value is not None  # Skips figures that could not be computed.
     }
   return _table(('figure', 'value'), rows)
 
 
 def _flat(parameters: Mapping[str, object]) -> dict[str, object]:
-  """Parameters by name; those in groups with the group before their names."""
+  """Returns the parameters by name. Names in groups start with the group."""
   rows: dict[str, object] = {}
   for key, value in parameters.items():
     if isinstance(value, Mapping):

@@ -1,7 +1,7 @@
-"""One LoadGen run against answers that are known beforehand.
+"""Runs LoadGen once against predefined answers.
 
-GPT-J's are a few token ids, BERT's the logits of its first tokens: enough for
-real logs, which no model could make as fast.
+The answers of GPT-J are a few token ids, those of BERT the logits of its first
+tokens. They produce real logs faster than any model could.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ flags.DEFINE_integer(
 
 
 class Canned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-  """The answers, by the names of the flags."""
+  """The settings of the answers, by flag name."""
 
   samples: int = 20
   width: int = 4

@@ -1,4 +1,4 @@
-"""Makes directories of jobs whose logs LoadGen itself wrote."""
+"""Creates job directories with logs that LoadGen itself wrote."""
 
 import dataclasses
 import datetime
@@ -22,7 +22,7 @@ _PROGRAM = 'harness/submission/testing/canned_run'
 _SILENCE_SECS = 60
 _TIME_FORMAT = '%m-%d-%Y %H:%M:%S.%f'
 
-# Figures that are below every target, and figures that meet them all.
+# Figures that miss every target, and figures that meet all targets.
 LOW = {
   rounds.GPTJ: {
     'rouge1': 5.1,
@@ -47,22 +47,23 @@ HIGH = {
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """What to run.
+  """The settings of a job.
 
   Attributes:
-    benchmark: gptj or bert.
-    scenario: LoadGen's name.
-    round: whose seeds and rules hold.
-    model: as it is submitted; None: the benchmark's at 99 %.
-    samples: of the set that LoadGen sees.
-    min_duration_ms: of the performance run.
-    target_qps: of it.
-    target_latency_ms: of it.
-    answer_secs: the least that a batch of answers takes.
-    width: tokens of an answer.
-    figures: of the accuracy run.
-    system: kind of system that the entry names.
-    parameters: of that system.
+    benchmark: The benchmark, gptj or bert.
+    scenario: LoadGen's name of the scenario.
+    round: The round whose seeds and rules apply.
+    model: The name of the model in submissions, or None for the benchmark's 99
+      % model.
+    samples: The number of samples in the set of the system.
+    min_duration_ms: The minimum duration of the performance run.
+    target_qps: The target_qps of the performance run.
+    target_latency_ms: The target latency of the performance run.
+    answer_secs: The minimum time of a batch of answers.
+    width: The number of tokens in an answer.
+    figures: The figures of the accuracy run.
+    system: The kind of system in the entry.
+    parameters: The parameters of that system.
   """
 
   benchmark: str = rounds.GPTJ
@@ -87,9 +88,9 @@ class Job:
 
   @property
   def batch_secs(self) -> float:
-    """How long a batch of answers takes in a performance run.
+    """The duration of a batch of answers in a performance run, in seconds.
 
-    An Offline run, all of it one query, lasts as long as its answers take.
+    An Offline run is a single query, so it lasts as long as its answers.
     """
     if self.scenario == rounds.OFFLINE:
       return max(self.answer_secs, self.min_duration_ms / 1000)
@@ -104,7 +105,7 @@ class Job:
       scenario=self.scenario,
       round=self.round,
       sample_count=full,
-      # Logged as it is, whatever the set holds.
+      # LoadGen logs this value unchanged, for any size of the set.
       buffer_count=full,
       min_duration_ms=self.min_duration_ms,
       min_query_count=rounds.ROUNDS[self.round].min_queries(
@@ -116,14 +117,14 @@ class Job:
 
 
 def system_description() -> dict[str, str]:
-  """A description that lacks nothing."""
+  """Returns a complete system description."""
   counts = {'number_of_nodes': '1', 'accelerators_per_node': '0'}
   plain = dict.fromkeys(fields.REQUIRED, 'N/A') | counts
   return plain | {'status': 'available'}
 
 
 def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
-  """Runs LoadGen for accuracy and for performance, and writes an entry."""
+  """Runs LoadGen for accuracy and performance, and writes an entry."""
   directory.mkdir(parents=True)
   user_conf = directory / 'user.conf'
   user_conf.write_text(job.settings.user_conf, encoding='utf-8')
@@ -156,7 +157,7 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
 def make_compliance(
   directory: pathlib.Path, job: Job, test: str, shift: int = 0
 ) -> None:
-  """Runs a compliance test of a job that `make` made."""
+  """Runs a compliance test of a job that `make` created."""
   audit = directory / 'audit.config'
   audit.write_text(compliance.audit_config(test), encoding='utf-8')
   run(
@@ -173,10 +174,10 @@ def make_compliance(
 def run(
   job: Job, mode: str, output: pathlib.Path, user_conf: pathlib.Path, **more
 ) -> None:
-  """One LoadGen run in a process of its own.
+  """Runs LoadGen once in a separate process.
 
   Raises:
-    AssertionError: it failed.
+    AssertionError: The run failed.
   """
   output.mkdir(parents=True)
   attributes = dict(job.settings.attributes) | more.pop('attributes', {})
@@ -206,10 +207,9 @@ def run(
 
 
 def change(directory: pathlib.Path, **values: object) -> None:
-  """Changes what LoadGen logged of a run, wherever it stands.
+  """Changes logged values of a run in both of its logs.
 
-  The result of the job says the same afterwards, if the run is its
-  performance run.
+  For a performance run, the job's result.json is updated too.
   """
   log = loadgen_log.read(str(directory))
   edit(directory, **values)
@@ -227,7 +227,7 @@ def change(directory: pathlib.Path, **values: object) -> None:
 
 
 def edit(directory: pathlib.Path, **values: object) -> None:
-  """Changes values of a detail log, and nothing else."""
+  """Changes values in a detail log only."""
   path = directory / loadgen_log.DETAIL_LOG
   lines = path.read_text('utf-8').splitlines()
   for place, line in enumerate(lines):
@@ -240,7 +240,7 @@ def edit(directory: pathlib.Path, **values: object) -> None:
 
 
 def last(directory: pathlib.Path, seconds: float, **values: object) -> None:
-  """Stretches a run, for what takes LoadGen ten minutes."""
+  """Stretches the logged times of a run, because real runs take ten minutes."""
   log = loadgen_log.read(str(directory))
   factor = seconds / log.seconds
   end = datetime.datetime.strptime(
@@ -254,10 +254,11 @@ def last(directory: pathlib.Path, seconds: float, **values: object) -> None:
     elif key.endswith(('per_sec', 'per_second', 'loadgen_overhead')):
       values[key] = float(str(value)) / factor
   if _scenario(log) == rounds.SINGLE_STREAM:
-    # Without LoadGen's share, which has been stretched as well.
+    # The mean must exclude LoadGen's overhead, which was stretched too.
     queries = int(str(log.values['result_query_count']))
     mean = round(0.9e9 * seconds / queries)
-    # On a busy machine the share is small, and all queries take as long.
+    # On a busy machine the overhead is a small share, and all queries take
+    # about equally long.
     least = int(str(values['result_min_latency_ns']))
     values['result_mean_latency_ns'] = max(mean, least)
   change(directory, **values)
@@ -268,14 +269,14 @@ def _scenario(log: loadgen_log.RunLog) -> str:
 
 
 def load(*directories: pathlib.Path) -> tuple[job_result.JobResult, ...]:
-  """Reads jobs."""
+  """Reads the directories of jobs."""
   return tuple(job_result.load(str(directory)) for directory in directories)
 
 
 def submission(
   results: tuple[job_result.JobResult, ...], **values
 ) -> plan.Submission:
-  """A submission of results; values replace those of a plain one."""
+  """Returns a submission of results, with changed fields."""
   plain = plan.Submission(
     round=results[0].entry.round,
     division='open',
