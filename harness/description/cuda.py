@@ -1,4 +1,4 @@
-"""What NVIDIA's driver says of its devices, and which libraries are there."""
+"""Detects NVIDIA devices through the driver, and the installed libraries."""
 
 import ctypes
 import dataclasses
@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import errors
 
-# Names that the libraries and their Python packages have had.
+# The suffixes of the libraries' Python packages, by version of CUDA.
 _MAJORS = ('cu13', 'cu12', 'cu11')
 _CUDNN_PACKAGES = tuple(f'nvidia-cudnn-{major}' for major in _MAJORS)
 _TENSORRT_PACKAGES = ('tensorrt', *(f'tensorrt-{major}' for major in _MAJORS))
@@ -17,24 +17,25 @@ _TENSORRT_LIBRARIES = ('libnvinfer.so.10', 'libnvinfer.so.8', 'libnvinfer.so')
 
 
 class CudaError(errors.HarnessError):
-  """There is a driver, and it does not answer."""
+  """The NVIDIA driver is installed but does not respond."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-  """A CUDA device; None stands for what the driver does not tell.
+  """A CUDA device. A field is None if the driver does not report it.
 
   Attributes:
-    index: of the device in the driver's order.
-    name: such as "NVIDIA H200".
-    memory_bytes: all of its own memory; a device that shares the CPU's has
-      none.
-    compute_capability: such as "9.0".
-    max_graphics_clock_mhz: of its processors.
-    max_memory_clock_mhz: of its memory.
-    pcie_generation: highest that device and slot both have.
-    pcie_width: lanes that device and slot both have.
-    power_limit_watts: that is enforced.
+    index: The index of the device in the driver's order.
+    name: The name, such as "NVIDIA H200".
+    memory_bytes: The size of the dedicated memory, or None if the device shares
+      the CPU's memory.
+    compute_capability: The compute capability, such as "9.0".
+    max_graphics_clock_mhz: The maximum clock rate of the processors.
+    max_memory_clock_mhz: The maximum clock rate of the memory.
+    pcie_generation: The highest PCIe generation that both device and slot
+      support.
+    pcie_width: The number of PCIe lanes that both device and slot support.
+    power_limit_watts: The enforced power limit.
   """
 
   index: int
@@ -50,14 +51,14 @@ class Device:
 
 @dataclasses.dataclass(frozen=True)
 class Cuda:
-  """CUDA on a machine.
+  """The CUDA installation of a machine.
 
   Attributes:
-    driver: version of NVIDIA's driver; None without one.
-    cuda: newest version of CUDA that the driver runs, such as "12.4".
-    cudnn: version of cuDNN; None where none is found.
-    tensorrt: version of TensorRT; None where none is found.
-    devices: in the driver's order.
+    driver: The version of NVIDIA's driver, or None without a driver.
+    cuda: The newest version of CUDA that the driver supports, such as "12.4".
+    cudnn: The version of cuDNN, or None if it is not installed.
+    tensorrt: The version of TensorRT, or None if it is not installed.
+    devices: The devices, in the driver's order.
   """
 
   driver: str | None = None
@@ -68,13 +69,13 @@ class Cuda:
 
 
 def detect(nvml: Any = None) -> Cuda:
-  """Asks the driver and looks for the libraries.
+  """Queries the driver and searches for the libraries.
 
   Args:
-    nvml: the module pynvml, or what stands for it in a test.
+    nvml: The module pynvml, or a replacement in tests.
 
   Raises:
-    CudaError: there is a driver, and it does not answer.
+    CudaError: The driver is installed but does not respond.
   """
   libraries = Cuda(cudnn=cudnn_version(), tensorrt=tensorrt_version())
   nvml = nvml or load_nvml()
@@ -103,7 +104,7 @@ def detect(nvml: Any = None) -> Cuda:
 
 
 def load_nvml() -> Any:
-  """The module pynvml; None where it is not installed."""
+  """Returns the module pynvml, or None if it is not installed."""
   if importlib.util.find_spec('pynvml') is None:
     return None
   import pynvml  # pylint: disable=g-import-not-at-top
@@ -112,20 +113,20 @@ def load_nvml() -> Any:
 
 
 def cudnn_version() -> str | None:
-  """Version of cuDNN, as a Python package or a library; None without one."""
+  """Returns the version of the cuDNN package or library, or None without it."""
   if version := _package(_CUDNN_PACKAGES):
     return version
   number = _call(_CUDNN_LIBRARIES, 'cudnnGetVersion', ctypes.c_size_t)
-  # 8907 is 8.9.7; from 9.0 on, 90100 is 9.1.0 (cudnn_version.h).
+  # 8907 means 8.9.7. Since 9.0, 90100 means 9.1.0 (cudnn_version.h).
   return _dotted(number, wide_from=90000)
 
 
 def tensorrt_version() -> str | None:
-  """Version of TensorRT, as a Python package or a library; None without."""
+  """Returns the version of the TensorRT package or library, or None."""
   if version := _package(_TENSORRT_PACKAGES):
     return version
   number = _call(_TENSORRT_LIBRARIES, 'getInferLibVersion', ctypes.c_int32)
-  # 8601 is 8.6.1; from 10.0 on, 100200 is 10.2.0 (NvInferRuntimeBase.h).
+  # 8601 means 8.6.1. Since 10.0, 100200 means 10.2.0 (NvInferRuntimeBase.h).
   return _dotted(number, wide_from=100000)
 
 
@@ -136,7 +137,7 @@ def _device(nvml: Any, index: int) -> Device:
     try:
       return getattr(nvml, function)(handle, *arguments)
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
-      return None  # Not every device, or older driver, knows everything.
+      return None  # Some devices and older drivers lack functions.
 
   capability = ask('nvmlDeviceGetCudaComputeCapability')
   memory = ask('nvmlDeviceGetMemoryInfo')
@@ -164,7 +165,7 @@ def _broken(error: Exception) -> str:
 
 
 def _text(value: bytes | str) -> str:
-  """Older versions of pynvml give bytes."""
+  """Decodes a text, because older versions of pynvml return bytes."""
   return value.decode() if isinstance(value, bytes) else value
 
 
@@ -180,19 +181,19 @@ def _package(names: tuple[str, ...]) -> str | None:
 def _call(
   libraries: tuple[str, ...], function: str, result: type
 ) -> int | None:
-  """What a function of the first of the libraries that is there returns."""
+  """Calls a function of the first library that is installed."""
   for name in libraries:
     try:
       called = getattr(ctypes.CDLL(name), function)
     except (OSError, AttributeError):
-      continue  # Not installed: the next name.
+      continue  # The library is not installed.
     called.restype = result
     return called()
   return None
 
 
 def _dotted(number: int | None, wide_from: int) -> str | None:
-  """A version that is one number, whose major part has moved one digit up."""
+  """Formats an integer version; newer ones have one more digit per major."""
   if number is None:
     return None
   major = 10000 if number >= wide_from else 1000

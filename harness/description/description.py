@@ -1,8 +1,8 @@
-"""The official description of a system: detected, preset, and as users say.
+"""Produces the official description of a system.
 
-The submission checker wants 35 keys (fields.py). Much of it the machine tells
-itself; a preset knows it of a system that others have described; and some only
-the user knows: whoever submits, the cooling, the network's topology.
+The submission checker requires 35 keys (fields.py). Many values are detected on
+the machine. A preset contains the values of a known system. Some values only
+the user knows, such as the submitter, the cooling and the network topology.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ _KEYS = (
 _GIB = 2**30
 
 
-# The machine that the program runs on, described by what it tells itself.
+# The preset of the machine that runs this program, with detected values.
 THIS_MACHINE = 'this_machine'
 
 _PRESETS = pathlib.Path(__file__).parent / 'presets'
@@ -44,14 +44,14 @@ _PRESETS = pathlib.Path(__file__).parent / 'presets'
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-  """What is known of a system.
+  """The known values of a system.
 
   Attributes:
-    about: What it is, in a sentence.
-    source: The published description that its values are from.
-    whole: True if it says all that is known of the host too; else the host is
-      this machine.
-    values: The values by key of the description.
+    about: The kind of system, in a sentence.
+    source: The published description that the values are from.
+    whole: True if the values also describe the host. Otherwise the host is this
+      machine.
+    values: The values, by key of the description.
   """
 
   about: str
@@ -68,10 +68,10 @@ def preset_names() -> list[str]:
 
 
 def read_preset(name: str) -> Preset:
-  """Returns the preset of a name.
+  """Returns the preset with a name.
 
   Raises:
-    ValueError: There is none.
+    ValueError: There is no such preset.
   """
   if name == THIS_MACHINE:
     return Preset('the machine that this runs on', '', False, {})
@@ -88,11 +88,10 @@ def read_preset(name: str) -> Preset:
 def describe_accelerators(
   cuda: cuda_lib.Cuda, tpu: accelerators.Tpu | None
 ) -> dict[str, str]:
-  """Values of the description that are about accelerators.
+  """Returns the values of the description that refer to accelerators.
 
   Returns:
-    Value by key; keys whose value is not known are left out. "N/A" for all of
-    them where the machine has none.
+    The known values, by key. All are "N/A" if the machine has no accelerators.
   """
   if tpu is not None:
     return {
@@ -144,17 +143,17 @@ def describe(
   overrides: Mapping[str, Any] | None = None,
   detected: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-  """The description, with all keys that are required; "" where none is known.
+  """Returns the description with all required keys; "" for unknown values.
 
   Args:
-    preset: name of a system that is known, see preset_names(); None: this
+    preset: The name of a known system, see preset_names(). None selects this
       machine.
-    overrides: what the user says, by key; it stands above all else. Jobs
-      whose model JAX does not run say here what does, see `framework`.
-    detected: what `detect` says; None: ask it.
+    overrides: The user's values, by key. They replace all others. Jobs that do
+      not run the model in JAX set the framework here, see `framework`.
+    detected: The result of `detect`. None calls it.
 
   Raises:
-    ValueError: no such preset, or a key or value that there cannot be.
+    ValueError: The preset is unknown, or a key or value is invalid.
   """
   overrides = overrides or {}
   fields.check(overrides)
@@ -163,7 +162,8 @@ def describe(
     detected = detect()
   model = 'accelerator_model_name'
   if known.whole and detected[model] != known.values[model]:
-    # It is about another machine: of this one only the software counts.
+    # The preset describes another machine, so only the software of this machine
+    # is used.
     detected = {key: detected[key] for key in _SOFTWARE if key in detected}
   values = dict.fromkeys(fields.REQUIRED, '')
   return values | dict(detected) | dict(known.values) | dict(overrides)
@@ -174,13 +174,13 @@ def detect(
   environment: Mapping[str, str] = os.environ,
   cuda: cuda_lib.Cuda | None = None,
 ) -> dict[str, str]:
-  """What this machine tells of itself; keys that nobody knows are left out.
+  """Returns the detected values of this machine, without unknown ones.
 
   Args:
-    files: other files than those under /, which then tell all that is not
-      CUDA or software: no program is asked.
-    environment: variables to look at.
-    cuda: what is known of CUDA; None: ask the driver.
+    files: A replacement for the files under /. If it is set, no programs are
+      called, and only CUDA and the software are detected on the real machine.
+    environment: The environment variables to check.
+    cuda: The CUDA installation. None queries the driver.
   """
   real = files is None
   files = files or machine_files.MachineFiles()
@@ -205,25 +205,25 @@ def detect(
 
 
 def framework(package: str) -> str:
-  """What runs the model, as the key of that name has it.
+  """Returns the value of the key `framework` for this process.
 
   Args:
-    package: jax, torch or onnxruntime.
+    package: The package that runs the model: jax, torch or onnxruntime.
   """
   return software.framework(software.versions(), package)
 
 
 def governor() -> str | None:
-  """The CPU's frequency governor; None where it cannot be read."""
+  """Returns the CPU's frequency governor, or None if it cannot be read."""
   return host.governor(machine_files.MachineFiles())
 
 
 def read_file(path: str) -> dict[str, Any]:
-  """Values that a user wrote down, as YAML or JSON: value by key.
+  """Reads a YAML or JSON file with the user's values, by key.
 
   Raises:
-    OSError: the file cannot be read.
-    ValueError: it is no such file, or has a key that there cannot be.
+    OSError: The file cannot be read.
+    ValueError: The file has another format, or contains an invalid key.
   """
   with open(path, encoding='utf-8') as file:
     try:
@@ -246,7 +246,8 @@ def _cuda() -> cuda_lib.Cuda:
   try:
     return cuda_lib.detect()
   except cuda_lib.CudaError as error:
-    # A job that needs no GPU goes on; the description names none.
+    # A job may not need the GPU, so it continues without GPUs in its
+    # description.
     logging.warning('%s', error)
     return cuda_lib.Cuda()
 
@@ -272,22 +273,22 @@ def file_sha256(path: str) -> str:
   """Returns the SHA-256 of a file, as sha256sum prints it.
 
   Raises:
-    OSError: it cannot be read.
+    OSError: The file cannot be read.
   """
   with open(path, 'rb') as file:
     return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def tree_sha256(directory: str) -> str:
-  """Returns the SHA-256 of a directory: of its files' names and contents.
+  """Returns the SHA-256 of a directory, from its files' names and contents.
 
-  It is that of the text that `sha256sum` prints of all files, with their paths
-  from the directory, sorted by path in the order of bytes. Empty directories,
-  times and permissions do not count.
+  This is the hash of the output of `sha256sum` for all files. The paths are
+  relative to the directory and sorted in byte order. Empty directories, times
+  and permissions have no effect.
 
   Raises:
-    OSError: something cannot be read.
-    ValueError: there is no file in it.
+    OSError: A file cannot be read.
+    ValueError: The directory contains no file.
   """
 
   def fail(error: OSError) -> None:

@@ -160,7 +160,7 @@ class HashesTest(absltest.TestCase):
     return path
 
   def test_file(self):
-    # The SHA-256 of "abc", of FIPS 180-2.
+    # FIPS 180-2 contains the SHA-256 of "abc".
     self.assertEqual(
       description.file_sha256(self._write('a', 'abc')),
       'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad',

@@ -1,8 +1,8 @@
-"""The keys of the official system description, and what each means.
+"""Defines the keys of the official system description, and their meanings.
 
-Which are required, and which must not be empty, is what
-tools/submission/submission_checker.py of mlcommons/inference checks at v4.0 to
-v6.1. The meanings are in our words; the checker has none.
+The required keys and the keys that must not be empty are those of
+tools/submission/submission_checker.py in mlcommons/inference, v4.0 to v6.1. The
+meanings are our own text, because the checker has none.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ class Field:
   """A key of the description.
 
   Attributes:
-    meaning: what its value says.
-    filled: whether the checker refuses an empty value.
-    choices: the values that it takes; any if there are none.
+    meaning: The meaning of the value.
+    filled: True if the checker rejects an empty value.
+    choices: The allowed values; empty if any value is allowed.
   """
 
   meaning: str
@@ -89,7 +89,8 @@ REQUIRED: Mapping[str, Field] = {
   'sw_notes': Field('what else there is to say of the software', _EMPTY),
 }
 
-# Required as well where "is_network" is "true": LoadGen runs on another host.
+# These keys are required too if "is_network" is "true", because LoadGen then
+# runs on another host.
 NETWORK: Mapping[str, Field] = {
   'is_network': Field('"true" where LoadGen runs on another host'),
   'network_type': Field('such as "Ethernet"', _EMPTY),
@@ -106,7 +107,7 @@ NETWORK: Mapping[str, Field] = {
   'network_topology': Field('how the two hosts are joined', _EMPTY),
 }
 
-# Known to the checker, and only asked for with measurements of power.
+# The checker requires these keys only with power measurements.
 POWER: Mapping[str, Field] = {
   'power_management': Field('settings of the power management', _EMPTY),
   'filesystem': Field('file system of the disks', _EMPTY),
@@ -128,17 +129,17 @@ POWER: Mapping[str, Field] = {
 
 ALL: Mapping[str, Field] = {**REQUIRED, **NETWORK, **POWER}
 
-# What published descriptions have where nobody filled in the value.
+# Published descriptions contain these placeholders for missing values.
 _PLACEHOLDERS = ('', 'todo', 'tbd')
 
 
 def is_filled(value: Any) -> bool:
-  """Whether a value says something; "N/A" does, "TODO" does not."""
+  """Returns True if a value is filled in, such as "N/A" but not "TODO"."""
   return str(value).strip().lower() not in _PLACEHOLDERS and value != {}
 
 
 def missing(values: Mapping[str, Any]) -> list[str]:
-  """Keys that a submission needs and that have no value here."""
+  """Returns the keys that a submission needs and that have no value here."""
   needed = dict(REQUIRED)
   if str(values.get('is_network', '')).lower() == 'true':
     needed |= NETWORK
@@ -150,10 +151,10 @@ def missing(values: Mapping[str, Any]) -> list[str]:
 
 
 def check(values: Mapping[str, Any]) -> None:
-  """Looks at the names of keys, and at values that have a few choices.
+  """Checks the names of keys, and the values of keys with fixed choices.
 
   Raises:
-    ValueError: one is wrong.
+    ValueError: A key or value is invalid.
   """
   for name, value in values.items():
     if name not in ALL:

@@ -2,8 +2,9 @@ from absl.testing import absltest
 
 from harness.description import fields
 
-# tools/submission/submission_checker.py of mlcommons/inference, v4.1 to v5.1,
-# and constants.py of its package since v6.0.
+# The required keys in tools/submission/submission_checker.py of
+# mlcommons/inference, v4.1 to v5.1, and in constants.py of its package since
+# v6.0.
 _REQUIRED = """
 division submitter status system_name number_of_nodes host_processor_model_name
 host_processors_per_node host_processor_core_count host_memory_capacity

@@ -1,4 +1,4 @@
-"""What a machine has: CPUs, memory, disks, network, operating system."""
+"""Detects CPUs, memory, disks, network and operating system of a machine."""
 
 import collections
 from collections.abc import Iterator, Mapping
@@ -12,9 +12,9 @@ from typing import Any
 
 from saxml_ext.common.machine import machine_files
 
-# Disks that are no hardware, or are made of others.
+# Virtual disks, and disks that combine other disks.
 _NO_DISK = re.compile(r'(loop|ram|zram|dm-|md|sr|fd|nbd|zd)\d*')
-_SECTOR_BYTES = 512  # Of /sys/block/*/size, whatever the disk's own are.
+_SECTOR_BYTES = 512  # /sys/block/*/size always has this unit.
 _GIB = 2**30
 _GB = 10**9
 
@@ -22,14 +22,14 @@ _GB = 10**9
 def detect(
   files: machine_files.MachineFiles, dmidecode: str = ''
 ) -> dict[str, str]:
-  """Returns the values of the description that are about the machine.
+  """Returns the values of the description that refer to the host.
 
   Args:
     files: The files of the machine.
-    dmidecode: The output of `dmidecode -t memory`; "" if it may not be run.
+    dmidecode: The output of `dmidecode -t memory`; "" if it needs root.
 
   Returns:
-    The value by key; keys whose value is not known are left out.
+    The known values, by key.
   """
   disks = _disks(files)
   cards = _network_cards(files)
@@ -49,12 +49,12 @@ def detect(
 
 
 def run_dmidecode() -> str:
-  """Returns what `dmidecode -t memory` prints; "" if it may not be run."""
+  """Returns the output of `dmidecode -t memory`; "" if it needs root."""
   return _output('dmidecode', '-t', 'memory')
 
 
 def _output(name: str, *arguments: str) -> str:
-  """Returns what a program prints in English; "" if it fails or is not there."""
+  """Returns a program's English output; "" if it fails or is missing."""
   program = shutil.which(name) or shutil.which(name, path='/usr/sbin:/sbin')
   if program is None:
     return ''
@@ -69,7 +69,7 @@ def _output(name: str, *arguments: str) -> str:
 
 
 def memory_modules(dmidecode: str) -> str:
-  """Returns a text such as "12x 16 GB DDR4 3200 MT/s" for dmidecode's output."""
+  """Returns text such as "12x 16 GB DDR4 3200 MT/s" for dmidecode's output."""
   modules: collections.Counter[str] = collections.Counter()
   for block in dmidecode.split('\n\n'):
     if 'Memory Device' not in block:
@@ -77,7 +77,7 @@ def memory_modules(dmidecode: str) -> str:
     fields = dict(re.findall(r'^\s+([^:\n]+):[ \t]*(.*)$', block, re.M))
     size = fields.get('Size', '')
     if not size[:1].isdigit():
-      continue  # An empty slot: "No Module Installed".
+      continue  # The slot is empty: "No Module Installed".
     words = [size, fields.get('Type', ''), fields.get('Speed', '')]
     modules[' '.join(w for w in words if w and w != 'Unknown')] += 1
   return '; '.join(f'{count}x {text}' for text, count in modules.items())
@@ -105,7 +105,7 @@ def _disk_kind(files: machine_files.MachineFiles, name: str) -> str:
   if name.startswith('nvme'):
     return 'NVMe SSD'
   if re.match(r'(vd|xvd)', name):
-    return 'virtual disk'  # Its "rotational" is the hypervisor's guess.
+    return 'virtual disk'  # The hypervisor guesses "rotational".
   rotates = files.text(f'/sys/block/{name}/queue/rotational') == '1'
   return 'HDD' if rotates else 'SSD'
 
@@ -116,8 +116,8 @@ def _network_cards(files: machine_files.MachineFiles) -> list[str]:
   for name in files.names('/sys/class/net'):
     directory = f'/sys/class/net/{name}'
     if not files.exists(f'{directory}/device'):
-      continue  # A bridge, a tunnel, the loopback: no card.
-    # ARPHRD_INFINIBAND of the kernel's if_arp.h is 32.
+      continue  # It is a bridge, a tunnel or the loopback.
+    # The constant ARPHRD_INFINIBAND in the kernel's if_arp.h is 32.
     kind = files.text(f'{directory}/type')
     medium = 'InfiniBand' if kind == '32' else 'Ethernet'
     speed = files.number(f'{directory}/speed')
@@ -161,14 +161,15 @@ _CACHES = ('L1d', 'L1i', 'L2', 'L3')
 
 @dataclasses.dataclass(frozen=True)
 class Cpu:
-  """The CPUs of a machine; "" and 0 stand for what is not known.
+  """The CPUs of a machine. Unknown values are "" and 0.
 
   Attributes:
-    model: such as "AMD EPYC 7B13".
-    sockets: CPUs.
-    cores: of one CPU.
-    frequency: such as "3500 MHz (max)".
-    caches: such as "L1d: 1.8 MiB (56 instances); L2: 28 MiB (56 instances)".
+    model: The model, such as "AMD EPYC 7B13".
+    sockets: The number of CPUs.
+    cores: The number of cores per CPU.
+    frequency: The frequency, such as "3500 MHz (max)".
+    caches: The caches, such as "L1d: 1.8 MiB (56 instances); L2: 28 MiB (56
+      instances)".
   """
 
   model: str
@@ -181,12 +182,12 @@ class Cpu:
 def detect_cpu(
   files: machine_files.MachineFiles, lscpu: str | None = None
 ) -> Cpu:
-  """Describes the CPUs.
+  """Returns the CPUs of a machine.
 
   Args:
     files: The files of the machine.
-    lscpu: The output of `lscpu -J`, which also knows the names of Arm's CPUs;
-      "" or None: there is no such program, and /proc/cpuinfo must do.
+    lscpu: The output of `lscpu -J`, which also has the names of Arm CPUs. If it
+      is "" or None, /proc/cpuinfo is read instead.
   """
   if lscpu:
     return _from_lscpu(lscpu, files)
@@ -194,12 +195,12 @@ def detect_cpu(
 
 
 def run_lscpu() -> str:
-  """Returns what `lscpu -J` prints; "" if it cannot be run."""
+  """Returns the output of `lscpu -J`; "" if it cannot be run."""
   return _output('lscpu', '-J')
 
 
 def governor(files: machine_files.MachineFiles) -> str | None:
-  """Returns the frequency governors, with commas; None if there is none."""
+  """Returns the frequency governors, separated by commas, or None."""
   found = {files.text(path) for path in files.find(_GOVERNORS)} - {''}
   return ', '.join(sorted(found)) or None
 
@@ -208,7 +209,8 @@ def _from_lscpu(text: str, files: machine_files.MachineFiles) -> Cpu:
   fields = dict(_flat(json.loads(text)['lscpu']))
   return Cpu(
     model=_cpu_model(fields.get('Model name', '')),
-    # Arm's CPUs may have clusters where others have sockets, and "-" there.
+    # Arm CPUs may have clusters instead of sockets, and "-" as the number of
+    # sockets.
     sockets=_count(fields, 'Socket(s)') or _count(fields, 'Cluster(s)'),
     cores=_count(fields, 'Core(s) per socket')
     or _count(fields, 'Core(s) per cluster'),
@@ -222,7 +224,7 @@ def _from_lscpu(text: str, files: machine_files.MachineFiles) -> Cpu:
 
 
 def _flat(fields: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-  """Yields the fields of lscpu; newer versions nest them."""
+  """Yields the fields of lscpu, which newer versions nest."""
   for field in fields:
     yield field['field'].rstrip(':'), field['data'] or ''
     yield from _flat(field.get('children', []))
@@ -252,7 +254,7 @@ def _from_cpuinfo(files: machine_files.MachineFiles) -> Cpu:
 
 
 def _cpu_model(name: str) -> str:
-  """Returns a name without the clock that some have at their end."""
+  """Returns a CPU's name without the clock rate at the end."""
   plain = re.sub(r'\s+', ' ', re.sub(r'\s*@.*', '', name)).strip()
   return '' if plain == '-' else plain
 

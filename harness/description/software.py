@@ -1,4 +1,4 @@
-"""Which versions ran: packages, Python, and the repository's commit."""
+"""Detects the versions of packages and Python, and the repository's commit."""
 
 from collections.abc import Mapping
 import importlib.metadata
@@ -17,7 +17,7 @@ PACKAGES = (
   'mlcommons-loadgen',
   'onnxruntime',
 )
-# Packages that are published under other names as well.
+# Packages that are also published under other names.
 _OTHER_NAMES = {
   'mlcommons-loadgen': ('mlcommons_loadgen',),
   'libtpu': ('libtpu-nightly',),
@@ -30,15 +30,15 @@ _FRAMEWORKS = {
   'onnxruntime': 'ONNX Runtime',
 }
 
-# `bazel run` tells where the workspace is; the program lies elsewhere.
+# `bazel run` sets this to the workspace, because the program is elsewhere.
 _WORKSPACE = 'BUILD_WORKSPACE_DIRECTORY'
 _SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
 
 
 def versions(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-  """Version by package, of those that are installed, "python" and "commit".
+  """Returns the versions of installed packages, "python" and "commit".
 
-  The commit ends in "-dirty" where files of the repository were changed.
+  The commit ends in "-dirty" if files of the repository were changed.
   """
   found = {'python': platform.python_version()}
   for package in PACKAGES:
@@ -50,7 +50,7 @@ def versions(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def stack(found: Mapping[str, str]) -> str:
-  """Versions as one line, such as "Python 3.11.7, jax 0.10.2"."""
+  """Returns versions as one line, such as "Python 3.11.7, jax 0.10.2"."""
   packages = [
     f'{name} {version}'
     for name, version in found.items()
@@ -60,11 +60,11 @@ def stack(found: Mapping[str, str]) -> str:
 
 
 def framework(found: Mapping[str, str], package: str = 'jax') -> str:
-  """What runs the model, with its version if it is among those found.
+  """Returns the name of a framework, with its version if it is known.
 
   Args:
-    found: as `versions` gives it.
-    package: jax, torch or onnxruntime.
+    found: The result of `versions`.
+    package: The package: jax, torch or onnxruntime.
   """
   name = _FRAMEWORKS.get(package, package)
   return f'{name} {found[package]}' if package in found else name
@@ -80,7 +80,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit(directory: str) -> str:
-  """The commit that is checked out there; "" without git or a repository."""
+  """Returns the checked-out commit; "" without git or a repository."""
   git = shutil.which('git')
   if git is None or not os.path.exists(os.path.join(directory, '.git')):
     return ''

@@ -1,4 +1,4 @@
-"""Prints the official description of a system, and what it still lacks.
+"""Prints the official description of a system, and lists missing values.
 
 system [--preset=NAME] [--system_description=FILE] [--submitter=...] [--out=...]
 system presets
@@ -96,10 +96,10 @@ def _describe() -> None:
 
 
 def _overrides() -> dict[str, Any]:
-  """What the user says: a file, and above it flags.
+  """Returns the user's values. Flags take precedence over the file.
 
   Raises:
-    OSError, ValueError: something of it cannot be.
+    OSError, ValueError: The file or a flag is invalid.
   """
   path = user_path.resolve(_FILE.value)
   values = description.read_file(path) if path else {}
@@ -141,7 +141,7 @@ _COMMANDS = {'': _describe, 'presets': _presets, 'keys': _keys, 'cuda': _cuda}
 
 
 def _put(record: dict[str, Any]) -> None:
-  """Prints the record, or writes it, whole or not at all."""
+  """Prints the record, or writes it to a file atomically."""
   text = json.dumps(record, indent=2) + '\n'
   if _OUT.value in (None, 'json'):
     sys.stdout.write(text)

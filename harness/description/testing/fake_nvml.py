@@ -1,4 +1,4 @@
-"""Stands for the module pynvml: a driver with as many devices as one likes."""
+"""Replaces the module pynvml by a driver with any number of devices."""
 
 import types
 
@@ -24,12 +24,12 @@ class NVMLError_NotSupported(NVMLError):  # pylint: disable=invalid-name
 
 
 class FakeNvml:
-  """The functions and classes of pynvml that we use.
+  """The functions and classes of pynvml that the harness uses.
 
   Attributes:
-    running: whether it was initialized and not shut down.
-    energy_mj: what the energy counter shows; None: the device has none.
-    power_mw: what the device draws; None: it does not tell.
+    running: The number of initializations that were not shut down.
+    energy_mj: The value of the energy counter, or None if the device has none.
+    power_mw: The power of the device, or None if the device does not report it.
   """
 
   NVML_CLOCK_GRAPHICS = 0
@@ -41,7 +41,12 @@ class FakeNvml:
   NVMLError_NotSupported = NVMLError_NotSupported
 
   def __init__(self, devices: int = 1, error: Exception | None = None):
-    """Creates it; `error` is what nvmlInit raises."""
+    """Creates the driver.
+
+    Args:
+      devices: The number of devices.
+      error: The exception that nvmlInit raises, or None.
+    """
     self._devices = devices
     self._error = error
     self.running = 0
