@@ -1,9 +1,9 @@
-"""The energy that a machine needs while something runs.
+"""Measures the energy that a machine uses during a block of code.
 
-Intel's and AMD's CPUs count their energy (RAPL); Linux shows the counters under
-/sys/class/powercap (Documentation/power/powercap/powercap.rst), since 2020 to
-root alone. NVIDIA's devices have a counter since Volta; of older ones the driver
-only reports the power.
+CPUs of Intel and AMD count their energy (RAPL). Linux exports the counters in
+/sys/class/powercap (Documentation/power/powercap/powercap.rst). Since 2020,
+only root can read them. NVIDIA devices have a counter since Volta. For older
+devices, the driver reports only the power.
 """
 
 from collections.abc import Callable
@@ -19,13 +19,13 @@ from saxml_ext.common.machine import machine_files
 
 _NO_SOURCES = float('inf')
 _ZONES = '/sys/class/powercap/intel-rapl:*'
-# A zone of a CPU or of the whole platform, or one within it.
+# Matches the zone of a CPU or of the whole platform, or a zone within it.
 _ZONE = re.compile(r'.*/intel-rapl:(\d+)(:\d+)?')
 _MICRO, _MILLI = 1e-6, 1e-3
 
 
 class Source(Protocol):
-  """One thing whose energy is measured.
+  """A source of energy readings.
 
   Attributes:
     name: The name, such as "rapl:package-0".
@@ -38,15 +38,15 @@ class Source(Protocol):
   joules: float
 
   def update(self) -> None:
-    """Reads it. The first call begins the measurement.
+    """Reads the source. The first call starts the measurement.
 
     Raises:
-      OSError: It cannot be read.
+      OSError: The source cannot be read.
     """
 
 
 class Counter:
-  """A counter of energy that begins again at zero when it is full."""
+  """A counter of energy that wraps around to zero."""
 
   # A package of 500 W fills a counter of 262 kJ in nine minutes.
   interval_secs = 10.0
@@ -54,13 +54,13 @@ class Counter:
   def __init__(
     self, name: str, read: Callable[[], int], unit_joules: float, size: int = 0
   ):
-    """Creates it.
+    """Creates a counter.
 
     Args:
       name: The name, see Source.
-      read: Returns the counter's value.
+      read: The function that returns the counter's value.
       unit_joules: The energy of one unit.
-      size: The value after which it is zero again; 0: it never is.
+      size: The value at which the counter wraps around; 0 if it never does.
     """
     self.name = name
     self.joules = 0.0
@@ -80,7 +80,7 @@ class Counter:
 
 
 class Power:
-  """Power that is read now and then; energy is its integral."""
+  """A power sensor that is read at intervals. The energy is the integral."""
 
   interval_secs = 0.1
 
@@ -90,12 +90,12 @@ class Power:
     read: Callable[[], float],
     clock: Callable[[], float] = time.monotonic,
   ):
-    """Creates it.
+    """Creates a power sensor.
 
     Args:
       name: The name, see Source.
-      read: Returns the power in watts.
-      clock: Returns the time in seconds.
+      read: The function that returns the power in watts.
+      clock: The function that returns the time in seconds.
     """
     self.name = name
     self.joules = 0.0
@@ -112,17 +112,17 @@ class Power:
 
 
 class Meter:
-  """Measures during a `with` block what can be measured.
+  """Measures the energy of all available sources during a `with` block.
 
     with energy.Meter() as meter:
       work()
     print(meter.joules())
 
-  It counts all that the machine does meanwhile, whoever does it.
+  The energy includes everything that runs on the machine during the block.
 
   Attributes:
-    problems: The reasons why something cannot be read. Empty on machines that
-      just have no counters, as most virtual ones.
+    problems: The reasons why sources cannot be read. The list is empty on
+      machines without any counters, such as most virtual machines.
   """
 
   def __init__(
@@ -130,11 +130,11 @@ class Meter:
     files: machine_files.MachineFiles | None = None,
     nvml: Any = None,
   ):
-    """Creates it; nothing is read before the block begins.
+    """Creates a meter. No source is read before the block starts.
 
     Args:
       files: The files of the machine.
-      nvml: The module pynvml, or what stands for it in a test.
+      nvml: The module pynvml, or a replacement in tests.
     """
     self._files = files or machine_files.MachineFiles()
     self._nvml = nvml or cuda.load_nvml()
@@ -162,17 +162,20 @@ class Meter:
     self._devices.close()
 
   def joules(self) -> dict[str, float]:
-    """Returns the energy by source since the block began, until now or its end.
+    """Returns the joules since the block started, by source.
+
+    The measurement ends now, or at the end of the block.
 
     Returns:
-      Such as {"rapl:package-0": 812.5, "rapl:dram-0": 80.1, "nvml:0": 5000.0};
-      empty if nothing can be read. None is part of another.
+      The joules, such as {"rapl:package-0": 812.5, "rapl:dram-0": 80.1,
+      "nvml:0": 5000.0}; empty if no source can be read. No source includes
+      another one.
     """
     with self._lock:
       return {source.name: source.joules for source in self._sources}
 
   def _watch(self) -> None:
-    """Reads each source before its counter is full, or its power old."""
+    """Reads each source at its interval, before its counter wraps around."""
     due = {s.name: time.monotonic() + s.interval_secs for s in self._sources}
     while True:
       wait = min(due.values(), default=_NO_SOURCES) - time.monotonic()
@@ -190,7 +193,8 @@ class Meter:
         try:
           source.update()
         except (OSError, ValueError) as error:
-          # Half a measurement would be taken for a whole one.
+          # Remove the source, because a partial measurement would look
+          # complete.
           self.problems.append(f'{source.name} was lost: {error}')
           self._sources.remove(source)
 
@@ -198,11 +202,11 @@ class Meter:
 def find_counters(
   files: machine_files.MachineFiles,
 ) -> tuple[list[Source], list[str]]:
-  """Returns RAPL's counters that can be read, and why others cannot.
+  """Returns the readable RAPL counters, and the reasons why others fail.
 
-  None of them is part of another, so that they may be added: a CPU's cores are
-  part of its package, and packages are part of "psys", the whole platform,
-  which few machines have; its memory (dram) is part of neither.
+  No counter includes another one, so their values can be added. A package
+  includes the CPU's cores. The zone "psys" of the whole platform includes the
+  packages, and few machines have it. The memory (dram) is in neither of them.
   """
   found: list[Source] = []
   problems = []
@@ -228,7 +232,7 @@ def find_counters(
 
 
 def _zone_name(zone: str, label: str) -> str | None:
-  """Returns a name for results; None if another zone contains the energy."""
+  """Returns the zone's name, or None if another zone includes its energy."""
   match = _ZONE.fullmatch(zone)
   if not match:
     return None
@@ -242,18 +246,18 @@ def _read(path: pathlib.Path) -> int:
 
 
 class _Devices:
-  """NVIDIA's devices of a machine; the driver is held until `close`.
+  """The NVIDIA devices of a machine. `close` releases the driver.
 
   Attributes:
-    sources: The energy of each device.
-    problems: The reasons why there are none, or fewer.
+    sources: The energy source of each device.
+    problems: The reasons why devices are missing.
   """
 
   def __init__(self, nvml: Any):
-    """Asks the driver.
+    """Queries the driver.
 
     Args:
-      nvml: The module pynvml; None if it is not installed.
+      nvml: The module pynvml, or None if it is not installed.
     """
     self.sources: list[Source] = []
     self.problems: list[str] = []
@@ -264,7 +268,7 @@ class _Devices:
     try:
       nvml.nvmlInit()
     except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
-      return  # A machine without such devices.
+      return  # The machine has no such devices.
     except nvml.NVMLError as error:
       self.problems.append(f"NVIDIA's driver does not answer: {error}")
       return
@@ -288,7 +292,7 @@ class _Devices:
       self._held = False
 
   def _source(self, index: int) -> Source:
-    """Returns the counter of a device if it has one, else its power."""
+    """Returns the energy counter of a device, or else its power sensor."""
     nvml, name = self._nvml, f'nvml:{index}'
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     energy = nvml.nvmlDeviceGetTotalEnergyConsumption
@@ -301,7 +305,7 @@ class _Devices:
     return Counter(name, lambda: self._ask(energy, handle), _MILLI)
 
   def _ask(self, function: Callable[[Any], int], handle: Any) -> int:
-    """Calls the driver; its errors become OSErrors, as Source has them."""
+    """Calls the driver, and converts its errors to OSError as Source requires."""
     try:
       return function(handle)
     except self._nvml.NVMLError as error:

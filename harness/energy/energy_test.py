@@ -53,7 +53,7 @@ class EnergyTest(absltest.TestCase):
 
   def test_rapl(self):
     with energy.Meter(self._files(_ZONES), self._no_gpu) as m:
-      self._set('intel-rapl:0', 2_000_000)  # It has begun again meanwhile.
+      self._set('intel-rapl:0', 2_000_000)  # The counter wrapped around.
       self._set('intel-rapl:0:1', 1_500_000)
     found = m.joules()
     self.assertCountEqual(found, ['rapl:package-0', 'rapl:dram-0'])
@@ -98,7 +98,7 @@ class EnergyTest(absltest.TestCase):
 
   def test_permission_is_told(self):
     files = self._files(_zone('intel-rapl:0', 'package-0', 1))
-    # Root, as whom tests may run, is refused nothing.
+    # Tests may run as root, and root can read every file.
     with mock.patch.object(energy, '_read', side_effect=PermissionError):
       with energy.Meter(files, self._no_gpu) as m:
         pass
