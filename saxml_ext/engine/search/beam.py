@@ -1,19 +1,20 @@
-"""The reference's beam search as one pure function.
+"""The reference's beam search as a pure function.
 
-The rule is that of transformers' GenerationMixin with num_beams > 1, which is
-the reference's. For each group of K beams, at each step:
+The rule is that of transformers' GenerationMixin with num_beams > 1, which the
+reference uses. A step does the following for each group of K beams:
 
-1. Of all K * V continuations those with the highest sum of log-probabilities
-   are candidates: 2K, or (1 + E) K with E > 1 stop ids.
-2. A candidate has ended if its token is a stop id, or if it is as long as the
-   request allows. The best K that have not ended run on.
-3. Of the first K candidates, those that have ended become hypotheses, scored
-   sum / length**length_penalty; the best K hypotheses ever seen are kept.
-4. The group is finished when K hypotheses are kept (early_stopping), when no
-   running beam can become better than the worst of them, or at the limit.
+1. The K * V continuations are ranked by their sums of log-probabilities. The
+   best 2K are candidates, or the best (1 + E) K if there are E > 1 stop ids.
+2. A candidate has ended if its token is a stop id, or if its length has reached
+   the request's limit. The best K candidates that have not ended run on.
+3. Those of the first K candidates that have ended become hypotheses. Their
+score
+   is sum / length**length_penalty. The best K hypotheses so far are kept.
+4. The group is finished at the limit, when K hypotheses are kept
+   (early_stopping), or when no running beam can beat the worst kept hypothesis.
 
-K is the request's own: the group has as many rows as the engine's, of which
-those beyond are out of reach, and change nothing.
+K is the number of beams of the request. The group has as many rows as the
+engine. The rows after the first K are out of reach and have no effect.
 """
 
 import dataclasses
@@ -32,11 +33,11 @@ _NEVER = search.NEVER
 
 
 def length_norm(length: np.ndarray, penalty: float) -> np.ndarray:
-  """Returns the divisors of sums of log-probabilities; float64.
+  """Returns the divisors of sums of log-probabilities, in float64.
 
   Args:
-    length: any number of them; 0 is not one, and counts as 1.
-    penalty: the request's length_penalty.
+    length: The lengths, of any shape. A length of 0 counts as 1.
+    penalty: The request's length_penalty.
   """
   return np.maximum(np.asarray(length, np.float64), 1) ** penalty
 
@@ -44,11 +45,19 @@ def length_norm(length: np.ndarray, penalty: float) -> np.ndarray:
 class Candidates(NamedTuple):
   """The best continuations of each group's rows, best first.
 
-  sums [S, C] float32: scores of their rows and log-probabilities of their
-  tokens; log_probs [S, C] float32: the latter alone; rows, tokens [S, C] int32.
-  Of equal sums the lower row comes first, of one row the larger logit, of
-  equal logits the lower token.
-  peak, log_total: [S, R, 1], see `search.log_total`; of all tokens.
+  If sums are equal, the lower row comes first. Within a row the larger logit
+  comes first, and then the lower token.
+
+  Attributes:
+    sums: The scores of the rows plus the log-probabilities of the tokens, [S,
+      C]
+      float32.
+    log_probs: The log-probabilities of the tokens, [S, C] float32.
+    rows: The rows that the tokens continue, [S, C] int32.
+    tokens: The tokens, [S, C] int32.
+    peak: The largest logit of each row, [S, R, 1]. See `search.log_total`.
+    log_total: The logarithm of the total over all tokens, [S, R, 1]. See
+      `search.log_total`.
   """
 
   sums: jax.Array
@@ -67,15 +76,16 @@ def find_candidates(
 ) -> Candidates:
   """Returns the `count` best continuations, or all if there are fewer.
 
-  Of K rows the best C continuations are wanted, where a row's own best C would
-  be
-  K times as many: with wide beams most of those are never looked at.
+  The result is the best C continuations of all K rows together. The best C of
+  each row would be K times as many, and wide beams never read most of them.
 
   Args:
-    state: before the step; its stop ids are barred as of `search.barred`.
-    logits: [S, R, V] float32 of the first R rows.
-    count: of the continuations that are asked for.
-    active: [S] int32, so many of the rows are continued; None: all R.
+    state: The state before the step. Its stop ids are excluded as in
+      `search.barred`.
+    logits: The logits of the first R rows, [S, R, V] float32.
+    count: The number of continuations to return.
+    active: The number of rows that each group continues, [S] int32. None stands
+      for all R rows.
   """
   slots, rows, vocab = logits.shape
   scores = state.scores[:, :rows]
@@ -114,7 +124,7 @@ def find_candidates(
 
 @dataclasses.dataclass(frozen=True)
 class BeamRule(rule.Rule):
-  """The search of groups with num_rows beams, or fewer."""
+  """The rule of a beam search for groups with at most num_rows beams."""
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
     """Returns the first state: all but the first beam start out of reach."""
@@ -126,7 +136,7 @@ class BeamRule(rule.Rule):
   def choose(
     self, state: search.State, logits: jax.Array, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
-    """See `rule.Rule`."""
+    """Chooses the next tokens; see `rule.Rule`."""
     del live
     k = self.num_rows
     options = state.options
@@ -169,7 +179,7 @@ class BeamRule(rule.Rule):
     kept: trace_lib.Kept,
     unused: jax.Array,
   ) -> jax.Array:
-    """Returns the groups that have finished after `length` tokens, [S] bool."""
+    """Returns [S] bool: True for groups that are finished at length `length`."""
     stopping = options.early_stopping
     worst = jnp.where(unused, jnp.inf, kept.scores).min(1, keepdims=True)
     worst = jnp.where(kept.present, worst, _NEVER)
@@ -186,8 +196,9 @@ class BeamRule(rule.Rule):
     """Returns the best continuations of the beams in use, [S, count] each.
 
     Returns:
-      Sums, -inf of those that a narrower group does not look at; beams; tokens;
-      the tokens' log-probabilities.
+      The sums, the beams, the tokens, and the tokens' log-probabilities. The
+      sum is
+      -inf for candidates that a group with fewer beams does not consider.
     """
     per_beam = max(2, 1 + state.options.stop_ids.shape[1])
     active = jnp.minimum(state.options.rows, logits.shape[1])

@@ -1,4 +1,4 @@
-"""Tests of the search against a plain one, written for a single group."""
+"""Compares beam search with a simple implementation for a single group."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ _EOS = 3
 def _options(
   limits, stop_ids=((_EOS,),), rows=9, penalty=1.0, early_stopping=True
 ):
-  """Options of groups with (min_new, max_new) and stop ids each."""
+  """Returns options of groups with their own limits and stop ids."""
   min_new, max_new = (jnp.asarray(x, jnp.int32) for x in zip(*limits))
   most = int(max_new.max())
   options = search.options_like(len(limits), len(stop_ids[0]), most, rows)
@@ -53,7 +53,7 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
 def _plain_search(
   next_logits, k, penalty, early_stopping, min_new, max_new, stops=(_EOS,)
 ):
-  """Hypotheses (score, tokens), best first; lists and loops only."""
+  """Returns the hypotheses (score, tokens), best first; uses only loops."""
   running = [(0.0, ())]
   hypotheses = []
   for length in range(1, max_new + 1):
@@ -102,10 +102,10 @@ class BeamTest(parameterized.TestCase):
     self, num_beams, early_stopping, length_penalty, stops=(_EOS,), rows=None
   ):
     rule = beam.BeamRule(rows or num_beams)
-    # (min_new, max_new) of each group.
+    # The (min_new, max_new) of each group.
     limits = [(0, 12), (5, 12), (12, 12), (2, 3), (0, 1)] + 7 * [(0, 12)]
     most = max(m for _, m in limits)
-    # Logits depend on the group, the step and the last token.
+    # The logits depend on the group, the step and the last token.
     table = (
       np.random.default_rng(0)
       .normal(0, 2, (len(limits), most, _VOCAB + 1, _VOCAB))
@@ -174,7 +174,7 @@ class BeamTest(parameterized.TestCase):
     np.testing.assert_array_equal(state.last[0], [5, 6])
 
   def test_beams_run_on_although_all_stop_ids_are_likelier(self):
-    """There are (1 + E) K candidates, of which E K may have ended."""
+    """Checks (1 + E) K candidates, up to E K of which may have ended."""
     rule = beam.BeamRule(2)
     advance = jax.jit(rule.advance)
     stops = (_EOS, 7, 11)
@@ -204,7 +204,8 @@ class BeamTest(parameterized.TestCase):
     rule = beam.BeamRule(2)
     advance = jax.jit(rule.advance)
     logits = jnp.zeros((1, 2, _VOCAB))
-    # Token 0 ends: the likeliest continuation of the best beam in each step.
+    # Token 0 is a stop id and the likeliest token of the best beam in each
+    # step.
     state = rule.initial(_options([(0, 9)], ((0,),)), 9)
     state, _ = advance(state, logits[:, :1])
     self.assertFalse(np.asarray(state.finished).any())

@@ -1,4 +1,7 @@
-"""The kernel itself is tested in kernels/candidates_test.cc."""
+"""Compares the candidates of the CPU kernel with those of XLA.
+
+The test of the kernel alone is kernels/candidates_test.cc.
+"""
 
 import dataclasses
 import functools

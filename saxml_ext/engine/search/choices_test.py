@@ -1,4 +1,4 @@
-"""Tests of what a request may choose for itself, and have told."""
+"""Tests of the search options and of the optional outputs of a request."""
 
 import dataclasses
 import functools
@@ -75,7 +75,7 @@ def _log_probs(tokens):
 
 
 def _forced(prompt, answer):
-  """Log-probabilities [N, V] in each place of an answer."""
+  """Returns the log-probabilities [N, V] at each position of an answer."""
   tokens = np.zeros(38, np.int32)
   tokens[: len(prompt)] = prompt
   tokens[len(prompt) : len(prompt) + len(answer)] = answer
@@ -101,7 +101,7 @@ class ChoicesTest(parameterized.TestCase):
   def test_beams_are_those_of_an_engine_made_for_them(self, choices, settings):
     made = _runner(search='beam', num_beams=2, max_logprobs=0, **settings)
     expected = serving.serve(made, _requests())
-    # Beside requests that choose otherwise.
+    # These requests run together with requests that have other options.
     mixed = (
       _requests(**choices) + _requests(3) + _requests(2, beam_search=False)
     )
@@ -145,7 +145,8 @@ class ChoicesTest(parameterized.TestCase):
           h.token_logprobs, expected[count, h.tokens], atol=1e-4
         )
         ids, logprobs = h.alternatives
-        # Ids that are barred, as the end is before the minimum, are among them.
+        # The alternatives include stop ids that are excluded before the
+        # minimum.
         self.assertEqual(ids.shape, (len(h.tokens), 4))
         np.testing.assert_allclose(
           logprobs, -np.sort(-expected, 1)[:, :4], atol=1e-4

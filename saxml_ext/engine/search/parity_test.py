@@ -1,4 +1,4 @@
-"""The engine's hypotheses are those of transformers' beam search."""
+"""Tests that the engine finds the hypotheses of transformers' beam search."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -20,7 +20,7 @@ _LIMITS = dict(max_new_tokens=24, min_new_tokens=6)
 
 
 class ParityTest(parameterized.TestCase):
-  # More beams than int8 numbers, in slots that are taken again.
+  # The second case has more beams than int8 can number, and reuses its slots.
   @parameterized.parameters((96, 4, 6, 24, 5), (512, 150, 2, 3, 2))
   def test_hypotheses_are_those_of_transformers(
     self, vocab_size, beams, slots, count, least_lengths
@@ -54,7 +54,7 @@ class ParityTest(parameterized.TestCase):
     for prompt, result in zip(prompts, results):
       self._check(reference, prompt, result, beams)
       lengths.update(len(h.tokens) for h in result.hypotheses)
-    # Some ended by themselves and some at the limit, or this shows little.
+    # The comparison covers answers that end at a stop id and at the limit.
     self.assertIn(24, lengths)
     self.assertGreaterEqual(len(lengths), least_lengths)
 

@@ -1,33 +1,40 @@
-"""Pax's beam search as one pure function.
+"""Pax's beam search as a pure function.
 
-The rule is that of praxis 1.4.0, `praxis.beam_search`. For each group of K
-beams, at each step, a beam's score being its sum of log-probabilities:
+The rule is that of praxis 1.4.0, `praxis.beam_search`. The score of a beam is
+its sum of log-probabilities. A step does the following for each group of K
+beams:
 
-1. Every beam offers itself, ended by the likeliest of the stop ids, as a
-   hypothesis, scored sum / ((length + 5) / 5)**alpha. The best K ever offered
-   are kept; of equals the older.
-2. Of each beam the `tokens_per_beam` likeliest next tokens are candidates; a
-   stop id may be one of them, and is then lost. The best K candidates run on.
-3. The search goes on to the limit. What has not ended there is dropped.
+1. Every beam, extended by the likeliest stop id, is offered as a hypothesis.
+Its
+   score is sum / ((length + 5) / 5)**alpha. The best K hypotheses ever offered
+   are kept. If scores are equal, the older one is kept.
+2. The `tokens_per_beam` likeliest next tokens of each beam are candidates. If a
+   stop id is one of them, that candidate is lost. The best K candidates run on.
+3. The search continues to the limit. Beams that have not ended there are
+   dropped.
 
-With `early_exit` a stop id is a candidate like any other: a beam that took it
-runs on, may take and offer it again, and counts as done; the search ends once
-all beams are done.
+With `early_exit` a stop id is a candidate like any other token. A beam that
+takes a stop id counts as done, but it runs on and may end again. The search
+ends
+when all beams are done.
 
-Tokens and scores are praxis' own, with these exceptions:
+Tokens and scores equal those of praxis, with these exceptions:
 
-- A group is finished as soon as nothing can change its hypotheses: scores only
-  fall, so it is when the best beam, were it to end at the most favourable
-  length, would not displace the worst of K hypotheses.
-- With `early_exit` praxis goes on until all beams of the whole batch are done,
-  so that an answer depends on the others. Here a group is as a batch of one.
-- praxis fills up what is missing of K hypotheses with beams that have not
-  ended, token id 0 in place of their last token, scored near -1e9. Here there
-  are fewer hypotheses.
-- Unless nothing could end at all, because the minimum is the limit or above:
-  then the running beams are the hypotheses, whole and with their true scores.
-- The powers of lengths are rounded once, from float64. Scores may differ from
-  praxis' in their last bit.
+- A group is finished as soon as nothing can change its hypotheses. Scores only
+  fall. So the group is finished when its best beam cannot displace the worst of
+  K hypotheses, even at the most favorable length.
+- With `early_exit` praxis continues until all beams of the whole batch are
+  done,
+  so an answer depends on the other requests. Here each group behaves like a
+  batch of one.
+- If there are fewer than K hypotheses, praxis adds beams that have not ended.
+  Their last token becomes id 0, and their score is near -1e9. This module
+  returns fewer hypotheses instead.
+- If the minimum is the limit or above, no beam can end. Then this module
+  returns
+  the running beams as hypotheses, complete and with their true scores.
+- The powers of lengths are computed in float64 and rounded once. Scores may
+  differ from those of praxis in the last bit.
 """
 
 import dataclasses
@@ -44,13 +51,13 @@ _LOST = search.LOST
 
 
 def length_norm(length: np.ndarray, alpha: float) -> np.ndarray:
-  """Returns the divisors of sums of log-probabilities; float64."""
+  """Returns the divisors of sums of log-probabilities, in float64."""
   return ((np.asarray(length, np.float64) + 5) / 5) ** alpha
 
 
 @dataclasses.dataclass(frozen=True)
 class PaxRule(rule.Rule):
-  """The settings of a search; see `config.EngineConfig`."""
+  """The rule of Pax's beam search, with settings of `config.EngineConfig`."""
 
   tokens_per_beam: int | None = None
   early_exit: bool = False
@@ -66,7 +73,7 @@ class PaxRule(rule.Rule):
   def choose(
     self, state: search.State, logits: jax.Array, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
-    """See `rule.Rule`."""
+    """Chooses the next tokens; see `rule.Rule`."""
     del live
     slots, _, vocab = logits.shape
     k = self.num_rows
@@ -77,12 +84,12 @@ class PaxRule(rule.Rule):
 
     log_probs = (found.logits - found.peak) - found.log_total
     sums = log_probs + state.scores[:, :, None]
-    if self.tokens_per_beam is None:  # As many as the group has beams.
+    if self.tokens_per_beam is None:  # The default is the number of beams.
       beyond = jnp.arange(width) >= options.rows[:, None]
       sums = search.without(beyond[:, None], sums)
 
     def each(x: jax.Array) -> jax.Array:
-      # After the prompt all beams have the one row.
+      # After the prompt all beams share one row of logits.
       return jnp.broadcast_to(x, sums.shape).reshape(slots, k * width)
 
     tokens = each(found.tokens)
@@ -119,13 +126,15 @@ class PaxRule(rule.Rule):
     return dataclasses.replace(state, kept=kept, finished=finished), chosen
 
   def _settled(self, state: search.State, unused: jax.Array) -> jax.Array:
-    """Returns [S] bool: no running beam can change the hypotheses any more.
+    """Returns [S] bool: True if no running beam can change the hypotheses.
 
-    Sums only fall, so a beam whose score with the largest divisor still to come
-    stays below the worst hypothesis will not displace it.
+    Sums only fall. A beam cannot displace the worst hypothesis if its sum,
+    divided
+    by the largest divisor still to come, is below the score of that hypothesis.
     """
     options, best = state.options, state.scores[:, 0]
-    # Divisors rise or fall with the length, as the sign of alpha is.
+    # Divisors rise with the length if alpha is positive, and fall if it is
+    # negative.
     norm = jnp.maximum(
       search.norm_at(options, state.step + 2),
       search.norm_at(options, options.max_new),
@@ -138,9 +147,12 @@ class PaxRule(rule.Rule):
 def _likeliest_stop(
   state: search.State, logits: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """Returns the likeliest stop ids' logits, -inf if barred, and ids; [S, R]."""
+  """Returns the logits and the ids of the likeliest stop ids, [S, R] each.
+
+  The logit of an excluded stop id is -inf.
+  """
   ids = state.options.stop_ids[:, None]
-  # Where nothing is barred this is where there is no stop id.
+  # If no id is excluded, this matches only the padding of the stop ids.
   unfit = (search.barred(state) == state.options.stop_ids)[:, None]
   shape = (*logits.shape[:2], ids.shape[2])
   ids = jnp.broadcast_to(ids, shape)
@@ -153,13 +165,13 @@ def _likeliest_stop(
 def _keep_ended(
   state: search.State, ends: jax.Array, stops: jax.Array, unused: jax.Array
 ) -> trace_lib.Kept:
-  """Returns the best of the hypotheses and of the beams, ended where they are.
+  """Returns the best of the kept hypotheses and of the beams that end now.
 
   Args:
-    state: before the step.
-    ends: [S, K or 1], log-probabilities of the stop ids; -inf if barred.
-    stops: [S, K or 1], the stop ids.
-    unused: [S, K] bool, beams that there are not.
+    state: The state before the step.
+    ends: The log-probabilities of the stop ids, [S, K or 1]; -inf if excluded.
+    stops: The stop ids, [S, K or 1].
+    unused: True for beams that the group does not use, [S, K] bool.
   """
   k = unused.shape[1]
   length = state.step + 1
@@ -183,7 +195,12 @@ def _keep_ended(
 
 
 def _running(state: search.State, chosen: trace_lib.Chosen) -> trace_lib.Kept:
-  """The running beams as hypotheses; state: after the step, less `step`."""
+  """Returns the running beams as hypotheses.
+
+  Args:
+    state: The state after the step, except for `step`.
+    chosen: The choices of the running beams in this step.
+  """
   length = state.step + 1
   return trace_lib.Kept(
     present=state.scores > _LOST,

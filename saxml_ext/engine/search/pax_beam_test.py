@@ -1,4 +1,4 @@
-"""Tests of Pax's search against a plain one that always runs to the limit."""
+"""Compares Pax's search with a simple one that always runs to the limit."""
 
 import dataclasses
 
@@ -20,7 +20,7 @@ _EOS = 3
 
 
 def _options(limits, stops=(_EOS,), rows=9, alpha=0.8):
-  """Options of groups with (min_new, max_new) each and the same stop ids."""
+  """Returns options of groups with their own limits and shared stop ids."""
   min_new, max_new = (jnp.asarray(x, jnp.int32) for x in zip(*limits))
   most = int(max_new.max())
   options = search.options_like(len(limits), len(stops), most, rows)
@@ -43,7 +43,7 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
 
 
 def _plain_search(next_logits, rule, k, alpha, min_new, max_new, stops):
-  """Hypotheses (score, tokens), best first; lists and loops only."""
+  """Returns the hypotheses (score, tokens), best first; uses only loops."""
   running, kept = [(0.0, ())], []
   for length in range(1, max_new + 1):
     norm = ((length + 5) / 5) ** alpha
@@ -66,7 +66,7 @@ def _plain_search(next_logits, rule, k, alpha, min_new, max_new, stops):
 
 
 def _search(rule, limits, table, stops=(_EOS,), rows=9, alpha=0.8):
-  """The state once all groups have finished."""
+  """Returns the state after all groups have finished."""
   most = max(m for _, m in limits)
   state = rule.initial(_options(limits, stops, rows, alpha), most)
   advance = jax.jit(rule.advance)
@@ -94,7 +94,7 @@ class PaxBeamTest(parameterized.TestCase):
     dict(num_beams=1),
     dict(num_beams=4, stops=(_EOS, 7, 11)),
     dict(num_beams=4, early_exit=True, stops=(_EOS, 7, search.NO_TOKEN)),
-    # Groups that have fewer beams than the engine has rows.
+    # The groups have fewer beams than the engine has rows.
     dict(num_beams=2, rows=5),
     dict(num_beams=3, rows=4, early_exit=True, stops=(_EOS, 7)),
     dict(num_beams=2, rows=3, tokens_per_beam=4),
@@ -108,11 +108,11 @@ class PaxBeamTest(parameterized.TestCase):
     **settings,
   ):
     rule = pax_beam.PaxRule(rows or num_beams, **settings)
-    # (min_new, max_new) of each group.
+    # The (min_new, max_new) of each group.
     limits = [(0, 12), (5, 12), (12, 12), (13, 12), (2, 3), (0, 1)]
     limits += 10 * [(0, 12)]
     most = max(m for _, m in limits)
-    # Logits depend on the group, the step and the last token.
+    # The logits depend on the group, the step and the last token.
     table = (
       np.random.default_rng(0)
       .normal(0, 2, (len(limits), most, _VOCAB + 1, _VOCAB))
@@ -139,12 +139,13 @@ class PaxBeamTest(parameterized.TestCase):
         total = score * ((len(tokens) + 5) / 5) ** length_norm_alpha
         self.assertAlmostEqual(path.logprobs.sum(), total, places=4)
     if num_beams > 1:
-      # Of those free to end anywhere some did not run to the limit, or the
-      # plain search, which always does, would prove little.
+      # At least one group that may end anywhere stops before the limit.
+      # Otherwise
+      # the comparison with the simple search would not cover early stops.
       self.assertLess(state.step[6:].min(), most)
 
   def test_goes_on_as_long_as_a_better_end_may_come(self):
-    # The present hypotheses are poor: an end was unlikely up to now.
+    # The first hypotheses have low scores because an end was unlikely so far.
     rule = pax_beam.PaxRule(2)
     table = np.full((1, 9, _VOCAB + 1, _VOCAB), -20.0, np.float32)
     table[..., 5] = 0.0
@@ -172,7 +173,8 @@ class PaxBeamTest(parameterized.TestCase):
       jnp.asarray([3.0, 1.0, 2.0])
     )
     state, _ = rule.advance(rule.initial(_options([(0, 9)]), 9), logits)
-    # Token 6 is the third of its beam: one beam runs on, the other is lost.
+    # Token 6 is the third choice of its beam: one beam runs on, the other is
+    # lost.
     np.testing.assert_array_equal(state.last[0, 0], 5)
     np.testing.assert_array_equal(state.scores[0] > -1e8, [True, False])
 

@@ -1,4 +1,4 @@
-"""Converts requests for the device programs, and answers for their owner."""
+"""Converts requests to inputs of device programs, and outputs to results."""
 
 from collections.abc import Sequence
 import secrets
@@ -17,7 +17,7 @@ from saxml_ext.engine.search import trace as trace_lib
 def options(
   requests: Sequence[request_lib.Request], engine: config_lib.EngineConfig
 ) -> search.Options:
-  """Returns the options of checked requests, one row each."""
+  """Returns the options of validated requests, one row for each request."""
   settled = [request_lib.with_defaults(r, engine) for r in requests]
   stop_ids = np.full(
     (len(settled), engine.max_stop_ids), search.NO_TOKEN, np.int32
@@ -55,9 +55,14 @@ def length_norm(
   engine: config_lib.EngineConfig,
   length: np.ndarray,
 ) -> np.ndarray:
-  """Returns the divisors of sums of log-probabilities at lengths; float64.
+  """Returns the divisors of sums of log-probabilities, in float64.
 
-  1 for samples, which are ranked by their probability alone.
+  The divisor is 1 for samples, because they are ranked by probability alone.
+
+  Args:
+    request: The request, with all its settings.
+    engine: The configuration of the engine.
+    length: The lengths at which the divisors apply.
   """
   if not request.beam_search:
     return np.ones_like(length, np.float64)
@@ -68,7 +73,7 @@ def length_norm(
 
 def _early_stopping(request: request_lib.Settled) -> int:
   chosen = request.early_stopping
-  # The present length is the most favourable one if scores fall with it.
+  # If scores fall with the length, the present length is the most favorable.
   if chosen == 'never' and request.length_penalty <= 0:
     chosen = False
   return search.EARLY_STOPPING[chosen]
@@ -83,10 +88,10 @@ def result(
   """Returns the answers to a request.
 
   Args:
-    request: that was decoded.
-    engine: by which.
-    kept: of its slot, on the host, without the leading axis S.
-    trace: likewise.
+    request: The request that was decoded.
+    engine: The configuration of the engine that decoded it.
+    kept: The answers of its slot, on the host, without the leading axis S.
+    trace: The trace of its slot, on the host, without the leading axis S.
   """
   norms = length_norm(request, engine, kept.lengths)
   order = np.argsort(-kept.scores, kind='stable')
@@ -109,7 +114,7 @@ def result(
 def progress(
   request: request_lib.Settled, stream: streams.Stream
 ) -> request_lib.Progress:
-  """Returns the certain beginnings of the answers to a request."""
+  """Returns the tokens of a request's answers that can no longer change."""
   return request_lib.Progress(
     tuple(
       request_lib.Partial(
@@ -126,7 +131,7 @@ def progress(
 def _logprobs(
   request: request_lib.Settled, path: trace_lib.Path
 ) -> tuple[np.ndarray | None, request_lib.Alternatives | None]:
-  """Returns the log-probabilities of tokens that a request asks for."""
+  """Returns the log-probabilities and alternatives that a request asks for."""
   if request.logprobs is None:
     return None, None
   if not request.logprobs or path.alternatives is None:

@@ -1,4 +1,7 @@
-"""Changes searches by one decode step: the base of all rules, and their mix."""
+"""Defines the base class of search rules, and a rule that combines two rules.
+
+A rule changes the searches by one decode step.
+"""
 
 import abc
 import dataclasses
@@ -15,8 +18,8 @@ class Rule(abc.ABC):
   """The rule by which a decode step changes the searches.
 
   Attributes:
-    num_rows: K.
-    max_logprobs: A, alternatives that are written down for each token.
+    num_rows: The number of rows of a group, K.
+    max_logprobs: The number of alternatives recorded for each token, A.
   """
 
   num_rows: int
@@ -33,30 +36,34 @@ class Rule(abc.ABC):
     """Adds one token to every running row.
 
     Args:
-      state: before the step.
-      logits: as of `advance`.
-      live: [S] bool, groups that matter.
+      state: The state before the step.
+      logits: The logits, as in `advance`.
+      live: True for groups whose results are used, [S] bool.
 
     Returns:
-      The state after the step, but for step, last and trace, and what the
-      running rows have become.
+      The state after the step, and the choices of the running rows. The state's
+      step, last and trace are not updated.
     """
 
   def advance(
     self, state: search.State, logits: jax.Array, live: jax.Array | None = None
   ) -> tuple[search.State, jax.Array]:
-    """Adds one token to every running row, and writes it down.
+    """Adds one token to every running row, and records it in the trace.
 
     Args:
-      state: before the step.
-      logits: [S, K, V] float32, of the token after each running row; or
-        [S, 1, V] after the prompt, when all rows are still the same.
-      live: [S] bool, groups that matter; None: all of them.
+      state: The state before the step.
+      logits: The logits of the token after each running row, [S, K, V] float32.
+        After the prompt all rows are equal, and the shape is [S, 1, V].
+      live: True for groups whose results are used, [S] bool. None stands for
+        all
+        groups.
 
     Returns:
-      The state after the step, and [S, K] int32: which row each running row
-      continues. Finished groups go on as if they were not; the caller keeps
-      their old state (see `freeze`).
+      The state after the step, and the row that each running row continues, [S,
+      K]
+      int32. Finished groups are advanced too. The caller restores their old
+      state
+      with `freeze`.
     """
     if live is None:
       live = jnp.ones_like(state.finished)
@@ -75,20 +82,20 @@ class Rule(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class MixedRule(Rule):
-  """Beam search and sampling side by side, as each request chooses.
+  """Beam search and sampling in one batch, as each request chooses.
 
-  While no request of one kind is being answered, its rule is not computed.
+  A rule is computed only in steps in which at least one live request uses it.
 
   Attributes:
-    beams: the rule of groups that are not `sampled`.
-    samples: of those that are.
+    beams: The rule of groups that are not `sampled`.
+    samples: The rule of groups that are `sampled`.
   """
 
   beams: Rule
   samples: Rule
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
-    """See `rule.Rule`."""
+    """Returns the state before the first token."""
     return search.freeze(
       options.sampled,
       self.samples.initial(options, max_tokens),
@@ -98,10 +105,10 @@ class MixedRule(Rule):
   def choose(
     self, state: search.State, logits: jax.Array, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
-    """See `rule.Rule`."""
+    """Chooses the next tokens of each group by the group's own rule."""
     sampled = state.options.sampled
     trace = state.trace
-    # Rules do not read it, and what passes through a condition is copied.
+    # Rules do not read the trace, and a conditional would copy it.
     nothing = trace_lib.Trace((), (), (), None)
     state = dataclasses.replace(state, trace=nothing)
 
@@ -129,7 +136,7 @@ class MixedRule(Rule):
 def _initial(
   options: search.Options, rows: int, max_tokens: int, max_logprobs: int
 ) -> search.State:
-  """Returns the state before the first token: nothing chosen, nothing kept."""
+  """Returns the state before the first token: no choices and no answers."""
   slots = options.min_new.shape[0]
   zeros = jnp.zeros((slots, rows), jnp.int32)
   return search.State(
@@ -156,7 +163,7 @@ def _alternatives(
 ) -> tuple[jax.Array, jax.Array]:
   """Returns the likeliest tokens [S, R, A] and their log-probabilities.
 
-  Zeros if no group that is `live` wants to know.
+  Returns zeros if no group that is `live` asks for them.
   """
 
   def find() -> tuple[jax.Array, jax.Array]:

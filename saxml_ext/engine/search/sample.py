@@ -1,11 +1,12 @@
-"""Sampling and greedy decoding as one pure function.
+"""Sampling and greedy decoding as a pure function.
 
-A request's K rows are independent samples that share its prompt. What a row
-draws at a step depends on the request's seed, the row and the step alone:
-the same request has the same answers wherever and beside whatever it runs.
+A request's K rows are independent samples that share its prompt. The draw of a
+row at a step depends only on the request's seed, the row and the step. So a
+request always gets the same answers, in any slot and next to any other
+requests.
 
-As in praxis, top-k and after it top-p choose among the model's own
-probabilities, and the temperature is applied to what they leave.
+As in praxis, top-k is applied first and top-p second, both to the model's own
+probabilities. The temperature is applied to the remaining tokens.
 """
 
 import dataclasses
@@ -18,18 +19,20 @@ from saxml_ext.engine.search import rule
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
-# Halvings of the interval in which the smallest probability of a nucleus is
-# sought: to 2^-24 of the largest, which float32 cannot tell from nothing.
+# The number of times that the interval is halved in the search for the smallest
+# probability of a nucleus. The result is exact to 2^-24 of the largest
+# probability, which is the precision of float32.
 _HALVINGS = 24
 
 
 @dataclasses.dataclass(frozen=True)
 class SampleRule(rule.Rule):
-  """The settings of sampling.
+  """The rule of sampling.
 
   Attributes:
-    max_top_k: samples come from this many tokens at most, and requests may ask
-      for fewer; 0: from the whole vocabulary, and requests may not.
+    max_top_k: The number of likeliest tokens from which samples are drawn, at
+      most. Requests may choose fewer. If 0, samples are drawn from the whole
+      vocabulary, and requests may not set top_k.
   """
 
   max_top_k: int = 0
@@ -37,7 +40,10 @@ class SampleRule(rule.Rule):
   def choose(
     self, state: search.State, logits: jax.Array, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
-    """See `rule.Rule`. A row that has ended runs on, but nothing is kept."""
+    """Chooses the next tokens; see `rule.Rule`.
+
+    A row that has ended runs on, but its further tokens are not kept.
+    """
     del live
     options, kept = state.options, state.kept
     slots, rows, vocab = state.scores.shape + logits.shape[-1:]
@@ -83,7 +89,14 @@ class SampleRule(rule.Rule):
     found: search.Likeliest,
     draws: jax.Array,
   ) -> jax.Array:
-    """Tokens [S, K] for logits [S, K or 1, V] and draws [S, K] in [0, 1)."""
+    """Returns the next tokens, [S, K].
+
+    Args:
+      state: The state before the step.
+      logits: The logits, [S, K or 1, V].
+      found: The likeliest tokens.
+      draws: The random numbers, [S, K] in [0, 1).
+    """
     options = state.options
     temperature = options.temperature[:, None, None]
     cold = jnp.where(temperature > 0, temperature, 1)
@@ -114,7 +127,7 @@ class SampleRule(rule.Rule):
 
 
 def _draws(seed: jax.Array, step: jax.Array, rows: int) -> jax.Array:
-  """One number in [0, 1) for each row, [K]."""
+  """Returns one random number in [0, 1) for each row, [K]."""
   key = jax.random.fold_in(jax.random.key(seed), step)
   return jax.vmap(lambda row: jax.random.uniform(jax.random.fold_in(key, row)))(
     jnp.arange(rows)
@@ -122,9 +135,14 @@ def _draws(seed: jax.Array, step: jax.Array, rows: int) -> jax.Array:
 
 
 def _draw(weights: jax.Array, draws: jax.Array) -> jax.Array:
-  """Indices [S, K] drawn by weights [S, K or 1, n], not all of them zero."""
+  """Returns indices [S, K] drawn by weights.
+
+  Args:
+    weights: The weights, [S, K or 1, n], not all of them zero.
+    draws: The random numbers, [S, K] in [0, 1).
+  """
   sums = jnp.cumsum(weights, -1)
-  # Below the total, or a draw near 1 could fall behind the last weight.
+  # The factor keeps a draw near 1 from ending up after the last weight.
   total = sums[..., -1] * np.float32(1 - 2**-20)
   return (sums <= (draws * total)[..., None]).sum(-1, dtype=jnp.int32)
 
@@ -144,7 +162,9 @@ def _nucleus(
     wanted = top_p[:, None, None] * shares.sum(-1, keepdims=True)
 
     def halve(_, bounds):
-      low, high = bounds  # Shares from `low` are enough; from `high` too few.
+      low, high = (
+        bounds  # A limit of `low` keeps enough tokens, `high` too few.
+      )
       middle = (low + high) / 2
       mass = (shares * (shares >= middle)).sum(-1, keepdims=True)
       enough = mass >= wanted

@@ -1,4 +1,4 @@
-"""Tests of sampling by the frequencies of many draws."""
+"""Tests sampling by the frequencies of many draws."""
 
 import dataclasses
 
@@ -36,14 +36,14 @@ def _options(slots=1, rows=_ROWS, **changes):
 
 
 def _first_tokens(rule, options, logits):
-  """Tokens [S, K] drawn from logits [S, V]."""
+  """Returns tokens [S, K] drawn from logits [S, V]."""
   state = rule.initial(options, 4)
   state, _ = jax.jit(rule.advance)(state, jnp.asarray(logits)[:, None])
   return np.asarray(state.last), state
 
 
 def _expected(logits, temperature, top_k, top_p):
-  """Probabilities [V], by sorting."""
+  """Returns the expected probabilities [V], computed by sorting."""
   p = np.exp(logits)
   order = np.argsort(-p)
   if top_k:
@@ -51,7 +51,7 @@ def _expected(logits, temperature, top_k, top_p):
   p /= p.sum()
   before = np.cumsum(p[order]) - p[order]
   p[order[before > top_p]] = 0
-  p **= 1 / temperature  # Of what is left.
+  p **= 1 / temperature  # Applies to the remaining tokens.
   return p / p.sum()
 
 
@@ -71,10 +71,10 @@ class SampleTest(parameterized.TestCase):
     counts = np.bincount(tokens[0], minlength=_VOCAB)
     expected = _expected(logits, temperature, top_k or max_top_k, top_p)
     self.assertEqual(counts[expected == 0].sum(), 0)
-    # Five standard deviations of a binomial count.
+    # The slack is five standard deviations of a binomial count.
     slack = 5 * np.sqrt(_ROWS * expected * (1 - expected)) + 1
     np.testing.assert_array_less(np.abs(counts - _ROWS * expected), slack)
-    # Scores are of the model's own distribution.
+    # Scores are log-probabilities of the model's own distribution.
     log_probs = np.asarray(jax.nn.log_softmax(jnp.asarray(logits)))
     np.testing.assert_allclose(state.scores[0], log_probs[tokens[0]], atol=1e-5)
 

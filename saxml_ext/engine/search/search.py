@@ -1,12 +1,13 @@
-"""State of a search for answers, and what all its rules share.
+"""Defines the state of a search for answers, and operations that rules share.
 
-A slot holds one request, whose group has K rows: beams of a beam search, or
-samples. A rule, such as `beam.BeamRule`, tells how one decode step changes the
-state; see `rule.py`. Each group has `Options` of its own.
+A slot holds one request. The request's group has K rows, which are the beams of
+a beam search, or samples. A rule, such as `beam.BeamRule`, defines how a decode
+step changes the state; see `rule.py`. Each group has its own `Options`.
 
-Rows change places from step to step, their histories do not: each step writes
-down what each row chose and which row it continues, and an answer is read by
-going back from its end; see `trace.py`.
+The order of rows changes from step to step, but their histories are not moved.
+Each step records the choice of each row and the row that it continues. An
+answer
+is read backward from its last token; see `trace.py`.
 """
 
 import dataclasses
@@ -19,19 +20,21 @@ import numpy as np
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import trace as trace_lib
 
-# Stands for "out of reach". Beam search adds it to scores, instead of putting
-# it in their place, and so rounds as the reference does.
+# A score that stands for "out of reach". Beam search adds it to scores, as the
+# reference does, because a replacement would be rounded differently.
 NEVER = np.float32(-1e9)
-# Below it a beam is out of reach. Sums of log-probabilities stay far above.
+# A beam with a score below this is out of reach. Sums of log-probabilities stay
+# far above it.
 LOST = NEVER / 2
 
-# On CPU, [128, 4096] top 8: 0.4 ms with blocks of 16 to 64, 0.7 ms in one go.
+# On CPU, the top 8 of [128, 4096] take 0.4 ms in blocks of 16 to 64 elements,
+# and 0.7 ms without blocks.
 _BLOCK = 64
 
-# Fills up stop_ids: no token.
+# Padding of stop_ids.
 NO_TOKEN = -1
 
-# How Options say when a beam search has finished.
+# The codes in `Options` for the criterion that finishes a beam search.
 EARLY_STOPPING = {False: 0, True: 1, 'never': 2}
 
 
@@ -41,22 +44,29 @@ class Options:
   """The options that requests may set, one row per request.
 
   Attributes:
-    min_new: [S] int32, no stop id is chosen before this many tokens.
-    max_new: [S] int32, at most M tokens are generated.
-    stop_ids: [S, E] int32, tokens that end an answer, filled with NO_TOKEN.
-    rows: [S] int32, the beams or samples that are wanted, at most K: the search
-      is that of a group that has no more.
-    sampled: [S] bool, samples; else beam search. Counts where the engine can do
-      both.
-    norms: [S, M + 1] float32, what a beam's sum of log-probabilities is divided
-      by at each length to make a score.
-    early_stopping: [S] int32, values of EARLY_STOPPING.
-    told: [S] bool, the likeliest tokens in each place are wanted too.
-    temperature: [S] float32, divides the logits that are sampled; 0 is greedy.
-    top_k: [S] int32, samples come from this many tokens; 0 for all.
-    top_p: [S] float32, samples come from the likeliest tokens that have this
-      share of the probability.
-    seed: [S] uint32, of a request's samples.
+    min_new: The number of tokens before which no stop id is chosen, [S] int32.
+    max_new: The maximum number of generated tokens, at most M, [S] int32.
+    stop_ids: The tokens that end an answer, padded with NO_TOKEN, [S, E] int32.
+    rows: The number of beams or samples, at most K, [S] int32. The search runs
+      as
+      in a group with exactly this number of rows.
+    sampled: True for sampling, False for beam search, [S] bool. It is used only
+      if the engine supports both.
+    norms: The divisors of a beam's sum of log-probabilities at each length, [S,
+      M
+      + 1] float32. The quotient is the score.
+    early_stopping: The values of EARLY_STOPPING, [S] int32.
+    told: True if the likeliest tokens at each position are returned too, [S]
+      bool.
+    temperature: The divisors of the logits in sampling, [S] float32; 0 is
+      greedy.
+    top_k: The number of tokens from which samples are drawn, [S] int32; 0
+      stands
+      for all.
+    top_p: The share of probability of the likeliest tokens from which samples
+      are
+      drawn, [S] float32.
+    seed: The seeds of the requests' samples, [S] uint32.
   """
 
   min_new: jax.Array
@@ -79,15 +89,16 @@ class State:
   """The searches of S groups with K rows, up to M tokens each.
 
   Attributes:
-    options: of the groups' requests.
-    step: [S] int32, tokens generated so far.
-    last: [S, K] int32, the running rows' last tokens; beams have the best
-      first.
-    scores: [S, K] float32, their sums of log-probabilities.
-    ended: [S, K] bool, those that have chosen a stop id and run on.
-    trace: of the running rows, and of those that they continue.
-    kept: answers.
-    finished: [S] bool, nothing more can change the answers.
+    options: The options of the groups' requests.
+    step: The number of tokens generated so far, [S] int32.
+    last: The last tokens of the running rows, [S, K] int32. Beams are sorted,
+      the
+      best first.
+    scores: The sums of log-probabilities of the running rows, [S, K] float32.
+    ended: True for rows that have chosen a stop id and run on, [S, K] bool.
+    trace: The choices of the running rows and of the rows that they continue.
+    kept: The answers so far.
+    finished: True for groups whose answers cannot change any more, [S] bool.
   """
 
   options: Options
@@ -103,7 +114,7 @@ class State:
 def options_like(
   slots: int, max_stop_ids: int, max_new: int, rows: int = 1
 ) -> Options:
-  """Returns the options of `slots` groups that have no request."""
+  """Returns the options of `slots` groups without requests."""
   zero = jnp.zeros((slots,), jnp.int32)
   return Options(
     min_new=zero,
@@ -122,10 +133,11 @@ def options_like(
 
 
 def freeze(live: jax.Array, new: State, old: State) -> State:
-  """Returns `new` where live [S] is True, `old` elsewhere.
+  """Returns `new` for groups where live [S] is True, and `old` for the others.
 
-  Of the trace `new` throughout: what was added lies behind all that an answer
-  of a finished group is made of.
+  The trace is always taken from `new`. The added steps come after all steps
+  that
+  belong to an answer of a finished group.
   """
 
   def choose(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -135,24 +147,24 @@ def freeze(live: jax.Array, new: State, old: State) -> State:
 
 
 def unused(options: Options, rows: int) -> jax.Array:
-  """Returns the rows beyond those that each group uses; [S, K] bool."""
+  """Returns [S, K] bool: True for rows beyond those that each group uses."""
   return jnp.arange(rows) >= options.rows[:, None]
 
 
 def without(these: jax.Array, scores: jax.Array) -> jax.Array:
-  """Returns scores [S, n] with those of `these` [S, n] below all others."""
+  """Returns scores [S, n] in which `these` [S, n] rank below all others."""
   return jnp.where(these, -jnp.inf, scores)
 
 
 def keep_best(
   old: trace_lib.Kept, new: trace_lib.Kept, unused: jax.Array
 ) -> trace_lib.Kept:
-  """Returns the best K of old and new answers, of equals the old ones first.
+  """Returns the best K of the old and new answers; ties go to the old ones.
 
   Args:
-    old: [S, K], the best first.
-    new: [S, K].
-    unused: [S, K] bool, places of the result that are to be empty.
+    old: The old answers, [S, K], best first.
+    new: The new answers, [S, K].
+    unused: True for positions that stay empty in the result, [S, K] bool.
   """
   both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), old, new)
   scores, pick = jax.lax.top_k(both.scores, unused.shape[1])
@@ -163,7 +175,7 @@ def keep_best(
 def norm_at(options: Options, length: jax.Array) -> jax.Array:
   """Returns the divisors of scores at lengths [S] or [S, n]; [S, 1] or [S, n].
 
-  Of lengths above M, where groups have finished, it is that of M.
+  Lengths above M occur only in finished groups. They get the divisor of M.
   """
   length = length.reshape(options.norms.shape[0], -1)
   return jnp.take_along_axis(options.norms, length, 1, mode='clip')
@@ -175,13 +187,16 @@ def is_stop(options: Options, tokens: jax.Array) -> jax.Array:
 
 
 def barred(state: State) -> jax.Array:
-  """Returns stop ids [S, E] int32 of groups that must go on; else NO_TOKEN."""
+  """Returns the stop ids [S, E] int32 that groups may not choose yet.
+
+  Elements are NO_TOKEN for groups that may end.
+  """
   early = (state.step < state.options.min_new)[:, None]
   return jnp.where(early, state.options.stop_ids, NO_TOKEN)
 
 
 def bar_stops(state: State, logits: jax.Array) -> jax.Array:
-  """Returns logits [S, R, V] without the stop ids of groups that must go on."""
+  """Returns logits [S, R, V] that exclude the stop ids of `barred`."""
   token = jnp.arange(logits.shape[-1])
   return jnp.where(
     (token == barred(state)[:, :, None]).any(1)[:, None], -jnp.inf, logits
@@ -191,7 +206,9 @@ def bar_stops(state: State, logits: jax.Array) -> jax.Array:
 def log_total(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
   """Returns the peak and log(sum(exp(logits - peak))), both [..., 1].
 
-  `(x - peak) - log_total` is x's log-probability, rounded as transformers'.
+  The log-probability of x is `(x - peak) - log_total`. It is rounded in the
+  same
+  way as in transformers.
   """
   peak = logits.max(-1, keepdims=True)
   return peak, jnp.log(jnp.exp(logits - peak).sum(-1, keepdims=True))
@@ -200,12 +217,12 @@ def log_total(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
 def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
   """Returns the k largest of each row of x [R, V], ties to the lower index.
 
-  The largest of each block of a row are found first; the k best blocks hold
-  the k best elements. What is left over behind the last whole block competes
-  beside them.
+  The first pass finds the largest element of each block of a row. The k best
+  blocks contain the k best elements. Elements after the last whole block are
+  compared together with these blocks.
 
   Returns:
-    values and indices, [R, k], in descending order of value.
+    The values and the indices, [R, k], in descending order of value.
   """
   rows, width = x.shape
   if width <= 4 * k * _BLOCK:
@@ -213,7 +230,7 @@ def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
   whole = width - width % _BLOCK
   blocks = x[:, :whole].reshape(rows, -1, _BLOCK)
   best = jax.lax.top_k(blocks.max(-1), k)[1]
-  best = jnp.sort(best, -1)  # Candidates in index order keep ties in order.
+  best = jnp.sort(best, -1)  # Ties need ascending indices.
   candidates = jnp.take_along_axis(blocks, best[:, :, None], 1)
   candidates = candidates.reshape(rows, k * _BLOCK)
   candidates = jnp.concatenate([candidates, x[:, whole:]], -1)
@@ -225,10 +242,14 @@ def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
 
 
 class Likeliest(NamedTuple):
-  """The likeliest tokens of each row that are not barred, best first.
+  """The likeliest tokens of each row that are not excluded, best first.
 
-  peak, log_total: [S, R, 1], see `log_total`; of all tokens.
-  logits [S, R, C] float32; tokens [S, R, C] int32, of equals the lowest first.
+  Attributes:
+    peak: The largest logit of each row, [S, R, 1]. See `log_total`.
+    log_total: The logarithm of the total over all tokens, [S, R, 1].
+    logits: The logits of the tokens, [S, R, C] float32.
+    tokens: The tokens, [S, R, C] int32. If logits are equal, the lowest token
+      comes first.
   """
 
   peak: jax.Array
@@ -242,10 +263,14 @@ def likeliest(
 ) -> Likeliest:
   """Returns the `count` likeliest tokens by logits [S, R, V].
 
-  With `bar` false, of all tokens, barred or not.
+  The log-softmax is not computed for the whole vocabulary. The best logits of a
+  row have the best log-probabilities, so only these are normalized.
 
-  The log-softmax is never written out: a row's best logits are its best
-  log-probabilities, so only those need normalizing.
+  Args:
+    state: The state, which determines the excluded stop ids.
+    logits: The logits, [S, R, V].
+    count: The number of tokens to return.
+    bar: True to exclude stop ids that groups may not choose yet.
   """
   slots, rows, vocab = logits.shape
 

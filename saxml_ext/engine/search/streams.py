@@ -1,20 +1,21 @@
-"""Finds the certain beginnings of answers that are still being searched for.
+"""Finds the tokens of running searches that can no longer change.
 
-A device program tells what each group chose in its newest steps, see `news`;
-`Stream` puts that together for one request. What it has told stays true: each
-answer goes on from it.
+A device program reports the choices of each group in its newest steps; see
+`news`. `Stream` combines these reports for one request. A reported token stays
+valid: each answer continues the tokens that were reported before.
 
-Of samples every token is certain at once. Of beams those are that all rows
-share from which the best answer may still come:
+Every token of a sample is certain at once. For beams, the certain tokens are
+those that all rows from which the best answer may come have in common:
 
-- the best hypothesis there is, for others there are will never be better;
-- the running beams, unless they are certain not to beat it. Sums of
-  log-probabilities only fall, so a beam's score will be at most its sum with
-  the largest divisor that is still to come, which is the next one or that of
-  the longest answer.
+- The best kept hypothesis, because the other kept hypotheses cannot improve.
+- The running beams, unless they certainly cannot beat it. Sums of
+  log-probabilities only fall. So a beam's score is at most its sum divided by
+  the largest divisor still to come. That divisor belongs either to the next
+  length or to the maximum length.
 
-Rows that are left out can only continue as such, and a new best hypothesis
-comes from a row that is not: the common beginning never gets shorter.
+Excluded rows stay excluded, and so do the rows that continue them. A new best
+hypothesis always comes from an included row. So the common beginning never gets
+shorter.
 """
 
 from typing import Any, NamedTuple
@@ -31,11 +32,13 @@ class News(NamedTuple):
   """The progress of the searches of S groups; [S, ...] or of one group [...].
 
   Attributes:
-    step: [S] int32, tokens generated so far.
-    recent: of the newest W steps, or of the first ones; [S, W, ...].
-    first: [S] int32, the first step in `recent`.
-    kept: [S, K], the answers.
-    hopeful: [S, K] bool, running rows from which the best answer may come.
+    step: The number of tokens generated so far, [S] int32.
+    recent: The trace of the newest W steps, or of the first W steps, [S, W,
+      ...].
+    first: The first step in `recent`, [S] int32.
+    kept: The answers, [S, K].
+    hopeful: True for running rows from which the best answer may come, [S, K]
+      bool.
   """
 
   step: Any
@@ -46,7 +49,12 @@ class News(NamedTuple):
 
 
 def news(state: search.State, window: int) -> News:
-  """See `News`. window: W, at most M."""
+  """Returns the progress of all groups.
+
+  Args:
+    state: The state after a step.
+    window: The number of steps to report, W, at most M.
+  """
   first = jnp.maximum(state.step - window, 0)
   steps = first[:, None] + jnp.arange(window)
 
@@ -76,7 +84,7 @@ class _Row:
   """The certain beginning of an answer, which only grows."""
 
   def __init__(self) -> None:
-    self.row = 0  # At the last certain step; before the first there is but one.
+    self.row = 0  # The row at the last certain step.
     self.finished = False
     self._tokens: list[int] = []
     self._logprobs: list[float] = []
@@ -86,7 +94,7 @@ class _Row:
     return len(self._tokens)
 
   def add(self, said: trace_lib.Trace, row: int) -> None:
-    """Adds the choice of `row` at a step, of which `said` tells; [K, ...]."""
+    """Appends the choice of `row` at one step; `said` has the shape [K, ...]."""
     self._tokens.append(int(said.tokens[row]))
     self._logprobs.append(float(said.logprobs[row]))
     if said.alternatives is not None:
@@ -107,27 +115,29 @@ class _Row:
 
 
 class Stream:
-  """The certain beginnings of the answer, or answers, of one request."""
+  """The certain tokens of the answers to one request."""
 
   def __init__(self, rows: int, sampled: bool):
-    """Nothing is certain yet.
+    """Creates a stream without tokens.
 
     Args:
-      rows: beams or samples of the request.
-      sampled: whether they are samples.
+      rows: The number of beams or samples of the request.
+      sampled: True if the rows are samples.
     """
     self._sampled = sampled
-    self._step = 0  # Steps heard of.
+    self._step = 0  # The number of steps received.
     self._open: list[
       trace_lib.Trace
-    ] = []  # The newest, not certain throughout.
+    ] = []  # The newest steps that are not certain yet.
     self._rows = [_Row() for _ in range(rows if sampled else 1)]
 
   def hear(self, said: News) -> None:
-    """Takes in the news of this group, without the leading axis S.
+    """Updates the stream by the news of this group, without the leading axis S.
 
     Raises:
-      ValueError: there were more steps since the last time than `said` tells.
+      ValueError: The group has made more steps since the last update than
+        `said`
+        reports.
     """
     first, step = int(said.first), int(said.step)
     if first > self._step:
@@ -147,7 +157,7 @@ class Stream:
     return tuple((row.path(), row.finished) for row in self._rows)
 
   def _draw(self, kept: trace_lib.Kept) -> None:
-    """Adds what has been drawn, to the end of each sample."""
+    """Appends the tokens that were drawn to each sample."""
     for index, row in enumerate(self._rows):
       ended = bool(kept.present[index])
       until = int(kept.lengths[index]) if ended else self._step
@@ -158,10 +168,10 @@ class Stream:
     self._open.clear()
 
   def _agree(self, said: News) -> None:
-    """Adds what all hopeful beams have come to share."""
+    """Appends the tokens that all hopeful beams share now."""
     (certain,) = self._rows
     rows = set(np.flatnonzero(said.hopeful).tolist())
-    # The best hypothesis has left the beams at the step after `left`.
+    # The best hypothesis left the beams at the step after `left`.
     left = None
     if said.kept.present[0]:
       left = int(said.kept.lengths[0]) - 2

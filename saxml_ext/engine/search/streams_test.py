@@ -1,4 +1,4 @@
-"""Tests that what streams tell stays true, over random searches."""
+"""Tests that streamed tokens stay valid, over random searches."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ _ROWS = 4
 
 
 def _options(norm, early_stopping='never'):
-  """Options of groups of one to four rows, with limits of their own."""
+  """Returns options of groups with one to four rows and different limits."""
   rng = np.random.default_rng(1)
   options = search.options_like(_GROUPS, 1, _MOST, _ROWS)
   return dataclasses.replace(
@@ -55,7 +55,7 @@ def _pax(alpha):
 
 
 def _follow(rule, options, interval):
-  """What the streams of all groups told, in order; and the last state."""
+  """Returns the reports of the streams of all groups, and the last state."""
   table = np.random.default_rng(0).normal(
     0, 2.5, (_GROUPS, _MOST, _VOCAB + 1, _VOCAB)
   )
@@ -114,7 +114,7 @@ class StreamsTest(parameterized.TestCase):
         np.testing.assert_array_equal(path.logprobs, best.logprobs[:count])
         length = count
       early += length
-    self.assertGreater(early, _GROUPS)  # Or it would show little.
+    self.assertGreater(early, _GROUPS)  # Some tokens are reported early.
 
   def test_samples_are_told_token_by_token(self):
     options = _options(np.ones_like)

@@ -11,7 +11,7 @@ class TopKTest(parameterized.TestCase):
   @parameterized.parameters((100, 8), (4096, 8), (50401, 8), (5000, 1))
   def test_equals_one_stage(self, width, k):
     rng = np.random.default_rng(0)
-    # Few distinct values: many ties, within blocks and across them.
+    # Few distinct values create many ties, within blocks and across blocks.
     x = jnp.asarray(rng.integers(0, 50, (7, width)), jnp.float32)
     x = x.at[0].set(-jnp.inf).at[1, ::3].set(-jnp.inf)
     values, indices = jax.jit(lambda x: search.top_k(x, k))(x)
@@ -20,7 +20,7 @@ class TopKTest(parameterized.TestCase):
     np.testing.assert_array_equal(indices, expected_indices)
 
   def test_of_equals_the_lower_index_wins_behind_a_larger_one(self):
-    """A block that comes later has the largest element, and a tie besides."""
+    """Checks a tie in a block that also has the largest element."""
     x = np.zeros((2, 5000), np.float32)
     x[0, [200, 700, 701, 3000]] = 3, 9, 3, 3
     x[1, [4000, 4001, 64, 4999]] = 9, 3, 3, 8

@@ -1,9 +1,10 @@
 """Records the choices of a search's rows, step by step.
 
-Beams change places at every step. Were their tokens moved with them, a step
-would cost the more the longer answers may get. Instead each step writes down
-what each row chose and which row it continues; an answer is read by going back
-from its end, on the host. Log-probabilities of all tokens come with it.
+The order of beams changes at every step. If their tokens were moved too, the
+cost of a step would grow with the maximum length of answers. Instead each step
+records the choice of each row and the row that it continues. The host reads an
+answer backward from its last token, together with the log-probabilities of its
+tokens.
 """
 
 from typing import Any, NamedTuple
@@ -17,12 +18,14 @@ class Trace(NamedTuple):
   """The choices of the rows of S groups at each of M steps.
 
   Attributes:
-    tokens: [S, M, K] int32, the token of each row.
-    parents: [S, M, K] int32, the row of the step before that it continues.
-    logprobs: [S, M, K] float32, the token's log-probability there.
-    alternatives: the A likeliest tokens after each row of the step before, best
-      first, barred or not, and their log-probabilities: [S, M, K, A] int32 and
-      float32. None if A is 0.
+    tokens: The token of each row, [S, M, K] int32.
+    parents: The row of the previous step that each row continues, [S, M, K]
+      int32.
+    logprobs: The log-probability of each token, [S, M, K] float32.
+    alternatives: The A likeliest tokens after each row of the previous step,
+      and
+      their log-probabilities, [S, M, K, A] int32 and float32. They are sorted,
+      the best first, and include excluded stop ids. None if A is 0.
   """
 
   tokens: Any
@@ -32,7 +35,7 @@ class Trace(NamedTuple):
 
 
 class Chosen(NamedTuple):
-  """The choices of running rows at one step: [S, K] each, as in `Trace`."""
+  """The choices of the running rows at one step, [S, K] each, as in `Trace`."""
 
   tokens: jax.Array
   parents: jax.Array
@@ -40,15 +43,15 @@ class Chosen(NamedTuple):
 
 
 class Kept(NamedTuple):
-  """Answers of S groups, K each; of beams the best first.
+  """The answers of S groups, K each. Beams are sorted, the best first.
 
   Attributes:
-    present: [S, K] bool, False where there is no answer yet.
-    scores: [S, K] float32, what the rule ranks them by.
-    lengths: [S, K] int32, their tokens, the stop id included.
-    last: [S, K] int32, their last tokens.
-    logprobs: [S, K] float32, the last tokens' log-probabilities.
-    rows: [S, K] int32, the rows that they continue with their last tokens.
+    present: False where there is no answer yet, [S, K] bool.
+    scores: The scores by which the rule ranks answers, [S, K] float32.
+    lengths: The number of tokens, including the stop id, [S, K] int32.
+    last: The last tokens, [S, K] int32.
+    logprobs: The log-probabilities of the last tokens, [S, K] float32.
+    rows: The rows that the last tokens continue, [S, K] int32.
   """
 
   present: Any
@@ -60,10 +63,14 @@ class Kept(NamedTuple):
 
 
 class Path(NamedTuple):
-  """Tokens of one answer or row, in the order in which they were chosen.
+  """The tokens of one answer or row, in the order in which they were chosen.
 
-  tokens [n] int32; logprobs [n] float32; alternatives: ids [n, A] int32 and
-  their log-probabilities [n, A] float32; None if A is 0.
+  Attributes:
+    tokens: The tokens, [n] int32.
+    logprobs: The log-probabilities of the tokens, [n] float32.
+    alternatives: The ids [n, A] int32 and their log-probabilities [n, A]
+      float32.
+      None if A is 0.
   """
 
   tokens: np.ndarray
@@ -72,7 +79,14 @@ class Path(NamedTuple):
 
 
 def empty(slots: int, steps: int, rows: int, max_logprobs: int) -> Trace:
-  """Returns a trace with nothing written yet. max_logprobs: A."""
+  """Returns an empty trace.
+
+  Args:
+    slots: The number of groups, S.
+    steps: The number of steps, M.
+    rows: The number of rows of a group, K.
+    max_logprobs: The number of alternatives for each token, A.
+  """
   history = jnp.zeros((slots, steps, rows), jnp.int32)
   alternatives = None
   if max_logprobs:
@@ -90,10 +104,12 @@ def write(
   """Returns the trace with one more step.
 
   Args:
-    trace: as it was.
-    step: [S] int32, where to write; from M on, nowhere.
-    chosen: what to write.
-    alternatives: the same, [S, K, A] or, if all rows have the same, [S, 1, A].
+    trace: The trace before the step.
+    step: The step to write, [S] int32. Steps from M on are not written.
+    chosen: The choices to write.
+    alternatives: The alternatives to write, [S, K, A]. The shape is [S, 1, A]
+      if
+      all rows have the same ones.
   """
   here = jnp.arange(trace.tokens.shape[1]) == step[:, None]
 
@@ -108,13 +124,14 @@ def rows_of(parents: np.ndarray, last: int, row: int, first: int = 0) -> list:
   """Returns the rows whose choices at steps first to last lead to a row.
 
   Args:
-    parents: [M, K] int32 of one group.
-    last: the step of that row.
-    row: of the step `last`.
-    first: the step at which to stop.
+    parents: The parents of one group, [M, K] int32.
+    last: The step of that row.
+    row: The row at step `last`.
+    first: The first step to include.
 
   Returns:
-    A row for each of the steps, in their order; empty if `last` is below first.
+    One row for each step, in the order of steps. It is empty if `last` is below
+    `first`.
   """
   found = []
   for step in range(last, first - 1, -1):
@@ -124,10 +141,10 @@ def rows_of(parents: np.ndarray, last: int, row: int, first: int = 0) -> list:
 
 
 def path(trace: Trace, kept: Kept, index: int) -> Path:
-  """Returns an answer of one group, whose leading axis S is left out."""
+  """Returns an answer of one group; the inputs have no leading axis S."""
   last = int(kept.lengths[index]) - 1
   rows = rows_of(trace.parents, last - 1, int(kept.rows[index]))
-  # Alternatives are those of the row that a token continues.
+  # The alternatives are stored with the row that a token continues.
   return Path(
     np.append(pick(trace.tokens, rows), kept.last[index]),
     np.append(pick(trace.logprobs, rows), kept.logprobs[index]),
@@ -137,6 +154,6 @@ def path(trace: Trace, kept: Kept, index: int) -> Path:
 
 
 def pick(history: np.ndarray, rows: list, first: int = 0) -> np.ndarray:
-  """Returns history[first + i, rows[i]] of [M, K, ...]; [len(rows), ...]."""
+  """Returns history[first + i, rows[i]] of [M, K, ...], as [len(rows), ...]."""
   steps = np.arange(first, first + len(rows))
   return history[steps, np.asarray(rows, np.int64)]

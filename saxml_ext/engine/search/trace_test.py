@@ -1,4 +1,4 @@
-"""Tests of answers read from what rows wrote down, on a trace made by hand."""
+"""Tests of answers read from a trace that is written by hand."""
 
 from absl.testing import absltest
 import jax
@@ -10,7 +10,7 @@ from saxml_ext.engine.search import trace as trace_lib
 
 class TraceTest(absltest.TestCase):
   def setUp(self):
-    """Two rows that change places at the second step, and part at the third."""
+    """Writes two rows that swap at the second step and diverge at the third."""
     super().setUp()
     trace = trace_lib.empty(slots=2, steps=4, rows=2, max_logprobs=1)
     steps = (
@@ -25,7 +25,7 @@ class TraceTest(absltest.TestCase):
         -jnp.asarray([tokens, tokens], jnp.float32),
       )
       top = jnp.asarray([ids, ids])
-      # The second group is beyond its last step, and nothing is written.
+      # The second group is beyond its last step, so nothing is written for it.
       trace = trace_lib.write(
         trace, jnp.asarray([step, 4]), chosen, (top, -top.astype(jnp.float32))
       )
@@ -50,7 +50,8 @@ class TraceTest(absltest.TestCase):
     long = trace_lib.path(self.one, kept, 0)
     np.testing.assert_array_equal(long.tokens, [10, 21, 99])
     np.testing.assert_array_equal(long.logprobs, [-10, -21, -0.5])
-    # The likeliest tokens are those after the row that each token continues.
+    # The alternatives are the likeliest tokens after the row that each token
+    # continues.
     np.testing.assert_array_equal(long.alternatives[0], [[5], [6], [9]])
     short = trace_lib.path(self.one, kept, 1)
     np.testing.assert_array_equal(short.tokens, [98])

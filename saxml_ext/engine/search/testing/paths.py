@@ -7,7 +7,7 @@ from saxml_ext.engine.search import trace as trace_lib
 
 
 def kept(state: search.State, group: int) -> list[tuple[trace_lib.Path, float]]:
-  """The answers that a group has, with their scores, in the state's order."""
+  """Returns the answers of a group with their scores, in the state's order."""
   of_group = jax.tree.map(
     lambda x: jax.device_get(x)[group], (state.kept, state.trace)
   )
