@@ -1,4 +1,4 @@
-"""Tests of requests to models that no replica serves at the moment."""
+"""Tests requests to models that currently have no replica."""
 
 from unittest import mock
 
@@ -14,7 +14,7 @@ from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import common_pb2
 
 _MODEL = fake_cell.MODEL
-# Waiting to the end would fail with another error.
+# With this timeout, waiting to the end would fail with another error.
 _LONG = sax.ModelOptions(timeout=300)
 _REASON = "checkpoint '/x' is no directory"
 
@@ -29,7 +29,7 @@ class NoReplicaTest(parameterized.TestCase):
     self.lm = sax.Model(_MODEL).LM()
 
   def tell(self, *replicas: admin_pb2.Replica) -> None:
-    """Sets what the admin server lists, as a whole."""
+    """Sets the complete list of replicas that the admin server reports."""
     new = admin_pb2.PublishedModel()
     new.CopyFrom(self.published)
     del new.replicas[:]
@@ -42,7 +42,7 @@ class NoReplicaTest(parameterized.TestCase):
     )
 
   def wait_for_looks(self, count: int) -> None:
-    """Waits until the client has asked so often how the replicas fare."""
+    """Waits until the client has asked this many times for the replicas' state."""
     requests = self.cell.admin.requests
     while sum(isinstance(r, admin_pb2.ListRequest) for r in requests) < count:
       self.cell.admin.pause()
@@ -100,7 +100,8 @@ class NoReplicaTest(parameterized.TestCase):
   def test_model_that_has_answered_is_waited_for(self):
     server = self.cell.add_server()
     self.assertEqual(self.lm.Generate('hi', _LONG), [('hi', -1.0)])
-    # Its engine breaks down; the admin server will have it loaded again.
+    # The replica's engine breaks down; the admin server will have it loaded
+    # again.
     self.tell(self.fail_on(server.address))
     self.cell.admin.remove_address(_MODEL, server.address)
     watcher = address_watcher.get(admin_client.get(fake_cell.CELL), _MODEL)

@@ -7,14 +7,15 @@
     for text, score in sax.Model('/sax/test/gptj').LM().Generate('Hello'):
       print(score, text)
 
-Cells are found under the root that `SetRoot` or the environment variable
-SAX_ROOT names; SAX_CELL, if set, names the cell of models that are given by
-their names alone. Functions and methods are thread-safe and raise `SaxError`;
-sax_aio.py has the same ones for asyncio. Functions not documented here are in
-transport/admin_calls.py, methods of models in models/.
+The root directory of all cells is set by `SetRoot` or by the environment
+variable SAX_ROOT. If SAX_CELL is set, it names the cell of models that are
+given by a short name. Functions and methods are thread-safe and raise
+`SaxError`. sax_aio.py has the same functions for asyncio. Functions not
+documented here are in transport/admin_calls.py. The methods of models are in
+models/.
 """
 
-# Before any module that imports gRPC.
+# This import must come before any module that imports gRPC.
 from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
@@ -47,8 +48,8 @@ SetRoot = admin_client.set_root
 LanguageModel = lm.BlockingLM
 CustomModel = custom.BlockingCM
 ModelServer = custom.BlockingModelet
-# The names of these classes -> those in models/media.py, which few programs
-# need.
+# Maps the names of these classes to those in models/media.py. Few programs need
+# them, so they are imported on first use.
 _MEDIA = {
   'AudioModel': 'BlockingAM',
   'MultimodalModel': 'BlockingMM',
@@ -60,7 +61,7 @@ class Model:
   """A published model."""
 
   def __init__(self, model_id: str, options: Options | None = None):
-    """Checks nothing: a wrong id shows at the first request."""
+    """Creates the model without a check: an invalid id fails on first use."""
     self._client = data_client.DataClient(
       model_id, options or Options(), blocking.transport
     )
@@ -86,12 +87,12 @@ class Model:
     return CustomModel(self._client)
 
   def Modelet(self) -> ModelServer:
-    """Has one of the model's servers save or export it."""
+    """Returns the methods that make a server save or export the model."""
     return ModelServer(self._client)
 
 
 def __getattr__(name: str) -> Any:
-  """Returns a class that is imported late."""
+  """Returns a class that is imported on first use."""
   if name not in _MEDIA:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
   from saxml_ext.client.models import media
@@ -100,7 +101,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _debug_text() -> str:
-  """Returns what this process's client is doing, in plain text."""
+  """Returns the state of this process's client as plain text."""
   lines = ['Models watched (by clients of every kind):']
   lines += [f'  {watcher}' for watcher in address_watcher.all_watchers()]
   lines.append('Connections (of the blocking client):')
@@ -116,12 +117,13 @@ def _debug_text() -> str:
 def StartDebugPort(port: int) -> None:
   """Serves a page on http://localhost:<port>/ until the process ends.
 
-  It shows the models that this process watches, its connections and threads.
+  The page shows the models that this process watches, its connections and its
+  threads.
 
   Raises:
-    FailedPrecondition: the port is taken.
+    FailedPrecondition: The port is in use.
   """
-  # Imported late: few need it, and it takes long to import.
+  # Few programs need this module, and its import is slow.
   import http.server
 
   class Handler(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Tests of the client's functions for cells, against a cell on loopback."""
+"""Tests the client's functions for cells, against a cell on loopback."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""The asyncio client of a Sax cell: sax.py's names, to be awaited.
+"""The asyncio client of a Sax cell: the names of sax.py, as coroutines.
 
     from saxml_ext.client import sax_aio
 
@@ -7,11 +7,11 @@
     async for items in model.GenerateStream('Hello'):
       ...
 
-Cancelling a task cancels the call it waits for, also at the server. No call
-needs a thread; connections belong to the event loop they were made on.
+Cancelling a task cancels the call that it waits for, also on the server. No
+call needs a thread. A connection belongs to the event loop that created it.
 """
 
-# Before any module that imports gRPC.
+# This import must come before any module that imports gRPC.
 from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
@@ -46,7 +46,7 @@ class Model:
   """A published model."""
 
   def __init__(self, model_id: str, options: Options | None = None):
-    """Checks nothing: a wrong id shows at the first request."""
+    """Creates the model without a check: an invalid id fails on first use."""
     self._client = data_client.DataClient(
       model_id, options or Options(), asynchronous.transport
     )
@@ -72,7 +72,7 @@ class Model:
     return CustomModel(self._client)
 
   def Modelet(self) -> ModelServer:
-    """Has one of the model's servers save or export it."""
+    """Returns the methods that make a server save or export the model."""
     return ModelServer(self._client)
 
 

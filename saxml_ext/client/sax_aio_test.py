@@ -1,4 +1,4 @@
-"""Tests of the asyncio client against a cell on loopback."""
+"""Tests the asyncio client against a cell on loopback."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ class _CellTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     sax_aio.SetRoot(self.cell.root)
 
   async def asyncSetUp(self):
-    # The test case turns the loop's debug mode on, which multiplies its cost.
+    # The test case turns on the loop's debug mode, which makes it much slower.
     asyncio.get_running_loop().set_debug(False)
 
 
@@ -154,13 +154,13 @@ class ModelTest(_CellTest):
   async def test_a_thousand_requests_at_once(self):
     await self.lm.Generate('the watcher runs')
     before = threading.active_count()
-    # Nobody is answered before all have been sent.
+    # The server answers only after it has received all requests.
     self.server.gate.clear()
     tasks = [
       asyncio.create_task(self.lm.Generate(f'wait:{i}')) for i in range(1000)
     ]
     await self.until(lambda: len(self.server.requests) > 20)
-    # The server's 32 threads run in this process too.
+    # The server's 32 threads also run in this process.
     self.assertLess(threading.active_count() - before, 32 + 10)
     self.assertFalse(any(task.done() for task in tasks))
     self.server.gate.set()

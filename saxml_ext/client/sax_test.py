@@ -1,4 +1,4 @@
-"""Tests of requests to models, against a cell on loopback."""
+"""Tests requests to models, against a cell on loopback."""
 
 from concurrent import futures
 import threading
@@ -190,7 +190,7 @@ class LMTest(_CellTest):
   def test_many_requests_without_threads(self):
     before = threading.active_count()
     pending = [self.lm.GenerateAsync(str(i)) for i in range(100)]
-    # The servers' own threads run in this process too.
+    # The servers' own threads also run in this process.
     self.assertLess(threading.active_count() - before, 32 + 10)
     got = [future.result(_PATIENCE) for future in pending]
     self.assertEqual(got, [[(str(i), -1.0)] for i in range(100)])

@@ -1,13 +1,13 @@
-"""Command line of a Sax cell.
+"""The command line of a Sax cell.
 
     saxutil --sax_root=/tmp/sax ls /sax/test
     saxutil publish /sax/test/m <model path> <checkpoint> 1 BATCH_SIZE=4
     saxutil lm.generate -extra=temperature:0.2 /sax/test/m 'Hello'
 
-The environment variable SAX_ROOT stands in for --sax_root, and SAX_CELL names
-the cell of models that are given by their names alone.
+The environment variable SAX_ROOT replaces --sax_root. SAX_CELL names the cell
+of models that are given by a short name.
 
-Exit codes: 0, 1 for a failure, 2 for a wrong command line.
+Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import dataclasses
 import logging
 import sys
 
-# Before any module that imports gRPC.
+# This import must come before any module that imports gRPC.
 from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
@@ -34,7 +34,7 @@ from saxml_ext.common.telemetry import tracing
 _OK, _FAILURE, _USAGE, _INTERRUPTED = 0, 1, 2, 130
 
 _LOGS = 'For old scripts: logs go to stderr, here always.'
-# Those before a command.
+# The flags that precede a command.
 FLAGS = (
   go_flags.Flag('sax_root', '', 'Root of all cells; else $SAX_ROOT.'),
   go_flags.Flag('sax_timeout', 60.0, 'Deadline of a command, "90s", "5m".'),
@@ -51,7 +51,7 @@ FLAGS = (
   go_flags.Flag('version', False, 'Print version and commit.'),
 )
 
-# Commands about commands, with what they do.
+# Maps the commands about commands to their descriptions.
 ABOUT = {
   'commands': 'List the names of all commands.',
   'completion': 'Print a script that completes command lines in a shell.',
@@ -84,7 +84,7 @@ def _usage() -> str:
 
 
 def _help_text(item: command.Command | None) -> str:
-  """Explains a command, or all of saxutil."""
+  """Returns the help text of a command, or of saxutil as a whole."""
   if item is None:
     return _usage()
   usage, *notes = item.usage.splitlines()
@@ -110,7 +110,7 @@ def _explain(name: str, args: Sequence[str]) -> int:
 
 
 def _complete(args: Sequence[str]) -> None:
-  # Imported late, as the modules of commands are.
+  # Most commands do not need this module, so they start faster without it.
   from saxml_ext.client.cli import shell_completion
 
   if len(args) != 1 or args[0] not in shell_completion.SHELLS:
@@ -125,7 +125,7 @@ def _complete(args: Sequence[str]) -> None:
 
 
 def _unknown(name: str) -> go_flags.UsageError:
-  """Returns the error for a name that is not a command's."""
+  """Returns the error for an unknown command name."""
   if not name:
     return go_flags.UsageError('a command is missing')
   near = ids.near_misses(name, [*command.names(), *ABOUT])
@@ -150,13 +150,13 @@ def _fail(error: sax.SaxError, hint: str) -> int:
 def _hint(
   error: errors.SaxError, name: str, args: Sequence[str], timeout: float
 ) -> str:
-  """Returns what a user can do about an error, in a sentence; "" for none.
+  """Returns a sentence with a remedy for an error, or "" if there is none.
 
   Args:
-    error: Why the command failed.
-    name: The command's name.
-    args: Its arguments without flags.
-    timeout: Seconds that it was given.
+    error: The error of the command.
+    name: The name of the command.
+    args: The arguments of the command, without flags.
+    timeout: The timeout of the command, in seconds.
   """
   target = args[0] if args else ''
   if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -199,7 +199,7 @@ def _run(
   except sax.SaxError as e:
     return _fail(e, _hint(e, item.name, given.rest, context.timeout))
   except OSError as e:
-    # Most likely a file below the root of all cells.
+    # The most likely cause is a file below the root of all cells.
     print(f'Error: {e}', file=sys.stderr)
     return _FAILURE
   except KeyboardInterrupt:
@@ -208,7 +208,7 @@ def _run(
 
 
 def _set_tls(parsed: go_flags.Parsed) -> None:
-  """Takes the flags of TLS; raises SaxError if only a part is set."""
+  """Applies the TLS flags; raises SaxError if only some of them are set."""
   told = tls.from_environment()
   names = ('cert_file', 'key_file', 'ca_file', 'server_name')
   given = {n: v for n in names if (v := parsed[f'tls_{n}'])}
@@ -217,7 +217,7 @@ def _set_tls(parsed: go_flags.Parsed) -> None:
 
 
 def _set_up_telemetry(verbosity: int, form: str) -> None:
-  """Logs and traces, as flags and OpenTelemetry's variables ask for."""
+  """Sets up logs and traces by the flags and OpenTelemetry's variables."""
   if form not in (log_format.TEXT, log_format.JSON):
     raise errors.InvalidArgument(
       f'--log_format={form}: give {log_format.TEXT} or {log_format.JSON}'
@@ -232,7 +232,7 @@ def _set_up_telemetry(verbosity: int, form: str) -> None:
 
 
 def run(args: Sequence[str]) -> int:
-  """Runs a command line without the program's name; returns the exit code."""
+  """Runs a command line (without the program name); returns the exit code."""
   try:
     parsed = go_flags.parse(FLAGS, args)
   except go_flags.HelpWanted:

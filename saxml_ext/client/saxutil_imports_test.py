@@ -1,6 +1,6 @@
-"""Tests that saxutil starts without what a command does not need.
+"""Tests that saxutil imports only the modules that a command needs.
 
-How long a start takes depends on the machine; what is imported does not.
+The start time depends on the machine, but the set of imports does not.
 """
 
 import json
@@ -9,8 +9,8 @@ import sys
 
 from absl.testing import absltest
 
-# What absl's flags and logging bring (pdb, xml), a debug page's HTTP server,
-# and what only servers and the harness need.
+# Modules that absl's flags and logging would import (pdb, xml), the HTTP server
+# of the debug page, and modules that only servers and the harness need.
 _UNWANTED = (
   'absl',
   'http.server',
@@ -21,7 +21,7 @@ _UNWANTED = (
   'tensorstore',
   'xml',
 )
-# gRPC with asyncio and protobuf are about 220 of them.
+# About 220 of them belong to gRPC with asyncio and to protobuf.
 _MOST_MODULES = 320
 
 _PROGRAM = """
@@ -35,7 +35,7 @@ print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
 
 class ImportsTest(absltest.TestCase):
   def modules(self, *args: str) -> set[str]:
-    """The modules that a program has imported when a command is done."""
+    """Returns the modules that saxutil has imported when a command ends."""
     done = subprocess.run(
       [sys.executable, '-c', _PROGRAM, json.dumps(sys.path), *args],
       stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Tests of saxutil in a cell that has TLS and access control lists."""
+"""Tests saxutil in a cell that has TLS and access control lists."""
 
 import os
 

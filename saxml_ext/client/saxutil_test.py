@@ -1,4 +1,4 @@
-"""Tests of the command line as such: help, flags, unknown commands."""
+"""Tests the general command line: help, flags and unknown commands."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from saxml_ext.client.transport import admin_client
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import program
 
-# Evaluates the script on stdin and completes the words that it is given.
+# Evaluates the script from stdin and completes the words of the arguments.
 _COMPLETE = """
 eval "$(cat)"
 COMP_WORDS=("$@")
@@ -27,9 +27,9 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 class CompletionTest(saxutil_fixture.SaxutilTest):
   def complete(self, line: str) -> set[str]:
-    """Returns what bash offers for a command line with the cursor behind it."""
+    """Returns bash's completions of a command line, with the cursor at its end."""
     script = self.check(0, 'completion', 'bash')
-    # Bash makes words of a line as in COMP_WORDBREAKS, "=" among others.
+    # Bash splits a line at the characters of COMP_WORDBREAKS, for example "=".
     words = line.replace('=', ' = ').split(' ')
     done = subprocess.run(
       ['bash', '-c', _COMPLETE, 'bash', *words],

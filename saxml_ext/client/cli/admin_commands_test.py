@@ -1,4 +1,4 @@
-"""Tests of the commands that look at cells and change them."""
+"""Tests the commands that list and change cells."""
 
 import io
 import os
@@ -67,7 +67,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
       '| m     | p.A        | None            |             1 |'
       f' {address:25} | lm.score |\n',
     )
-    # All replicas are loaded, so nothing follows.
+    # All replicas are loaded, so no status table follows.
     self.assertEndsWith(
       out,
       '+----------+-------+\n'
@@ -260,7 +260,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
     self.assertEqual(model.requested_num_replicas, 0)
     self.check(0, 'update_checkpoint', fake_cell.MODEL, '/new')
     self.assertEqual(model.checkpoint_path, '/new')
-    # Everything else is sent back as it was listed.
+    # All other fields are sent back as they were listed.
     self.assertEqual(dict(model.overrides), {'BATCH_SIZE': '4'})
     self.assertEqual(dict(model.acls.items), {'lm.score': ''})
     self.check(1, 'update', fake_cell.MODEL)

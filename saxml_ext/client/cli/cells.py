@@ -1,4 +1,4 @@
-"""saxutil commands for cells: create, delete, getacl, setacl."""
+"""Implements the saxutil commands create, delete, getacl and setacl for cells."""
 
 from collections.abc import Iterable
 import sys
@@ -16,7 +16,8 @@ from saxml_ext.common.security import access
 from saxml_ext.common.security import acl_file
 from saxml_ext.protobuf import admin_pb2
 
-# So long an admin server is given to show that it lives.
+# An admin server that does not answer within this many seconds counts as
+# stopped.
 _ADMIN_PATIENCE = 3.0
 _ALL = 'all'
 
@@ -41,7 +42,7 @@ def _create(context: command.Context, args: go_flags.Parsed) -> None:
     )
   config = admin_pb2.Config(fs_root=user_path.resolve(fs_root), admin_acl=acl)
   cell_files.write_config(root, cell, config)
-  # Tells clients that no admin server was ever started.
+  # An empty location shows clients that no admin server has ever started.
   cell_files.write_location(root, cell, admin_pb2.Location())
 
 
@@ -106,7 +107,7 @@ def _getacl(context: command.Context, args: go_flags.Parsed) -> None:
 def _warn_of_unknown(
   target: ids.CellId | ids.ModelId, acls: Iterable[str]
 ) -> None:
-  """Says which lists admit nobody, because they do not exist."""
+  """Warns of lists that admit nobody because they do not exist."""
   cell = target.cell if isinstance(target, ids.ModelId) else str(target)
   lists = access.Access.of_cell(admin_client.root(), cell)
   for name in sorted(set(acls)):

@@ -1,7 +1,7 @@
-"""The commands of saxutil: what each is, and which module has it.
+"""Declares the commands of saxutil and maps each to its module.
 
-Importing all modules takes longer than most commands run, so a module is
-imported when one of its commands is asked for.
+Importing all modules takes longer than most commands run. A module is therefore
+imported only when one of its commands is used.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,11 +16,11 @@ from saxml_ext.client.transport import options as options_lib
 
 
 class Context:
-  """State that commands share: the deadline of all their calls together.
+  """The state of a command: the deadline that all its calls share.
 
   Attributes:
-    timeout: Seconds that they may take.
-    is_given: Whether the user has set the timeout.
+    timeout: The time limit of all calls together, in seconds.
+    is_given: True if the user has set the timeout.
   """
 
   def __init__(self, timeout: float, is_given: bool = True):
@@ -30,7 +30,7 @@ class Context:
     self._deadline = time.monotonic() + timeout
 
   def remaining(self) -> float:
-    """Returns the seconds left, not negative."""
+    """Returns the seconds left, at least 0."""
     return max(0.0, self._deadline - time.monotonic())
 
   def admin_options(self) -> sax.AdminOptions:
@@ -43,7 +43,7 @@ class Context:
 
 
 class Told(sax.SaxError):
-  """A failure that the command has printed itself."""
+  """A failure that the command has already printed."""
 
   def __init__(self, error: sax.SaxError):
     super().__init__(error.message)
@@ -59,12 +59,14 @@ class Command:
 
   Attributes:
     name: The name, as typed.
-    synopsis: one line for the list of commands.
-    usage: its arguments; further lines explain them.
-    run: does it. It prints results to stdout and raises UsageError for a
-      wrong command line, SaxError for a failure; notes go to stderr.
-    count: The least and the most arguments; None for any number.
-    flags: its own flags.
+    synopsis: The one-line description in the list of commands.
+    usage: The name and the arguments; further lines explain them.
+    run: The function that runs the command. It prints results to stdout and
+      notes to stderr. It raises UsageError for a wrong command line and
+      SaxError for a failure.
+    count: The minimum and maximum number of arguments; the maximum is None if
+      there is no limit.
+    flags: The flags of this command.
   """
 
   name: str
@@ -84,12 +86,13 @@ def declare(
   count: tuple[int, int | None],
   *flags: go_flags.Flag,
 ) -> Callable[[_Run], _Run]:
-  """Declares a function as the command whose name its usage begins with.
+  """Returns a decorator that declares a function as a command.
 
   Args:
     usage: The name and the arguments; further lines explain them.
-    synopsis: One line for the list of commands.
-    count: The least and the most arguments; None for any number.
+    synopsis: The one-line description in the list of commands.
+    count: The minimum and maximum number of arguments; the maximum is None if
+      there is no limit.
     *flags: The flags of the command.
   """
 
@@ -101,7 +104,7 @@ def declare(
   return declared
 
 
-# Module -> the names of its commands.
+# Maps each module to the names of its commands.
 _COMMANDS = {
   'cells': 'create delete getacl setacl',
   'listing': 'ls stats wait watch',
@@ -127,7 +130,7 @@ def commands() -> list[Command]:
 
 
 def get(name: str) -> Command | None:
-  """Returns the command of that name; None if there is none."""
+  """Returns the command with this name, or None if there is none."""
   return _load(name) if name in _MODULES else None
 
 
@@ -137,7 +140,7 @@ def _load(name: str) -> Command:
 
 
 def complete(args: go_flags.Parsed) -> go_flags.Parsed:
-  """Returns the arguments, a short name of a model in front completed."""
+  """Returns the arguments with a short model name in front made a full id."""
   if not args.rest:
     return args
   rest = [options_lib.model_id(args.rest[0]), *args.rest[1:]]
@@ -145,17 +148,17 @@ def complete(args: go_flags.Parsed) -> go_flags.Parsed:
 
 
 def note(text: str, kind: str = 'Note') -> None:
-  """Prints something that is not a result to stderr, after its kind."""
+  """Prints a message that is not a result to stderr, with its kind in front."""
   print(f'{kind}: {text}', file=sys.stderr, flush=True)
 
 
 def check_count(args: Sequence[str], least: int, most: int | None) -> None:
-  """Checks a number of arguments; raises UsageError.
+  """Checks the number of arguments; raises UsageError.
 
   Args:
     args: The arguments that follow the flags.
-    least: so many are needed.
-    most: so many are allowed; None for any number.
+    least: The minimum number.
+    most: The maximum number, or None for no limit.
   """
   if len(args) >= least and (most is None or len(args) <= most):
     return
@@ -169,7 +172,7 @@ def check_count(args: Sequence[str], least: int, most: int | None) -> None:
 
 
 def parse_int(text: str, what: str) -> int:
-  """Returns an integer argument; raises UsageError."""
+  """Returns an argument as an integer; raises UsageError if it is none."""
   try:
     return int(text)
   except ValueError as e:

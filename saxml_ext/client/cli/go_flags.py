@@ -1,7 +1,7 @@
-"""Command lines, numbers and durations as Go programs read and print them.
+"""Parses and prints flags, numbers and durations in the format of Go programs.
 
-A flag is "-name", "--name", "-name=value" or "-name value"; a boolean one
-takes its value only with "=". Flags end at the first argument that is none,
+A flag is "-name", "--name", "-name=value" or "-name value". A boolean flag
+takes a value only with "=". Flags end at the first argument that is not a flag,
 or after "--".
 """
 
@@ -23,11 +23,11 @@ _TERM = re.compile(r'(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)', re.ASCII)
 
 
 class UsageError(Exception):
-  """The command line cannot be understood."""
+  """An error for a command line that cannot be parsed."""
 
 
 class HelpWanted(Exception):
-  """The command line asks for help."""
+  """An exception for a command line that asks for help."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Flag:
   """A flag.
 
   Attributes:
-    name: without dashes.
-    default: its value if it is not given; also tells its type, one of bool,
-      int, float (a duration, in seconds) and str.
-    help: one line.
+    name: The name, without dashes.
+    default: The default value. Its type is the type of the flag: bool, int,
+      float (a duration in seconds) or str.
+    help: A one-line description.
   """
 
   name: str
@@ -46,7 +46,7 @@ class Flag:
   help: str
 
   def parse(self, text: str) -> Any:
-    """Returns the value that a text stands for; raises UsageError."""
+    """Returns the value of a text; raises UsageError if it has no such type."""
     cause: Exception
     try:
       if isinstance(self.default, bool):
@@ -65,11 +65,11 @@ class Flag:
 
 @dataclasses.dataclass(frozen=True)
 class Parsed:
-  """A command line.
+  """A parsed command line.
 
   Attributes:
-    values: flag name -> value, given or default.
-    given: names of the flags that are there.
+    values: The value of each flag by name, given or default.
+    given: The names of the flags that the user gave.
     rest: The arguments that follow the flags.
   """
 
@@ -82,11 +82,11 @@ class Parsed:
 
 
 def parse(flags: Sequence[Flag], args: Sequence[str]) -> Parsed:
-  """Reads flags from the front of a command line.
+  """Parses the flags at the front of a command line.
 
   Raises:
-    UsageError: a flag is unknown, has no value or a wrong one.
-    HelpWanted: -h or -help is there.
+    UsageError: A flag is unknown, has no value or has an invalid one.
+    HelpWanted: The command line has -h or -help.
   """
   by_name = {flag.name: flag for flag in flags}
   values = {flag.name: flag.default for flag in flags}
@@ -123,17 +123,17 @@ def _special(value: float) -> str | None:
 
 
 def general(value: float) -> str:
-  """Returns eight significant digits, "1.2345679E+08", as Go's %.8G."""
+  """Returns a number with eight significant digits, "1.2345679E+08" (%.8G)."""
   return _special(value) or f'{value:.8G}'
 
 
 def shortest(value: float) -> str:
-  """Returns the fewest digits that name a number, "1e+21": Go's %v."""
+  """Returns a number with as few digits as identify it, "1e+21" (Go's %v)."""
   if special := _special(value):
     return special
   text = repr(float(value))
   mantissa, _, exponent = text.partition('e')
-  # Python writes 1e+16 where Go still writes digits, up to 21 of them.
+  # Go switches to exponents at 1e21, and Python already at 1e16.
   if 1e16 <= abs(value) < 1e21:
     return f'{value:.0f}'
   mantissa = mantissa.removesuffix('.0')
@@ -143,10 +143,11 @@ def shortest(value: float) -> str:
 
 
 def parse_duration(text: str) -> float:
-  """Returns the seconds of a duration such as "60s", "1m30s", "1.5h".
+  """Returns the seconds of a duration such as "60s", "1m30s" or "1.5h".
 
   Raises:
-    InvalidArgument: it is not one; a plain number other than 0 has no unit.
+    InvalidArgument: The text is not a duration. A plain number other than 0 has
+      no unit, so it is not one either.
   """
   if text == '0':
     return 0.0

@@ -1,4 +1,4 @@
-"""Tests of command lines, numbers and durations of Go programs."""
+"""Tests the flags, numbers and durations of Go programs."""
 
 import math
 

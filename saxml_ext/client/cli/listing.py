@@ -1,4 +1,4 @@
-"""saxutil commands that look: ls, stats, wait, watch."""
+"""Implements the saxutil commands that only read: ls, stats, wait, watch."""
 
 from collections.abc import Sequence
 import random
@@ -15,12 +15,12 @@ from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 
-# Finding out why replicas are not ready may take this many seconds.
+# The timeout, in seconds, for finding out why replicas are not ready.
 _LOOK_SECONDS = 2.0
-# `wait` reports how replicas fare after each of these times.
+# `wait` reports the state of the replicas at this interval, in seconds.
 _REPORT_SECONDS = 10.0
-# By default `wait` gives replicas that are loading this much time. A large
-# model is read from a slow disk and compiled in less.
+# By default, `wait` gives loading replicas this many seconds. Reading a large
+# model from a slow disk and compiling it takes less.
 _LOADING_SECONDS = 1800.0
 
 _CSV = go_flags.Flag('csv', False, 'Print comma-separated values.')
@@ -66,12 +66,12 @@ def _print_status(
   details: Sequence[sax.ModelDetail],
   args: go_flags.Parsed,
 ) -> None:
-  """Tells which replicas do not serve, and why, and which are groups of hosts.
+  """Prints the replicas that do not serve, the reasons, and groups of hosts.
 
-  With -status, it tells of all replicas.
+  With -status, it prints all replicas.
 
-  Programs that read the other tables do not expect this one, so it comes last
-  and not uncalled for in CSV.
+  Programs that parse the other tables do not expect this one. It therefore
+  comes last, and in CSV it appears only on request.
   """
   is_asked_for = 'status' in args.given
   if not args['status'] or (args['csv'] and not is_asked_for):
@@ -86,12 +86,12 @@ def _print_status(
 
 
 def _print_replicas(rows: Sequence[replica_status.Row], as_csv: bool) -> None:
-  """Prints a row for each replica; the hosts of groups if there are any."""
+  """Prints one row per replica, with the hosts if any replica is a group."""
   header = ['Model', 'Replica', 'Status', 'Reason']
   has_hosts = any(replica.hosts for _, replica in rows)
   cells = []
   for model_id, replica in rows:
-    # Commas would end a value, and lines a row, of CSV.
+    # In CSV, a comma would end the value and a newline the row.
     reason = ' '.join(replica.reason.split())
     reason = reason.replace(',', ';') if as_csv else reason
     model = ids.parse_model_id(model_id).model
@@ -101,7 +101,7 @@ def _print_replicas(rows: Sequence[replica_status.Row], as_csv: bool) -> None:
 
 
 def _hosts(replica: sax.Replica, as_csv: bool) -> str:
-  """Returns the hosts of a group: "2: a, b", or "a b" in CSV."""
+  """Returns the hosts of a group as text: "2: a, b", or "a b" in CSV."""
   if as_csv or not replica.hosts:
     return ' '.join(replica.hosts)
   return f'{len(replica.hosts)}: {", ".join(replica.hosts)}'
@@ -137,7 +137,7 @@ def _list_model(
 
 
 def _target(args: go_flags.Parsed) -> str:
-  """Returns the target: the argument, else the cell that SAX_CELL names."""
+  """Returns the target: the argument, or by default the cell in SAX_CELL."""
   if not args.rest and options_lib.default_cell():
     return options_lib.default_cell()
   command.check_count(args.rest, 1, 1)
@@ -145,7 +145,7 @@ def _target(args: go_flags.Parsed) -> str:
 
 
 def _check_act(args: go_flags.Parsed, what: str, *idle: str) -> None:
-  """Raises UsageError if an idle flag is given, which does not act there."""
+  """Raises UsageError if one of the idle flags, which have no effect, is given."""
   if given := args.given.intersection(idle):
     raise go_flags.UsageError(
       f'-{" and -".join(sorted(given))} have no effect on {what}: leave them'
@@ -233,7 +233,7 @@ def _wait(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 def _look(model_id: str) -> sax.ModelDetail | None:
-  """Returns what is known of a model, or None if nothing is."""
+  """Returns the details of a model, or None if the admin server has none."""
   try:
     return sax.ListDetail(model_id, sax.AdminOptions(_LOOK_SECONDS))
   except errors.SaxError:
@@ -241,10 +241,10 @@ def _look(model_id: str) -> sax.ModelDetail | None:
 
 
 def _not_ready(detail: sax.ModelDetail | None) -> type[errors.SaxError]:
-  """Returns the kind of error when time is up.
+  """Returns the error class to raise when the time is up.
 
   If the admin server knows why no server has the model, more time does not
-  help. DeadlineExceeded would add the hint to allow more.
+  help. DeadlineExceeded would add a hint to allow more time.
   """
   if detail and not detail.addresses and replica_status.missing(detail):
     return errors.FailedPrecondition

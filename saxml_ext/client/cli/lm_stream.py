@@ -6,12 +6,12 @@ from saxml_ext.client.cli import go_flags
 from saxml_ext.client.models import lm
 from saxml_ext.common import errors
 
-# Home, erase the screen, erase what was scrolled away.
+# Moves the cursor home, then erases the screen and the scrollback buffer.
 _CLEAR = '\x1b[H\x1b[2J\x1b[3J'
 
 
 class BadPrefix(errors.Internal):
-  """A message keeps more of a text than there is."""
+  """An error: a message keeps a longer prefix than the text has."""
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -19,16 +19,16 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 class Screen:
-  """The texts of a stream, one per sample, and their scores."""
+  """A terminal view of a stream's texts and scores, one text per sample."""
 
   def __init__(self):
     self._texts: list[bytes] = []
-    # [sample][kind of score]
+    # The index is [sample][kind of score].
     self._totals: list[list[float]] = []
     self._last: list[list[float]] = []
 
   def __call__(self, last: bool, items: list[lm.StreamItem]) -> None:
-    """Takes what `LM.GenerateStream` tells; raises BadPrefix."""
+    """Shows one message of `LM.GenerateStream`; raises BadPrefix."""
     if last:
       self._print_scores()
       return
@@ -40,11 +40,11 @@ class Screen:
         self._last.append([])
       self._grow(i, text, prefix_len)
       self._add_scores(i, scores)
-      # A character may be cut in two; the next message completes it.
+      # A message may end inside a character; the next one completes it.
       print(self._texts[i].decode(errors='replace') + '\n', flush=True)
 
   def _grow(self, i: int, text: str, prefix_len: int) -> None:
-    # On the wire, lengths count bytes of UTF-8.
+    # Prefix lengths of the protocol count UTF-8 bytes.
     old = self._texts[i]
     if prefix_len > len(old):
       raise BadPrefix(

@@ -1,4 +1,4 @@
-"""saxutil commands that ask language, vision and audio models."""
+"""Implements the saxutil commands for language, vision and audio models."""
 
 from collections.abc import Iterable, Sequence
 import os
@@ -14,7 +14,7 @@ from saxml_ext.client.cli import text_table
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 
-# Gradients are long; so many numbers of each are shown.
+# Gradients are long, so only this many values of each are printed.
 _MAX_GRADIENT_VALUES = 8
 _DIR_MODE, _FILE_MODE = 0o750, 0o640
 _NUMBER = re.compile(
@@ -31,7 +31,7 @@ _PROXY = go_flags.Flag(
 
 
 def _number(text: str) -> float | None:
-  """Returns the number that a text is, or None if float32 has no such one."""
+  """Returns the number in a text, or None if it is not a float32 number."""
   if not _NUMBER.fullmatch(text) and not _SPECIAL.fullmatch(text):
     return None
   try:
@@ -47,8 +47,9 @@ def set_extra_inputs(options: sax.ModelOptions, text: str) -> None:
 
   Args:
     options: The options to add them to.
-    text: "key:value" items with commas between; a value in quotes is a text,
-      one that float32 can hold a number, any other a text.
+    text: The items "key:value", separated by commas. A value in quotes is a
+      text. A value that float32 can hold is a number. Any other value is a
+      text.
 
   Raises:
     InvalidArgument: An item has no ':' or more than one.
@@ -130,7 +131,7 @@ def _generate(context: command.Context, args: go_flags.Parsed) -> None:
 def _stream(
   lm: sax.LanguageModel, query: str, options: sax.ModelOptions
 ) -> None:
-  # What fails is told where the stream is shown, as stock saxutil does.
+  # Failures are printed next to the stream, as stock saxutil does.
   try:
     lm.GenerateStream(query, lm_stream.Screen(), options)
   except lm_stream.BadPrefix as e:
@@ -161,7 +162,7 @@ def _score(context: command.Context, args: go_flags.Parsed) -> None:
   rows = []
   for i, suffix in enumerate(suffixes):
     row = [suffix, *scores[i * each : (i + 1) * each]]
-    # Readers of the table expect as many columns as there are scores.
+    # Programs that parse the table expect one column per score.
     rows.append(row + [''] * (1 + len(scores) - len(row)))
   _print(['Suffix', 'Score'], *rows)
 
@@ -200,7 +201,7 @@ def _gradient(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 def _read(path: str) -> bytes:
-  """Returns a file's content, or that of stdin for "-"."""
+  """Returns the content of a file, or of stdin if the path is "-"."""
   if path == '-':
     return sys.stdin.buffer.read()
   try:
@@ -297,7 +298,7 @@ def _draw(context: command.Context, args: go_flags.Parsed) -> None:
 def _write_images(
   images: list[tuple[bytes, float]], directory: str
 ) -> list[tuple[str, float]]:
-  """Writes 0001.PNG and so on; returns their paths and scores."""
+  """Writes the images as 0001.PNG and so on; returns (path, score) pairs."""
   os.makedirs(directory, _DIR_MODE, exist_ok=True)
   found = []
   for number, (image, score) in enumerate(images, 1):

@@ -1,4 +1,4 @@
-"""Tests of the commands that ask models, also against recorded output."""
+"""Tests the commands for models, also against recorded output."""
 
 import io
 import os
@@ -37,7 +37,7 @@ class LMCommandsTest(saxutil_fixture.SaxutilTest):
     self.server = self.cell.add_server()
 
   def replay(self, label: str) -> None:
-    """Runs a recorded command line and compares what it prints."""
+    """Runs a recorded command line and compares its output."""
     row = saxutil_fixture.RECORDED[label]
     argv = [
       f'-proxy={self.server.address}' if arg.startswith('-proxy=') else arg
@@ -101,8 +101,8 @@ class LMCommandsTest(saxutil_fixture.SaxutilTest):
     self.replay('stream: mid error')
 
   def test_empty_stream(self):
-    # The recorded program cleared the screen over and over until its deadline,
-    # which is the one recorded outcome that is not ours.
+    # For an empty stream, the recorded program clears the screen until its
+    # deadline. Our program does not copy this.
     self.server.streams['empty'] = []
     self.assertEqual(
       self.check(0, 'lm.generate', '-stream', fake_cell.MODEL, 'empty'),

@@ -1,4 +1,4 @@
-"""saxutil commands that change what is published, or write it to files."""
+"""Implements the saxutil commands that publish, update and export models."""
 
 from saxml_ext.client import sax
 from saxml_ext.client.cli import command
@@ -9,7 +9,7 @@ from saxml_ext.common import ids
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
 
-# So long the admin server may take to tell of a model just published.
+# The timeout, in seconds, for asking the admin server about a new model.
 _NOTE_PATIENCE = 5.0
 
 
@@ -48,7 +48,7 @@ def _publish(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 def _note_missing_servers(model_id: str, timeout: float) -> None:
-  """Tells why the new model has no server, as far as that is known."""
+  """Prints why the new model has no server, if the reason is known."""
   try:
     detail = sax.ListDetail(model_id, sax.AdminOptions(timeout=timeout))
   except errors.SaxError:
@@ -122,6 +122,6 @@ def _export(context: command.Context, args: go_flags.Parsed) -> None:
     signatures,
     args['rng_seed_mode'].lower(),
     args['enable_gpu_multi_device_execution'],
-    # An export takes as long as it takes, unless a time is given.
+    # An export has no time limit unless the user sets one.
     context.model_options() if context.is_given else None,
   )

@@ -1,4 +1,4 @@
-"""Tests of what publish and wait report of a model that is not ready."""
+"""Tests the reports of publish and wait for a model that is not ready."""
 
 import time
 from unittest import mock

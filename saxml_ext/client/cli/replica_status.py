@@ -1,7 +1,7 @@
-"""The state of the replicas of models, and why some cannot serve.
+"""Finds the state of replicas, and the reason why a replica cannot serve.
 
-Our admin server tells it in its answer to List. Others do not; then the
-servers that they name are asked themselves.
+Our admin server reports both in its answer to List. Other admin servers do not,
+so then the model servers are asked directly.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,19 +15,20 @@ from saxml_ext.common import errors
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 
-# A server that does not say in this time how it fares does not fare well.
+# A server that does not report its status within this many seconds counts as
+# unhealthy.
 _PATIENCE = 5.0
 
-# (model id, replica)
+# A (model id, replica) pair.
 Row = tuple[str, sax.Replica]
 
 
 def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
-  """Returns the replicas of each model, and an entry for missing ones.
+  """Returns the replicas of each model, with an entry for each missing one.
 
   Args:
-    details: from the admin server.
-    timeout: seconds that asking servers may take.
+    details: The models, as the admin server lists them.
+    timeout: The timeout for asking the servers, in seconds.
   """
   asked = _ask(
     {
@@ -55,7 +56,7 @@ def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
 
 
 def missing(detail: sax.ModelDetail) -> str:
-  """Returns why replicas of a model have no server; "" if it is not known."""
+  """Returns why replicas of a model have no server, or "" if unknown."""
   reasons = [r.reason for r in detail.replicas if not r.address and r.reason]
   return f'{detail.model_id}: {"; ".join(reasons)}' if reasons else ''
 
@@ -64,7 +65,7 @@ _Answer = modelet_pb2.GetStatusResponse | errors.SaxError
 
 
 def _ask(addresses: Iterable[str], timeout: float) -> dict[str, _Answer]:
-  """Asks servers for their status, all at once."""
+  """Asks servers for their status, all at the same time."""
   request = modelet_pb2.GetStatusRequest(include_failure_reasons=True)
   calls = {}
   for address in addresses:

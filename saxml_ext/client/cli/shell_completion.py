@@ -1,4 +1,4 @@
-"""Scripts that complete saxutil's command lines in a shell."""
+"""Writes scripts that complete saxutil's command lines in a shell."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +7,8 @@ from saxml_ext.client.cli import go_flags
 
 SHELLS = ('bash', 'zsh', 'fish')
 
-# Finds the command among the words before the cursor. Bash splits words at
-# "=", so that a flag's value may stand alone.
+# Finds the command among the words before the cursor. Bash splits words at "=",
+# so the value of a flag can be a word of its own.
 _BASH = """\
 _saxutil() {{
   local current=${{COMP_WORDS[COMP_CWORD]}} command= last= word words
@@ -26,7 +26,7 @@ _saxutil() {{
 }}
 complete -o default -F _saxutil saxutil
 """
-# zsh runs bash's functions, so there is one set of rules.
+# zsh can run the bash functions, so one script serves both.
 _ZSH = 'autoload -U +X bashcompinit && bashcompinit\n' + _BASH
 
 
@@ -36,13 +36,14 @@ def script(
   others: Mapping[str, str],
   flags: Sequence[go_flags.Flag],
 ) -> str:
-  """Returns the text that a shell evaluates to complete command lines.
+  """Returns the script that a shell evaluates to complete command lines.
 
   Args:
     shell: One of `SHELLS`.
     commands: The commands.
-    others: Further names in a command's place, each with its synopsis.
-    flags: Flags before a command.
+    others: The other words that can stand in place of a command, each with its
+      synopsis.
+    flags: The flags that can precede a command.
   """
   if shell == 'fish':
     return _fish(commands, others, flags)
@@ -102,5 +103,5 @@ def _seen(name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-  """Returns a text as one word for fish."""
+  """Returns a text quoted as one word for fish."""
   return "'" + text.replace('\\', '\\\\').replace("'", "\\'") + "'"

@@ -16,15 +16,15 @@ import itertools
 import re
 import unicodedata
 
-# Longer cells are broken into lines.
+# Longer cells are broken into several lines.
 _MAX_WIDTH = 30
-# Added to the cost of a line that is too long, which a long word can force.
+# The cost of a line that exceeds the limit because of a long word.
 _OVERFLOW_COST = 100_000
 _NUMBER = re.compile(r'-?(\d{1,3}(,\d{3})*|\d+)(\.\d+)?', re.ASCII)
 
 
 def display_width(text: str) -> int:
-  """Columns that a line takes on a terminal: wide characters count twice."""
+  """Returns the columns of a line on a terminal; wide characters take two."""
   return sum(_char_width(char) for char in text)
 
 
@@ -37,15 +37,15 @@ def _char_width(char: str) -> int:
 def _line_ends(widths: Sequence[int], limit: int) -> list[int]:
   """Returns where lines should end so that they are filled most evenly.
 
-  The cost of a line is the square of the columns left over; the last line is
-  free. This finds the least sum from the last word backwards.
+  The cost of a line is the square of its unused columns. The last line has no
+  cost. This function minimizes the sum, starting at the last word.
 
   Args:
     widths: The widths of the words.
-    limit: width of a line, not less than that of any word.
+    limit: The width of a line, at least that of every word.
 
   Returns:
-    For each word, where the line that begins with it ends (exclusive).
+    For each word, the end (exclusive) of the line that begins with it.
   """
   count = len(widths)
   cost = [0] * (count + 1)
@@ -80,10 +80,10 @@ def _wrap(text: str, limit: int) -> list[str]:
 
 
 def _cell_lines(text: str) -> tuple[list[str], int]:
-  """Returns a cell's lines and the width that it asks for.
+  """Returns the lines of a cell and the width that the cell needs.
 
-  The lines of a cell are joined to one paragraph, which is then broken at the
-  width of the widest of them, or at the limit if that is less.
+  The lines of a cell are joined to one paragraph. The paragraph is then broken
+  at the width of its widest line, or at the limit if that is less.
   """
   limit = min(_MAX_WIDTH, max(map(display_width, text.split('\n'))))
   lines = _wrap(text, limit)
@@ -107,11 +107,11 @@ def render(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
   """Draws a table.
 
   Args:
-    header: titles of the columns.
-    rows: cells; a row may have more or fewer of them than the header.
+    header: The titles of the columns.
+    rows: The cells; a row may have more or fewer cells than the header.
 
   Returns:
-    Lines, the last one ended too.
+    The lines of the table, each with a newline at the end.
   """
   titles = [re.sub('[_.]', ' ', text).strip().upper() for text in header]
   cells = [[_cell_lines(text) for text in row] for row in rows]

@@ -1,4 +1,4 @@
-"""Tests of tables against recorded ones."""
+"""Tests tables against recorded ones."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -67,14 +67,14 @@ class TextTableTest(parameterized.TestCase):
     self.assertEqual(
       self.body(('one\ntwo', 'x')), ['| one   | x |', '| two   |   |']
     )
-    # As a real saxutil printed the same suffix.
+    # This is the output of stock saxutil for the same suffix.
     self.assertEqual(
       self.body(('a\nlonger b\n\nc', 'x')),
       ['| a longer | x |', '| b  c     |   |'],
     )
 
   def test_a_line_longer_than_the_longest_word_can_be_cheaper(self):
-    # A line of "ab" alone would leave 398 columns free.
+    # A line with "ab" alone would leave 398 columns unused.
     long = 'y' * 400
     got = self.body((f'ab {long} z', 'x'))
     self.assertEqual(

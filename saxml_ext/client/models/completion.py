@@ -1,6 +1,6 @@
-"""Requests of sax.completion, whose streams go on when a replica is lost.
+"""Sends completion requests, whose streams continue after a replica is lost.
 
-Only servers of this repository have the service.
+Only servers of this repository have the completion service.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -20,8 +20,8 @@ TOKENIZE = data_client.Method('tokenize', _STUB, 'Tokenize')
 DETOKENIZE = data_client.Method('detokenize', _STUB, 'Detokenize')
 DESCRIBE = data_client.Method('describe', _STUB, 'Describe')
 
-# Replicas that a stream may lose: what kills them is maybe the request itself,
-# which is not to kill all of them.
+# The number of lost replicas at which a stream gives up. The request itself may
+# crash the replicas, and it must not crash all of them.
 _MOST_LOSSES = 3
 
 Prompt = str | Sequence[int]
@@ -31,7 +31,7 @@ _SequenceT = TypeVar('_SequenceT', str, list[int])
 def request(
   model_id: str, prompt: Prompt, settings: dict[str, Any]
 ) -> completion_pb2.CompleteRequest:
-  """Returns a request; raises InvalidArgument for unknown settings."""
+  """Returns the request message; raises InvalidArgument for unknown settings."""
   early = settings.get('early_stopping')
   if isinstance(early, bool) or early == 'never':
     number = request_options.EARLY_STOPPING.index(early)
@@ -59,7 +59,7 @@ async def stream(
   settings: dict[str, Any],
   timeout: float | None,
 ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
-  """Yields the answers while they grow, see `lm.LM.CompleteStream`."""
+  """Yields the answers while they grow, as `lm.LM.CompleteStream` does."""
   settings.setdefault('fallback_seed', request_options.draw_seed())
   message = request(client.model_id, prompt, settings | {'stream': True})
   end = None if timeout is None else time.monotonic() + timeout
@@ -75,7 +75,7 @@ async def stream(
             yield news
         return
     except errors.Unavailable as e:
-      # With nothing said, the request was sent again already as it may be.
+      # If nothing was received, the client has already made all its retries.
       if not said.begun:
         raise
       said.restart(e)
@@ -84,18 +84,18 @@ async def stream(
 
 
 class _Differs(Exception):
-  """Another replica says something else."""
+  """An exception: the next replica answers differently."""
 
 
 class _Sequence(Generic[_SequenceT]):
-  """A text or ids that were said, and how much of it is said once more."""
+  """A text or ids that were yielded, and the length received again so far."""
 
   def __init__(self, empty: _SequenceT):
     self._said: _SequenceT = empty
     self.again = 0
 
   def news(self, items: _SequenceT) -> _SequenceT:
-    """Returns the items that were not said yet; raises _Differs."""
+    """Returns the items that were not yielded yet; raises _Differs."""
     known = self._said[self.again : self.again + len(items)]
     if items[: len(known)] != known:
       raise _Differs()
@@ -105,12 +105,12 @@ class _Sequence(Generic[_SequenceT]):
     return news
 
   def is_behind(self) -> bool:
-    """Returns whether not all that was said is said once more."""
+    """Returns True if a part of the yielded items was not received again yet."""
     return self.again < len(self._said)
 
 
 class _Told:
-  """The part of one answer that was said."""
+  """The yielded part of one answer."""
 
   def __init__(self):
     self.text = _Sequence('')
@@ -118,7 +118,14 @@ class _Told:
     self.has_ended = False
 
   def news(self, choice: completion_pb2.Choice) -> completion_pb2.Choice | None:
-    """Returns what of the choice was not said yet; raises _Differs."""
+    """Returns the part of a choice that was not yielded yet.
+
+    Returns:
+      The new part, or None if there is none.
+
+    Raises:
+      _Differs: The choice contradicts the yielded part.
+    """
     text = self.text.news(choice.text)
     ids = self.ids.news([token.token_id for token in choice.tokens])
     if self.has_ended:
@@ -136,10 +143,10 @@ class _Told:
 
 
 class _Said:
-  """The parts of all answers of a stream that were said.
+  """The yielded parts of all answers of a stream.
 
   Attributes:
-    begun: True if there was a message.
+    begun: True if a message was received.
   """
 
   def __init__(self):
@@ -151,7 +158,14 @@ class _Said:
   def news(
     self, response: completion_pb2.CompleteResponse
   ) -> completion_pb2.CompleteResponse | None:
-    """Returns the part of a message that was not said yet; raises _Differs."""
+    """Returns the part of a message that was not yielded yet.
+
+    Returns:
+      The new part, or None if there is none.
+
+    Raises:
+      _Differs: The message contradicts the yielded part.
+    """
     self.begun = True
     choices: list[completion_pb2.Choice] = []
     for choice in response.choices:
@@ -166,10 +180,10 @@ class _Said:
     return news
 
   def restart(self, lost: errors.Unavailable) -> None:
-    """Expects everything once more, from the beginning.
+    """Prepares for an answer that starts again from the beginning.
 
     Raises:
-      errors.Unavailable: too many replicas were lost.
+      errors.Unavailable: Too many replicas were lost.
     """
     self._losses += 1
     if self._losses >= _MOST_LOSSES:
@@ -182,7 +196,7 @@ class _Said:
       told.text.again = told.ids.again = 0
 
   def differs(self) -> errors.Unavailable:
-    """Returns the error if another replica says something else."""
+    """Returns the error to raise if the next replica answers differently."""
     reason = '' if self._lost is None else f' ({self._lost.message})'
     return errors.Unavailable(
       f'the replica was lost in the middle of a stream{reason}, and another'

@@ -1,4 +1,4 @@
-"""Tests of completions, also of those whose replica is lost on the way."""
+"""Tests completions, also if a replica is lost during the answer."""
 
 import asyncio
 import unittest
@@ -117,7 +117,7 @@ class CompletionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(ids, [1, 2, 3, 4])
     self.assertEqual(choices[-1].score, -1.5)
     self.assertEqual(messages[-1].usage.completion_tokens, 4)
-    # The same samples can be drawn again.
+    # Both requests have the same seed, so the same samples can be drawn again.
     first, second = server.requests
     self.assertTrue(first.HasField('fallback_seed'))
     self.assertEqual(first, second)

@@ -1,4 +1,4 @@
-"""Methods of a model's own, and files that its servers write, for clients."""
+"""Calls a model's custom methods, and has its servers write files."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,8 @@ _EXPORT = data_client.Method('Export', _STUB, 'Export')
 _SAVE = data_client.Method('Save', _STUB, 'Save')
 
 
-# How an exported model draws random numbers: name -> what is sent.
+# Maps each way to draw random numbers in an exported model to its protocol
+# value.
 SEED_MODES = {
   'fixed': modelet_pb2.ExportRequest.FIXED,
   'stateful': modelet_pb2.ExportRequest.STATEFUL,
@@ -25,7 +26,7 @@ SEED_MODES = {
 
 
 class CM(data_client.Caller):
-  """The custom methods of a model, as coroutines; errors as `lm.LM`'s."""
+  """The custom methods of a model, as coroutines; errors as in `lm.LM`."""
 
   async def Custom(
     self,
@@ -33,15 +34,15 @@ class CM(data_client.Caller):
     method_name: str,
     options: options_lib.ModelOptions | None = None,
   ) -> bytes:
-    """Calls a method of the model's own.
+    """Calls a custom method of the model.
 
     Args:
-      request: The input of the method, encoded as it wants.
-      method_name: its name, as the model registered it.
-      options: extra inputs and the deadline.
+      request: The input, in the encoding that the method expects.
+      method_name: The name under which the model registered the method.
+      options: The extra inputs and the deadline.
 
     Returns:
-      The method's answer, encoded as it likes.
+      The answer, in the encoding of the method.
     """
     method = data_client.Method(
       method_name, custom_pb2_grpc.CustomServiceStub, 'Custom'
@@ -65,7 +66,7 @@ class CM(data_client.Caller):
 
 
 class BlockingCM(blocking.Wrapper[CM]):
-  """The custom methods of a model; errors as `lm.LM`'s. Thread-safe."""
+  """The custom methods of a model; errors as in `lm.LM`. Thread-safe."""
 
   COROUTINES = CM
 
@@ -74,17 +75,17 @@ class BlockingCM(blocking.Wrapper[CM]):
 
 
 class Modelet(data_client.Caller):
-  """Has one of a model's servers write files, as coroutines.
+  """Methods that make a server of the model write files, as coroutines.
 
-  `options` carry the deadline; they have no extra inputs here. Every method
-  raises `SaxError` as those of `lm.LM` do, Unimplemented if the model cannot be
-  saved or exported.
+  `options` carry the deadline; extra inputs have no effect here. Every method
+  raises `SaxError` like the methods of `lm.LM`. It raises Unimplemented if the
+  model cannot be saved or exported.
   """
 
   async def Save(
     self, checkpoint_path: str, options: options_lib.ModelOptions | None = None
   ) -> None:
-    """Writes the model's checkpoint to a directory that the server sees."""
+    """Writes the model's checkpoint to a directory that the server can access."""
     request = modelet_pb2.SaveRequest(checkpoint_path=checkpoint_path)
     await self._client.call(_SAVE, request, options)
 
@@ -100,16 +101,18 @@ class Modelet(data_client.Caller):
     """Writes methods of the model as a TensorFlow SavedModel.
 
     Args:
-      path: directory to write, as the server sees it.
-      method_names: data methods, "lm.generate".
-      signatures: their names there, one per method; none for the methods' own.
-      rng_seed_mode: 'fixed', 'stateful' or 'stateless'.
-      multi_device: True if it shall run on several GPUs.
+      path: The directory to write, as the server sees it.
+      method_names: The data methods, for example "lm.generate".
+      signatures: The name of each method in the SavedModel; if empty, the
+        methods keep their names.
+      rng_seed_mode: The way to draw random numbers: 'fixed', 'stateful' or
+        'stateless'.
+      multi_device: True if the SavedModel must run on several GPUs.
       options: The options, see the class.
 
     Raises:
-      InvalidArgument: the mode is none of the three, or the numbers of methods
-        and signatures differ.
+      InvalidArgument: The mode is unknown, or the numbers of methods and
+        signatures differ.
     """
     if rng_seed_mode not in SEED_MODES:
       raise errors.InvalidArgument(
@@ -132,7 +135,7 @@ class Modelet(data_client.Caller):
 
 
 class BlockingModelet(blocking.Wrapper[Modelet]):
-  """Has one of a model's servers write files; errors as `Modelet`'s."""
+  """Methods that make a server write files; errors as in `Modelet`."""
 
   COROUTINES = Modelet
 

@@ -1,4 +1,4 @@
-"""Language models, as a client sees them."""
+"""Sends requests to language models."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent import futures
@@ -23,7 +23,7 @@ _STREAM = data_client.Method('lm.generate_stream', _STUB, 'GenerateStream')
 _EMBED = data_client.Method('lm.embed', _STUB, 'Embed')
 _GRADIENT = data_client.Method('lm.gradient', _STUB, 'Gradient')
 
-# (new text, length of the old text to keep, scores) of one sample.
+# The (new text, length of the old text to keep, scores) of one sample.
 StreamItem = tuple[str, int, list[float]]
 
 
@@ -33,7 +33,7 @@ def _texts(response: lm_pb2.GenerateResponse) -> list[tuple[str, float]]:
 
 def _items(response: lm_pb2.GenerateStreamResponse) -> list[StreamItem]:
   return [
-    # Old servers fill the single score only.
+    # Old servers fill only the single score.
     (item.text, item.prefix_len, list(item.scores) or [item.score])
     for item in response.items
   ]
@@ -42,23 +42,26 @@ def _items(response: lm_pb2.GenerateStreamResponse) -> list[StreamItem]:
 class LM(data_client.Caller):
   """The language methods of a model, as coroutines.
 
-  `options` carry extra inputs and the deadline. Without them, a request has
-  neither.
+  `options` carry extra inputs and the deadline. Without `options`, a request
+  has neither.
 
-  Only servers of this repository have the methods from `Complete` on. Their
-  prompt is a text, whatever the model's own form of input, or token ids. They
-  take `settings` instead of extra inputs: fields of
-  `completion_pb2.CompleteRequest`. The model chooses those left out.
+  Only servers of this repository have `Complete` and the methods after it.
+  Their prompt is either a text or token ids, whatever input the model itself
+  expects. They take `settings` instead of extra inputs. The settings are fields
+  of `completion_pb2.CompleteRequest`. The model chooses the settings that are
+  left out.
 
   Every method raises `SaxError`, among them:
-    InvalidArgument: the model's id is malformed, or the server does not take
-      the request (an extra input that the model lacks, a prompt too long).
-    NotFound: the model is not published.
-    FailedPrecondition: no replica can answer, and waiting for one is of no use;
-      the text says why.
-    DeadlineExceeded: time was up; the text has the last error before it.
-    Unimplemented: the model or its server has no such method.
-    PermissionDenied, Internal: the server's answer.
+    InvalidArgument: The model's id is malformed, or the server rejects the
+      request. Examples are an unknown extra input and a prompt that is too
+      long.
+    NotFound: The model is not published.
+    FailedPrecondition: No replica can answer, and waiting does not help. The
+      message has the reason.
+    DeadlineExceeded: The deadline passed. The message has the last error before
+      it.
+    Unimplemented: The model or its server has no such method.
+    PermissionDenied, Internal: The server answered with this error.
   """
 
   async def Score(
@@ -70,13 +73,14 @@ class LM(data_client.Caller):
     """Scores continuations of a prompt.
 
     Args:
-      prefix: the prompt, not empty for most models.
-      suffix: N continuations of it; most servers take one at a time.
+      prefix: The prompt, which must not be empty for most models.
+      suffix: The N continuations; most servers accept one at a time.
       options: The options, see the class.
 
     Returns:
-      [N]: log p(suffix | prefix), natural, summed over the suffix's tokens.
-      Models can be set up to give several numbers per suffix.
+      The scores, [N]: the natural log-probabilities log p(suffix | prefix),
+      summed over the tokens of the suffix. A model can be configured to return
+      several numbers per suffix.
     """
     request = lm_pb2.ScoreRequest(suffix=suffix, prefix=prefix)
     response = await self._call(_SCORE, request, options)
@@ -88,12 +92,13 @@ class LM(data_client.Caller):
     """Continues a prompt.
 
     Args:
-      text: the prompt; for a tokenized model its token ids, "1,2,3".
+      text: The prompt; for a model without a tokenizer its token ids, "1,2,3".
       options: The options, see the class.
 
     Returns:
-      (text, score) per sample or beam, in the server's order. The score is the
-      natural log-probability of the text, as the serving params normalize it.
+      A (text, score) pair per sample or beam, in the server's order. The score
+      is the natural log-probability of the text, normalized as the serving
+      params define it.
     """
     request = lm_pb2.GenerateRequest(text=text)
     return _texts(await self._call(_GENERATE, request, options))
@@ -101,15 +106,15 @@ class LM(data_client.Caller):
   async def GenerateStream(
     self, text: str, options: options_lib.ModelOptions | None = None
   ) -> AsyncGenerator[list[StreamItem], None]:
-    """Continues a prompt and tells the text while it grows.
+    """Continues a prompt and yields the text while it grows.
 
-    An error after the first message is final; what came before is then all
-    there is. Closing the iterator (`aclose`, or cancelling the task that reads
-    it) cancels the request.
+    An error after the first message is final, and no further text follows.
+    Closing the iterator cancels the request. `aclose` closes it, and so does
+    cancelling the task that reads it.
 
     Yields:
-      One item per sample: (new text, bytes of its text so far, in UTF-8, to
-      keep before it, scores of the new text by kind).
+      One item per sample: the new text, the number of UTF-8 bytes of the old
+        text to keep before it, and the scores of the new text by kind.
     """
     options = options or options_lib.ModelOptions()
     request = lm_pb2.GenerateRequest(
@@ -123,7 +128,7 @@ class LM(data_client.Caller):
   async def Embed(
     self, text: str, options: options_lib.ModelOptions | None = None
   ) -> list[float]:
-    """Returns the text's embedding, [D]."""
+    """Returns the embedding of a text, [D]."""
     request = lm_pb2.EmbedRequest(text=text)
     response = await self._call(_EMBED, request, options)
     return list(response.embedding)
@@ -134,16 +139,17 @@ class LM(data_client.Caller):
     suffix: str,
     options: options_lib.ModelOptions | None = None,
   ) -> tuple[list[float], dict[str, list[float]]]:
-    """Differentiates the score of a continuation.
+    """Computes the gradients of the score of a continuation.
 
     Args:
-      prefix: the prompt.
-      suffix: its continuation.
+      prefix: The prompt.
+      suffix: The continuation.
       options: The options, see the class.
 
     Returns:
-      The scores as of `Score`, and the gradients of log p(suffix | prefix):
-      tensor name -> its values, flat in row-major order.
+      The scores that `Score` returns, and the gradients of log p(suffix |
+      prefix). The gradients map each tensor name to its values, flat in
+      row-major order.
     """
     request = lm_pb2.GradientRequest(suffix=suffix, prefix=prefix)
     response = await self._call(_GRADIENT, request, options)
@@ -164,7 +170,8 @@ class LM(data_client.Caller):
     Args:
       prompt: The prompt, see the class.
       options: The options, see the class.
-      **settings: such as max_tokens=16, n=2, stop=['.'], logprobs=0.
+      **settings: The settings, for example max_tokens=16, n=2, stop=['.'] or
+        logprobs=0.
     """
     settings['stream'] = False
     request = completion.request(self._client.model_id, prompt, settings)
@@ -173,7 +180,8 @@ class LM(data_client.Caller):
       completion.COMPLETE, request, options_lib.timeout_of(options)
     )
     async with contextlib.aclosing(responses):
-      # To its end, or the server would count a request that was given up.
+      # Reads to the end. Otherwise the server would count the request as
+      # cancelled.
       async for response in responses:
         answer = response
     if answer is None:
@@ -188,10 +196,10 @@ class LM(data_client.Caller):
   ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
     """Continues a prompt and yields the answers while they grow.
 
-    If the replica is lost on the way, another one is asked for the same answer,
-    and what was yielded already is left out. Samples need a seed for that. One
-    is drawn if the settings have none. Closing the iterator before its end
-    cancels the request.
+    If the replica is lost during the stream, the same request goes to another
+    one. Parts that were already yielded are left out. Samples need a seed to
+    repeat. If the settings have none, a seed is drawn. Closing the iterator
+    before its end cancels the request.
 
     Args:
       prompt: The prompt, see the class.
@@ -199,8 +207,8 @@ class LM(data_client.Caller):
       **settings: The settings, see `Complete`.
 
     Raises:
-      Unavailable: a replica was lost after its first message, and no other one
-        answers the same.
+      Unavailable: A replica was lost after its first message, and no other
+        replica gives the same answer.
     """
     timeout = options_lib.timeout_of(options)
     return completion.stream(self._client, prompt, settings, timeout)
@@ -208,14 +216,14 @@ class LM(data_client.Caller):
   async def Tokenize(
     self, text: str, options: options_lib.ModelOptions | None = None
   ) -> completion_pb2.TokenizeResponse:
-    """Returns a text's ids, with what the model puts before a prompt."""
+    """Returns the token ids of a text, with the model's prefix of prompts."""
     request = completion_pb2.TokenizeRequest(text=text)
     return await self._client.call(completion.TOKENIZE, request, options)
 
   async def Detokenize(
     self, ids: Sequence[int], options: options_lib.ModelOptions | None = None
   ) -> str:
-    """Returns the text of some ids."""
+    """Returns the text of a list of token ids."""
     request = completion_pb2.DetokenizeRequest(ids=ids)
     response = await self._client.call(completion.DETOKENIZE, request, options)
     return response.text
@@ -223,7 +231,7 @@ class LM(data_client.Caller):
   async def Describe(
     self, options: options_lib.ModelOptions | None = None
   ) -> completion_pb2.DescribeResponse:
-    """Returns what may be asked of the model."""
+    """Returns the model's limits and the settings that it accepts."""
     request = completion_pb2.DescribeRequest()
     return await self._client.call(completion.DESCRIBE, request, options)
 
@@ -250,11 +258,11 @@ class BlockingLM(blocking.Wrapper[LM]):
   ) -> futures.Future[list[tuple[str, float]]]:
     """Continues a prompt as `Generate` does, without waiting.
 
-    Thousands of requests can be in flight, none needs a thread.
+    Thousands of requests can be in flight, because none needs a thread.
 
     Returns:
-      A future of what `Generate` returns; it raises what `Generate` raises.
-      Cancelling it cancels the request.
+      A future with the result or the error of `Generate`. Cancelling the future
+      cancels the request.
     """
     return callbacks.start(self._not_waiting.Generate(text, options))
 
@@ -268,12 +276,14 @@ class BlockingLM(blocking.Wrapper[LM]):
     callback: Callable[[bool, list[StreamItem]], None],
     options: options_lib.ModelOptions | None = None,
   ) -> None:
-    """Continues a prompt and tells the text while it grows.
+    """Continues a prompt and reports the text while it grows.
 
     Args:
-      text: the prompt.
-      callback: called in this thread with (False, items) per message, items as
-        `LM.GenerateStream` yields them; at the end once with (True, []).
+      text: The prompt.
+      callback: The function that receives the text. It is called in this thread
+        with (False, items) for each message, with the items that
+        `LM.GenerateStream` yields. At the end it is called once with (True,
+        []).
       options: The options, see the class.
     """
     stream = self._coroutines.GenerateStream(text, options)
@@ -287,7 +297,7 @@ class BlockingLM(blocking.Wrapper[LM]):
     options: options_lib.ModelOptions | None = None,
     **settings: Any,
   ) -> Iterator[completion_pb2.CompleteResponse]:
-    """Returns an iterator over what `LM.CompleteStream` yields."""
+    """Returns an iterator over the responses of `LM.CompleteStream`."""
     return blocking.iterate(
       self._coroutines.CompleteStream(prompt, options, **settings)
     )

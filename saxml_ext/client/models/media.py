@@ -1,4 +1,4 @@
-"""Models of images, sounds and both with texts, as a client sees them.
+"""Sends requests to vision, audio and multimodal models.
 
 Multimodal requests and responses are those of multimodal.proto.
 """
@@ -46,10 +46,10 @@ _VIDEO_TO_TEXT = _method('vm.video_to_text', 'VideoToText')
 _VIDEO_TO_TOKEN = _method('vm.video_to_token', 'VideoToToken')
 _TOKEN_TO_VIDEO = _method('vm.token_to_video', 'TokenToVideo')
 
-# (center x, center y, width, height) in pixels.
+# The (center x, center y, width, height) of a box, in pixels.
 Box = tuple[float, float, float, float]
-# A box, its text, its score, and (height, width, values) of its mask, a byte
-# per pixel.
+# A box, its text, its score, and the (height, width, values) of its mask. A
+# mask has one byte per pixel.
 Detection = tuple[
   float, float, float, float, bytes, float, tuple[int, int, bytes]
 ]
@@ -69,18 +69,18 @@ def _detection(box: vision_pb2.BoundingBox) -> Detection:
 
 
 class VM(data_client.Caller):
-  """The vision methods of a model, as coroutines; errors as `lm.LM`'s.
+  """The vision methods of a model, as coroutines; errors as in `lm.LM`.
 
-  Images are encoded files (PNG, JPEG ...), as the model takes and gives them.
-  A text in place of an image stands for its bytes in UTF-8.
-  Results are (content, score) per sample, in the server's order; a higher score
-  is better. `options` carry extra inputs and the deadline.
+  Images are encoded files (PNG, JPEG and so on) in a format that the model
+  supports. A text in place of an image is sent as its UTF-8 bytes.
+  Results are (content, score) pairs, one per sample, in the server's order. A
+  higher score is better. `options` carry extra inputs and the deadline.
   """
 
   async def Classify(
     self, image_bytes: Content, options: options_lib.ModelOptions | None = None
   ) -> list[tuple[str, float]]:
-    """Returns the image's labels: (label, score), best first."""
+    """Returns the (label, score) pairs of an image, best first."""
     request = vision_pb2.ClassifyRequest(image_bytes=_bytes(image_bytes))
     response = await self._call(_CLASSIFY, request, options)
     return [(item.text, item.score) for item in response.texts]
@@ -88,7 +88,7 @@ class VM(data_client.Caller):
   async def TextToImage(
     self, text: str, options: options_lib.ModelOptions | None = None
   ) -> list[tuple[bytes, float]]:
-    """Draws a text: (image, score) per sample."""
+    """Generates images from a text: an (image, score) pair per sample."""
     request = vision_pb2.TextToImageRequest(text=text)
     return _images(await self._call(_TEXT_TO_IMAGE, request, options))
 
@@ -98,7 +98,7 @@ class VM(data_client.Caller):
     image_bytes: Content,
     options: options_lib.ModelOptions | None = None,
   ) -> list[tuple[bytes, float]]:
-    """Changes an image as a text asks: (image, score) per sample."""
+    """Edits an image by a text: an (image, score) pair per sample."""
     request = vision_pb2.TextAndImageToImageRequest(
       text=text, image_bytes=_bytes(image_bytes)
     )
@@ -107,11 +107,11 @@ class VM(data_client.Caller):
   async def ImageToImage(
     self, text: Content, options: options_lib.ModelOptions | None = None
   ) -> list[tuple[bytes, float]]:
-    """Makes images of an image: (image, score) per sample.
+    """Generates images from an image: an (image, score) pair per sample.
 
     Args:
       text: The image. Stock Sax's client gives the argument this name.
-      options: See the class.
+      options: The options, see the class.
     """
     request = vision_pb2.ImageToImageRequest(image_bytes=_bytes(text))
     return _images(await self._call(_IMAGE_TO_IMAGE, request, options))
@@ -119,7 +119,7 @@ class VM(data_client.Caller):
   async def Embed(
     self, image: Content, options: options_lib.ModelOptions | None = None
   ) -> list[float]:
-    """Returns the image's embedding, [D]."""
+    """Returns the embedding of an image, [D]."""
     request = vision_pb2.EmbedRequest(image_bytes=_bytes(image))
     return list((await self._call(_EMBED, request, options)).embedding)
 
@@ -130,17 +130,17 @@ class VM(data_client.Caller):
     boxes: Iterable[Box] = (),
     options: options_lib.ModelOptions | None = None,
   ) -> list[Detection]:
-    """Finds things in an image.
+    """Finds objects in an image.
 
     Args:
-      image_bytes: the image.
-      text: The things to look for, where the model lets one choose.
-      boxes: The places to look at, likewise; in pixels.
+      image_bytes: The image.
+      text: The objects to find, if the model supports a choice.
+      boxes: The regions to search, in pixels, if the model supports a choice.
       options: The options, see the class.
 
     Returns:
-      What was found: (center x, center y, width, height, text in UTF-8, score,
-      (height, width, values) of a mask of one byte per pixel).
+      The detections: (center x, center y, width, height, text in UTF-8, score,
+        (height, width, values) of a mask with one byte per pixel).
     """
     request = vision_pb2.DetectRequest(
       image_bytes=_bytes(image_bytes),
@@ -158,10 +158,10 @@ class VM(data_client.Caller):
     text: str = '',
     options: options_lib.ModelOptions | None = None,
   ) -> list[tuple[bytes, float]]:
-    """Describes an image: (text in UTF-8, score) per sample.
+    """Describes an image: a (text in UTF-8, score) pair per sample.
 
     Args:
-      image_bytes: the image.
+      image_bytes: The image.
       text: The beginning of each description.
       options: The options, see the class.
     """
@@ -176,10 +176,10 @@ class VM(data_client.Caller):
     text: str = '',
     options: options_lib.ModelOptions | None = None,
   ) -> list[tuple[bytes, float]]:
-    """Describes a video: (text in UTF-8, score) per sample.
+    """Describes a video: a (text in UTF-8, score) pair per sample.
 
     Args:
-      image_frames: its images, in order.
+      image_frames: The images of the video, in order.
       text: The beginning of each description.
       options: The options, see the class.
     """
@@ -193,7 +193,7 @@ class VM(data_client.Caller):
     image_frames: Iterable[Content],
     options: options_lib.ModelOptions | None = None,
   ) -> list[float]:
-    """Encodes a video, given as its images in order: tokens, [T]."""
+    """Encodes a video, given as its images in order, to tokens, [T]."""
     request = vision_pb2.VideoToTokenRequest(
       image_frames=map(_bytes, image_frames)
     )
@@ -205,7 +205,7 @@ class VM(data_client.Caller):
     tokens: Iterable[float],
     options: options_lib.ModelOptions | None = None,
   ) -> list[bytes]:
-    """Decodes tokens to a video: its images in order."""
+    """Decodes tokens to the images of a video, in order."""
     request = vision_pb2.TokenToVideoRequest(tokens=tokens)
     response = await self._call(_TOKEN_TO_VIDEO, request, options)
     return list(response.image_frames)
@@ -232,7 +232,7 @@ class BlockingVM(blocking.Wrapper[VM]):
 
 
 class AM(data_client.Caller):
-  """The audio methods of a model, as coroutines; errors as `lm.LM`'s."""
+  """The audio methods of a model, as coroutines; errors as in `lm.LM`."""
 
   async def Recognize(
     self,
@@ -241,15 +241,15 @@ class AM(data_client.Caller):
     *,
     id: data_client.Content | None = None,
   ) -> list[tuple[str, float]]:
-    """Writes down what is said in a recording.
+    """Transcribes a recording.
 
     Args:
-      audio_bytes: a waveform file (RIFF), whole.
-      options: extra inputs and the deadline.
-      id: Another name of `audio_bytes`, which stock Sax's client has.
+      audio_bytes: A complete waveform file (RIFF).
+      options: The extra inputs and the deadline.
+      id: Another name of `audio_bytes`, used by stock Sax's client.
 
     Returns:
-      (text, score) per hypothesis, best first.
+      A (text, score) pair per hypothesis, best first.
 
     Raises:
       TypeError: The recording is missing, or is given under both names.
@@ -269,7 +269,7 @@ class AM(data_client.Caller):
 
 
 class BlockingAM(blocking.Wrapper[AM]):
-  """The audio methods of a model; errors as `lm.LM`'s. Thread-safe."""
+  """The audio methods of a model; errors as in `lm.LM`. Thread-safe."""
 
   COROUTINES = AM
 
@@ -277,7 +277,7 @@ class BlockingAM(blocking.Wrapper[AM]):
 
 
 class MM(data_client.Caller):
-  """The multimodal methods of a model, as coroutines; errors as `lm.LM`'s."""
+  """The multimodal methods of a model, as coroutines; errors as in `lm.LM`."""
 
   async def Generate(
     self,
@@ -287,11 +287,11 @@ class MM(data_client.Caller):
     """Continues a sequence of texts, images and sounds.
 
     Args:
-      request: its items, in order.
-      options: extra inputs and the deadline.
+      request: The items, in order.
+      options: The extra inputs and the deadline.
 
     Returns:
-      The continuations, with a score each.
+      The continuations, each with a score.
     """
     message = multimodal_pb2.GenerateRpcRequest(request=request)
     return (await self._call(_MM_GENERATE, message, options)).response
@@ -304,8 +304,8 @@ class MM(data_client.Caller):
     """Scores continuations of a sequence of items.
 
     Args:
-      request: the items before, and those of each continuation.
-      options: extra inputs and the deadline.
+      request: The sequence of items, and the items of each continuation.
+      options: The extra inputs and the deadline.
 
     Returns:
       The natural log-probability of each continuation.
@@ -322,7 +322,7 @@ class MM(data_client.Caller):
 
     Args:
       request: The items, in order.
-      options: Extra inputs and the deadline.
+      options: The extra inputs and the deadline.
 
     Returns:
       The embedding, [D].
@@ -332,7 +332,7 @@ class MM(data_client.Caller):
 
 
 class BlockingMM(blocking.Wrapper[MM]):
-  """The multimodal methods of a model; errors as `lm.LM`'s. Thread-safe."""
+  """The multimodal methods of a model; errors as in `lm.LM`. Thread-safe."""
 
   COROUTINES = MM
 

@@ -1,4 +1,4 @@
-"""Tests of the models that are not for language, over loopback."""
+"""Tests vision, audio, multimodal and custom methods over loopback."""
 
 import asyncio
 import urllib.request

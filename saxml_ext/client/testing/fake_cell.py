@@ -1,4 +1,4 @@
-"""A cell for tests: real gRPC on loopback, canned behaviour behind it."""
+"""A cell for tests: real gRPC on loopback with canned answers."""
 
 import collections
 import os
@@ -24,12 +24,13 @@ from saxml_ext.protobuf import modelet_pb2_grpc
 
 CELL = '/sax/test'
 MODEL = '/sax/test/m'
-# Seconds for what takes none: a machine may be slow.
+# The timeout, in seconds, for events that normally take no time. It is long
+# because a machine may be slow.
 PATIENCE = 300
 
 
 class Server:
-  """A servicer behind a port of loopback."""
+  """A gRPC servicer on a loopback port."""
 
   def __init__(self, add, servicer, wrap_text: bool, port: int = 0):
     self._server = threaded_server.make_server(32, wrap_text)
@@ -51,9 +52,9 @@ class FakeAdmin(admin_pb2_grpc.AdminServicer):
     server_id: str = 'a',
     models: dict[str, admin_pb2.PublishedModel] | None = None,
   ):
-    # Set before the server starts, or a waiting client might miss them.
+    # Set before the server starts. Otherwise a waiting client might miss them.
     self.models = models or {}
-    # How `List` says that the replicas of a model to be published fare.
+    # `List` reports these replicas for a model that is published later.
     self.replicas_of_new: list[admin_pb2.Replica] = []
     self.requests = []
     self.stats = admin_pb2.StatsResponse()
@@ -76,13 +77,13 @@ class FakeAdmin(admin_pb2_grpc.AdminServicer):
     self._server.stop()
 
   def wait_for_watch(self, seqno: int = 0) -> None:
-    """Waits until a client wants to know of changes from a position on."""
+    """Waits until a client watches for changes after a sequence number."""
     with self._changed:
       if not self._changed.wait_for(lambda: self._watched >= seqno, PATIENCE):
         raise TimeoutError(f'no client asked for changes from {seqno} on')
 
   def pause(self) -> None:
-    """Gives those that are waited for time to act."""
+    """Pauses, so that other threads have time to act."""
     time.sleep(0.01)
 
   def add_address(self, model_id: str, address: str) -> None:
@@ -176,11 +177,12 @@ class FakeModelServer(
   modelet_pb2_grpc.ModeletServicer,
   health_pb2_grpc.HealthServicer,
 ):
-  """A model server whose answers the prompt asks for.
+  """A model server that takes its answer from the prompt.
 
-  "err:CODE" fails, "flaky:CODE:N" fails N times first, "full:S:N" too with the
-  wish to be left alone for S seconds, "sleep:S" takes S seconds, "wait:" until
-  `gate` is set; any other text is echoed. Answers set in `texts` and `streams` come before that.
+  A prompt "err:CODE" fails. "flaky:CODE:N" fails the first N times. "full:S:N"
+  does so too, with a retry delay of S seconds. "sleep:S" takes S seconds.
+  "wait:" takes until `gate` is set. Any other text is echoed. Answers in
+  `texts` and `streams` take precedence.
   """
 
   def __init__(self, port: int = 0):
@@ -207,7 +209,7 @@ class FakeModelServer(
     self._server.stop()
 
   def forget(self) -> None:
-    """Begins to count failures anew."""
+    """Resets the counts of failures."""
     self._failures.clear()
 
   def _behave(self, text: str, context) -> None:
@@ -312,7 +314,7 @@ class FakeCell:
   def publish(
     self, model_id: str, replicas: int = 1
   ) -> admin_pb2.PublishedModel:
-    """Publishes a model, which gets no server by that."""
+    """Publishes a model without assigning a server to it."""
     self.admin.models[model_id] = admin_pb2.PublishedModel(
       model=admin_pb2.Model(
         model_id=model_id,

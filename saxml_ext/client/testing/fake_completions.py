@@ -1,4 +1,4 @@
-"""A server of completions for tests, which says what it is told to."""
+"""A completion server for tests that sends canned messages."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -12,11 +12,12 @@ from saxml_ext.protobuf import completion_pb2_grpc
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-  """How a call ends.
+  """The failure that ends a call.
 
   Attributes:
-    error: that it fails with.
-    after: messages that the client has to pass on before.
+    error: The error that the call fails with.
+    after: The number of messages that the client must pass on before the
+      failure.
   """
 
   error: errors.SaxError
@@ -27,10 +28,12 @@ class FakeCompletions(completion_pb2_grpc.CompletionServicer):
   """A replica.
 
   Attributes:
-    address: "host:port".
-    requests: those of Complete.
-    streams: one for each call of Complete, the last one for all others too.
-    told: to be released for each message that the client has passed on.
+    address: The address, "host:port".
+    requests: The received Complete requests.
+    streams: The canned messages of each Complete call. Further calls use the
+      last entry again.
+    told: The semaphore to release once for each message that the client has
+      passed on.
   """
 
   def __init__(
@@ -55,7 +58,7 @@ class FakeCompletions(completion_pb2_grpc.CompletionServicer):
     number = min(len(self.requests), len(self.streams)) - 1
     for message in self.streams[number]:
       if isinstance(message, Failure):
-        # gRPC may drop messages that are not read yet when a call fails.
+        # When a call fails, gRPC may drop messages that were not read yet.
         for _ in range(message.after):
           self.told.acquire(timeout=fake_cell.PATIENCE)
         raise message.error

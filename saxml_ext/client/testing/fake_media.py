@@ -1,6 +1,6 @@
-"""A model server for tests with the services that are not for language.
+"""A model server for tests with vision, audio, multimodal and custom methods.
 
-Every answer tells what was asked.
+Every answer repeats the request.
 """
 
 from saxml_ext.client.testing import fake_cell
@@ -131,11 +131,11 @@ class _Multimodal(multimodal_pb2_grpc.MultimodalServiceServicer):
 
 
 class FakeMediaServer:
-  """Serves until `stop`.
+  """A server on loopback that runs until `stop`.
 
   Attributes:
-    address: "127.0.0.1:port".
-    requests: to the vision and audio services.
+    address: The address, "127.0.0.1:port".
+    requests: The received requests of the vision and audio services.
   """
 
   def __init__(self):

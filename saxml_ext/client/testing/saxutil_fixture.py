@@ -9,7 +9,7 @@ from saxml_ext.client import saxutil
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common.testing import golden
 
-# Label -> a recorded command line and what it printed.
+# Maps each label to a recorded command line and its output.
 RECORDED = {row['label']: row for row in golden.load('saxutil_tables.json')}
 
 
@@ -20,7 +20,7 @@ class SaxutilTest(parameterized.TestCase):
     self.addCleanup(self.cell.stop)
 
   def run_saxutil(self, *args: str) -> tuple[int, str]:
-    """Runs a command; returns the exit code and what it printed."""
+    """Runs a command; returns the exit code and the output."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
       code = saxutil.run([f'--sax_root={self.cell.root}', *args])

@@ -11,27 +11,27 @@ from saxml_ext.client.transport import blocking
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
-# So long a model may be without a server before that counts as its state and
-# not as a passing one: servers join a new admin server within 3 s.
+# A model without a server for this many seconds counts as having none. Shorter
+# gaps are normal: servers join a new admin server within 3 s.
 _NO_SERVER_SECONDS = 5.0
 
 
 class Outlook:
-  """Judges from the list of an admin server whether a model will be served."""
+  """Decides from the admin server's list whether waiting for a replica helps."""
 
   def __init__(self):
     self._without_server_since: float | None = None
 
   def judge(self, detail: admin_client.ModelDetail, now: float) -> str:
-    """Tells why waiting for a replica is of no use; "" if it may help.
+    """Returns why waiting for a replica does not help, or "" if it may help.
 
-    It may help while a replica is loading, or while the server of one is
-    restarting. It does not if loading failed wherever it was tried, if no
-    replica is wanted, or if no server has taken the model for some time.
+    Waiting may help while a replica is loading, or while its server restarts.
+    It does not help in these cases: loading failed on every server, no replica
+    is wanted, or no server has taken the model for some time.
 
     Args:
       detail: The model, as listed now.
-      now: monotonic seconds.
+      now: The monotonic time, in seconds.
     """
     if not detail.max_replicas:
       return (
@@ -57,20 +57,20 @@ def _text(detail: admin_client.ModelDetail) -> str:
   return '; '.join(map(str, detail.replicas))
 
 
-# A long poll is renewed after this, so that a lost host is noticed.
+# Long polls are renewed at this interval, in seconds, to detect a lost host.
 _POLL_SECONDS = 60.0
-# Without replicas, the admin server is asked after this whether waiting helps,
-# then after twice that, and so on.
+# Without replicas, the admin server is asked after this many seconds whether
+# waiting helps. The interval doubles each time.
 _FIRST_LOOK_SECONDS = 0.25
 _MAX_LOOK_SECONDS = 4.0
 _LOOK_TIMEOUT = 2.0
-# So long an error is repeated to callers before the admin server is asked
-# again.
+# An error is repeated to callers for this many seconds before the admin server
+# is asked again.
 _STICKY_SECONDS = 1.0
 
 
 class AddressSet:
-  """A model's addresses as told by a series of WatchLoc answers."""
+  """A model's addresses, built from a series of WatchLoc responses."""
 
   def __init__(self):
     self.admin_server_id = ''
@@ -78,20 +78,20 @@ class AddressSet:
     self.addresses: frozenset[str] = frozenset()
 
   def request(self, model_id: str) -> admin_pb2.WatchLocRequest:
-    """Returns the request for what changes next."""
+    """Returns the request for the next changes."""
     return admin_pb2.WatchLocRequest(
       model_id=model_id, admin_server_id=self.admin_server_id, seqno=self.seqno
     )
 
   def apply(self, response: admin_pb2.WatchLocResponse) -> list[str]:
-    """Applies an answer.
+    """Applies a response.
 
     Returns:
-      What changed: "Reset", "+ host:port", "- host:port", in order.
+      The changes in order: "Reset", "+ host:port" or "- host:port".
     """
     result, changes = response.result, []
     addresses = set(self.addresses)
-    # Another server answers from the start of its own log.
+    # A different server answers from the start of its own log.
     is_other = self.admin_server_id not in ('', response.admin_server_id)
     if result.has_fullset or is_other:
       changes.append('Reset')
@@ -111,16 +111,16 @@ class AddressSet:
 
 
 class AddressWatcher:
-  """Watches one model from its first use on. Thread-safe.
+  """Watches one model, starting with its first use. Thread-safe.
 
   Attributes:
-    model_id: "/sax/<cell>/<model>".
-    answered: set by users of the watcher once a replica has answered one of
-      their requests. From then on, replicas that are gone are waited for.
+    model_id: The model id, "/sax/<cell>/<model>".
+    answered: True once a replica has answered a request. Users of the watcher
+      set it. From then on, `addresses` waits even if all replicas are gone.
   """
 
   def __init__(self, admin: admin_client.AdminClient, model_id: str):
-    """Takes an `admin` over the blocking transport: watching has a thread."""
+    """Creates a watcher; `admin` must use the blocking transport."""
     self._admin = admin
     self.model_id = model_id
     self.answered = False
@@ -137,16 +137,17 @@ class AddressWatcher:
     return f'{self.model_id}: {state}'
 
   def addresses(self, timeout: float | None) -> frozenset[str]:
-    """Returns the replicas' addresses, "host:port".
+    """Returns the addresses of the replicas, "host:port".
 
     Args:
-      timeout: seconds to wait for the first one; None for no limit.
+      timeout: The time to wait for the first address, in seconds; None for no
+        limit.
 
     Raises:
-      Unavailable: there is none, for the time being.
-      FailedPrecondition: there is none, and waiting for one is of no use (see
-        `Outlook.judge`); not once a replica has answered.
-      SaxError: the admin server's final answer, for example NotFound.
+      Unavailable: No replica is known at the moment.
+      FailedPrecondition: No replica is known, and waiting does not help (see
+        `Outlook.judge`). This is not raised once a replica has answered.
+      SaxError: The admin server gave a final answer, for example NotFound.
     """
     known = self._addresses
     if known:  # Then the thread runs: it forgets them when it ends.
@@ -166,18 +167,18 @@ class AddressWatcher:
       return self._addresses
 
   def forgive(self) -> None:
-    """Forgets an error: the next caller asks the admin server again."""
+    """Forgets an error, so that the next caller asks the admin server again."""
     with self._changed:
       self._error_time = -math.inf
 
   def count(self) -> int:
-    """Returns the number of replicas that are known right now."""
+    """Returns the number of replicas that are known now."""
     return len(self._addresses)
 
   def call_when_known(self, function: Callable[[], None]) -> None:
-    """Calls `function` once `addresses` would not have to wait.
+    """Calls `function` as soon as `addresses` would return without waiting.
 
-    It runs on this watcher's thread, or right here.
+    The function runs on this watcher's thread, or in the caller's thread.
     """
     with self._changed:
       self._start()
@@ -226,11 +227,11 @@ class AddressWatcher:
     except errors.SaxError as e:
       self._fail(e)
     except Exception as e:  # pylint: disable=broad-exception-caught
-      # A caller must not wait for a thread that is no more.
+      # Callers must get an error, because this thread ends.
       self._fail(errors.Internal(f'{type(e).__name__}: {e}'))
 
   def _look(self, outlook: Outlook) -> None:
-    """Raises FailedPrecondition if waiting for a replica is of no use."""
+    """Raises FailedPrecondition if waiting for a replica does not help."""
     try:
       published = blocking.run(
         self._admin.list_one(self.model_id, _LOOK_TIMEOUT)
@@ -263,14 +264,14 @@ class AddressWatcher:
       function()
 
 
-# Those that may have requests under way to an address that is gone.
+# The transports that may have open requests to an address that is gone.
 _transports: weakref.WeakSet[blocking.Transport] = weakref.WeakSet(
   [blocking.TRANSPORT]
 )
 
 
 def tell(transport: blocking.Transport) -> None:
-  """Has the transport probe addresses that leave the list of a model."""
+  """Registers a transport to probe addresses that leave a model's list."""
   _transports.add(transport)
 
 
@@ -288,7 +289,7 @@ def get(admin: admin_client.AdminClient, model_id: str) -> AddressWatcher:
 
 
 def forgive(model_id: str) -> None:
-  """Has watchers of a model ask again, as it is known to be published now."""
+  """Makes watchers of a model that was just published ask again."""
   for watcher in all_watchers():
     if watcher.model_id == model_id:
       watcher.forgive()

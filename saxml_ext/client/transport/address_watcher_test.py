@@ -1,4 +1,4 @@
-"""Tests of watching a model's addresses."""
+"""Tests watching a model's addresses."""
 
 import time
 from unittest import mock
@@ -126,11 +126,11 @@ class AddressWatcherTest(absltest.TestCase):
         self.watcher.addresses(fake_cell.PATIENCE)
         time.sleep(0.01)
     self.cell.admin.models[fake_cell.MODEL] = model
-    # The error is repeated for a time, then the server is asked again.
+    # The error is repeated for some time. Then the server is asked again.
     with mock.patch.object(address_watcher, '_STICKY_SECONDS', 3600):
       with self.assertRaises(errors.NotFound):
         self.watcher.addresses(fake_cell.PATIENCE)
-      # Or at once, if this process has published the model.
+      # After this process has published the model, the server is asked at once.
       self.watcher.forgive()
       self.wait_for({'x:1'})
 
@@ -148,7 +148,7 @@ class AddressWatcherTest(absltest.TestCase):
     self.wait_for({'x:1'})
     models = self.cell.admin.models
     self.cell.admin.stop()
-    # Without an admin server the last known addresses stay.
+    # Without an admin server, the last known addresses stay valid.
     self.assertEqual(self.watcher.addresses(0), {'x:1'})
     self.cell.admin = fake_cell.FakeAdmin(self.cell.root, 'b', models)
     self.cell.admin.add_address(fake_cell.MODEL, 'y:1')

@@ -1,14 +1,16 @@
-"""The calls of a client to a cell: the functions of sax.py and sax_aio.py.
+"""Implements the functions of sax.py and sax_aio.py that call a cell.
 
-Methods are coroutines. They take the id of a model, "/sax/<cell>/<model>" or
-just "<model>" where the environment variable SAX_CELL names the cell; `Stats`
-and those for ACLs also take that of a cell, "/sax/<cell>", and `ListAll` and
-`ListAllDetails` take nothing else.
+Methods are coroutines. They take the id of a model: "/sax/<cell>/<model>", or
+"<model>" if the environment variable SAX_CELL names the cell. `Stats` and the
+ACL methods also take the id of a cell, "/sax/<cell>". `ListAll` and
+`ListAllDetails` take only the id of a cell.
 
-Every one raises `SaxError`, among them InvalidArgument for a malformed id,
-FailedPrecondition if the cell or its admin server was never set up, and
-DeadlineExceeded with the last error before it when the time of `options` is
-up. What a method raises besides is told there.
+Every method raises `SaxError`, among them:
+  InvalidArgument: The id is malformed.
+  FailedPrecondition: The cell or its admin server was never set up.
+  DeadlineExceeded: The time limit of `options` passed. The message has the last
+    error before it.
+Each method documents its further errors.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -27,7 +29,7 @@ from saxml_ext.protobuf import admin_pb2
 AdminOptions = options_lib.AdminOptions
 ModelDetail = admin_client.ModelDetail
 
-# In place of a method's name: every method.
+# Stands for every method, in place of a method's name.
 ALL = 'all'
 
 
@@ -44,7 +46,7 @@ def _seconds(options: AdminOptions | None) -> float | None:
 
 
 class AdminCalls:
-  """The functions, over one kind of transport."""
+  """The client's functions for cells, over one kind of transport."""
 
   def __init__(self, transport: Callable[[], blocking.Transport]):
     self._transport = transport
@@ -58,19 +60,19 @@ class AdminCalls:
     overrides: Mapping[str, str] | None = None,
     options: AdminOptions | None = None,
   ) -> None:
-    """Publishes a model; see `WaitForReady` for when it can serve.
+    """Publishes a model; `WaitForReady` waits until it can serve.
 
     Args:
-      id: "/sax/<cell>/<model>".
-      model_path: registered name of its serving params.
-      checkpoint_path: its checkpoint; "None" for random weights.
-      num_replicas: The number of servers that shall hold it.
-      overrides: attribute of the serving params -> value as JSON.
-      options: deadline of the call.
+      id: The model id, "/sax/<cell>/<model>".
+      model_path: The registered name of its serving params.
+      checkpoint_path: The path of its checkpoint, or "None" for random weights.
+      num_replicas: The number of servers that should load it.
+      overrides: The values, as JSON, by attribute of the serving params.
+      options: The deadline of the call.
 
     Raises:
-      AlreadyExists: the id is taken.
-      InvalidArgument: an argument is malformed.
+      AlreadyExists: The id is in use.
+      InvalidArgument: An argument is malformed.
     """
     model_id = options_lib.model_id(id)
     model = admin_pb2.Model(
@@ -100,21 +102,21 @@ class AdminCalls:
     num_replicas: int,
     options: AdminOptions | None = None,
   ) -> None:
-    """Replaces what a model was published with; its overrides stay.
+    """Replaces the arguments of a published model, except its overrides.
 
-    Its ACLs are dropped, as stock Sax's client does; `UpdateReplicas` and
-    `UpdateCheckpoint` keep them.
+    The ACLs of the model are removed, as stock Sax's client does.
+    `UpdateReplicas` and `UpdateCheckpoint` keep them.
 
     Args:
-      id: "/sax/<cell>/<model>".
-      model_path: the registered name that it was published with.
-      checkpoint_path: the new checkpoint.
-      num_replicas: the new number of servers.
-      options: deadline of each of the two calls that this takes.
+      id: The model id, "/sax/<cell>/<model>".
+      model_path: The registered name that the model was published with.
+      checkpoint_path: The path of the new checkpoint.
+      num_replicas: The new number of servers.
+      options: The deadline of each of the two calls that this takes.
 
     Raises:
-      NotFound: the model is not published.
-      InvalidArgument: the model path differs, or another argument is malformed.
+      NotFound: The model is not published.
+      InvalidArgument: The model path differs, or another argument is malformed.
     """
     model_id = options_lib.model_id(id)
     old = await self._published(model_id, options)
@@ -130,16 +132,17 @@ class AdminCalls:
   async def UpdateReplicas(
     self, id: str, num_replicas: int, options: AdminOptions | None = None
   ) -> None:
-    """Changes how many servers shall hold a model, and nothing else.
+    """Changes only the number of servers that should load a model.
 
     Args:
-      id: "/sax/<cell>/<model>".
-      num_replicas: the new number; 0 keeps it published without a server.
-      options: deadline of each of the two calls that this takes.
+      id: The model id, "/sax/<cell>/<model>".
+      num_replicas: The new number; with 0 the model stays published without a
+        server.
+      options: The deadline of each of the two calls that this takes.
 
     Raises:
-      NotFound: the model is not published.
-      InvalidArgument: the number is negative.
+      NotFound: The model is not published.
+      InvalidArgument: The number is negative.
     """
     model_id = options_lib.model_id(id)
     ids.check_replicas(num_replicas)
@@ -150,17 +153,17 @@ class AdminCalls:
   async def UpdateCheckpoint(
     self, id: str, checkpoint_path: str, options: AdminOptions | None = None
   ) -> None:
-    """Has a model's servers load another checkpoint; all else stays.
+    """Makes a model's servers load another checkpoint; all else stays the same.
 
     Args:
-      id: "/sax/<cell>/<model>".
-      checkpoint_path: the new checkpoint. The same path again makes them load
-        what lies there now.
-      options: deadline of each of the two calls that this takes.
+      id: The model id, "/sax/<cell>/<model>".
+      checkpoint_path: The path of the new checkpoint. With the same path, the
+        servers load the current content of that path again.
+      options: The deadline of each of the two calls that this takes.
 
     Raises:
-      NotFound: the model is not published.
-      InvalidArgument: the path is malformed.
+      NotFound: The model is not published.
+      InvalidArgument: The path is malformed.
     """
     model_id = options_lib.model_id(id)
     model = (await self._published(model_id, options)).model
@@ -170,37 +173,37 @@ class AdminCalls:
   async def List(
     self, id: str, options: AdminOptions | None = None
   ) -> tuple[str, str, int]:
-    """Returns (model path, checkpoint, servers assigned) of a model."""
+    """Returns the (model path, checkpoint, number of servers) of a model."""
     detail = await self.ListDetail(id, options)
     return detail.model, detail.ckpt, detail.active_replicas
 
   async def ListDetail(
     self, id: str, options: AdminOptions | None = None
   ) -> ModelDetail:
-    """Describes a model; raises NotFound if it is not published."""
+    """Returns the details of a model; raises NotFound if it is not published."""
     published = await self._published(options_lib.model_id(id), options)
     return admin_client.detail_of(published)
 
   async def ListAll(
     self, id: str, options: AdminOptions | None = None
   ) -> list[str]:
-    """Returns the ids of a cell's models, in no order."""
+    """Returns the ids of a cell's models, in no particular order."""
     return [item.model_id for item in await self.ListAllDetails(id, options)]
 
   async def ListAllDetails(
     self, cell: str, options: AdminOptions | None = None
   ) -> list[ModelDetail]:
-    """Describes each of a cell's models, in no order."""
+    """Returns the details of a cell's models, in no particular order."""
     response = await self._call(cell, 'List', admin_pb2.ListRequest(), options)
     return [admin_client.detail_of(item) for item in response.published_models]
 
   async def Stats(
     self, id: str, options: AdminOptions | None = None
   ) -> list[ModelServerTypeStat]:
-    """Counts model servers of a cell, or those assigned to a model, by kind.
+    """Counts the model servers of a cell, or of one model, by kind.
 
     Raises:
-      NotFound: the model is not published.
+      NotFound: The model is not published.
     """
     target = ids.parse_cell_or_model_id(options_lib.model_id(id))
     if isinstance(target, ids.CellId):
@@ -222,17 +225,18 @@ class AdminCalls:
   async def WaitForReady(
     self, id: str, num_replicas: int, options: AdminOptions | None = None
   ) -> None:
-    """Waits until so many replicas of a model can serve.
+    """Waits until enough replicas of a model can serve.
 
     Args:
-      id: "/sax/<cell>/<model>".
-      num_replicas: The number of replicas; none or fewer returns at once.
-      options: deadline of the call.
+      id: The model id, "/sax/<cell>/<model>".
+      num_replicas: The number of replicas; the call returns at once if it is 0
+        or negative.
+      options: The deadline of the call.
 
     Raises:
-      NotFound: the model is not published, or was unpublished meanwhile.
-      FailedPrecondition: loading it failed wherever it was tried.
-      DeadlineExceeded: time is up.
+      NotFound: The model is not published, or was unpublished meanwhile.
+      FailedPrecondition: Loading the model failed on every server that tried.
+      DeadlineExceeded: The deadline passed.
     """
     model_id = options_lib.model_id(id)
     request = admin_pb2.WaitForReadyRequest(
@@ -242,14 +246,14 @@ class AdminCalls:
     address_watcher.forgive(model_id)
 
   async def WatchAddresses(self, id: str) -> AsyncGenerator[list[str], None]:
-    """Follows the addresses of a model's replicas until it is unpublished.
+    """Yields changes of a model's addresses until the model is unpublished.
 
     Yields:
-      What changed, oldest first: "+ host:port", "- host:port", or "Reset" when
-      the list starts anew.
+      The changes, oldest first: "+ host:port", "- host:port", or "Reset" if the
+        list starts again.
 
     Raises:
-      NotFound: the model is not published, or not any more.
+      NotFound: The model is not published, or is no longer published.
     """
     model_id = options_lib.model_id(id)
     known = address_watcher.AddressSet()
@@ -263,21 +267,22 @@ class AdminCalls:
     method_id: str = '',
     options: AdminOptions | None = None,
   ) -> str | dict[str, str]:
-    """Reads who may change a cell or a model, or call a model's method.
+    """Returns the ACL for changing a cell or a model, or for calling a method.
 
     Args:
       cell_or_model_id: The id of the cell or the model.
-      method_id: data method of a model, "lm.generate"; "all" for every one that
-        has an ACL; "" for the cell's or model's own.
-      options: deadline of the call.
+      method_id: The data method of a model, for example "lm.generate". With
+        "all", every method that has an ACL. With "", the cell or the model
+        itself.
+      options: The deadline of the call.
 
     Returns:
-      The ACL's name, "" if there is none; with "all" a dict from method
-      to ACL.
+      The name of the ACL, or "" if there is none. With "all", a dict from
+      method to ACL.
 
     Raises:
-      NotFound: the model is not published.
-      InvalidArgument: a method was given for a cell.
+      NotFound: The model is not published.
+      InvalidArgument: A method was given for a cell.
     """
     cell_or_model_id = options_lib.model_id(cell_or_model_id)
     parsed = ids.parse_cell_or_model_id(cell_or_model_id)
@@ -300,17 +305,19 @@ class AdminCalls:
     method_id: str = '',
     options: AdminOptions | None = None,
   ) -> None:
-    """Sets who may change a cell or a model, or call a model's method.
+    """Sets the ACL for changing a cell or a model, or for calling a method.
 
     Args:
       cell_or_model_id: The id of the cell or the model.
-      acl: its name, "acl/..."; "" for everybody, which a cell does not take.
-      method_id: data method of a model.
-      options: deadline of the call.
+      acl: The name of the ACL, "acl/...". With "", everybody is admitted; a
+        cell does not accept "".
+      method_id: The data method of a model, or "" for the cell or the model
+        itself.
+      options: The deadline of the call.
 
     Raises:
-      InvalidArgument: the name is malformed, or there is no such method.
-      Unimplemented: the cell has no file of ACLs to look the name up in.
+      InvalidArgument: The name is malformed, or there is no such method.
+      Unimplemented: The cell has no ACL file, so the name cannot be resolved.
     """
     cell_or_model_id = options_lib.model_id(cell_or_model_id)
     parsed = ids.parse_cell_or_model_id(cell_or_model_id)
@@ -356,7 +363,7 @@ class AdminCalls:
     self, model: admin_pb2.Model, options: AdminOptions | None
   ) -> None:
     request = admin_pb2.UpdateRequest(model=model)
-    # Sent also when their map is empty, as other clients do.
+    # An empty map is sent too, as other clients do.
     request.model.acls.SetInParent()
     await self._call_for(model.model_id, 'Update', request, options)
 
@@ -370,12 +377,12 @@ def _check_no_method(cell: str, method: str) -> None:
 
 
 def _set_cell_acl(cell: str, acl: str) -> None:
-  """Writes the ACL of a cell's config; the admin server reads it again."""
+  """Writes the ACL to the cell's config, which the admin server rereads."""
   if not acl:
     raise errors.InvalidArgument(
       f'the admin ACL of {cell} cannot be empty: name one, "acl/..."'
     )
-  # Imported late: whoever sets no ACL starts without it.
+  # Only programs that set ACLs need this module, so others start faster.
   from saxml_ext.common.security import access
 
   root = admin_client.root()

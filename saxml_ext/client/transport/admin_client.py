@@ -1,4 +1,4 @@
-"""Calls to a cell's admin server, and the models that it lists."""
+"""Calls a cell's admin server, and describes the models that it lists."""
 
 from collections.abc import Iterable, Mapping
 import dataclasses
@@ -24,28 +24,30 @@ _RETRIED = frozenset(
   {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
 )
 
-# A server that ends may hang up as well; one that does so for so many seconds
-# wants something else of its clients.
+# A server that stops may close connections as well. If connections are closed
+# for longer than this many seconds, the TLS settings do not match.
 _HANG_UPS_SECS = 3.0
 
 LOADED = 'LOADED'
 LOADING = 'LOADING'
 FAILED = 'FAILED'
-# Of a replica whose server cannot tell how it fares, and of one without server.
+# UNKNOWN is for a server that cannot report its state, MISSING for a replica
+# without a server.
 UNKNOWN = 'UNKNOWN'
 MISSING = 'MISSING'
 
 
 @dataclasses.dataclass(frozen=True)
 class Replica:
-  """One of a model's replicas.
+  """A replica of a model.
 
   Attributes:
-    address: "host:port" of its server; "" for a replica without one.
-    status: 'LOADING', 'LOADED', 'FAILED', 'UNLOADING', 'UNKNOWN' or 'MISSING'.
-    reason: why it does not serve; "" if that is not known.
-    hosts: names of the hosts of a group that serves it together, the one with
-      the address first; empty if it is a server of one host.
+    address: The "host:port" of its server; "" for a replica without a server.
+    status: The state: 'LOADING', 'LOADED', 'FAILED', 'UNLOADING', 'UNKNOWN' or
+      'MISSING'.
+    reason: The reason why it does not serve; "" if unknown.
+    hosts: The names of the hosts if a group of hosts serves it, starting with
+      the host that has the address. Empty for a server on one host.
   """
 
   address: str
@@ -63,17 +65,17 @@ class ModelDetail:
   """A published model.
 
   Attributes:
-    model: registered name of its serving params.
-    ckpt: its checkpoint.
-    max_replicas: replicas asked for.
-    active_replicas: servers assigned to it.
-    overrides: attribute of the serving params -> value as JSON.
-    model_id: "/sax/<cell>/<model>".
-    method_names: data methods that its replicas serve, as far as known.
-    acls: data method -> ACL that admits its callers.
-    addresses: "host:port" of the assigned servers.
-    replicas: The state of each replica. Stock admin servers do not report it;
-      then it is empty.
+    model: The registered name of its serving params.
+    ckpt: The path of its checkpoint.
+    max_replicas: The requested number of replicas.
+    active_replicas: The number of servers assigned to it.
+    overrides: The values, as JSON, by attribute of the serving params.
+    model_id: The model id, "/sax/<cell>/<model>".
+    method_names: The data methods that its replicas serve, as far as known.
+    acls: The ACL that admits callers, by data method.
+    addresses: The "host:port" of each assigned server.
+    replicas: The state of each replica. It is empty if the admin server does
+      not report it, as stock ones do not.
   """
 
   model: str
@@ -100,7 +102,7 @@ def replica(
 
 
 def detail_of(published: admin_pb2.PublishedModel) -> ModelDetail:
-  """Returns what an answer to List says of a model."""
+  """Returns the details of a model from an answer to List."""
   model = published.model
   return ModelDetail(
     model=model.model_path,
@@ -120,18 +122,18 @@ def detail_of(published: admin_pb2.PublishedModel) -> ModelDetail:
 
 
 class AdminClient:
-  """The admin server of one cell.
+  """A client of the admin server of one cell.
 
-  Its address is read from the cell's location.proto before the first call,
-  and again after every call that could not reach it, so that a new leader is
-  found. Every call has the errors of `call`.
+  The address is read from the cell's location.proto before the first call. It
+  is read again after every call that could not reach the server, so that a new
+  leader is found. Every call raises the errors of `call`.
 
   Attributes:
-    last_error: The error of the latest attempt; None if that went well.
+    last_error: The error of the latest attempt; None if it succeeded.
   """
 
   def __init__(self, root: str, cell: str, transport: blocking.Transport):
-    """Connects later; `root` is `sax_root`, and `cell` is "/sax/<cell>"."""
+    """Sets the root directory and the cell "/sax/<cell>"; connects later."""
     self._root = root
     self._cell = cell
     self._transport = transport
@@ -148,17 +150,19 @@ class AdminClient:
     """Calls the admin server until it answers.
 
     Args:
-      method: A method of sax.Admin, "Publish".
-      request: its request message.
-      timeout: seconds for all attempts together; None for no limit.
+      method: A method of sax.Admin, for example "Publish".
+      request: The request message.
+      timeout: The time limit of all attempts together, in seconds; None for no
+        limit.
 
     Returns:
       The response message.
 
     Raises:
-      FailedPrecondition: the cell or its admin server was never set up.
-      DeadlineExceeded: time is up; the text has the last error before.
-      SaxError: any other answer of the admin server.
+      FailedPrecondition: The cell or its admin server was never set up.
+      DeadlineExceeded: The time limit passed. The message has the last error
+        before it.
+      SaxError: The admin server answered with another error.
     """
     subject = _subject(request) or self._cell
     what = f'{method} of {subject}'
@@ -189,18 +193,20 @@ class AdminClient:
   def _error(self, raised: grpc.RpcError) -> errors.SaxError:
     error = errors.from_rpc_error(raised)
     if not self._answered and self._is_set_up_wrongly(raised.details() or ''):
-      # Whoever is set up wrongly is told soon. A client that is at work goes
-      # on with what it knows, until somebody renews a certificate.
+      # A new client fails at once if its setup is wrong. A client that has
+      # worked before continues with known addresses until a certificate is
+      # renewed.
       return errors.FailedPrecondition(error.message)
     if not isinstance(error, errors.Cancelled):
       return error
-    # Nobody cancels on this side: the server gave up its calls to stop.
+    # This client never cancels calls. The server cancelled its calls because it
+    # stops.
     return errors.Unavailable(
       f'the admin server at {self._address} ended the call: {error.message}'
     )
 
   def _is_set_up_wrongly(self, details: str) -> bool:
-    """Returns whether TLS is known to prevent the connection."""
+    """Returns True if wrong TLS settings are known to prevent the connection."""
     if not errors.is_hung_up(details):
       self._hung_up_since = math.inf
       return errors.is_certain_tls(details)
@@ -223,8 +229,8 @@ class AdminClient:
           or location.location != self._address
           or version is not self._tls
         ):
-          # The old channel is let go, not closed: other calls may still wait
-          # for its answers.
+          # The old channel is not closed, because other calls may still wait
+          # for answers on it.
           channel = self._transport.channel(location.location)
           self._stub = stub = admin_pb2_grpc.AdminStub(channel)
           self._address, self._tls = location.location, version
@@ -246,7 +252,7 @@ class AdminClient:
 
 
 def _subject(request: Any) -> str:
-  """Returns the id of the model that a request is about; "" for none."""
+  """Returns the id of the model that a request concerns, or "" for none."""
   if 'model' in request.DESCRIPTOR.fields_by_name:
     return request.model.model_id
   return request.model_id
@@ -257,13 +263,13 @@ _root: str | None = None
 
 
 def set_root(root: str) -> None:
-  """Sets the root of all cells for this process, before SAX_ROOT."""
+  """Sets the root of all cells for this process; overrides SAX_ROOT."""
   global _root
   _root = root
 
 
 def root() -> str:
-  """Returns the root of all cells; raises FailedPrecondition for none."""
+  """Returns the root of all cells; raises FailedPrecondition if not set."""
   return cell_files.sax_root(_root)
 
 
@@ -273,8 +279,8 @@ def get(
   """Returns the transport's client of a cell "/sax/<cell>".
 
   Raises:
-    InvalidArgument: the id is malformed.
-    FailedPrecondition: the root of all cells is not known.
+    InvalidArgument: The id is malformed.
+    FailedPrecondition: The root of all cells is not set.
   """
   key = root(), str(ids.parse_cell_id(cell))
   with _lock:

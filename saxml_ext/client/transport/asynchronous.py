@@ -1,4 +1,4 @@
-"""The transport of an asyncio event loop."""
+"""Implements the transport of an asyncio event loop."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -18,7 +18,7 @@ class Asynchronous(blocking.Transport):
   """A transport for the coroutines of one event loop."""
 
   def __init__(self):
-    """Creates it; call on the event loop."""
+    """Creates the transport; must be called on the event loop."""
     super().__init__()
     self._loop = asyncio.get_running_loop()
 
@@ -39,7 +39,7 @@ class Asynchronous(blocking.Transport):
     return await asyncio.to_thread(function, *args)
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
-    # Whoever cancels the awaiting task cancels the call.
+    # Cancelling the awaiting task cancels the call.
     return await rpc(request, timeout=timeout, metadata=tracing.OUTGOING.get())
 
   async def stream(
@@ -71,14 +71,14 @@ class Asynchronous(blocking.Transport):
     except RuntimeError:
       if not self._loop.is_closed():
         raise
-      # Nobody waits any more: the loop ended while the watcher's thread ran.
+      # No task waits any more: the loop ended while the watcher's thread ran.
 
 
 _by_loop: dict[asyncio.AbstractEventLoop, Asynchronous] = {}
 
 
 def transport() -> Asynchronous:
-  """Returns the running event loop's; loops cannot share connections."""
+  """Returns the transport of the running loop; loops share no connections."""
   loop = asyncio.get_running_loop()
   if loop not in _by_loop:
     for other in list(_by_loop):

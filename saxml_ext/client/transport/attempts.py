@@ -1,4 +1,4 @@
-"""Attempts of a call: on which replica, and when a failed one is repeated."""
+"""Chooses the replica of each attempt of a call, and when to retry."""
 
 from collections.abc import Awaitable, Callable, Collection
 import random
@@ -15,22 +15,22 @@ from saxml_ext.common.security import tls
 
 _JITTER = 0.5
 _BACKOFF = backoff.Backoff(first=0.010, growth=1.1, most=20.0, jitter=_JITTER)
-# With less time than this left another attempt cannot succeed.
+# With less time left, in seconds, another attempt cannot succeed.
 _LEAST_REMAINING = 0.005
 
 _IDLE_SECONDS = 600.0
 _SWEEP_SECONDS = 60.0
 
-# Different processes shall prefer different replicas.
+# The seed makes different processes prefer different replicas.
 _SEED = random.getrandbits(32)
 
 _T = TypeVar('_T')
 
 
 class Retry:
-  """One call's attempts: 10 ms apart at first, then x1.1 each, up to 20 s.
+  """The attempts of one call, with delays that grow by 1.1 from 10 ms to 20 s.
 
-  Not thread-safe; the attempts of a call follow each other.
+  It is not thread-safe, because the attempts of a call run one after another.
 
   Attributes:
     avoid: The replica of the latest attempt; None if there was none.
@@ -42,9 +42,11 @@ class Retry:
     """Starts the clock.
 
     Args:
-      what: the call, for error messages: "lm.generate of /sax/test/m".
-      timeout: seconds for all attempts together; None for no limit.
-      retried: codes of errors that another attempt may mend.
+      what: The name of the call in error messages, "lm.generate of
+        /sax/test/m".
+      timeout: The time limit of all attempts together, in seconds; None for no
+        limit.
+      retried: The codes of errors that another attempt may resolve.
     """
     self._what = what
     self._timeout = timeout
@@ -55,7 +57,7 @@ class Retry:
     self._last: errors.SaxError | None = None
 
   def remaining(self) -> float | None:
-    """Seconds left, not negative; None for no limit."""
+    """Returns the seconds left, at least 0, or None for no limit."""
     if self._deadline is None:
       return None
     return max(0.0, self._deadline - time.monotonic())
@@ -69,17 +71,18 @@ class Retry:
     """Makes attempts until one succeeds.
 
     Args:
-      attempt: sends the request once. It raises grpc.RpcError if that failed,
-        Unavailable if there is nobody to send it to for the time being, and
-        any other `SaxError` if that is final.
-      sleep: waits so many seconds.
-      has_others: Returns whether the next attempt goes to another server.
+      attempt: The function that sends the request once. It raises grpc.RpcError
+        if the request failed, Unavailable if there is currently no server to
+        send it to, and any other `SaxError` for a final error.
+      sleep: The function that waits for a number of seconds.
+      has_others: A function that returns True if the next attempt goes to
+        another server.
 
     Returns:
-      What the successful attempt returned.
+      The result of the successful attempt.
 
     Raises:
-      SaxError: The errors of `delay_after`.
+      SaxError: See `delay_after`.
     """
     while True:
       try:
@@ -99,18 +102,18 @@ class Retry:
   ) -> float:
     """Returns the seconds to wait before the next attempt.
 
-    Not less than the server asks for in `error.retry_after`, unless the next
-    attempt goes to another one.
+    The delay is at least `error.retry_after`, unless the next attempt goes to
+    another server.
 
     Args:
       error: The error of the attempt that failed.
-      was_sent: True if the request left; one that did not is always tried
-        again if the error is Unavailable.
+      was_sent: True if the request was sent. A request that was not sent is
+        always retried if the error is Unavailable.
       has_others: True if there are other replicas.
 
     Raises:
-      SaxError: there is no next attempt. If time is up, this is
-        DeadlineExceeded and names the last error before it.
+      SaxError: There is no next attempt. If the time limit passed, this is
+        DeadlineExceeded, with the last error before it in the message.
     """
     self._attempts += 1
     remaining = self.remaining()
@@ -124,12 +127,14 @@ class Retry:
       raise self._too_late() from self._last
     delay = _BACKOFF.pause(self._attempts)
     if error.retry_after is not None and not has_others:
-      # Never earlier than asked, and not all callers at once.
+      # The delay is never shorter than requested. It is random, so that not all
+      # callers retry at the same time.
       asked = error.retry_after * random.uniform(1, 1 + _JITTER)
       delay = max(delay, asked)
     if remaining is None:
       return delay
-    # Halving what is left puts some attempts right before the deadline.
+    # Half of the remaining time leaves room for attempts just before the
+    # deadline.
     return min(delay, remaining / 2)
 
   def _too_late(self) -> errors.DeadlineExceeded:
@@ -149,11 +154,11 @@ def _rank(address: str) -> int:
 
 
 class Connection:
-  """One model server. Thread-safe.
+  """A connection to one model server. Thread-safe.
 
   Attributes:
-    address: "host:port".
-    outstanding: requests sent and not yet answered.
+    address: The address, "host:port".
+    outstanding: The number of requests that were sent and not yet answered.
   """
 
   def __init__(self, address: str, channel: grpc.Channel | grpc.aio.Channel):
@@ -165,7 +170,7 @@ class Connection:
     self._last_used = time.monotonic()
 
   def stub(self, stub_class: Callable[..., Any]) -> Any:
-    """Returns the stub of a service, made once."""
+    """Returns the stub of a service, created on first use."""
     with self._lock:
       if stub_class not in self._stubs:
         self._stubs[stub_class] = stub_class(self._channel)
@@ -178,21 +183,21 @@ class Connection:
       self._last_used = time.monotonic()
 
   def end(self) -> None:
-    """Counts it as answered."""
+    """Counts a request as answered."""
     with self._lock:
       self.outstanding -= 1
       self._last_used = time.monotonic()
 
   def is_idle(self, now: float) -> bool:
-    """Returns True if nobody used it for ten minutes."""
+    """Returns True if the connection was not used for ten minutes."""
     return not self.outstanding and now > self._last_used + _IDLE_SECONDS
 
 
 class Connections:
-  """Connections by address. Thread-safe."""
+  """The connections to model servers, by address. Thread-safe."""
 
   def __init__(self, channel: Callable[[str], grpc.Channel | grpc.aio.Channel]):
-    """Connects to "host:port" by `channel`."""
+    """Sets the function that opens a channel to an address "host:port"."""
     self._channel = channel
     self._lock = threading.Lock()
     self._by_address: dict[str, Connection] = {}
@@ -200,10 +205,10 @@ class Connections:
     self._tls = tls.version()
 
   def get(self, address: str) -> Connection:
-    """Returns the connection to "host:port", made on first use.
+    """Returns the connection to "host:port", created on first use.
 
     Raises:
-      errors.InvalidArgument: TLS is set up wrongly.
+      errors.InvalidArgument: The TLS settings are wrong.
     """
     with self._lock:
       self._sweep(time.monotonic())
@@ -219,22 +224,23 @@ class Connections:
     return connection if connection and connection.outstanding else None
 
   def all(self) -> list[Connection]:
-    """Returns those that are open."""
+    """Returns the open connections."""
     with self._lock:
       return list(self._by_address.values())
 
   def choose(
     self, addresses: Collection[str], num_conn: int, avoid: str | None
   ) -> Connection:
-    """Picks a replica for a request.
+    """Chooses a replica for a request.
 
-    Of two random ones the less busy is taken, which spreads load nearly as
-    evenly as looking at all of them.
+    It takes the less busy one of two random replicas. This spreads the load
+    nearly as evenly as comparing all replicas.
 
     Args:
       addresses: The addresses of all replicas; not empty.
-      num_conn: use at most so many of them.
-      avoid: replica that just failed; taken only if there is no other.
+      num_conn: The maximum number of replicas to use.
+      avoid: The replica that just failed; it is taken only if there is no
+        other.
     """
     if len(addresses) == 1:
       return self.get(*addresses)
@@ -247,7 +253,7 @@ class Connections:
     return min(map(self.get, pair), key=lambda c: c.outstanding)
 
   def _renew(self) -> None:
-    """Forgets connections that show an old certificate, as `_sweep` does."""
+    """Forgets connections with an old certificate, as `_sweep` does."""
     version = tls.version()
     if version is not self._tls:
       self._tls = version
@@ -257,7 +263,8 @@ class Connections:
     if now < self._swept + _SWEEP_SECONDS:
       return
     self._swept = now
-    # Forgotten, not closed: whoever just got one may still use it.
+    # Connections are forgotten but not closed, because a caller may still use
+    # one.
     self._by_address = {
       address: connection
       for address, connection in self._by_address.items()

@@ -1,4 +1,4 @@
-"""Tests of the attempts of a call, and of the choice among replicas."""
+"""Tests the attempts of a call, and the choice among replicas."""
 
 import collections
 import itertools
@@ -17,7 +17,7 @@ _RETRIED = {grpc.StatusCode.UNAVAILABLE}
 
 
 class _RpcError(grpc.RpcError):
-  """What a stub raises."""
+  """The error that a stub raises."""
 
   def __init__(self, code: grpc.StatusCode):
     super().__init__()
@@ -55,7 +55,8 @@ class RetryTest(absltest.TestCase):
     self.assertBetween(min(delays), 2.0, 3.0)
     self.assertBetween(max(delays), 2.0, 3.0)
     self.assertGreater(len(set(delays)), 10)
-    # Its own delays have grown meanwhile, and are above a shorter wish.
+    # The own delay has grown meanwhile, so it exceeds the shorter requested
+    # one.
     short = errors.ResourceExhausted('full', retry_after=0.001)
     self.assertGreater(attempts.delay_after(short), 0.5 * 0.010 * 1.1**20)
 
@@ -113,7 +114,7 @@ class RetryTest(absltest.TestCase):
       _attempts(60.0).delay_after(errors.DeadlineExceeded('by the server'))
 
   def _run(self, *outcomes, timeout: float | None = None):
-    """Runs attempts with these outcomes; returns result, count and pauses."""
+    """Runs attempts with these outcomes; returns result, count and delays."""
     todo, pauses = list(outcomes), []
 
     async def attempt():
@@ -139,12 +140,12 @@ class RetryTest(absltest.TestCase):
   def test_run_ends_with_a_final_error(self):
     with self.assertRaisesRegex(errors.Internal, 'told'):
       self._run(_RpcError(grpc.StatusCode.INTERNAL))
-    # What is no answer of a call and not Unavailable is final, whatever it is.
+    # A SaxError other than Unavailable is final if the call did not raise it.
     with self.assertRaises(errors.NotFound):
       self._run(errors.NotFound('it is not published'))
 
   def test_delay_leaves_time_for_an_attempt(self):
-    # At 0, where sums of times are exact.
+    # Sums of times are exact if the clock starts at 0.
     with mock.patch.object(time, 'monotonic', return_value=0.0):
       attempts = _attempts(0.008)
       self.assertLessEqual(attempts.delay_after(errors.Unavailable('x')), 0.004)

@@ -1,9 +1,9 @@
-"""The ways in which a client sends requests and waits for answers.
+"""Defines how a client sends requests and waits for answers.
 
 The client's logic (retries, choice of replicas, watching) is written once, as
-coroutines over a `Transport`. With the one of this module they never suspend,
-and a plain function can run them; with asynchronous.py's they suspend as
-coroutines do.
+coroutines over a `Transport`. With the transport of this module, they never
+suspend, so a plain function can run them. With the transport of
+asynchronous.py, they suspend as usual.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -29,20 +29,20 @@ _PROBE_SECONDS = 5.0
 
 
 class Watcher(Protocol):
-  """The part of `address_watcher.AddressWatcher` that is used here."""
+  """The interface of `address_watcher.AddressWatcher` that this module uses."""
 
   def addresses(self, timeout: float | None) -> frozenset[str]:
-    """Returns the replicas' addresses, "host:port"."""
+    """Returns the addresses of the replicas, "host:port"."""
 
   def count(self) -> int:
-    """Returns the number of replicas that are known right now."""
+    """Returns the number of replicas that are known now."""
 
   def call_when_known(self, function: Callable[[], None]) -> None:
-    """Calls `function` once `addresses` would not have to wait."""
+    """Calls `function` as soon as `addresses` would return without waiting."""
 
 
 class _Lock:
-  """A thread's lock, spelled as a coroutine's."""
+  """A thread lock with the interface of an asyncio lock."""
 
   def __init__(self):
     self._lock = threading.Lock()
@@ -55,13 +55,13 @@ class _Lock:
 
 
 class Transport:
-  """Sends and waits; coroutines of this one never suspend. Thread-safe.
+  """Sends requests and waits; its coroutines never suspend. Thread-safe.
 
   Subclasses wait in other ways.
 
   Attributes:
     connections: The connections to model servers.
-    admin_clients: (sax_root, cell) -> `admin_client.AdminClient`.
+    admin_clients: The `admin_client.AdminClient` by (sax_root, cell).
   """
 
   def __init__(self):
@@ -73,27 +73,27 @@ class Transport:
     return grpc_util.channel(address)
 
   def probe(self, address: str) -> None:
-    """Sends a little to "host:port" where requests are outstanding.
+    """Sends a small request to "host:port" if requests are outstanding there.
 
-    A server that is gone does not acknowledge it, which ends the connection and
-    with it the requests (see `grpc_util.CHANNEL_OPTIONS`): they can be sent to
-    others. Those acknowledged before would wait until their deadlines. Any
-    thread may call this; it does not wait.
+    A host that is gone does not acknowledge it. The connection then ends and
+    with it its requests (see `grpc_util.CHANNEL_OPTIONS`), so they can be sent
+    to others. Without the probe, requests that were acknowledged would wait
+    until their deadlines. Any thread may call this method; it does not wait.
     """
     if connection := self.connections.busy(address):
       check = connection.stub(health_pb2_grpc.HealthStub).Check
       started = getattr(check, 'future', check)(  # gRPC of an event loop is.
         health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS
       )
-      # gRPC cancels a call that nothing refers to.
+      # gRPC cancels a call that has no references.
       started.add_done_callback(lambda _: None)
 
   def lock(self) -> contextlib.AbstractAsyncContextManager:
-    """Returns a new lock, to be held by one caller at a time."""
+    """Returns a new lock for one holder at a time."""
     return _Lock()
 
   async def sleep(self, seconds: float) -> None:
-    """Waits."""
+    """Waits for a number of seconds."""
     time.sleep(seconds)
 
   async def read(self, function: Callable[..., _T], *args) -> _T:
@@ -101,13 +101,13 @@ class Transport:
     return function(*args)
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
-    """Calls a stub's method; raises grpc.RpcError."""
+    """Calls a method of a stub; raises grpc.RpcError."""
     return rpc(request, timeout=timeout, metadata=tracing.OUTGOING.get())
 
   async def stream(
     self, rpc: Any, request: Any, timeout: float | None
   ) -> AsyncGenerator[Any, None]:
-    """Calls a stub's streaming method; raises grpc.RpcError.
+    """Calls a streaming method of a stub; raises grpc.RpcError.
 
     Closing the iterator cancels the call.
     """
@@ -121,7 +121,7 @@ class Transport:
   async def addresses(
     self, watcher: Watcher, timeout: float | None
   ) -> frozenset[str]:
-    """Returns the watcher's addresses, waiting for the first one."""
+    """Returns the watcher's addresses; waits for the first one."""
     return watcher.addresses(timeout)
 
 
@@ -129,7 +129,7 @@ TRANSPORT = Transport()
 
 
 def transport() -> Transport:
-  """Returns this process's only one."""
+  """Returns the only blocking transport of this process."""
   return TRANSPORT
 
 
@@ -154,10 +154,10 @@ def of(function: Callable[_P, Awaitable[_T]]) -> Callable[_P, _T]:
 
 
 class Wrapper(Generic[_S]):
-  """Base of a class whose methods block; `method` makes them.
+  """The base of a class with blocking methods, which `method` creates.
 
-  No subclass of the class with the coroutines: its methods return results, not
-  what has to be awaited.
+  It is not a subclass of the class with the coroutines, because its methods
+  return results instead of awaitables.
 
   Attributes:
     COROUTINES: The class whose coroutines the methods run.
@@ -166,7 +166,7 @@ class Wrapper(Generic[_S]):
   COROUTINES: type[_S]
 
   def __init__(self, client: Any):
-    """Sends requests through `client`, a `data_client.DataClient`."""
+    """Sets the `data_client.DataClient` that sends the requests."""
     self._client = client
     self._coroutines: _S = self.COROUTINES(client)  # type: ignore[call-arg]
 

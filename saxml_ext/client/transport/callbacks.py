@@ -1,8 +1,8 @@
-"""The transport that occupies no thread while it waits.
+"""Implements a transport that occupies no thread while it waits.
 
-A coroutine over it runs in its caller's thread until it has to wait, then goes
-on wherever that wait ended: in gRPC's thread or in the timer's. Thousands of
-requests can be in flight that way.
+A coroutine over it runs in its caller's thread until it has to wait. It then
+continues in the thread that ended the wait: gRPC's or the timer's. Thousands of
+requests can be in flight in this way.
 """
 
 import asyncio
@@ -22,9 +22,10 @@ from saxml_ext.common.telemetry import tracing
 
 
 class Timer:
-  """Functions due at some time. Thread-safe.
+  """A timer that calls functions at their due times. Thread-safe.
 
-  They run one after another, so they must be short. What they raise is logged.
+  The functions run one after another, so they must be short. Their exceptions
+  are logged.
   """
 
   def __init__(self):
@@ -32,7 +33,7 @@ class Timer:
     self._loop: asyncio.AbstractEventLoop | None = None
 
   def call_after(self, delay: float, function: Callable[[], object]) -> None:
-    """Calls `function` in `delay` seconds."""
+    """Calls `function` after `delay` seconds."""
     due = time.monotonic() + delay  # The clock of event loops.
     with self._lock:
       if self._loop is None:
@@ -52,11 +53,13 @@ _Function = Callable[[], object]
 
 @dataclasses.dataclass
 class _Wait:
-  """Suspends a coroutine until a function is called.
+  """An awaitable that suspends a coroutine until a function is called.
 
   Attributes:
-    subscribe: Gets that function, which goes on with the coroutine.
-    cancel: Ends the wait early, if that is possible; any thread may call it.
+    subscribe: The function that receives a callback. Calling the callback
+      resumes the coroutine.
+    cancel: The function that ends the wait early, if possible. Any thread may
+      call it.
   """
 
   subscribe: Callable[[_Function], object]
@@ -67,7 +70,7 @@ class _Wait:
 
 
 def _once(function: _Function) -> Callable[[], None]:
-  """Returns a function that runs another one on the first of its calls."""
+  """Returns a function that calls another one only on its first call."""
   lock = threading.Lock()  # Never released.
 
   def call() -> None:
@@ -78,10 +81,10 @@ def _once(function: _Function) -> Callable[[], None]:
 
 
 class Callbacks(blocking.Transport):
-  """A transport for requests that `start` runs.
+  """The transport for requests that `start` runs.
 
-  It shares the blocking transport's connections. Reading files and streaming
-  block here as they do there.
+  It shares the connections of the blocking transport. Reading files and
+  streaming block as they do there.
   """
 
   def __init__(self):
@@ -121,24 +124,24 @@ TRANSPORT = Callbacks()
 
 
 def transport() -> Callbacks:
-  """Returns this process's only one."""
+  """Returns the only `Callbacks` transport of this process."""
   return TRANSPORT
 
 
 class _Task(Generic[_T]):
-  """A coroutine on its way, and the future of its result."""
+  """A running coroutine and the future of its result."""
 
   def __init__(self, steps: Coroutine[_Wait, None, _T]):
     self.future: futures.Future[_T] = futures.Future()
     self._steps = steps
-    # Of the caller, whichever thread goes on with the coroutine.
+    # Every step runs in the context of the caller, whichever thread runs it.
     self._context = contextvars.copy_context()
     self._lock = threading.Lock()
     self._cancel_wait: _Function | None = None
     self.future.add_done_callback(self._on_future_done)
 
   def run(self) -> None:
-    """Goes on until the coroutine has to wait, or is done."""
+    """Runs the coroutine until it has to wait or ends."""
     if self.future.done():  # It was cancelled.
       self._context.run(self._steps.close)
       return
@@ -147,12 +150,12 @@ class _Task(Generic[_T]):
     except StopIteration as e:
       self._finish(functools.partial(self.future.set_result, e.value))
     except Exception as e:  # pylint: disable=broad-exception-caught
-      # Whatever it is, somebody waits for it.
+      # Every error is passed on, because a caller waits for the future.
       self._finish(functools.partial(self.future.set_exception, e))
     else:
       with self._lock:
         self._cancel_wait = wait.cancel
-      # From here on, another thread may be in this method.
+      # After this call, another thread may run this method.
       wait.subscribe(self.run)
       if self.future.cancelled() and wait.cancel:  # Since the check above.
         wait.cancel()
@@ -175,7 +178,7 @@ def start(steps: Coroutine[Any, None, _T]) -> futures.Future[_T]:
   """Runs a coroutine over this transport without waiting for its end.
 
   Returns:
-    A future of what it returns or raises. Cancelling the future cancels the
+    A future of its result or exception. Cancelling the future cancels the
     request that the coroutine waits for.
   """
   task = _Task(steps)

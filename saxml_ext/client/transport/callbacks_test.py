@@ -1,4 +1,4 @@
-"""Tests of coroutines that occupy no thread."""
+"""Tests coroutines that occupy no thread."""
 
 from concurrent import futures
 import queue
@@ -15,7 +15,7 @@ _PATIENCE = 120
 
 
 class _Rpc:
-  """A stub's method whose calls the test answers."""
+  """A method of a stub whose calls the test answers."""
 
   def __init__(self):
     self.calls: list[futures.Future] = []
@@ -29,7 +29,7 @@ class _Rpc:
 
 
 class _Watcher:
-  """A watcher that learns of a replica when the test says so."""
+  """A watcher that learns of a replica when the test announces one."""
 
   def __init__(self):
     self.known: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ class CallbacksTest(absltest.TestCase):
     future = callbacks.start(self.send())
     self.assertTrue(future.cancel())
     self.assertTrue(self.rpc.calls[0].cancelled())
-    # What the coroutine has to clean up is cleaned up.
+    # The cleanup code of the coroutine has run.
     self.assertTrue(self.ended.is_set())
 
   def test_cancelled_while_it_sleeps(self):

@@ -1,4 +1,4 @@
-"""Requests to the replicas of one model."""
+"""Sends requests to the replicas of one model."""
 
 from collections.abc import AsyncGenerator, Callable
 import contextlib
@@ -17,12 +17,12 @@ from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common.telemetry import tracing
 
-# Bytes of an image, a recording or the like. Stock Sax's client takes texts,
-# too.
+# Binary content such as an image or a recording. Stock Sax's client also
+# accepts texts.
 Content = bytes | str
 
-# NOT_FOUND: the replica is still loading the model, or just gave it away. If
-# the model is not published, the admin server says so.
+# NOT_FOUND means that the replica is still loading the model, or has just
+# unloaded it. If the model is not published, the admin server reports that.
 _RETRIED_FAIL_FAST = frozenset({grpc.StatusCode.NOT_FOUND})
 _RETRIED = _RETRIED_FAIL_FAST | {
   grpc.StatusCode.UNAVAILABLE,
@@ -31,7 +31,7 @@ _RETRIED = _RETRIED_FAIL_FAST | {
 
 
 def to_bytes(content: Content) -> bytes:
-  """Returns the content as it is sent; texts are encoded in UTF-8."""
+  """Returns the content as bytes; texts are encoded in UTF-8."""
   return content.encode() if isinstance(content, str) else content
 
 
@@ -40,9 +40,9 @@ class Method:
   """A data method.
 
   Attributes:
-    name: for error messages and ACLs, "lm.generate".
-    stub_class: The stub of its service.
-    rpc: its name there, "Generate".
+    name: The name in error messages and ACLs, "lm.generate".
+    stub_class: The stub class of its service.
+    rpc: The method's name in the stub, "Generate".
   """
 
   name: str
@@ -51,12 +51,13 @@ class Method:
 
 
 class DataClient:
-  """Sends requests to a model's replicas, again where that may help.
+  """Sends requests to a model's replicas, and retries if that may help.
 
   Methods raise:
-    NotFound: the model is not published.
-    DeadlineExceeded: time is up; the text has the last error before.
-    SaxError: the replica's answer where trying again does not help.
+    NotFound: The model is not published.
+    DeadlineExceeded: The deadline passed. The message has the last error before
+      it.
+    SaxError: The replica answered with an error that a retry cannot resolve.
   """
 
   def __init__(
@@ -65,7 +66,7 @@ class DataClient:
     options: options_lib.Options,
     transport: Callable[[], blocking.Transport],
   ):
-    """Does nothing yet: a bad id is an error of the first request."""
+    """Creates the client without a check: an invalid id fails on first use."""
     self.model_id = options_lib.model_id(model_id)
     self._options = dataclasses.replace(options)
     self._transport = transport
@@ -104,9 +105,9 @@ class DataClient:
   async def call_with(
     self, method: Method, request: Any, options: options_lib.ModelOptions | None
   ) -> Any:
-    """Does what `call` does; fills in the extra inputs, too."""
+    """Sends a request like `call`, with the extra inputs of the options."""
     options = options or options_lib.ModelOptions()
-    # Sent also when empty, as other clients do.
+    # Empty extra inputs are sent too, as other clients do.
     request.extra_inputs.CopyFrom(options.ToProto())
     return await self.call(method, request, options)
 
@@ -152,7 +153,7 @@ class DataClient:
     method: Method,
     attempts: attempts_lib.Retry,
   ) -> tuple[attempts_lib.Connection, Any]:
-    """Returns the connection of the next attempt, and its stub's method."""
+    """Returns the connection of the next attempt and the stub's method."""
     connections = transport.connections
     if self._options.proxy_addr:
       connection = connections.get(self._options.proxy_addr)
@@ -166,7 +167,7 @@ class DataClient:
     return connection, getattr(connection.stub(method.stub_class), method.rpc)
 
   def _has_others(self) -> bool:
-    """Returns True if there is another replica than one that just failed."""
+    """Returns True if there is a replica other than the one that failed."""
     if self._options.proxy_addr:
       return False
     return self._watcher().count() > 1 and self._options.num_conn > 1
@@ -176,7 +177,7 @@ class DataClient:
       self._known_watcher.answered = True
 
   def _watcher(self) -> address_watcher.AddressWatcher:
-    # Looked up once: later requests spend their time on better things.
+    # The watcher is looked up once, which saves time for later requests.
     if self._known_watcher is None:
       model_id = ids.parse_model_id(self.model_id)
       admin = admin_client.get(model_id.cell)
@@ -191,10 +192,10 @@ class DataClient:
 
 
 class Caller:
-  """Base of a class whose methods send requests to a model's replicas."""
+  """The base of a class whose methods send requests to a model's replicas."""
 
   def __init__(self, client: DataClient):
-    """Sends requests through `client`."""
+    """Sets the client that sends the requests."""
     self._client = client
     self._call = client.call_with
 
@@ -202,7 +203,7 @@ class Caller:
 async def _outstanding(
   connection: attempts_lib.Connection, responses: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[Any, None]:
-  """Yields the responses; until they end, the request is outstanding."""
+  """Yields the responses, and counts the request as outstanding until the end."""
   connection.begin()
   try:
     async with contextlib.aclosing(responses):

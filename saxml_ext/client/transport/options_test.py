@@ -1,4 +1,4 @@
-"""Tests of short names of models."""
+"""Tests short names of models."""
 
 import os
 from unittest import mock

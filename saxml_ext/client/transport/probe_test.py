@@ -1,4 +1,4 @@
-"""Tests that a host which may be gone is probed while it owes an answer."""
+"""Tests that a host that may be gone is probed while it owes an answer."""
 
 import asyncio
 import threading
@@ -36,7 +36,7 @@ class ProbeTest(absltest.TestCase):
     self.wait_for_request()
     self.remove()
     self.assertTrue(self.server.probed.wait(_SECONDS))
-    # It lives, and may finish what it has.
+    # The server is alive, and may finish its requests.
     self.server.gate.set()
     thread.join(_SECONDS)
     self.assertEqual(answer, [(_PROMPT, -1.0)])
@@ -57,7 +57,7 @@ class ProbeTest(absltest.TestCase):
     self.server.gate.set()
     sax.Model(fake_cell.MODEL).LM().Generate(_PROMPT)
     self.remove()
-    # Once another one is asked, the removal of this one has been heard of.
+    # Once the other server gets a request, the client knows of the removal.
     other = self.cell.add_server()
     other.gate.set()
     for _ in range(100 * _SECONDS):
