@@ -3,9 +3,9 @@
     ask "What did the jury hear?"
     ask <question.txt
 
-A running `serve` on --port is asked; without one, the bundled model is started
-for this question and stopped afterwards. The exit code is 1 if there is no
-whole answer. $OPENAI_API_KEY is sent if it is set.
+The question goes to a running `serve` on --port. If none is running, the
+bundled model is started for this question and stopped afterwards. The exit code
+is 1 if the answer is incomplete. $OPENAI_API_KEY is sent if it is set.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ _TEMPERATURE = flags.DEFINE_float(
 _KEY = 'OPENAI_API_KEY'
 _READY = 'Ready: '
 _EVENT, _END = 'data: ', '[DONE]'
-# A model on a busy machine may take long for its first token.
+# On a busy machine, a model may take a long time for its first token.
 _SILENCE_SECS = 600.0
 
 
@@ -68,8 +68,8 @@ def _ask(endpoint: service.Endpoint, question: str) -> Iterator[str]:
   """Yields the parts of an answer as they arrive.
 
   Raises:
-    programs.ServeError: The gateway refuses the question, or the answer breaks
-      off.
+    programs.ServeError: The gateway rejects the question, or the answer is cut
+    off.
   """
   headers = {'Content-Type': 'application/json'}
   if key := os.environ.get(_KEY):
@@ -105,7 +105,7 @@ def _ask(endpoint: service.Endpoint, question: str) -> Iterator[str]:
 
 
 def _reason(body: bytes, status: int) -> str:
-  """Returns the message of an error of the gateway."""
+  """Returns the error message in an answer of the gateway."""
   try:
     return json.loads(body)['error']['message']
   except (ValueError, KeyError, TypeError):
@@ -119,10 +119,10 @@ def _print(endpoint: service.Endpoint, question: str) -> None:
 
 
 def _started(group: children.Children) -> service.Endpoint:
-  """Starts a `serve` of the bundled model; returns where it serves.
+  """Starts a `serve` of the bundled model; returns its endpoint.
 
   Raises:
-    programs.ServeError: It ended instead.
+    programs.ServeError: The process ended before it could serve.
   """
   print(
     f'ask: nothing serves on port {_PORT.value}; starting the bundled model',

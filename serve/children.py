@@ -1,8 +1,8 @@
-"""Processes that a program starts: watched, restarted, and always stopped.
+"""Starts child processes, watches and restarts them, and always stops them.
 
-Each child gets a process group of its own, so that Ctrl-C at the terminal
-reaches the program alone, which then stops them in order. Each is started
-through guard.py, so that it also dies when the program is killed outright.
+Each child gets its own process group. Ctrl-C at the terminal therefore reaches
+only the parent, which then stops the children in order. Each child is started
+through guard.py, so it also dies if the parent is killed.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,14 +20,15 @@ from serve import programs
 
 _GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'guard.py')
 
-# A server needs a moment to finish its last answers; after that, SIGKILL.
+# A server needs a moment to finish its last answers. SIGKILL follows after this
+# many seconds.
 GRACE_SECS = 5.0
 _POLL_SECS = 0.05
 _TAIL_LINES = 15
 
 
 class ChildError(programs.ServeError):
-  """A child ended that should not have, or ended with an error."""
+  """An error: a child ended unexpectedly, or with an error."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Child:
 
   Attributes:
     name: The name in messages, such as "model server".
-    process: its handle.
-    log_path: The file that its output goes to.
+    process: The handle of the process.
+    log_path: The path of the file that receives its output.
     command: The command that started it.
   """
 
@@ -48,7 +49,7 @@ class Child:
 
   @property
   def ending(self) -> str:
-    """The way in which it ended, such as "exit code 1" or "signal SIGKILL"."""
+    """The kind of its end, such as "exit code 1" or "signal SIGKILL"."""
     code = self.process.returncode
     if code is None:
       return 'still running'
@@ -57,7 +58,7 @@ class Child:
     return f'exit code {code}'
 
   def error(self) -> ChildError:
-    """Describes its untimely end, with the last lines of its log."""
+    """Returns an error for its unexpected end, with the end of its log."""
     log = ''
     if self.log_path:
       log = f'; its log is {self.log_path}{_indented_tail(self.log_path)}'
@@ -68,7 +69,7 @@ class Child:
 
 
 def last_lines(path: str, count: int = _TAIL_LINES) -> list[str]:
-  """Returns the last lines of a log that are not empty, if there is one."""
+  """Returns the last non-empty lines of a log, or none without a log."""
   try:
     with open(path, 'rb') as file:
       file.seek(0, os.SEEK_END)
@@ -87,15 +88,15 @@ def _indented_tail(path: str) -> str:
 class Children:
   """Starts processes and stops them all at the end of a `with` block.
 
-  Use from the main thread: the kernel counts a process's parent as gone when
-  the thread that started it ends.
+  Use it from the main thread. The kernel treats the parent of a process as gone
+  when the thread that started the process ends.
   """
 
   def __init__(self, grace_secs: float = GRACE_SECS):
-    """Starts nothing yet.
+    """Sets the grace period.
 
     Args:
-      grace_secs: The time between SIGTERM and SIGKILL when all are stopped.
+      grace_secs: The time between SIGTERM and SIGKILL, in seconds.
     """
     self._grace_secs = grace_secs
     self._watched: list[Child] = []
@@ -108,18 +109,18 @@ class Children:
     self.stop()
 
   def start(self, name: str, command: programs.Command, log_path: str) -> Child:
-    """Starts a process that must not end before it is stopped.
+    """Starts a process that must run until it is stopped.
 
     Args:
       name: The name in messages.
-      command: The way to start it.
-      log_path: gets its output.
+      command: The command that starts it.
+      log_path: The path of the file that receives its output.
     """
     self._watched.append(self._start(name, command, log_path))
     return self._watched[-1]
 
   def restart(self, child: Child) -> Child:
-    """Starts a watched process that has ended once more; its log goes on."""
+    """Starts a watched process again after its end; appends to its log."""
     self._watched.remove(child)
     self._started.remove(child)
     self._watched.append(
@@ -132,7 +133,8 @@ class Children:
   ) -> Child:
     """Starts a process that ends by itself, with its output as a pipe.
 
-    The log gets its standard error; whoever reads the pipe may add to it.
+    The log receives its standard error. The reader of the pipe may append to
+    the log.
     """
     return self._start(name, command, log_path, subprocess.PIPE)
 
@@ -166,11 +168,12 @@ class Children:
 
     Args:
       name: The name in messages.
-      command: The way to start it.
-      log_path: Gets its output; '' leaves it on the terminal.
+      command: The command that starts it.
+      log_path: The path of the file that receives its output; with '' the
+        output goes to the terminal.
 
     Raises:
-      ChildError: it failed, or another ended.
+      ChildError: The process failed, or another one ended.
     """
     child = self._start(name, command, log_path)
     while child.process.poll() is None:
@@ -184,16 +187,16 @@ class Children:
     return [c for c in self._watched if c.process.poll() is not None]
 
   def check(self) -> None:
-    """Looks after the watched processes.
+    """Checks that the watched processes are running.
 
     Raises:
-      ChildError: one has ended.
+      ChildError: A watched process has ended.
     """
     for child in self.ended():
       raise child.error()
 
   def stop(self) -> None:
-    """Stops all, the last started first; returns when none is left.
+    """Stops all processes, the latest first, and waits for their ends.
 
     A second signal ends the grace period.
     """
@@ -209,7 +212,8 @@ class Children:
         if time.monotonic() >= deadline:
           break
         time.sleep(_POLL_SECS)
-      # Also when it has ended: it may have left children of its own.
+      # The group is killed even if the child has ended, because the child may
+      # have left children of its own.
       _signal_group(child, signal.SIGKILL)
       child.process.wait()
       if child.process.stdout is not None:
@@ -222,9 +226,9 @@ def run_stoppable(name: str, run: Callable[[], None], stopped: int) -> int:
   """Runs a program until it ends, fails, or is stopped by a signal.
 
   Args:
-    name: The program's name, for messages.
-    run: Does its work.
-    stopped: The exit code if a signal stops it.
+    name: The name of the program, for messages.
+    run: The function that runs the program.
+    stopped: The exit code after a signal.
 
   Returns:
     The exit code.
@@ -251,7 +255,7 @@ def output(child: Child) -> IO[bytes]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-  """Collects the signals that would interrupt the block."""
+  """Collects the signals that would otherwise interrupt the block."""
   numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
   got: list[int] = []
   before = [

@@ -10,7 +10,7 @@ from serve import children
 from serve import programs
 
 _SLEEP = 'import time; time.sleep(600)'
-# Ignores SIGTERM, has a child of its own, and tells that child's id.
+# This program ignores SIGTERM, starts a child, and prints the child's id.
 _STUBBORN = """
 import signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -25,7 +25,7 @@ def _python(code: str) -> programs.Command:
 
 
 def _alive(pid: int) -> bool:
-  """Whether a process runs; a zombie does not."""
+  """Returns True if a process runs; a zombie does not count."""
   try:
     with open(f'/proc/{pid}/stat', encoding='utf-8') as file:
       return file.read().rsplit(')', 1)[1].split()[0] != 'Z'
@@ -72,7 +72,7 @@ class ChildrenTest(absltest.TestCase):
       grandchild = int(self._log_text())
       self.assertTrue(_alive(grandchild))
       start = time.monotonic()
-    # Far from the end of its sleep, on any machine.
+    # This is far below the sleep time of the process, even on a slow machine.
     self.assertLess(time.monotonic() - start, 100)
     self.assertFalse(_alive(child.process.pid))
     self.assertTrue(_wait_until(lambda: not _alive(grandchild)))
@@ -111,7 +111,7 @@ class ChildrenTest(absltest.TestCase):
         group.run('other', _python(_SLEEP), self._log + '.other')
 
   def test_dies_with_a_killed_parent(self):
-    # A process like the harness, killed with no chance to stop its child.
+    # The harness may be killed in this way, without a chance to stop its child.
     code = (
       'import sys, time\n'
       'from serve import children, children_test\n'

@@ -1,4 +1,4 @@
-"""Runs a program by its name: the one command of an installation by pip.
+"""Runs a program by its name: the one command of a pip installation.
 
 gptj-sax serve DIR
 gptj-sax saxutil ls /sax/test
@@ -10,7 +10,7 @@ import sys
 
 from saxml_ext.common import program
 
-# Name -> module, and what it does.
+# Maps the name of each program to its module and description.
 _PROGRAMS = {
   'serve': ('serve.main', 'serve a model to clients of OpenAI'),
   'ask': ('serve.ask', 'ask a model one question'),
@@ -37,7 +37,8 @@ def main(argv: Sequence[str]) -> int:
   """Runs the program that the first argument names.
 
   Args:
-    argv: The name of this program, of the other one, and its arguments.
+    argv: The name of this program, the name of the program to run, and its
+      arguments.
 
   Returns:
     The exit code, if no program was run.

@@ -1,4 +1,4 @@
-"""Converts models of Hugging Face into the cache, each of them once."""
+"""Converts models from Hugging Face's format, and caches the result."""
 
 from collections.abc import Callable, Mapping
 import fcntl
@@ -13,8 +13,8 @@ from saxml_ext.families import hf_config
 from saxml_ext.pax import errors as pax_errors
 from serve import programs
 
-# Runs a program of this repository to its end, given what messages call it, its
-# path and its flags.
+# A function that runs a program of this repository to its end. The arguments
+# are the name in messages, the path of the program and its flags.
 Run = Callable[[str, str, Mapping[str, object]], None]
 
 CHECKPOINT = 'checkpoint_00000000'
@@ -25,7 +25,7 @@ _TOKENIZER = 'tokenizer.json'
 
 
 def check(directory: str) -> None:
-  """Raises programs.ServeError unless a directory holds a model to convert."""
+  """Raises programs.ServeError unless a directory has a supported model."""
   if not os.path.isdir(directory):
     raise programs.ServeError(
       f'{directory} is no directory, and no id of a model on the Hugging Face'
@@ -47,19 +47,19 @@ def check(directory: str) -> None:
 def converted(
   directory: str, name: str, quantize: bool, cache: str, run: Run
 ) -> str:
-  """Returns the PAX directory of a Hugging Face model, made at first use.
+  """Returns the PAX directory of a Hugging Face model, converted on first use.
 
-  An interrupted conversion goes on where it was.
+  An interrupted conversion is resumed.
 
   Args:
-    directory: The Hugging Face directory, which `check` has let pass.
-    name: The name that begins the directory's in the cache.
-    quantize: Whether the matrices become int8.
+    directory: The Hugging Face directory, which must have passed `check`.
+    name: The prefix of the directory's name in the cache.
+    quantize: True to convert the matrices to int8.
     cache: The directory for converted models.
-    run: Runs the converters.
+    run: The function that runs the converters.
 
   Raises:
-    programs.ServeError: The disk has no room for it, or a converter failed.
+    programs.ServeError: The disk is too full, or a converter failed.
   """
   _, config = checkpoint.read_config(directory)
   dtype = _float_type(_parameters(config), quantize)
@@ -106,7 +106,7 @@ def _stamp(directory: str, *choices: str) -> str:
 
 
 def _check_disk(cache: str, needed: int, target: str) -> None:
-  # An interrupted conversion goes on with what it has left.
+  # The files of an interrupted conversion are reused, so they count as free.
   free = shutil.disk_usage(cache).free
   free += bytes_below(target) + bytes_below(f'{target}.float')
   if needed > free:
@@ -118,7 +118,7 @@ def _check_disk(cache: str, needed: int, target: str) -> None:
 
 
 def bytes_below(directory: str) -> int:
-  """Returns the sum of the sizes of a directory's files."""
+  """Returns the total size of the files in a directory, in bytes."""
   return sum(
     os.path.getsize(os.path.join(folder, file))
     for folder, _, files in os.walk(directory)
@@ -127,14 +127,14 @@ def bytes_below(directory: str) -> int:
 
 
 def _parameters(config: hf_config.HFConfig) -> int:
-  """Returns the number of a GPT-J's parameters, norms and biases left out."""
+  """Returns the number of parameters of a GPT-J, without norms and biases."""
   width = config.model_dim
   block = 4 * width * width + 2 * width * config.hidden_dim
   return config.num_layers * block + 2 * config.vocab_size * width
 
 
 def _float_type(parameters: int, quantize: bool) -> str:
-  """Returns float32 if it has room in half of the memory, else bfloat16."""
+  """Returns float32 if it fits into half of the memory, else bfloat16."""
   if quantize:
     return 'float32'  # Quantized once, from the most exact form.
   room = psutil.virtual_memory().available / 2

@@ -1,12 +1,13 @@
-"""Becomes another program that dies with the process that started it.
+"""Becomes another program, which dies with the process that started it.
 
   python guard.py PARENT_PID COMMAND...
 
-The kernel is asked to kill this process as soon as its parent is gone, in
-whatever way (Linux only; elsewhere the parent must stop it). The wish survives
-exec, so COMMAND need not know. It is a program of its own, not a preexec_fn,
-because running Python between fork and exec is unsafe in a process with gRPC
-threads. Uses the standard library only: it runs with -I -S to start fast.
+The kernel kills this process as soon as its parent is gone, for any reason.
+This works only on Linux; on other systems, the parent must stop it. The setting
+survives exec, so COMMAND does not need to know it. This is a program and not a
+preexec_fn, because running Python between fork and exec is unsafe in a process
+with gRPC threads. It uses only the standard library, because it runs with -I -S
+to start fast.
 """
 
 import ctypes

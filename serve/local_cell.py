@@ -1,13 +1,13 @@
-"""A Sax cell of our own on this machine, for as long as a program runs.
+"""Runs a Sax cell on this machine for the duration of a program.
 
-An admin server and one model server, each a process as a user would start it,
-on free ports of the loopback interface, with all files of the cell in one
-directory. A gateway may be added.
+The cell has an admin server and one model server. Each runs as its own process,
+with the flags that a user would set, on a free port of the loopback interface.
+All files of the cell are in one directory. A gateway may be added.
 
-The model server may be a group of several processes, as on several hosts, that
-compute one model together, split among their devices. On real hosts the same
-program is started with the same flags, see docs/multi_host.md; here its network
-is the loopback interface.
+The model server may be a group of several processes, as on several hosts. They
+compute one model together, split among their devices. On real hosts, the same
+program runs with the same flags, see docs/multi_host.md. Here, the network of
+the group is the loopback interface.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,15 +34,16 @@ _PLATFORMS = 'JAX_PLATFORMS'
 _CPU_DEVICES = 'JAX_NUM_CPU_DEVICES'
 _MESH = 'ICI_MESH_SHAPE'
 
-# Python, JAX and gRPC take seconds to import on a busy machine.
+# On a busy machine, importing Python, JAX and gRPC takes seconds.
 _START_SECS = 180.0
-# Loading compiles every shape that the model uses.
+# Loading a model compiles every shape that it uses.
 _READY_SECS = 900.0
 _POLL_SECS = 0.05
-# How long one question to the admin server may take.
+# The timeout of one call to the admin server, in seconds.
 _ANSWER_SECS = 2.0
 
-# "I1120 23:49:15.321862 139893206382272 loader.py:55] " of a log line.
+# The prefix of a log line, "I1120 23:49:15.321862 139893206382272 loader.py:55]
+# ".
 _LOG_PREFIX = re.compile(r'^[IWEF]\d{4} \S+ +\d+ [^\]]+\] ')
 
 
@@ -50,7 +51,7 @@ def group_flags(hosts: int) -> list[dict[str, object]]:
   """Returns the flags of each process of a group, in the order of their ids.
 
   Args:
-    hosts: The number of processes; one alone gets no flags.
+    hosts: The number of processes; a single process gets no flags.
   """
   if hosts == 1:
     return [{}]
@@ -68,14 +69,14 @@ def group_flags(hosts: int) -> list[dict[str, object]]:
 def group_environment(
   hosts: int, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-  """Returns variables for the processes of a group.
+  """Returns the environment variables for the processes of a group.
 
-  They compute on the CPU, unless `environ` says otherwise: an accelerator of
-  this machine cannot be had by two processes.
+  By default, the processes compute on the CPU, because two processes cannot
+  share an accelerator. `environ` can override this.
 
   Args:
-    hosts: The number of processes; one alone needs none.
-    environ: The variables that are set.
+    hosts: The number of processes; a single process needs no variables.
+    environ: The variables that are already set.
   """
   if hosts == 1 or _PLATFORMS in environ:
     return {}
@@ -85,20 +86,21 @@ def group_environment(
 def group_overrides(
   hosts: int, given: Mapping[str, str], environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-  """Returns overrides of the serving params that split the work among a group.
+  """Returns overrides of the serving params that split the work of a group.
 
-  Each device has the whole model, and its part of the requests: with the
-  bundled model on two CPU devices a sample took 0.14 s of CPU time that way.
-  It took 0.21 s with the model split, whose partial sums cross the network in
-  each layer.
+  Each device has the whole model and computes a part of the requests. With the
+  bundled model on two CPU devices, a sample took 0.14 s of CPU time in this
+  way. It took 0.21 s if the devices split the model, because partial sums cross
+  the network in each layer.
 
   Args:
-    hosts: The number of processes; one alone leaves the params as they are.
-    given: The user's overrides, which may have a mesh of their own.
-    environ: The variables that the processes will have.
+    hosts: The number of processes; the params of a single process stay
+      unchanged.
+    given: The user's overrides, which may set another mesh.
+    environ: The environment variables of the processes.
 
   Raises:
-    ValueError: The variables are not what JAX takes.
+    ValueError: JAX does not accept the variables.
   """
   if hosts == 1:
     return dict(given)
@@ -111,18 +113,18 @@ def group_overrides(
 
 
 class CellError(programs.ServeError):
-  """The cell or its model did not get ready."""
+  """An error: the cell or its model did not get ready."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """A model that is published in the cell.
+  """A model to publish in the cell.
 
   Attributes:
-    name: last part of the model id.
-    params: name of the serving params.
-    checkpoint: PAX checkpoint directory.
-    overrides: attribute of the serving params -> value as JSON.
+    name: The last part of the model id.
+    params: The name of the serving params.
+    checkpoint: The PAX checkpoint directory.
+    overrides: The values, as JSON, by attribute of the serving params.
   """
 
   name: str
@@ -133,24 +135,26 @@ class Model:
 
 @dataclasses.dataclass(eq=False)
 class LocalCell:
-  """Starts a cell and publishes a model in it.
+  """A cell that can publish models.
 
-  The processes belong to `group`; the temporary directory to the caller.
+  `group` stops the processes. The caller removes the temporary directory.
 
   Attributes:
-    group: Gets the processes.
-    work_dir: An existing directory for the cell's files.
-    log_dir: Gets a log per process.
-    jax_cache_dir: The directory where the model server keeps compiled programs;
-      None keeps none.
-    progress: Shows the user what happens.
-    server: The program of the model server, with that one's flags.
-    program_set: The programs that the model server need not compile; it
-      compiles all the same where they do not match. None: there are none.
-    hosts: The processes of the model server; more than one are a group.
-    programs_cache: The directory where the model server keeps sets of the
-      programs that it compiles; None keeps none.
-    model_server: Its process, of a group the first; None until `start`.
+    group: The group that starts and stops the processes.
+    work_dir: The directory for the cell's files, which must exist.
+    log_dir: The directory for the logs, one per process.
+    jax_cache_dir: The directory where the model server caches compiled
+      programs; None for no cache.
+    progress: The display of the progress for the user.
+    server: The program of the model server, and its flags.
+    program_set: The set of programs that were compiled in advance; None if
+      there is none. The model server compiles programs that do not match.
+    hosts: The number of processes of the model server; more than one form a
+      group.
+    programs_cache: The directory where the model server caches sets of its
+      compiled programs; None for no cache.
+    model_server: The process of the model server, or the first one of a group;
+      None until `start`.
   """
 
   group: children.Children
@@ -168,15 +172,15 @@ class LocalCell:
 
   @property
   def sax_root(self) -> str:
-    """The cell's root directory, for clients."""
+    """The root directory of the cell, for clients."""
     return os.path.join(self.work_dir, 'sax_root')
 
   def start(self) -> None:
     """Starts both servers; returns when the model server has joined.
 
     Raises:
-      children.ChildError: a process ended.
-      CellError: one was not ready in time.
+      children.ChildError: A process ended.
+      CellError: A server was not ready in time.
     """
     fs_root = os.path.join(self.work_dir, 'fs_root')
     os.makedirs(fs_root, exist_ok=True)
@@ -240,9 +244,9 @@ class LocalCell:
       The id of the model.
 
     Raises:
-      children.ChildError: a process ended.
-      CellError: the model could not be loaded, with the server's reason.
-      errors.SaxError: the admin server refused it.
+      children.ChildError: A process ended.
+      CellError: Loading the model failed; the message has the server's reason.
+      errors.SaxError: The admin server rejected the model.
     """
     model_id = f'{CELL}/{model.name}'
     self.progress.stage(f'publishing {model_id} ({model.params})')
@@ -263,7 +267,7 @@ class LocalCell:
     bar: progress_lib.Bar,
     limit: float,
   ) -> None:
-    """Waits at most `limit` seconds while watching the processes."""
+    """Waits up to `limit` seconds for a condition; watches the processes."""
     start = time.monotonic()
     while not condition():
       self.group.check()
@@ -277,7 +281,7 @@ class LocalCell:
       time.sleep(_POLL_SECS)
 
   def _servers(self) -> int | None:
-    """Returns the number of model servers; None if the admin is not there."""
+    """Returns the number of model servers; None without an admin server."""
     try:
       kinds = sax.Stats(CELL, sax.AdminOptions(_ANSWER_SECS))
     except errors.SaxError:
@@ -285,7 +289,7 @@ class LocalCell:
     return sum(kind.num_replicas for kind in kinds)
 
   def _can_serve(self, model_id: str) -> bool:
-    """Returns whether a replica is loaded; raises CellError if that failed."""
+    """Returns True if a replica is loaded; raises CellError if loading failed."""
     options = sax.AdminOptions(_ANSWER_SECS)
     try:
       sax.WaitForReady(model_id, 1, options)
@@ -318,7 +322,7 @@ class LocalCell:
     flags: Mapping[str, object],
     env: Mapping[str, str] | None = None,
   ) -> programs.Command:
-    # The cell is for this machine alone: advertise the loopback address.
+    # The cell serves only this machine, so it advertises the loopback address.
     return programs.command(
       program, flags, {'SAX_DEBUG_IPADDR': '1', **(env or {})}
     )

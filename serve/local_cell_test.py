@@ -18,10 +18,10 @@ _SLEEP = 'import time; time.sleep(600)'
 
 
 class LocalCellTest(absltest.TestCase):
-  """Failures of the cell's programs, which are stood in for by trivial ones."""
+  """Tests failures of the cell's programs, with trivial programs instead."""
 
   def _start(self, hosts: int = 1, **codes: str) -> None:
-    """Starts a cell whose programs run `codes`, by their last name."""
+    """Starts a cell; `codes` maps each program's name to the code to run."""
 
     def command(program, flags, env):
       self.assertEqual(env.pop('SAX_DEBUG_IPADDR'), '1')
@@ -65,7 +65,7 @@ class LocalCellTest(absltest.TestCase):
       self._start(admin_server=_SLEEP, server='raise SystemExit(3)')
 
   def test_a_process_of_a_group_that_ends(self):
-    """Each one is watched, and has a log of its own."""
+    """Checks that each process of a group is watched and has its own log."""
     with self.assertRaisesRegex(
       children.ChildError,
       r'model server, process 2 .*code 3(.|\n)*model_server_2\.log(.|\n)*am 2',
@@ -93,7 +93,7 @@ class LocalCellTest(absltest.TestCase):
 
 
 class PublishTest(absltest.TestCase):
-  """What the admin server tells of a model that is loading."""
+  """Tests the reports of the admin server for a model that is loading."""
 
   def setUp(self):
     super().setUp()
@@ -111,7 +111,7 @@ class PublishTest(absltest.TestCase):
     self._model_id = f'{fake_cell.CELL}/n'
 
   def _publish(self, then: Callable[[], None]) -> str:
-    """Publishes; `then` happens once the admin server knows the model."""
+    """Publishes a model; calls `then` when the admin server knows the model."""
     published = sax.Publish
 
     def publish(*args):

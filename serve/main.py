@@ -5,14 +5,14 @@
     serve EleutherAI/gpt-j-6b          a model on the Hugging Face hub
     serve DIR --quantize=int8 BATCH_SIZE=4
 
-It starts a Sax cell on this machine (an admin server and a model server) and a
-gateway in front of it, and stops them all on Ctrl-C, after requests in flight.
-A process that dies is started again. Models of Hugging Face are converted once,
-into the cache. KEY=VALUE sets an attribute of the serving params; see
-docs/serve.md.
+The program starts a Sax cell on this machine (an admin server and a model
+server) and a gateway in front of it. Ctrl-C stops all processes after the
+requests in flight have finished. A process that dies is restarted. Models from
+Hugging Face are converted once and then cached. KEY=VALUE sets an attribute of
+the serving params; see docs/serve.md.
 """
 
-# Before any module that imports gRPC.
+# This import must come before any module that imports gRPC.
 from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
@@ -107,7 +107,7 @@ _DRAIN_SECS = flags.DEFINE_float(
 
 
 def _is_local() -> bool:
-  """Returns True if only this machine reaches --host."""
+  """Returns True if --host can be reached only from this machine."""
   return _HOST.value == 'localhost' or net.is_loopback(_HOST.value)
 
 
@@ -125,12 +125,12 @@ flag_rules.act_only(
 )
 
 _OVERRIDE = re.compile(r'([A-Z][A-Z0-9_]*)=(.*)', re.DOTALL)
-# Where this program keeps its cells in the cache.
+# The subdirectory of the cache for this program's cells.
 _KIND = 'serve'
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-  """Returns the models and the overrides among a command's words."""
+  """Returns the models and the overrides among the words of a command line."""
   wanted, overrides = [], {}
   for word in words:
     match = _OVERRIDE.fullmatch(word)
@@ -144,7 +144,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def _check_flags(wanted: Sequence[str]) -> None:
-  """Raises programs.ServeError for flags that make no sense together."""
+  """Raises programs.ServeError for flags that contradict each other."""
   if _SERVED_MODEL_NAME.value and len(wanted) > 1:
     raise programs.ServeError(
       f'--served_model_name={_SERVED_MODEL_NAME.value} names one model, and'
@@ -165,10 +165,10 @@ def _check_flags(wanted: Sequence[str]) -> None:
 
 
 def _port() -> int:
-  """Returns the port to listen on, which is free.
+  """Returns a free port to listen on.
 
   Raises:
-    programs.ServeError: It is taken, or there is no such interface.
+    programs.ServeError: The port is in use, or there is no such interface.
   """
   family = socket.AF_INET6 if ':' in _HOST.value else socket.AF_INET
   with socket.socket(family) as listener:
@@ -185,7 +185,7 @@ def _port() -> int:
 
 
 def _listener(port: int) -> str:
-  """Returns who listens on a port, in words; '' if that is not known."""
+  """Returns a text that names the listener on a port, or '' if unknown."""
   try:
     for connection in psutil.net_connections('tcp'):
       if (

@@ -1,4 +1,4 @@
-"""Finds the model to serve, and chooses the serving params that fit it."""
+"""Finds the model to serve, and chooses suitable serving params."""
 
 import collections
 from collections.abc import Mapping, Sequence
@@ -24,34 +24,36 @@ from serve import programs
 INT8 = 'int8'
 
 _BUNDLED = os.path.join(programs.ROOT, 'harness', 'bundled')
-# Its prompts are whole already; a base model of others answers a dialogue.
+# Prompts of the bundled model are complete, so its template adds nothing. Other
+# base models get the dialogue template.
 _BUNDLED_NAME, _BUNDLED_TEMPLATE = 'gptj-small', 'plain'
 _BASE_TEMPLATE = 'dialogue'
 
 _GENERATION_CONFIG = 'generation_config.json'
 
-# A quarter of the positions is for the answer, as far as chats need it.
+# The answer gets a quarter of the positions, up to a limit that suits chats.
 _ANSWER_SHARE, _MOST_ANSWER = 4, 1024
 _LEAST_LENGTH = 32
 _FIRST_BUCKET = 128
 _BEAMS = 4
 _SLOTS = (16, 8, 4, 2, 1)
-# Programs and buffers on top of weights and slots, and the servers themselves.
+# Programs, buffers and the servers need memory in addition to weights and
+# slots.
 _MARGIN = 1.25
 _OWN_BYTES = 2**30
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """Choices of the user that concern every model.
+  """The user's options for all models.
 
   Attributes:
-    params: The serving params; '' chooses them.
-    overrides: Attributes of the serving params with their values as JSON.
-    quantize: INT8, or '' for floating point.
-    max_model_len: The longest prompt and answer together, in tokens; 0 is the
-      model's own limit.
-    chat_template: The name or the path of a chat template; '' is the model's
+    params: The serving params; '' for an automatic choice.
+    overrides: The values, as JSON, by attribute of the serving params.
+    quantize: The number format INT8, or '' for floating point.
+    max_model_len: The maximum length of prompt and answer together, in tokens;
+      0 for the model's own limit.
+    chat_template: The name or the path of a chat template; '' for the model's
       own.
   """
 
@@ -68,12 +70,12 @@ class Model(local_cell.Model):
 
   Attributes:
     public_name: The name that clients of the gateway use.
-    chat_template: As the gateway's flag takes it.
+    chat_template: The value of the gateway's flag for the chat template.
     generation_config: The path of its generation_config.json; '' if it has
       none.
     program_set: The programs that the build compiled for it; '' if there are
       none.
-    notes: Sentences that the user should read, about choices made here.
+    notes: The sentences about automatic choices that the user should read.
   """
 
   public_name: str
@@ -86,18 +88,18 @@ class Model(local_cell.Model):
 def find(
   wanted: str, options: Options, cache: str, run: conversion.Run
 ) -> Model:
-  """Finds a model, and converts it first if it is one of Hugging Face's.
+  """Finds a model, and converts it first if it is in Hugging Face's format.
 
   Args:
-    wanted: A directory of Hugging Face's or a PAX checkpoint, or the id of a
-      model on the Hugging Face hub; '' is the bundled model.
-    options: The user's choices.
+    wanted: A Hugging Face directory, a PAX checkpoint, or the id of a model on
+      the Hugging Face hub; '' for the bundled model.
+    options: The user's options.
     cache: The directory for converted models.
-    run: Runs the converters.
+    run: The function that runs the converters.
 
   Raises:
-    programs.ServeError: There is no such model, it cannot be served, or this
-      machine has no room for it.
+    programs.ServeError: There is no such model, it is not supported, or it does
+    not fit into this machine's memory or disk.
   """
   program_set = ''
   path = user_path.resolve(wanted)
@@ -111,7 +113,7 @@ def find(
     except pax_errors.CheckpointError as e:
       raise programs.ServeError(str(e).replace('--base=', '')) from e
   if _checkpoint(directory):
-    # The tokenizer and its like are beside the step directory.
+    # The tokenizer and similar files are next to the step directory.
     directory = os.path.dirname(_checkpoint(directory))
   else:
     conversion.check(directory)
@@ -137,7 +139,7 @@ def find(
 
 
 def _bundled() -> tuple[str, str, str]:
-  """Returns directory, name and program set of the bundled model."""
+  """Returns the directory, name and program set of the bundled model."""
   built = os.path.join(_BUNDLED, 'pax')
   if not os.path.isdir(built):  # Nothing was built, outside of Bazel.
     return os.path.join(_BUNDLED, 'model'), _BUNDLED_NAME, ''
@@ -149,7 +151,7 @@ def _base_name(wanted: str) -> str:
 
 
 def _checkpoint(directory: str) -> str:
-  """Returns the step directory of a PAX checkpoint; '' if it is none."""
+  """Returns the step directory of a PAX checkpoint, or '' if it is none."""
   if os.path.basename(directory.rstrip('/')).startswith('checkpoint_'):
     return directory.rstrip('/')
   found = os.path.join(directory, conversion.CHECKPOINT)
@@ -176,7 +178,7 @@ def _template(
 
 
 def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
-  """Returns the serving params of a PAX checkpoint, with their overrides."""
+  """Returns the serving params of a PAX checkpoint, and their overrides."""
   if options.params:
     _check_overrides(options.params, options)
     return options.params, dict(options.overrides)
@@ -207,7 +209,7 @@ def _check_overrides(params: str, options: Options) -> None:
 
 
 def _lengths(positions: int, wanted: int) -> dict[str, str]:
-  """Returns the overrides that divide a model's positions."""
+  """Returns the overrides that split the positions into prompt and answer."""
   if wanted > positions:
     raise programs.ServeError(
       f'--max_model_len={wanted} is above the {positions} positions that the'

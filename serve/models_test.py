@@ -83,7 +83,7 @@ class ModelsTest(absltest.TestCase):
     self.assertIn('has no chat template', model.notes[0])
     self.assertEqual(self._find(path).checkpoint, model.checkpoint)
     self.assertEqual(self._ran, ['converter'])
-    # A PAX directory is served as it is, with the same choices.
+    # A PAX directory is served without a conversion, with the same choices.
     pax = os.path.dirname(model.checkpoint)
     self.assertEqual(self._find(pax).params, model.params)
     self.assertEqual(self._find(pax, params=model.params).overrides, {})
@@ -95,7 +95,7 @@ class ModelsTest(absltest.TestCase):
     self.assertEqual(model.overrides['QUANTIZATION'], '"int8"')
     folders = [e.name for e in os.scandir(self._cache) if e.is_dir()]
     self.assertLen(folders, 1)
-    # Its variables say that they are int8.
+    # The variables of this checkpoint show that they are int8.
     again = self._find(os.path.dirname(model.checkpoint))
     self.assertEqual(again.overrides['QUANTIZATION'], '"int8"')
 

@@ -1,9 +1,9 @@
-"""Command lines of this repository's own programs.
+"""Builds the command lines of this repository's programs.
 
 A child is started through the launcher that Bazel built for it, not as a module
-on the path of the program that starts it: so it runs exactly as when a user
-runs it by hand, with its own dependencies and no others. Where Bazel has built
-no launcher (a plain checkout, a wheel), this Python runs the module.
+on the path of its parent. It therefore runs exactly as if a user starts it,
+with only its own dependencies. If Bazel has built no launcher (in a plain
+checkout or a wheel), this Python runs the module.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import dataclasses
 import os
 import sys
 
-# In Bazel this file lies in the runfiles, whose layout is the repository's.
+# In Bazel, this file is in the runfiles, which have the repository's layout.
 ROOT = os.path.abspath(
   os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
 )
@@ -31,17 +31,17 @@ ENGINE_RUN = 'harness/systems/engine/engine_run'
 BERT_ONNXRUNTIME_RUN = 'harness/bert/loadgen_onnxruntime'
 BERT_PYTORCH_RUN = 'harness/bert/loadgen_pytorch'
 
-# Where Bazel has built none of these, this is a plain checkout or a wheel.
+# If Bazel has built none of these, this is a plain checkout or a wheel.
 _IN_ANY_BUILD = (LOADGEN_RUN, MODEL_SERVER)
 
 
 class ServeError(Exception):
-  """The program cannot go on. The text says why, and where to look."""
+  """An error that ends the program. The message has the reason and a hint."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-  """The way to start a child: its arguments and its whole environment."""
+  """The command of a child: its arguments and its whole environment."""
 
   argv: tuple[str, ...]
   env: Mapping[str, str]
@@ -56,21 +56,22 @@ def command(
   """Returns the command of one of this repository's programs.
 
   Args:
-    program: its path in the repository, without suffix.
-    flags: values by flag name; None leaves a flag out, a list repeats it.
-    env: variables to set besides those of this process.
-    words: The arguments that are no flags.
+    program: The path in the repository, without suffix.
+    flags: The values by flag name; None leaves a flag out, and a list repeats
+      it.
+    env: The variables to set in addition to those of this process.
+    words: The arguments that are not flags.
 
   Raises:
     ServeError: Bazel has built the calling program without this one.
   """
   environment = dict(os.environ)
-  # Log lines must arrive as they happen.
+  # Log lines must arrive without delay.
   environment['PYTHONUNBUFFERED'] = '1'
   launcher = os.path.join(ROOT, program)
   if _is_launcher(launcher):
     prefix = [launcher]
-    # The launcher makes its own; ours would add our dependencies to it.
+    # The launcher sets its own path; ours would add our dependencies to it.
     environment.pop('PYTHONPATH', None)
   elif any(_is_launcher(os.path.join(ROOT, built)) for built in _IN_ANY_BUILD):
     label = '//{0}:{2}'.format(*program.rpartition('/'))
@@ -79,7 +80,7 @@ def command(
       ' must; //harness:main has it: use that program, with the same flags'
     )
   else:
-    # -P: not the user's directory before ours.
+    # With -P, the user's directory does not come before ours on the path.
     prefix = [sys.executable, '-P', '-m', program.replace('/', '.')]
     path = [ROOT, environment.get('PYTHONPATH', '')]
     environment['PYTHONPATH'] = os.pathsep.join(filter(None, path))

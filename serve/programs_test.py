@@ -25,7 +25,7 @@ class ProgramsTest(absltest.TestCase):
     self.assertNotIn('PYTHONPATH', command.env)
 
   def test_runs_the_module_otherwise(self):
-    # A directory of that name is no launcher.
+    # A directory with this name is not a launcher.
     os.makedirs(os.path.join(self._root, 'admin', 'server'))
     with mock.patch.dict(os.environ, {'PYTHONPATH': '/mine'}):
       command = programs.command('admin/server', {'a': 'x'}, {'SAX_ROOT': 'r'})

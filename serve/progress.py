@@ -9,17 +9,17 @@ from typing import TextIO
 from rich import console as rich_console
 from rich import progress as rich_progress
 
-# Without a terminal, progress is a line now and then.
+# Without a terminal, progress lines are printed at this interval.
 PLAIN_INTERVAL_SECS = 5.0
-# What a bar on a terminal leaves for a note.
+# A bar on a terminal leaves this many columns for a note.
 _NOTE_COLUMNS = 60
 
 
 class Progress:
-  """Prints stages of the job, and bars within them.
+  """Prints the stages of a job, and progress bars within them.
 
-  On a terminal bars are drawn in place; otherwise they are plain lines, fit
-  for a log file.
+  On a terminal, bars are drawn in place. Otherwise, they are plain lines, which
+  suit a log file.
   """
 
   def __init__(
@@ -28,12 +28,12 @@ class Progress:
     interval_secs: float = PLAIN_INTERVAL_SECS,
     quiet: bool = False,
   ):
-    """Creates it.
+    """Sets the output.
 
     Args:
-      file: The file that it goes to; None: standard output.
-      interval_secs: time between the lines that stand for a bar.
-      quiet: True if stages and bars are left out; texts are not.
+      file: The file to write to; None for standard output.
+      interval_secs: The time between two lines that replace a bar, in seconds.
+      quiet: True to leave out stages and bars, but not texts.
     """
     self._quiet = quiet
     self.interval_secs = interval_secs
@@ -42,12 +42,12 @@ class Progress:
     self._start = time.monotonic()
 
   def stage(self, text: str) -> None:
-    """Says what happens now."""
+    """Prints the current stage."""
     if not self._quiet:
       self.text(f'[{time.monotonic() - self._start:5.0f} s] {text}')
 
   def text(self, text: str) -> None:
-    """Prints text as it is."""
+    """Prints a text unchanged."""
     print(text, file=self._file, flush=True)
 
   @contextlib.contextmanager
@@ -60,7 +60,7 @@ class Progress:
       rich_progress.SpinnerColumn(),
       rich_progress.TextColumn('{task.description}'),
       rich_progress.BarColumn(),
-      # Log lines shown as notes may hold what rich takes for markup.
+      # Notes can be log lines, which may contain markup of rich.
       rich_progress.TextColumn('{task.fields[note]}', markup=False),
     )
     with rich_progress.Progress(
@@ -85,7 +85,7 @@ class Bar:
     self._task = drawn and drawn.add_task(label, total=None, note='')
 
   def update(self, done: int, total: int, note: str = '') -> None:
-    """Shows a count. A total of 0 means that none is known."""
+    """Shows a count; a total of 0 means that the total is unknown."""
     words = [f'{done}/{total}'] if total else []
     if self._drawn is not None and self._task is not None:
       text = ' '.join([*words, note[:_NOTE_COLUMNS]])

@@ -1,4 +1,4 @@
-"""Serves models with processes that are watched and started again."""
+"""Serves models with processes that are watched and restarted."""
 
 import collections
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from serve import progress as progress_lib
 DEFAULT_PORT = 8000
 
 _OWNER = 'owner.json'
-# One that dies more often than this in so many seconds is not started again.
+# A process that dies more often within this many seconds is not restarted.
 _MOST_RESTARTS, _RESTART_SECS = 3, 120.0
 _POLL_SECS = 0.05
 _GATEWAY_SECS = 120.0
@@ -31,13 +31,13 @@ _GATEWAY_SECS = 120.0
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-  """The place where the gateway serves, and to whom.
+  """The address of the gateway, and its access.
 
   Attributes:
     host: The address of the interface.
     port: The TCP port.
-    api_key_file: The file of the API keys; None lets everybody ask.
-    drain_secs: The time that requests in flight have at the end.
+    api_key_file: The file of the API keys; None admits everybody.
+    drain_secs: The time to finish requests in flight at the end, in seconds.
   """
 
   host: str
@@ -47,7 +47,7 @@ class Endpoint:
 
   @property
   def address(self) -> str:
-    """ "host:port" for clients on this machine."""
+    """The "host:port" for clients on this machine."""
     host = self.host
     if host in ('', '0.0.0.0', '::'):
       host = local_cell.LOOPBACK
@@ -59,7 +59,7 @@ class Endpoint:
     return f'http://{self.address}'
 
   def answers(self) -> bool:
-    """Returns True if a gateway listens there."""
+    """Returns True if a gateway listens at the address."""
     connection = http.client.HTTPConnection(self.address, timeout=10)
     try:
       connection.request('GET', '/health/live')
@@ -74,14 +74,14 @@ class CellDirectory:
   """The directory of a cell, which one `serve` at a time may use."""
 
   def __init__(self, path: str):
-    """Takes the directory.
+    """Locks the directory.
 
     Args:
-      path: The directory; it is made if need be, and what an earlier run has
-        left there of its cell is removed.
+      path: The directory. It is created if necessary, and files that an earlier
+        cell has left there are removed.
 
     Raises:
-      programs.ServeError: Another process uses it.
+      programs.ServeError: Another process uses the directory.
     """
     self.path = path
     os.makedirs(path, exist_ok=True)
@@ -104,7 +104,7 @@ class CellDirectory:
     return os.path.join(self.path, 'logs')
 
   def tell(self, url: str) -> None:
-    """Notes for others who uses the directory."""
+    """Writes the URL to the directory, for other processes to read."""
     self._owner.truncate(0)
     json.dump({'pid': os.getpid(), 'url': url}, self._owner)
     self._owner.flush()
@@ -120,15 +120,15 @@ class CellDirectory:
 
 @dataclasses.dataclass(eq=False)
 class Service:
-  """The processes that serve, and what the user is told of them.
+  """The processes that serve, and the messages for the user.
 
   Attributes:
-    group: Gets the processes.
+    group: The group that starts and stops the processes.
     directory: The directory of the cell.
     cache: The directory for compiled programs.
-    endpoint: The place of the gateway.
-    progress: Shows the user what happens.
-    deaths: The times at which a process died lately, by its name.
+    endpoint: The address of the gateway.
+    progress: The display of the progress for the user.
+    deaths: The recent times at which a process died, by its name.
   """
 
   group: children.Children
@@ -143,11 +143,11 @@ class Service:
   )
 
   def run(self, found: Sequence[models.Model]) -> None:
-    """Serves models until a process dies too often, or a signal comes.
+    """Serves models until a process dies too often or a signal arrives.
 
     Raises:
       programs.ServeError: A process died, or a model could not be loaded.
-      sax_errors.SaxError: The cell refused a model.
+      sax_errors.SaxError: The cell rejected a model.
     """
     program_set = next((m.program_set for m in found if m.program_set), None)
     cell = local_cell.LocalCell(
@@ -211,7 +211,7 @@ class Service:
       time.sleep(_POLL_SECS)
 
   def _restart(self, child: children.Child) -> None:
-    """Starts a process again; raises ServeError if it died too often."""
+    """Restarts a process; raises ServeError if it died too often."""
     deaths = self.deaths.setdefault(
       child.name, collections.deque(maxlen=_MOST_RESTARTS + 1)
     )
@@ -229,7 +229,7 @@ class Service:
     self.group.restart(child)
 
   def _tell(self, found: Sequence[models.Model], sax_root: str) -> None:
-    """Prints what a user needs to ask the models."""
+    """Prints the information that a user needs to send requests."""
     url = self.endpoint.url
     name = found[0].public_name
     messages = [{'role': 'user', 'content': 'Hello'}]
@@ -252,7 +252,7 @@ class Service:
 
 
 def _saxutil() -> str:
-  """Returns how a user starts saxutil where this program was started."""
+  """Returns the command that starts saxutil in this installation."""
   if os.environ.get('BUILD_WORKSPACE_DIRECTORY'):
     return './bazelw run //saxml_ext/client:saxutil --'
   return shlex.join(programs.command(programs.SAXUTIL, {}).argv)
