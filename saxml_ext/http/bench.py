@@ -1,9 +1,10 @@
-"""Measures what the gateway adds to a request and to each token of a stream.
+"""Measures the gateway's overhead per request and per token of a stream.
 
     ./bazelw run //saxml_ext/http:bench
 
-A cell for tests, whose model answers at once, is asked over gRPC and through
-the gateway by turns. All processes are on this machine.
+The benchmark uses a test cell whose model answers at once. It alternates
+between requests over gRPC and requests through the gateway. All processes run
+on this machine.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ _REQUESTS = flags.DEFINE_integer(
 _TOKENS = flags.DEFINE_integer(
   'tokens', 64, 'Tokens of each answer.', lower_bound=2, upper_bound=1000
 )
-# Of the cell for tests.
+# The ids of the test cell and its model.
 _CELL, _MODEL = '/sax/test', '/sax/test/m'
 _WARM_UP = 50
 
@@ -43,7 +44,7 @@ _Ask = Callable[[bool], int]
 def _program(
   module: str, *arguments: str, **variables: str
 ) -> Iterator[tuple[psutil.Process, str]]:
-  """Starts a program of this repository; yields it and its first line."""
+  """Starts a program of this repository; yields it and its first output."""
   path = os.pathsep.join(filter(None, sys.path))
   environment = {**os.environ, 'SAX_DEBUG_IPADDR': '1', 'PYTHONPATH': path}
   with subprocess.Popen(
@@ -61,7 +62,7 @@ def _program(
 
 
 def _direct(address: str, prompt: str) -> _Ask:
-  """Returns a function that asks over gRPC and counts messages."""
+  """Returns a function that sends a request over gRPC and counts messages."""
   stub = completion_pb2_grpc.CompletionStub(grpc_util.channel(address))
 
   def ask(stream: bool) -> int:
@@ -74,7 +75,7 @@ def _direct(address: str, prompt: str) -> _Ask:
 
 
 def _gateway(port: int, prompt: str) -> _Ask:
-  """Returns a function that asks over HTTP and counts events."""
+  """Returns a function that sends a request over HTTP and counts events."""
   connection = http.client.HTTPConnection('127.0.0.1', port)
   headers = {'content-type': 'application/json'}
 
@@ -97,7 +98,7 @@ def _cpu(process: psutil.Process) -> float:
 def _measure(
   direct: _Ask, gateway: _Ask, process: psutil.Process, stream: bool
 ) -> tuple[float, float, float]:
-  """Returns (p50 of gRPC, p50 of HTTP, CPU of the gateway), seconds each."""
+  """Returns the seconds (p50 of gRPC, p50 of HTTP, CPU time of the gateway)."""
   took: dict[_Ask, list[float]] = {direct: [], gateway: []}
   for _ in range(_WARM_UP):
     direct(stream)
@@ -113,7 +114,7 @@ def _measure(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Prints the table."""
+  """Runs the measurements and prints the table."""
   del argv
   prompt = 'x' * _TOKENS.value
   with contextlib.ExitStack() as stack:

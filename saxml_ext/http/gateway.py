@@ -2,16 +2,16 @@
 
     gateway --sax_root=/tmp/sax-root --sax_cell=/sax/test --port=8000
 
-It holds no model: requests go to the replicas of the model that they name, as
-those of other clients of the cell do. The environment variables SAX_ROOT and
-SAX_CELL stand in for --sax_root and --sax_cell. SIGTERM and Ctrl-C let requests
-in flight come to their ends; several gateways may serve one cell.
+The gateway holds no model. It sends each request to a replica of the model that
+the request names. The environment variables SAX_ROOT and SAX_CELL replace
+--sax_root and --sax_cell. After SIGTERM or Ctrl-C, requests in flight are
+finished. Several gateways may serve one cell.
 
-On Vertex AI, its variables AIP_HTTP_PORT, AIP_HEALTH_ROUTE and
-AIP_PREDICT_ROUTE say where to listen and what for.
+On Vertex AI, the variables AIP_HTTP_PORT, AIP_HEALTH_ROUTE and
+AIP_PREDICT_ROUTE set the port and the routes.
 """
 
-# Before any module that imports gRPC.
+# This import must come before any module that imports gRPC.
 from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
@@ -152,12 +152,12 @@ _MAX_CONNECTIONS_PER_CLIENT = flags.DEFINE_integer(
 
 _AIP_PORT = 'AIP_HTTP_PORT'
 _DEFAULT_PORT = 8000
-# Longer than most proxies keep connections: theirs is to end first.
+# This is longer than the limit of most proxies, which should close first.
 _KEEP_ALIVE_SECS = 75.0
 
 
 def _catalogue(cell: str) -> catalogue_lib.Catalogue:
-  """Returns the catalogue of a cell with the names that the flags give.
+  """Returns the catalogue of a cell, with the model names from the flags.
 
   Raises:
     InvalidArgument: A flag is malformed.
@@ -176,14 +176,14 @@ def _catalogue(cell: str) -> catalogue_lib.Catalogue:
 
 
 def _options(catalogue: catalogue_lib.Catalogue, host: str) -> guard.Options:
-  """Returns what the flags say.
+  """Returns the options that the flags set.
 
   Args:
-    catalogue: The models that flags name.
+    catalogue: The models that the flags name.
     host: The address of the interface that the gateway listens on.
 
   Raises:
-    InvalidArgument: one is malformed.
+    InvalidArgument: A flag is malformed.
   """
   profile, profiles = _profiles(catalogue)
   path = user_path.resolve(_API_KEYS_FILE.value)
@@ -206,7 +206,7 @@ def _options(catalogue: catalogue_lib.Catalogue, host: str) -> guard.Options:
 def _profiles(
   catalogue: catalogue_lib.Catalogue,
 ) -> tuple[templates.Profile, dict[str, templates.Profile]]:
-  """Returns the profile of all models, and those of single ones by id."""
+  """Returns the profile of all models, and those of single models by id."""
   chosen: dict[str, dict[str, Any]] = {'': {}}
   for flag, field, read in (
     (_CHAT_TEMPLATE, 'template', templates.find),
@@ -242,7 +242,7 @@ def _generation_config(path: str) -> dict[str, Any]:
 
 
 def _routes(paths: Sequence[str], variable: str) -> list[str]:
-  """Paths, and another one that Vertex AI asks for."""
+  """Returns the paths, with one more if Vertex AI sets the variable."""
   other = os.environ.get(variable, '')
   if other and not other.startswith('/'):
     raise errors.InvalidArgument(
@@ -274,7 +274,7 @@ async def _serve(cell: str, host: str, port: int) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Serves until told to stop."""
+  """Serves until the process gets a signal to stop."""
   del argv
   with program.exit_on('gateway', (errors.SaxError, OSError)):
     telemetry_flags.start('sax-gateway')

@@ -1,4 +1,4 @@
-"""Tests of the gateway's program."""
+"""Tests the gateway's program."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ class GatewayTest(absltest.TestCase):
       '--max_connections_per_client=3',
       SAX_ROOT=cell.root,
       SAX_CELL=fake_cell.CELL,
-      # As Vertex AI starts it.
+      # Vertex AI starts the gateway with these variables.
       AIP_HTTP_PORT='0',
       AIP_PREDICT_ROUTE='/v1/endpoints/1:predict',
     )
@@ -106,7 +106,7 @@ class GatewayTest(absltest.TestCase):
         else:
           with self.assertRaises(openai.AuthenticationError):
             client.completions.create(model='m', prompt='x')
-    # The model server knows whose key it was, and believes the gateway.
+    # The model server trusts the gateway and gets the owner of the API key.
     self.assertEqual(server.callers, ['alice@example.org'])
     process.terminate()
     self.assertNotIn(key, process.communicate()[1])

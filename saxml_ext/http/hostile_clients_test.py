@@ -1,4 +1,4 @@
-"""Tests of a gateway whose clients mean harm, or are slow."""
+"""Tests a gateway with hostile or slow clients."""
 
 import contextlib
 import json
@@ -23,7 +23,7 @@ _HEAD = (
 class SlowBodiesTest(gateway_case.GatewayCase):
   @contextlib.contextmanager
   def sending(self, gateway, data, address='127.0.0.1'):
-    """A connection from an address of loopback, on which data was sent."""
+    """Yields a connection from a loopback address, after sending the data."""
     port = urllib.parse.urlparse(gateway.address).port
     with socket.create_connection(
       ('127.0.0.1', port), 60, (address, 0)
@@ -38,7 +38,7 @@ class SlowBodiesTest(gateway_case.GatewayCase):
     return b''.join(parts).decode()
 
   def wait_for_bodies(self, count):
-    """Waits until so many bodies are being received or wait their turn."""
+    """Waits until this many bodies are being received or are waiting."""
     while sum(self.readers[-1]._users.values()) < count:
       self.cell.admin.pause()
 
@@ -67,7 +67,7 @@ class SlowBodiesTest(gateway_case.GatewayCase):
       self.wait_for_bodies(1)
       status, got, _ = self.fetch(_PATH, _BODY, gateway)
       self.assertEqual((status, got['choices'][0]['text']), (200, 'X'))
-      # The gateway gives the place back just after it has answered.
+      # The gateway frees the slot of a request just after its answer.
       self.wait_for_places(gateway)
       slow.sendall(_BODY[1:])
       self.assertIn('200 OK', self.answer(slow))
@@ -101,7 +101,7 @@ class SlowBodiesTest(gateway_case.GatewayCase):
       self.sending(gateway, _HEAD + b'{') as slow,
       self.sending(gateway, _HEAD + b'{') as waiting,
     ):
-      # The one that waits for its turn has been waiting for the same time.
+      # The waiting request has been waiting for the same time.
       answers = [self.answer(slow), self.answer(waiting)]
     self.assertIn(' 408 ', answers[0])
     self.assertIn('1 bytes of the body arrived', answers[0])
@@ -144,7 +144,8 @@ class OtherSitesTest(gateway_case.GatewayCase):
     gateway = self.start_gateway(allowed_hosts=['good.example'])
     self.assertEqual(self.status(gateway, Host='good.example'), 200)
     self.assertEqual(self.status(gateway, Host='localhost'), 403)
-    # Who listens to others is known to them by names that nobody told us.
+    # A gateway that is not limited to loopback accepts any host name by
+    # default.
     self.assertEqual(self.status(self.gateway, Host='any.example'), 200)
 
   def test_origins(self):

@@ -1,4 +1,4 @@
-"""Tests of what every route asks for before it answers."""
+"""Tests the access checks of every route."""
 
 from absl.testing import absltest
 
@@ -6,7 +6,7 @@ from saxml_ext.http.testing import gateway_case
 
 _KEYS = {'k-alice': 'alice'}
 _MESSAGES = [{'role': 'user', 'content': 'x'}]
-# Path -> what to post; None to get it.
+# Maps each path to the body to post, or to None for a GET request.
 _GUARDED = {
   '/v1/completions': {'prompt': 'x'},
   '/v1/chat/completions': {'messages': _MESSAGES},

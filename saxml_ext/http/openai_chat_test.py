@@ -1,4 +1,4 @@
-"""Tests of chat completions and of defaults with the openai package."""
+"""Tests chat completions and default values with the openai package."""
 
 from absl.testing import absltest
 import openai
@@ -30,7 +30,7 @@ class DefaultsTest(gateway_case.GatewayCase):
       asked(temperature=0, max_tokens=2, extra_body={'top_k': None}),
       [0, 7, 0.9, 2],
     )
-    # Beam search refuses what is for samples.
+    # Beam search rejects options for samples.
     self.assertEqual(
       asked(extra_body={'use_beam_search': True}), [None, None, None, 5]
     )
@@ -49,8 +49,8 @@ class DefaultsTest(gateway_case.GatewayCase):
     self.assertEqual(self.server.requests[-1].max_tokens, most)
 
   def test_what_other_clients_send_by_default(self):
-    # LangChain's ChatOpenAI and the llm command line, which send null for what
-    # nobody chose.
+    # LangChain's ChatOpenAI and the llm command line send null for options that
+    # the user did not set.
     for body in (
       {'n': 1, 'temperature': 0.7, 'stream': False, 'max_tokens': None},
       {'tools': None, 'tool_choice': None, 'parallel_tool_calls': None},
@@ -63,7 +63,7 @@ class DefaultsTest(gateway_case.GatewayCase):
         extra_body=body,
       )
       self.assertEqual(got.choices[0].finish_reason, 'stop')
-      # As much as the model allows.
+      # Without a limit, the model's own limit holds.
       self.assertFalse(self.server.requests[-1].HasField('max_tokens'))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the gateway with the openai package, over a cell for tests."""
+"""Tests the gateway with the openai package, over a test cell."""
 
 import asyncio
 
@@ -71,7 +71,7 @@ class CompletionsTest(gateway_case.GatewayCase):
   def test_stop_reason(self):
     create = self.client().completions.create
     choice = create(model='m', prompt='x').choices[0]
-    # The end of the text is no reason of the request's, as in vLLM.
+    # As in vLLM, the model's end token is not reported as a stop reason.
     self.assertEqual((choice.finish_reason, choice.stop_reason), ('stop', None))
     ids = {'stop_token_ids': [7]}
     choice = create(model='m', prompt='x', extra_body=ids).choices[0]
@@ -143,7 +143,7 @@ class CompletionsTest(gateway_case.GatewayCase):
     got = self.client().completions.create(
       model='m', prompt='ab', n=2, best_of=3
     )
-    # The later ones are the likelier ones of this service.
+    # In the test service, later answers have a higher probability.
     self.assertEqual([c.index for c in got.choices], [0, 1])
     self.assertEqual([c.score for c in got.choices], [-2.5, -1.5])
     [request] = self.server.requests
@@ -268,7 +268,7 @@ class ErrorsTest(gateway_case.GatewayCase):
     self.assertIn('requests_total{code="503",model_name="/sax/test/m"', text)
 
   def check_ends_in_the_cell(self, error, client, **headers):
-    """Asks until a request that ran out of time had reached the cell."""
+    """Repeats a request until one has reached the cell before its timeout."""
     for _ in range(100):
       self.server.running.clear()
       self.server.cancelled.clear()
@@ -282,8 +282,8 @@ class ErrorsTest(gateway_case.GatewayCase):
     self.fail('no request reached the cell within its time')
 
   def test_deadlines(self):
-    # The package sends its timeout along, so that the gateway might end the
-    # request before the package does.
+    # The package sends its timeout, so the gateway might end the request before
+    # the package does. The header prevents this.
     self.check_ends_in_the_cell(
       openai.APITimeoutError,
       self.client(timeout=0.2),

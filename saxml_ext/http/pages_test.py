@@ -1,4 +1,4 @@
-"""Tests of the gateway's pages, and of the OpenAPI document that one shows."""
+"""Tests the gateway's pages and the OpenAPI document behind one of them."""
 
 import re
 
@@ -15,14 +15,14 @@ _SAMPLES = {
   '/detokenize': {'tokens': [1]},
   '/predict': {'instances': [{'prompt': 'x'}]},
 }
-# What a field needs beside it.
+# Maps a field to the other fields that it requires.
 _TOGETHER = {
   'best_of': {'n': 1},
   'stream_options': {'stream': True},
   'top_logprobs': {'logprobs': True},
 }
 _OBJECTS = ('instances', 'messages')
-# Texts that are not any text.
+# These fields accept only certain texts.
 _CHOSEN = {
   'chat_template': 'plain',
   'encoding_format': 'float',
@@ -31,7 +31,7 @@ _CHOSEN = {
 
 
 def _example(name, schema):
-  """A value that a schema allows."""
+  """Returns an example value for a schema."""
   if name in _CHOSEN:
     return _CHOSEN[name]
   if 'oneOf' in schema:
@@ -91,7 +91,7 @@ class OpenApiTest(gateway_case.GatewayCase):
         if path == '/tokenize' and name != 'prompt':
           sample = {'messages': _MESSAGES}
         body = {name: _example(name, field), **_TOGETHER.get(name, {})}
-        # Objects have members of their own, which a sample knows.
+        # The samples contain objects with valid members.
         body = {**sample, **body} if name not in _OBJECTS else sample
         status, got, _ = self.fetch(path, body)
         self.assertEqual(status, 200, (path, body, got))
@@ -137,7 +137,7 @@ class PagesTest(gateway_case.GatewayCase):
       self.assertNotRegex(text, r'(?<!\{location.origin)//\w+\.')
       for used in re.findall(r'(?:src|href)="([^"]*)"', text):
         self.assertEqual(self.fetch(used)[0], 200, used)
-      # The policy forbids these.
+      # The content security policy forbids these.
       self.assertNotRegex(text, r'<style|style="|\son\w+="|<script>')
     for wrong in ('/static/pages.py', '/static/..%2fpages.py', '/static/'):
       self.assertEqual(self.fetch(wrong)[0], 404)

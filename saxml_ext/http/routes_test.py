@@ -1,4 +1,4 @@
-"""Tests of the gateway's routes, over a cell for tests."""
+"""Tests the gateway's routes, over a test cell."""
 
 import http.client
 import re
@@ -41,7 +41,7 @@ class RoutesTest(gateway_case.GatewayCase):
       self.cell.admin.pause()
     ids = [model['id'] for model in body['data']]
     self.assertEqual(ids, [_MODEL, '/sax/test/second'])
-    # It has no replica, which is no reason not to tell of it.
+    # A model without a replica is listed too, without its length limit.
     self.assertIsNone(body['data'][1]['max_model_len'])
     status, body, _ = self.fetch(
       '/v1/completions', {'prompt': 'x'}, gateway=gateway

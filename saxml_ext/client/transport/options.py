@@ -24,8 +24,8 @@ class Options:
     num_conn: The maximum number of replicas of a model that this process uses.
     proxy_addr: The "host:port" that receives every request, without asking the
       admin server. If empty, requests go to the model's replicas.
-    fail_fast: True to send a request only once. Otherwise, it is retried if its
-      replica is full or cannot be reached.
+    fail_fast: True to fail at once if the replica is full or cannot be reached,
+      instead of a retry.
     wait_if_full: True to retry a request if its replica is full. Otherwise, the
       caller gets ResourceExhausted at once, with the retry delay that the
       replica asked for.

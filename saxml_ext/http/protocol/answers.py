@@ -1,4 +1,4 @@
-"""Answers that grow with the cell's messages, in OpenAI's forms."""
+"""Collects the cell's messages into answers in OpenAI's format."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -15,16 +15,16 @@ _Piece = completion_pb2.Token | completion_pb2.Alternative
 
 @dataclasses.dataclass
 class Answer:
-  """One of a request's answers, or news about it.
+  """An answer to a request, or a new part of one.
 
   Attributes:
-    index: The number among the request's answers.
+    index: The number of the answer within the request.
     text: The text so far.
     tokens: The tokens so far.
-    finish_reason: "stop", "length", or None while it goes on.
-    stop_reason: The stop text or id that ended it.
-    score: The score by which the search ranks it; None while it goes on.
-    logprob: The sum of its tokens' log-probabilities; None while it goes on.
+    finish_reason: The reason for the end, "stop" or "length"; None before.
+    stop_reason: The stop text or stop id that ended the answer.
+    score: The score that the search ranks it by; None before the end.
+    logprob: The sum of its tokens' log-probabilities; None before the end.
   """
 
   index: int
@@ -36,7 +36,7 @@ class Answer:
   logprob: float | None = None
 
   def add(self, choice: completion_pb2.Choice) -> 'Answer':
-    """Takes in news; returns itself."""
+    """Adds a new part to this answer; returns the answer itself."""
     self.text += choice.text
     self.tokens.extend(choice.tokens)
     self.finish_reason = _FINISH_REASONS.get(choice.finish_reason)
@@ -47,17 +47,17 @@ class Answer:
     return self
 
   def logprob_per_token(self) -> float:
-    """Returns the log-probability that OpenAI's best_of compares."""
+    """Returns the log-probability per token, by which best_of ranks answers."""
     return (self.logprob or 0.0) / max(1, len(self.tokens))
 
 
 @dataclasses.dataclass
 class Collected:
-  """All answers of one prompt, whole.
+  """All answers to one prompt, complete.
 
   Attributes:
     answers: The answers by index.
-    usage: The tokens of the prompt and of all answers.
+    usage: The token counts of the prompt and of all answers.
   """
 
   answers: dict[int, Answer] = dataclasses.field(default_factory=dict)
@@ -66,17 +66,17 @@ class Collected:
   )
 
   def add(self, response: completion_pb2.CompleteResponse) -> None:
-    """Takes in a message."""
+    """Adds the parts of a message to the answers."""
     for choice in response.choices:
       self.answers.setdefault(choice.index, Answer(choice.index)).add(choice)
     if response.HasField('usage'):
       self.usage = response.usage
 
   def best(self, n: int) -> list[Answer]:
-    """Returns the n answers that were asked for, numbered from 0.
+    """Returns the best n answers, numbered from 0.
 
-    If there are more, they are samples to choose from, and the likeliest by
-    token come first.
+    If there are more than n answers, they are samples to choose from. The
+    samples with the highest log-probability per token come first.
     """
     found = [self.answers[i] for i in sorted(self.answers)]
     if len(found) <= n:
@@ -88,7 +88,7 @@ class Collected:
 
 
 def usage_of(parts: Sequence[completion_pb2.Usage]) -> dict[str, int]:
-  """Returns OpenAI's count of tokens, over the prompts of a request."""
+  """Returns the token counts of all prompts of a request, as OpenAI's usage."""
   prompt = sum(part.prompt_tokens for part in parts)
   completion = sum(part.completion_tokens for part in parts)
   return {
@@ -99,9 +99,10 @@ def usage_of(parts: Sequence[completion_pb2.Usage]) -> dict[str, int]:
 
 
 def _name(piece: _Piece) -> str:
-  """Returns a token as completions show it.
+  r"""Returns the text of a token as completions show it.
 
-  A part of a character has no text; OpenAI shows its bytes, "bytes:\\xe2\\x82".
+  A token with only part of a character has no text. OpenAI shows its bytes,
+  "bytes:\xe2\x82".
   """
   if piece.text or not piece.utf8:
     return piece.text
@@ -111,11 +112,11 @@ def _name(piece: _Piece) -> str:
 def completion_logprobs(
   tokens: Sequence[completion_pb2.Token], offset: int
 ) -> dict[str, list[Any]]:
-  """Returns the log-probabilities of tokens in the form of completions.
+  """Returns the log-probabilities of tokens in the format of completions.
 
   Args:
-    tokens: Consecutive tokens of an answer.
-    offset: The characters of the answer before them.
+    tokens: The consecutive tokens of an answer.
+    offset: The number of characters of the answer before them.
   """
   offsets = []
   for token in tokens:
@@ -130,10 +131,10 @@ def completion_logprobs(
 
 
 def _top(token: completion_pb2.Token) -> dict[str, float]:
-  """Returns the likeliest tokens of a place, and the chosen one."""
+  """Returns the most likely tokens at a position, and the chosen token."""
   result = {_name(token): token.logprob}
   for other in token.alternatives:
-    # Two tokens can have one text: the likelier one stands for both.
+    # If two tokens have the same text, the more likely one is reported.
     result.setdefault(_name(other), other.logprob)
   return dict(sorted(result.items(), key=lambda item: -item[1]))
 
@@ -141,7 +142,7 @@ def _top(token: completion_pb2.Token) -> dict[str, float]:
 def chat_logprobs(
   tokens: Sequence[completion_pb2.Token],
 ) -> dict[str, list[dict[str, Any]]]:
-  """Returns the log-probabilities of tokens in the form of chats."""
+  """Returns the log-probabilities of tokens in the format of chats."""
   return {
     'content': [
       _piece(token)

@@ -1,4 +1,4 @@
-"""Tests of answers: put together from the cell's messages, and their forms."""
+"""Tests collecting answers from the cell's messages, and their formats."""
 
 from absl.testing import absltest
 
@@ -6,7 +6,7 @@ from saxml_ext.http.protocol import answers
 from saxml_ext.protobuf import completion_pb2
 
 _EURO = '€'.encode()
-# A character in two tokens, and one that ends the answer.
+# Two tokens form one character, and the last token ends the answer.
 _TOKENS = [
   completion_pb2.Token(utf8=_EURO[:1], logprob=-1),
   completion_pb2.Token(
@@ -35,7 +35,7 @@ def _choice(index, logprob, tokens):
 class CollectedTest(absltest.TestCase):
   def test_the_best_have_the_most_log_probability_per_token(self):
     collected = answers.Collected()
-    # By sum 1, 0, 2 is the order; per token it is 2, 0, 1.
+    # By sum, the order is 1, 0, 2. Per token, it is 2, 0, 1.
     collected.add(
       completion_pb2.CompleteResponse(
         choices=[_choice(0, -4, 4), _choice(1, -3, 2), _choice(2, -5, 10)]

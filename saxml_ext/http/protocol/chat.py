@@ -1,4 +1,4 @@
-"""/v1/chat/completions: requests, and answers whole or as chunks."""
+"""Parses requests of /v1/chat/completions and formats their answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Protocol
@@ -23,7 +23,7 @@ Messages = Annotated[
     extra_json_schema={'items': {'type': 'object'}},
   ),
 ]
-# Only the template of a checkpoint may have values that ask for something.
+# Only a checkpoint's template accepts values that have an effect.
 Tools = Annotated[Any, msgspec.Meta(extra_json_schema={'enum': [[], None]})]
 Variables = Annotated[Any, msgspec.Meta(extra_json_schema={'enum': [{}, None]})]
 TemplateName = Annotated[
@@ -32,7 +32,7 @@ TemplateName = Annotated[
 
 
 class Conversation(Protocol):
-  """The fields of a request that has a conversation."""
+  """The fields of a request that contains a conversation."""
 
   messages: Any
   chat_template: str | None
@@ -40,7 +40,7 @@ class Conversation(Protocol):
   tools: Any
 
 
-# Fields of such a request that can only ask for nothing.
+# Maps fields of such a request to the only values that are accepted.
 CONVERSATION_NEUTRAL: dict[str, tuple[Any, ...]] = {
   'add_generation_prompt': (True,),
   'continue_final_message': (False,),
@@ -78,7 +78,7 @@ class _Part(msgspec.Struct):
 
 
 class _Message(fields.Request):
-  """A message for a template of the gateway."""
+  """A message for one of the gateway's templates."""
 
   HARMLESS: ClassVar[tuple[str, ...]] = ('name',)
   NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -95,7 +95,7 @@ class _Message(fields.Request):
 
   @property
   def text(self) -> str:
-    """The content as one text."""
+    """The content as a single text."""
     if isinstance(self.content, str):
       return self.content
     return ''.join(part.text for part in self.content)
@@ -129,10 +129,10 @@ class Chat(completions.Form):
 
 
 def form_of(request: Request, profile_of: templates.ProfileOf) -> Chat:
-  """Returns the form of a request.
+  """Returns the `Chat` of a request.
 
   Raises:
-    problems.BadRequest: A parameter does not fit, or cannot be honored.
+    problems.BadRequest: A parameter is invalid or not supported.
   """
   profile = profile_of(request.model)
   template, prompt = render(request, profile.template)
@@ -153,7 +153,7 @@ def form_of(request: Request, profile_of: templates.ProfileOf) -> Chat:
 def render(
   request: Conversation, template: templates.Template
 ) -> tuple[templates.Template, str]:
-  """Returns the template of a conversation, and the prompt that it makes.
+  """Returns the template of a conversation and the rendered prompt.
 
   Args:
     request: The request, which may name another template.
@@ -182,7 +182,7 @@ def render(
 def _render_raw(
   request: Conversation, template: checkpoint_templates.CheckpointTemplate
 ) -> str:
-  """Gives a checkpoint's template the messages and tools as they are."""
+  """Renders the unchanged messages and tools with a checkpoint's template."""
   tools, variables = request.tools, request.chat_template_kwargs
   for i, message in enumerate(request.messages):
     role = message.get('role') if isinstance(message, dict) else None
@@ -198,7 +198,10 @@ def _render_raw(
 
 
 def _texts_in(value: Any) -> Iterator[str]:
-  """Yields all strings of a JSON value; without recursion, for deep ones."""
+  """Yields all strings of a JSON value.
+
+  It uses no recursion, because values can be deeply nested.
+  """
   left = [value]
   while left:
     item = left.pop()
@@ -211,7 +214,7 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 def _check_marks(name: str, value: Any, reserved: Sequence[str]) -> None:
-  """Refuses a value with a text by which the template marks roles."""
+  """Rejects a value with a text that the template uses to mark roles."""
   for text in _texts_in(value):
     for mark in reserved:
       if mark in text:

@@ -1,7 +1,7 @@
-"""Chat templates that a checkpoint brings: Jinja, rendered in a sandbox.
+"""Renders the chat templates of checkpoints: Jinja, in a sandbox.
 
-The operator of the gateway names the file. Requests cannot send a template,
-and no template is read unless a flag names it.
+The operator of the gateway names the file with a flag. Requests cannot send a
+template. Without the flag, no template is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,11 +23,11 @@ from saxml_ext.http.protocol import problems
 _TEMPLATE_FILE = 'chat_template.jinja'
 _CONFIG_FILE = 'tokenizer_config.json'
 _SPECIAL_TOKENS_FILE = 'special_tokens_map.json'
-# Hugging Face's names of special tokens, which templates may use.
+# Templates may use Hugging Face's names of special tokens.
 _TOKENS = tuple(
   f'{name}_token' for name in ('bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask')
 )
-# A checkpoint with several templates names this one, and one for tools.
+# A checkpoint with several templates has one of this name, and one for tools.
 _DEFAULT, _TOOL_USE = 'default', 'tool_use'
 
 
@@ -35,9 +35,10 @@ class CheckpointTemplate:
   """Renders conversations like transformers' `apply_chat_template`.
 
   Attributes:
-    stops: texts that end an answer; the model's own stop ids do that here.
-    reserved: the special tokens of the tokenizer. A message that has one could
-      speak for somebody else, and is refused.
+    stops: The texts that end an answer. It is empty, because the model's own
+      stop ids end answers.
+    reserved: The special tokens of the tokenizer. A message that contains one
+      is rejected, because it could imitate another role.
   """
 
   stops: tuple[str, ...] = ()
@@ -50,7 +51,7 @@ class CheckpointTemplate:
     Args:
       sources: The Jinja text of each template, by name.
       tokens: The special tokens by name, for example "bos_token".
-      path: The file that they come from, for messages.
+      path: The path of the template file, for error messages.
 
     Raises:
       errors.InvalidArgument: A template is not valid Jinja.
@@ -81,18 +82,19 @@ class CheckpointTemplate:
     tools: Sequence[Any] | None = None,
     variables: Mapping[str, Any] | None = None,
   ) -> str:
-    """Returns the prompt whose continuation is the assistant's next message.
+    """Returns the prompt that the assistant's next message continues.
 
     Args:
-      messages: The conversation, as OpenAI's API has it.
-      tools: Descriptions of functions; None if there are none.
-      variables: More variables for the template.
+      messages: The conversation, in the format of OpenAI's API.
+      tools: The descriptions of functions; None if there are none.
+      variables: The additional variables for the template.
 
     Raises:
-      problems.BadRequest: The template refuses the conversation or fails.
+      problems.BadRequest: The template rejects the conversation or fails.
     """
     name = _TOOL_USE if tools and _TOOL_USE in self._templates else _DEFAULT
-    # Like transformers: templates print None, but handle what is not there.
+    # Members that are None are removed, as in transformers. Templates would
+    # print None, but they can handle absent members.
     told = [
       {k: v for k, v in message.items() if v is not None}
       for message in messages
@@ -105,7 +107,7 @@ class CheckpointTemplate:
         documents=None,
         add_generation_prompt=True,
       )
-    # Templates are programs: they raise whatever Python does.
+    # Templates are programs, so they can raise any Python error.
     except Exception as e:  # pylint: disable=broad-exception-caught
       raise problems.BadRequest(
         f'The chat template {self._path} cannot render these messages: line'
@@ -114,7 +116,7 @@ class CheckpointTemplate:
       ) from e
 
   def _line(self, error: Exception) -> int | None:
-    """Returns the template's line at which an error was raised."""
+    """Returns the line of the template where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if f.filename == self._path]
     return lines[-1] if lines else None
@@ -152,7 +154,7 @@ def _to_json(
   separators: tuple[str, str] | None = None,
   sort_keys: bool = False,
 ) -> str:
-  """Returns JSON as transformers does: Jinja's own filter escapes for HTML."""
+  """Returns JSON without HTML escapes, as transformers does."""
   return json.dumps(
     value,
     ensure_ascii=ensure_ascii,
@@ -167,12 +169,12 @@ def _raise(message: str) -> NoReturn:
 
 
 def load(path: str) -> CheckpointTemplate:
-  """Reads the template of a checkpoint.
+  """Loads the template of a checkpoint.
 
   Args:
-    path: A Jinja file, a JSON file with `chat_template` such as a
-      tokenizer_config.json, or the directory of a tokenizer. The special
-      tokens are those of the tokenizer_config.json in the same directory.
+    path: The path of a Jinja file, of a JSON file with `chat_template` such as
+      tokenizer_config.json, or of the directory of a tokenizer. The special
+      tokens are read from the tokenizer_config.json in the same directory.
 
   Raises:
     errors.InvalidArgument: There is no template, or it is malformed.
@@ -193,7 +195,7 @@ def load(path: str) -> CheckpointTemplate:
 
 
 def _sources(value: Any, path: pathlib.Path) -> dict[str, str]:
-  """Returns the templates of a JSON file, which has one or a list of them."""
+  """Returns the templates in a JSON file, which has a text or a list."""
   if isinstance(value, str):
     return {_DEFAULT: value}
   try:
@@ -224,7 +226,7 @@ def _special_tokens(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _object(path: pathlib.Path) -> dict[str, Any]:
-  """Returns the JSON object of a file, {} if there is no such file."""
+  """Returns the JSON object in a file, or {} if there is no such file."""
   if not path.exists():
     return {}
   try:

@@ -1,4 +1,4 @@
-"""Tests of the chat templates that checkpoints bring."""
+"""Tests the chat templates of checkpoints."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from saxml_ext.common import errors
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import problems
 
-# Each uses what the templates of many checkpoints use: whitespace control,
-# loop controls, tests of types, tools as JSON, macros, and {% generation %}.
+# The templates use common features of checkpoint templates: whitespace control,
+# loop controls, type tests, tools as JSON, macros, and {% generation %}.
 _CHAT = """\
 {{- bos_token }}
 {%- if tools %}

@@ -1,4 +1,4 @@
-"""/v1/completions: requests, and answers whole or as chunks."""
+"""Parses requests of /v1/completions and formats their answers."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -14,17 +14,17 @@ from saxml_ext.protobuf import completion_pb2
 
 @dataclasses.dataclass(frozen=True)
 class Form(abc.ABC):
-  """A request for completions, and the form of its answer.
+  """A request for completions, and the format of its answer.
 
   Attributes:
-    OBJECT: The type of a whole answer.
-    CHUNK: The type of a part of an answer that is streamed.
+    OBJECT: The type of a complete answer.
+    CHUNK: The type of a chunk of a streamed answer.
     request: The request.
     prompts: The prompts, each of which gets `request.n` answers.
-    settings: Fields of `completion_pb2.CompleteRequest` without the prompt.
-    default_max_tokens: The most tokens of an answer if the request sets no
-      limit; the model's own limit holds as well.
-    wants_logprobs: True if answers come with log-probabilities.
+    settings: The fields of `completion_pb2.CompleteRequest`, except the prompt.
+    default_max_tokens: The maximum number of tokens of an answer if the request
+      sets no limit. The model's own limit also applies.
+    wants_logprobs: True if answers include log-probabilities.
   """
 
   OBJECT: ClassVar[str]
@@ -38,24 +38,25 @@ class Form(abc.ABC):
 
   @abc.abstractmethod
   def _whole(self, answer: answers.Answer, prompt: int) -> dict[str, Any]:
-    """Returns the members of a whole answer that other forms do not have."""
+    """Returns the members of a complete answer that only this format has."""
 
   @abc.abstractmethod
   def parts(
     self, news: answers.Answer, prompt: int, offset: int | None
   ) -> list[dict[str, Any]]:
-    """Returns the choices that report the news of an answer.
+    """Returns the choices that report a new part of an answer.
 
     Args:
-      news: The news.
+      news: The new part.
       prompt: The number of the prompt.
-      offset: The characters of the answer before; None if this is its first.
+      offset: The number of characters of the answer before this part; None if
+        this part is the first.
     """
 
   def body(
     self, head: dict[str, Any], collected: Sequence[answers.Collected]
   ) -> dict[str, Any]:
-    """Returns the whole answer; `head` has its id, time and model."""
+    """Returns the complete answer; `head` has its id, time and model."""
     choices = []
     for i, part in enumerate(collected):
       for answer in part.best(self.request.n):
@@ -66,9 +67,12 @@ class Form(abc.ABC):
     return {**head, 'object': self.OBJECT, 'choices': choices, 'usage': usage}
 
   def _choice(self, answer: answers.Answer) -> dict[str, Any]:
-    """Returns what choices of all forms have; scores once it has ended."""
+    """Returns the members of a choice that all formats share.
+
+    The scores are present only after the end of the answer.
+    """
     reason = answer.stop_reason
-    # As in vLLM: the model's own stop id is no reason that the request gave.
+    # As in vLLM, the model's own stop id is not reported as a stop reason.
     if isinstance(reason, int) and reason not in (
       self.request.stop_token_ids or ()
     ):
@@ -90,7 +94,7 @@ class Form(abc.ABC):
 
 
 class Chunks:
-  """The chunks of an answer that is streamed."""
+  """The chunks of a streamed answer."""
 
   def __init__(self, form: Form):
     self._form = form
@@ -102,7 +106,7 @@ class Chunks:
     prompt: int,
     response: completion_pb2.CompleteResponse,
   ) -> list[dict[str, Any]]:
-    """Returns the chunks that report the news of a message."""
+    """Returns the chunks that report the new parts in a message."""
     found = []
     for choice in response.choices:
       index = prompt * self._form.request.n + choice.index
@@ -117,7 +121,7 @@ class Chunks:
     ]
 
   def last(self, head: dict[str, Any], usage: dict[str, int]) -> dict[str, Any]:
-    """Returns the chunk that counts tokens."""
+    """Returns the chunk with the token counts."""
     return {**head, 'object': self._form.CHUNK, 'choices': [], 'usage': usage}
 
 
@@ -135,7 +139,7 @@ class Request(sampling.Sampling):
 
 
 class Completions(Form):
-  """A request for completions of prompts."""
+  """A request for completions, and the format of its answer."""
 
   OBJECT = CHUNK = 'text_completion'
 
@@ -149,17 +153,18 @@ class Completions(Form):
     if self.wants_logprobs:
       choice['logprobs'] = answers.completion_logprobs(news.tokens, offset or 0)
     if self.request.return_token_ids:
-      # Those that the request has; the cell does not report a text's.
+      # Only ids in the request are returned. The cell does not report the ids
+      # of a text prompt.
       ids = self.prompts[prompt]
       choice['prompt_token_ids'] = None if isinstance(ids, str) else list(ids)
     return [choice]
 
 
 def form_of(request: Request, profile_of: templates.ProfileOf) -> Completions:
-  """Returns the form of a request.
+  """Returns the `Completions` of a request.
 
   Raises:
-    problems.BadRequest: A parameter does not fit, or cannot be honored.
+    problems.BadRequest: A parameter is invalid or not supported.
   """
   defaults = profile_of(request.model).defaults
   settings = request.settings(defaults)

@@ -1,7 +1,7 @@
-"""Requests as structs: their JSON, the types and ranges of their fields.
+"""Parses requests from JSON to structs, and checks types and ranges.
 
-A field that no struct has is refused: a misspelt name would otherwise be a
-setting without effect.
+Unknown fields are rejected. Otherwise, a setting with a misspelled name would
+be ignored silently.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import msgspec
 
 from saxml_ext.http.protocol import problems
 
-# What JSON calls the types of Python.
+# Maps the names of Python types to those of JSON types.
 _KINDS = {
   'array': 'array',
   'bool': 'boolean',
@@ -30,13 +30,13 @@ _PATH = re.compile(r' - at `\$\.?(.*)`$')
 class Request(  # type: ignore[call-arg]
   msgspec.Struct, forbid_unknown_fields=True, kw_only=True
 ):
-  """Base of the structs of requests. In all of them, null counts as absent.
+  """The base of the structs of requests; a field that is null counts as absent.
 
   Attributes:
-    HARMLESS: Further fields, which need not have an effect.
-    NEUTRAL: Further fields -> the values of them that ask for nothing. Other
-      values ask for what this server cannot do.
-    RANGES: Numbers -> the smallest and the largest value.
+    HARMLESS: The names of further fields that are accepted and ignored.
+    NEUTRAL: The accepted values of further fields, by name. These values have
+      no effect; the server does not support other values.
+    RANGES: The minimum and the maximum of each number, by name.
   """
 
   HARMLESS: ClassVar[tuple[str, ...]] = ()
@@ -48,10 +48,10 @@ _R = TypeVar('_R', bound=Request)
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-  """Returns the JSON object of a request's body.
+  """Returns the JSON object in the body of a request.
 
   Raises:
-    problems.BadRequest: The body is not JSON, or another kind of value.
+    problems.BadRequest: The body is not JSON, or not an object.
   """
   try:
     value = msgspec.json.decode(body)
@@ -63,14 +63,14 @@ def parse_object(body: bytes) -> dict[str, Any]:
 
 
 def _malformed(body: bytes, error: Exception) -> problems.BadRequest:
-  """Returns the error for a body, with the field at fault if it is known."""
+  """Returns the error for a malformed body, with the invalid field if known."""
   where = None
   try:
     value = json.loads(body)
     members = value if isinstance(value, dict) else {}
     for name, member in members.items():
-      # These are refused: a number beyond a float's range, and half of a
-      # surrogate pair, which is no character.
+      # Two values are rejected: a number beyond the range of a float, and half
+      # of a surrogate pair, which is no character.
       items = member if isinstance(member, list) else [member]
       for i, item in enumerate(items):
         where = f'{name}[{i}]' if items is member else name
@@ -90,7 +90,7 @@ def _malformed(body: bytes, error: Exception) -> problems.BadRequest:
 
 
 def fail(name: str, text: str) -> NoReturn:
-  """Refuses the request because of a field."""
+  """Rejects the request because of a field."""
   raise problems.BadRequest(f'{name}: {text}', param=name)
 
 
@@ -99,11 +99,11 @@ def read(body: Mapping[str, Any], kind: type[_R], where: str = '') -> _R:
 
   Args:
     body: The fields.
-    kind: The struct.
-    where: The beginning of names in messages, for example "messages[0].".
+    kind: The class of the struct.
+    where: The prefix of field names in messages, for example "messages[0].".
 
   Raises:
-    problems.BadRequest: A field does not fit, or cannot be honored.
+    problems.BadRequest: A field is invalid or not supported.
   """
   left = {
     name: value
@@ -125,7 +125,7 @@ def read(body: Mapping[str, Any], kind: type[_R], where: str = '') -> _R:
 
 
 def check_neutral(name: str, value: Any, neutral: tuple[Any, ...]) -> None:
-  """Refuses a field unless its value is absent or asks for nothing."""
+  """Rejects a field unless it is absent or its value has no effect."""
   if value is None or any(value == v for v in neutral):
     return
   hint = f'; leave it out, or send {json.dumps(neutral[0])}' if neutral else ''
@@ -135,7 +135,7 @@ def check_neutral(name: str, value: Any, neutral: tuple[Any, ...]) -> None:
 def _problem(
   text: str, body: Mapping[str, Any], kind: type[Request], where: str
 ) -> problems.BadRequest:
-  """Returns the error for what msgspec says of a body."""
+  """Returns the error for a validation message of msgspec."""
   found = _PATH.search(text)
   path = found[1] if found else ''
   text = _PATH.sub('', text)
@@ -155,7 +155,7 @@ def _problem(
 
 
 def _reason(text: str, value: Any, allowed: dict[str, Any]) -> str:
-  """Returns why a value does not fit, given msgspec's text and a schema."""
+  """Returns why a value is invalid, by msgspec's message and the schema."""
   if match := _WRONG_TYPE.match(text):
     kinds = [_KINDS[kind] for kind in match[1].split(' | ') if kind in _KINDS]
     return f'{_shown(value)} is no {" or ".join(kinds)}'
@@ -176,7 +176,7 @@ def _reason(text: str, value: Any, allowed: dict[str, Any]) -> str:
 
 
 def schema(kind: type[Request]) -> dict[str, Any]:
-  """Returns the JSON schema of a struct, in which nothing is null."""
+  """Returns the JSON schema of a struct, without null values."""
   [root], parts = msgspec.json.schema_components([kind], ref_template='{name}')
 
   def plain(item: dict[str, Any]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def schema(kind: type[Request]) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-  """Returns a value as a message shows it, which is not its whole length."""
+  """Returns a value for a message, shortened if it is long."""
   try:
     text = json.dumps(value)
   except ValueError:  # An integer of thousands of digits.

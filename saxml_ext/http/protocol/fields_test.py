@@ -1,4 +1,4 @@
-"""Tests of reading a request's fields."""
+"""Tests parsing the fields of a request."""
 
 import json
 from typing import Annotated, ClassVar

@@ -1,7 +1,7 @@
-"""The OpenAPI description of all routes.
+"""Builds the OpenAPI description of all routes.
 
-The fields of requests, with their types and ranges, are those of the structs
-that the requests are read as.
+The fields of requests, with their types and ranges, come from the structs that
+parse the requests.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ class Route(NamedTuple):
 
   Attributes:
     path: The path; {name} stands for a parameter.
-    method: The method of HTTP.
-    summary: A sentence about what it does.
-    needs_key: Whether a request needs an API key.
+    method: The HTTP method.
+    summary: The description, one sentence.
+    needs_key: True if a request needs an API key.
     request: The struct of its requests; None if they have no body.
   """
 
@@ -29,7 +29,7 @@ class Route(NamedTuple):
 
 
 def document(routes: Iterable[Route]) -> dict[str, Any]:
-  """Returns the OpenAPI document of routes."""
+  """Returns the OpenAPI document of the routes."""
   return {
     'openapi': '3.1.0',
     'info': {

@@ -1,4 +1,4 @@
-"""Errors as the OpenAI API has them, and what they are over gRPC."""
+"""Maps gRPC errors to errors of the OpenAI API."""
 
 import dataclasses
 import math
@@ -10,12 +10,13 @@ import grpc
 from saxml_ext.common import errors
 from saxml_ext.common import request_options
 
-# What a client is told to wait where the cell names no time.
+# Clients get this retry delay, in seconds, if the cell reports none.
 _DEFAULT_RETRY_SECONDS = 1.0
 
 _Code = grpc.StatusCode
 _REQUEST, _SERVER = 'invalid_request_error', 'server_error'
-# HTTP's status, and the type and code of OpenAI's error object.
+# Maps each code to the HTTP status, and the type and code of OpenAI's error
+# object.
 _BY_CODE: dict[grpc.StatusCode, tuple[int, str, str | None]] = {
   _Code.INVALID_ARGUMENT: (400, _REQUEST, None),
   _Code.OUT_OF_RANGE: (400, _REQUEST, None),
@@ -25,11 +26,11 @@ _BY_CODE: dict[grpc.StatusCode, tuple[int, str, str | None]] = {
   _Code.ALREADY_EXISTS: (409, _REQUEST, None),
   _Code.ABORTED: (409, _SERVER, None),
   _Code.RESOURCE_EXHAUSTED: (429, 'rate_limit_error', 'rate_limit_exceeded'),
-  # nginx's number for a client that did not wait for its answer.
+  # nginx uses this status for a client that closed the connection.
   _Code.CANCELLED: (499, _SERVER, 'cancelled'),
   _Code.UNIMPLEMENTED: (501, _SERVER, 'not_implemented'),
   _Code.UNAVAILABLE: (503, _SERVER, 'unavailable'),
-  # The cell has no replica that could answer, or no admin server.
+  # The cell has no replica that can answer, or no admin server.
   _Code.FAILED_PRECONDITION: (503, _SERVER, 'unavailable'),
   _Code.DEADLINE_EXCEEDED: (504, _SERVER, 'timeout'),
 }
@@ -39,15 +40,15 @@ _RETRIED = frozenset({429, 503})
 
 @dataclasses.dataclass(eq=False)
 class Problem(Exception):
-  """An answer that is an error.
+  """An error answer.
 
   Attributes:
-    status: The status of HTTP.
-    message: The text for people.
-    kind: OpenAI's `type`.
-    code: OpenAI's `code`.
-    param: The parameter at fault.
-    retry_after: Seconds; None if trying again is of no use.
+    status: The HTTP status.
+    message: The error message.
+    kind: The `type` of OpenAI's error object.
+    code: The `code` of OpenAI's error object.
+    param: The invalid parameter.
+    retry_after: The retry delay in seconds; None if a retry does not help.
   """
 
   status: int
@@ -58,7 +59,7 @@ class Problem(Exception):
   retry_after: float | None = None
 
   def body(self) -> dict[str, Any]:
-    """Returns the JSON object of the answer."""
+    """Returns the JSON object of the error."""
     return {
       'error': {
         'message': self.message,
@@ -69,32 +70,32 @@ class Problem(Exception):
     }
 
   def headers(self) -> dict[str, str]:
-    """Returns the headers that say when to try again, or not to.
+    """Returns the headers that ask for a retry or rule it out.
 
-    Retry-After counts in whole seconds; the openai package reads milliseconds
-    from retry-after-ms first, and x-should-retry.
+    Retry-After counts in whole seconds. The openai package first reads
+    milliseconds from retry-after-ms, and x-should-retry.
     """
     if self.retry_after is not None:
       return {
         'retry-after': str(max(1, math.ceil(self.retry_after))),
         'retry-after-ms': str(max(1, round(1e3 * self.retry_after))),
       }
-    # The openai package repeats whatever fails with 409 or from 500 on.
+    # The openai package retries every error with status 409 or at least 500.
     if self.status == 409 or self.status >= 500:
       return {'x-should-retry': 'false'}
     return {}
 
 
 class BadRequest(Problem):
-  """The request can never succeed as it is."""
+  """An error: the request can never succeed without a change."""
 
   def __init__(self, message: str, param: str | None = None):
     super().__init__(400, message, param=param)
 
 
-# How the cell's messages begin that are about a setting of a request.
+# The cell's messages about a setting begin like this.
 _ABOUT = re.compile(r'(?:the )?([a-z_]+) (?:is|has|have) ')
-# A setting of the cell, by its name there -> the parameter of a request.
+# Maps the cell's name of a setting to the parameter of a request.
 _PARAMETERS = {'prompt': 'prompt'} | {
   name: option.http
   for option in request_options.OPTIONS
@@ -103,13 +104,13 @@ _PARAMETERS = {'prompt': 'prompt'} | {
 
 
 def _param(error: errors.SaxError) -> str | None:
-  """Returns the parameter at fault, as far as the message begins with it."""
+  """Returns the invalid parameter if the message begins with it."""
   found = _ABOUT.match(error.message)
   return _PARAMETERS.get(found[1]) if found else None
 
 
 def of(error: errors.SaxError) -> Problem:
-  """Returns the answer for an error of the cell or of its client library."""
+  """Returns the problem for an error of the cell or of its client library."""
   status, kind, code = _BY_CODE.get(error.code, _UNKNOWN)
   retry_after = None
   if status in _RETRIED:
@@ -119,7 +120,7 @@ def of(error: errors.SaxError) -> Problem:
 
 
 def too_busy(message: str) -> Problem:
-  """Refuses a request that this process has no room for."""
+  """Returns the error for a request that exceeds this process's capacity."""
   return of(errors.ResourceExhausted(message))
 
 

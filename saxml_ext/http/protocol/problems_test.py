@@ -1,4 +1,4 @@
-"""Tests of errors, as clients of OpenAI's API see them."""
+"""Tests errors from the view of a client of OpenAI's API."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

@@ -1,8 +1,8 @@
-"""The parameters that completions and chat completions share.
+"""Parses the parameters that completions and chat completions share.
 
-A parameter that is not sent is the model's own choice, as it was published,
-and not OpenAI's default: a model published with beam search is searched with
-beams by clients that know nothing of them.
+If a parameter is absent, the published settings of the model apply, not
+OpenAI's defaults. For example, a model published with beam search uses beam
+search for all clients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ import msgspec
 from saxml_ext.common import request_options
 from saxml_ext.http.protocol import fields
 
-# Prompts of one request, each a request of its own in the cell.
+# The maximum number of prompts per request. Each becomes a request to the cell.
 _MOST_PROMPTS = 256
-# Far above any model's; the model's own limit is for the cell to report.
+# This is far above the limit of any model. The cell checks the model's limit.
 _MOST_IDS = 2**20
 _ANSWERS = request_options.BY_HTTP['n']
 _IDS = request_options.BY_HTTP['stop_token_ids']
@@ -32,7 +32,7 @@ Ids: TypeAlias = Annotated[list[Id], msgspec.Meta(max_length=_MOST_IDS)]
 _PromptIds: TypeAlias = Annotated[
   list[Id], msgspec.Meta(min_length=1, max_length=_MOST_IDS)
 ]
-# A text, texts, ids or arrays of ids.
+# A text, a list of texts, a list of ids, or a list of lists of ids.
 AnyPrompt: TypeAlias = (
   str
   | Annotated[
@@ -45,7 +45,7 @@ AnyPrompt: TypeAlias = (
 class StreamOptions(  # type: ignore[call-arg]
   msgspec.Struct, forbid_unknown_fields=True
 ):
-  """The form of a stream."""
+  """The options of a stream."""
 
   include_usage: bool | None = None
   include_obfuscation: Annotated[
@@ -57,7 +57,7 @@ class StreamOptions(  # type: ignore[call-arg]
 
 
 class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
-  """The parameters of a request, apart from its prompt and its form."""
+  """The parameters of a request, except its prompt and its format."""
 
   model: str | None = None
   max_tokens: int | None = None
@@ -93,13 +93,14 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
     for name, option in request_options.BY_HTTP.items()
     if option.kind in (int, float) and name not in ('logprobs', _IDS.http)
   }
-  # They say who asks and why, or steer what has no part in the answer here.
+  # These fields identify the client, or control features that this server does
+  # not have.
   HARMLESS: ClassVar[tuple[str, ...]] = (
     *('metadata', 'parallel_tool_calls', 'prompt_cache_key'),
     *('prompt_cache_options', 'prompt_cache_retention', 'reasoning_effort'),
     *('request_id', 'safety_identifier', 'user'),
   )
-  # Of OpenAI and of vLLM.
+  # These fields are parameters of OpenAI and of vLLM.
   NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
     name: values
     for values, names in (
@@ -130,7 +131,7 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
 
   @property
   def include_usage(self) -> bool:
-    """True if the last event of the stream counts tokens."""
+    """True if the last event of the stream has the token counts."""
     return bool(self.stream_options and self.stream_options.include_usage)
 
   def settings(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
       defaults: The model's values of parameters that the request leaves out.
 
     Raises:
-      problems.BadRequest: Parameters do not fit together.
+      problems.BadRequest: The parameters contradict each other.
     """
     self._check_stream()
     if self.top_p == 0:
@@ -155,12 +156,12 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
         found[option.completion] = value
     found |= {'stop': stops} | self._answers()
     if self.top_k is not None:
-      # vLLM's -1 asks for all tokens, which is 0 in the cell.
+      # In vLLM, -1 stands for all tokens; in the cell, 0 does.
       found['top_k'] = max(0, self.top_k)
     if self.seed is not None:
       found['seed'] = self.seed % 2**32  # The cell's seeds have 32 bits.
     if not found.get('use_beam_search'):
-      # Beam search refuses these.
+      # Beam search rejects these options.
       of_samples = request_options.OF_SAMPLES.keys() & defaults.keys()
       found = {name: defaults[name] for name in of_samples} | found
     return found
@@ -177,7 +178,7 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
     )
 
   def _answers(self) -> dict[str, Any]:
-    """Returns the number of answers, and the search for them."""
+    """Returns the settings for the number of answers and the search."""
     n, best_of = self.n, self.best_of or self.n
     if best_of < n:
       fields.fail('best_of', f'{best_of} is less than n, which is {n}')

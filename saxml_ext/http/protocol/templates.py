@@ -1,8 +1,8 @@
-"""Reads how requests to a model are read: its chat template, its defaults.
+"""Defines chat templates and the defaults of a model's requests.
 
-A chat template turns a conversation into a prompt. People choose one of the
-gateway's by name. The template of a checkpoint is read only if a flag names its
-file, see `checkpoint_templates`.
+A chat template turns a conversation into a prompt. Users choose one of the
+gateway's templates by name. The template of a checkpoint is read only if a flag
+names its file, see `checkpoint_templates`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +22,10 @@ SYSTEM, USER, ASSISTANT = 'system', 'user', 'assistant'
 
 
 class Message(NamedTuple):
-  """A part of a conversation.
+  """A message of a conversation.
 
   Attributes:
-    role: SYSTEM, USER or ASSISTANT.
+    role: The role: SYSTEM, USER or ASSISTANT.
     text: The content.
   """
 
@@ -38,11 +38,11 @@ class GatewayTemplate:
   """A template of the gateway.
 
   Attributes:
-    render: Returns the prompt whose continuation is the assistant's next
-      message.
-    stops: Texts that end an answer.
-    reserved: Texts that mark roles. A message that has one could speak for
-      somebody else, and is refused.
+    render: The function that returns the prompt, which the assistant's next
+      message continues.
+    stops: The texts that end an answer.
+    reserved: The texts that mark roles. A message that contains one is
+      rejected, because it could imitate another role.
   """
 
   render: Callable[[Sequence[Message]], str]
@@ -62,7 +62,10 @@ def _chatml(messages: Sequence[Message]) -> str:
 
 
 def _llama2(messages: Sequence[Message]) -> str:
-  """Writes Llama 2's form; its first token is what the tokenizer adds."""
+  """Returns a prompt in Llama 2's format, without its first token.
+
+  The tokenizer adds the first token.
+  """
   prompt, pending = '', ''
   for message in messages:
     if message.role == SYSTEM:
@@ -89,24 +92,24 @@ def _alpaca(messages: Sequence[Message]) -> str:
 
 
 TEMPLATES: Mapping[str, GatewayTemplate] = {
-  # Stanford's, which many fine-tunes of GPT-J have.
+  # Stanford's format, which many fine-tuned versions of GPT-J use.
   'alpaca': GatewayTemplate(
     _alpaca,
     ('\n### Instruction:', '\n\n### Response:'),
     ('### Instruction:', '### Response:'),
   ),
-  # That of OpenAI's first chat models, Qwen and many others.
+  # The format of OpenAI's first chat models, of Qwen and of many others.
   'chatml': GatewayTemplate(
     _chatml, ('<|im_end|>',), ('<|im_start|>', '<|im_end|>')
   ),
-  # A script, for models that were trained on text alone.
+  # A script, for models that were trained only on text.
   'dialogue': GatewayTemplate(_dialogue, ('\nUser:',)),
   'llama-2': GatewayTemplate(
     _llama2,
     ('</s>',),
     ('[INST]', '[/INST]', '<<SYS>>', '<</SYS>>', '<s>', '</s>'),
   ),
-  # The messages alone, for models that know no roles.
+  # Only the messages, for models that know no roles.
   'plain': GatewayTemplate(
     lambda messages: '\n\n'.join(m.text for m in messages)
   ),
@@ -115,23 +118,23 @@ DEFAULT = 'plain'
 
 Template: TypeAlias = GatewayTemplate | checkpoint_templates.CheckpointTemplate
 
-# Name in generation_config.json -> parameter of a request.
+# Maps names in generation_config.json to parameters of a request.
 _DEFAULTS = {
   'max_new_tokens': 'max_tokens',
   'temperature': 'temperature',
   'top_k': 'top_k',
   'top_p': 'top_p',
 }
-# vLLM applies these too. Values that ask for something are reported.
+# vLLM applies these settings too. Other values than these are reported.
 _NOT_APPLIED = {'min_p': 0, 'repetition_penalty': 1}
 
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-  """Describes how requests to a model are read.
+  """A description of how to interpret requests to a model.
 
   Attributes:
-    template: The chat template of conversations without one of their own.
+    template: The chat template of conversations that name none.
     defaults: The values of parameters that a request leaves out, by name.
   """
 
@@ -139,20 +142,20 @@ class Profile:
   defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
-# The name of a model, as the request has it -> how to read the request.
+# A function from the name of a model in a request to the model's profile.
 ProfileOf = Callable[[str | None], Profile]
 
 
 def known() -> str:
-  """Returns the names of all templates, for people."""
+  """Returns the names of all templates, for messages."""
   return ', '.join(sorted(TEMPLATES))
 
 
 def named(name: str, param: str) -> GatewayTemplate:
-  """Returns a template of the allow-list.
+  """Returns one of the gateway's templates.
 
   Raises:
-    problems.BadRequest: There is none of that name.
+    problems.BadRequest: There is no template of this name.
   """
   if name not in TEMPLATES:
     shown = json.dumps(name if len(name) <= 40 else f'{name[:37]}...')
@@ -165,10 +168,10 @@ def named(name: str, param: str) -> GatewayTemplate:
 
 
 def find(name: str) -> Template:
-  """Returns the template of a name or of a path.
+  """Returns the template with a name or at a path.
 
   Raises:
-    errors.InvalidArgument: There is none.
+    errors.InvalidArgument: There is no such template.
   """
   if name in TEMPLATES:
     return TEMPLATES[name]
@@ -181,16 +184,16 @@ def find(name: str) -> Template:
 
 
 def generation_config(path: str) -> tuple[dict[str, Any], list[str]]:
-  """Reads the defaults of a Hugging Face generation_config.json.
+  """Loads the defaults from a Hugging Face generation_config.json.
 
   Args:
-    path: The file, or its directory.
+    path: The path of the file, or of its directory.
 
   Returns:
-    The defaults by parameter, and the settings that cannot be applied here.
+    The defaults by parameter, and the settings that are not supported here.
 
   Raises:
-    errors.InvalidArgument: It cannot be read, or a value is malformed.
+    errors.InvalidArgument: The file cannot be read, or a value is malformed.
   """
   file = pathlib.Path(user_path.resolve(path))
   if file.is_dir():

@@ -1,4 +1,4 @@
-"""Tests of chat templates, and of the defaults of models."""
+"""Tests chat templates and the defaults of models."""
 
 import json
 import pathlib

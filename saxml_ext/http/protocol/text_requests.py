@@ -1,4 +1,4 @@
-"""Requests about embeddings and tokens, and Vertex AI's form of requests."""
+"""Parses requests for embeddings and tokens, and Vertex AI's requests."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class Embeddings(fields.Request):
   encoding_format: Literal['float', 'base64'] = 'float'
 
   def texts(self) -> list[str]:
-    """Returns the texts, each of which gets an embedding."""
+    """Returns the texts to embed."""
     return [self.input] if isinstance(self.input, str) else self.input
 
   def body(
@@ -41,9 +41,9 @@ class Embeddings(fields.Request):
     """Returns the answer.
 
     Args:
-      model: The model that gave it.
-      found: The texts' embeddings, [D] each.
-      tokens: The tokens of all texts; None if nobody counted them.
+      model: The name of the model.
+      found: The embedding of each text, [D].
+      tokens: The number of tokens of all texts; None if unknown.
     """
     data = [
       {'object': 'embedding', 'index': i, 'embedding': self._written(values)}
@@ -81,10 +81,11 @@ class Tokenize(fields.Request):
   return_token_strs: bool = False
 
   def text(self, profile_of: templates.ProfileOf) -> str:
-    """Returns the text to split into tokens.
+    """Returns the text to tokenize.
 
     Raises:
-      problems.BadRequest: There is none, or both are sent.
+      problems.BadRequest: The request has neither a prompt nor messages, or it
+      has both.
     """
     if self.messages is not None:
       if self.prompt is not None:
@@ -124,14 +125,14 @@ class Predict(fields.Request):
   ) = None
 
   def forms(self, profile_of: templates.ProfileOf) -> list[completions.Form]:
-    """Returns the forms of the instances.
+    """Returns the form of each instance.
 
     An instance has the parameters of /v1/completions, or with "messages" those
-    of /v1/chat/completions. Its own parameters take precedence over shared
+    of /v1/chat/completions. Its own parameters take precedence over the shared
     ones.
 
     Raises:
-      problems.BadRequest: A parameter does not fit, or cannot be honored.
+      problems.BadRequest: A parameter is invalid or not supported.
     """
     forms: list[completions.Form] = []
     for i, instance in enumerate(self.instances):

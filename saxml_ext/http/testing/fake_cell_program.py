@@ -1,6 +1,7 @@
-"""A cell with a Completion service for tests, as a process of its own.
+"""Runs a cell with a test Completion service as a separate process.
 
-It prints its root and the service's address, and ends with its standard input.
+The program prints the root of the cell and the address of the service. It ends
+when its standard input is closed.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from saxml_ext.http.testing import fake_completion
 
 
 def main(argv: Sequence[str]) -> None:
-  """Serves until its standard input ends."""
+  """Serves until the standard input is closed."""
   del argv
   with tempfile.TemporaryDirectory() as directory:
     cell = fake_cell.FakeCell(directory)

@@ -1,6 +1,6 @@
-"""A Completion service for tests whose answers the prompt asks for.
+"""A Completion service for tests that takes its answer from the prompt.
 
-Its tokens are characters, whose ids are their code points.
+Its tokens are characters, and the token ids are their code points.
 """
 
 import collections
@@ -28,17 +28,20 @@ EOS_ID = 0
 class FakeCompletion(
   completion_pb2_grpc.CompletionServicer, lm_pb2_grpc.LMServiceServicer
 ):
-  """Answers with the prompt in capital letters, a character at a time.
+  """A service that answers with the prompt in capital letters.
 
-  "err:CODE" fails, "full:S:N" wishes to be left alone for S seconds the first N
-  times, "break:N" fails after N tokens, "endless:S" makes a token every S seconds until it is
-  cancelled, "slow:S" SLOW_TOKENS of them.
+  Each token is one character. Some prompts have a special meaning:
+  "err:CODE" fails.
+  "full:S:N" fails the first N times, with a retry delay of S seconds.
+  "break:N" fails after N tokens.
+  "endless:S" makes a token every S seconds until it is cancelled.
+  "slow:S" does the same, but ends after SLOW_TOKENS tokens.
 
   Attributes:
-    requests: of all methods, in order.
-    metadata: of all calls of Complete, in order.
-    callers: names of those who made them, as far as somebody vouches for it.
-    cancelled: set when a client gave up an endless answer.
+    requests: The requests of all methods, in order.
+    metadata: The metadata of all calls of Complete, in order.
+    callers: The names of the callers of Complete; empty if unknown.
+    cancelled: The event that is set when an endless or slow answer ends.
   """
 
   def __init__(self) -> None:
@@ -104,7 +107,7 @@ class FakeCompletion(
     yield completion_pb2.CompleteResponse(choices=whole, usage=usage)
 
   def _news(self, request, index, prompt, answer):
-    """What is told of an answer, a choice a token."""
+    """Yields the parts of an answer, with one token per choice."""
     if prompt:
       yield completion_pb2.Choice(index=index, text=prompt)
     for character in answer:

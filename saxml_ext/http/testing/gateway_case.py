@@ -1,4 +1,4 @@
-"""The base of tests of a gateway over a cell for tests."""
+"""Defines the base class for tests of a gateway over a test cell."""
 
 from collections.abc import Mapping
 import json
@@ -21,7 +21,7 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class GatewayCase(absltest.TestCase):
-  """Shares a cell, a Completion service and a gateway among its tests."""
+  """The base of tests that share a cell, a Completion service and a gateway."""
 
   @classmethod
   def setUpClass(cls):
@@ -63,10 +63,10 @@ class GatewayCase(absltest.TestCase):
   def fetch(
     self, path: str, body: Any = None, gateway=None, **headers: str
   ) -> tuple[int, Any, dict[str, str]]:
-    """Asks without the openai package.
+    """Sends a request without the openai package.
 
     Returns:
-      The status, the answer (as JSON where it is some), the headers.
+      The status, the answer (parsed if it is JSON) and the headers.
     """
     if body is not None:
       headers.setdefault('Content-Type', 'application/json')

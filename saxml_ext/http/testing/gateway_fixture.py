@@ -1,4 +1,4 @@
-"""A gateway on loopback for tests, on an event loop of its own."""
+"""Runs a gateway on loopback for tests, on its own event loop."""
 
 import asyncio
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from saxml_ext.http.web import guard
 
 
 class GatewayFixture:
-  """Serves until `stop`.
+  """A gateway that serves until `stop`.
 
   Attributes:
-    address: "http://127.0.0.1:port".
+    address: The address, "http://127.0.0.1:port".
   """
 
   def __init__(
@@ -25,7 +25,7 @@ class GatewayFixture:
     options: guard.Options | None = None,
     aliases: Mapping[str, str] = types.MappingProxyType({}),
   ):
-    """Starts it for a cell under the root that clients are set to."""
+    """Starts the gateway for a cell below the root that the client uses."""
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever)
     self._thread.start()

@@ -1,6 +1,6 @@
-"""Reads the bodies of requests, and writes those of answers: JSON and events.
+"""Reads request bodies, and writes answers as JSON or events.
 
-It also notices when a client goes away.
+It also detects when a client disconnects.
 """
 
 import asyncio
@@ -18,33 +18,35 @@ from starlette import types
 from saxml_ext.http.protocol import fields
 from saxml_ext.http.protocol import problems
 
-# A body has so many seconds, and one more for each so many bytes of it that are
-# there: who sends less is no client that waits for an answer.
+# The time limit of a body: this many seconds, plus the received bytes divided
+# by the minimum rate. Slower clients are disconnected, because they may be
+# hostile.
 _BODY_SECS = 10.0
 _LEAST_BYTES_PER_SEC = 64 * 2**10
-# A client sends a body that is too large to its end before it reads why it is
-# refused; so much of it, and so long, is thrown away for that.
+# A client sends an oversized body to its end before it reads the error. So up
+# to this multiple of the limit is read and discarded, for at most this many
+# seconds.
 _DISCARDED_TIMES = 8
 _DISCARD_SECS = 5.0
 
 
 class ClientGone(Exception):
-  """The client does not wait for its answer any more."""
+  """An exception: the client disconnected before it got its answer."""
 
 
 class Reader:
-  """Receives bodies, of each client only so many at a time.
+  """Receives bodies, with a limit for each client.
 
-  Those beyond that wait their turn unread, so that a client which sends its
-  bodies slowly holds up itself alone.
+  Further bodies of the same client wait unread. A client that sends its bodies
+  slowly therefore delays only itself.
   """
 
   def __init__(self, limit: int, most: int):
-    """Receives nothing yet.
+    """Sets the limits.
 
     Args:
-      limit: The bytes that a body may have.
-      most: The bodies that one client may send at a time.
+      limit: The maximum size of a body, in bytes.
+      most: The maximum number of bodies that one client may send at a time.
     """
     self._limit = limit
     self._most = most
@@ -52,17 +54,18 @@ class Reader:
     self._users: collections.Counter[str] = collections.Counter()
 
   async def read_json(self, request: requests.Request) -> dict[str, Any]:
-    """Returns the JSON object that a request brings.
+    """Returns the JSON object in the body of a request.
 
     Args:
-      request: not read yet.
+      request: The request, whose body was not read yet.
 
     Raises:
-      problems.Problem: it is larger, slow, or no JSON object.
-      ClientGone: the client went away before its end.
+      problems.Problem: The body is too large, too slow or not a JSON object.
+      ClientGone: The client disconnected before the end of the body.
     """
     kind = request.headers.get('content-type', '').partition(';')[0].strip()
-    # A page of another site can send anything else without being asked.
+    # Browsers send other content types for pages of other sites without asking
+    # this server first.
     if kind.lower() != 'application/json':
       raise problems.Problem(
         415, f'the content type is {kind!r}; send application/json'
@@ -73,7 +76,7 @@ class Reader:
 
   @contextlib.asynccontextmanager
   async def _turn(self, request: requests.Request) -> AsyncIterator[None]:
-    """Waits until its client has few other bodies on their way."""
+    """Waits until the client sends fewer bodies than its limit."""
     address = request.client.host if request.client else ''
     client = request.state.caller or address
     turn = self._turns.setdefault(client, asyncio.Semaphore(self._most))
@@ -145,14 +148,14 @@ async def _too_large(request: requests.Request, limit: int) -> problems.Problem:
 async def while_waited_for(
   receive: types.Receive, work: Awaitable[None]
 ) -> None:
-  """Does some work unless the client goes away, which ends it.
+  """Runs some work, and cancels it if the client disconnects.
 
   Args:
-    receive: The channel of a request whose body is read.
-    work: is cancelled, and waited for, when the client goes away.
+    receive: The ASGI channel of a request whose body was read.
+    work: The work. After a disconnect, it is cancelled and awaited.
 
   Raises:
-    ClientGone: it did.
+    ClientGone: The client disconnected.
   """
   working = asyncio.ensure_future(work)
   watching = asyncio.ensure_future(_disconnected(receive))
@@ -172,7 +175,7 @@ async def _disconnected(receive: types.Receive) -> None:
     pass
 
 
-# Ends a stream of events, as OpenAI's do.
+# OpenAI's streams end with this event.
 DONE = b'data: [DONE]\n\n'
 
 
@@ -183,9 +186,9 @@ def of_json(value: Any) -> responses.Response:
 
 
 def of_problem(problem: problems.Problem) -> responses.Response:
-  """Returns an answer that is an error."""
-  # A name that is refused may have half of a surrogate pair, which becomes an
-  # escape here.
+  """Returns the answer for an error."""
+  # A rejected name may have half of a surrogate pair, which must be escaped
+  # here.
   return responses.Response(
     json.dumps(problem.body()),
     problem.status,
@@ -200,10 +203,10 @@ def event(value: Any) -> bytes:
 
 
 class Events:
-  """A stream of server-sent events; an ASGI application."""
+  """A stream of server-sent events, as an ASGI application."""
 
   def __init__(self, events: AsyncGenerator[bytes, None]):
-    """Sends `events` as they come, and closes them at the end."""
+    """Sets the generator of the events, which is closed at the end."""
     self._events = events
 
   async def __call__(
@@ -212,7 +215,7 @@ class Events:
     headers = [
       (b'content-type', b'text/event-stream; charset=utf-8'),
       (b'cache-control', b'no-cache'),
-      # nginx would collect events before it passes them on.
+      # Without this header, nginx would buffer events before it forwards them.
       (b'x-accel-buffering', b'no'),
     ]
     async with contextlib.aclosing(self._events):

@@ -1,7 +1,7 @@
-"""The models that a cell publishes, as HTTP requests name them.
+"""Keeps the list of models that a cell publishes, with their public names.
 
-Names are checked against the cell's list before a client is made for them: one
-that is made up would otherwise cost a thread that watches for its replicas.
+Names are checked against this list before a client is created. Otherwise, an
+invented name would cost a thread that watches for replicas.
 """
 
 import asyncio
@@ -16,16 +16,17 @@ from saxml_ext.common import errors
 from saxml_ext.http.protocol import problems
 from saxml_ext.protobuf import completion_pb2
 
-# So old may the list be: of models that it has, of others, and where people
-# look after the cell's health.
+# The maximum age of the list, in seconds: for models on the list, for models
+# that are missing on it, and for health checks.
 _FRESH_SECS = 10.0
 _MISSING_SECS = 1.0
 _HEALTHY_SECS = 30.0
-# The admin server is asked so long, and after it failed not again before that.
+# The timeout of a call to the admin server, and the pause after a failed call,
+# in seconds.
 _LIST_TIMEOUT = 2.0
 _PAUSE_SECS = 1.0
-# A model that is reloaded may be described anew, and one that nobody could
-# describe gets a replica.
+# The maximum age of a description, in seconds: of a known one, because the
+# model may be reloaded, and of an unknown one, because a replica may start.
 _DESCRIBED_SECS = 30.0
 _UNKNOWN_SECS = 5.0
 _DESCRIBE_TIMEOUT = 2.0
@@ -34,13 +35,13 @@ _Description = completion_pb2.DescribeResponse | None
 
 
 class Catalogue:
-  """Published models. Belongs to one event loop.
+  """The published models of a cell; it belongs to one event loop.
 
   Attributes:
-    cell: "/sax/<cell>".
-    default: name of the model for requests that name none; "" for the cell's
-      only one.
-    aliases: Public names of models -> their ids.
+    cell: The cell id, "/sax/<cell>".
+    default: The id of the model for requests that name none. With "", it is the
+      only model of the cell.
+    aliases: The ids of models by public name.
   """
 
   def __init__(
@@ -50,13 +51,13 @@ class Catalogue:
     aliases: Mapping[str, str] = types.MappingProxyType({}),
     clock: Callable[[], float] = time.monotonic,
   ):
-    """Asks nothing yet.
+    """Creates the catalogue without calling the cell.
 
     Args:
-      cell: "/sax/<cell>".
-      default_model: The attribute `default`.
-      aliases: Public names -> ids or short names.
-      clock: seconds, for tests.
+      cell: The cell id, "/sax/<cell>".
+      default_model: The model for requests that name none, see `default`.
+      aliases: The ids or short names of models by public name.
+      clock: The clock, in seconds; tests replace it.
     """
     self.cell = cell
     self.default = default_model
@@ -71,23 +72,23 @@ class Catalogue:
     self._described: dict[str, tuple[float, _Description]] = {}
 
   def full_id(self, name: str) -> str:
-    """Returns the id of a model, "/sax/test/m", also if it is called "m"."""
+    """Returns the full id of a model, for example "/sax/test/m" for "m"."""
     if name in self.aliases:
       return self.aliases[name]
     return name if name.startswith('/') else f'{self.cell}/{name}'
 
   def names(self, model_id: str) -> list[str]:
-    """Returns the public names of a model, its id if it has none."""
+    """Returns the public names of a model, or its id if it has none."""
     found = [name for name, of in self.aliases.items() if of == model_id]
     return found or [model_id]
 
   async def find(self, name: str | None) -> str:
-    """Returns the id of the model that a request is for.
+    """Returns the id of the model that a request names.
 
     Raises:
-      problems.Problem: it is not published, or none is named and there are
-        several.
-      errors.SaxError: the cell cannot be asked.
+      problems.Problem: The model is not published, or the request names none
+      and there are several.
+      errors.SaxError: The cell cannot be reached.
     """
     name = name or self.default
     if not name:
@@ -111,38 +112,39 @@ class Catalogue:
     )
 
   def model(self, model_id: str) -> sax_aio.LanguageModel:
-    """Returns the client of a model that `find` has returned."""
+    """Returns the client of a model; the id must come from `find`."""
     if model_id not in self._models:
-      # A full replica is for the client of the gateway to know of: whoever
-      # waits holds a connection and a place that others could have.
+      # The gateway reports a full replica to its client. Waiting here would
+      # hold a connection and a slot that other clients could use.
       options = sax_aio.Options(wait_if_full=False)
       self._models[model_id] = sax_aio.Model(model_id, options).LM()
     return self._models[model_id]
 
   async def published(self, limit: float = _MISSING_SECS) -> Mapping[str, int]:
-    """Ids of the models, and since when this process knows them.
+    """Returns the ids of the models, and when this process first saw them.
 
     Args:
-      limit: the list is asked for anew if it is older, in seconds.
+      limit: The maximum age of the list, in seconds; an older list is renewed.
 
     Returns:
-      id -> seconds since the epoch, in the order of ids.
+      The time, in seconds since the epoch, by model id. The ids are sorted.
 
     Raises:
-      errors.SaxError: the cell cannot be asked, or could not a moment ago.
+      errors.SaxError: The cell cannot be reached, or could not be reached just
+      before.
     """
     if self._age() > limit:
       if self._error and self._clock() - self._failed < _PAUSE_SECS:
         raise self._error
-      # Whoever else waits for it, goes on waiting when this one is cancelled.
+      # Cancelling this caller must not end the wait of other callers.
       await asyncio.shield(self._refresh())
     return self._known
 
   async def check_health(self) -> None:
-    """Raises errors.SaxError if the cell could not be asked for a while.
+    """Raises errors.SaxError if the cell has not answered for some time.
 
-    Probes wait for a second, so this waits only where there was no answer at
-    all for longer than that while.
+    Health probes have a timeout of about one second. So this method waits only
+    if there was no answer for more than 30 seconds.
     """
     self._refresh_if_old(_MISSING_SECS)
     if self._age() > _HEALTHY_SECS:
@@ -152,9 +154,9 @@ class Catalogue:
     return self._clock() - self._listed
 
   def _refresh_if_old(self, limit: float = _FRESH_SECS) -> None:
-    """Has the list renewed, which nobody waits for.
+    """Renews an old list in the background.
 
-    Models go on to be served while the cell has no admin server.
+    Models are still served while the cell has no admin server.
     """
     pausing = self._clock() - self._failed < _PAUSE_SECS
     if self._age() > limit and not pausing:
@@ -162,11 +164,12 @@ class Catalogue:
 
   def _refresh(self) -> asyncio.Task[None]:
     if self._listing is None or self._listing.done():
-      # In a context of its own: the gateway asks, not one of its clients.
+      # The new context makes the gateway the caller, not one of its clients.
       self._listing = asyncio.create_task(
         self._list(), context=contextvars.Context()
       )
-      # Looked at, or asyncio complains of an error that nobody waited for.
+      # Reading the exception prevents asyncio's warning about unread
+      # exceptions.
       self._listing.add_done_callback(lambda t: t.cancelled() or t.exception())
     return self._listing
 
@@ -185,7 +188,7 @@ class Catalogue:
         del kept[gone]
 
   async def describe(self, model_id: str) -> _Description:
-    """Returns what may be asked of a model; None while no replica tells."""
+    """Returns a model's limits and settings, or None if no replica answers."""
     when, told = self._described.get(model_id, (-math.inf, None))
     age = self._clock() - when
     if age < (_DESCRIBED_SECS if told else _UNKNOWN_SECS):

@@ -1,4 +1,4 @@
-"""Tests of the list of a cell's models."""
+"""Tests the list of a cell's models."""
 
 import asyncio
 import unittest
@@ -24,7 +24,7 @@ class CatalogueTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.catalogue = catalogue.Catalogue(fake_cell.CELL, clock=lambda: self.now)
 
   def asked(self) -> int:
-    """How often the admin server was."""
+    """Returns the number of calls to the admin server."""
     return len(self.cell.admin.requests)
 
   async def test_names(self):
@@ -34,7 +34,7 @@ class CatalogueTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       with self.assertRaises(problems.Problem) as e:
         await self.catalogue.find(name)
       self.assertEqual(e.exception.status, 404)
-    # Once for all of them, within a second.
+    # All lookups within a second share one call.
     self.assertEqual(self.asked(), 1)
 
   async def test_list_is_asked_for_once_by_all(self):
@@ -61,7 +61,7 @@ class CatalogueTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.now += 20
     with self.assertRaises(errors.SaxError):
       await self.catalogue.check_health()
-    # Those that come at once after it are told the same without waiting.
+    # Lookups just after a failure get the same error without waiting.
     for _ in range(10):
       with self.assertRaises(errors.SaxError):
         await self.catalogue.find('x')

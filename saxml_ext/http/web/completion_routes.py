@@ -1,4 +1,4 @@
-"""Answers completions and chat completions from the cell."""
+"""Runs completions and chat completions in the cell."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Sequence
@@ -18,18 +18,18 @@ from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import gateway_metrics as metrics_lib
 from saxml_ext.protobuf import completion_pb2
 
-# Prompts of one request that are in the cell at a time.
+# The maximum number of prompts of one request that run at a time.
 AT_ONCE = 32
-# Where a full queue does not say when to come again.
+# The retry delay, in seconds, if a full queue reports none.
 _DEFAULT_PAUSE = 0.1
 
 _T = TypeVar('_T')
-# (number of the prompt, message about its answers).
+# A pair: the number of the prompt, and a message about its answers.
 _News = tuple[int, completion_pb2.CompleteResponse]
 
 
 class Generation:
-  """One request for completions, and how it is answered."""
+  """A request for completions that runs in the cell."""
 
   def __init__(
     self,
@@ -39,14 +39,15 @@ class Generation:
     timeout: float,
     patience: float,
   ):
-    """Asks nothing yet.
+    """Starts the clock.
 
     Args:
       catalogue: The cell's models.
-      record: The counts of the request.
-      form: the request.
-      timeout: seconds for all of it.
-      patience: seconds of those that it may wait for room in a full queue.
+      record: The record that counts the request.
+      form: The request.
+      timeout: The time limit of the whole request, in seconds.
+      patience: The time to wait for room in a full queue, in seconds; it is a
+        part of the time limit.
     """
     self._catalogue = catalogue
     self._record = record
@@ -58,7 +59,7 @@ class Generation:
     """Returns the answer as one JSON object, which begins with `head`.
 
     Raises:
-      problems.Problem, errors.SaxError: There is none.
+      problems.Problem, errors.SaxError: The request failed.
     """
     model_id = await self._find()
     head = {**head, 'model': self._name(model_id)}
@@ -72,10 +73,11 @@ class Generation:
     return self._form.body(head, collected)
 
   async def events(self, head: dict[str, Any]) -> bodies.Events:
-    """Returns the answer as events, the first of which is there already.
+    """Returns the answer as events, after the first message has arrived.
 
     Raises:
-      problems.Problem, errors.SaxError: There is none.
+      problems.Problem, errors.SaxError: The request failed before the first
+      message.
     """
     model_id = await self._find()
     head = {**head, 'model': self._name(model_id)}
@@ -98,7 +100,7 @@ class Generation:
     return self._form.request.model or self._catalogue.names(model_id)[0]
 
   async def _settings(self, model_id: str) -> dict[str, Any]:
-    """Returns the request's settings, limited like the model itself."""
+    """Returns the request's settings, within the limits of the model."""
     settings = dict(self._form.settings)
     if (limit := self._form.default_max_tokens) is not None:
       described = await self._catalogue.describe(model_id)
@@ -109,14 +111,14 @@ class Generation:
   async def _complete(
     self, model_id: str, prompt: sampling.Prompt
   ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
-    """Yields the cell's messages, once its queue has room."""
+    """Yields the cell's messages; waits until the queue has room."""
     while True:
       messages = self._messages(model_id, prompt)
       async with contextlib.aclosing(messages):
         try:
           first = await anext(messages)
         except errors.ResourceExhausted as e:
-          # Not the same for all.
+          # Random delays prevent that all clients retry at the same time.
           pause = (e.retry_after or _DEFAULT_PAUSE) * random.uniform(1.0, 1.5)
           if time.monotonic() + pause > self._patience:
             raise
@@ -179,7 +181,8 @@ class Generation:
     except (errors.SaxError, problems.Problem) as e:
       problem = e if isinstance(e, problems.Problem) else problems.of(e)
       self._record.error = problem.status
-      # The status is sent; the openai package raises what such an event says.
+      # The status was already sent. The openai package raises the error in this
+      # event.
       yield bodies.event(problem.body()) + bodies.DONE
       return
     end = bodies.DONE
@@ -195,16 +198,16 @@ class Generation:
 async def merged(
   streams: Sequence[AsyncGenerator[_T, None]], at_once: int
 ) -> AsyncGenerator[tuple[int, _T], None]:
-  """Yields items of all streams as they come, each with its stream's number.
+  """Yields (number of the stream, item) pairs as the items arrive.
 
-  A reader that is slow holds the streams up. The first error of a stream, and
-  closing the generator, ends all of them.
+  A slow reader slows down the streams. The first error of a stream ends all
+  streams, and so does closing the generator.
 
   Args:
-    streams: not begun yet.
-    at_once: The number of them that are read at a time.
+    streams: The streams, not started yet.
+    at_once: The maximum number of streams that are read at a time.
   """
-  # One place, for what was read and not yet taken.
+  # The queue holds one item that was read and not yielded yet.
   queue: asyncio.Queue[tuple[int, _T]] = asyncio.Queue(1)
   room = asyncio.Semaphore(at_once)
 
@@ -242,8 +245,8 @@ async def all_of(
   """Returns the results of coroutines; the first error ends all of them.
 
   Args:
-    calls: not begun yet.
-    at_once: The number of them that run at a time.
+    calls: The coroutines, not started yet.
+    at_once: The maximum number of coroutines that run at a time.
   """
   room = asyncio.Semaphore(at_once)
 

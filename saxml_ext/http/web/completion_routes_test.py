@@ -1,4 +1,4 @@
-"""Tests of streams and calls that go on together."""
+"""Tests streams and calls that run at the same time."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: its routes, and what guards them."""
+"""Builds the gateway's ASGI application: the routes and their checks."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ from saxml_ext.http.web import gateway_metrics as metrics_lib
 from saxml_ext.http.web import guard
 from saxml_ext.http.web import json_routes
 
-# Of the API that is spoken here, not of a release.
+# The version of the API, not of a release.
 _VERSION = '1'
 _DIRECTORY = pathlib.Path(__file__).parent / 'static'
 _KINDS = {'.css': 'text/css', '.html': 'text/html', '.js': 'text/javascript'}
@@ -42,17 +42,17 @@ _HEADERS = {
 }
 
 
-# What a handler returns: an answer, or the JSON object that it is.
+# The result of a handler: a response, or a JSON object.
 _Found: TypeAlias = responses.Response | dict[str, Any]
 _Getter = Callable[[requests.Request], Awaitable[_Found]]
 _EXPOSED_HEADERS = ('x-request-id', 'retry-after', 'retry-after-ms')
 
 
 class _Information:
-  """Answers requests about the gateway and the cell, and for pages.
+  """The handlers of pages, and of requests about the gateway and the cell.
 
   Attributes:
-    api: The OpenAPI document, which knows all routes and so comes last.
+    api: The OpenAPI document. It is set last, because it contains all routes.
   """
 
   def __init__(
@@ -66,7 +66,7 @@ class _Information:
     }
 
   def file(self, summary: str, name: str = '') -> _Getter:
-    """Returns the handler of a page, or of the file that a path names."""
+    """Returns the handler of one page, or of the file that a path names."""
 
     async def handler(request: requests.Request) -> _Found:
       found = name or request.path_params['name']
@@ -110,7 +110,8 @@ class _Information:
     return {
       'id': name,
       'object': 'model',
-      # When this gateway first saw it: the cell does not tell.
+      # The time when this gateway first saw the model. The cell does not report
+      # it.
       'created': created,
       'owned_by': 'sax',
       'root': told.checkpoint_path if told else None,
@@ -148,7 +149,7 @@ class _Information:
 def build(
   catalogue: catalogue_lib.Catalogue, options: guard.Options
 ) -> types.ASGIApp:
-  """Makes the application; call on the event loop that will serve it."""
+  """Builds the application; must be called on the event loop that serves it."""
   metrics = metrics_lib.Metrics()
   router = routing.Router(
     _routes(catalogue, options, metrics),
@@ -236,7 +237,7 @@ def _routes(
 
 
 class _Named:
-  """Notes which route a request took."""
+  """An ASGI application that records the route of a request."""
 
   def __init__(self, app: types.ASGIApp, path: str):
     self._app = app

@@ -1,7 +1,7 @@
-"""The metrics of the gateway, for Prometheus.
+"""Defines the gateway's metrics for Prometheus.
 
-Names of vLLM's are used where they mean the same, so that dashboards and
-autoscalers made for it find them; the rest begins with sax_gateway_.
+Metrics that also exist in vLLM have vLLM's names, so that its dashboards and
+autoscalers find them. The names of other metrics begin with sax_gateway_.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ import time
 import prometheus_client
 from prometheus_client import exposition
 
-# vLLM's buckets, in seconds.
+# The buckets are those of vLLM, in seconds.
 _FIRST_TOKEN_BUCKETS = (
   *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0),
   *(2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0),
@@ -71,12 +71,12 @@ class Metrics:
     )
 
   def text(self, accept: str) -> tuple[bytes, str]:
-    """Returns what Prometheus reads, and its content type."""
+    """Returns the metrics in Prometheus's format, and the content type."""
     encode, content_type = exposition.choose_encoder(accept)
     return encode(self.registry), content_type
 
   def ended(self, record: 'Record', code: int) -> None:
-    """Counts a request once it is answered, with its status."""
+    """Counts a request and its status after its answer."""
     self._requests.labels(record.route, record.model, str(code)).inc()
     if record.model and code == 200:
       latency = time.monotonic() - record.begin
@@ -92,18 +92,17 @@ class Metrics:
 
 @dataclasses.dataclass
 class Record:
-  """The counts of one request.
+  """The measured values of one request.
 
   Attributes:
-    route: A path of this server; '' for one that it does not have.
-    model: The id of a published model; '' before it is known to be one.
-    begin: The time when the request came, on the monotonic clock.
-    first: The time when its answer began, of streams.
-    prompt_tokens: The tokens of all its prompts.
-    completion_tokens: The tokens of all its answers.
-    reasons: The reasons for which its answers ended.
-    error: The status that a stream would have had, had it not begun before it
-      failed; None if it did not fail.
+    route: The path of a route; '' if this server has no such route.
+    model: The id of a published model; '' before the model is known.
+    begin: The time when the request arrived, on the monotonic clock.
+    first: The time when a streamed answer began.
+    prompt_tokens: The number of tokens of all its prompts.
+    completion_tokens: The number of tokens of all its answers.
+    reasons: The finish reasons of its answers.
+    error: The status of a stream that failed after it began; None otherwise.
   """
 
   route: str = ''
@@ -116,15 +115,15 @@ class Record:
   error: int | None = None
 
   def began(self) -> None:
-    """Notes that a streamed answer begins."""
+    """Records the time when a streamed answer begins."""
     if self.first is None:
       self.first = time.monotonic()
 
   def used(self, prompt_tokens: int, completion_tokens: int) -> None:
-    """Adds tokens."""
+    """Adds token counts."""
     self.prompt_tokens += prompt_tokens
     self.completion_tokens += completion_tokens
 
   def finished(self, reasons: Iterable[str | None]) -> None:
-    """Adds answers that ended; None for those that did not."""
+    """Adds the finish reasons of answers, None for answers that did not end."""
     self.reasons.extend(reason for reason in reasons if reason)

@@ -1,7 +1,7 @@
-"""The checks that every request passes on its way in and out.
+"""Checks every request, and formats errors.
 
-It gets an id, is let in or turned away, and counted; its errors become answers
-in OpenAI's form.
+Each request gets an id, is accepted or rejected, and is counted. Its errors
+become answers in OpenAI's format.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,33 +27,36 @@ from saxml_ext.http.web import gateway_metrics as metrics_lib
 
 _logger = logging.getLogger('absl')  # absl's, which writes to stderr.
 
-# Status of a request whose client did not wait for it; nginx's number.
+# nginx's status for a request whose client disconnected before the answer.
 _GONE = 499
 
 
-# An API key -> the name of its owner; None if it is nobody's.
+# A function from an API key to the name of its owner, or None if unknown.
 NameOf = Callable[[str], str | None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """The ways in which the gateway takes requests.
+  """The options of the gateway for requests.
 
   Attributes:
-    name_of: checks API keys; None lets everybody in.
-    max_in_flight: requests at a time; further ones are refused.
-    max_body_bytes: The largest body of a request.
-    request_timeout: seconds that a request may take.
-    queue_secs: seconds of those that it may wait for room in a full queue.
-    profile: How requests to models are read that `profiles` lacks.
-    profiles: The id of a model -> how its requests are read.
-    allowed_origins: whose pages may ask; "*" for all.
-    local: True if this machine alone reaches the gateway. Only requests for
-      loopback's names and for `allowed_hosts` are answered then.
-    allowed_hosts: Names that requests may be for, in lower case. If there are
-      any, others are refused.
-    most_bodies: The request bodies that are received at a time from one client.
-    health_routes, predict_routes: paths of these two; Vertex AI has its own.
+    name_of: The function that checks API keys; None admits everybody.
+    max_in_flight: The maximum number of requests at a time; more are rejected.
+    max_body_bytes: The maximum size of a request body.
+    request_timeout: The time limit of a request, in seconds.
+    queue_secs: The time to wait for room in a full queue, in seconds; it is a
+      part of the time limit.
+    profile: The profile of models that are not in `profiles`.
+    profiles: The profiles by model id.
+    allowed_origins: The origins whose pages may send requests; "*" for all.
+    local: True if only this machine can reach the gateway. Then, requests must
+      name a loopback host or one of `allowed_hosts`.
+    allowed_hosts: The host names that requests may have, in lower case. If it
+      is not empty, other hosts are rejected.
+    most_bodies: The maximum number of bodies that one client may send at a
+      time.
+    health_routes: The paths of the health check; Vertex AI adds its own.
+    predict_routes: The paths of predictions; Vertex AI adds its own.
   """
 
   name_of: NameOf | None = None
@@ -76,8 +79,8 @@ class Options:
 class Guard:
   """An ASGI application around another one.
 
-  It tells that one, in `state`, the request's id and the record of what is to
-  be counted.
+  It passes the id and the record of the request to the inner application, in
+  `state`.
   """
 
   def __init__(
@@ -95,7 +98,8 @@ class Guard:
     request_id = tracing.id_of(headers)
     state = {'request_id': request_id, 'record': record}
     scope['state'] = {**scope.get('state', {}), **state}
-    # So that starlette raises what it would answer in a form of its own.
+    # With an app set, starlette raises errors instead of formatting them
+    # itself.
     scope['app'] = self
     using = tracing.use_id(request_id)
     header = (tracing.REQUEST_ID.encode(), request_id.encode())
@@ -112,7 +116,8 @@ class Guard:
     try:
       with tracing.server_call(f'HTTP {scope["method"]}', headers):
         problem = await self._problem(scope, receive, send_with_id)
-        # What has begun cannot become another answer: it breaks off.
+        # A response that has begun cannot be replaced by an error, so it is cut
+        # off.
         if problem and status == _GONE:
           await bodies.of_problem(problem)(scope, receive, send_with_id)
     except bodies.ClientGone:
@@ -126,7 +131,7 @@ class Guard:
   async def _problem(
     self, scope: types.Scope, receive: types.Receive, send: types.Send
   ) -> problems.Problem | None:
-    """Has the request answered; returns why it cannot be."""
+    """Runs the inner application; returns the problem if the request failed."""
     try:
       request, options = requests.Request(scope), self._options
       if options.local or options.allowed_hosts:
@@ -157,7 +162,7 @@ def _log(
   status: int,
   problem: problems.Problem | None,
 ) -> None:
-  # What clients get wrong is theirs to see; and so is a full queue.
+  # Client errors and a full queue are normal, so they are no failures here.
   usual = status < 500
   if not traced_calls.is_logged(usual):
     return
@@ -180,7 +185,7 @@ def _log(
 
 
 class Admission:
-  """Lets requests in that ask the cell, and says for whom."""
+  """Checks requests that use the cell, and finds their callers."""
 
   def __init__(self, options: Options, metrics: metrics_lib.Metrics):
     self._name_of = options.name_of
@@ -190,7 +195,7 @@ class Admission:
     self._count = 0
 
   def around(self, app: types.ASGIApp) -> types.ASGIApp:
-    """Returns the application, for those who are let in."""
+    """Returns the application, wrapped in a check of the API key."""
 
     async def admitted(
       scope: types.Scope, receive: types.Receive, send: types.Send
@@ -199,7 +204,7 @@ class Admission:
       scope['state']['caller'] = caller
       sent = tracing.OUTGOING.get()
       if self._has_name:
-        # Else a cell would take the gateway itself for the caller.
+        # Without this, the cell would take the gateway itself for the caller.
         sent = ((access.METADATA_KEY, caller), *sent)
       token = tracing.OUTGOING.set(sent)
       try:
@@ -211,10 +216,10 @@ class Admission:
 
   @contextlib.contextmanager
   def place(self) -> Iterator[None]:
-    """Counts a request that has arrived as being in flight.
+    """Counts a request as in flight.
 
     Raises:
-      problems.Problem: There are as many as there may be.
+      problems.Problem: The limit of requests in flight is reached.
     """
     if self._count >= self._most:
       raise problems.too_busy(

@@ -1,4 +1,4 @@
-"""Tests of what requests pass on their way in and out."""
+"""Tests the checks of requests and the format of errors."""
 
 import asyncio
 import unittest
@@ -17,7 +17,7 @@ _SCOPE = {'type': 'http', 'method': 'GET', 'path': '/x', 'headers': []}
 
 class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def ask(self, app: types.ASGIApp) -> list[types.Message]:
-    """Returns what is sent to the client."""
+    """Returns the messages that are sent to the client."""
     sent: list[types.Message] = []
 
     async def send(message: types.Message) -> None:

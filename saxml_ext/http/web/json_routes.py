@@ -1,4 +1,4 @@
-"""Routes that take a JSON object and ask the cell."""
+"""Handles routes that take a JSON object and use the cell."""
 
 from collections.abc import Awaitable, Callable, Mapping
 import contextlib
@@ -22,26 +22,26 @@ from saxml_ext.http.web import completion_routes
 from saxml_ext.http.web import gateway_metrics as metrics_lib
 from saxml_ext.http.web import guard
 
-# Header -> what makes seconds of it.
+# Maps each header to its unit in seconds.
 _SECONDS = {
   'x-request-timeout': 1.0,
-  # Envoy's, to whom it passes a request on.
+  # Envoy sends this header to the server that it forwards a request to.
   'x-envoy-expected-rq-timeout-ms': 1e-3,
 }
-# The openai package's; how long it waits for the next bytes, which is how long
-# it waits for an answer that comes whole.
+# The openai package sends how long it waits for the next bytes. For an answer
+# in one piece, this is the time limit of the answer.
 _READ_TIMEOUT = 'x-stainless-read-timeout'
 
 
 def request_seconds(
   headers: Mapping[str, str], stream: bool, most: float
 ) -> float:
-  """Returns the seconds within which a request is to be answered.
+  """Returns the time limit of a request, in seconds.
 
   Args:
-    headers: The headers; names in lower case.
-    stream: True if the answer comes in parts.
-    most: This server's limit.
+    headers: The headers, with names in lower case.
+    stream: True if the answer is a stream.
+    most: The limit of this server, in seconds.
 
   Raises:
     problems.BadRequest: A header is not a positive number.
@@ -69,16 +69,16 @@ def _number(name: str, value: str) -> float:
 
 _Form = completions.Form
 _CompletionsRequest = completions.Request
-# An answer: a JSON object, or events.
+# An answer: a JSON object, or a stream of events.
 _Answer = dict[str, Any] | bodies.Events
-# Takes the struct that a route's requests are read as.
+# A function that answers a request, given the parsed body.
 Handler = Callable[[requests.Request, Any], Awaitable[_Answer]]
 
 
 class Posted:
-  """An ASGI application that reads a JSON object and has it answered.
+  """An ASGI application that reads a JSON object and runs a handler.
 
-  When the client goes away, so does what it asked for.
+  If the client disconnects, the handler is cancelled.
   """
 
   def __init__(
@@ -88,14 +88,14 @@ class Posted:
     reader: bodies.Reader,
     place: Callable[[], contextlib.AbstractContextManager[None]],
   ):
-    """Takes what every route of its kind shares.
+    """Sets the handler and its settings.
 
     Args:
-      handler: Answers the request.
+      handler: The handler that answers the request.
       kind: The struct of the request.
-      reader: Receives its body.
-      place: Counts it as in flight once the body is there, so that who sends
-        nothing keeps nobody out.
+      reader: The reader that receives the body.
+      place: The context that counts a request as in flight. It starts after the
+        body was received, so that clients that send nothing take no slot.
     """
     self._handler = handler
     self._kind = kind
@@ -119,7 +119,7 @@ class Posted:
 
 
 class Work:
-  """The handlers."""
+  """The handlers of the routes that use the cell."""
 
   def __init__(
     self, catalogue: catalogue_lib.Catalogue, options: guard.Options
@@ -212,7 +212,7 @@ class Work:
   async def _model(
     self, request: requests.Request, name: str | None
   ) -> tuple[str, sax_aio.LanguageModel, sax_aio.ModelOptions]:
-    """Returns a model's id and client, and the options of a call of it."""
+    """Returns a model's id and client, and the options of a call to it."""
     model_id = await self._catalogue.find(name)
     _record(request).model = model_id
     options = sax_aio.ModelOptions(self._timeout(request))

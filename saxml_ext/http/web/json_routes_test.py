@@ -1,4 +1,4 @@
-"""Tests of how long requests may take."""
+"""Tests the time limits of requests."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -14,7 +14,7 @@ class DeadlinesTest(parameterized.TestCase):
     ({'x-request-timeout': '1e9'}, True, 60),
     ({'x-envoy-expected-rq-timeout-ms': '1500'}, True, 1.5),
     ({'x-stainless-read-timeout': '3'}, False, 3),
-    # There it is the time between two events.
+    # For a stream, this header limits only the time between two events.
     ({'x-stainless-read-timeout': '3'}, True, 60),
     ({'x-stainless-read-timeout': '3', 'x-request-timeout': '1'}, False, 1),
   )
