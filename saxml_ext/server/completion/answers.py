@@ -1,4 +1,4 @@
-"""The messages of a completion, from the engine's progress and result."""
+"""Builds the messages of a completion from the engine's progress and result."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,18 +15,18 @@ _LENGTH = completion_pb2.FINISH_REASON_LENGTH
 
 
 class Answers:
-  """All answers of one request, as far as they were told.
+  """All answers of one request, and the parts that were already sent.
 
-  Streamed samples keep the engine's order, others come best first. Of a beam
-  search the best answer is told while it grows, as far as all beams that may
-  win agree on it; the others come at the end.
+  Streamed samples keep the engine's order; other answers are sent best first.
+  In a beam search, the best answer is sent while it grows. Only the beginning
+  that all possible winners share is sent. The other answers follow at the end.
 
   Attributes:
-    ended: whether all is told.
+    ended: True if everything was sent.
   """
 
   def __init__(self, model: servable_lib.Servable, asked: asked_lib.Asked):
-    """Nothing was told yet."""
+    """Starts with no sent text."""
     self.ended = False
     self._asked = asked
     self._codec = model.codecs.words or model.codecs.output
@@ -35,10 +35,10 @@ class Answers:
     self._told: dict[int, completion_pb2.Choice] = {}
 
   def news(self, progress: Any) -> completion_pb2.CompleteResponse | None:
-    """The message of a progress; None if there is nothing to tell yet.
+    """Returns the message of a progress, or None if there is nothing to send.
 
     Args:
-      progress: of the engine; each must go on from the one before.
+      progress: The progress of the engine, which must extend the previous one.
     """
     for i, part in enumerate(progress.rows):
       choice = self._choice(i)
@@ -51,7 +51,7 @@ class Answers:
     return self._response()
 
   def last(self, result: Any) -> completion_pb2.CompleteResponse:
-    """The message that completes the answers of the engine's result."""
+    """Returns the message that completes the answers of the engine's result."""
     hypotheses = list(result.hypotheses)
     if self._asked.sampled:
       hypotheses.sort(key=lambda hypothesis: hypothesis.row)
@@ -91,15 +91,15 @@ class Answers:
 
 
 class Choice:
-  """One answer: its text, its tokens and why it ended.
+  """One answer: its text, its tokens and its finish reason.
 
-  A token is told with the text that it completes. Where a stop text ends the
-  answer, the tokens that are of that text alone are not told.
+  A token is sent with the text that it completes. If a stop text ends the
+  answer, the tokens that belong only to that text are not sent.
 
   Attributes:
-    ended: whether nothing will be added to the text.
-    finished: whether all is known, its score too.
-    generated: tokens taken in, those of a stop text included.
+    ended: True if the text is complete.
+    finished: True if everything is known, including the score.
+    generated: The number of processed tokens, including those of a stop text.
   """
 
   def __init__(
@@ -108,12 +108,12 @@ class Choice:
     asked: asked_lib.Asked,
     codec: codec_lib.Codec,
   ):
-    """Nothing is known yet.
+    """Creates an answer without tokens.
 
     Args:
-      index: of the answer.
-      asked: what was asked for.
-      codec: of its text.
+      index: The index of the answer.
+      asked: The request.
+      codec: The codec of the answer's text.
     """
     self.ended = False
     self.finished = False
@@ -130,10 +130,11 @@ class Choice:
     self._waiting: list[tuple[int, completion_pb2.Token]] = []
 
   def grow(self, part: Any) -> None:
-    """Takes what has come to a beginning of the answer, the engine's.
+    """Adds the new tokens of an unfinished answer.
 
     Args:
-      part: a `Partial` or `Hypothesis` that goes on from the one before.
+      part: The engine's `Partial` or `Hypothesis`, which must extend the
+        previous one.
     """
     new = part.tokens[self.generated :].tolist()
     for place, token in enumerate(new, self.generated):
@@ -143,11 +144,11 @@ class Choice:
       self._take(token, place, part)
 
   def finish(self, part: Any, logprob: float) -> None:
-    """Takes the whole answer, unless a stop has ended it before.
+    """Adds the rest of the answer, unless a stop has ended it before.
 
     Args:
-      part: as of `grow`.
-      logprob: sum of its tokens' log-probabilities.
+      part: The engine's `Partial` or `Hypothesis`, as in `grow`.
+      logprob: The sum of its tokens' log-probabilities.
     """
     self.grow(part)
     if not self.ended:
@@ -159,7 +160,7 @@ class Choice:
     self.finished = True
 
   def take(self) -> completion_pb2.Choice | None:
-    """What is to be told now; None if there is nothing."""
+    """Returns the part to send now, or None if there is nothing to send."""
     news = self._news
     if not (news.text or news.tokens or news.finish_reason):
       return None
@@ -171,7 +172,7 @@ class Choice:
     start = self._length
     is_watched = place >= (asked.query.min_new_tokens or 0)
     if token in asked.stop_ids or (token in asked.watched_ids and is_watched):
-      # It has no text of its own; what was held back is complete.
+      # A stop token has no text, so the text that was held back is complete.
       self._add(self._text.finish())
       self._waiting.append((start, self._token(token, place, part, False)))
       self._conclude(
@@ -190,7 +191,8 @@ class Choice:
   def _pass(self, text: str) -> None:
     self._news.text += text
     self._passed += len(text)
-    # Those whose text has come past; a token without text goes with the next.
+    # Only tokens whose text has been passed on are sent. A token without text
+    # is sent with the next one.
     starts = [start for start, _ in self._waiting] + [self._length]
     done = sum(end <= self._passed for end in starts[1:])
     self._tell(done)
@@ -200,7 +202,7 @@ class Choice:
     del self._waiting[:count]
 
   def _conclude(self, end: completion_pb2.Choice) -> None:
-    """Ends the answer: by a stop text if there is one, else as given."""
+    """Ends the answer by a stop text, if there is one, or with `end`."""
     if self._cutter.found:
       self._tell(sum(start < self._passed for start, _ in self._waiting))
       end = completion_pb2.Choice(
@@ -240,7 +242,7 @@ class Choice:
     return alternatives
 
   def _piece(self, token: int) -> tuple[str, bytes]:
-    """Its text, and its bytes where they are no whole characters."""
+    """Returns a token's text, and its bytes if they are no whole characters."""
     piece = self._codec.piece(token)
     try:
       return piece.decode(), b''
@@ -251,23 +253,23 @@ class Choice:
 class Cutter:
   """Passes a text on up to the first stop text.
 
-  What may be the beginning of a stop text is held back until more of the text
-  shows whether it is. Of several stop texts the one that is complete first
-  counts, of those that end together the longest: however the text is cut into
-  parts, the result is the same.
+  The possible beginning of a stop text is held back until more text arrives. If
+  there are several stop texts, the one that ends first is used. If several end
+  at the same place, the longest is used. The result does not depend on how the
+  text is split into parts.
 
   Attributes:
-    found: the stop text that ended the text; '' as long as none has.
+    found: The stop text that ended the text; '' before that.
   """
 
   def __init__(self, stops: Sequence[str]):
-    """`stops` are not empty texts."""
+    """Creates a cutter; the `stops` must not be empty texts."""
     self.found = ''
     self._stops = tuple(stops)
     self._held = ''
 
   def feed(self, text: str) -> str:
-    """Takes the next part; returns what goes on, which ends before a stop."""
+    """Takes the next part; returns the text to pass on, without a stop text."""
     if self.found:
       return ''
     text = self._held + text
@@ -285,12 +287,12 @@ class Cutter:
     return text[:kept]
 
   def finish(self) -> str:
-    """Returns what was held back: nothing follows."""
+    """Returns the text that was held back, at the end of the text."""
     held, self._held = self._held, ''
     return held
 
   def _beginning(self, text: str) -> int:
-    """Length of the longest end of a text that a stop text begins with."""
+    """Returns the length of the longest suffix that begins a stop text."""
     return max(
       (
         n

@@ -1,4 +1,4 @@
-"""From a request for a completion to the engine's request, with all limits."""
+"""Converts a completion request to the engine's request; checks its limits."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -17,7 +17,7 @@ from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
 from saxml_ext.server.services import requests
 
-# Fields whose value is the engine's, under the same name.
+# The fields that the engine's request has under the same name.
 _PLAIN = [
   name
   for name, option in request_options.BY_COMPLETION.items()
@@ -29,19 +29,19 @@ _EARLY_STOPPING = dict(enumerate(request_options.EARLY_STOPPING))
 
 @dataclasses.dataclass(frozen=True)
 class Asked:
-  """What a client wants, checked as far as the engine does not.
+  """A client's request, with the checks that the engine does not make.
 
   Attributes:
-    query: for the engine.
-    sampled: whether samples answer it, else beams.
-    n: answers wanted.
-    said_first: ids whose text comes before each answer's, the prompt's.
-    stop_ids: tokens that end an answer in the engine.
-    watched_ids: tokens that end an answer beyond those, for which the engine
-      has no room; from min_tokens on, as for the others.
-    stop_texts: an answer ends before the first of them.
-    stream: whether to tell of it while it grows.
-    priority: requests with a lower number go first.
+    query: The request for the engine.
+    sampled: True if the answers are samples; otherwise they are beams.
+    n: The number of answers.
+    said_first: The ids of the prompt, if each answer repeats the prompt.
+    stop_ids: The tokens that end an answer in the engine.
+    watched_ids: The other tokens that end an answer, because the engine's list
+      is full. Like the others, they apply after min_tokens.
+    stop_texts: The stop texts; an answer ends before the first one that occurs.
+    stream: True if the answer is sent while it grows.
+    priority: The priority; requests with a lower number are served first.
   """
 
   query: request_lib.Request
@@ -63,13 +63,13 @@ async def read(
   """Checks a request and tokenizes its prompt.
 
   Args:
-    model: that is asked.
-    request: as it came.
-    client: who asks.
+    model: The model that answers.
+    request: The request of the client.
+    client: The name of the caller.
 
   Raises:
-    errors.InvalidArgument: a field has a value that the model does not take.
-    errors.ResourceExhausted: the model has no room for another request.
+    errors.InvalidArgument: The model does not accept the value of a field.
+    errors.ResourceExhausted: The model has no room for another request.
   """
   _check_stop_texts(model, request)
   most = request_options.MOST_PRIORITY
@@ -97,7 +97,7 @@ async def read(
     query=dataclasses.replace(
       query,
       **_rows(n, sampled, query, model.settings),
-      # What is refused for beams is refused by the engine, with its limit.
+      # The engine refuses stop ids above its limit for beams, with a message.
       stop_ids=fit if sampled else wanted,
       stream=request.stream or (sampled and bool(stops or watched)),
     ),
@@ -121,17 +121,17 @@ async def _prompt(
       'the request has no prompt; set text or token_ids'
     )
   if kind == 'token_ids':
-    # Before an array is made of them.
+    # The length is checked before the ids become an array.
     _check_length(request.token_ids.ids, model.settings)
     return np.array(request.token_ids.ids, np.int32)
   return await encode(model, request.text)
 
 
 async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
-  """Ids of a text, [T] int32, without a start id.
+  """Returns the ids of a text, [T] int32, without a start id.
 
   Raises:
-    errors.InvalidArgument: the model has no tokenizer.
+    errors.InvalidArgument: The model has no tokenizer.
   """
   if model.codecs.words is None:
     raise errors.InvalidArgument(
@@ -144,13 +144,13 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
 
 
 def with_start(ids: np.ndarray, model: servable_lib.Servable) -> np.ndarray:
-  """Puts the model's start id before a text's ids, unless the text has it.
+  """Prepends the model's start id to ids, unless they begin with it.
 
-  Chat templates of checkpoints write the start token themselves.
+  The chat templates of checkpoints write the start token themselves.
   """
   start = model.settings.sos_id
   words = model.codecs.words
-  # An ordinary token may have the same id where a model has no start token.
+  # In a model without a start token, an ordinary token may have the same id.
   if start is not None and len(ids) and ids[0] == start:
     if words is not None and not words.piece(start):
       return ids
@@ -162,7 +162,7 @@ def _query(
   request: completion_pb2.CompleteRequest,
   tokens: np.ndarray,
 ) -> request_lib.Request:
-  """The engine's request without what depends on how it is answered."""
+  """Returns the engine's request, before rows and stop ids are added."""
   defaults = settings.extra_inputs[scheduler.GENERATE]
   chosen = requests.choices(defaults, settings)
   most = settings.engine.max_new_tokens
@@ -193,7 +193,7 @@ def _query(
 def _beam_search(
   request: completion_pb2.CompleteRequest, settings: settings_lib.Settings
 ) -> bool | None:
-  """Which rule is asked for; None: what the model was published with."""
+  """Returns True for beam search, or None for the model's default."""
   if request.HasField('use_beam_search'):
     return request.use_beam_search
   if settings.engine.has_samples and _of_samples(request):
@@ -202,7 +202,10 @@ def _beam_search(
 
 
 def _of_samples(request: completion_pb2.CompleteRequest) -> list[str]:
-  """Fields that change samples, and beams not: these go by likelihood alone."""
+  """Returns the set fields that affect samples but not beams.
+
+  Beam search only compares likelihoods.
+  """
   return [
     name
     for name, neutral in request_options.OF_SAMPLES.items()
@@ -226,7 +229,7 @@ def _rows(
   query: request_lib.Request,
   settings: settings_lib.Settings,
 ) -> dict[str, Any]:
-  """Beams or samples for so many answers."""
+  """Returns the number of beams or samples for `n` answers."""
   engine = settings.engine
   most = engine.most_samples if sampled else engine.most_beams
   name = 'NUM_SAMPLES' if sampled else 'BEAM_SIZE'
@@ -253,7 +256,7 @@ def _stop_ids(
   request: completion_pb2.CompleteRequest,
   query: request_lib.Request,
 ) -> tuple[int, ...]:
-  """All ids that end an answer, the model's own first."""
+  """Returns all ids that end an answer, beginning with the model's own."""
   own: Sequence[int] = ()
   if not request.ignore_eos:
     own = query.stop_ids or (() if model.eos_id is None else (model.eos_id,))
@@ -269,7 +272,7 @@ def _stop_ids(
 def check_ids(
   name: str, ids: Sequence[int], model: servable_lib.Servable
 ) -> None:
-  """Raises errors.InvalidArgument unless all ids are of the vocabulary."""
+  """Raises errors.InvalidArgument if an id is not in the vocabulary."""
   size = model.codecs.vocab_size
   wrong = next((i for i in ids if not 0 <= i < size), None)
   if wrong is not None:
@@ -290,7 +293,7 @@ def _check_length(
 
 
 def _check(name: str, value: int, least: int, most: int, meaning: str) -> None:
-  """Raises errors.InvalidArgument for a value out of its range."""
+  """Raises errors.InvalidArgument if a value is out of its range."""
   if not least <= value <= most:
     raise errors.InvalidArgument(
       f'{name} is {value}; between {least} and {most}, {meaning}'

@@ -1,4 +1,4 @@
-"""Tests of how a request for a completion is read."""
+"""Tests of reading completion requests."""
 
 import types
 
@@ -19,7 +19,7 @@ class WithStartTest(parameterized.TestCase):
     ('<s><s>two', _START, [_START, _START, 3]),
     ('', _START, [_START]),
     ('two', None, [3]),
-    # An ordinary token that has the id of a start token is text.
+    # An ordinary token with the id of a start token is text.
     ('two', 3, [3, 3]),
   )
   def test_a_start_token_of_the_text_is_not_doubled(self, text, start, ids):

@@ -1,10 +1,12 @@
-"""The data service of language models that is not Sax's, `sax.completion`.
+"""The data service `sax.completion`, which extends Sax's LMService.
 
-It serves what sax.server.lm.LMService has no room for: the settings of a single
-request's search, token ids beside text, log-probabilities of tokens, stop
-texts, why an answer ended. Stop texts end samples as they come, and free their
-slot as soon as all samples of a request have ended; of a beam search they cut
-the finished answers, for a beam that has a stop text may yet be beaten.
+It supports features that sax.server.lm.LMService lacks: search settings per
+request, token ids as prompts, log-probabilities of tokens, stop texts and
+finish reasons.
+
+Stop texts end samples as soon as they appear. When all samples of a request
+have ended, its slot is freed. In a beam search, stop texts truncate the
+finished answers, because a beam with a stop text may still lose.
 """
 
 import asyncio
@@ -22,15 +24,15 @@ from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
 
-# Of a text to put together; an answer has far fewer.
+# The maximum number of ids to detokenize; an answer has far fewer.
 _MOST_IDS = 1 << 16
 
 
 class CompletionService(completion_pb2_grpc.CompletionServicer):
-  """sax.completion.Completion over the loaded models."""
+  """Serves sax.completion.Completion with the loaded models."""
 
   def __init__(self, models: calls.Models):
-    """Creates it; call on the event loop that will serve."""
+    """Creates the service; call this on the event loop that will serve."""
     self._models = models
     self._wakeups = calls.Wakeups(asyncio.get_running_loop())
 
@@ -42,9 +44,8 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
   ) -> None:
     """Continues a prompt.
 
-    Whoever may not call lm.generate may not call this, nor have a stream who
-    may not call lm.generate_stream. A reader that is slow gets fewer and longer
-    messages.
+    A caller needs access to lm.generate, and for a stream also to
+    lm.generate_stream. A slow reader gets fewer and longer messages.
     """
     async with calls.Call(
       self._models,
@@ -65,7 +66,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
           priority=asked.priority,
         )
       )
-      # Leaving it early cancels the request.
+      # If the loop ends early, closing `news` cancels the request.
       async with contextlib.aclosing(news):
         async for each in news:
           message = (
@@ -86,7 +87,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     request: completion_pb2.TokenizeRequest,
     context: grpc.aio.ServicerContext,
   ) -> completion_pb2.TokenizeResponse:
-    """Text to ids, with what the model puts before a prompt."""
+    """Converts text to ids, including the model's start id."""
     model = await self._find(request.model_key, context)
     ids = await asked_lib.encode(model, request.text)
     tokens = asked_lib.with_start(ids, model).tolist()
@@ -105,7 +106,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     request: completion_pb2.DetokenizeRequest,
     context: grpc.aio.ServicerContext,
   ) -> completion_pb2.DetokenizeResponse:
-    """Ids to text."""
+    """Converts ids to text."""
     model = await self._find(request.model_key, context)
     if len(request.ids) > _MOST_IDS:
       raise errors.InvalidArgument(
@@ -122,7 +123,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     request: completion_pb2.DescribeRequest,
     context: grpc.aio.ServicerContext,
   ) -> completion_pb2.DescribeResponse:
-    """What may be asked of a model."""
+    """Returns the limits and features of a model."""
     found = await calls.find(
       self._models, request.model_key, scheduler.GENERATE, context
     )

@@ -1,4 +1,4 @@
-"""Tests of completions over gRPC, with an engine for tests behind them."""
+"""Tests of completions over gRPC, with a fake engine."""
 
 import time
 
@@ -51,7 +51,7 @@ class CompletionServiceTest(parameterized.TestCase):
     self.server.load(_KEY, **load)
 
   def _ask(self, request=None, **fields):
-    """Calls Complete; the answer's text is that of token_ids backwards."""
+    """Calls Complete; the answer is the text of token_ids, reversed."""
     request = request or completion_pb2.CompleteRequest(**fields)
     request.model_key = _KEY
     return self.server.completion.Complete(request, timeout=_TIMEOUT)
@@ -168,7 +168,7 @@ class CompletionServiceTest(parameterized.TestCase):
 
   def test_stop_ids_beyond_the_engines_end_a_sample(self):
     self._start(_Sampling, steps=10**6)
-    # The model's own stop id takes the engine's one place.
+    # The model's own stop id fills the engine's list of stop ids.
     prompt = completion_pb2.TokenIds(ids=[600, 500, 400, 300])
     (message,) = self._ask(token_ids=prompt, stop_token_ids=[500, 700])
     (choice,) = message.choices

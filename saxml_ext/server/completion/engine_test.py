@@ -1,4 +1,4 @@
-"""Streams and completions with the real engine, over gRPC on loopback."""
+"""Tests of streams and completions with the real engine, over gRPC."""
 
 import tempfile
 
@@ -33,7 +33,7 @@ class StreamsTest(absltest.TestCase):
       overrides={
         'ENABLE_GENERATE_STREAM': 'true',
         'GENERATE_ONLY': 'true',
-        # Beams unless a request wants samples.
+        # Beam search is the default, and requests may ask for samples.
         'MIXED_SEARCH': 'true',
         'NUM_SAMPLES': '2',
         'MAX_LOGPROBS': '2',
@@ -42,7 +42,7 @@ class StreamsTest(absltest.TestCase):
     )
 
   def _streamed(self, text: str) -> list[tuple[str, float]]:
-    """Answers as a stock client puts them together."""
+    """Returns the answers that a stock client assembles from a stream."""
     texts: list[bytes] = []
     scores: list[float] = []
     for message in self.server.lm.GenerateStream(
@@ -93,7 +93,7 @@ class StreamsTest(absltest.TestCase):
           [t.token_id for t in one.tokens], [t.token_id for t in other.tokens]
         )
         self.assertAlmostEqual(one.score, other.score, places=4)
-        # The sum is the answer's.
+        # The log-probabilities of the tokens add up to that of the answer.
         self.assertAlmostEqual(
           sum(t.logprob for t in other.tokens), other.logprob, places=4
         )

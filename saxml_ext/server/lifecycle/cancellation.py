@@ -1,7 +1,7 @@
-"""Ends a load early that nobody wants any more, and cleans up after a failure.
+"""Ends a load early that is no longer needed, and cleans up after a failure.
 
-The life cycle sets the check of the thread that loads. Functions that take long
-call it between two of their steps.
+The life cycle sets the check function of the thread that loads. Long functions
+call it between two steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,10 +18,10 @@ _check: contextvars.ContextVar[Callable[[], None]] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def checking(check_wanted: Callable[[], None]) -> Iterator[None]:
-  """Makes `check` call a function, on this thread.
+  """Makes `check` call a function during the context, on this thread.
 
   Args:
-    check_wanted: Raises SaxError if the load is to end.
+    check_wanted: A function that raises SaxError if the load must end.
   """
   token = _check.set(check_wanted)
   try:
@@ -31,21 +31,21 @@ def checking(check_wanted: Callable[[], None]) -> Iterator[None]:
 
 
 def check() -> None:
-  """Raises SaxError if the load of this thread is to end."""
+  """Raises SaxError if the load of this thread must end."""
   _check.get()()
 
 
 def progress(line: str) -> None:
-  """Logs the progress of a load, then checks it."""
+  """Logs the progress of a load; raises SaxError if the load must end."""
   logging.info('%s', line)
   check()
 
 
 def drop_frames(error: BaseException | None) -> None:
-  """Releases what functions that failed had in their variables.
+  """Releases the local variables of the functions that failed.
 
-  A traceback keeps it otherwise, such as the weights that were read until
-  then, as long as anybody keeps the error.
+  Otherwise, the traceback keeps them as long as the error exists, for example
+  the weights that were already read.
   """
   while error is not None:
     traceback.clear_frames(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Tests for dormancy."""
+"""Tests of `Dormancy`."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""What a server keeps of each model, and of the requests that wait for one."""
+"""The records of a server for each model and for requests that wait for one."""
 
 import collections
 from collections.abc import Callable, Mapping
@@ -14,14 +14,15 @@ import grpc
 from saxml_ext.common import errors
 from saxml_ext.protobuf import modelet_pb2
 
-# Seconds over which stock's GetStatus reports the rate of refusals.
+# The window over which stock Sax's GetStatus reports the rate of refusals.
 _REFUSAL_SECS = 10.0
-# A load that takes much longer than a request is no reason to ask every 10 ms.
+# A load takes much longer than a request, so clients need not retry every 10
+# ms.
 _RETRY_SECS = 1.0
 
 
 class State(enum.Enum):
-  """Where a model stands."""
+  """The state of a model."""
 
   LOADING = 'loading'
   LOADED = 'loaded'
@@ -30,14 +31,14 @@ class State(enum.Enum):
 
 
 class Model(Protocol):
-  """What the life cycle needs of a loaded model."""
+  """The members of a loaded model that the life cycle uses."""
 
   @property
   def admission_limit(self) -> int:
-    """Requests of one method it holds before it refuses more."""
+    """The maximum number of pending requests per method."""
 
   def close(self, drain: bool) -> None:
-    """Stops it; with `drain` after it has answered what it holds."""
+    """Stops the model; with `drain`, it first answers its pending requests."""
 
 
 ModelT = TypeVar('ModelT', bound=Model)
@@ -45,13 +46,13 @@ ModelT = TypeVar('ModelT', bound=Model)
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-  """One model to load.
+  """A model to load.
 
   Attributes:
-    model_path: registered name of the serving params.
-    checkpoint_path: where the weights are.
-    overrides: attribute of the params -> value as JSON.
-    acls: data method -> name of the list of those who may call it.
+    model_path: The registered name of the serving params.
+    checkpoint_path: The path of the weights.
+    overrides: The overridden attributes of the params and their values as JSON.
+    acls: The name of the access control list (ACL) of each data method.
   """
 
   model_path: str
@@ -61,7 +62,7 @@ class Spec:
 
   @classmethod
   def of(cls, request: modelet_pb2.LoadRequest) -> 'Spec':
-    """Returns what a request asks for."""
+    """Returns the model that a request asks to load."""
     return cls(
       request.model_path,
       request.checkpoint_path,
@@ -71,20 +72,20 @@ class Spec:
 
 
 class Hold:
-  """Requests that wait while the weights of their model are replaced. Thread-safe.
+  """Holds requests while their model's weights are replaced. Thread-safe.
 
-  Where there is no room for the old weights and the new ones together, nobody
-  can be answered for as long as the new ones take to load. One replica may be
-  all there is, so requests wait here for the new ones instead of being refused:
-  as many as the model's queue takes, and none of them beyond its deadline.
+  If the old and the new weights do not fit into memory together, no request can
+  be answered until the new weights are loaded. There may be no other replica.
+  So requests wait here instead of being refused. Their number is limited like
+  the model's queue, and none waits beyond its deadline.
   """
 
   def __init__(self, key: str, limit: int):
-    """Holds nobody yet.
+    """Creates an object that holds no requests.
 
     Args:
-      key: of the model, for messages.
-      limit: requests held before further ones are refused.
+      key: The key of the model, for messages.
+      limit: The maximum number of requests that wait.
     """
     self._key = key
     self._limit = limit
@@ -93,12 +94,12 @@ class Hold:
     self._released = False
 
   def wait(self) -> futures.Future:
-    """Returns a future that is done, with None, when it is time to ask again.
+    """Returns a future that is set to None when the caller should retry.
 
     Cancelling it makes room for another request.
 
     Raises:
-      errors.ResourceExhausted: as many requests as allowed are held.
+      errors.ResourceExhausted: The limit of waiting requests is reached.
     """
     future: futures.Future = futures.Future()
     with self._lock:
@@ -117,7 +118,7 @@ class Hold:
     return future
 
   def release(self) -> None:
-    """Lets everybody go on, now and later."""
+    """Lets all waiting and future requests continue."""
     with self._lock:
       self._released = True
       waiting = list(self._waiting)
@@ -131,17 +132,19 @@ class Hold:
 
 
 class Dormancy:
-  """Whether this server can compute for new requests. Thread-safe.
+  """Stores whether this server still accepts new requests. Thread-safe.
 
-  Stock Sax calls a server dormant whose accelerators were taken away. Such a
-  server may hold requests until they come back, or with
-  --early_reject_on_dormant refuse them at once for clients to go elsewhere.
-  This server's devices stay. It is dormant once it was told to stop: without
-  the flag it still answers what arrives until it has left its cell, with it
-  such requests are refused at once.
+  In stock Sax, a server is dormant while its accelerators are taken away. Such
+  a server may hold requests until the accelerators come back. With
+  --early_reject_on_dormant, it refuses requests at once, so that clients use
+  another server.
+
+  This server never loses its devices. It becomes dormant when it is asked to
+  stop. Without the flag, it still answers requests until it has left its cell.
+  With the flag, it refuses them at once.
 
   Attributes:
-    reason: The reason why it is dormant; '' while it is active.
+    reason: The reason why the server is dormant; '' while it is active.
   """
 
   def __init__(
@@ -149,11 +152,11 @@ class Dormancy:
     early_reject: bool = False,
     clock: Callable[[], float] = time.monotonic,
   ):
-    """Starts active.
+    """Creates the object for an active server.
 
     Args:
-      early_reject: whether requests are refused while dormant.
-      clock: monotonic time.
+      early_reject: True if requests are refused while the server is dormant.
+      clock: The monotonic clock.
     """
     self._early_reject = early_reject
     self._clock = clock
@@ -166,10 +169,10 @@ class Dormancy:
     self.reason = reason
 
   def check(self) -> None:
-    """Refuses a request, if such are refused now.
+    """Refuses a request if the server is dormant and rejects early.
 
     Raises:
-      errors.Unavailable: the server is dormant, and refuses early.
+      errors.Unavailable: The server is dormant and refuses requests early.
     """
     if not self.reason or not self._early_reject:
       return
@@ -181,7 +184,7 @@ class Dormancy:
     )
 
   def rate(self) -> float:
-    """Returns the requests refused per second, over the last 10 s."""
+    """Returns the refused requests per second, over the last 10 s."""
     with self._lock:
       self._forget()
       return len(self._refused) / _REFUSAL_SECS
@@ -194,16 +197,17 @@ class Dormancy:
 
 @dataclasses.dataclass(frozen=True)
 class Entry(Generic[ModelT]):
-  """One model as of now.
+  """The current state of one model.
 
   Attributes:
-    spec: what was asked for.
-    state: where it stands.
-    reason: why it failed, or why it serves older weights than it was asked
-      to; empty otherwise.
-    model: the servable; only LOADED ones serve.
-    hold: where requests wait while it is reloaded.
-    code: what a repeated load of one that failed is told with `reason`.
+    spec: The model that was requested.
+    state: The state of the model.
+    reason: The reason why it failed, or why it still serves older weights;
+      otherwise empty.
+    model: The servable; a model serves only in state LOADED.
+    hold: The requests that wait while the model is reloaded.
+    code: The status code that a repeated load of a failed model returns with
+      `reason`.
   """
 
   spec: Spec
@@ -215,7 +219,7 @@ class Entry(Generic[ModelT]):
 
 
 class Serving(NamedTuple, Generic[ModelT]):
-  """A model that serves, and what was asked for."""
+  """A model that serves, and the request with which it was loaded."""
 
   spec: Spec
   model: ModelT

@@ -1,4 +1,4 @@
-"""Tests for hold."""
+"""Tests of `Hold`."""
 
 from absl.testing import absltest
 

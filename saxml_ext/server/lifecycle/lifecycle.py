@@ -1,4 +1,4 @@
-"""The life of each model on this server, as a small state machine.
+"""Manages the life of each model on this server, as a small state machine.
 
                         +-------- unload --------+
                         |                        v
@@ -6,19 +6,21 @@
                         |           |
                         +--> FAILED <+   (its reason is kept)
 
-LOADING and UNLOADING begin when a request for them is accepted; the work is
-done by one thread, in the order of acceptance, so that two loads never compete
-for memory and cores. A model that is to be unloaded before it is loaded never
-serves: a load that waits is left out, one that runs ends after the variable
-that it reads or the programs that it compiles (see `cancellation`). A model
-that is to be loaded while it is unloaded is loaded after that. A failed model
-stays listed until it is loaded again or unloaded.
+LOADING and UNLOADING begin when a request for them is accepted. One thread does
+the work in the order of acceptance. So two loads never compete for memory and
+cores.
 
-A reload refuses nobody. With room for both, the new weights are loaded beside
-the old ones, which serve until then: the state stays LOADED, also where the new
-ones cannot be loaded, and then `Entry.reason` tells why. Without it the old
-ones answer what they hold and go first; the state is LOADING, and requests are
-held until it ends (`Models.held`).
+If a model is unloaded before it is loaded, it never serves. A waiting load is
+skipped. A running load ends after the current variable is read or the current
+programs are compiled (see `cancellation`). If a model is loaded while it is
+being unloaded, the load follows the unload. A failed model stays listed until
+it is loaded again or unloaded.
+
+A reload refuses no requests. If there is memory for both, the new weights are
+loaded while the old ones serve. The state stays LOADED, even if the new weights
+cannot be loaded. Then `Entry.reason` has the reason. If there is no memory for
+both, the old model answers its pending requests and is removed first. The state
+is LOADING, and requests wait until it ends (`Models.held`).
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +37,8 @@ from saxml_ext.common import memory
 from saxml_ext.server.lifecycle import cancellation
 from saxml_ext.server.lifecycle import entry as entry_lib
 
-# As upstream: further work is refused while this much waits.
+# As upstream, further requests are refused while this number of loads and
+# unloads waits.
 _MAX_PENDING = 4
 
 State: TypeAlias = entry_lib.State
@@ -48,11 +51,12 @@ LoadFn: TypeAlias = Callable[
 class Models(Generic[entry_lib.ModelT]):
   """The models of one server, by key. Safe to use from several threads.
 
-  A lock guards the table of models. No model is loaded or closed under it.
+  A lock guards the table of models. It is not held while a model is loaded or
+  closed.
 
   Attributes:
-    dormancy: of the server.
-    load_seconds: that the last load of a model took, by key.
+    dormancy: The dormancy of the server.
+    load_seconds: The elapsed time of the last load of each model, by key.
   """
 
   def __init__(
@@ -61,22 +65,23 @@ class Models(Generic[entry_lib.ModelT]):
     has_room: Callable[[entry_lib.Spec], bool] = lambda spec: False,
     dormancy: entry_lib.Dormancy | None = None,
   ):
-    """Starts without a model.
+    """Creates an empty table of models.
 
     Args:
-      load_fn: loads a model, see `loader.load`.
-      has_room: whether a model can be loaded beside those that are here; it
-        raises what `load_fn` would if it can tell that without loading.
-      dormancy: of the server; None: it is always active.
+      load_fn: A function that loads a model, see `loader.load`.
+      has_room: A function that returns True if a model fits into memory with
+        the loaded ones. It may raise errors of `load_fn` that are known before
+        the load.
+      dormancy: The dormancy of the server; None if it is always active.
     """
     self.dormancy = dormancy or entry_lib.Dormancy()
-    # Reentrant: a future that is done calls back at once.
+    # The lock is reentrant, because a finished future calls back at once.
     self._lock = threading.RLock()
     self._entries: dict[str, Entry[entry_lib.ModelT]] = {}
     self._load_fn = load_fn
     self._has_room = has_room
     self.load_seconds: dict[str, float] = {}
-    # What is to be loaded once the model of that key has been unloaded.
+    # The models to load after the model of the same key has been unloaded.
     self._again: dict[str, entry_lib.Spec] = {}
     self._pending = 0
     self._worker = futures.ThreadPoolExecutor(1, thread_name_prefix='loader')
@@ -90,8 +95,9 @@ class Models(Generic[entry_lib.ModelT]):
     """Returns a model that serves.
 
     Raises:
-      errors.NotFound: it does not serve. The message lists those that do.
-      errors.Unavailable: this server is dormant, and refuses early.
+      errors.NotFound: The model does not serve. The message lists those that
+      do.
+      errors.Unavailable: This server is dormant and refuses requests early.
     """
     if self.dormancy.reason:
       self.dormancy.check()
@@ -107,30 +113,30 @@ class Models(Generic[entry_lib.ModelT]):
     raise errors.NotFound(f'{key} {why}. Available models: {known or "none"}')
 
   def held(self, key: str) -> futures.Future | None:
-    """Returns a future that ends when it is worth while to ask `serving` again.
+    """Returns a future that is done when the caller should retry `serving`.
 
-    It is None if a model does not serve and is not being reloaded.
+    It returns None if the model neither serves nor is being reloaded.
 
     Raises:
-      errors.ResourceExhausted: too many requests wait for it.
+      errors.ResourceExhausted: Too many requests wait for the model.
     """
     entry = self._entries.get(key)
     if entry and entry.state is State.LOADED:
-      # It has begun to serve since the caller asked.
+      # The model has started to serve since the caller's last check.
       hold = entry_lib.Hold(key, 0)
       hold.release()
       return hold.wait()
     return entry.hold.wait() if entry and entry.hold else None
 
   def load(self, key: str, spec: entry_lib.Spec) -> futures.Future:
-    """Starts loading; the future ends when the model serves or has failed.
+    """Starts a load; the future is done when the model serves or has failed.
 
-    A model that is here already is left as it is, except that one that failed
-    is tried again, and one that is being unloaded is loaded after that.
+    A loaded model is not loaded again. A failed model is loaded again, and a
+    model that is being unloaded is loaded afterwards.
 
     Raises:
-      errors.InvalidArgument: the key is empty.
-      errors.ResourceExhausted: too much waits for the loading thread.
+      errors.InvalidArgument: The key is empty.
+      errors.ResourceExhausted: Too many tasks wait for the loading thread.
     """
     if not key:
       raise errors.InvalidArgument('model_key is empty; give a model id')
@@ -142,21 +148,21 @@ class Models(Generic[entry_lib.ModelT]):
         self._again[key] = spec
         return future
       if entry is not None and entry.state is not State.FAILED:
-        # Behind whatever the worker still does with this model.
+        # This task waits for the earlier tasks of the model on the worker.
         return self._submit(self._settled, key)
       future = self._submit(self._load, key, spec)
       self._entries[key] = Entry(spec, State.LOADING)
     return future
 
   def reload(self, key: str, checkpoint_path: str) -> futures.Future:
-    """Starts replacing the weights of a model.
+    """Starts to replace the weights of a model.
 
-    The loaded ones stay if they come from that path. No request is refused
-    meanwhile, see above.
+    If the loaded weights already come from that path, they stay. No request is
+    refused during the reload, see the module docstring.
 
     Raises:
-      errors.NotFound: there is no such model.
-      errors.ResourceExhausted: too much waits for the loading thread.
+      errors.NotFound: There is no such model.
+      errors.ResourceExhausted: Too many tasks wait for the loading thread.
     """
     with self._lock:
       entry = self._known(key)
@@ -171,11 +177,11 @@ class Models(Generic[entry_lib.ModelT]):
       self._set(key, spec=spec)
 
   def unload(self, key: str) -> futures.Future:
-    """Starts unloading; new requests are refused from now on.
+    """Starts to unload a model; new requests are refused from now on.
 
     Raises:
-      errors.InvalidArgument: the key is empty, unknown or being unloaded.
-      errors.ResourceExhausted: too much waits for the loading thread.
+      errors.InvalidArgument: The key is empty, unknown or being unloaded.
+      errors.ResourceExhausted: Too many tasks wait for the loading thread.
     """
     with self._lock:
       entry = self._entries.get(key)
@@ -185,15 +191,15 @@ class Models(Generic[entry_lib.ModelT]):
         raise errors.InvalidArgument(self._unknown(key))
       future = self._submit(self._unload, key)
       if entry.state is not State.FAILED:
-        # Of a model that is still being loaded, it tells the loading thread
-        # that nobody wants the result.
+        # If the model is still being loaded, this state makes the loading
+        # thread stop.
         self._set(key, state=State.UNLOADING, hold=None)
         if entry.hold is not None:
           entry.hold.release()
     return future
 
   def close(self, drain: bool) -> None:
-    """Stops every model; a load in progress is not waited for."""
+    """Stops every model without waiting for a load in progress."""
     self._worker.shutdown(wait=False, cancel_futures=True)
     for key, entry in self.entries().items():
       if entry.hold is not None:
@@ -231,15 +237,15 @@ class Models(Generic[entry_lib.ModelT]):
     self._entries[key] = dataclasses.replace(self._entries[key], **changes)
 
   def _check_wanted(self, key: str) -> None:
-    """Raises NotFound if a model is to be unloaded, or gone, by now."""
+    """Raises NotFound if a model was or is to be unloaded."""
     entry = self.entries().get(key)
     if entry is None or entry.state is State.UNLOADING:
       raise errors.NotFound(f'{key} was unloaded while it was being loaded')
 
-  # Below: on the loading thread only.
+  # Only the loading thread calls the methods below.
 
   def _settled(self, key: str) -> None:
-    """Tells a repeated load how the first one ended."""
+    """Raises the error of the first load for a repeated load."""
     entry = self.entries().get(key)
     if entry is not None and entry.state is State.FAILED:
       raise errors.from_code(entry.code, entry.reason)
@@ -265,18 +271,18 @@ class Models(Generic[entry_lib.ModelT]):
     self._load(key, spec)
 
   def _start(self, key: str, spec: entry_lib.Spec) -> entry_lib.ModelT | None:
-    """Loads a model and has it serve; returns the one that served before.
+    """Loads a model and puts it into service; returns the previous one.
 
     Raises:
-      errors.SaxError: it cannot be loaded, or nobody wants it any more. What
-        was loaded until then is given up.
+      errors.SaxError: The model cannot be loaded, or is no longer needed. The
+      data loaded so far is released.
     """
     begin = time.monotonic()
     failed: list[str] = []
     models: list[entry_lib.ModelT] = []
 
     def on_failure(reason: str) -> None:
-      """Notes a failure of the engine, maybe before its model serves."""
+      """Handles a failure of the engine, perhaps before its model serves."""
       with self._lock:
         failed.append(reason)
         if models:
@@ -287,7 +293,7 @@ class Models(Generic[entry_lib.ModelT]):
         model = self._load_fn(spec, on_failure)
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')
-      # What is wrong with the request is in the message already.
+      # The message alone explains an invalid request, without a traceback.
       trace = None if error is e else e
       logging.error('loading %s failed: %s', key, error.message, exc_info=trace)
       cancellation.drop_frames(e)
@@ -313,7 +319,7 @@ class Models(Generic[entry_lib.ModelT]):
     self, key: str, model: entry_lib.ModelT, reason: str
   ) -> None:
     entry = self._entries.get(key)
-    # A model that was replaced meanwhile does not count.
+    # The failure of a model that has been replaced is ignored.
     if entry is not None and entry.model is model:
       self._set(key, state=State.FAILED, reason=reason, model=None)
 
@@ -351,7 +357,7 @@ class Models(Generic[entry_lib.ModelT]):
     memory.collect()
 
   def _replace_after(self, key: str, spec: entry_lib.Spec) -> None:
-    """Loads new weights once the old ones are gone; requests are held."""
+    """Removes the old weights, then loads new ones; requests wait for them."""
     with self._lock:
       self._check_wanted(key)
       old = self._entries[key].model
@@ -361,7 +367,7 @@ class Models(Generic[entry_lib.ModelT]):
     try:
       if old is not None:
         old.close(drain=True)
-      # There may be room for one of the two only.
+      # There may be memory for only one of the two models.
       del old
       memory.collect()
       self._load(key, spec)
@@ -371,7 +377,7 @@ class Models(Generic[entry_lib.ModelT]):
   def _keep(
     self, key: str, spec: entry_lib.Spec, error: errors.SaxError
   ) -> None:
-    """Notes why a model goes on with the weights that it has."""
+    """Records the reason why a model keeps its old weights."""
     with self._lock:
       entry = self._entries.get(key)
       if entry is None or entry.state is not State.LOADED:

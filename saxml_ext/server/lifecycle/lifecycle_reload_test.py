@@ -1,4 +1,4 @@
-"""Tests for lifecycle: models replaced and loaded again while they are used."""
+"""Tests of models that are replaced or loaded again while they are used."""
 
 from concurrent import futures
 import threading
@@ -15,7 +15,7 @@ State = lifecycle.State
 
 
 class _Model:
-  """Says of which checkpoint it is; may be made to take its time to close."""
+  """A model with the name of its checkpoint, which can be slow to close."""
 
   admission_limit = 2
 
@@ -87,7 +87,7 @@ class LifecycleReloadTest(absltest.TestCase):
     self.may_load.set()
     while self._serving() != '/new':
       self.assertIs(self._entry().state, State.LOADED)
-    # The old one goes on answering what it holds.
+    # The old model still answers its pending requests.
     self.assertEmpty(old.closed)
     self.assertFalse(reloading.done())
     self.may_close.set()

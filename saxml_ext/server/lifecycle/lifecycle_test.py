@@ -1,4 +1,4 @@
-"""Tests for lifecycle."""
+"""Tests of the life cycle of models."""
 
 import threading
 import weakref
@@ -16,7 +16,7 @@ State = lifecycle.State
 
 
 class _Model:
-  """Notes how it was closed; may be made to take its time."""
+  """A model that records how it was closed, and can be slow to close."""
 
   admission_limit = 2
 
@@ -306,11 +306,11 @@ class LifecycleTest(absltest.TestCase):
 
 
 class _Weights:
-  """Stands for what fills the memory."""
+  """A substitute for the weights, which fill the memory."""
 
 
 class MemoryTest(absltest.TestCase):
-  """What a server that has room for one model only relies on."""
+  """Tests that a server with memory for one model releases the old one."""
 
   def setUp(self):
     super().setUp()
@@ -344,7 +344,7 @@ class MemoryTest(absltest.TestCase):
   def test_a_failed_load_keeps_nothing_but_its_reason(self):
     self.fails = True
     future = self.models.load(_KEY, _spec())
-    # Not by assertRaises, which drops the frames of what it catches.
+    # `assertRaises` is not used, because it clears the frames of the error.
     error = future.exception(_TIMEOUT)
     self.assertIsInstance(error, errors.InvalidArgument)
     self.assertIsNotNone(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Tests for leases."""
+"""Tests of `Leases`."""
 
 import threading
 

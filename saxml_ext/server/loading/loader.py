@@ -1,4 +1,4 @@
-"""From serving params and a checkpoint to a servable model."""
+"""Loads a servable model from serving params and a checkpoint."""
 
 from collections.abc import Callable
 import dataclasses
@@ -36,24 +36,24 @@ from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
-# A model that is reloaded takes the programs of the one that it replaces.
+# A reloaded model reuses the programs of the model that it replaces.
 _LIVING = recent_programs.Living()
-# The log of a group does not carry them.
+# The log of a group does not support these methods.
 _ALONE = (scheduler.EMBED, scheduler.GRADIENT)
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What a model will be, known before its weights are read.
+  """The facts about a model that are known before its weights are read.
 
   Attributes:
-    spec: what was asked for.
-    settings: of the params, completed by what the checkpoint says.
-    stored: the checkpoint, or random weights.
-    model: sizes.
-    engine: how it is run here.
-    stacked: whether its layers are stacked; only with a mesh.
-    mesh: the devices to split it among; None: one, without a choice.
+    spec: The model that was requested.
+    settings: The settings of the params, completed by the checkpoint.
+    stored: The checkpoint or the random weights.
+    model: The sizes of the model.
+    engine: The configuration of the engine on this server.
+    stacked: True if the layers are stacked, which requires a mesh.
+    mesh: The devices that share the model; None for the default device.
   """
 
   spec: entry_lib.Spec
@@ -66,35 +66,35 @@ class Plan:
 
   @property
   def serving(self) -> manifest.Serving:
-    """As a program set names it."""
+    """The model's description in a program set."""
     return manifest.Serving(self.spec.model_path, dict(self.spec.overrides))
 
   @property
   def form(self) -> split_weights.Form:
-    """What is made of its weights."""
+    """The form of the loaded weights."""
     s = self.settings
     return split_weights.Form(
       s.dtype, s.quantization, s.quantize_head, self.stacked
     )
 
   def executables(self) -> executables.Executables:
-    """The programs of the model, to be compiled or looked for."""
+    """Returns the programs of the model, to compile or to look up."""
     return executables.Executables(
       state.Settings(self.model, self.engine), self._shapes(), self.mesh
     )
 
   def weights(self) -> weights_lib.Weights:
-    """Reads the weights; of those that are split, this process's shards.
+    """Reads the weights; with a mesh, only the shards of this process.
 
     Raises:
-      errors.InvalidArgument: a variable is damaged, or cannot be used.
+      errors.InvalidArgument: A variable is damaged or cannot be used.
     """
     if self.mesh is None:
       return self.stored.weights(self.model, self.settings, None)
     return self.stored.split(self.model, self.form, self.mesh)
 
   def _shapes(self) -> weights_lib.Weights:
-    """Shapes of its weights."""
+    """Returns the shapes of the weights."""
     if self.mesh is not None:
       return split_weights.structs(self.model, self.form, self.mesh)
     s = self.settings
@@ -109,18 +109,19 @@ def load(
   programs: programs_lib.Programs = programs_lib.NONE,
   seed: int | None = None,
 ) -> servable.Servable:
-  """Loads a model and all programs it will run; takes seconds to minutes.
+  """Loads a model and all its programs; takes seconds to minutes.
 
   Args:
-    spec: what to load, or the plan of it.
-    on_failure: called with the reason if its engine fails later on.
-    programs: compiled before; what is not among them is compiled.
-    seed: see `serve`.
+    spec: The model to load, or its plan.
+    on_failure: A function that is called with the reason if the engine fails
+      later.
+    programs: The precompiled programs; missing programs are compiled.
+    seed: The seed for requests without one, see `serve`.
 
   Raises:
-    errors.InvalidArgument: params, overrides or checkpoint are not usable.
-    errors.Unimplemented: the params ask for what the engine does not do.
-    errors.FailedPrecondition: the programs do not match; see `Programs.of`.
+    errors.InvalidArgument: The params, overrides or checkpoint are not usable.
+    errors.Unimplemented: The engine does not support the params.
+    errors.FailedPrecondition: The programs do not match, see `Programs.of`.
   """
   ready = prepare(spec, programs)
   return serve(ready.settings, ready.codecs, ready.start(), on_failure, seed)
@@ -130,18 +131,21 @@ def prepare(
   spec: 'entry_lib.Spec | Plan',
   programs: programs_lib.Programs = programs_lib.NONE,
 ) -> prepared.Prepared:
-  """Loads a model without a scheduler, as far as a process can do alone.
+  """Loads a model without a scheduler, as far as one process can.
 
-  In a group each process calls it, reads its own shards of the weights and
-  takes or compiles all programs. Nothing has run until all of them `start`.
+  In a group, each process calls this function, reads its own shards of the
+  weights, and takes or compiles all programs. No program runs before all
+  processes call `start`.
 
   Raises:
-    errors.InvalidArgument, errors.Unimplemented, errors.FailedPrecondition: as
-      `load`.
+    errors.InvalidArgument: The params, overrides or checkpoint are not usable.
+    errors.Unimplemented: The engine does not support the params.
+    errors.FailedPrecondition: The programs do not match, see `Programs.of`.
   """
   begin = time.monotonic()
   with executables.counting_compilations() as compiled:
-    # What may fail comes before the long part, the reading of the weights.
+    # The steps that may fail come before the weights are read, which takes
+    # long.
     made = spec if isinstance(spec, Plan) else plan(spec)
     spec = made.spec
     shapes = made.executables()
@@ -183,10 +187,11 @@ def prepare(
 
 
 def plan(spec: entry_lib.Spec) -> Plan:
-  """Decides all that can be decided without reading weights.
+  """Returns the plan of a load, without reading weights.
 
   Raises:
-    errors.InvalidArgument, errors.Unimplemented: as `load`.
+    errors.InvalidArgument: The params, overrides or checkpoint are not usable.
+    errors.Unimplemented: The engine does not support the params.
   """
   settings = settings_lib.published(spec.model_path, spec.overrides)
   _check_hosts(settings)
@@ -212,7 +217,7 @@ def plan(spec: entry_lib.Spec) -> Plan:
 
 
 def _check_hosts(settings: settings_lib.Settings) -> None:
-  """Raises errors.Unimplemented for what a group of hosts cannot do."""
+  """Raises errors.Unimplemented for methods that host groups do not support."""
   alone = [m for m in settings.methods if m in _ALONE]
   if alone and jax.process_count() > 1:
     raise errors.Unimplemented(
@@ -226,7 +231,7 @@ def _check_hosts(settings: settings_lib.Settings) -> None:
 def _open(
   spec: entry_lib.Spec, settings: settings_lib.Settings
 ) -> tuple[stored_model.Source, description_lib.Description]:
-  """A checkpoint, or what takes its place, and what stands beside it."""
+  """Opens a checkpoint or random weights; returns them and a description."""
   path = spec.checkpoint_path
   if settings.test_mode and random_model.is_meant(path):
     nothing = description_lib.Description()
@@ -243,17 +248,18 @@ def serve(
   on_failure: Callable[[str], None],
   seed: int | None = None,
 ) -> servable.Servable:
-  """Puts a scheduler around an engine that is ready.
+  """Creates the scheduler of an engine and returns the servable model.
 
   Args:
-    settings: of the model.
-    codecs: of its texts.
-    runner: its engine.
-    on_failure: called with the reason if the engine fails.
-    seed: of the seeds of requests that give none; None: those are random.
+    settings: The settings of the model.
+    codecs: The codecs of the model's texts.
+    runner: The engine of the model.
+    on_failure: A function that is called with the reason if the engine fails.
+    seed: The seed from which requests without a seed get one; None draws random
+      seeds.
   """
   method_stats = {method: stats.MethodStats() for method in settings.methods}
-  # The scheduler counts in these also where only the other kind is served.
+  # The scheduler uses these counters even if only one of the methods is served.
   unseen = {
     method: stats.MethodStats()
     for method in (scheduler.GENERATE, scheduler.SCORE)
@@ -282,13 +288,13 @@ def load_codecs(
   """Returns the codecs of a model's texts.
 
   Args:
-    settings: of the model.
-    vocab_size: ids from 0 to below it are the model's.
-    checkpoint_path: where a tokenizer is looked for, unless the settings name
-      its place.
+    settings: The settings of the model.
+    vocab_size: The number of ids of the model.
+    checkpoint_path: The path where a tokenizer is searched, unless the settings
+      have a vocabulary path.
 
   Raises:
-    errors.InvalidArgument: a tokenizer is needed and cannot be read.
+    errors.InvalidArgument: A tokenizer is needed and cannot be read.
   """
   ids = codec.IdCodec(vocab_size)
   if not settings.needs_tokenizer:
@@ -306,21 +312,22 @@ def load_codecs(
 def _unneeded_tokenizer(
   settings: settings_lib.Settings, checkpoint_path: str
 ) -> codec.Codec | None:
-  """The tokenizer beside a tokenized model, if there is a sound one."""
+  """Returns the tokenizer beside a tokenized model, if it is valid."""
   try:
     return codec.find_tokenizer(settings.vocabulary_path, checkpoint_path)
   except errors.InvalidArgument as e:
-    # Sax's own methods do without it, so that this is no reason to fail.
+    # Sax's own methods do not need the tokenizer, so the load does not fail.
     logging.warning('completions of this model are of ids alone: %s', e)
     return None
 
 
 def checkpoint_path(path: str) -> str:
-  """Returns the path of a checkpoint, if it is a directory.
+  """Returns the path of a checkpoint after checking it.
 
   Raises:
-    errors.InvalidArgument: it is none, or stands for random weights.
-    errors.PermissionDenied: this server may not load from there.
+    errors.InvalidArgument: The path is not a directory, or it stands for random
+      weights.
+    errors.PermissionDenied: This server may not load from the path.
   """
   if path in ('', 'None'):
     raise errors.InvalidArgument(
@@ -339,7 +346,7 @@ def checkpoint_path(path: str) -> str:
 
 
 def _check_ids(settings: settings_lib.Settings, vocab_size: int) -> None:
-  """Raises errors.InvalidArgument for an id that the model does not have."""
+  """Raises errors.InvalidArgument for an id that is not in the vocabulary."""
   ids = [('EOS_ID', settings.engine.eos_id), ('SOS_ID', settings.sos_id)]
   ids += [('STOP_TOKEN_IDS', i) for i in settings.stop_ids or ()]
   for name, value in ids:

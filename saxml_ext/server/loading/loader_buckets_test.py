@@ -1,4 +1,4 @@
-"""Tests that models are loaded from buckets, against emulators of both kinds."""
+"""Tests that models are loaded from buckets, with emulators of both kinds."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

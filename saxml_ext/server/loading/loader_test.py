@@ -1,4 +1,4 @@
-"""Tests for loader: a random two-layer model, from checkpoint to answers."""
+"""Tests of the loader with a random two-layer model."""
 
 import dataclasses
 import os
@@ -35,8 +35,8 @@ class LoaderTest(parameterized.TestCase):
     cls.directory = small_model.write(
       tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
     )
-    # Programs that one test compiles are not compiled by the next, and one
-    # slot needs a third of the programs that two need.
+    # The tests share a compilation cache. One slot needs a third of the
+    # programs that two slots need.
     cache = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
     jax.config.update('jax_compilation_cache_dir', cache)
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
@@ -62,7 +62,7 @@ class LoaderTest(parameterized.TestCase):
     self.assertGreater(texts[0][1], texts[1][1])
     tokens = servable.codecs.input.encode(texts[0][0])
     self.assertBetween(len(tokens), 2, 4)
-    # The search and the scorer see the same model.
+    # The search and the scorer use the same model.
     best = result.hypotheses[0]
     logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
     self.assertAlmostEqual(logp, best.logprob, places=3)
@@ -77,7 +77,7 @@ class LoaderTest(parameterized.TestCase):
       pass
 
     def load_until(last: int, steps: int) -> tuple[int, int]:
-      """Loads until a step; returns the numbers of steps and compilations."""
+      """Loads up to a step; returns the numbers of steps and compilations."""
       made = 0
 
       def check():
@@ -212,7 +212,7 @@ class LoaderTest(parameterized.TestCase):
       return [text for text, _ in servable.texts(request, result)]
 
     self.assertEqual(answers(copy), answers(self.directory))
-    # Programs are looked for by the shapes that the weights will have.
+    # Programs are looked up by the shapes that the weights will have.
     overrides = dict(QUANTIZATION='"int8"', **said)
     made = loader.plan(
       entry_lib.Spec(small_model.MODEL_PATH, copy, overrides, acls={})

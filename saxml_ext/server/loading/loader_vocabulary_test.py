@@ -1,4 +1,4 @@
-"""Tests for loader: params and checkpoints that differ in padded tokens."""
+"""Tests of params and checkpoints that differ in padded tokens."""
 
 import tempfile
 
@@ -46,7 +46,7 @@ class LoaderVocabularyTest(parameterized.TestCase):
     rows = small_model.SHAPE.vocab_size
     request = request_lib.Request(np.array([1, 2, 3], np.int32))
     answers = []
-    # As 50,400 and 50,401 are to each other, both ways round.
+    # The sizes differ by one in both directions, like 50,400 and 50,401.
     for vocab_size in (rows, rows + 1, rows - 1):
       servable = self._load(vocab_size)
       self.addCleanup(servable.close, drain=False)
@@ -75,10 +75,10 @@ class LoaderVocabularyTest(parameterized.TestCase):
     directory.create_file('tokenizer.model', _vocabulary(), mode='wb')
     found = codecs()
     self.assertEqual(found.words.decode(found.words.encode('a b')), 'a b')
-    # Its texts are ids all the same.
+    # The model's texts are still ids.
     self.assertEqual(found.input.encode('1,2').tolist(), [1, 2])
     self.assertEqual(found.output.decode([1, 2]), '1,2')
-    # One that is damaged is only left out.
+    # A damaged tokenizer is ignored.
     directory.create_file('tokenizer.model', _vocabulary()[:99], mode='wb')
     self.assertIsNone(codecs().words)
 

@@ -1,9 +1,9 @@
-"""Whether a model has room beside those that are loaded: an estimate.
+"""Estimates if a model fits into memory with the loaded models.
 
-Known exactly before anything is read are the weights' sizes and those of the
-state of all slots (keys, values and the searches). On top of that come what the
-programs need while they run and one variable of the checkpoint at a time; a
-part of the former stands for these.
+The sizes of the weights and of the state of all slots (keys, values and
+searches) are known exactly before anything is read. The programs need more
+memory while they run, and the load needs memory for one variable at a time. A
+margin, a fraction of the known sizes, accounts for both.
 """
 
 from collections.abc import Callable
@@ -18,20 +18,21 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import random_model
 from saxml_ext.server.loading import servable as servable_lib
 
-# Of weights and state: the bundled model's prefill of 32 prompts needs less.
+# The fraction of weights and state. The bundled model's prefill of 32 prompts
+# needs less.
 _MARGIN = 0.25
 _GIB = 2**30
 
 
 class Loads:
-  """Loads models that have room, and plans each load once.
+  """Loads models that fit into memory, and plans each load once.
 
-  Where memory is the host's, a model that is too large would otherwise end the
-  server, and with it the models that it serves. Use it on one thread.
+  On a host without accelerators, a model that is too large would end the server
+  and all its models. Use this object on one thread.
   """
 
   def __init__(self, load_fn: Callable[..., servable_lib.Servable]):
-    """Takes the function that loads, see `loader.load`."""
+    """Stores the function that loads, see `loader.load`."""
     self._load_fn = load_fn
     self._planned: loader.Plan | None = None
 
@@ -39,9 +40,11 @@ class Loads:
     """Returns True if a model can be loaded while all others stay.
 
     Raises:
-      errors.InvalidArgument, errors.Unimplemented: it cannot be loaded at all.
+      errors.InvalidArgument: The params, overrides or checkpoint are not
+      usable.
+      errors.Unimplemented: The engine does not support the params.
     """
-    # The load follows, so that it finds the plan.
+    # The plan is kept for the load that follows.
     self._planned = loader.plan(spec)
     wanted = int(least(self._planned) * (1 + _MARGIN))
     free = platforms.free_bytes()
@@ -56,13 +59,13 @@ class Loads:
   def load(
     self, spec: entry_lib.Spec, on_failure: Callable[[str], None]
   ) -> servable_lib.Servable:
-    """Loads a model unless it certainly has no room.
+    """Loads a model, unless it certainly does not fit into memory.
 
     Raises:
-      errors.ResourceExhausted: there is no room now, which makes an admin
-        server try again later, when others may have left.
-      errors.InvalidArgument: the model has no room here at all.
-      errors.SaxError: as `loader.load`.
+      errors.ResourceExhausted: There is not enough free memory now. An admin
+        server then retries later, when other models may have been unloaded.
+      errors.InvalidArgument: The model needs more memory than this host has.
+      errors.SaxError: The load fails, see `loader.load`.
     """
     made, self._planned = self._planned, None
     if made is None or made.spec != spec:
@@ -95,7 +98,7 @@ def _refusal(spec: entry_lib.Spec, wanted: int, free: int) -> errors.SaxError:
     f' GiB are free: publish with {", ".join(remedies)}, or use a larger'
     ' machine or more devices (ICI_MESH_SHAPE)'
   )
-  # Weights that are made up can be made smaller.
+  # The size of random weights can be reduced by overrides.
   if is_random or wanted > platforms.all_bytes():
     return errors.InvalidArgument(text)
   return errors.ResourceExhausted(f'{text}, or unload another model')

@@ -1,4 +1,4 @@
-"""Tests for fit."""
+"""Tests of the memory check."""
 
 import tempfile
 from unittest import mock
@@ -12,7 +12,7 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import memory_check
 from saxml_ext.server.testing import small_model
 
-# The real model, with weights made up.
+# The real model with random weights.
 _RANDOM = 'saxml_ext.params.gptj.GPTJTokenizedINT8Test'
 
 
@@ -40,7 +40,7 @@ class FitTest(absltest.TestCase):
     more = memory_check.least(self._plan(BATCH_SIZE='4'))
     most = memory_check.least(self._plan(BATCH_SIZE='6'))
     self.assertGreater(more, small)
-    # Each slot takes as much as the others.
+    # All slots need the same memory.
     self.assertAlmostEqual((most - small) / (more - small), 2.0, delta=0.1)
 
   def test_room_beside_others_has_a_margin(self):

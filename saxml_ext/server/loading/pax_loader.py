@@ -1,7 +1,7 @@
-"""Loads Pax experiments: any importable class, if the command line names it.
+"""Loads the Pax experiments that the command line names.
 
-paxml, seconds and some 300 MB of imports, is imported when the first one is
-loaded.
+Any importable class can be named. paxml is imported when the first experiment
+is loaded, because the import takes seconds and about 300 MB.
 """
 
 import abc
@@ -25,10 +25,11 @@ from saxml_ext.server.loading import servable
 
 
 def check(experiments: Collection[str]) -> None:
-  """Checks names of experiment classes; imports nothing.
+  """Checks names of experiment classes without importing them.
 
   Raises:
-    errors.InvalidArgument: one is no dotted name, or one of serving params.
+    errors.InvalidArgument: A name is not a dotted name, or it names serving
+      params.
   """
   for name in experiments:
     if '.' not in name or not all(n.isidentifier() for n in name.split('.')):
@@ -46,12 +47,12 @@ def load_fn(
   experiments: Collection[str],
   others: lifecycle.LoadFn[servable.Servable] = loader.load,
 ) -> lifecycle.LoadFn[servable.Servable]:
-  """Returns a function that loads these experiments, and others as before.
+  """Returns a function that loads these experiments and all other models.
 
   Args:
-    experiments: Python paths of experiment classes. To load one runs the code
-      of its module, so that only these names are ever imported.
-    others: loads what is none of them.
+    experiments: The Python paths of experiment classes. A load runs the code of
+      the module, so only these names are ever imported.
+    others: A function that loads all other models.
   """
 
   def load(
@@ -67,13 +68,12 @@ def load_fn(
 def _load(
   spec: entry_lib.Spec, on_failure: Callable[[str], None]
 ) -> servable.Servable:
-  """Restores an experiment's model and compiles all it will run.
+  """Restores an experiment's model and compiles all its programs.
 
   Raises:
-    errors.InvalidArgument: the name, the checkpoint or an attribute is not
+    errors.InvalidArgument: The name, the checkpoint or an attribute is not
       usable.
-    errors.Unimplemented: its attributes or its decoder ask for what is not
-      offered.
+    errors.Unimplemented: The attributes or the decoder are not supported.
   """
   begin = time.monotonic()
   if storage.is_url(spec.checkpoint_path):
@@ -82,8 +82,8 @@ def _load(
       ' here, not from buckets; copy it to one'
     )
   path = loader.checkpoint_path(spec.checkpoint_path)
-  # Late, see above. This goes first, as it prepares paxml's import, which the
-  # experiment's own module is going to need.
+  # The import is here because it is slow. It must precede the import of the
+  # experiment's module, because it prepares the import of paxml.
   from saxml_ext.params.experiments import pax_serving
   from saxml_ext.params.experiments import praxis_runner
   from saxml_ext.pax import restore
@@ -115,7 +115,7 @@ def _find(name: str) -> type:
   """Imports an experiment class.
 
   Raises:
-    errors.InvalidArgument: there is no such class, or it is no experiment.
+    errors.InvalidArgument: There is no such class, or it is not an experiment.
   """
   from paxml import base_experiment
 

@@ -1,4 +1,4 @@
-"""Tests for pax_loader: experiments of several kinds, and what is refused."""
+"""Tests of pax_loader: several kinds of experiments, and refused ones."""
 
 import functools
 import sys
@@ -65,7 +65,8 @@ class PaxLoaderTest(parameterized.TestCase):
     self.assertEqual(settings.engine.num_slots, 1)
     self.assertTrue(settings.tokenized_input and settings.tokenized_output)
     [[tokens]] = self.generate(model, _PROMPT)
-    # Greedy: each is the likeliest after those before it, by praxis' scores.
+    # The search is greedy: by praxis' scores, each token is the likeliest after
+    # the previous ones.
     sequence = np.concatenate([_PROMPT, tokens]).astype(np.int32)
     for end in range(len(_PROMPT), len(_PROMPT) + 3):
       scores = [

@@ -1,13 +1,13 @@
-"""The model of test params, whose weights are made up instead of read.
+"""Models of test params, which have random weights instead of a checkpoint.
 
-Sax publishes params for tests with a checkpoint called `None`: a model of the
-published sizes can be served, and its speed measured, without weights of 175
-billion numbers being stored anywhere. Each process makes up what its devices
-hold; the same seed gives the same model on any number of hosts.
+Sax publishes test params with the checkpoint `None`. So a model of the
+published sizes can be served and its speed measured without stored weights, for
+example for 175 billion parameters. Each process creates the weights of its own
+devices. The same seed gives the same model on any number of hosts.
 
-A checkpoint that does not fit is seldom at hand. Random weights of any size are
-a command away on a laptop, where the system would end the model server for lack
-of memory, so that their size is checked first.
+The size of random weights is checked first. They can be requested in any size
+with one command, even on a laptop. Without the check, the operating system
+would end the model server when memory runs out.
 """
 
 import math
@@ -25,7 +25,7 @@ from saxml_ext.server.loading import stored_model
 
 _SEED = 0
 _GIB = 2**30
-# A remedy, after "publish with" or the like.
+# A remedy for messages, after "publish with" or similar words.
 SMALLER = (
   'a smaller model by overrides, for example of NUM_LAYERS, MODEL_DIMS,'
   ' NUM_HEADS and HIDDEN_DIMS'
@@ -41,7 +41,7 @@ class RandomModel(stored_model.Source):
   """Random weights in place of a checkpoint."""
 
   def __init__(self, model_path: str):
-    """Makes up nothing yet.
+    """Creates the object without creating weights.
 
     Args:
       model_path: The registered name of the serving params, for messages.
@@ -52,8 +52,8 @@ class RandomModel(stored_model.Source):
     """Returns the sizes of the model.
 
     Raises:
-      errors.InvalidArgument: the params leave a size open, or the sizes make
-        no model.
+      errors.InvalidArgument: The params do not set a size, or the sizes do not
+        make a model.
     """
     with self._refusing():
       config = settings.model_config()
@@ -68,11 +68,11 @@ class RandomModel(stored_model.Source):
   def variables(
     self, config: config_lib.ModelConfig, quantization: str | None
   ) -> Any:
-    """Returns variables that are made up when they are looked up."""
+    """Returns variables that are created when they are looked up."""
     return random_variables.RandomVariables(config, _SEED, quantization)
 
   def fingerprint(self) -> str:
-    """Tells these weights from others; the sizes are told elsewhere."""
+    """Returns a text that identifies these weights, except for their sizes."""
     return f'random weights, seed {_SEED}'
 
   def refused(self, error: Exception) -> errors.InvalidArgument:
@@ -85,15 +85,15 @@ class RandomModel(stored_model.Source):
 
 
 def check(model_path: str, shapes: Any) -> None:
-  """Refuses weights that are larger than the memory that is free.
+  """Refuses weights that are larger than the free memory.
 
   Args:
-    model_path: of the serving params, for the message.
-    shapes: tree of jax.ShapeDtypeStruct; those without a sharding go to one
+    model_path: The name of the serving params, for the message.
+    shapes: A tree of jax.ShapeDtypeStruct. Arrays without a sharding go to one
       device.
 
   Raises:
-    errors.InvalidArgument: this process's part of them does not fit.
+    errors.InvalidArgument: This process's part of the weights does not fit.
   """
   leaves = jax.tree.leaves(shapes)
   needed = size(shapes)
@@ -110,16 +110,16 @@ def check(model_path: str, shapes: Any) -> None:
 
 
 def size(shapes: Any) -> int:
-  """Returns the bytes that arrays take on all devices of this process.
+  """Returns the total bytes of arrays on all devices of this process.
 
   Args:
-    shapes: tree of jax.ShapeDtypeStruct.
+    shapes: A tree of jax.ShapeDtypeStruct.
   """
   return sum(map(_bytes, jax.tree.leaves(shapes)))
 
 
 def _bytes(leaf: jax.ShapeDtypeStruct) -> int:
-  """Of an array in this process, on all of its devices together."""
+  """Returns the total bytes of an array on all devices of this process."""
   shape, copies = leaf.shape, 1
   if leaf.sharding is not None:
     shape = leaf.sharding.shard_shape(leaf.shape)
@@ -128,5 +128,5 @@ def _bytes(leaf: jax.ShapeDtypeStruct) -> int:
 
 
 def _have_own(devices: list[jax.Device]) -> bool:
-  """Whether each device has memory of its own, as processors do not."""
+  """Returns True if each device has its own memory, unlike CPUs."""
   return devices[0].platform != 'cpu'

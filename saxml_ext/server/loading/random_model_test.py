@@ -1,4 +1,4 @@
-"""Tests for random_model."""
+"""Tests of models with random weights."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

@@ -1,4 +1,4 @@
-"""Tests for room."""
+"""Tests of the memory check for random weights."""
 
 from absl.testing import absltest
 import jax
@@ -22,7 +22,7 @@ def _struct(size: int, spec: P | None = None) -> jax.ShapeDtypeStruct:
 class RoomTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    # Memory comes and goes: a quarter more or less than all of it is certain.
+    # Free memory varies, so the sizes differ from it by at least a quarter.
     self.free = platforms.memory_bytes() // 4 * 4
 
   def test_small_weights_have_room(self):

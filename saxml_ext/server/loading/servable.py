@@ -13,19 +13,21 @@ from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
-# A prompt is tokenized within milliseconds, on a busy machine within seconds.
+# A prompt is tokenized within milliseconds, or within seconds on a busy
+# machine.
 _LEASE_SECS = 10.0
-# From finding a model to its lease no thread waits for anything.
+# A call takes its lease soon after it finds a model, without waiting in
+# between.
 _LINGER_SECS = 0.05
 
 
 class Leases:
   """Counts the calls that may still submit to a model's engine. Thread-safe.
 
-  Between the moment a call finds its model and the moment the model's scheduler
-  has its request, the prompt is tokenized, milliseconds on another thread. A
-  model that is replaced waits for these calls, so that none of them meets a
-  scheduler that is closed.
+  A call finds its model, tokenizes the prompt on another thread, and then
+  submits its request to the scheduler. The tokenization takes milliseconds. A
+  model that is replaced waits for these calls, so that none of them reaches a
+  closed scheduler.
   """
 
   def __init__(self):
@@ -45,15 +47,15 @@ class Leases:
         self._changed.notify_all()
 
   def wait(self, linger: float, timeout: float) -> bool:
-    """Waits until no call uses the model any more.
+    """Waits until no call uses the model.
 
     Args:
-      linger: seconds to wait in any case, for a call that has just found the
-        model and not entered yet.
-      timeout: seconds to wait at most.
+      linger: The minimum wait in seconds, for a call that has found the model
+        but has no lease yet.
+      timeout: The maximum wait in seconds.
 
     Returns:
-      True if there is none; else there are some that take long.
+      True if no call uses the model; False after the timeout.
     """
     time.sleep(linger)
     with self._changed:
@@ -64,16 +66,16 @@ class Leases:
 
 @dataclasses.dataclass(frozen=True)
 class Servable:
-  """Everything a data service needs of one model.
+  """All data that a data service needs of one model.
 
   Attributes:
-    settings: of its serving params.
-    codecs: of its texts.
-    eos_id: the id that ends an answer; None: the stop ids of requests alone do.
-    scheduler: of its engine.
-    method_stats: by method, every method it serves.
-    leases: of calls that have found it.
-    on_closed: called when it has stopped serving.
+    settings: The settings of its serving params.
+    codecs: The codecs of its texts.
+    eos_id: The id that ends an answer; None if only stop ids of requests do.
+    scheduler: The scheduler of its engine.
+    method_stats: The counters of every served method, by method.
+    leases: The leases of the calls that have found it.
+    on_closed: A function that is called when it has stopped serving.
   """
 
   settings: settings_lib.Settings
@@ -86,19 +88,19 @@ class Servable:
 
   @property
   def admission_limit(self) -> int:
-    """Requests of one method it holds before it refuses more."""
+    """The maximum number of pending requests per method."""
     return self.settings.admission_limit
 
   def texts(self, request: Any, result: Any) -> list[tuple[str, float]]:
-    """The answer to a request, best hypothesis first.
+    """Returns the answers to a request, best hypothesis first.
 
     Args:
-      request: what the engine got.
-      result: what it gave.
+      request: The request that the engine got.
+      result: The engine's result.
 
     Returns:
-      Text and score of each hypothesis. Ids are given as they were generated,
-      with the id that ended the answer, as Sax does; words without it.
+      The text and score of each hypothesis. Ids are returned as generated, with
+      the id that ended the answer, as in Sax. Words are returned without it.
     """
     start = self.said_first(request)
     answers = []
@@ -109,11 +111,11 @@ class Servable:
     return answers
 
   def said_first(self, request: Any) -> list[int]:
-    """The ids that an answer's text has before the generated ones."""
+    """Returns the ids whose text precedes the generated text."""
     return request.tokens.tolist() if self.settings.echo_prompt else []
 
   def said_of(self, request: Any, tokens: np.ndarray) -> list[int]:
-    """Those of generated ids [N] that its text has."""
+    """Returns the generated ids [N] that belong to the answer's text."""
     ids = tokens.tolist()
     if not self.settings.tokenized_output:
       stops = {self.eos_id, *(request.stop_ids or ())}
@@ -124,8 +126,8 @@ class Servable:
   def close(self, drain: bool) -> None:
     """Stops serving; see `Scheduler.close`.
 
-    With `drain`, calls that have found it before may still submit; whoever
-    takes longer than `_LEASE_SECS` for that waits for an answer already.
+    With `drain`, calls that have found the model may still submit. A call that
+    takes longer than `_LEASE_SECS` already waits for its answer.
     """
     if drain:
       self.leases.wait(_LINGER_SECS, _LEASE_SECS)

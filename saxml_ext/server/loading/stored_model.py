@@ -1,10 +1,10 @@
-"""A model in a PAX checkpoint: its sizes at once, its weights one by one.
+"""A model in a PAX checkpoint: reads its sizes first, then its weights.
 
 A checkpoint of 6 billion parameters takes minutes to read and fills most of a
-host's memory. So everything that can be told from names, shapes and types is
-checked before a weight is read, and each variable is read when the engine asks
-for it and dropped when the engine has made its own array of it: loading takes
-the memory of the engine's weights and of one variable.
+host's memory. So names, shapes and types are checked before a weight is read.
+Each variable is read when the engine asks for it. It is released when the
+engine has made its own array of it. So a load needs memory for the engine's
+weights and for one variable.
 """
 
 import abc
@@ -33,37 +33,37 @@ from saxml_ext.pax import errors as pax_errors
 from saxml_ext.pax import metadata
 from saxml_ext.server.lifecycle import cancellation
 
-# The published params say 50,400 or 50,401 tokens, and so do the checkpoints
-# that are published with them: MLPerf's GPT-J has one more than the original,
-# for padding, which no answer contains.
+# The published params have 50,400 or 50,401 tokens, and so have the published
+# checkpoints. MLPerf's GPT-J has one more token than the original, for padding.
+# No answer contains this token.
 _VOCAB_SLACK = 1
 _DEFAULT_LN_EPSILON = 1e-5
 _DIGITS = 16  # Of a hash that people compare.
 
 
 class Source(abc.ABC):
-  """Weights that have not been read or made yet."""
+  """Weights that have not been read or created yet."""
 
   @abc.abstractmethod
   def config(self, settings: settings_lib.Settings) -> config_lib.ModelConfig:
-    """Returns the sizes of the model. Reads no weights.
+    """Returns the sizes of the model without reading weights.
 
     Args:
       settings: The settings, with rotary_dim and ln_epsilon.
 
     Raises:
-      errors.InvalidArgument: the settings and the weights do not fit.
+      errors.InvalidArgument: The settings do not match the weights.
     """
 
   @abc.abstractmethod
   def variables(
     self, config: config_lib.ModelConfig, quantization: str | None
   ) -> Any:
-    """Returns the variables by name, each read or made when looked up."""
+    """Returns the variables by name, each read or created when looked up."""
 
   @abc.abstractmethod
   def fingerprint(self) -> str:
-    """Returns a short text that tells these weights from others."""
+    """Returns a short text that distinguishes these weights from others."""
 
   @abc.abstractmethod
   def refused(self, error: Exception) -> errors.InvalidArgument:
@@ -81,13 +81,13 @@ class Source(abc.ABC):
     """Reads the weights.
 
     Args:
-      config: The sizes.
-      settings: The settings.
-      device: The device that gets the weights; None leaves it to JAX.
+      config: The sizes of the model.
+      settings: The settings of the model.
+      device: The device that gets the weights; None lets JAX choose.
 
     Raises:
-      errors.InvalidArgument: a variable is damaged, or cannot be used as the
-        params ask.
+      errors.InvalidArgument: A variable is damaged, or cannot be used with
+      these params.
     """
     form = settings.dtype, settings.quantization, settings.quantize_head
     with self._refusing(), jax.default_device(device):
@@ -104,14 +104,16 @@ class Source(abc.ABC):
     """Reads the parts of the weights that the devices of this process hold.
 
     Args:
-      config: The sizes.
+      config: The sizes of the model.
       form: The form of the weights.
       mesh: The devices.
 
     Raises:
-      errors.InvalidArgument: as `weights`.
+      errors.InvalidArgument: A variable is damaged, or cannot be used with
+      these params.
     """
-    # What is to be split may be too large for one device: it starts on the host.
+    # A variable may be too large for one device, so it is first stored on the
+    # host.
     host = jax.local_devices(backend='cpu')[0]
     with self._refusing(), jax.default_device(host):
       self.check_room(split_weights.structs(config, form, mesh))
@@ -135,7 +137,8 @@ class StoredModel(Source):
     """Opens the checkpoint at `path`, see `checkpoint.find_step_dir`.
 
     Raises:
-      errors.InvalidArgument: there is none, or it is incomplete or damaged.
+      errors.InvalidArgument: There is no checkpoint, or it is incomplete or
+        damaged.
     """
     try:
       self._reader = checkpoint.Reader(path)
@@ -143,15 +146,14 @@ class StoredModel(Source):
       raise errors.InvalidArgument(str(e)) from e
 
   def config(self, settings: settings_lib.Settings) -> config_lib.ModelConfig:
-    """Sizes of the model. Reads no weights.
+    """Returns the sizes of the model without reading weights.
 
     Args:
-      settings: of the serving params, with rotary_dim and ln_epsilon.
+      settings: The settings, with rotary_dim and ln_epsilon.
 
     Raises:
-      errors.InvalidArgument: the checkpoint holds another model than the
-        serving params are for, or lacks variables, or is quantized while the
-        params do not ask for that.
+      errors.InvalidArgument: The checkpoint has another model than the serving
+        params, lacks variables, or is quantized while the params are not.
     """
     rotary_dim, ln_epsilon = settings.rotary_dim, settings.ln_epsilon
     assert rotary_dim is not None and ln_epsilon is not None
@@ -177,7 +179,7 @@ class StoredModel(Source):
     """Returns True if the head is int8 in the checkpoint, and stays so.
 
     Args:
-      config: of `config`.
+      config: The sizes that `config` returned.
     """
     head = variables_lib.table_of(config.architecture).by_field.get('head')
     if head is None:
@@ -199,10 +201,11 @@ class StoredModel(Source):
     )
 
   def fingerprint(self) -> str:
-    """Tells a checkpoint from others, wherever it lies: its step and a hash.
+    """Returns the checkpoint's step and a hash, independent of its path.
 
-    The hash is of the checksums of its manifest, and so of all its values. What
-    paxml has written has no manifest: there it is of names, shapes and types.
+    The hash covers the checksums in the manifest, and so all values. A
+    checkpoint written by paxml has no manifest. For it, the hash covers names,
+    shapes and types.
     """
     reader = self._reader
     content = sorted((reader.manifest or reader.specs).items())
@@ -213,7 +216,8 @@ class StoredModel(Source):
 class _Variables(Mapping):
   """The variables of a checkpoint by name, each read when it is looked up.
 
-  They may be read in parts: it is a `split_weights.Source` and `weights.Parts`.
+  They can be read in parts: the class implements `split_weights.Source` and
+  `weights.Parts`.
   """
 
   def __init__(self, reader: checkpoint.Reader):
@@ -224,14 +228,15 @@ class _Variables(Mapping):
     if name not in self.specs:
       raise KeyError(name)
     cancellation.check()
-    # Of the variable before, which is not needed any more.
+    # This releases the memory of the previous variable, which is no longer
+    # needed.
     memory.give_back()
     return self._reader.read(name)
 
   def read_part(
     self, name: str, slices: tuple[slice | int, ...] | slice | int
   ) -> np.ndarray:
-    """A part of one, for example `np.s_[10, :, 0:5]` of it."""
+    """Reads a part of a variable, for example `np.s_[10, :, 0:5]`."""
     cancellation.check()
     memory.give_back()
     return self._reader.read_part(name, slices)
@@ -249,7 +254,7 @@ class _Variables(Mapping):
 def complete(
   settings: settings_lib.Settings, said: description_lib.Description
 ) -> settings_lib.Settings:
-  """Fills in what the params leave to the checkpoint."""
+  """Returns settings completed with the values of the checkpoint."""
   missing = [
     name
     for name, own, other in (
@@ -287,9 +292,9 @@ def with_head(
   settings: settings_lib.Settings,
   config: config_lib.ModelConfig,
 ) -> settings_lib.Settings:
-  """Returns settings under which programs fit the head as it will be loaded.
+  """Returns settings whose programs fit the loaded head.
 
-  A head that is int8 in the checkpoint stays so, whatever the params ask for.
+  A head that is int8 in the checkpoint stays int8, whatever the params specify.
   """
   if isinstance(stored, StoredModel) and stored.quantizes_head(config):
     return dataclasses.replace(settings, quantize_head=True)
@@ -299,7 +304,7 @@ def with_head(
 def _check_sizes(
   found: config_lib.ModelConfig, expected: Mapping[str, int]
 ) -> None:
-  """Raises ValueError for a model of other sizes than the params name."""
+  """Raises ValueError if a size differs from the one in the params."""
   for name, size in expected.items():
     slack = _VOCAB_SLACK if name == 'vocab_size' else 0
     if abs(getattr(found, name) - size) > slack:
@@ -314,7 +319,7 @@ def _check_variables(
   model: config_lib.ModelConfig,
   quantization: str | None,
 ) -> None:
-  """Raises ValueError for a variable that is missing or not as it must be."""
+  """Raises ValueError if a variable is missing or invalid."""
   repeated = variables_lib.is_repeated(specs)
   table = dataclasses.replace(
     variables_lib.table_of(model.architecture),
@@ -327,7 +332,7 @@ def _check_variables(
     name = variables_lib.find(specs, variable.below_prefix(layer, repeated))
     shape = (*leading, *variable.shape(model))
     stored = specs[name].shape
-    # Sax's converter cuts the head to the vocabulary, but not its bias.
+    # Sax's converter truncates the head to the vocabulary, but not its bias.
     longer = variable.field == 'head_bias' and stored > shape
     if stored != shape and not longer:
       raise ValueError(

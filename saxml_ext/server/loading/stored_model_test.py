@@ -1,4 +1,4 @@
-"""Tests for stored_model: what is told before weights are read, and memory."""
+"""Tests of stored_model: the checks before weights are read, and memory."""
 
 from concurrent import futures
 import dataclasses
@@ -26,7 +26,7 @@ from saxml_ext.server.testing import small_model
 
 _ROTARY_DIM = 8
 _MOST_OVER_WEIGHTS = 1.3
-# What the first use of tensorstore and of JAX takes, whatever the model.
+# The memory that the first use of tensorstore and JAX needs for any model.
 _OF_THE_PROCESS = 96 * 2**20
 
 
@@ -44,7 +44,7 @@ def _load(path: str, **attributes):
 
 
 def _memory_of_load(path: str) -> tuple[int, int]:
-  """Bytes of the weights, and by how many the process grew at its peak."""
+  """Returns the bytes of the weights, and the growth of the peak memory."""
   jax.numpy.zeros(8).block_until_ready()
   before = _peak()
   weights = _load(path, QUANTIZATION='int8', QUANTIZE_SOFTMAX=True)
@@ -53,9 +53,9 @@ def _memory_of_load(path: str) -> tuple[int, int]:
 
 
 def _peak() -> int:
-  """Most bytes this process ever had in memory.
+  """Returns the peak memory of this process in bytes.
 
-  Not of getrusage, which counts the process that this one was forked from.
+  getrusage is not used, because it includes the process that forked this one.
   """
   with open('/proc/self/status', encoding='ascii') as file:
     [line] = [line for line in file if line.startswith('VmHWM:')]
@@ -74,7 +74,7 @@ def _gptj_6b(rows: int) -> hf_config.HFConfig:
 
 @dataclasses.dataclass
 class _Unread:
-  """A reader of a checkpoint that has names and shapes alone."""
+  """A reader of a checkpoint that has only names and shapes."""
 
   step_dir: str
   specs: dict[str, metadata.ArraySpec]
@@ -89,7 +89,12 @@ class StoredModelTest(absltest.TestCase):
     )
 
   def _copy(self, *, drop: str = '', **changed: np.ndarray) -> str:
-    """A checkpoint with some variables changed or left out, by their ends."""
+    """Writes a checkpoint with some variables changed or left out.
+
+    Args:
+      drop: The end of the names to leave out; '' keeps all.
+      **changed: The new values, by the end of the variable's name.
+    """
     variables = checkpoint.read_variables(self.directory)
     for end, value in changed.items():
       [name] = [n for n in variables if n.endswith(end)]
@@ -166,7 +171,7 @@ class StoredModelTest(absltest.TestCase):
         self.assertEqual(stored.config(settings).vocab_size, rows)
 
   def test_bias_of_the_head_may_be_longer(self):
-    # Sax's converter leaves it as long as it was.
+    # Sax's converter keeps the length of the bias.
     longer = np.arange(52, dtype=np.float32)
     weights = _load(self._copy(**{'logits_ffn.bias.b': longer}))
     np.testing.assert_array_equal(weights.head_bias, longer[:50])
@@ -185,7 +190,8 @@ class StoredModelTest(absltest.TestCase):
   def test_takes_little_more_memory_than_the_weights(self):
     path = self.create_tempdir().full_path
     int8_model.write(path)
-    # A process of its own, for a peak that nothing else has raised before.
+    # A separate process is used, so that no other test has raised the peak
+    # before.
     context = multiprocessing.get_context('spawn')
     with futures.ProcessPoolExecutor(1, mp_context=context) as pool:
       weights, grown = pool.submit(_memory_of_load, path).result()
