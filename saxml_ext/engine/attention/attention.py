@@ -1,11 +1,11 @@
-"""Attention of a decode step and of a prefill.
+"""Computes attention for a decode step and for a prefill.
 
-N is the number of heads that keys and values have. G queries share each: they
-are rows of one head, so that one read of its keys serves all of them.
+N is the number of heads that keys and values have. G queries share each head.
+They are treated as rows of one head, so that its keys are read only once.
 
-A prompt's keys lie as [..., N, H, T] and values as [..., N, T, H]: then both
-products stream them in order of memory (62 and 98 GFLOP/s a core on CPU,
-against 7 and 8 for [T, N, H]).
+A prompt's keys are stored as [..., N, H, T] and its values as [..., N, T, H].
+With these layouts both products read memory in order. On CPU they run at 62 and
+98 GFLOP/s per core, compared with 7 and 8 for [T, N, H].
 """
 
 from collections.abc import Sequence
@@ -19,19 +19,24 @@ from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.numerics import einsum as einsum_lib
 
-# Added nowhere, only put in place of masked scores: exp() of it is exactly 0.
+# Masked scores are replaced by this value, because exp() of it is exactly 0.
 _MASKED = np.float32(-1e30)
 
 
 class Source(NamedTuple):
-  """Keys that the queries of a group may see.
+  """The keys and values that the queries of a group may see.
 
-  keys [S, N, H, T], or if `rows` [S, N, T, H]; values [S, N, T, H].
-  mask [S, K or 1, T], True = visible; each row is that of G queries.
-  live [] bool: False if no query that matters sees any of it; then it costs
-  nothing. None: always live.
-  layer [] int32: keys and values are stacked, and this layer of them is meant.
-  It is cut out where it is read, which spares a copy. None: they are not.
+  Attributes:
+    keys: The keys, [S, N, H, T], or [S, N, T, H] if `rows` is True.
+    values: The values, [S, N, T, H].
+    mask: True for visible keys, [S, K or 1, T]. G queries share each row.
+    live: False if no query whose result is used sees any of the keys, [] bool.
+      The source then costs nothing. None stands for True.
+    layer: The layer to read from stacked keys and values, [] int32. The layer
+      is
+      sliced at the point of use, which avoids a copy. None if keys and values
+      are
+      not stacked.
   """
 
   keys: cache.KV
@@ -43,11 +48,13 @@ class Source(NamedTuple):
 
 
 class _Sums(NamedTuple):
-  """A softmax in progress, over the sources so far.
+  """The partial sums of a softmax over the sources so far.
 
-  peak [S, N, K * G, 1]: the largest score; total [S, N, K * G, 1]: sum of
-  exp(score - peak); mixed [S, N, K * G, H]: values weighted by exp(score -
-  peak).
+  Attributes:
+    peak: The largest score, [S, N, K * G, 1].
+    total: The sum of exp(score - peak), [S, N, K * G, 1].
+    mixed: The sum of the values weighted by exp(score - peak), [S, N, K * G,
+      H].
   """
 
   peak: jax.Array
@@ -58,16 +65,18 @@ class _Sums(NamedTuple):
 def attend(
   queries: jax.Array, sources: Sequence[Source], cap: float | None = None
 ) -> jax.Array:
-  """One softmax over several sources of keys, without joining them.
+  """Computes one softmax over several sources of keys without concatenation.
 
   Args:
-    queries: [S, N, K * G, H] float32, the K beams of each of S groups; see
-      `folded`.
-    sources: the first is live, and each query sees at least one of its keys.
-    cap: of scores, see `architecture.py`.
+    queries: The queries of the K beams of each of S groups, [S, N, K * G, H]
+      float32; see `folded`.
+    sources: The sources. The first one is live, and each query sees at least
+      one
+      of its keys.
+    cap: The cap of scores; see `architecture.py`.
 
   Returns:
-    [S, N, K * G, H] float32.
+    The mixed values, [S, N, K * G, H] float32.
   """
   queries = queries * np.float32(1 / np.sqrt(queries.shape[-1]))
   sums = _sums(queries, sources[0], cap)
@@ -91,21 +100,24 @@ def attend_causal(
   chunk: int = 128,
   cap: float | None = None,
 ) -> jax.Array:
-  """Causal attention of prompts, in chunks of queries.
+  """Computes causal attention of prompts, in chunks of queries.
 
-  A chunk sees only the keys up to its end, which saves near half of the work
-  on long prompts. Padding lies behind the prompt, where no real query looks.
+  A chunk sees only the keys up to its end. This saves nearly half of the work
+  on
+  long prompts. The padding comes after the prompt, so no query of the prompt
+  sees
+  it.
 
   Args:
-    queries: [B, N, T * G, H] float32; see `folded`.
-    keys: [B, N, H, T].
-    values: [B, N, T, H].
-    past: keys before these.
-    chunk: queries handled together.
-    cap: as of `attend`.
+    queries: The queries, [B, N, T * G, H] float32; see `folded`.
+    keys: The keys, [B, N, H, T].
+    values: The values, [B, N, T, H].
+    past: The keys and values before these.
+    chunk: The number of queries computed together.
+    cap: The cap of scores, as in `attend`.
 
   Returns:
-    [B, N, T * G, H] float32.
+    The mixed values, [B, N, T * G, H] float32.
   """
   length = jax.tree.leaves(keys)[0].shape[-1]
   group = queries.shape[2] // length
@@ -127,11 +139,11 @@ def folded(queries: jax.Array) -> jax.Array:
   """Returns queries that share keys as rows of one head.
 
   Args:
-    queries: [G, S, N, K, H]: G queries share each of N heads of keys. Or
-      [S, N, K, H], which none share.
+    queries: The queries, [G, S, N, K, H]. G queries share each of N heads of
+      keys. The shape is [S, N, K, H] if no queries share keys.
 
   Returns:
-    [S, N, K * G, H], in which row k * G + g is query g of beam k.
+    The queries, [S, N, K * G, H]. Row k * G + g is query g of beam k.
   """
   if queries.ndim == 4:
     return queries
@@ -140,7 +152,7 @@ def folded(queries: jax.Array) -> jax.Array:
 
 
 def unfolded(mixed: jax.Array, group: int) -> jax.Array:
-  """Returns results [S, N, K * G, H] by attention heads, [S, N * G, K, H]."""
+  """Returns results [S, N, K * G, H] of shared heads as [S, N * G, K, H]."""
   if group == 1:
     return mixed
   slots, heads, rows, width = mixed.shape
@@ -171,12 +183,15 @@ def _sums(queries: jax.Array, source: Source, cap: float | None) -> _Sums:
 
 
 def repeated(mask: jax.Array | np.ndarray, group: int) -> jax.Array:
-  """Returns a mask [S, K * G, T] of what beams see, [S, K, T]."""
+  """Returns the mask [S, K * G, T] of queries for a mask [S, K, T] of beams."""
   return mask if group == 1 else jnp.repeat(mask, group, 1)
 
 
 def _join(a: _Sums, b: _Sums) -> _Sums:
-  """Sums over the sources of both; all masked in `b` adds exactly nothing."""
+  """Returns the partial sums over the sources of both.
+
+  If `b` is fully masked, it adds exactly nothing.
+  """
   peak = jnp.maximum(a.peak, b.peak)
   share_a, share_b = jnp.exp(a.peak - peak), jnp.exp(b.peak - peak)
   return _Sums(

@@ -1,4 +1,4 @@
-"""Tests that the kernel for TPU, interpreted, sees what XLA sees."""
+"""Compares the TPU kernel in interpret mode with XLA."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -32,7 +32,7 @@ _BLOCKS = work_lib.Blocks(prompt=24, suffix=16, chunk=8)
 
 
 def _block(rng: np.random.Generator, length: int, dtype: str, suffix: bool):
-  """A stacked block with something in it."""
+  """Returns a stacked block with random contents."""
 
   def fill(kv: cache.KV) -> cache.KV:
     x = jnp.asarray(rng.normal(size=kv.shape), jnp.float32)
@@ -45,13 +45,19 @@ def _block(rng: np.random.Generator, length: int, dtype: str, suffix: bool):
 
 
 def _ancestry(rng: np.random.Generator, ages: np.ndarray, row: int):
-  """Ancestry in a ring that has wrapped, [C, K, W] int8; slots of `ages`."""
+  """Returns the ancestry in a ring that has wrapped, [C, K, W] int8.
+
+  Args:
+    rng: The source of random numbers.
+    ages: The number of steps that each slot has made.
+    row: The row of the current step.
+  """
   shape = len(ages), _BEAMS, _STEPS
   ancestry = rng.integers(0, _BEAMS, shape)
   ancestry[:, :, ::3] = ancestry[:, :1, ::3]  # Shared by all beams.
   age = (row - np.arange(_STEPS)) % _STEPS
   ancestry = np.where(age > ages[:, None, None], cache.NOTHING, ancestry)
-  ancestry[:, :, row] = np.arange(_BEAMS)  # This step's own.
+  ancestry[:, :, row] = np.arange(_BEAMS)  # Keys of this step.
   return jnp.asarray(ancestry, jnp.int8)
 
 
@@ -97,12 +103,12 @@ class BeamAttentionTest(parameterized.TestCase):
     ('float32', 1e-5), ('bfloat16', 2e-2), ('int8', 2e-2)
   )
   def test_as_xla(self, dtype, tolerance):
-    """Lengths at the edges of blocks, and slots that nobody waits for."""
+    """Checks lengths at the edges of blocks, and slots with unused results."""
     reach = [1, -1, 16, 17, 64, 33, -1, 48]
     self._check(dtype, reach, tolerance=tolerance)
 
   def test_capped_scores(self):
-    """So low that it counts: scores have a spread of one."""
+    """Checks a cap below the standard deviation of the scores, which is 1."""
     self._check('float32', [1, 17, 64, -1, 33, 8, 2, 50], cap=0.5)
 
   def test_some_slots(self):
@@ -114,7 +120,7 @@ class BeamAttentionTest(parameterized.TestCase):
 
   @parameterized.parameters(((1, 1, 4),), ((1, 2, 2),), ((2, 2, 1),))
   def test_split_among_devices(self, mesh):
-    # With two or four parts of the slots, one has none that is waited for.
+    # With two or four parts of the slots, the results of one part are unused.
     reach = [1, 16, 17, 64, 33, 2, -1, -1]
     self._check('int8', reach, mesh=mesh, tolerance=2e-2)
 

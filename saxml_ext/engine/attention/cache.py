@@ -1,18 +1,19 @@
-"""KV cache of beam groups.
+"""Stores the keys and values (KV) of beam groups.
 
-A slot holds one request. Its prompt's keys and values are stored once, cut at
-fixed boundaries into segments. Its K beams' suffixes lie in a ring of blocks,
-each of W decode steps: at step g of the engine (counted over all requests)
-every slot writes the K keys of its beams to the same place, row g of the ring,
-so that a step's write is one slice however the requests' ages differ.
+A slot holds one request. The keys and values of its prompt are stored once, in
+segments with fixed boundaries. The suffixes of its K beams are stored in a ring
+of blocks of W decode steps each. The engine counts steps over all requests. At
+step g every slot writes the K keys of its beams to row g of the ring. So each
+step writes one slice, although the requests' ages differ.
 
-A block with a row for each step that a request may take is a ring by itself:
-its rows are taken again one by one.
+If one block has a row for each step that a request may take, that block alone
+is the ring. Its rows are then reused one by one.
 
-Beams never move in memory. Which row of K holds beam k's key for a step is
-told by the ancestry table, [S, K, W] of each block: 0 to K - 1, or -1 where
-the slot's request has written nothing. Reordering beams reorders that table.
-It is of the smallest type that holds that, see `ancestry_dtype`.
+Beams never move in memory. The ancestry table of each block, [S, K, W], gives
+the row of K that holds beam k's key for a step. Its values are 0 to K - 1, or
+-1 if the slot's request has written nothing. Reordering beams reorders only
+this
+table. The table has the smallest type that fits; see `ancestry_dtype`.
 """
 
 from collections.abc import Sequence
@@ -32,21 +33,22 @@ from saxml_ext.engine.numerics import quant
 
 NOTHING = -1
 
-# Keys or values, of any type that the cache may have.
+# Keys or values in any number format of the cache.
 KV: TypeAlias = jax.Array | quant.QuantizedRows
-# One for each layer, or one with a leading dim [L]; see `layers.py`.
+# One array for each layer, or one array with a leading dimension [L]; see
+# `layers.py`.
 PerLayer: TypeAlias = tuple[KV, ...] | KV
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """Keys and values [S, N, T, H] of every layer.
+  """The keys and values [S, N, T, H] of every layer.
 
-  In a suffix block T runs over W steps, each with K beams: step-major. A
-  prompt's keys are [S, N, H, T] instead, for all of them meet all queries. In
-  int8 each key and each value, of H numbers, has a scale of its own, of [S, N,
-  T].
+  In a suffix block T covers W steps with K beams each, step by step. A prompt's
+  keys are [S, N, H, T] instead, because all queries read all of them. In int8
+  each
+  key and each value of H numbers has its own scale, in an array [S, N, T].
   """
 
   keys: PerLayer
@@ -58,12 +60,12 @@ class Block:
 
 
 def keys_as(keys: jax.Array, dtype: str) -> KV:
-  """A prompt's keys [..., H, T] in the cache's type."""
+  """Returns a prompt's keys [..., H, T] in the cache's format."""
   return _as(keys, dtype, -2)
 
 
 def rows_as(rows: jax.Array, dtype: str) -> KV:
-  """Keys of steps, or values, [..., T, H] in the cache's type."""
+  """Returns keys of steps, or values, [..., T, H] in the cache's format."""
   return _as(rows, dtype, -1)
 
 
@@ -81,15 +83,17 @@ def empty_block(
   stacked: bool = False,
   suffix: bool = False,
 ) -> Block:
-  """A block of zeros: finite, so that masked values add exactly nothing.
+  """Returns a block of zeros.
+
+  Zeros are finite, so masked values add exactly nothing.
 
   Args:
-    model: its sizes.
-    slots: S.
-    length: T.
-    dtype: of the cache.
-    stacked: in one array for all layers.
-    suffix: for decode steps, not for prompts.
+    model: The configuration of the model, which gives the sizes.
+    slots: The number of slots, S.
+    length: The number of keys, T.
+    dtype: The number format of the cache.
+    stacked: True for one array of all layers.
+    suffix: True for a block of decode steps, False for a block of prompts.
   """
   n, h = model.kv_heads, model.head_dim
 
@@ -112,20 +116,22 @@ def insert_prompts(
   keys: KV,
   values: KV,
 ) -> tuple[Block, ...]:
-  """Writes one layer's prompt KV to its slots, cut at the segments' bounds.
+  """Writes one layer's prompt KV to its slots, split at the segments' bounds.
 
   Args:
-    segments: those that the prompts reach.
-    layer: index of the layer.
-    slots: [B] int32. Two rows may name one slot if they are equal. On meshes
-      that split the slots, in the order of `slot_parts.py`.
-    start: position of the first key.
-    keys: [B, N, H, T]. What lies beyond the last segment is dropped.
-    values: [B, N, T, H].
+    segments: The segments that the prompts reach.
+    layer: The index of the layer.
+    slots: The slot of each row, [B] int32. Two equal rows may have the same
+      slot.
+      If the mesh splits the slots, the rows are in the order of
+      `slot_parts.py`.
+    start: The position of the first key.
+    keys: The keys, [B, N, H, T]. Keys after the last segment are dropped.
+    values: The values, [B, N, T, H].
   """
   end = start + keys.shape[-1]
   result = []
-  begin = 0  # Of the segment.
+  begin = 0  # The start of the segment.
   for block in segments:
     low, high = max(start, begin), min(end, begin + block.length)
     if low < high:
@@ -185,11 +191,12 @@ def _insert(
 
 
 def _whole_tiles(block: Block, at: int, keys: KV, values: KV) -> tuple[KV, KV]:
-  """Keys and values with zeros behind them, to whole tiles if they have room.
+  """Returns keys and values that zeros extend to whole tiles if there is room.
 
-  What is written conditionally is read first, and of other lengths XLA for TPU
-  would copy the cache. Nobody looks behind a prompt, and what follows it is
-  written later.
+  A conditional write first reads the old contents. For other lengths XLA for
+  TPU
+  would copy the cache. The zeros are never read: the part of the cache after a
+  prompt is written later.
   """
   length = jax.tree.leaves(values)[0].shape[2]
   more = -length % logical.TILE
@@ -214,16 +221,18 @@ def _update(
   columns: bool = False,
   here: jax.Array | None = None,
 ) -> PerLayer:
-  """`arrays` of one layer, with `new` written from a slot and a key on.
+  """Returns `arrays` with the contents of one layer overwritten by `new`.
 
   Args:
-    arrays: of all layers.
-    layer: index of the layer.
-    new: [slots, N, keys, H], or if `columns` [slots, N, H, keys].
-    slot: the first.
-    at: the first key.
-    columns: whether keys are the last dim.
-    here: [] bool, whether anything is to be written; None: it is.
+    arrays: The arrays of all layers.
+    layer: The index of the layer.
+    new: The new contents, [slots, N, keys, H], or [slots, N, H, keys] if
+      `columns`
+      is True.
+    slot: The first slot to write.
+    at: The first key to write.
+    columns: True if the last dimension counts the keys.
+    here: True if the contents are to be written, [] bool. None stands for True.
   """
 
   def place(new: jax.Array) -> tuple[jax.Array | int, ...]:
@@ -253,10 +262,11 @@ def _update(
 
 
 def _in_order(new: jax.Array) -> jax.Array:
-  """One layer's `new` [1, slots, N, ...] in row-major order, as the cache is.
+  """Returns one layer's `new` [1, slots, N, ...] in row-major order.
 
-  XLA for TPU would rather leave it as it was computed, and copy the whole cache
-  to that order and back.
+  The cache has this order. Without the constraint, XLA for TPU would keep `new`
+  in
+  the order of its computation, and copy the whole cache to that order and back.
   """
   order = layout.Layout(tuple(range(new.ndim)))
 
@@ -266,21 +276,24 @@ def _in_order(new: jax.Array) -> jax.Array:
   mesh = jax.sharding.get_abstract_mesh()
   if mesh.empty or mesh.are_all_axes_manual:
     return constrain(new)
-  # XLA cannot split this operation and would gather what it is applied to.
+  # XLA cannot split this operation. It would gather the operand.
   split = (
     new.shape[1] % logical.parts('slots') == 0
-  )  # Else there are but a few of the slots.
+  )  # Few slots do not divide among the parts.
   spec = logical.spec('layers', 'slots' if split else None, 'kv_heads')
   return jax.shard_map(constrain, in_specs=spec, out_specs=spec)(new)
 
 
 def of_slots(kv: KV, slots: jax.Array) -> KV:
-  """One layer's keys or values [B, ...] of some slots [B]."""
+  """Returns one layer's keys or values [B, ...] of the given slots [B]."""
   return jax.tree.map(lambda x: x[slots], kv)
 
 
 def of_prompts(kv: KV, slots: jax.Array) -> KV:
-  """The same of the slots [B] of a batch of prompts, see `insert_prompts`."""
+  """Returns the keys or values of a batch of prompts in slots [B].
+
+  The order of the slots is that of `insert_prompts`.
+  """
   spec = logical.spec('slots', 'kv_heads')
   return slot_parts.on_each(
     lambda places, kv: of_slots(kv, places.index),
@@ -293,13 +306,13 @@ def of_prompts(kv: KV, slots: jax.Array) -> KV:
 
 
 def gather(block: Block, slots: jax.Array) -> Block:
-  """The block of some slots [C] alone."""
+  """Returns the block with only the given slots [C]."""
   at = (slice(None), slots) if layers_lib.is_stacked(block.keys) else slots
   return jax.tree.map(lambda x: x[at], block)
 
 
 def scatter(block: Block, slots: jax.Array, new: Block) -> Block:
-  """The block with those slots [C] replaced."""
+  """Returns the block in which `new` replaces the given slots [C]."""
   at = (slice(None), slots) if layers_lib.is_stacked(block.keys) else slots
   return jax.tree.map(lambda x, y: x.at[at].set(y), block, new)
 
@@ -316,14 +329,15 @@ def write_step(
   """Writes one layer's KV of a decode step to its row of a suffix block.
 
   Args:
-    block: W steps of K beams.
-    layer: index of the layer.
-    new_keys: [S, N, K, H].
-    new_values: [S, N, K, H].
-    row: step within the block, 0 to W - 1.
-    dtype: of the cache.
-    slots: [C] int32, where the new rows belong if they are not of all slots.
-      The rows of the others get something finite: nobody may wait for them.
+    block: The suffix block, W steps of K beams.
+    layer: The index of the layer.
+    new_keys: The keys, [S, N, K, H].
+    new_values: The values, [S, N, K, H].
+    row: The step within the block, 0 to W - 1.
+    dtype: The number format of the cache.
+    slots: The slots of the new rows, [C] int32, or None for all slots. The
+      other
+      slots get arbitrary finite values, so their results must be unused.
   """
   at = row * new_keys.shape[2]
 
@@ -331,7 +345,7 @@ def write_step(
     kv = rows_as(new, dtype)
     if slots is None:
       return kv
-    # One slice for all slots costs less than one for each of those.
+    # One slice for all slots costs less than one slice for each slot.
     size = jax.tree.leaves(block.keys)[0].shape[-4]
     source = jnp.argmax(slots == jnp.arange(size)[:, None], 1)
     return jax.tree.map(lambda x: x[source], kv)
@@ -343,17 +357,19 @@ def write_step(
 
 
 def ancestry_dtype(beams: int) -> type[np.signedinteger]:
-  """The type of ancestry tables: the smallest that numbers so many beams."""
+  """Returns the smallest type of ancestry tables for that number of beams."""
   return np.int8 if beams - 1 <= np.iinfo(np.int8).max else np.int16
 
 
 def claim_row(
   ancestry: jax.Array, row: jax.Array, wraps: bool = False
 ) -> jax.Array:
-  """Each beam owns the key that it is about to write to `row`.
+  """Returns the ancestry in which each beam owns its new key in `row`.
 
-  Row 0 opens the block again: what an earlier turn of the ring left is void. If
-  the block `wraps`, being the whole ring, only what was in that row is.
+  Row 0 starts a new turn of the block and clears the entries of the last turn.
+  A
+  block that wraps is the whole ring, and then only the entries of `row` are
+  cleared.
   """
   slots, beams, width = ancestry.shape
   if not wraps:
@@ -364,12 +380,12 @@ def claim_row(
 
 
 def inherit(ancestry: jax.Array, parents: jax.Array) -> jax.Array:
-  """Ancestry [S, K, W] after beam k went on from beam parents[s, k]."""
+  """Returns ancestry [S, K, W] in which beam k continues beam parents[s, k]."""
   return jnp.take_along_axis(ancestry, parents[:, :, None], 1)
 
 
 def visible(ancestry: jax.Array) -> jax.Array:
-  """Mask [S, K, W * K] over a suffix block: the keys of a beam's own past."""
+  """Returns the mask [S, K, W * K] of the keys in each beam's own past."""
   slots, beams, width = ancestry.shape
   rows = jnp.arange(beams, dtype=ancestry.dtype)
   return (ancestry[..., None] == rows).reshape(slots, beams, width * beams)

@@ -1,12 +1,14 @@
-"""Attention of a decode step: which keys the beams see, and how they are read.
+"""Computes attention for a decode step, with a kernel or with XLA.
 
-On CPU and on TPU kernels of ours read for each slot the keys that it has.
-Elsewhere, and where several CPU devices share the slots, XLA reads as many
-columns for each as the slot needs that has most.
+On CPU and on TPU the engine's own kernels read only the keys of each slot. On
+other platforms, and if several CPU devices share the slots, XLA computes the
+attention. It reads as many columns for each slot as the longest slot needs.
 
-The kernel on TPU wants stacked layers, prompts in one piece, and suffixes in
-one block that wraps, in lengths and widths of whole registers: `config.tiled`
-gives these for heads of a multiple of 128. For any other cache there is XLA.
+The kernel for TPU requires stacked layers, prompts in one segment, and suffixes
+in one block that wraps. Lengths and widths must be whole registers. For heads
+of
+a multiple of 128, `config.tiled` gives such sizes. XLA handles all other
+caches.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,30 +28,37 @@ from saxml_ext.engine.kernels.tpu import block_list as work_lib
 from saxml_ext.engine.kernels.tpu import decode_kernel
 from saxml_ext.engine.numerics import quant
 
-# Called with queries [S, N, K * G, H] (see `attention.folded`), the block that
-# is being written, and a layer; returns [S, N, K * G, H].
+# A function of queries [S, N, K * G, H] (see `attention.folded`), the block
+# that
+# is being written, and a layer. It returns [S, N, K * G, H].
 Attend = Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]
 
-# A prompt's block has at most so many keys, and on each device at most so many
-# bytes of them. On v5e, of 4 heads of 256 in int8, 384 keys take the kernel
-# 1,100 bundles and the memory 1,440 cycles, at 819 GB/s and 1.5 GHz.
+# The maximum number of keys in a prompt's block, and their maximum size in
+# bytes
+# on each device. On v5e, 384 keys of 4 heads of 256 in int8 take 1,100 bundles
+# of
+# the kernel and 1,440 cycles of memory traffic, at 819 GB/s and 1.5 GHz.
 _BLOCK_KEYS = 384
 _BLOCK_BYTES = 1 << 20
 
-# Blocks for tests that run the kernel on CPU; see `interpreted`.
+# The block sizes of tests that run the kernel on CPU; see `interpreted`.
 _interpreted: work_lib.Blocks | None = None
 
 
 class History(NamedTuple):
   """The keys that a step's queries may see.
 
-  reach [S] int32: tokens of each slot's prompt; below 0: nobody waits for the
-  slot, and what comes out for it means nothing.
-  segments: the prompts' KV.
-  past: suffix blocks before the one that is being written.
-  ancestry [S, K, W]: of `past`, and of the block being written, with this
-  step's row claimed; of `cache.ancestry_dtype`.
-  slots [S] int32: where in the blocks the slots lie. None: there are no others.
+  Attributes:
+    reach: The number of tokens in each slot's prompt, [S] int32. If negative,
+      the
+      slot's result is unused and arbitrary.
+    segments: The prompts' KV.
+    past: The suffix blocks before the one that is being written.
+    ancestry: The ancestry of `past` and of the block being written, [S, K, W],
+      in
+      the type of `cache.ancestry_dtype`. This step's row is already claimed.
+    slots: The positions of the slots in the blocks, [S] int32. None stands for
+      all slots.
   """
 
   reach: jax.Array
@@ -64,7 +73,7 @@ def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
 
   Args:
     history: The keys that queries may see.
-    cap: The cap of scores, see `architecture.py`.
+    cap: The cap of scores; see `architecture.py`.
     group: The number of queries that share a key, G.
   """
   xla = by_xla(history, cap)
@@ -79,7 +88,7 @@ def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
 
 
 def _over_stacked(history: History, cap: float | None, group: int) -> Attend:
-  """Returns attention as `over` does, for layers that are stacked."""
+  """Returns attention as `over` does, for stacked layers."""
   xla = by_xla(history, cap)
   (prompts,), (ancestry,) = history.segments, history.ancestry
   visible = attention.repeated(cache.visible(ancestry), group)
@@ -106,7 +115,7 @@ def _on_cpu(
   current: cache.Block,
   layer: layers_lib.Index,
 ) -> jax.Array:
-  """Attends by the kernel for CPUs; see `Attend`."""
+  """Computes attention with the kernel for CPUs; see `Attend`."""
 
   def of_layer(block: cache.Block) -> tuple[cache.KV, cache.KV]:
     keys = layers_lib.at(block.keys, layer)
@@ -124,18 +133,18 @@ def _on_cpu(
 def reads_in_place(
   segments: Sequence[cache.Block], past: Sequence[cache.Block], suffix: int
 ) -> bool:
-  """Returns True if on TPU slots are read where they lie, however few they are.
+  """Returns True if the TPU reads slots in place even if they are few.
 
   Args:
-    segments: as of `History`.
-    past: as of `History`.
-    suffix: length of the block that is being written.
+    segments: The prompts' KV, as in `History`.
+    past: The earlier suffix blocks, as in `History`.
+    suffix: The length of the block that is being written.
   """
   return len(segments) == 1 and not past and usable(segments[0], suffix)
 
 
 def by_xla(history: History, cap: float | None = None) -> Attend:
-  """Returns attention as `over` does, in operations of XLA."""
+  """Returns attention as `over` does, computed by XLA operations."""
   reach = history.reach
   prompts = []
   start = 0
@@ -154,7 +163,7 @@ def by_xla(history: History, cap: float | None = None) -> Attend:
 
   def attend(queries, current, layer):
     sources = [
-      source((current, current_mask, None), layer, rows=True),  # Is live.
+      source((current, current_mask, None), layer, rows=True),  # Always live.
       *[source(part, layer, rows=False) for part in prompts],
       *[source(part, layer, rows=True) for part in past],
     ]
@@ -169,7 +178,7 @@ def _source(
   layer: layers_lib.Index,
   rows: bool,
 ) -> attention.Source:
-  """Returns one layer's KV of a block, its mask, and whether it is live."""
+  """Returns one layer of a block as a source of keys."""
   block, mask, live = part
   keys, values = block.keys, block.values
   if layers_lib.is_stacked(keys) and slots is None:
@@ -182,12 +191,12 @@ def _source(
 
 @contextlib.contextmanager
 def interpreted(blocks: work_lib.Blocks) -> Iterator[None]:
-  """Runs the kernel as plain operations in what is traced within, for tests.
-
-  It does so on any platform.
+  """Traces the kernel as plain operations on any platform, for tests.
 
   Args:
-    blocks: keys in a block, small enough for a test to have several.
+    blocks: The number of keys in a block, small enough for a test to have
+      several
+      blocks.
   """
   global _interpreted
   _interpreted = blocks
@@ -205,7 +214,12 @@ def choose(on_tpu: Callable, elsewhere: Callable, *args):
 
 
 def usable(prompts: cache.Block, suffix: int) -> bool:
-  """Returns True if the kernel can read these, and suffixes of that length."""
+  """Returns True if the kernel can read these prompts and suffixes.
+
+  Args:
+    prompts: The prompts' KV.
+    suffix: The length of the suffix block.
+  """
   if not layers_lib.is_stacked(prompts.keys):
     return False
   if _interpreted is not None:
@@ -222,18 +236,21 @@ def by_kernel(
   prompts: cache.Block,
   cap: float | None = None,
 ) -> Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]:
-  """Returns attention by the TPU's kernel; its work is planned once for all.
+  """Returns attention by the TPU kernel, with one work plan for all layers.
 
   Args:
-    reach: [C] int32, tokens of each slot's prompt; below 0: nobody waits.
-    visible: [C, K, W * K] bool, over the suffixes.
-    slots: [C] int32, where in the cache they are; None: there are no others.
-      Slots that are split among devices must be all there are.
-    prompts: all segments in one, stacked.
-    cap: of scores, see `architecture.py`.
+    reach: The number of tokens in each slot's prompt, [C] int32. If negative,
+      the
+      slot's result is unused.
+    visible: The mask over the suffixes, [C, K, W * K] bool.
+    slots: The positions of the slots in the cache, [C] int32. None stands for
+      all
+      slots. It must be None if devices share the slots.
+    prompts: The prompts' KV in one segment, stacked.
+    cap: The cap of scores; see `architecture.py`.
 
   Returns:
-    See `Attend`.
+    The attention; see `Attend`.
   """
   blocks = _interpreted or _blocks(prompts)
   interpret = _interpreted is not None
@@ -244,7 +261,7 @@ def by_kernel(
 
   by_slot = logical.spec('slots')
   args = (reach, visible) if slots is None else (reach, visible, slots)
-  # XLA would make the mask again in each layer.
+  # Without the barrier XLA would compute the mask again in each layer.
   work = jax.lax.optimization_barrier(
     _on_each_device(plan, by_slot, by_slot)(*args)
   )
@@ -267,17 +284,17 @@ def by_kernel(
 
 
 def _on_each_device(function: Callable, in_specs, out_specs) -> Callable:
-  """`function` of each device's part of the arguments."""
+  """Returns `function` applied to each device's part of the arguments."""
   if jax.sharding.get_abstract_mesh().empty:
     return function
-  # XLA cannot split a kernel and would gather what it is called with.
+  # XLA cannot split a kernel. It would gather the arguments.
   return jax.shard_map(
     function, in_specs=in_specs, out_specs=out_specs, check_vma=False
   )
 
 
 def _blocks(prompts: cache.Block) -> work_lib.Blocks:
-  """Returns the keys that a device reads together."""
+  """Returns the number of keys that a device reads together."""
   values = jax.tree.leaves(prompts.values)[0]
   *_, heads, length, width = values.shape
   key = heads // logical.parts('kv_heads') * width * values.dtype.itemsize

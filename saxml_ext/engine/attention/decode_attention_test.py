@@ -1,4 +1,4 @@
-"""Tests that the kernel and XLA see the same keys."""
+"""Tests that the kernel and XLA read the same keys."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -27,7 +27,7 @@ _SLOTS, _BEAMS, _WIDTH = 6, 4, 8
 
 
 def _random(rng: np.random.Generator, block: cache.Block) -> cache.Block:
-  """A block of that shape with something in it."""
+  """Returns a block of the same shape with random contents."""
 
   def fill(kv: cache.KV) -> cache.KV:
     x = jnp.asarray(rng.normal(size=kv.shape), jnp.float32)
@@ -41,7 +41,7 @@ def _random(rng: np.random.Generator, block: cache.Block) -> cache.Block:
 
 
 def _history(rng, dtype):
-  """A history, the block being written, and which slots are waited for."""
+  """Returns a history, the block being written, and the mask of used slots."""
 
   def block(length, suffix):
     return _random(
@@ -49,7 +49,8 @@ def _history(rng, dtype):
       cache.empty_block(_MODEL, _SLOTS, length, dtype, suffix=suffix),
     )
 
-  # Slot 0 is new, 1 and 4 are not waited for, the others differ in age.
+  # Slot 0 is new, the results of 1 and 4 are unused, and the others differ in
+  # age.
   reach = jnp.asarray([20, -1, 33, 1, -1, 40], jnp.int32)
   ages = np.asarray([1, 9, 24, 17, 0, 5])
   steps = 3 * _WIDTH
@@ -57,7 +58,7 @@ def _history(rng, dtype):
   ancestry[:, :, ::3] = ancestry[:, :1, ::3]  # Shared by all beams.
   unborn = np.arange(steps) < (steps - ages)[:, None, None]
   ancestry = np.where(unborn, cache.NOTHING, ancestry)
-  ancestry[:, :, -1] = np.arange(_BEAMS)  # This step's own.
+  ancestry[:, :, -1] = np.arange(_BEAMS)  # Keys of this step.
   history = decode_attention.History(
     reach,
     (block(32, False), block(8, False)),

@@ -1,4 +1,4 @@
-"""Tests of queries that share keys against a model whose keys are repeated."""
+"""Compares queries that share keys with a model that repeats its keys."""
 
 import contextlib
 import dataclasses

@@ -1,14 +1,17 @@
-"""Prefill on meshes that split the slots: each part prefills its own prompts.
+"""Splits prefill by slots: each part of a mesh prefills its own prompts.
 
-Along `replica` and `data` of the mesh the devices have parts of the slots; see
-`logical.py`. The rows of a batch of prompts are split among the parts likewise:
-the first of B / P rows go to the first of P parts. A row must belong to a slot
-of the part that it goes to, so that its keys and values are written where they
-are computed; `Batches` puts rows in their places. A row without a prompt
-belongs to slot S, of which there is none, and is written nowhere.
+The devices along `replica` and `data` of the mesh hold parts of the slots; see
+`logical.py`. The rows of a batch of prompts are split in the same way: the
+first
+B / P rows go to the first of P parts. A row must belong to a slot of its part,
+so that keys and values are written where they are computed. `Batches` arranges
+the rows accordingly. A row without a prompt has slot S, which does not exist,
+so
+nothing is written for it.
 
-A batch that does not divide among the parts is prefilled by each of them alike,
-as is everything where the slots are in one part.
+Every part prefills the whole batch if the batch does not divide among the
+parts,
+or if all slots are in one part.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,8 +27,8 @@ from saxml_ext.engine import logical
 Tree = TypeVar('Tree')
 
 _SLOTS = 'slots'
-# Decode steps: by the estimates of docs/programs_tpu.md 2 to 8 do equally well,
-# and more do worse.
+# The number of decode steps that a prompt waits. By the estimates of
+# docs/programs_tpu.md, 2 to 8 perform equally well and more perform worse.
 _PATIENCE = 4
 
 Request = TypeVar('Request')
@@ -36,9 +39,9 @@ class Batches:
   """The rules by which requests become batches of prompts.
 
   Attributes:
-    num_slots: S.
-    parts: P, into which the slots are split.
-    sizes: numbers of rows that a part may have in a batch, ascending.
+    num_slots: The number of slots, S.
+    parts: The number of parts into which the slots are split, P.
+    sizes: The possible numbers of rows of a part in a batch, ascending.
   """
 
   num_slots: int
@@ -46,10 +49,10 @@ class Batches:
   sizes: tuple[int, ...]
 
   def of(self, slots: Sequence[int]) -> list[list[int]]:
-    """Returns slots to prefill, in as few batches as there can be.
+    """Returns slots to prefill, in as few batches as possible.
 
     Args:
-      slots: different ones, in any order, which is kept within a part.
+      slots: The different slots, in any order. The order is kept within a part.
     """
     largest = self.sizes[-1]
     per_part = self._per_part(slots)
@@ -59,12 +62,12 @@ class Batches:
     ]
 
   def rows(self, slots: Sequence[int]) -> list[int]:
-    """Returns the slot of each row of a batch; S: the row has no prompt.
+    """Returns the slot of each row of a batch, or S for a row without a prompt.
 
-    Where there is one part, a batch that is not full repeats its last slot.
+    If there is one part, a batch that is not full repeats its last slot.
 
     Args:
-      slots: of one batch, at least one.
+      slots: The slots of one batch, at least one.
     """
     per_part = self._per_part(slots)
     size = config_lib.at_least(max(map(len, per_part)), self.sizes)
@@ -74,7 +77,7 @@ class Batches:
     ]
 
   def is_full(self, slots: Sequence[int]) -> bool:
-    """Returns True if every part has one of these prompts to prefill."""
+    """Returns True if every part has at least one of these prompts."""
     return all(self._per_part(slots))
 
   def _per_part(self, slots: Sequence[int]) -> list[list[int]]:
@@ -87,24 +90,26 @@ class Batches:
 
 @dataclasses.dataclass
 class _Waiting(Generic[Request]):
-  """Prompts of a bucket: by slot, and when their patience ends."""
+  """The prompts of one bucket by slot, and the step that ends their wait."""
 
   requests: dict[int, Request]
   due: int
 
 
 class PromptQueue(Generic[Request]):
-  """Prompts that wait to be prefilled, by bucket, in order of arrival.
+  """A queue of prompts to prefill, by bucket, in order of arrival.
 
-  Where parts of the slots prefill prompts of their own, a batch takes as long
-  with one prompt as with one of each part. Slots become free one by one, now in
-  this part and now in that. So a prompt waits a few decode steps for prompts of
-  the other parts, of the same bucket: by the estimates of docs/programs_tpu.md
-  two parts serve a fifth more for it, and four parts four tenths more.
+  If the slots are split into parts, a batch with one prompt takes as long as a
+  batch with one prompt for each part. Slots become free one by one, in
+  different
+  parts. So a prompt waits a few decode steps for prompts of the same bucket in
+  other parts. By the estimates of docs/programs_tpu.md, this raises the
+  throughput
+  of two parts by 20% and that of four parts by 40%.
   """
 
   def __init__(self, batches: Batches):
-    """Creates an empty queue for prompts that become `batches`."""
+    """Creates an empty queue whose prompts are grouped by `batches`."""
     self._batches = batches
     self._waiting: dict[int, _Waiting[Request]] = {}
 
@@ -117,22 +122,22 @@ class PromptQueue(Generic[Request]):
     return frozenset(s for w in self._waiting.values() for s in w.requests)
 
   def add(self, bucket: int, requests: Mapping[int, Request], now: int) -> None:
-    """Adds the prompts of some slots, none of which waits already."""
+    """Adds the prompts of some slots, none of which may wait already."""
     waiting = self._waiting.setdefault(bucket, _Waiting({}, now + _PATIENCE))
     waiting.requests.update(requests)
 
   def discard(self, slot: int) -> None:
-    """Forgets the prompt of a slot, if it waits."""
+    """Removes the prompt of a slot if it waits."""
     for waiting in self._waiting.values():
       waiting.requests.pop(slot, None)
     self._drop_empty()
 
   def take(self, now: int, hurry: bool) -> list[tuple[int, dict[int, Request]]]:
-    """Removes what is to be prefilled now: batches, each with its bucket.
+    """Removes and returns the batches to prefill now, each with its bucket.
 
     Args:
-      now: steps decoded so far.
-      hurry: nothing else is to be done: take all.
+      now: The number of steps decoded so far.
+      hurry: True to take all prompts, because there is no other work.
     """
     taken = []
     for bucket, waiting in self._waiting.items():
@@ -150,13 +155,13 @@ class PromptQueue(Generic[Request]):
 
 
 def parts(rows: int) -> int:
-  """Returns the number of parts among which the mesh in use splits a batch."""
+  """Returns the number of parts into which the current mesh splits a batch."""
   count = logical.parts(_SLOTS)
   return count if rows % count == 0 else 1
 
 
 def split(tree: Tree) -> Tree:
-  """Returns arrays [B, ...], each part with its own rows if they divide."""
+  """Returns arrays [B, ...] split among the parts if the rows divide evenly."""
 
   def constrain(x: jax.Array) -> jax.Array:
     if parts(x.shape[0]) == 1:
@@ -167,10 +172,12 @@ def split(tree: Tree) -> Tree:
 
 
 class Places(NamedTuple):
-  """The slots to which the rows of a batch go, as each part sees them.
+  """The slots of the rows of a batch, as seen by one part.
 
-  index [b] int32: the slot, counted within the part. here [b] bool: whether it
-  has that slot; None: each row has one.
+  Attributes:
+    index: The slot, counted within the part, [b] int32.
+    here: True if the part has that slot, [b] bool. None stands for True in each
+      row.
   """
 
   index: jax.Array
@@ -185,16 +192,18 @@ def on_each(
   in_specs: Sequence[Any],
   out_specs: Any,
 ) -> Any:
-  """Returns `function(places, *args)` of each part's slots and rows.
+  """Returns `function(places, *args)`, computed by each part for its slots.
 
   Args:
-    function: called with the whole where the batch is not split.
-    slots: [B] int32, the slot of each row, in the order of `Batches.rows`; S
-      where there is none.
-    num_slots: S.
-    args: trees of arrays.
-    in_specs: how each of them is split.
-    out_specs: how the result is.
+    function: The function. It gets all slots and rows if the batch is not
+      split.
+    slots: The slot of each row, [B] int32, in the order of `Batches.rows`. It
+      is S
+      for a row without a prompt.
+    num_slots: The number of slots, S.
+    args: The other arguments, trees of arrays.
+    in_specs: The partition specs of the other arguments.
+    out_specs: The partition specs of the result.
   """
   count = parts(slots.shape[0])
   if count == 1:

@@ -1,4 +1,4 @@
-"""Tests of prefill by parts of the slots, on four CPU devices."""
+"""Tests prefill with split slots on four CPU devices."""
 
 import re
 
@@ -42,7 +42,7 @@ _ENGINE = config_lib.EngineConfig(
   min_new_tokens=0,
   suffix_block=4,
 )
-# The operation that a collective is made for.
+# Matches the name of the operation that caused a collective.
 _EXCHANGE = re.compile(
   r' (?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)'
   r'(?:-start)?\(.*op_name="[^"]*/(\w+)"'
@@ -51,9 +51,9 @@ _EXCHANGE = re.compile(
 
 class BatchesTest(parameterized.TestCase):
   @parameterized.parameters(
-    # One part: in order, and the last one fills a batch up.
+    # One part: the order is kept, and the last slot fills its batch.
     (1, (2,), [3, 0, 7], [[3, 0], [7]], [[3, 0], [7, 7]]),
-    # Slots 0 to 3 and 4 to 7; 8 is none.
+    # Two parts: slots 0 to 3 and 4 to 7. Slot 8 does not exist.
     (2, (1,), [0, 5, 1, 2], [[0, 5], [1], [2]], [[0, 5], [1, 8], [2, 8]]),
     (2, (1, 2), [6, 0, 5], [[0, 6, 5]], [[0, 8, 6, 5]]),
     (4, (1,), [7], [[7]], [[8, 8, 8, 7]]),
@@ -116,7 +116,7 @@ class SplitTest(parameterized.TestCase):
     self.assertEqual(slot_parts.parts(8), 1)
 
   def test_parts_exchange_nothing(self):
-    """Of a batch on four devices each prefills a fourth, alone."""
+    """Checks that each of four devices prefills a fourth of a batch alone."""
     mesh = sharding.make_mesh((1, 4, 1))
     variables = random_model.variables(_MODEL)
     for stacked in (False, True):
@@ -129,12 +129,12 @@ class SplitTest(parameterized.TestCase):
       self.assertIn(key, run.keys())
       compiled = run.lower(key).compile()
       exchanges = set(_EXCHANGE.findall(compiled.as_text()))
-      # Which XLA for CPU does not split, be it of prefill or of decoding.
+      # XLA for CPU does not split top_k, neither in prefill nor in decoding.
       self.assertLessEqual(exchanges, {'top_k'})
       flops = compiled.cost_analysis()['flops']
       alone = executables.Executables(run.settings, weights)
       whole = alone.lower(executables.PrefillAndInsert(2, 0, 16)).compile()
-      # All of the batch on each would be four times as many.
+      # If each device prefilled the whole batch, the ratio would be 4.
       self.assertLess(flops, 1.5 * whole.cost_analysis()['flops'])
 
 

@@ -1,4 +1,4 @@
-"""Tests of an engine that decodes as on TPU, its kernel interpreted."""
+"""Tests an engine that decodes as on TPU, with its kernel in interpret mode."""
 
 from absl.testing import absltest
 import numpy as np
@@ -37,7 +37,7 @@ _ENGINE = dict(
 
 
 def _serve(stacked, **settings):
-  """Tokens of five requests, of which the last decodes alone."""
+  """Returns the tokens of five requests; the last one decodes alone."""
   rng = np.random.default_rng(7)
   requests = [
     request_lib.Request(
@@ -59,7 +59,8 @@ class TpuPathTest(absltest.TestCase):
   def test_tokens_are_those_of_xla(self):
     alone = _serve(stacked=False, suffix_block=4)
     self.assertGreater(len({str(t) for t in alone}), 3)
-    # One segment, and one block that wraps: it serves more steps than it has.
+    # There is one segment, and one block that wraps and has fewer rows than
+    # steps.
     with decode_attention.interpreted(work_lib.Blocks(16, 16, 8)):
       got = _serve(stacked=True, prompt_segments=(24,), suffix_block=8)
     self.assertEqual(got, alone)

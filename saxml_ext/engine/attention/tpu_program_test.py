@@ -1,12 +1,12 @@
-"""Tests of decoding as it is compiled for TPU v5e 2x2: two layers of GPT-J 6B.
+"""Compiles decoding for TPU v5e 2x2, with two layers of GPT-J 6B.
 
-Needs libtpu but no TPU, and takes minutes.
+The test requires libtpu but no TPU. It takes minutes.
 """
 
 import os
 
-# Read by libtpu as it is loaded: no metadata server is asked, no lock file and
-# no logs are written.
+# libtpu reads these when it is loaded. They turn off requests to the metadata
+# server, the lock file and the logs.
 for _name, _value in {
   'TPU_SKIP_MDS_QUERY': '1',
   'TPU_WORKER_HOSTNAMES': 'localhost',
@@ -68,11 +68,13 @@ class TpuProgramTest(parameterized.TestCase):
     compiled = _compile(kv_dtype, width)
     self.assertIn('attend_beams', compiled.as_text())
     memory = compiled.memory_analysis()
-    # 4 heads a chip of 256, keys and values; in int8 with scales of float32.
+    # Each chip has 4 heads of 256 with keys and values. In int8 they have
+    # scales of
+    # float32.
     row = 2 * 4 * (256 + 4 if kv_dtype == 'int8' else 512)
     kv = _MODEL.num_layers * _SLOTS * row * (1920 + 128 * 4)
     suffix = kv * 512 // (1920 + 512)
-    # int8 matrices of a layer, an embedding in bfloat16 and a head in int8.
+    # The matrices of a layer and the head are int8. The embedding is bfloat16.
     weights = _MODEL.num_layers * 12 * 4096**2 // 4 + 3 * 4096 * 50688 // 4
     args = memory.argument_size_in_bytes
     self.assertBetween(args, kv + weights, kv + weights + 2 * _MIB)

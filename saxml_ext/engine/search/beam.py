@@ -179,7 +179,7 @@ class BeamRule(rule.Rule):
     kept: trace_lib.Kept,
     unused: jax.Array,
   ) -> jax.Array:
-    """Returns [S] bool: True for groups that are finished at length `length`."""
+    """Returns [S] bool: True for groups that are finished at `length`."""
     stopping = options.early_stopping
     worst = jnp.where(unused, jnp.inf, kept.scores).min(1, keepdims=True)
     worst = jnp.where(kept.present, worst, _NEVER)

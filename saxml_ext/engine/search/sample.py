@@ -150,10 +150,10 @@ def _draw(weights: jax.Array, draws: jax.Array) -> jax.Array:
 def _nucleus(
   logits: jax.Array, temperature: jax.Array, top_p: jax.Array
 ) -> jax.Array:
-  """Weights [S, R, V] of the likeliest tokens with top_p [S] of the whole.
+  """Returns weights [S, R, V] of the smallest nucleus that has top_p [S].
 
-  The smallest share that belongs to them is found by halving, which costs a
-  pass over the vocabulary each time but needs no sorting of it.
+  Bisection finds the smallest probability that belongs to the nucleus. Each
+  halving is one pass over the vocabulary, but no sorting is needed.
   """
   relative = logits - logits.max(-1, keepdims=True)
 
@@ -162,9 +162,7 @@ def _nucleus(
     wanted = top_p[:, None, None] * shares.sum(-1, keepdims=True)
 
     def halve(_, bounds):
-      low, high = (
-        bounds  # A limit of `low` keeps enough tokens, `high` too few.
-      )
+      low, high = bounds  # `low` keeps enough, `high` too few.
       middle = (low + high) / 2
       mass = (shares * (shares >= middle)).sum(-1, keepdims=True)
       enough = mass >= wanted

@@ -182,7 +182,10 @@ def norm_at(options: Options, length: jax.Array) -> jax.Array:
 
 
 def is_stop(options: Options, tokens: jax.Array) -> jax.Array:
-  """Returns whether tokens [S, n] are stop ids of their group; [S, n] bool."""
+  """Returns [S, n] bool: True for tokens [S, n] that are stop ids.
+
+  Each group has its own stop ids.
+  """
   return (tokens[..., None] == options.stop_ids[:, None]).any(-1)
 
 

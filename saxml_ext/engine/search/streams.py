@@ -94,7 +94,12 @@ class _Row:
     return len(self._tokens)
 
   def add(self, said: trace_lib.Trace, row: int) -> None:
-    """Appends the choice of `row` at one step; `said` has the shape [K, ...]."""
+    """Appends the choice of `row` at one step to the answer.
+
+    Args:
+      said: The choices of all rows at that step, [K, ...].
+      row: The row to append.
+    """
     self._tokens.append(int(said.tokens[row]))
     self._logprobs.append(float(said.logprobs[row]))
     if said.alternatives is not None:
