@@ -1,4 +1,4 @@
-"""Shows what the cache of data, models, programs and results holds; cleans it.
+"""Lists the cache of data, models, programs and results, and cleans it.
 
 cache show
 cache rm NAME... | --kind=KIND [--older_than=30d] [--yes]
@@ -25,15 +25,16 @@ from saxml_ext.common.pages import text_columns
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-  """One thing in the cache: what lies directly in the folder of its kind.
+  """An entry of the cache: a file or folder directly in the folder of its kind.
 
   Attributes:
-    kind: one of cache.KINDS.
-    name: its file name.
-    path: where it lies.
-    size: bytes in all its files.
-    last_use: when one of its files was last read or written, in seconds since
-      the epoch; as exact as the file system notes reads.
+    kind: The kind, one of cache.KINDS.
+    name: The name of the file or folder.
+    path: The path of the entry.
+    size: The total size of its files in bytes.
+    last_use: The time when one of its files was last read or written, in
+      seconds since the epoch. It is as exact as the access times of the file
+      system.
   """
 
   kind: str
@@ -44,13 +45,13 @@ class Entry:
 
 
 def list_entries(cache: cache_lib.Cache) -> list[Entry]:
-  """All entries, by kind and name. A cache that does not exist has none.
+  """Returns all entries, by kind and name.
 
-  A folder of a kind that is a symbolic link is left out: what it holds lies
-  outside of the cache.
+  A cache that does not exist has no entries. A folder of a kind that is a
+  symbolic link is left out, because its contents lie outside of the cache.
 
   Raises:
-    OSError: a folder cannot be read.
+    OSError: A folder cannot be read.
   """
   found = []
   for kind in cache_lib.KINDS:
@@ -63,7 +64,7 @@ def list_entries(cache: cache_lib.Cache) -> list[Entry]:
 
 
 def links(cache: cache_lib.Cache) -> list[str]:
-  """Folders of kinds that are symbolic links to somewhere else."""
+  """Returns the folders of kinds that are symbolic links."""
   folders = (cache.folder(kind) for kind in cache_lib.KINDS)
   return [folder for folder in folders if os.path.islink(folder)]
 
@@ -77,7 +78,7 @@ def _entry(kind: str, folder: str, name: str) -> Entry:
     name,
     path,
     sum(state.st_size for state in states),
-    # Reading a directory's list counts as its use, so only files tell.
+    # Listing a directory updates its access time, so only files count.
     max(
       (max(state.st_atime, state.st_mtime) for state in states),
       default=own.st_mtime,
@@ -100,16 +101,18 @@ def select(
   kind: str | None = None,
   unused_since: float | None = None,
 ) -> list[Entry]:
-  """Entries that fit everything that is asked.
+  """Selects the entries that meet all conditions.
 
   Args:
-    found: all there are.
-    names: "name" or "kind/name"; none stands for all.
-    kind: only those of this kind.
-    unused_since: only those not used since then, in seconds since the epoch.
+    found: The entries to select from.
+    names: The names, written as "name" or "kind/name". An empty list selects
+      all entries.
+    kind: The kind of the entries; None: any kind.
+    unused_since: The time in seconds since the epoch. Entries that were used
+      later are left out. None: any time.
 
   Raises:
-    ValueError: a name fits no entry, or entries of several kinds.
+    ValueError: A name matches no entry, or entries of several kinds.
   """
   pool = [entry for entry in found if kind in (None, entry.kind)]
   if names:
@@ -134,11 +137,12 @@ def _named(pool: Sequence[Entry], name: str) -> Entry:
 
 
 def remove(cache: cache_lib.Cache, entry: Entry) -> None:
-  """Removes an entry. A symbolic link goes, what it leads to stays.
+  """Removes an entry. If it is a symbolic link, its target stays.
 
   Raises:
-    ValueError: the directory is no cache of ours, or the entry is not in it.
-    OSError: it cannot be removed.
+    ValueError: The directory is not a cache of the harness, or the entry is not
+      in it.
+    OSError: The entry cannot be removed.
   """
   if not cache.is_ours:
     raise ValueError(
@@ -203,10 +207,10 @@ def _chosen(cache: cache_lib.Cache, names: Sequence[str] = ()) -> list[Entry]:
 
 
 def seconds(age: str) -> int:
-  """The length of a time such as 30d, in seconds.
+  """Converts a duration such as 30d to seconds.
 
   Raises:
-    ValueError: it is not written so.
+    ValueError: The duration has another format.
   """
   found = re.fullmatch(r'(\d+)([hdw])', age)
   if not found:
@@ -228,7 +232,7 @@ def _show(cache: cache_lib.Cache) -> None:
 
 def _table(chosen: Sequence[Entry]) -> str:
   rows = [('kind', 'name', 'size', 'last use', 'path')]
-  # Compiled programs are thousands of files with hashes for names.
+  # Compiled programs are thousands of files that have hashes as names.
   programs = [entry for entry in chosen if entry.kind == 'jax']
   for entry in chosen:
     if entry.kind != 'jax':
@@ -249,7 +253,7 @@ def _row(
 
 
 def size(count: int) -> str:
-  """Bytes in decimal units, as disks are sold: 1500 is "1.5 kB"."""
+  """Formats a number of bytes in decimal units: 1500 is "1.5 kB"."""
   value, unit = float(count), 'B'
   for unit in ('B', 'kB', 'MB', 'GB', 'TB'):
     if value < 999.95 or unit == 'TB':

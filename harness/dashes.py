@@ -1,7 +1,7 @@
-"""Programs whose flags may be typed as --some-flag or as --some_flag.
+"""Runs programs whose flags may be typed as --some-flag or as --some_flag.
 
-The published programs of the benchmark use argparse and dashes, Sax and this
-repository use absl and underscores. People paste the commands of both.
+The published programs of the benchmark use argparse and dashes. Sax and this
+repository use absl and underscores. Users paste commands of both kinds.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,14 +18,17 @@ exit_on = program.exit_on
 def underscored(
   argv: Sequence[str], known: flags.FlagValues = flags.FLAGS
 ) -> list[str]:
-  """Command line with the dashes in the names of known flags replaced.
+  """Replaces the dashes in the names of known flags by underscores.
 
-  Only words that name a known flag that way are changed, and nothing after a
-  lone `--`: values keep their dashes.
+  Words that do not name a known flag stay as they are, and so do all words
+  after a lone `--`. Values keep their dashes.
 
   Args:
-    argv: the program's name and its arguments.
-    known: flags that are defined.
+    argv: The name of the program and its arguments.
+    known: The flags that are defined.
+
+  Returns:
+    The new command line.
   """
   words = list(argv[:1])
   rest = iter(argv[1:])
@@ -42,7 +45,7 @@ def _underscored(word: str, known: flags.FlagValues) -> str:
   typed, equals, value = word.partition('=')
   name = typed.lstrip('-')
   flag = name.replace('-', '_')
-  # absl switches a boolean flag off by --noflag; argparse has --no-flag.
+  # absl turns a boolean flag off with --noflag, argparse with --no-flag.
   if not (flag in known or _is_negation(flag, known)):
     return word
   if flag not in known:
@@ -56,6 +59,9 @@ def _is_negation(flag: str, known: flags.FlagValues) -> bool:
 
 
 def run(main: Callable[[Sequence[str]], Any]) -> None:
-  """Like program.run(main), for either spelling and flags after arguments."""
+  """Runs `main` as program.run does, but accepts both spellings of flags.
+
+  Flags may also follow the arguments.
+  """
   flags.FLAGS.set_gnu_getopt(True)
   program.run(main, underscored(sys.argv), takes_words=True)

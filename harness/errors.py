@@ -1,15 +1,17 @@
-"""The error that ends a job of the harness."""
+"""Defines the error that ends a job of the harness."""
 
 from serve import programs
 
-# The harness starts its cells by serve's code, and their failures are its own.
+# The harness starts its cells with the code of serve, so both raise the same
+# error.
 HarnessError = programs.ServeError
 
 
 def reason(error: Exception) -> str:
-  """Returns an error's text: of an OSError the file and what is wrong with it.
+  """Returns the text of an error without the number that Python adds.
 
-  Without the number that Python puts before it, "[Errno 2]".
+  For an OSError, that is the file and the cause, without a prefix such as
+  "[Errno 2]".
   """
   if isinstance(error, OSError) and error.strerror and error.filename:
     return f'{error.filename}: {error.strerror}'

@@ -1,13 +1,15 @@
-"""Every benchmark, system and scenario by one command.
+"""Runs every benchmark, system and scenario with one command.
 
-Takes the flags of the published main.py of Google's GPT-J submission too, with
-dashes or underscores: --scenario --model-path --dataset-path --tokenizer-path
---accuracy --log-path --log-interval --max-examples --perf-examples --short-name
---save-result --num-client-threads --mlperf-conf-path --user-conf-override-path
---store-sax-accuracy --extra-log-dir. With --log-path it does what that program
-does: one run, of performance unless --accuracy is given, and its names of logs.
+It also accepts the flags of the published main.py of Google's GPT-J submission,
+with dashes or underscores: --scenario --model-path --dataset-path
+--tokenizer-path --accuracy --log-path --log-interval --max-examples
+--perf-examples --short-name --save-result --num-client-threads
+--mlperf-conf-path --user-conf-override-path --store-sax-accuracy
+--extra-log-dir. With --log-path it behaves like that program: it performs one
+run and uses the same names for the logs. That run measures performance unless
+--accuracy is given.
 
-CM's --implementation and --backend choose the system.
+The flags --implementation and --backend of CM choose the system.
 """
 
 from collections.abc import Sequence
@@ -36,10 +38,11 @@ from saxml_ext.common import user_path
 from serve import programs
 from serve import progress
 
-# The answers beside LoadGen's own log: [{"qsl_idx": 0, "data": "1,2,3"}, ...].
+# The answers in a file beside LoadGen's own log: [{"qsl_idx": 0, "data":
+# "1,2,3"}, ...].
 _ANSWERS = 'sax_accuracy.json'
 
-# Where a job has its logs, by mode.
+# The folder with the logs of a job, by mode.
 _RUNS = {
   run_lib.ACCURACY: run_lib.ACCURACY,
   run_lib.PERFORMANCE: os.path.join(run_lib.PERFORMANCE, 'run_1'),
@@ -49,13 +52,13 @@ _RUNS = {
 def write_published_logs(
   directory: str, scenarios: Sequence[str], *, extra_dir: bool, answers: bool
 ) -> None:
-  """Copies the logs of jobs that have run; those of others are left out.
+  """Copies the logs of jobs that have run and skips the other jobs.
 
   Args:
-    directory: The jobs' directory, --log-path.
+    directory: The directory of the jobs, --log-path.
     scenarios: LoadGen's names of the jobs' scenarios.
-    extra_dir: Whether logs get a directory such as Offline_accuracy.
-    answers: Whether to write ANSWERS too.
+    extra_dir: True if logs go to a directory such as Offline_accuracy.
+    answers: True if sax_accuracy.json is written too.
 
   Raises:
     OSError: A log cannot be read or written.
@@ -96,7 +99,7 @@ def _write_answers(log: str, path: str) -> None:
 
 
 _ALL = 'all'
-# Published name -> ours.
+# The published names of flags, mapped to our names.
 _ALIASES = {
   'log_path': 'results_dir',
   'max_examples': 'sample_count',
@@ -104,7 +107,7 @@ _ALIASES = {
   'num_client_threads': 'concurrency',
 }
 
-# CM's name of an implementation or a framework -> ours of the system.
+# CM's names of implementations and frameworks, mapped to our names of systems.
 _BACKENDS = {
   rounds.GPTJ: {
     'reference': flag_table.REFERENCE,
@@ -211,7 +214,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _is_published() -> bool:
-  """Returns True if the command names its logs as the published main.py does."""
+  """Returns True if the command uses --log-path, as the published main.py does."""
   return bool(flags.FLAGS['log_path'].present)
 
 
@@ -220,10 +223,10 @@ def _benchmark() -> str:
 
 
 def _submit(results: Sequence[str]) -> None:
-  """Makes a submission, if it is asked for.
+  """Creates a submission if --submission is given.
 
   Raises:
-    errors.HarnessError: it could not be made.
+    errors.HarnessError: The submission could not be created.
   """
   if _SUBMISSION.value is None:
     return
@@ -241,7 +244,7 @@ def _submit(results: Sequence[str]) -> None:
 
 
 def _of_category() -> list[str]:
-  """Returns the flags of a run that hold for its submission too."""
+  """Returns the flags of a run that also apply to its submission."""
   return [
     f'--{flag.name}={flag.value}'
     for flag in (job_lib.CATEGORY, job_lib.DIVISION)
@@ -250,10 +253,10 @@ def _of_category() -> list[str]:
 
 
 def _scenarios() -> list[str]:
-  """LoadGen's names of the scenarios that are asked for.
+  """Returns LoadGen's names of the scenarios that the flags select.
 
   Raises:
-    ValueError: one is not known.
+    ValueError: A scenario is unknown.
   """
   category, model = job_lib.CATEGORY.value, job_lib.MODEL.value
   if _SCENARIO.value == [_ALL] and category:
@@ -283,15 +286,15 @@ def _scenarios() -> list[str]:
 
 
 def _plain(name: str) -> str:
-  """A scenario's name as people write it: single_stream, singlestream."""
+  """Returns a scenario's name in lower case, without dashes and underscores."""
   return name.lower().replace('_', '').replace('-', '')
 
 
 def _translate() -> None:
-  """Sets our flags by the published ones.
+  """Sets our flags from the published ones.
 
   Raises:
-    OSError, ValueError: a value cannot be used.
+    OSError, ValueError: A value cannot be used.
   """
   values = flags.FLAGS
   published = _is_published()
@@ -339,10 +342,10 @@ def _given(name: str) -> bool:
 
 
 def _set(published: flags.FlagHolder, name: str, value: object) -> None:
-  """Sets a flag by a published one.
+  """Sets a flag from a published one.
 
   Raises:
-    ValueError: Both are given, and they differ.
+    ValueError: Both flags are given with different values.
   """
   if _given(name) and flags.FLAGS[name].value != value:
     raise ValueError(

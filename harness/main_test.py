@@ -130,7 +130,7 @@ class MainTest(absltest.TestCase):
     defined = {
       flag.name for flag in flags.FLAGS.flags_by_module_dict()[main.__name__]
     }
-    # They choose other flags of the table, or act in this program.
+    # These flags set other flags of the table, or act in this program only.
     self.assertCountEqual(
       defined - {'scenario'},
       [
@@ -186,7 +186,7 @@ class PublishedLogsTest(absltest.TestCase):
     self._dir = self.create_tempdir().full_path
 
   def _job(self, directory: str) -> None:
-    """Logs of an accuracy and of a performance run."""
+    """Writes the logs of an accuracy run and of a performance run."""
     data = np.array([7, 50256], np.int64).tobytes().hex()
     for run, text in (
       ('accuracy', json.dumps([{'seq_id': 0, 'qsl_idx': 3, 'data': data}])),

@@ -1,4 +1,4 @@
-"""The MLPerf MultiStream scenario, end to end, by one command; see offline.py."""
+"""Runs the MLPerf MultiStream scenario end to end; see offline.py."""
 
 from collections.abc import Sequence
 

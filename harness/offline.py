@@ -1,11 +1,11 @@
-"""The MLPerf Offline scenario, end to end, by one command.
+"""Runs the MLPerf Offline scenario end to end with one command.
 
-Starts a Sax cell on this machine with the bundled model (or uses a running
-one), lets LoadGen ask it for summaries, scores them, and prints LoadGen's
-summary and ROUGE beside the reference's.
+It starts a Sax cell with the bundled model on this machine, or uses a running
+cell. LoadGen requests summaries from the cell, and the program scores them. It
+prints LoadGen's summary and the ROUGE scores beside those of the reference.
 
-Exit code 0 means that LoadGen calls the run VALID, that ROUGE is within the
-tolerance, and, for a model in float32, that every answer is the reference's.
+Exit code 0 means that LoadGen reports a VALID run and that ROUGE is within the
+tolerance. For a model in float32, every answer must also equal the reference's.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The MLPerf Server scenario, end to end, by one command; see offline.py."""
+"""Runs the MLPerf Server scenario end to end; see offline.py."""
 
 from collections.abc import Sequence
 

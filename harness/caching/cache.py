@@ -1,7 +1,7 @@
-"""Where the harness keeps what it need not make or fetch twice.
+"""The cache directory of the harness, for files that are slow to make or fetch.
 
-One directory with a folder for each kind of thing, so that one setting moves
-all of it to another disk and one command tells what takes the room there.
+The cache is one directory with a folder for each kind of file. One flag moves
+all of it to another disk, and one command shows its size.
 """
 
 import dataclasses
@@ -13,11 +13,12 @@ from saxml_ext.common import files
 from saxml_ext.common import user_path
 
 KINDS = ('data', 'models', 'jax', 'programs', 'results', 'serve')
-# Where ./bazelw keeps what it installs; the second name is of older versions.
+# The folders in which ./bazelw installs its files. Older versions used the
+# second name.
 _OF_BAZELW = ('bazelw', 'bazelisk')
 
-# https://bford.info/cachedir: programs that make backups leave out a directory
-# with this file. The second line tells our caches from those of others.
+# See https://bford.info/cachedir: backup programs skip a directory that has
+# this file. The second line distinguishes our caches from other caches.
 TAG = 'CACHEDIR.TAG'
 _SIGNATURE = 'Signature: 8a477f597d28d172789f06886806bc55'
 _OWNER = '# The cache of gptj_sax (//harness:cache).'
@@ -27,8 +28,8 @@ def root(flag_value: str | None = None) -> str:
   """Returns the absolute path of the cache directory.
 
   Args:
-    flag_value: The value of --cache_dir; None or '' if it is not given, which
-      stands for saxml_ext.common.cache_dir's default.
+    flag_value: The value of --cache_dir. None or '' stands for the default of
+      user_path.default_cache.
   """
   if flag_value:
     return os.path.normpath(user_path.resolve(flag_value))
@@ -37,39 +38,39 @@ def root(flag_value: str | None = None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
-  """A cache directory, which need not exist yet.
+  """A cache directory, which does not have to exist yet.
 
   Attributes:
-    root: its absolute path.
+    root: The absolute path of the directory.
   """
 
   root: str
 
   @property
   def data(self) -> str:
-    """Data sets in the form that the harness reads."""
+    """The folder of data sets in the format that the harness reads."""
     return self.folder('data')
 
   @property
   def models(self) -> str:
-    """Checkpoints, tokenizers and vocabularies."""
+    """The folder of checkpoints, tokenizers and vocabularies."""
     return self.folder('models')
 
   @property
   def jax(self) -> str:
-    """Programs that JAX has compiled."""
+    """The folder of programs that JAX has compiled."""
     return self.folder('jax')
 
   @property
   def results(self) -> str:
-    """Results of finished jobs."""
+    """The folder of results of finished jobs."""
     return self.folder('results')
 
   def folder(self, kind: str) -> str:
-    """The folder of a kind.
+    """Returns the folder of a kind.
 
     Raises:
-      ValueError: there is no such kind.
+      ValueError: The kind does not exist.
     """
     if kind not in KINDS:
       raise ValueError(f'no kind {kind!r}; choose one of {", ".join(KINDS)}')
@@ -77,7 +78,7 @@ class Cache:
 
   @property
   def is_ours(self) -> bool:
-    """Whether `create` has made this directory a cache of the harness."""
+    """True if `create` has marked this directory as a cache of the harness."""
     try:
       with open(os.path.join(self.root, TAG), encoding='utf-8') as file:
         return file.read().splitlines()[:2] == [_SIGNATURE, _OWNER]
@@ -85,13 +86,13 @@ class Cache:
       return False
 
   def create(self) -> 'Cache':
-    """Makes the folders and marks the directory as ours; returns this cache.
+    """Creates the folders, marks the directory as ours and returns this cache.
 
-    The mark is what later allows to remove things from it.
+    Entries can later be removed only from a directory that has the mark.
 
     Raises:
-      ValueError: the directory holds things of others.
-      OSError: it cannot be written.
+      ValueError: The directory contains files of other programs.
+      OSError: The directory cannot be written.
     """
     user_path.create_cache(self.root)
     if not self.is_ours:
@@ -123,9 +124,10 @@ def get(results_dir: str | None = None) -> Cache:
   """Returns the cache that the flag, the environment or the default names.
 
   Args:
-    results_dir: The directory that the user chose for results, if any. If
-      neither the flag nor the environment names a cache, it lies in there, so
-      that nothing is written to the home directory.
+    results_dir: The directory that the user chose for results; None: the user
+      chose none. If neither the flag nor the environment names a cache, the
+      cache is created in this directory. The home directory then stays
+      untouched.
   """
   named = _CACHE_DIR.value
   if results_dir and not named and not os.environ.get(user_path.CACHE):

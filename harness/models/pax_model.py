@@ -2,9 +2,10 @@
 
   bazel run //harness/models:pax_model -- --base=gpt-j [--quantize]
 
-converts a Hugging Face GPT-J, and quantizes it, unless the cache holds what
-came of the same files and options. What it prints last fits --checkpoint of
-the scenarios' programs and saxutil publish.
+converts a Hugging Face GPT-J to PAX and quantizes it if asked. If the cache
+holds the checkpoint of the same files and options, nothing is made. The last
+printed line is a value for --checkpoint of the scenario programs and for
+saxutil publish.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,14 +33,15 @@ _PARTIAL = '.partial'
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-  """A checkpoint to be had.
+  """A description of the wanted checkpoint.
 
   Attributes:
-    base: Hugging Face directory of the GPT-J.
-    dtype: type of the variables, float32 or bfloat16.
-    quantize: whether matrices shall be int8: those of --quantization_configs
-      gptj, which the published serving params expect. The head is none of them.
-    calibration: articles to calibrate on; None: none.
+    base: The Hugging Face directory of the GPT-J.
+    dtype: The type of the variables, float32 or bfloat16.
+    quantize: True if matrices become int8. They are the matrices of
+      --quantization_configs gptj, which the published serving params expect.
+      The head is not one of them.
+    calibration: The file of articles to calibrate on; None: no calibration.
   """
 
   base: str
@@ -52,23 +54,23 @@ class PaxModels:
   """The checkpoints below a directory, one for each `Wanted`."""
 
   def __init__(self, root: str, run: Callable[[str, programs.Command], None]):
-    """Makes nothing yet.
+    """Stores the directory and the runner; creates no checkpoint yet.
 
     Args:
-      root: directory for them, which need not exist.
-      run: runs a command of that name to its end, or raises.
+      root: The directory of the checkpoints, which does not have to exist.
+      run: The function that runs a named command to its end, or raises.
     """
     self._root = root
     self._run = run
 
   def get(self, wanted: Wanted) -> str:
-    """The directory of a checkpoint, which is made if it is not there.
+    """Returns the directory of a checkpoint and creates it if it is missing.
 
-    What an interrupted run has left is gone on with.
+    The work of an interrupted run is continued.
 
     Raises:
-      FileNotFoundError: there is no config.json in `wanted.base`.
-      errors.HarnessError: the converter or the quantizer failed.
+      FileNotFoundError: `wanted.base` has no config.json.
+      errors.HarnessError: The converter or the quantizer failed.
     """
     path = self._path(wanted)
     if os.path.isdir(path):
@@ -87,7 +89,7 @@ class PaxModels:
 
 
 def _key(wanted: Wanted) -> str:
-  """Hexadecimal digits: the same for the same files and options."""
+  """Returns a hexadecimal key that is equal for equal files and options."""
   files = {}
   for path in (wanted.base, wanted.calibration):
     if path is not None:
@@ -104,7 +106,10 @@ def _key(wanted: Wanted) -> str:
 
 
 def _state(path: str) -> list[tuple[str, int, int]]:
-  """Name, size and time of each file: weights are too large to be hashed."""
+  """Returns the name, size and modification time of each file.
+
+  Hashes of the contents are not used, because weights are too large for them.
+  """
   if os.path.isfile(path):
     names = ['']
   else:

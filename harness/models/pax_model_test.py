@@ -34,12 +34,13 @@ class PaxModelsTest(absltest.TestCase):
     self.assertIn('gptj_config.json', os.listdir(path))
     self.assertEqual(self._models.get(wanted), path)
     self.assertEqual(self.ran, ['converter'])
-    # The quantizer takes what is there.
+    # The quantizer reads the converted checkpoint of the first call.
     int8 = self._models.get(pax_model.Wanted(self._base, quantize=True))
     self.assertEqual(self.ran, ['converter', 'quantizer'])
     self.assertNotEqual(int8, path)
     self.assertIn('gptj_config.json', os.listdir(int8))
-    # As the quantizer does by itself, and the published params expect.
+    # These are the quantizer's default variables, which the published params
+    # expect.
     scaled = [name for _, names, _ in os.walk(int8) for name in names]
     scaled = [name for name in scaled if name.endswith('_quantized_scale')]
     self.assertNotEmpty(scaled)

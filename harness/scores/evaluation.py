@@ -1,9 +1,10 @@
-"""Scores an accuracy log with the command line of the published evaluation.py.
+r"""Scores an accuracy log with the command line of the published evaluation.py.
 
-evaluation --mlperf-accuracy-file=.../mlperf_log_accuracy.json \\
+evaluation --mlperf-accuracy-file=.../mlperf_log_accuracy.json \
     --dataset-file=cnn_eval.json [--dtype=int32]
 
-prints what that program prints. //harness:accuracy also writes accuracy.txt.
+prints the same text as that program. //harness:accuracy also writes
+accuracy.txt.
 """
 
 from collections.abc import Sequence
@@ -28,19 +29,20 @@ _MODEL = os.path.join('tokenizers', 'punkt_tab', 'english')
 
 
 class Splitter:
-  """Splits English texts."""
+  """Splits English texts into sentences."""
 
   def __init__(self, *directories: str):
-    """Reads Punkt's parameters.
+    """Reads the parameters of Punkt.
 
     Args:
-      *directories: nltk's data: what `nltk.download('punkt_tab')` fills. The
-        first that holds the parameters is used.
+      *directories: The directories of nltk's data, as
+        `nltk.download('punkt_tab')` fills them. The first directory that has
+        the parameters is used.
 
     Raises:
-      ValueError: the parameters are not there, or cannot be read.
+      ValueError: The parameters are missing or cannot be read.
     """
-    # Relative paths are unsafe ones for nltk.
+    # nltk treats relative paths as unsafe.
     absolute = [os.path.abspath(path) for path in directories]
     for path in absolute:
       if os.path.isdir(os.path.join(path, _MODEL)):
@@ -53,7 +55,7 @@ class Splitter:
     )
 
   def split(self, text: str) -> list[str]:
-    """The sentences of a text, as nltk.sent_tokenize returns them."""
+    """Returns the sentences of a text, equal to those of nltk.sent_tokenize."""
     return list(self._punkt.tokenize(text))
 
 
@@ -139,10 +141,10 @@ def _score() -> rouge.Scores:
 
 
 def _splitter() -> Splitter | None:
-  """Finds sentences; None where nltk's data are not at hand.
+  """Returns the sentence splitter, or None if nltk's data is not available.
 
   Raises:
-    ValueError: they are not where --nltk_data says.
+    ValueError: The data is not in the directory that --nltk_data names.
   """
   if _NLTK_DATA.value:
     return Splitter(user_path.resolve(_NLTK_DATA.value))
@@ -156,7 +158,7 @@ def _splitter() -> Splitter | None:
     return None
   try:
     return Splitter(*listed)
-  except ValueError as error:  # They may be there for another program.
+  except ValueError as error:  # The variable may be for another program.
     _say(f'rougeLsum is left out: {error}')
     return None
 

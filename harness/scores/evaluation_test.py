@@ -20,7 +20,7 @@ from saxml_ext.common.testing import modules
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
-# As the official submission checker looks for each figure, up to v5.1.
+# The patterns of the official submission checker for each figure, up to v5.1.
 _CHECKED = (
   ('rouge1', r".*'rouge1':\s([\d.]+).*"),
   ('rouge2', r".*'rouge2':\s([\d.]+).*"),
@@ -99,7 +99,8 @@ class EvaluationTest(parameterized.TestCase):
       mlperf_accuracy_file=log, dtype='int32', nltk_data=self._punkt()
     )
     self.assertIn(f'answers {count} of 512 articles', err)
-    # The reference's own way from the texts to the line, with the same Punkt.
+    # This is the reference's own conversion from the texts to the line, with
+    # the same Punkt.
     splitter = evaluation.Splitter(self._punkt())
     tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
     articles = dataset.load_articles(bundle.eval_path(), count)
