@@ -1,8 +1,8 @@
-"""The requirements of MLPerf Inference on models and submissions, by round.
+"""Defines the requirements of MLPerf Inference on models and submissions.
 
-Source: tools/submission of mlcommons/inference at the tags v3.1 to v5.1 and, for
-v6.0 and v6.1, its package submission_checker of 2026. What the rounds ask of
-LoadGen itself is in `rounds`.
+They depend on the round. Source: tools/submission of mlcommons/inference at the
+tags v3.1 to v5.1, and its package submission_checker of 2026 for v6.0 and v6.1.
+The module `rounds` has the rounds' requirements on LoadGen itself.
 """
 
 from collections.abc import Mapping
@@ -20,24 +20,25 @@ EDGE = 'edge'
 CATEGORIES = (DATACENTER, EDGE)
 
 
-# Figures of the reference models in float32, on the whole official sets. Source:
-# accuracy-target of submission_checker.py.
+# The figures of the reference models in float32, on the whole official sets.
+# Source: accuracy-target of submission_checker.py.
 REFERENCE: Mapping[str, Mapping[str, float]] = {
   rounds.GPTJ: {'rouge1': 42.9865, 'rouge2': 20.1235, 'rougeL': 29.9881},
   rounds.BERT: {'f1': 90.874},
 }
 
-# Share of the reference's figures that a model must reach, by the name of the
-# model as it is submitted.
+# The share of the reference's figures that a model must reach, by the submitted
+# name of the model.
 SHARES = {
   name: 0.999 if name.endswith('-99.9') else 0.99 for name in rounds.MODELS
 }
 
-# Characters that the answers to GPT-J's whole set must have together, whatever
-# the share: 90 % of the reference's 4,016,878.
+# The least total number of characters in the answers to GPT-J's whole set. It
+# is 90 % of the reference's 4,016,878 for both shares.
 _GEN_LEN = 0.9 * 4_016_878
 
-# Least figures on the whole official set, by the name of the model.
+# The least figures on the whole official set, by the submitted name of the
+# model.
 ACCURACY: Mapping[str, Mapping[str, float]] = {
   model: {
     **{
@@ -49,16 +50,17 @@ ACCURACY: Mapping[str, Mapping[str, float]] = {
   for model, benchmark in rounds.MODELS.items()
 }
 
-# Greatest difference between the figures of two float32 runs of one model, whose
-# sums are added up in another order. It is a rule of this harness: ROUGE in
-# points, F1 in percent.
+# The greatest allowed difference between the figures of two float32 runs of one
+# model that add sums in different orders. This is a rule of our harness, with
+# ROUGE in points and F1 in percent.
 FLOAT32_TOLERANCE = {rounds.GPTJ: 0.01, rounds.BERT: 0.05}
 
-# How far scores of TEST01 may be from those of the accuracy run, in percent.
+# The greatest allowed difference between the scores of TEST01 and of the
+# accuracy run, in percent.
 TEST_PERCENT: Mapping[str, float] = {'bert-99': 1.0, 'bert-99.9': 0.1}
 
-# The prompts and the search of GPT-J's reference, in tokens. Source:
-# language/gpt-j of mlcommons/inference.
+# The limits of prompts and answers in GPT-J's reference, in tokens, and its
+# beam size. Source: language/gpt-j of mlcommons/inference.
 MAX_INPUT_LENGTH = 1919
 BEAM_SIZE = 4
 MIN_NEW_TOKENS = 30
@@ -68,14 +70,15 @@ _STREAM = (rounds.SINGLE_STREAM, rounds.OFFLINE)
 _SERVED = (rounds.SERVER, rounds.OFFLINE)
 
 
-# What the name of a system that LoadGen reaches over a network holds.
+# Text that the name of a system must contain if LoadGen reaches it over a
+# network.
 NETWORK_SUT = 'Network SUT'
 
 
 def is_closed(division: str) -> bool:
-  """Returns True if a division has the rules of the closed one.
+  """Returns True if the rules of the closed division apply to a division.
 
-  The Network division inherits all of them: inference_rules.adoc of
+  The Network division inherits all of them. Source: inference_rules.adoc of
   mlcommons/inference_policies, "Network Division".
   """
   return division in (CLOSED, NETWORK)
@@ -85,8 +88,9 @@ def scenarios(round_name: str, category: str, model: str) -> tuple[str, ...]:
   """Returns the scenarios that a closed submission of a model must have.
 
   Returns:
-    LoadGen's names; none if the round does not have the model there. For
-    "datacenter,edge", those of both categories.
+    LoadGen's names of the scenarios, or an empty tuple if the round does not
+    have the model in the category. For "datacenter,edge", the scenarios of both
+    categories.
   """
   if ',' in category:
     both = (scenarios(round_name, each, model) for each in category.split(','))
@@ -112,39 +116,39 @@ def rounds_of(category: str, model: str) -> tuple[str, ...]:
 
 
 def compliance_tests(round_name: str, model: str) -> tuple[str, ...]:
-  """Returns the compliance tests that a closed result needs."""
+  """Returns the compliance tests that a closed result requires."""
   if rounds.MODELS.get(model) != rounds.BERT:
     return ()
   return ('TEST01',) if _at_least(round_name, 'v5.0') else ('TEST01', 'TEST05')
 
 
 def results_hold_all(round_name: str) -> bool:
-  """Returns True if results hold measurements and compliance (from v6.0)."""
+  """Returns True if results have measurements and compliance (since v6.0)."""
   return _at_least(round_name, 'v6.0')
 
 
 def needs_mlperf_conf(round_name: str) -> bool:
-  """Returns True if mlperf.conf must lie beside user.conf (until v4.1)."""
+  """Returns True if mlperf.conf must be next to user.conf (until v4.1)."""
   return not _at_least(round_name, 'v5.0')
 
 
 def needs_calibration(round_name: str, division: str) -> bool:
-  """Returns True if calibration.md must be there."""
+  """Returns True if the submission must have a calibration.md."""
   return is_closed(division) and _at_least(round_name, 'v5.1')
 
 
 def takes_short_runs(round_name: str) -> bool:
-  """Returns True if the checker takes open runs below ten minutes (until v4.0)."""
+  """Returns True if open runs may be shorter than ten minutes (until v4.0)."""
   return not _at_least(round_name, 'v4.1')
 
 
 def takes_parts_of_the_set(round_name: str) -> bool:
-  """Returns True if open accuracy runs may cover a part of the set (until v5.1)."""
+  """Returns True if open accuracy runs may use part of the set (until v5.1)."""
   return not _at_least(round_name, 'v6.0')
 
 
 def needs_samples_per_query(round_name: str, division: str) -> bool:
-  """Returns True if Offline must ask for the whole set or more at once."""
+  """Returns True if an Offline query must have at least the whole set."""
   return is_closed(division) or not _at_least(round_name, 'v6.0')
 
 

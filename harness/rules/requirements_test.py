@@ -66,8 +66,9 @@ class RequirementsTest(parameterized.TestCase):
     self.assertAlmostEqual(requirements.ACCURACY['bert-99']['f1'], 89.96526)
 
   def test_targets(self):
-    # accuracy-target of tools/submission/submission_checker.py at v4.0: shares
-    # of ROUGE 42.9865, 20.1235 and 29.9881, of F1 90.874, and 90 % of 4016878.
+    # Source: accuracy-target of tools/submission/submission_checker.py at v4.0.
+    # The figures are shares of ROUGE 42.9865, 20.1235 and 29.9881, of F1
+    # 90.874, and 90 % of 4016878.
     self.assertEqual(
       requirements.ACCURACY,
       {
@@ -96,7 +97,8 @@ class RequirementsTest(parameterized.TestCase):
         'bert-99.9': 0.999,
       },
     )
-    # run_verification.py and the compliance rules for differing answers.
+    # Source: run_verification.py and the compliance rules for differing
+    # answers.
     self.assertEqual(
       requirements.TEST_PERCENT, {'bert-99': 1.0, 'bert-99.9': 0.1}
     )

@@ -1,10 +1,10 @@
-"""The scenarios, benchmarks and rounds of MLPerf Inference, as LoadGen has them.
+"""Defines the scenarios, benchmarks and rounds of MLPerf Inference.
 
-Source of what differs between rounds: loadgen/mlperf.conf (until v4.0
-mlperf.conf) of mlcommons/inference at the tags v3.1 to v5.1, and at LoadGen
-6.0.8 for v6.0 and 6.0.17 for v6.1. The installed LoadGen has the settings of one
-round, so these are set for every run. `requirements` has the rules for what is
-submitted.
+Source of the differences between rounds: loadgen/mlperf.conf (until v4.0
+mlperf.conf) of mlcommons/inference at the tags v3.1 to v5.1. For v6.0 it is the
+file of LoadGen 6.0.8, and for v6.1 that of 6.0.17. The installed LoadGen has
+the settings of only one round, so the harness sets them for every run. The
+module `requirements` has the rules for submissions.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ GPTJ = 'gptj'
 BERT = 'bert'
 BENCHMARKS = (GPTJ, BERT)
 
-# Benchmark of each model, by the name of the model as it is submitted.
+# The benchmark of each model, by the submitted name of the model.
 MODELS = {
   'gptj-99': GPTJ,
   'gptj-99.9': GPTJ,
@@ -23,13 +23,14 @@ MODELS = {
   'bert-99.9': BERT,
 }
 
-# Samples of the benchmark's whole set, which closed runs must hold.
+# The number of samples in the benchmark's whole set, which closed runs must
+# hold.
 FULL_SET = {GPTJ: 13368, BERT: 10833}
 
-# Latency bound of the Server scenario in ms, the same in all rounds.
+# The latency bound of the Server scenario in ms. It is equal in all rounds.
 SERVER_LATENCY_MS = {GPTJ: 20_000, BERT: 130}
 
-# Shortest performance run in ms, the same in all rounds and scenarios.
+# The shortest performance run in ms. It is equal in all rounds and scenarios.
 MIN_DURATION_MS = 600_000
 
 OFFLINE = 'Offline'
@@ -37,14 +38,14 @@ SERVER = 'Server'
 SINGLE_STREAM = 'SingleStream'
 MULTI_STREAM = 'MultiStream'
 
-# Samples of a MultiStream query, and its fewest queries.
+# The number of samples of a MultiStream query, and the least number of queries.
 MULTI_STREAM_SAMPLES = 8
 MULTI_STREAM_MIN_QUERIES = 662
 
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-  """How LoadGen asks in a scenario, and which figure it measures.
+  """A scenario: LoadGen's way to issue queries, and the measured figure.
 
   Source: loadgen/test_settings.h, results.cc and early_stopping.cc of
   mlcommons/inference.
@@ -52,20 +53,21 @@ class Scenario:
   Attributes:
     name: LoadGen's name of the scenario.
     metric: The kind of figure in results: samples_per_second,
-      queries_per_second, or latency_ns, of which less is better.
-    unit: The unit of the figure as people read it.
+      queries_per_second, or latency_ns. A lower latency is better.
+    unit: The unit of the figure in reports.
     percentile: The percentile of the latency that the scenario judges.
-    figure_key: The key of the figure in LoadGen's detail log; of a latency,
-      that of the percentile.
-    official_key: The key of the figure that official results show: of a
-      latency, the estimate of LoadGen's early stopping.
-    min_queries: The fewest queries of a closed run, which are LoadGen's own
-      defaults; None: the samples of the whole set.
-    enough_queries: Queries that early stopping can call valid: with none above
-      the bound, they show the percentile with 99 % confidence. That takes 64
-      queries at the 90th, 459 at the 99th (512 is a round number above) and 662 at the 99th of MultiStream.
-      0: no percentile decides.
-    samples_per_query: The samples of a query; 0: as many as there are.
+    figure_key: The key of the figure in LoadGen's detail log. For a latency, it
+      is the key of the percentile.
+    official_key: The key of the figure in official results. For a latency, it
+      is the key of the estimate that LoadGen's early stopping makes.
+    min_queries: The least number of queries of a closed run, by LoadGen's
+      defaults; None: the number of samples of the whole set.
+    enough_queries: The number of queries after which early stopping can report
+      a valid run; 0: no percentile decides. If all of them are within the
+      bound, they confirm the percentile with 99 % confidence. The least numbers
+      are 64 queries for the 90th percentile, 459 for the 99th (512 is the next
+      power of two) and 662 for the 99th of MultiStream.
+    samples_per_query: The number of samples of a query; 0: all samples.
   """
 
   name: str
@@ -80,7 +82,7 @@ class Scenario:
 
   @property
   def streams(self) -> bool:
-    """True if a query follows the answer to another, and latency counts."""
+    """True if queries are sent one after another and latency is the figure."""
     return self.metric == 'latency_ns'
 
   @property
@@ -90,7 +92,7 @@ class Scenario:
 
   @property
   def bounded(self) -> bool:
-    """True if queries arrive at a rate, and a bound on the latency holds."""
+    """True if queries arrive at a rate, and their latency has a bound."""
     return not (self.streams or self.at_once)
 
   @property
@@ -100,7 +102,7 @@ class Scenario:
 
   @property
   def needs_target(self) -> bool:
-    """True if nothing can run before the speed of the system is known."""
+    """True if a run requires an estimate of the system's speed."""
     return not self.at_once
 
   @property
@@ -110,7 +112,7 @@ class Scenario:
 
   @property
   def what(self) -> str:
-    """What has a latency: a query that holds several samples, or a sample."""
+    """The unit that a latency is measured for: "queries" or "samples"."""
     return 'queries' if self.samples_per_query > 1 else 'samples'
 
   def latency_key(self, percentile: str) -> str:
@@ -173,19 +175,19 @@ SCENARIOS: Mapping[str, Scenario] = {
 
 @dataclasses.dataclass(frozen=True)
 class Round:
-  """A round.
+  """A round of MLPerf Inference.
 
   Attributes:
     name: The name, such as "v4.0".
-    qsl_seed: The seed that chooses which samples are loaded.
-    sample_seed: The seed that chooses the order of samples.
-    schedule_seed: The seed that chooses when Server queries arrive.
-    equal_issue: The scenarios of GPT-J in which every sample must be issued as
-      often as any other (sample_concatenate_permutation).
-    offline_min_queries: The fewest samples of an Offline run; None: those of
-      the whole set.
-    test05_seeds: The three seeds of the compliance test TEST05; None: the
-      round has no such test. Source: compliance/nvidia/TEST05/audit.config.
+    qsl_seed: The seed that selects the samples to load.
+    sample_seed: The seed that selects the order of samples.
+    schedule_seed: The seed that selects the arrival times of Server queries.
+    equal_issue: The scenarios of GPT-J in which all samples must be issued
+      equally often (sample_concatenate_permutation).
+    offline_min_queries: The least number of samples of an Offline run; None:
+      the number of samples of the whole set.
+    test05_seeds: The three seeds of the compliance test TEST05; None: the round
+      does not have the test. Source: compliance/nvidia/TEST05/audit.config.
   """
 
   name: str
@@ -202,11 +204,14 @@ class Round:
     return named_seeds(self.qsl_seed, self.sample_seed, self.schedule_seed)
 
   def must_issue_equally(self, benchmark: str, scenario: str) -> bool:
-    """Returns True if every sample must be issued as often as any other."""
+    """Returns True if all samples must be issued equally often."""
     return benchmark == GPTJ and scenario in self.equal_issue
 
   def min_queries(self, benchmark: str, scenario: str) -> int:
-    """Returns the fewest queries of a closed run; of Offline, samples."""
+    """Returns the least number of queries of a closed run.
+
+    For Offline, it is the number of samples.
+    """
     return (
       SCENARIOS[scenario].min_queries
       or self.offline_min_queries
@@ -277,22 +282,22 @@ ROUNDS = {
   )
 }
 
-# The last round, and the last that has GPT-J.
+# The latest round, and the latest round that has GPT-J.
 LATEST = 'v6.1'
 LAST_OF_GPTJ = 'v5.0'
 
-# The last whose checker only logs that a run was shorter than 600 s.
+# The latest round whose checker only logs a run that is shorter than 600 s.
 SHORT_RUNS = 'v4.0'
 
 _SEED = re.compile(r'^\s*\*\.\*\.qsl_rng_seed\s*=\s*(\d+)\s*$', re.MULTILINE)
 
 
 def round_of(path: str) -> str:
-  """Returns the name of the round whose seeds an mlperf.conf has.
+  """Returns the name of the round that has the seeds of an mlperf.conf.
 
   Raises:
     OSError: The file cannot be read.
-    ValueError: The file has no seed, or that of no known round.
+    ValueError: The file has no seed, or the seed of an unknown round.
   """
   with open(path, encoding='utf-8') as file:
     match = _SEED.search(file.read())

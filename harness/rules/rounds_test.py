@@ -7,9 +7,9 @@ from harness.rules import rounds
 class RoundsTest(parameterized.TestCase):
   """Pins the official values, because a wrong digit voids ten-minute runs."""
 
-  # Seeds of the queries, the samples and the schedule: mlperf.conf (since v4.1
-  # loadgen/mlperf.conf) at each tag of mlcommons/inference. v6.0 and v6.1:
-  # tools/submission/submission_checker/constants.py at b66003e.
+  # The seeds of the queries, the samples and the schedule. Source: mlperf.conf
+  # (since v4.1 loadgen/mlperf.conf) at each tag of mlcommons/inference. For
+  # v6.0 and v6.1: tools/submission/submission_checker/constants.py at b66003e.
   @parameterized.parameters(
     (
       'v3.1',
@@ -70,8 +70,8 @@ class RoundsTest(parameterized.TestCase):
     )
 
   def test_limits(self):
-    # gptj.Server.target_latency, bert.Server.target_latency, *.*.min_duration
-    # and the counts of mlperf.conf at v4.0.
+    # Source: gptj.Server.target_latency, bert.Server.target_latency,
+    # *.*.min_duration and the counts of mlperf.conf at v4.0.
     self.assertEqual(
       rounds.SERVER_LATENCY_MS, {rounds.GPTJ: 20_000, rounds.BERT: 130}
     )
@@ -88,13 +88,14 @@ class RoundsTest(parameterized.TestCase):
     ('v4.0', rounds.BERT, 10_833),
   )
   def test_fewest_samples_of_offline(self, name, benchmark, expected):
-    # OFFLINE_MIN_SPQ and OFFLINE_MIN_SPQ_SINCE_V4 of submission_checker.py.
+    # Source: OFFLINE_MIN_SPQ and OFFLINE_MIN_SPQ_SINCE_V4 of
+    # submission_checker.py.
     self.assertEqual(
       rounds.ROUNDS[name].min_queries(benchmark, rounds.OFFLINE), expected
     )
 
   def test_scenarios(self):
-    # The keys are those of mlperf_log_detail.txt of LoadGen 6.0.17.
+    # The keys are from mlperf_log_detail.txt of LoadGen 6.0.17.
     for name, figure, official, target, rank in (
       (
         rounds.OFFLINE,
