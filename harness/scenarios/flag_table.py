@@ -1,7 +1,7 @@
-"""The table of flags: the runs in which each flag of the programs acts.
+"""Defines the table of flags: the runs in which each flag has an effect.
 
-Every flag of the scenario programs has a row. A flag that the user gives and
-that does not act in the run is an error. The tests read the same table.
+Every flag of the scenario programs has a row. A flag that the user gives but
+that has no effect in the run is an error. The tests read the same table.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,7 +14,8 @@ from harness.scenarios import load as load_lib
 from harness.systems import launch
 from saxml_ext.common import flag_rules
 
-# Systems as the table tells them apart. A started and a running cell differ.
+# The systems of the table. A cell that the job starts differs from a running
+# cell.
 OWN_CELL = 'cell'
 RUNNING_CELL = 'running cell'
 ENGINE = 'engine'
@@ -24,31 +25,32 @@ _CELLS = (OWN_CELL, RUNNING_CELL)
 GPTJ_SYSTEMS = (*_CELLS, ENGINE, REFERENCE, NETWORK)
 BERT_SYSTEMS = (launch.OnnxRuntimeBert.kind, launch.TorchBert.kind)
 SYSTEMS = (*GPTJ_SYSTEMS, *BERT_SYSTEMS)
-# Systems whose serving params the flags choose, those with a model server's
-# engine, and those that compute in a framework of others.
+# _STARTED has the systems whose serving params the flags choose. SERVING has
+# those with the engine of a model server, and _COMPUTES those that compute in
+# another framework.
 _STARTED = (OWN_CELL, ENGINE)
 SERVING = (*_CELLS, ENGINE)
 _COMPUTES = (REFERENCE, *BERT_SYSTEMS)
 
-# How the user asks for a system.
+# The flag that selects each system, for messages.
 _ASKED = {
   OWN_CELL: 'a cell that is started here (--system=cell)',
   RUNNING_CELL: 'a running cell (--model_path)',
 } | {name: f'--system={name}' for name in SYSTEMS if name not in _CELLS}
 
-# Runs that LoadGen times.
+# The modes whose runs LoadGen times.
 _TIMED = tuple(m for m in load_lib.MODES if m != run_lib.ACCURACY)
 _NO_TEST = (None, load_lib.FAST, load_lib.VALID)
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """The choices that decide which flags act.
+  """The choices that decide which flags have an effect.
 
   Attributes:
-    system: The system, of SYSTEMS.
+    system: The system, one of SYSTEMS.
     scenarios: LoadGen's names of the scenarios.
-    modes: The modes, of load.MODES.
+    modes: The modes, from load.MODES.
     execution_mode: The execution mode; None if none is given.
   """
 
@@ -60,14 +62,14 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Acts:
-  """The runs in which a flag acts.
+  """The runs in which a flag has an effect.
 
   Attributes:
-    systems: The systems with which it acts.
-    scenarios: The scenarios in which it acts.
-    modes: The modes in which it acts.
-    execution_modes: The execution modes in which it acts.
-    instead: The way to reach the same elsewhere, by system.
+    systems: The systems with which it has an effect.
+    scenarios: The scenarios in which it has an effect.
+    modes: The modes in which it has an effect.
+    execution_modes: The execution modes in which it has an effect.
+    instead: The alternative for systems without this flag, by system.
   """
 
   systems: Collection[str] = SYSTEMS
@@ -77,7 +79,12 @@ class Acts:
   instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def problem(self, name: str, run: Run) -> str | None:
-    """Returns why the flag or variable `name` has no effect; None if it has."""
+    """Returns the reason why a flag has no effect; None if it has an effect.
+
+    Args:
+      name: The name of the flag or environment variable, for the message.
+      run: The choices of the run.
+    """
     for choice, chosen, acting in (
       ('', [_ASKED[run.system]], [_ASKED[name] for name in self.systems]),
       ('--scenario=', run.scenarios, self.scenarios),
@@ -94,7 +101,7 @@ class Acts:
 
 
 def _own(name: str) -> dict[str, str]:
-  """Returns hints to an attribute of the serving params, for cell and engine."""
+  """Returns hints to use an attribute of the serving params, by system."""
   override = f'leave it out and give --override={name}=VALUE'
   return {OWN_CELL: override, ENGINE: override}
 
@@ -102,7 +109,7 @@ def _own(name: str) -> dict[str, str]:
 def _named(
   holds: Callable[[rounds.Scenario], bool],
 ) -> tuple[str, ...]:
-  """Returns the names of the scenarios for which a rule holds."""
+  """Returns the names of the scenarios for which a condition holds."""
   return tuple(name for name, each in rounds.SCENARIOS.items() if holds(each))
 
 
@@ -112,7 +119,7 @@ _PUBLISHED = {
 _ALWAYS = Acts()
 
 ACTS: Mapping[str, Acts] = {
-  # What is run, and where results go.
+  # The flags of the job and its results.
   **dict.fromkeys(
     (
       'model',
@@ -139,7 +146,7 @@ ACTS: Mapping[str, Acts] = {
     ),
     _ALWAYS,
   ),
-  # The system.
+  # The flags of the system.
   'model_path': Acts(
     (RUNNING_CELL,),
     instead=dict.fromkeys(
@@ -174,7 +181,7 @@ ACTS: Mapping[str, Acts] = {
   'beam_size': Acts((REFERENCE,), instead=_own('BEAM_SIZE')),
   'batch_size': Acts(_COMPUTES, instead=_own('BATCH_SIZE')),
   'threads': Acts(BERT_SYSTEMS),
-  # What LoadGen asks.
+  # The flags of LoadGen.
   'min_duration': Acts(modes=_TIMED),
   'target_qps': Acts(scenarios=_named(lambda each: not each.streams)),
   'target_latency_ms': Acts(
@@ -182,21 +189,22 @@ ACTS: Mapping[str, Acts] = {
   ),
   'test_query_count': Acts(modes=_TIMED, execution_modes=(load_lib.TEST,)),
   'equal_issue': Acts(modes=_TIMED, execution_modes=_NO_TEST),
-  # A SingleStream query has one sample, and the next one waits for its answer.
+  # A SingleStream query has one sample, and the next query waits for its
+  # answer.
   'concurrency': Acts(
     scenarios=_named(
       lambda each: not each.streams or each.samples_per_query > 1
     )
   ),
-  # The samples and their judge.
+  # The flags of the samples and their judge.
   'max_input_length': Acts(GPTJ_SYSTEMS),
   'reference_path': Acts(modes=(run_lib.ACCURACY,)),
   'rouge_tolerance': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
   'require_identical': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
 }
 
-# Environment variables of the published recipes. A name says its benchmark, so
-# that a variable of GPT-J means nothing to BERT.
+# The environment variables of the published recipes. Each name contains its
+# benchmark, so a variable of GPT-J has no meaning for BERT.
 VARIABLES: Mapping[str, Acts] = {
   launch.BEAM_VARIABLE: Acts(
     (REFERENCE, *BERT_SYSTEMS), instead=_own('BEAM_SIZE')
@@ -205,10 +213,10 @@ VARIABLES: Mapping[str, Acts] = {
 
 
 def check(run: Run, environ: Mapping[str, str] = os.environ) -> None:
-  """Checks that everything that the user has given acts in a run.
+  """Checks that every given flag and variable has an effect in a run.
 
   Raises:
-    ValueError: Something has no effect; the message says what it needs.
+    ValueError: A flag or variable has no effect. The message names the remedy.
   """
   problems = [
     ACTS[name].problem(f'--{name}', run) for name in flag_rules.given(ACTS)

@@ -15,7 +15,8 @@ from harness.scenarios import load as load_lib
 from saxml_ext.common import flag_rules
 from saxml_ext.common.security import tls_flags
 
-# Flags that act on the program, not on the job: tests of the program have them.
+# Flags that act on the program, not on the job. The tests of the program cover
+# them.
 _PROGRAM = ('scenario', 'results_dir', 'cache_dir', 'rerun')
 
 _SAMPLE = {'sample_count': 2}
@@ -54,14 +55,14 @@ class FlagTableTest(parameterized.TestCase):
     return path
 
   def _link(self, path: str) -> str:
-    """Another name of a file."""
+    """Returns another path of a file."""
     other = os.path.join(self._dir, os.path.basename(path))
     if not os.path.lexists(other):
       os.symlink(path, other)
     return other
 
   def _changes(self, system: str) -> dict[str, object]:
-    """A value for every flag that differs from the value in _RUNS."""
+    """Returns a value for every flag that differs from the value in _RUNS."""
     of_bert = system in flag_table.BERT_SYSTEMS
     vocabulary, questions, model = (
       (
@@ -127,7 +128,7 @@ class FlagTableTest(parameterized.TestCase):
     }
 
   def _result(self, scenario: str, values) -> tuple[object, ...]:
-    """All that decides what a run does."""
+    """Returns all values that decide the behavior of a run."""
     values = {'cache_dir': self._dir, **_SAMPLE, **values}
     with flagsaver.flagsaver(**values):
       *_, [config] = job_lib.jobs([scenario])
@@ -152,13 +153,13 @@ class FlagTableTest(parameterized.TestCase):
         load.execution_mode,
         load.warm_up,
         load.warm_up_rest_secs,
-        # LoadGen itself asks for one sample at a time.
+        # LoadGen itself sends one sample at a time.
         None if scenario == rounds.SINGLE_STREAM else load.concurrency,
         load.silence_secs,
       )
 
   def _check(self, scenario: str, system: str, **choice) -> None:
-    """Each flag is refused, or what it changes is seen."""
+    """Checks that each flag is rejected or changes the run."""
     base = _RUNS[system] | choice
     known = self._result(scenario, base)
     run = flag_table.Run(
@@ -168,7 +169,7 @@ class FlagTableTest(parameterized.TestCase):
       choice.get('execution_mode'),
     )
     for name, value in self._changes(system).items():
-      # Another system is a run of its own, with flags of its own.
+      # Another system makes another run with other flags.
       if name in choice or (name in ('system', 'model_path') and not choice):
         continue
       problem = flag_table.ACTS[name].problem(f'--{name}', run)
@@ -217,7 +218,7 @@ class FlagTableTest(parameterized.TestCase):
     self.assertCountEqual(
       self._changes(flag_table.ENGINE), set(flag_table.ACTS) - set(_PROGRAM)
     )
-    # Flags of TLS act in every program, and on all that it starts.
+    # The flags of TLS act in every program and on all programs that it starts.
     self.assertIn(tls_flags.__name__, flags.FLAGS.flags_by_module_dict())
 
   def test_the_message_names_flag_system_and_remedy(self):

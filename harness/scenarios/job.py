@@ -1,4 +1,4 @@
-"""A job: one scenario of a benchmark on a system, as the flags describe it."""
+"""Defines a job: one scenario of a benchmark on a system, set by the flags."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -24,7 +24,7 @@ from saxml_ext.common import user_path
 from saxml_ext.common.security import tls_flags
 from serve import local_cell
 
-# What keeps the speeds that find_performance found.
+# The file that keeps the speeds that find_performance found.
 _TARGETS = 'targets.json'
 
 SYSTEMS = {
@@ -33,7 +33,8 @@ SYSTEMS = {
   ),
   rounds.BERT: flag_table.BERT_SYSTEMS,
 }
-# The systems whose fields the flags of the same names fill.
+# The dataclass of each system. Its fields are filled from the flags of the same
+# names.
 _KINDS: Mapping[str, type] = {
   flag_table.RUNNING_CELL: launch.RunningCell,
   flag_table.OWN_CELL: launch.OwnCell,
@@ -106,22 +107,23 @@ DIVISION = flags.DEFINE_enum(
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """One scenario of a benchmark on a system.
+  """A job: one scenario of a benchmark on a system.
 
   Attributes:
-    model: The name as it is submitted: gptj-99, gptj-99.9, bert-99 or
+    model: The submitted name of the model: gptj-99, gptj-99.9, bert-99 or
       bert-99.9.
-    modes: Those of load.MODES to run.
+    modes: The modes to run, from load.MODES.
     results_dir: The directory for logs, report and entry; '' until the job
       begins.
-    targets_path: The file that keeps what find_performance found; None: no
-      file does.
+    targets_path: The file that keeps the speeds that find_performance found;
+      None: no file keeps them.
     system: The system that answers.
     task: The samples and their judge.
-    load: What LoadGen is asked.
-    command: The words that the user typed.
-    system_preset: The name of a known system that this is; None: this machine.
-    system_description: What the user writes of the system, by key of the
+    load: The load that LoadGen generates.
+    command: The words of the user's command line.
+    system_preset: The name of the known system that runs the job; None: this
+      machine.
+    system_description: The user's description of the system, by key of the
       official description.
   """
 
@@ -140,7 +142,7 @@ class Job:
 
   @property
   def _subject(self) -> Mapping[str, object]:
-    """What is measured."""
+    """The settings of the system and the samples that are measured."""
     return {
       'system': dict(self.system.parameters) | dict(self.system.inputs),
       'task': dict(self.task.parameters) | dict(self.task.inputs),
@@ -148,7 +150,7 @@ class Job:
 
   @property
   def parameters(self) -> Mapping[str, object]:
-    """All that decides the result, besides what an entry has as fields."""
+    """All settings that decide the result, except the fields of an entry."""
     return {
       'modes': list(self.modes),
       **self._subject,
@@ -157,14 +159,15 @@ class Job:
 
   @property
   def id(self) -> str:
-    """The id of the entry that it makes."""
+    """The id of the entry of this job's result."""
     return self._id(self.model, self.load.round, self.parameters)
 
   @property
   def targets_key(self) -> str:
-    """The key of a speed that was found: the system and the samples.
+    """The key of a found speed: the system and the samples.
 
-    How long was measured, and by which round's seeds, is no part of it.
+    The duration of the measurement and the seeds of the round are not part of
+    it.
     """
     bound = None if self.load.streams else self.load.target_latency_ms
     return self._id(
@@ -196,7 +199,7 @@ def jobs(
   """Returns the jobs that the flags describe, one per scenario.
 
   Args:
-    scenarios: LoadGen's names.
+    scenarios: LoadGen's names of the scenarios.
 
   Returns:
     The cache, the directory that the user chose for results, and the jobs.
@@ -263,13 +266,13 @@ def jobs(
 
 
 def kind(benchmark: str) -> str:
-  """Returns the system that the flags ask for, of flag_table.SYSTEMS.
+  """Returns the system that the flags select, one of flag_table.SYSTEMS.
 
   Args:
     benchmark: LoadGen's name of the benchmark.
 
   Raises:
-    ValueError: The system does not answer the benchmark.
+    ValueError: The system does not support the benchmark.
   """
   kinds = SYSTEMS[benchmark]
   asked = _SYSTEM.value or kinds[0]
@@ -288,10 +291,10 @@ def _system(asked: str, cache: cache_lib.Cache) -> launch.System:
 
   Args:
     asked: The system that `kind` returned.
-    cache: The cache, for files that no flag gives a place.
+    cache: The cache, for files whose path no flag sets.
 
   Raises:
-    ValueError: A flag's value cannot be used.
+    ValueError: The value of a flag cannot be used.
   """
   try:
     tls_flags.export()  # For the programs that are started.

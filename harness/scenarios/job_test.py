@@ -41,11 +41,11 @@ class JobTest(absltest.TestCase):
     self.assertEqual(config.modes, ('accuracy', 'performance'))
     self.assertEqual(config.load.round, 'v5.0')
     self.assertIsNone(config.load.execution_mode)
-    # Compared with the bundled reference.
+    # The answers are compared with the bundled reference.
     self.assertEqual(config.task.inputs['reference'], bundle.reference_path())
 
   def _model(self, **sizes) -> str:
-    """Directory of another model, with a tokenizer of its own."""
+    """Returns the directory of another model with its own tokenizer."""
     directory = self.create_tempdir().full_path
     shutil.copy(bundle.tokenizer_path(), directory)
     with open(os.path.join(directory, 'config.json'), 'w') as file:
@@ -63,7 +63,8 @@ class JobTest(absltest.TestCase):
     model = self._model(n_positions=2048)
     beside = os.path.join(model, 'tokenizer.json')
     for changes, longest in (
-      # The params of the bundled model take 512 tokens, others what they say.
+      # The params of the bundled model take 512 tokens. Other params set the
+      # limit themselves.
       ({}, 512),
       (
         {'params': f'{_PARAMS}.GPTJ4TokenizedINT8BS32XLAWait40MB6Offline'},
@@ -77,7 +78,7 @@ class JobTest(absltest.TestCase):
       config = self._config(checkpoint=model, **changes)
       self.assertEqual(config.task.inputs['tokenizer'], beside, changes)
       self.assertEqual(config.task.samples.max_input_length, longest, changes)
-    # PAX checkpoints have their tokenizer beside the directory of a step.
+    # The tokenizer of a PAX checkpoint is beside the directory of a step.
     step = os.path.join(model, 'checkpoint_00000000')
     os.mkdir(step)
     config = self._config(checkpoint=step)
@@ -128,7 +129,8 @@ class JobTest(absltest.TestCase):
       {'model_id': '/sax/test/m', 'sax_root': '/root', 'stream': False},
     )
     self.assertNotIn('reference', config.task.inputs)
-    # Its servers are not watched: a short silence is what tells.
+    # The servers of a running cell are not watched. Only a short silence
+    # reveals their failure.
     self.assertEqual(config.load.silence_secs, 25.0)
     self.assertEqual(self._config().load.silence_secs, 120.0)
 
@@ -137,7 +139,7 @@ class JobTest(absltest.TestCase):
     system = self._config(hosts=2).system
     self.assertEqual(system.hosts, 2)
     self.assertEqual(system.parameters['hosts'], 2)
-    # Its requests are split among the devices of all of them.
+    # The requests are split among the devices of all hosts.
     self.assertEqual(set(system.overrides), {'ICI_MESH_SHAPE'})
 
   def test_what_decides_the_result_makes_the_id(self):
@@ -223,7 +225,8 @@ class JobTest(absltest.TestCase):
     self.assertEqual(run.concurrency, 256)
 
   def test_answers_are_held_to_the_targets_of_the_model(self):
-    # Four samples stand for the official sets, which their number tells.
+    # Only the number of samples identifies an official set, so four samples
+    # stand for it.
     counts = dict.fromkeys(rounds.FULL_SET, 4)
     self.enter_context(mock.patch.dict(rounds.FULL_SET, counts))
     logs = self.create_tempdir()

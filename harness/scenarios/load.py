@@ -1,7 +1,7 @@
-"""The load of a job: the flags of LoadGen's runs, and the settings that follow.
+"""Defines the load of a job: the flags of LoadGen's runs, and derived settings.
 
-A part of the settings depends on the speed of the system, which a flag, an earlier
-search or a trial run provides.
+Some settings depend on the speed of the system. A flag, an earlier search or a
+trial run provides the speed.
 """
 
 from collections.abc import Mapping
@@ -16,15 +16,15 @@ from harness.loadgen import settings
 from harness.rules import rounds
 from saxml_ext.common import user_path
 
-# What a job does.
+# The modes of a job.
 FIND_PERFORMANCE = 'find_performance'
 COMPLIANCE = 'compliance'
 MODES = (*run_lib.MODES, FIND_PERFORMANCE, COMPLIANCE)
 
-# Execution modes, by the names that users of MLCommons' recipes know.
-TEST = 'test'  # A handful of queries: does everything fit together?
+# The execution modes, with the names that users of MLCommons' recipes know.
+TEST = 'test'  # A handful of queries, to check the setup.
 FAST = 'fast'  # At most two minutes.
-VALID = 'valid'  # As the rules ask.
+VALID = 'valid'  # By the official rules.
 EXECUTION_MODES = (TEST, FAST, VALID)
 _FAST_MAX_DURATION_MS = 120_000
 _FAST_MIN_DURATION_MS = 60_000
@@ -85,26 +85,32 @@ _USER_CONF = flags.DEFINE_string(
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-  """What the user asks of LoadGen.
+  """The load that the user requests from LoadGen.
 
   Attributes:
-    scenario: LoadGen's scenario name.
-    round: name of the round whose seeds and rules hold.
-    execution_mode: TEST, FAST or VALID; None: a short run, LoadGen's verdict
-      on which is what the demo shows.
-    min_duration_ms: shortest valid performance run; None: as the mode says.
-    target_qps: Offline, Server: None takes what is known of the system.
-    target_latency_ms: Server: the bound; None takes the benchmark's. Single-
-      and MultiStream: expected latency; None takes what is known.
-    buffer_count: samples that a performance run draws from; 0: all.
-    test_query_count: queries of the mode TEST.
-    equal_issue: None: as the round's rules say.
-    warm_up: see harness.loadgen.warm_up.
-    warm_up_rest_secs: pause after it.
-    concurrency: most unanswered samples; None: as many as keep the system
+    scenario: LoadGen's name of the scenario.
+    round: The name of the round whose seeds and rules apply.
+    execution_mode: The mode TEST, FAST or VALID; None: a short run with
+      LoadGen's verdict, as the demo shows.
+    min_duration_ms: The duration of the shortest valid performance run; None:
+      the one of the mode.
+    target_qps: The target rate of Offline and Server; None: the known rate of
+      the system.
+    target_latency_ms: The latency bound of Server; None: the one of the
+      benchmark. For SingleStream and MultiStream, the expected latency; None:
+      the known latency.
+    buffer_count: The number of samples that a performance run draws from; 0:
+      all.
+    test_query_count: The number of queries of the mode TEST.
+    equal_issue: True if samples are issued equally often; None: by the rules of
+      the round.
+    warm_up: The bursts of the warm-up; see harness.loadgen.warm_up.
+    warm_up_rest_secs: The pause after the warm-up.
+    concurrency: The most unanswered samples; None: as many as keep the system
       busy.
-    silence_secs: time without any answer that ends a run.
-    user_conf_extra: lines that go to the end of user.conf, where they win.
+    silence_secs: The time without any answer that ends a run.
+    user_conf_extra: The lines at the end of user.conf. They override earlier
+      lines.
   """
 
   scenario: str
@@ -124,24 +130,24 @@ class Load:
 
   @property
   def rules(self) -> rounds.Scenario:
-    """The scenario's rules."""
+    """The rules of the scenario."""
     return rounds.SCENARIOS[self.scenario]
 
   @property
   def streams(self) -> bool:
-    """Whether one query follows the other, and its latency is the figure."""
+    """True if queries are sent one after another and latency is the figure."""
     return self.rules.streams
 
   @property
   def needs_target(self) -> bool:
-    """Whether nothing can run before the system's speed is roughly known."""
+    """True if a run requires an estimate of the system's speed."""
     if self.streams:
       return self.target_latency_ms is None
     return self.rules.needs_target and self.target_qps is None
 
   @property
   def duration_ms(self) -> int:
-    """Shortest valid performance run, in milliseconds."""
+    """The duration of the shortest valid performance run, in milliseconds."""
     if self.min_duration_ms is not None:
       return self.min_duration_ms
     return {
@@ -155,13 +161,14 @@ class Load:
     """Returns the most unanswered samples.
 
     Args:
-      slots: Samples that the system computes together; 0: not known.
+      slots: The number of samples that the system computes together; 0:
+        unknown.
     """
     return self.concurrency or max(run_flags.LEAST_CONCURRENCY, 2 * slots)
 
   @property
   def parameters(self) -> Mapping[str, object]:
-    """What of it decides a result."""
+    """The settings of the load that decide a result."""
     return {
       key: value
       for key, value in dataclasses.asdict(self).items()
@@ -171,12 +178,13 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Speed:
-  """What is known of a system in a scenario.
+  """The known speed of a system in a scenario.
 
   Attributes:
-    target_qps: Offline: samples/s that it is expected to exceed a little.
-      Server: queries/s that it holds.
-    latency_ms: of a query, Single- and MultiStream.
+    target_qps: The target rate. For Offline, it is in samples/s and slightly
+      above the measured rate. For Server, it is the rate in queries/s that the
+      system holds.
+    latency_ms: The latency of a query, for SingleStream and MultiStream.
   """
 
   target_qps: float | None = None
@@ -191,7 +199,7 @@ class Speed:
 
 
 def round_name(benchmark: str) -> str:
-  """Returns the name of the round whose rules hold for a benchmark."""
+  """Returns the name of the round whose rules apply to a benchmark."""
   latest = rounds.LAST_OF_GPTJ if benchmark == rounds.GPTJ else rounds.LATEST
   return _ROUND.value or latest
 
@@ -199,13 +207,13 @@ def round_name(benchmark: str) -> str:
 def of_flags(
   scenario: str, benchmark: str, watched: bool, serves: bool
 ) -> Load:
-  """Returns the load that the flags ask for in a scenario.
+  """Returns the load that the flags request in a scenario.
 
   Args:
     scenario: LoadGen's name of the scenario.
     benchmark: LoadGen's name of the benchmark.
-    watched: True if the job starts the system, and watches it.
-    serves: True if a model server's engine answers.
+    watched: True if the job starts and watches the system.
+    serves: True if the engine of a model server answers.
 
   Raises:
     OSError, ValueError: The value of a flag cannot be used.
@@ -242,13 +250,13 @@ def of_flags(
 
 
 def _warm_up(default: bool) -> tuple[str, float]:
-  """Returns the bursts of the warm-up, and the pause after it.
+  """Returns the bursts of the warm-up and the pause after it.
 
   Args:
-    default: Whether to warm up if no flag says so.
+    default: True if the system is warmed up when no flag is given.
 
   Raises:
-    ValueError: There is a pause without a warm-up.
+    ValueError: A pause is given without a warm-up.
   """
   bursts, rest_secs = run_flags.WARM_UP.value, run_flags.WARM_UP_REST_SECS.value
   default = default and bursts is None
@@ -265,16 +273,16 @@ def _warm_up(default: bool) -> tuple[str, float]:
 def run_settings(
   load: Load, benchmark: str, sample_count: int, speed: Speed
 ) -> settings.RunSettings:
-  """LoadGen's settings of a scenario's runs.
+  """Returns LoadGen's settings for the runs of a scenario.
 
   Args:
-    load: what the user asks.
-    benchmark: LoadGen's name of it.
-    sample_count: samples of the set.
-    speed: what is known of the system.
+    load: The load that the user requests.
+    benchmark: LoadGen's name of the benchmark.
+    sample_count: The number of samples in the set.
+    speed: The known speed of the system.
 
   Raises:
-    ValueError: a value cannot be used.
+    ValueError: A value cannot be used.
   """
   buffer_count = load.buffer_count or sample_count
   test = load.execution_mode == TEST
@@ -303,10 +311,10 @@ def run_settings(
 
 
 def _equal_issue(load: Load) -> bool | None:
-  """Returns whether samples are issued equally; None: as the round says.
+  """Returns True if samples are issued equally; None: by the round's rules.
 
-  Under equal issue LoadGen sends whole passes over the buffer. A fast run of a
-  stream or a server would often be stopped in the middle of one.
+  With equal issue, LoadGen sends whole passes over the buffer. A fast run of a
+  stream or a server would often end in the middle of a pass.
   """
   if load.execution_mode == TEST:
     return False
@@ -323,7 +331,8 @@ def _min_queries(
   if load.execution_mode == VALID:
     return max(official, enough)
   if load.execution_mode == FAST and not load.rules.at_once:
-    # LoadGen logs an error if max_duration ends a run of fewer queries.
+    # LoadGen logs an error if max_duration ends a run before this number of
+    # queries.
     rate = load.target_qps or speed.target_qps
     if load.streams:
       latency = load.target_latency_ms or speed.latency_ms

@@ -23,7 +23,8 @@ class LoadTest(parameterized.TestCase):
     self.assertEqual(settings.min_duration_ms, 10_000)
     self.assertEqual(settings.min_query_count, 512)
     self.assertEqual(settings.buffer_count, 512)
-    # 1.1 times of it are issued in ten seconds: less than two passes.
+    # LoadGen issues 1.1 times the target in ten seconds, which is less than two
+    # passes.
     self.assertLess(settings.target_qps * 10 * 1.1, 512)
     self.assertIsNone(settings.target_latency_ms)
 
@@ -58,7 +59,8 @@ class LoadTest(parameterized.TestCase):
       execution_mode=load_lib.FAST, scenario=scenario, speed=speed
     )
     self.assertEqual(settings.min_query_count, count)
-    # Nor for a whole pass over the buffer, which may take longer.
+    # The run also does not complete a pass over the buffer, which may take
+    # longer.
     self.assertFalse(settings.issues_equally)
 
   @parameterized.parameters(
@@ -90,7 +92,7 @@ class LoadTest(parameterized.TestCase):
     self.assertEqual(
       _settings(speed, **stream, target_latency_ms=9.0).target_latency_ms, 9.0
     )
-    # A Server run's latency is a bound, which no measurement changes.
+    # The latency of a Server run is a bound. No measurement changes it.
     server = {'scenario': rounds.SERVER}
     self.assertIsNone(_settings(speed, **server).target_latency_ms)
     self.assertEqual(

@@ -1,4 +1,4 @@
-"""What came out of a job."""
+"""Defines the outcome of a job."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
@@ -13,9 +13,9 @@ class Probe:
   """One trial of a search for the highest speed.
 
   Attributes:
-    asked: what LoadGen was told, in words.
-    verdict: LoadGen's, or ours.
-    figure: what was measured, in words.
+    asked: The speed that LoadGen was set to, in words.
+    verdict: The verdict of LoadGen or of the search.
+    figure: The measured figure, in words.
   """
 
   asked: str
@@ -28,18 +28,18 @@ class Probe:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """The results of a scenario's runs; None for what was not run.
+  """The results of a scenario's runs; None for runs that did not take place.
 
   Attributes:
-    judgement: of the accuracy run.
-    accuracy_seconds: how long that run lasted.
-    performance: logs of the performance run.
-    judged: whether LoadGen's verdict counts; not that of a run of the
-      execution mode test, which is too short for any.
-    energy: joules by meter during the performance run.
-    served: what a cell says that it serves; see launch.Started.
-    found: the speed that a search found.
-    probes: what the search tried.
+    judgement: The judgement of the accuracy run.
+    accuracy_seconds: The duration of that run.
+    performance: The logs of the performance run.
+    judged: True if LoadGen's verdict counts. A run of the execution mode test
+      is too short for a verdict.
+    energy: The energy in joules during the performance run, by meter.
+    served: The cell's report of its settings; see launch.Started.
+    found: The speed that a search found.
+    probes: The trials of the search.
   """
 
   judgement: judgement_lib.Judgement | None = None
@@ -52,7 +52,7 @@ class Outcome:
   probes: Sequence[Probe] = ()
 
   def problems(self) -> list[str]:
-    """Why the job did not pass; empty if it did."""
+    """Returns the reasons why the job did not pass; empty if it passed."""
     problems = self.judgement.problems() if self.judgement else []
     if not (self.performance and self.judged):
       return problems

@@ -1,4 +1,4 @@
-"""The program of every scenario: runs jobs and reports their results."""
+"""Runs jobs and reports their results; shared by the scenario programs."""
 
 from collections.abc import Callable, Sequence
 import os
@@ -26,23 +26,23 @@ def run(
   progress: progress_lib.Progress | None = None,
   then: Callable[[Sequence[str]], None] = lambda directories: None,
 ) -> int:
-  """Runs the jobs that the flags describe, and tells what came out.
+  """Runs the jobs that the flags describe and reports their results.
 
-  A job whose result is stored is not run again, unless --rerun says so.
+  A job whose result is stored runs again only with --rerun.
 
   Args:
-    name: of the program; errors begin with it.
-    scenarios: LoadGen's names.
-    argv: the program's arguments, flags taken out.
-    progress: where the user is told what happens; None: standard output.
-    then: gets the directories of all results, if all jobs have passed; may
-      raise what is told like a job's failure.
+    name: The name of the program. Error messages begin with it.
+    scenarios: LoadGen's names of the scenarios.
+    argv: The arguments of the program, without flags.
+    progress: The output for progress messages; None: standard output.
+    then: A function that receives the directories of all results if all jobs
+      have passed. Its errors are reported like the failure of a job.
 
   Returns:
-    The exit code: 0 if LoadGen calls the runs VALID and the answers pass.
+    The exit code: 0 if LoadGen reports VALID runs and the answers pass.
 
   Raises:
-    app.UsageError: there are arguments.
+    app.UsageError: The command has arguments.
   """
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
@@ -76,10 +76,10 @@ def run(
 def _run(
   scenarios: Sequence[str], progress: progress_lib.Progress
 ) -> tuple[list[str], list[str]]:
-  """Runs what is not stored.
+  """Runs the jobs that have no stored result.
 
   Returns:
-    Why something did not pass, and the directories of all results.
+    The problems of jobs that did not pass, and the directories of all results.
   """
   problems: list[str] = []
   paths: list[str] = []
@@ -140,7 +140,7 @@ def _tell_stored(
 
 
 class _Ended(BaseException):
-  """A signal asks the program to end; unwinds the stack as Ctrl-C does."""
+  """A signal that ends the program. It unwinds the stack as Ctrl-C does."""
 
   def __init__(self, number: int):
     super().__init__(number)
@@ -148,12 +148,12 @@ class _Ended(BaseException):
 
 
 def _end(number: int, unused_frame) -> None:
-  # Unwinds the stack, and with it everything that was started.
+  # Unwinding the stack also stops everything that was started.
   raise _Ended(number)
 
 
 def _text(error: OSError) -> str:
-  """Returns an error's text, without its number if it is of a file."""
+  """Returns the text of an error, without its number if it concerns a file."""
   if error.filename is None or error.strerror is None:
     return str(error)
   return (

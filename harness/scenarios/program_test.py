@@ -34,22 +34,24 @@ def _judgement(identical: int, must: bool) -> comparison.Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class _Terminates:
-  """A job during which a signal comes."""
+  """A job that receives a signal while it runs."""
 
   call: Callable[[], None]
 
 
 @functools.cache
 def _logs(scenario: str) -> str:
-  """Directory of a job with LoadGen's logs of a real run."""
+  """Returns the directory of a job with LoadGen's logs of a real run."""
   directory = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
   logs.make(directory, scenario)
   return directory
 
 
 class ProgramTest(absltest.TestCase):
-  """The program around a job, which is stood in for by what comes out of it:
-  real logs of LoadGen, and a given judgement."""
+  """Tests the program with a stand-in for the job.
+
+  The stand-in returns real logs of LoadGen and a given judgement.
+  """
 
   def setUp(self):
     super().setUp()
@@ -58,7 +60,7 @@ class ProgramTest(absltest.TestCase):
     self.enter_context(mock.patch.object(program.signal, 'signal'))
 
   def _performance(self, directory: str, scenario: str) -> loadgen_log.RunLog:
-    """Logs of a run, in the place for them."""
+    """Returns the logs of a run, copied to the directory of the run."""
     made = _logs(scenario)
     shutil.copytree(made, directory, dirs_exist_ok=True)
     return loadgen_log.read(os.path.join(directory, 'performance', 'run_1'))
@@ -66,7 +68,7 @@ class ProgramTest(absltest.TestCase):
   def _run(
     self, result, scenarios=(rounds.OFFLINE,), served=None, **flags
   ) -> tuple[int, str]:
-    """Exit code and all that was printed."""
+    """Returns the exit code and all printed text."""
 
     def run_jobs(configs: list[job_lib.Job], progress):
       self._jobs += 1
@@ -150,7 +152,7 @@ class ProgramTest(absltest.TestCase):
       self.assertEqual(self._jobs, 1)
       code, again = self._run(_judgement(2, True), **place)
       self.assertEqual(self._jobs, 1)
-      # It fails as it failed, for the same reason.
+      # The stored result fails again for the same reason.
       self.assertEqual(code, 1)
       self.assertIn('1 of 2 are: FAILED', again)
       self.assertIn('--rerun makes it anew', again)

@@ -1,4 +1,4 @@
-"""The directories of jobs, and the entries that are kept of them."""
+"""Creates the directories of jobs, and the entries of their results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
@@ -17,7 +17,8 @@ from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import session
 
 _LOCK = '.lock'
-# In an entry's notes: why the job did not pass, and what a search tried.
+# The keys of an entry's notes: the reasons why the job did not pass, and the
+# trials of a search.
 PROBLEMS = 'problems'
 PROBES = 'probes'
 
@@ -27,9 +28,9 @@ class Directories:
   """The directories that jobs write to.
 
   Attributes:
-    store: The store of results, for jobs without a directory of their own.
+    store: The store of results, for jobs without their own directory.
     results_dir: The directory that the user chose; None: the store.
-    several: True if there are several jobs, so that each gets a directory below
+    several: True if there are several jobs. Each then gets a directory below
       `results_dir`.
   """
 
@@ -38,10 +39,10 @@ class Directories:
   several: bool
 
   def stored(self, job: job_lib.Job) -> store_lib.Stored | None:
-    """Returns the result of a job of the same parameters, if it is there.
+    """Returns the stored result of a job with the same parameters, or None.
 
     Raises:
-      OSError, ValueError: there is one that cannot be read.
+      OSError, ValueError: The stored result cannot be read.
     """
     if self.results_dir is None:
       return self.store.find(job.id)
@@ -56,14 +57,14 @@ class Directories:
 
   @contextlib.contextmanager
   def begin(self, jobs: Sequence[job_lib.Job]) -> Iterator[list[job_lib.Job]]:
-    """Makes the jobs' directories, and keeps other jobs from them.
+    """Creates the jobs' directories and locks them against other jobs.
 
     Yields:
       The same jobs, each with its results_dir.
 
     Raises:
-      locks.Busy: another job is at work there.
-      OSError: a directory cannot be made.
+      locks.Busy: Another job uses a directory.
+      OSError: A directory cannot be created.
     """
     with contextlib.ExitStack() as stack:
       yield [
@@ -83,7 +84,7 @@ class Directories:
     directory = self._directory(job)
     os.makedirs(directory, exist_ok=True)
     with locks.held(os.path.join(directory, _LOCK), directory):
-      # What is there may be of another job; it is no result of this one.
+      # An existing entry may belong to another job, so it is removed.
       with contextlib.suppress(FileNotFoundError):
         os.remove(os.path.join(directory, entry_lib.FILE))
       yield directory
@@ -96,17 +97,17 @@ class Directories:
 
 
 class Recorder:
-  """Makes the entries of the jobs of one session."""
+  """Creates the entries of the jobs of one session."""
 
   def __init__(self, job: job_lib.Job):
     """Reads the state of this machine and the inputs of the jobs.
 
     Args:
-      job: The first of them.
+      job: The first of the jobs.
 
     Raises:
-      OSError: an input cannot be read.
-      ValueError: the user describes the system by what there cannot be.
+      OSError: An input cannot be read.
+      ValueError: The user's description of the system has an impossible value.
     """
     self._hashes = _hashes(dict(job.system.inputs) | dict(job.task.inputs))
     overrides = dict(job.system_description)
@@ -124,7 +125,7 @@ class Recorder:
     """Returns the entry of a scenario that has just ended.
 
     Raises:
-      OSError, ValueError: its logs cannot be read.
+      OSError, ValueError: The logs cannot be read.
     """
     began, self._began = self._began, entry_lib.now()
     return entry_lib.Entry(

@@ -1,4 +1,4 @@
-"""The runs of one scenario: what speed to ask for, accuracy, performance."""
+"""Runs one scenario: estimates the speed, then runs every mode of the job."""
 
 from collections.abc import Iterator, Sequence
 import dataclasses
@@ -36,19 +36,19 @@ def _write_scores(
   test_dir: pathlib.Path,
   exact: bool,
 ) -> bool:
-  """Writes both scores beside a test's logs, if they are needed.
+  """Writes both scores beside a test's logs if the test requires them.
 
   Args:
-    task: judges the answers.
-    accuracy_dir: LoadGen's logs of the accuracy run.
-    test_dir: of the test.
-    exact: see tasks.Task.judge.
+    task: The task that judges the answers.
+    accuracy_dir: The directory with LoadGen's logs of the accuracy run.
+    test_dir: The directory with LoadGen's logs of the test.
+    exact: True if the system is exact; see tasks.Task.judge.
 
   Returns:
-    Whether they were needed.
+    True if the test requires the scores.
 
   Raises:
-    OSError, ValueError: the logs cannot be used.
+    OSError, ValueError: The logs cannot be used.
   """
   for name in compliance.SCORES:
     (test_dir / name).unlink(missing_ok=True)
@@ -72,23 +72,24 @@ def _write_scores(
   return True
 
 
-# The trial that tells how fast a system is, when nobody says: samples that it
-# gets at once, how long they must take to tell anything, and by how much their
-# number grows at most until they do; queries that a stream sends.
+# The trial that estimates the speed of a system if no target is known. It
+# starts with _TRIAL_SAMPLES samples, issued at once. If they take less than
+# _TRIAL_SECS, their number grows by at most _TRIAL_GROWTH and the trial is
+# repeated. A stream sends _TRIAL_QUERIES queries.
 _TRIAL_SAMPLES = 64
 _TRIAL_SECS = 2.0
 _TRIAL_GROWTH = 16
 _TRIAL_QUERIES = 16
-# What a Server run sends of the rate that the system was seen to have when it
-# had all samples at once. What arrives at random needs room, the more so the
-# less time there is to wait.
+# The share of the trial's rate that a Server run sends. In the trial, all
+# samples are issued at once. Random arrivals need some spare capacity, and more
+# of it if the latency bound is short.
 _SERVER_SHARE = 0.6
 _SHORT_BOUND_MS = 1000.0
 _SERVER_SHARE_SHORT = 0.35
 
 
 class ScenarioRun:
-  """Runs a job in a session. Use once."""
+  """Runs a job in a session. An instance is used once."""
 
   def __init__(
     self,
@@ -104,11 +105,11 @@ class ScenarioRun:
     self._warm = False
 
   def run(self) -> outcome_lib.Outcome:
-    """Runs it all.
+    """Runs all modes of the job.
 
     Raises:
-      errors.HarnessError: a process or a run failed.
-      ValueError: a setting cannot be used.
+      errors.HarnessError: A process or a run failed.
+      ValueError: A setting cannot be used.
     """
     job = self._job
     result = outcome_lib.Outcome(
@@ -160,7 +161,7 @@ class ScenarioRun:
     return dataclasses.replace(settings, **changes)
 
   def _look_up(self) -> None:
-    """Takes the speed that an earlier search found."""
+    """Takes over the speed that an earlier search found."""
     job = self._job
     found = search.find(job.targets_path, job.targets_key)
     given = self._load.target_qps
@@ -173,7 +174,7 @@ class ScenarioRun:
       )
 
   def _try_out(self) -> None:
-    """Learns roughly how fast the system is, by a few samples."""
+    """Estimates the speed of the system with a few samples."""
     if self._load.streams:
       self._speed = load_lib.Speed(latency_ms=self._latency_of_trial())
     else:
@@ -187,14 +188,14 @@ class ScenarioRun:
 
   @property
   def _server_share(self) -> float:
-    """Part of the trial's rate that a Server run sends."""
+    """The share of the trial's rate that a Server run sends."""
     bound = self._load.target_latency_ms
     if bound is None:
       bound = rounds.SERVER_LATENCY_MS[self._job.task.benchmark]
     return _SERVER_SHARE_SHORT if bound < _SHORT_BOUND_MS else _SERVER_SHARE
 
   def _rate_of_trial(self) -> float:
-    """Samples/s of samples that the system has all at once."""
+    """Returns the rate in samples/s for samples that are issued all at once."""
     count = _TRIAL_SAMPLES
     while True:
       status, _ = self._trial(
@@ -202,16 +203,16 @@ class ScenarioRun:
       )
       if status.seconds >= _TRIAL_SECS:
         return status.done / status.seconds
-      # Too short to tell: at most by what a blink may be longer.
+      # A very short trial is inaccurate, so the growth factor is limited.
       factor = _TRIAL_SECS / max(status.seconds, _TRIAL_SECS / _TRIAL_GROWTH)
       count = math.ceil(1.25 * count * factor)
 
   def _latency_of_trial(self) -> float:
-    """Expected latency of a query in ms, for LoadGen.
+    """Returns the expected latency of a query in ms, for LoadGen.
 
-    LoadGen prepares as many queries as take twice min_duration at that
-    latency. Where it then sends all of them, it must not be too low, elsewhere
-    low is safe: samples differ in length.
+    LoadGen prepares as many queries as fit into twice min_duration at that
+    latency. If LoadGen then sends all of them, the latency must not be too low.
+    Otherwise a low value is safe, because samples differ in length.
     """
     _, log = self._trial(
       self._load.scenario,
@@ -242,7 +243,7 @@ class ScenarioRun:
     )
 
   def _probe(self, speed: load_lib.Speed, number: int) -> search.Trial:
-    """One run of a search."""
+    """Performs one run of a search."""
     self._speed = speed
     _, log = self._loadgen(
       run_lib.PERFORMANCE,
@@ -265,7 +266,7 @@ class ScenarioRun:
     )
 
   def _accuracy(self) -> tuple[judgement_lib.Judgement, float]:
-    """Every sample once, judged; also how long that took."""
+    """Runs every sample once; returns the judgement and the run's seconds."""
     status, log = self._loadgen(
       run_lib.ACCURACY,
       run_lib.ACCURACY,
@@ -298,7 +299,7 @@ class ScenarioRun:
     return log
 
   def _compliance(self) -> None:
-    """Repeats the performance run for each test that the round asks for."""
+    """Repeats the performance run for each compliance test of the round."""
     for test in requirements.compliance_tests(
       self._load.round, self._job.model
     ):
@@ -338,13 +339,13 @@ class ScenarioRun:
 def run_jobs(
   jobs: Sequence[job_lib.Job], progress: progress_lib.Progress
 ) -> Iterator[tuple[job_lib.Job, outcome_lib.Outcome]]:
-  """Runs jobs that share a system and yields the outcome of each at once.
+  """Runs jobs that share a system and yields each outcome when it is known.
 
-  Nothing that was started is left when the iteration ends or raises.
+  When the iteration ends or raises, everything that was started is stopped.
 
   Raises:
     errors.HarnessError: A process, the cell or a run failed.
-    SaxError: The cell refused something.
+    SaxError: The cell rejected a request.
     ValueError: A setting cannot be used.
   """
   first = jobs[0]

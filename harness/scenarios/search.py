@@ -1,11 +1,12 @@
-"""Searches the highest speed that LoadGen calls valid, one run after another.
+"""Searches for the highest speed that LoadGen reports as valid.
 
-Offline and the streams tell their speed by themselves: a run is repeated only
-until it is long enough to count. Server runs send at a rate: the rate grows
-while the system holds it, then the gap between the highest rate that it holds
-and the lowest that it does not is halved. It holds a rate if LoadGen calls the
-run valid and answers do not fall behind: a short run ends before a queue that
-grows reaches the bound, a long one would not.
+Offline and the streams measure their speed directly: a run is repeated only
+until it is long enough to count. Server runs send at a given rate. The rate
+grows while the system holds it. Then the gap between the highest held rate and
+the lowest failed rate is halved. The system holds a rate if LoadGen reports a
+valid run and answers do not fall behind. The second condition is necessary
+because a short run ends before a growing queue exceeds the bound, but a long
+run does not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,25 +26,27 @@ from harness.scenarios import outcome
 from saxml_ext.common import files
 from serve import progress as progress_lib
 
-# A search ends when valid and invalid rates are this close, as a ratio.
+# A search ends when the ratio of invalid and valid rates is this small.
 _CLOSE = 1.05
-# The first step, and by how much steps grow while all are valid, or none is.
+# The first step as a factor. It grows while all rates are valid, or while none
+# is.
 _GROWTH = 1.25
 _MOST_GROWTH = 2.0
 _MOST_PROBES = 12
-# Time after which no further probe begins.
+# The time after which no further probe begins.
 _MOST_SECS = 3600.0
-# The later half of the samples over the earlier, in time to the answer.
+# The least ratio of response times, later half of the samples to earlier half,
+# at which answers fall behind.
 _BEHIND = 2.0
-# The expected latency of a stream, over the measured one. LoadGen prepares
-# twice as many queries as take min_duration at the expected latency; a run that
-# is out of queries before min_duration is invalid, and one that issues samples
-# equally issues all that are prepared.
+# The ratio of the expected latency of a stream to the measured latency. LoadGen
+# prepares as many queries as fit into twice min_duration at the expected
+# latency. A run that has no more queries before min_duration is invalid. A run
+# that issues samples equally issues all prepared queries.
 _STREAM_MARGIN = 1.6
 
 
 class SearchError(errors.HarnessError):
-  """No valid run was found."""
+  """An error: no valid run was found."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +54,8 @@ class Trial:
   """A run of a search.
 
   Attributes:
-    log: LoadGen's.
-    times: of its samples.
+    log: LoadGen's log of the run.
+    times: The times of its samples.
   """
 
   log: loadgen_log.RunLog
@@ -60,10 +63,11 @@ class Trial:
 
   @property
   def behind(self) -> bool:
-    """Whether answers fall behind: those to the later half of the samples take
-    much longer than those to the earlier half.
+    """True if answers fall behind.
 
-    A queue that begins empty and grows steadily makes that 3 times as long.
+    The answers to the later half of the samples then take much longer than
+    those to the earlier half. A queue that begins empty and grows steadily
+    takes 3 times as long.
     """
     waits = [
       each.done - each.issued
@@ -76,7 +80,7 @@ class Trial:
 
   @property
   def held(self) -> bool:
-    """Whether the system holds the speed."""
+    """True if the system holds the speed."""
     return self.log.valid and not self.behind
 
   @property
@@ -88,12 +92,12 @@ class Trial:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-  """The end of a search.
+  """The result of a search.
 
   Attributes:
-    speed: what later runs should ask for.
-    log: of the last valid run at that speed.
-    probes: all that was tried.
+    speed: The speed that later runs should use.
+    log: The log of the last valid run at that speed.
+    probes: The trials of the search.
   """
 
   speed: load_lib.Speed
@@ -108,18 +112,21 @@ def search(
   progress: progress_lib.Progress,
   clock: Callable[[], float] = time.monotonic,
 ) -> Found:
-  """Searches, for _MOST_SECS and the probe that is running then at most.
+  """Searches for the highest valid speed.
+
+  No probe begins after _MOST_SECS.
 
   Args:
-    scenario: LoadGen's name of it.
-    start: what is known or guessed of the system.
-    run: makes a performance run that asks for a speed; gets the probe's number.
-    progress: told of each probe.
-    clock: seconds that have passed.
+    scenario: LoadGen's name of the scenario.
+    start: The known or estimated speed of the system.
+    run: The function that runs performance at a speed. Its second argument is
+      the number of the probe.
+    progress: The output for a message about each probe.
+    clock: A function that returns the elapsed time in seconds.
 
   Raises:
-    SearchError: no run was valid.
-    errors.HarnessError: a run failed.
+    SearchError: No run was valid.
+    errors.HarnessError: A run failed.
   """
   if rounds.SCENARIOS[scenario].bounded:
     return _Server(run, progress, clock).search(start)
@@ -192,8 +199,11 @@ class _Server:
     return Found(load_lib.Speed(target_qps=rate), log, tuple(self._probes))
 
   def _again(self, rate: float) -> tuple[float, loadgen_log.RunLog]:
-    """Repeats the best run, so that its logs are the last; a little slower
-    each time that it is not held any more."""
+    """Repeats the best run, so that its logs are the last ones.
+
+    Each time that the system does not hold the rate, the next run is slightly
+    slower.
+    """
     for _ in range(_MOST_PROBES):
       trial = self._probe(rate)
       if trial.held:
@@ -230,11 +240,11 @@ def _nothing(probes: list[outcome.Probe]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-  """A speed that a search found, kept for later runs.
+  """A speed that a search found and that is kept for later runs.
 
   Attributes:
-    speed: The speed that later runs ask for.
-    when: The time when it was found, ISO 8601 in UTC.
+    speed: The speed that later runs use.
+    when: The time when it was found, in ISO 8601 and UTC.
   """
 
   speed: load_lib.Speed
@@ -242,7 +252,7 @@ class Kept:
 
 
 def find(path: str | None, key: str) -> Kept | None:
-  """Returns the speed that was kept under a key; None if none was.
+  """Returns the speed that was kept under a key; None if there is none.
 
   Raises:
     ValueError: The file is damaged.
@@ -251,7 +261,7 @@ def find(path: str | None, key: str) -> Kept | None:
 
 
 def keep(path: str, key: str, speed: load_lib.Speed) -> None:
-  """Keeps a speed under a key, in place of an earlier one.
+  """Keeps a speed under a key and replaces an earlier one.
 
   Raises:
     OSError, ValueError: The file cannot be written, or is damaged.

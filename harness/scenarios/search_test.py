@@ -11,9 +11,10 @@ from serve import progress
 
 
 class _System:
-  """Runs of a system that holds `limit` queries/s, as LoadGen would log them.
+  """A stand-in for a system that holds `limit` queries/s.
 
-  A run that is asked for less is too short if it is not Offline's.
+  It returns logs with LoadGen's values. Except in Offline, a run at a lower
+  target is too short.
   """
 
   def __init__(self, scenario: str, limit: float = 10.0):
@@ -32,7 +33,8 @@ class _System:
       valid = speed.target_qps <= self._limit
       values['result_99.00_percentile_latency_ns'] = 5e6
     else:
-      # Of twice the prepared queries each takes 1000 / limit ms.
+      # LoadGen prepares twice the required queries, and each takes 1000 / limit
+      # ms.
       valid = speed.latency_ms <= 2 * 1000 / self._limit
       latency = 1e9 / self._limit
       values['result_mean_latency_ns'] = latency
@@ -80,7 +82,7 @@ class SearchTest(absltest.TestCase):
       found, system = self._search(rounds.SERVER, load.Speed(target_qps=start))
       self.assertLessEqual(found.speed.target_qps, 10.0)
       self.assertGreater(found.speed.target_qps, 10.0 / 1.06)
-      # The logs that are kept are those of the rate that was found.
+      # The last logs must be those of the found rate.
       self.assertEqual(system.asked[-1], found.speed)
 
   def test_server_that_holds_nothing(self):

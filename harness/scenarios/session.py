@@ -1,4 +1,4 @@
-"""A started system, and LoadGen runs against it, each in its own process."""
+"""Starts a system and runs LoadGen against it, each run in its own process."""
 
 from collections.abc import Iterator
 import contextlib
@@ -21,26 +21,26 @@ from serve import children
 from serve import programs
 from serve import progress as progress_lib
 
-# Less than LoadGen's logs of the shortest run take.
+# A size that is smaller than LoadGen's logs of the shortest run.
 _LEAST_BYTES = 1 << 17
 
 
 class DiskError(errors.HarnessError):
-  """There is no room for the results."""
+  """An error: the disk has no room for the results."""
 
 
 @contextlib.contextmanager
 def disk_errors(directory: str) -> Iterator[None]:
-  """Blames the disk at the end of the `with` block, if it is full.
+  """Raises an error at the end of the `with` block if the disk is full.
 
-  Also when nothing failed: logs that are cut off at the end of a line look as
-  if they were whole.
+  This also happens if the block succeeds, because logs that are cut off at the
+  end of a line appear complete.
 
   Args:
-    directory: where the block writes.
+    directory: The directory that the block writes to.
 
   Raises:
-    DiskError: the disk is full.
+    DiskError: The disk is full.
   """
   try:
     yield
@@ -68,10 +68,10 @@ class Session:
   """Runs LoadGen against a system.
 
   Attributes:
-    exact: whether the system computes as the reference does.
-    other_search: how its search differs from the reference's; see
-      launch.Started.
-    served: what a cell says that it serves; see launch.Started.
+    exact: True if the system computes as the reference does.
+    other_search: The difference between the system's search and the
+      reference's; see launch.Started.
+    served: The cell's report of its settings; see launch.Started.
   """
 
   def __init__(self, place: launch.Place, started: launch.Started):
@@ -96,14 +96,14 @@ class Session:
     """Runs LoadGen once; returns its last status and its logs.
 
     Args:
-      job: The job that the run is of.
-      mode: accuracy or performance.
-      directory: The directory for LoadGen's logs; those of an earlier run are
+      job: The job of the run.
+      mode: The mode, accuracy or performance.
+      directory: The directory for LoadGen's logs. Logs of an earlier run are
         removed.
-      settings: LoadGen's settings.
-      label: The name of the run in lines of progress.
-      warm_up: True if the system is warmed up as the job's load asks.
-      test: The name of the compliance test that the run is; None: no test.
+      settings: The settings of LoadGen.
+      label: The name of the run in progress messages.
+      warm_up: True if the run begins with the warm-up of the job's load.
+      test: The name of the compliance test of this run; None: no test.
 
     Raises:
       run_process.RunError: The run failed, or LoadGen logged errors.
@@ -141,7 +141,7 @@ class Session:
     warm_up: bool,
     test: str | None,
   ) -> run_lib.Run[Any]:
-    """Returns the specification of a run, whose user.conf is written."""
+    """Writes the user.conf of a run and returns the run's specification."""
     load = job.load
     user_conf = os.path.join(job.results_dir, USER_CONF)
     with open(user_conf, 'w', encoding='utf-8') as file:
@@ -171,7 +171,7 @@ class Session:
 
 
 def _audit_conf(test: str, directory: str) -> str:
-  """Writes a test's audit.config and returns its path; '' where it has none."""
+  """Writes a test's audit.config; returns its path, or '' if it has none."""
   text = compliance.audit_config(test)
   if not text:
     return ''
@@ -185,11 +185,11 @@ def _audit_conf(test: str, directory: str) -> str:
 def started(
   system: launch.System, log_dir: str, progress: progress_lib.Progress
 ) -> Iterator[Session]:
-  """Starts a system; nothing of it is left after the `with` block.
+  """Starts a system; stops everything at the end of the `with` block.
 
   Raises:
-    errors.HarnessError: a process, the cell or a run failed.
-    SaxError: the cell refused something.
+    errors.HarnessError: A process, the cell or a run failed.
+    SaxError: The cell rejected a request.
   """
   with (
     tempfile.TemporaryDirectory(prefix='sax_cell_') as work_dir,

@@ -1,7 +1,7 @@
-"""The samples of a job, by its flags, and who judges the answers.
+"""Loads the samples of a job and judges the answers, as the flags describe.
 
-What is not given comes with the model that answers: its tokenizer or vocabulary
-lies beside its checkpoint, and its serving params say how long a prompt may be.
+The defaults come from the model that answers. Its tokenizer or vocabulary is
+next to its checkpoint, and its serving params set the longest prompt.
 """
 
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ _REQUIRE_IDENTICAL = flags.DEFINE_bool(
 
 
 class Task(Protocol):
-  """A benchmark's samples, in memory."""
+  """The samples of a benchmark, in memory."""
 
   @property
   def benchmark(self) -> str:
@@ -66,7 +66,7 @@ class Task(Protocol):
 
   @property
   def samples(self) -> run_lib.Samples:
-    """The samples as run.json has them, for the process of LoadGen."""
+    """The samples in the format of run.json, for the process of LoadGen."""
 
   @property
   def inputs(self) -> Mapping[str, str]:
@@ -82,19 +82,19 @@ class Task(Protocol):
     """Scores an accuracy run and writes accuracy.txt beside its logs.
 
     Args:
-      directory: of LoadGen's logs.
-      exact: whether the system computes as the reference does (float32), so
-        that every answer must be the reference's.
-      other_search: how its search differs from the reference's; '' if it does
-        not.
+      directory: The directory of LoadGen's logs.
+      exact: True if the system computes as the reference does (float32). Every
+        answer must then equal the reference's.
+      other_search: The difference between the system's search and the
+        reference's; '' if they are equal.
 
     Raises:
-      OSError, ValueError: the logs cannot be used.
+      OSError, ValueError: The logs cannot be used.
     """
 
 
 class GPTJTask:
-  """News articles to be summarized."""
+  """The summarization of news articles."""
 
   benchmark = rounds.GPTJ
 
@@ -110,12 +110,14 @@ class GPTJTask:
 
     Args:
       samples: The articles.
-      model: The name of the model as it is submitted.
-      reference_path: The recorded answers; None: there is no reference.
+      model: The submitted name of the model.
+      reference_path: The path of the recorded answers; None: there is no
+        reference.
       rouge_tolerance: The greatest difference from the reference's ROUGE that
-        passes; None: the one of float32, or the share that `model` asks for.
-      require_identical: True if every answer must be the reference's; None:
-        if the system computes in float32.
+        passes; None: the tolerance of float32, or the share that `model`
+        requires.
+      require_identical: True if every answer must equal the reference's; None:
+        only if the system computes in float32.
 
     Raises:
       OSError, ValueError: An input cannot be used.
@@ -164,7 +166,7 @@ class GPTJTask:
   def _comparison_rule(
     self, exact: bool, other_search: str
   ) -> comparison_lib.Rule:
-    """Returns what the answers are held to; see `judge`."""
+    """Returns the rule that the answers must meet; see `judge`."""
     count = rounds.FULL_SET[rounds.GPTJ]
     official = self.sample_count == count
     least = dict(requirements.ACCURACY[self._model]) if official else {}
@@ -192,15 +194,15 @@ class GPTJTask:
 
 
 def task(model: str, system: launch.System) -> Task:
-  """Returns the task that the flags describe, its inputs read.
+  """Returns the task that the flags describe, with its inputs loaded.
 
   Args:
-    model: The name of the model as it is submitted.
+    model: The submitted name of the model.
     system: The system that answers.
 
   Raises:
     OSError, ValueError: An input cannot be used.
-    SaxError: The running cell does not tell what it serves.
+    SaxError: The running cell does not report its settings.
   """
   bundled = not run_flags.DATASET_PATH.value and _is_bundled(system)
   if rounds.MODELS[model] == rounds.BERT:
@@ -222,7 +224,7 @@ def task(model: str, system: launch.System) -> Task:
 
 
 def _articles(system: launch.System) -> run_lib.Samples:
-  """Returns the articles, by the flags and by the model."""
+  """Returns the articles that the flags and the model determine."""
   length = run_flags.MAX_INPUT_LENGTH.value
   directory, longest = '', None
   if not (run_flags.TOKENIZER_PATH.value and length):
@@ -252,7 +254,7 @@ def _model(system: launch.System) -> tuple[str, int | None]:
     return directory, bundle.MAX_INPUT_LENGTH
   config = os.path.join(directory, 'config.json')
   if not os.path.isfile(config):
-    return directory, None  # The reference says what it misses.
+    return directory, None  # The reference reports the error.
   with open(config, encoding='utf-8') as file:
     positions = json.load(file).get('n_positions')
   return directory, positions and positions - requirements.MAX_NEW_TOKENS
@@ -267,10 +269,10 @@ def _is_bundled(system: launch.System) -> bool:
 
 
 def _beside(checkpoint: str, names: tuple[str, ...]) -> str:
-  """Returns the file of one of the names in or above a checkpoint.
+  """Returns the first of several files in or above a checkpoint.
 
   Raises:
-    ValueError: There is none.
+    ValueError: No file has one of the names.
   """
   for directory in (checkpoint, os.path.dirname(checkpoint.rstrip('/'))):
     for name in names:
@@ -285,17 +287,17 @@ def _beside(checkpoint: str, names: tuple[str, ...]) -> str:
 
 
 def _tokenizer() -> str | None:
-  """Returns the tokenizer that the flag names; None if it names none.
+  """Returns the tokenizer that the flag names; None if the flag is not set.
 
   Raises:
-    ValueError: It is on the Hugging Face hub and cannot be fetched.
+    ValueError: The tokenizer is on the Hugging Face hub and cannot be fetched.
   """
   name = run_flags.TOKENIZER_PATH.value
   return hub.locate_tokenizer(name) if name else None
 
 
 def _vocabulary() -> str | None:
-  """Returns the vocab.txt that the flag names; None if it names none."""
+  """Returns the vocab.txt that the flag names; None if the flag is not set."""
   path = _tokenizer()
   if path and os.path.isdir(path):
     return os.path.join(path, *_VOCABULARIES)
@@ -304,7 +306,7 @@ def _vocabulary() -> str | None:
 
 def _bert(model: str, system: launch.System, bundled: bool) -> Task:
   # pylint: disable=g-import-not-at-top
-  from harness.bert import task as bert_task  # Brings transformers along.
+  from harness.bert import task as bert_task  # Imports transformers.
 
   return bert_task.BertTask(
     run_lib.Samples(
@@ -319,7 +321,7 @@ def _bert(model: str, system: launch.System, bundled: bool) -> Task:
 
 
 def _reference(default: str | None) -> str | None:
-  """Returns the recorded reference that is asked for; None without one."""
+  """Returns the recorded reference that the flags select; None without one."""
   if _REFERENCE_PATH.value is None:
     return default
   return user_path.resolve(_REFERENCE_PATH.value) or None

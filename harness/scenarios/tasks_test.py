@@ -46,7 +46,8 @@ class GPTJTaskTest(absltest.TestCase):
 
   def test_the_published_targets_decide_on_the_official_set(self):
     self.assertEqual(rounds.FULL_SET[rounds.GPTJ], _OFFICIAL)
-    # The number of articles tells the official set; three are scored sooner.
+    # Only the number of articles identifies the official set. Three articles
+    # are scored faster.
     self.enter_context(mock.patch.dict(rounds.FULL_SET, {rounds.GPTJ: 3}))
     path = self._articles(3)
     for model in ('gptj-99', 'gptj-99.9'):
@@ -60,7 +61,7 @@ class GPTJTaskTest(absltest.TestCase):
         '; '.join(judged.problems()),
       )
       self.assertIn('FAILED', judged.verdict)
-    # Short answers with a perfect ROUGE miss the length alone.
+    # Short answers with a perfect ROUGE fail the required length only.
     self._log(3, 'the cat sat')
     [problem] = task.judge(self._dir, exact=True).problems()
     self.assertStartsWith(problem, 'gen_len is ')
@@ -86,7 +87,7 @@ class GPTJTaskTest(absltest.TestCase):
       f'not judged: the reference searches otherwise ({_BEAMS})', judged.verdict
     )
     self.assertIsNotNone(judged.reference_metrics)
-    # Unless the user wants it to be.
+    # They are judged if the user sets a tolerance.
     judged = self._bundled(rouge_tolerance=0.5).judge(self._dir, False, _BEAMS)
     self.assertRegex(judged.problems()[0], 'the limit is 0.5 .--rouge_toler')
 
