@@ -1,4 +1,4 @@
-"""Reads what LoadGen wrote about a run."""
+"""Reads LoadGen's logs of a run."""
 
 import dataclasses
 import datetime
@@ -19,10 +19,10 @@ class RunLog:
   """The logs of one run.
 
   Attributes:
-    directory: where they lie.
-    summary: mlperf_log_summary.txt as it is; empty for an accuracy run.
-    values: last value by key of mlperf_log_detail.txt.
-    problems: texts of the entries that LoadGen marked as errors.
+    directory: The directory of the logs.
+    summary: The text of mlperf_log_summary.txt; empty for an accuracy run.
+    values: The last value of each key in mlperf_log_detail.txt.
+    problems: The texts of the entries that LoadGen marked as errors.
   """
 
   directory: str
@@ -32,15 +32,16 @@ class RunLog:
 
   @property
   def valid(self) -> bool:
-    """Whether LoadGen calls a performance run valid, without any error."""
+    """True if LoadGen reports a valid performance run and logged no errors."""
     return self.values.get('result_validity') == 'VALID' and not self.problems
 
   @property
   def seconds(self) -> float:
-    """How long the run lasted: from the first issue to the last answer.
+    """The duration of the run, from the first issue to the last answer.
 
     Raises:
-      ValueError: the log does not tell; it is of no performance run.
+      ValueError: The log has no times, because it is not from a performance
+        run.
     """
     begin, end = map(self._time, ('power_begin', 'power_end'))
     return (end - begin).total_seconds()
@@ -56,7 +57,7 @@ class RunLog:
 
 
 def clear(directory: str) -> None:
-  """Makes the directory and removes the logs of an earlier run from it."""
+  """Creates the directory and removes the logs of an earlier run from it."""
   os.makedirs(directory, exist_ok=True)
   for name in LOGS:
     path = os.path.join(directory, name)
@@ -68,7 +69,7 @@ def read(directory: str) -> RunLog:
   """Reads the logs of a finished run.
 
   Raises:
-    ValueError: LoadGen did not finish writing them.
+    ValueError: The logs are incomplete.
   """
   values: dict[str, object] = {}
   problems = []

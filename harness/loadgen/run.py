@@ -1,8 +1,8 @@
-"""One LoadGen run: its specification, and the lines that report its progress.
+"""Defines a LoadGen run: its specification, and the lines that report progress.
 
 The harness writes the specification to run.json, and the process that runs
-LoadGen reads it. The process reports on its standard output, where LoadGen
-writes too, so the lines are marked.
+LoadGen reads it. The process reports on its standard output. LoadGen writes
+there too, so the lines are marked.
 """
 
 import json
@@ -28,12 +28,12 @@ class Samples(  # type: ignore[call-arg]
   """The samples that LoadGen draws from.
 
   Attributes:
-    dataset_path: The articles or questions; '': the bundled ones.
+    dataset_path: The file of articles or questions; '': the bundled file.
     tokenizer_path: The tokenizer or the vocabulary; '': the one beside the
       checkpoint.
-    max_input_length: Tokens after which a prompt is cut; None: what the model
-      is meant for.
-    sample_count: Samples to take from the front; 0: all.
+    max_input_length: The number of tokens after which a prompt is cut; None:
+      the default of the model.
+    sample_count: The number of samples to take from the front; 0: all.
   """
 
   dataset_path: str = ''
@@ -50,18 +50,19 @@ class Run(  # type: ignore[call-arg]
   Attributes:
     benchmark: LoadGen's name of the benchmark.
     scenario: LoadGen's name of the scenario.
-    mode: ACCURACY or PERFORMANCE.
+    mode: The mode, ACCURACY or PERFORMANCE.
     user_conf: The path of LoadGen's user.conf.
     output_dir: The directory for LoadGen's logs.
     concurrency: The greatest number of unanswered samples.
     silence_secs: The time without any answer that ends the run.
     system: The system that answers.
     samples: The samples of the set.
-    loadgen_attributes: Fields of TestSettings that user.conf cannot set.
+    loadgen_attributes: The fields of TestSettings that user.conf cannot set.
     audit_conf: The path of a compliance test's audit.config; '': no test.
     timeline: The path of a CSV file for the times of every sample; '': none.
-    buffer_count: Samples that LoadGen draws from; 0: the whole set.
-    warm_up: Bursts to answer before the run; see `warm_up.parse`.
+    buffer_count: The number of samples that LoadGen draws from; 0: the whole
+      set.
+    warm_up: The bursts to answer before the run; see `warm_up.parse`.
     warm_up_rest_secs: The pause between warm-up and run.
   """
 
@@ -86,12 +87,12 @@ def read(path: str, system: type[_S] | Any) -> Run[_S]:
   """Reads a specification.
 
   Args:
-    path: The file.
+    path: The path of the file.
     system: The type of the system that the calling program runs.
 
   Raises:
     OSError: The file cannot be read.
-    ValueError: It is no specification, or one for another program.
+    ValueError: The file is not a specification, or is for another program.
   """
   return files.read_json(path, Run[system])  # type: ignore[valid-type]
 
@@ -100,11 +101,11 @@ class RunStatus(msgspec.Struct, frozen=True):  # type: ignore[call-arg]
   """The state of a run.
 
   Attributes:
-    issued: Samples that LoadGen has asked for; 0 while it prepares.
-    done: Samples that are answered.
-    seconds: Seconds since the first sample was issued.
+    issued: The number of samples that LoadGen has issued; 0 while it prepares.
+    done: The number of answered samples.
+    seconds: The elapsed time since the first sample was issued.
     finished: True if LoadGen has ended the run and written its logs.
-    failure: The reason why the run was given up; None if it was not.
+    failure: The reason why the run was abandoned; None if it was not.
   """
 
   issued: int = 0
@@ -115,14 +116,14 @@ class RunStatus(msgspec.Struct, frozen=True):  # type: ignore[call-arg]
 
 
 def send(status: RunStatus) -> None:
-  """Writes a status to standard output in one piece."""
+  """Writes a status to standard output with a single write."""
   line = f'{_MARK}{json.dumps(msgspec.structs.asdict(status))}\n'
-  # Begins with a line end, as LoadGen may have left a line open.
+  # The text begins with a line end, because LoadGen may have left a line open.
   os.write(1, f'\n{line}'.encode())
 
 
 def parse(line: str) -> RunStatus | None:
-  """Returns the status that a line holds; None if it holds none."""
+  """Returns the status in a line, or None if the line has none."""
   if not line.startswith(_MARK):
     return None
   return msgspec.json.decode(line[len(_MARK) :], type=RunStatus)

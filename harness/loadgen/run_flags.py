@@ -1,7 +1,7 @@
-"""The flags that a job and its LoadGen runs share.
+"""Defines the flags that a job and its LoadGen runs share.
 
-A job reads them into the specification of a run (`run.Run`). The programs of the
-runs read them themselves if a user starts them by hand.
+A job copies them into the specification of a run (`run.Run`). If a user starts
+the program of a run by hand, the program reads them itself.
 """
 
 from typing import Any, TypeVar
@@ -14,23 +14,24 @@ from harness.rules import requirements
 from saxml_ext.common import user_path
 
 _T = TypeVar('_T')
-# The flags of fields that have other names.
+# The flags whose names differ from their fields.
 _FLAGS = {'overrides': 'override'}
 _PATHS = (
   *('checkpoint', 'jax_cache_dir', 'dataset_path', 'tokenizer_path'),
   *('user_conf', 'audit_conf', 'output_dir', 'timeline'),
 )
 
-# Least number of unanswered samples by default, the one of Google's published
-# main.py (--num_client_threads). Twice as many as a system computes together
-# keep it busy while answers are on their way.
+# The default of the most unanswered samples is at least this number, which is
+# from Google's published main.py (--num_client_threads). Twice as many samples
+# as a system computes together keep it busy while answers are in transit.
 LEAST_CONCURRENCY = 200
-# Only silence tells that the servers of a running cell are gone. What a job
-# starts is watched, so a slow machine may have all the time it needs.
+# Only silence reveals that the servers of a running cell are gone. Systems that
+# a job starts are watched, so a slow machine gets more time.
 RUNNING_SILENCE_SECS = 25.0
 STARTED_SILENCE_SECS = 120.0
-# Bursts of the warm-up and the pause after it, as in Google's published backend
-# (up to 32 samples) and Krai's (36 more, the slots of its Server params).
+# The bursts of the warm-up and the pause after it. The bursts up to 32 samples
+# are from Google's published backend. The burst of 36, the slots of Krai's
+# Server params, is from Krai's backend.
 WARM_UP_BURSTS = '1,2,4,8,16,32,36'
 WARM_UP_SECS = 30.0
 
@@ -190,9 +191,9 @@ def fill(kind: type[_T], **values: Any) -> _T:
   """Returns a struct whose fields have the values of the flags of their names.
 
   Args:
-    kind: A msgspec.Struct. A field whose flag is not set has its default, or
-      None if it has no default.
-    **values: Fields that no flag decides.
+    kind: The type, a msgspec.Struct. A field whose flag is not set keeps its
+      default, or becomes None if it has no default.
+    **values: The fields that no flag decides.
   """
   fields: tuple[str, ...] = _fields(kind)
   defaults: tuple[Any, ...] = getattr(kind, '__struct_defaults__', ())
@@ -208,15 +209,15 @@ def fill(kind: type[_T], **values: Any) -> _T:
 
 
 def overrides() -> dict[str, str]:
-  """Returns the values of --override by name; '' without a value."""
+  """Returns the values of --override by name; '' for a name without a value."""
   pairs = (text.partition('=') for text in OVERRIDE.value)
   return {name: value for name, _, value in pairs}
 
 
 def keep(*what: type | str) -> None:
-  """Leaves only those flags of this module defined that a program reads.
+  """Removes the flags of this module that a program does not read.
 
-  The program calls this before it parses its command line, so that absl refuses
+  The program calls this before it parses its command line, so that absl rejects
   the flags of other systems.
 
   Args:

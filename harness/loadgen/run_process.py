@@ -9,15 +9,15 @@ from harness.loadgen import run as run_lib
 from serve import children
 from serve import progress as progress_lib
 
-# A dead server also fails the run's requests; wait this long for the server's
-# end to be seen, as it is the better explanation.
+# A dead server also fails the requests of the run. The end of the server is the
+# better explanation, so the process waits this long for it.
 _BLAME_SECS = 1.0
 _POLL_SECS = 0.2
 _EXIT_SECS = 20.0
 
 
 class RunError(errors.HarnessError):
-  """A LoadGen run ended before all samples were answered."""
+  """An error: a LoadGen run ended before all samples were answered."""
 
 
 def follow(
@@ -29,17 +29,17 @@ def follow(
   """Waits for a run while showing its progress.
 
   Args:
-    group: watched meanwhile: if a server ends, so does the job.
-    child: the LoadGen process, started with a pipe and unwatched.
-    label: what progress lines call the run.
-    progress: where they go.
+    group: The processes to watch. If a server ends, the job ends too.
+    child: The LoadGen process, started with a pipe and not watched.
+    label: The name of the run in progress messages.
+    progress: The output for progress messages.
 
   Returns:
-    The last status: all samples answered, logs written.
+    The last status: all samples are answered and the logs are written.
 
   Raises:
-    RunError: the run failed, with the reason.
-    children.ChildError: another process ended.
+    RunError: The run failed. The error contains the reason.
+    children.ChildError: Another process ended.
   """
   lines: queue.Queue[str | None] = queue.Queue()
   reader = threading.Thread(target=_read, args=(child, lines), daemon=True)

@@ -72,7 +72,7 @@ class RunProcessTest(absltest.TestCase):
       self._follow('send(8, 3); time.sleep(600)', server='')
 
   def test_a_dead_server_is_blamed_for_the_failed_run(self):
-    # The server ends after the run has failed, and as soon as it has.
+    # The server ends immediately after the run has failed.
     failed = os.path.join(os.path.dirname(self._log), 'failed')
     server = (
       'import os, time\n'

@@ -1,10 +1,11 @@
 """Runs LoadGen once, in this process, against a system.
 
-A process runs LoadGen once: LoadGen's own defaults of a benchmark reach only
-the first settings of a process, so a second run would silently lose the seeds.
-The harness starts a program for each run, with the path of a run.json as its only
-argument, and reads status lines from its output. A user may start the program
-too, with flags instead. It ends with exit code 1 as soon as an answer fails.
+A process can run LoadGen only once. LoadGen applies its own defaults of a
+benchmark only to the first settings of a process, so a second run would
+silently lose the seeds. The harness starts a program for each run and reads
+status lines from its output. The path of a run.json is the only argument. A
+user may also start the program, with flags instead. The program ends with exit
+code 1 as soon as an answer fails.
 """
 
 from collections.abc import Callable, Sequence
@@ -56,22 +57,23 @@ _REQUIRED = ('mode', 'user_conf', 'output_dir', 'concurrency', 'silence_secs')
 
 _STATUS_INTERVAL_SECS = 0.5
 
-# Time to the first answer, at least, after which a run is given up: a model
-# may compile its programs for it.
+# The least time to the first answer after which a run is abandoned. A model may
+# have to compile its programs first.
 _FIRST_ANSWER_SECS = 300.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-  """What a program's run is about.
+  """The system and the samples of a program's run.
 
   Attributes:
-    system: answers the samples.
-    sizes: length by sample index, such as tokens of the prompt: as many as the
-      set has samples. See `system.copies_longest_first`.
-    network_name: asks a system on other nodes for its name, over the network;
-      None for a system on this node. With it the run is one of LoadGen over
-      the network: samples are only dispatched, in LoadGen's own order.
+    system: The system that answers the samples.
+    sizes: The length of each sample of the set by index, such as the tokens of
+      the prompt. See `system.copies_longest_first`.
+    network_name: A function that requests the name of a system on other nodes
+      over the network; None for a system on this node. With it, LoadGen runs
+      over the network. Samples are then only dispatched, in LoadGen's own
+      order.
   """
 
   system: system_lib.System
@@ -82,16 +84,16 @@ class Subject:
 def asked(
   argv: Sequence[str] = (), kind: type[_S] | Any = None, **system: Any
 ) -> run_lib.Run[_S]:
-  """Returns the run that the command line asks for.
+  """Returns the run that the command line describes.
 
   Args:
-    argv: The program's name, and the path of a run.json if there is one.
-    kind: The type of the system; None if the program has but one.
-    **system: The fields of the system that no flag decides. The flags decide
-      the others if there is no run.json.
+    argv: The name of the program, and the path of a run.json if there is one.
+    kind: The type of the system; None if the program has only one.
+    **system: The fields of the system that no flag decides. Without a run.json,
+      the flags decide the others.
 
   Raises:
-    app.UsageError: There are other arguments.
+    app.UsageError: The command line has other arguments.
   """
   if len(argv) > 2:
     raise app.UsageError(f'unexpected argument {argv[2]!r}')
@@ -119,9 +121,9 @@ def main(
   """Runs LoadGen to its end; ends the process with exit code 1 if that fails.
 
   Args:
-    make: Makes the system. Its OSError and ValueError are reported to the
-      harness.
-    run: What `asked` returned; None: the run that the flags ask for.
+    make: The function that makes the system. Its OSError and ValueError are
+      reported to the harness.
+    run: The run that `asked` returned; None: the run that the flags describe.
   """
   run = run or asked()
   for name in _REQUIRED:
@@ -161,7 +163,7 @@ class _Process:
       subject.system,
       # The rules leave sorting to the nodes of a system over the network.
       [0] * count if subject.network_name else subject.sizes,
-      # An accuracy run goes once over the whole set.
+      # An accuracy run makes one pass over the whole set.
       count if run.mode == run_lib.ACCURACY else self._buffer_count,
       run.concurrency,
     )
@@ -171,7 +173,7 @@ class _Process:
     watch = threading.Thread(target=self._watch, args=(ended,), daemon=True)
     watch.start()
     self._loadgen()
-    # The last status must stay the last.
+    # The watching thread must not send a status after the last one.
     ended.set()
     watch.join()
     self._subject.system.close()
@@ -185,7 +187,7 @@ class _Process:
     )
 
   def _loadgen(self) -> None:
-    """Lets LoadGen run to its end; blocks."""
+    """Runs LoadGen to its end; blocks."""
     run, sut = self._spec, self._sut
     test = settings.load(
       run.user_conf, run.benchmark, run.scenario, run.loadgen_attributes
@@ -212,7 +214,8 @@ class _Process:
         sut.issue, sut.flush, self._network_name
       )
       destroy = mlperf_loadgen.DestroyQDL
-    # By name: an audit.config in the user's directory must not change the run.
+    # The path is explicit, so that an audit.config in the user's directory does
+    # not change the run.
     mlperf_loadgen.StartTestWithLogSettings(
       handle, library, test, log, run.audit_conf
     )
@@ -220,7 +223,7 @@ class _Process:
     mlperf_loadgen.DestroyQSL(library)
 
   def _network_name(self) -> str:
-    """Returns the name for LoadGen's log."""
+    """Returns the name of the system for LoadGen's log."""
     assert self._subject.network_name
     try:
       return self._subject.network_name()
@@ -228,7 +231,7 @@ class _Process:
       _give_up(f'the Network SUT does not tell its name: {error}', None)
 
   def _watch(self, ended: threading.Event) -> None:
-    """Reports progress, and ends the process when the run cannot go on."""
+    """Reports progress, and ends the process when the run cannot continue."""
     while not ended.wait(_STATUS_INTERVAL_SECS):
       counts = self._sut.counts()
       if reason := self._sut.failure or silence(
@@ -240,7 +243,7 @@ class _Process:
       )
 
   def _abandon(self, reason: str) -> NoReturn:
-    """Gives the run up, keeping the times of what was answered."""
+    """Abandons the run and keeps the times of answered samples."""
     try:
       self._write_timeline()
     except OSError as error:
@@ -253,10 +256,10 @@ class _Process:
 
 
 def silence(counts: sut_lib.Counts, limit_secs: float) -> str | None:
-  """Returns why a run is given up for lack of answers; None if it goes on.
+  """Returns the reason to abandon a run that has no answers, or None.
 
   Args:
-    counts: The samples so far.
+    counts: The counts of samples so far.
     limit_secs: The longest time without any answer, after the first one.
   """
   waited = counts.silence_secs
@@ -283,6 +286,6 @@ def silence(counts: sut_lib.Counts, limit_secs: float) -> str | None:
 def _give_up(reason: str, counts: sut_lib.Counts | None) -> NoReturn:
   issued, done = (counts.issued, counts.done) if counts else (0, 0)
   run_lib.send(run_lib.RunStatus(issued, done, failure=reason))
-  # LoadGen waits for answers that will not come, in a call that cannot be
+  # LoadGen waits for answers that will never arrive. Its call cannot be
   # interrupted.
   os._exit(1)

@@ -12,8 +12,8 @@ def _counts(issued: int, done: int, silence: float) -> sut.Counts:
 class SilenceTest(parameterized.TestCase):
   @parameterized.parameters(
     (64, 20, 24.0),  # The limit has not passed.
-    (20, 20, 99.0),  # Nothing is waited for.
-    (64, 0, 290.0),  # A model may compile for its first answer.
+    (20, 20, 99.0),  # No sample is unanswered.
+    (64, 0, 290.0),  # The model may still compile.
   )
   def test_goes_on(self, issued, done, silence):
     self.assertIsNone(runner.silence(_counts(issued, done, silence), 25.0))

@@ -1,4 +1,4 @@
-"""LoadGen settings of a run: the user.conf that LoadGen reads, and the round."""
+"""Defines LoadGen's settings of a run: the user.conf and the round's settings."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -9,39 +9,43 @@ from harness.rules import rounds
 if typing.TYPE_CHECKING:
   import mlperf_loadgen
 
-# The rules ask for ten minutes of performance run. The default of the demo is
+# The rules require a performance run of ten minutes. The default of the demo is
 # shorter, because a newcomer wants to see the result of the whole job first.
 DEMO_MIN_DURATION_MS = 10_000
 
-# LoadGen issues target_qps * min_duration * 1.1 samples at once. A guess that
-# is too low ends before min_duration and is INVALID, one that is too high only
-# takes longer: so the measured speed is stretched before it is used.
+# LoadGen issues target_qps * min_duration * 1.1 samples at once. If target_qps
+# is too low, the run ends before min_duration and is INVALID. If it is too
+# high, the run only takes longer. The measured speed is therefore multiplied by
+# this factor.
 MEASURED_RATE_MARGIN = 1.25
 
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings:
-  """What LoadGen is told of one run.
+  """The settings of one LoadGen run.
 
   Attributes:
-    benchmark: LoadGen's name of it, which selects its own defaults.
-    scenario: LoadGen's scenario name, such as "Offline".
-    round: name of the round whose seeds and rules hold.
-    sample_count: samples in the set.
-    buffer_count: samples of it that LoadGen loads and draws from in a
-      performance run; an accuracy run has the whole set.
-    min_duration_ms: shortest valid performance run, in milliseconds.
-    max_duration_ms: after which a performance run ends; 0: never.
-    min_query_count: fewest queries of a performance run (Offline: samples).
-      LoadGen itself rounds what it issues up to whole passes over the buffer
-      where samples are issued equally.
-    max_query_count: most of them; 0: no limit.
-    target_qps: Offline: expected speed in samples/s, from which LoadGen derives
-      how much to issue. Server: queries/s that are sent.
-    target_latency_ms: Server: bound on the latency. SingleStream, MultiStream:
-      expected latency of a query, from which LoadGen derives how many.
-    equal_issue: whether every sample is issued as often as any other; None: as
-      the round's rules say.
+    benchmark: LoadGen's name of the benchmark, which selects its own defaults.
+    scenario: LoadGen's name of the scenario, such as "Offline".
+    round: The name of the round whose seeds and rules apply.
+    sample_count: The number of samples in the set.
+    buffer_count: The number of samples that LoadGen loads and draws from in a
+      performance run. An accuracy run uses the whole set.
+    min_duration_ms: The duration of the shortest valid performance run, in
+      milliseconds.
+    max_duration_ms: The time after which a performance run ends; 0: never.
+    min_query_count: The least number of queries of a performance run (Offline:
+      samples). If samples are issued equally, LoadGen itself rounds the number
+      up to whole passes over the buffer.
+    max_query_count: The greatest number of queries; 0: no limit.
+    target_qps: The target rate. For Offline, the expected speed in samples/s,
+      from which LoadGen derives the number of samples. For Server, the rate of
+      sent queries per second.
+    target_latency_ms: The bound on the latency of Server. For SingleStream and
+      MultiStream, the expected latency of a query, from which LoadGen derives
+      the number of queries.
+    equal_issue: True if all samples are issued equally often; None: by the
+      rules of the round.
   """
 
   benchmark: str
@@ -86,7 +90,7 @@ class RunSettings:
 
   @property
   def issues_equally(self) -> bool:
-    """Whether every sample is issued as often as any other."""
+    """True if all samples are issued equally often."""
     if self.equal_issue is not None:
       return self.equal_issue
     return self.rules.must_issue_equally(self.benchmark, self.scenario)
@@ -98,8 +102,8 @@ class RunSettings:
       'min_duration': self.min_duration_ms,
       'min_query_count': self.min_query_count,
     }
-    # Without it LoadGen logs the benchmark's own count, whatever the set holds,
-    # and draws from the whole set: checkers refuse logs with less.
+    # Without this setting, LoadGen draws from the whole set. It always logs the
+    # benchmark's own count then, and checkers reject logs with a smaller count.
     if self.buffer_count < self.sample_count:
       entries['performance_sample_count_override'] = self.buffer_count
     if self.max_duration_ms:
@@ -117,10 +121,10 @@ class RunSettings:
 
   @property
   def attributes(self) -> Mapping[str, int]:
-    """What the round sets besides, by name of the field of TestSettings.
+    """The round's settings outside user.conf, by field of TestSettings.
 
-    LoadGen reads these from no user.conf: each of its versions brings the
-    values of one round.
+    LoadGen does not read these from a user.conf. Each version of LoadGen has
+    the values of one round.
     """
     return {
       **self.rules.seeds,
@@ -131,19 +135,19 @@ class RunSettings:
 def load(
   user_conf: str, benchmark: str, scenario: str, attributes: Mapping[str, int]
 ) -> 'mlperf_loadgen.TestSettings':
-  """LoadGen's settings, from the file and the attributes of a RunSettings.
+  """Returns LoadGen's settings from a file and from attributes.
 
-  Only once in a process: LoadGen gives its own defaults of a benchmark to the
-  first settings that are read in a process, and to no others.
+  Call this once in a process. LoadGen applies its own defaults of a benchmark
+  only to the first settings that a process reads.
 
   Args:
-    user_conf: path of the file.
-    benchmark: LoadGen's name of it.
-    scenario: LoadGen's name of it.
-    attributes: RunSettings.attributes.
+    user_conf: The path of the file.
+    benchmark: LoadGen's name of the benchmark.
+    scenario: LoadGen's name of the scenario.
+    attributes: The value of RunSettings.attributes.
   """
   # pylint: disable=g-import-not-at-top
-  import mlperf_loadgen  # The process that runs no LoadGen needs none.
+  import mlperf_loadgen  # Only the process of a run needs it.
 
   test = mlperf_loadgen.TestSettings()
   test.FromConfig(user_conf, benchmark, scenario)
@@ -154,14 +158,14 @@ def load(
 
 
 def target_qps_from_rate(samples_per_second: float) -> float:
-  """The target_qps to use after a speed was measured."""
+  """Returns the target_qps to use after a speed was measured."""
   return samples_per_second * MEASURED_RATE_MARGIN
 
 
 def target_qps_for_one_pass(sample_count: int, min_duration_ms: int) -> float:
-  """The target_qps with which LoadGen issues each article once.
+  """Returns the target_qps with which LoadGen issues each article once.
 
-  For when no speed is known. Halved so that LoadGen's own factor of 1.1 does
-  not round up to a second pass.
+  It is used when no speed is known. It is halved, so that LoadGen's own factor
+  of 1.1 does not round up to a second pass.
   """
   return 0.5 * sample_count / (max(min_duration_ms, 1) / 1000)

@@ -30,8 +30,8 @@ class SettingsTest(parameterized.TestCase):
     return path
 
   def test_loadgen_reads_what_was_meant(self):
-    # The one test here that loads a benchmark's own defaults: LoadGen gives
-    # them to the first settings of a process alone.
+    # Only this test loads a benchmark's own defaults, because LoadGen applies
+    # them only to the first settings of a process.
     run = _settings(buffer_count=100, max_duration_ms=60_000)
     test = settings.load(
       self._user_conf(run), run.benchmark, run.scenario, run.attributes

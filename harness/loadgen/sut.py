@@ -1,11 +1,11 @@
-"""LoadGen's system under test: hands samples to a system, returns its answers.
+"""Implements LoadGen's system under test, which passes samples to a system.
 
-Threads: LoadGen calls `issue` from its own thread with all samples of a query,
-which returns at once. A sample that comes alone is handed to the system on that
-thread, as a change of threads would cost more than all else that is done here.
-Queries of many samples, and what comes while `concurrency` samples are
-unanswered, go through a feeder thread. Answers arrive on the system's threads
-and go to LoadGen from there.
+LoadGen calls `issue` from its own thread with all samples of a query, and the
+call returns at once. A single sample goes to the system on that thread, because
+a change of threads would take longer than all other work here. A feeder thread
+sends queries of many samples, and samples that arrive while `concurrency`
+samples are unanswered. Answers arrive on the system's threads, and LoadGen
+receives them on the same threads.
 """
 
 import collections
@@ -22,14 +22,15 @@ from harness.loadgen import timeline as timeline_lib
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-  """A look at a run.
+  """A snapshot of the counts of a run.
 
   Attributes:
-    issued: samples that LoadGen has asked for.
-    done: samples answered.
-    in_flight: samples handed to the system and not yet answered.
-    seconds: since the first sample was issued.
-    silence_secs: since the last answer (or the issue, while there is none).
+    issued: The number of samples that LoadGen has issued.
+    done: The number of answered samples.
+    in_flight: The number of samples that the system has and has not answered.
+    seconds: The elapsed time since the first sample was issued.
+    silence_secs: The elapsed time since the last answer, or since the issue if
+      there is no answer yet.
   """
 
   issued: int
@@ -43,10 +44,10 @@ class SystemUnderTest:
   """Answers LoadGen's samples with a system.
 
   Attributes:
-    failure: why the run cannot go on; None while it can. After a failure no
-      more samples are answered, so LoadGen would wait for ever: whoever runs
-      it must end the process.
-    timeline: times of every sample.
+    failure: The reason why the run cannot continue; None while it can. After a
+      failure no more samples are answered and LoadGen would wait forever. The
+      caller must then end the process.
+    timeline: The times of every sample.
   """
 
   def __init__(
@@ -56,23 +57,25 @@ class SystemUnderTest:
     copy: int,
     concurrency: int,
   ):
-    """Creates it.
+    """Starts the feeder thread.
 
     Args:
-      system: answers the samples.
-      sizes: length by sample index; see `system.copies_longest_first`.
-      copy: samples in a copy of the set.
-      concurrency: most samples handed over and not yet answered.
+      system: The system that answers the samples.
+      sizes: The length of each sample by index; see
+        `system.copies_longest_first`.
+      copy: The number of samples in a copy of the set.
+      concurrency: The greatest number of samples that are sent and not
+        answered.
     """
     self._system = system
     self._sizes = sizes
     self._copy = copy
     self._concurrency = concurrency
     self._lock = threading.Lock()
-    # Says that a sample waits and may be sent.
+    # The condition is notified when a sample waits and may be sent.
     self._may_send = threading.Condition(self._lock)
     self._waiting: collections.deque[_Sample] = collections.deque()
-    self._feeding = False  # The feeder hands over a sample right now.
+    self._feeding = False  # True while the feeder sends a sample.
     self._issued = self._sent = self._done = 0
     self._first_issue = self._last_answer = time.monotonic()
     self.failure: str | None = None
@@ -80,7 +83,7 @@ class SystemUnderTest:
     threading.Thread(target=self._feed, name='feeder', daemon=True).start()
 
   def issue(self, samples: Sequence['mlperf_loadgen.QuerySample']) -> None:
-    """Takes the samples of a query; returns at once."""
+    """Queues or sends the samples of a query; returns at once."""
     now = time.monotonic()
     if len(samples) == 1:
       self._issue_one(_Sample(self, samples[0].id, samples[0].index, now))
@@ -97,7 +100,8 @@ class SystemUnderTest:
   def _issue_one(self, sample: '_Sample') -> None:
     with self._lock:
       self._note_issue(1, sample.issued)
-      # Samples keep their order, and the system is asked by one thread only.
+      # Samples keep their order, and only one thread calls the system at a
+      # time.
       if self._waiting or self._feeding or not self._is_free():
         self._waiting.append(sample)
         self._may_send.notify()
@@ -106,19 +110,19 @@ class SystemUnderTest:
     self._send(sample)
 
   def _note_issue(self, count: int, now: float) -> None:
-    """Counts samples; the lock is held."""
+    """Counts issued samples; the lock must be held."""
     if not self._issued:
       self._first_issue = self._last_answer = now
     elif self._issued == self._done:
-      self._last_answer = now  # Nobody was silent while nothing was asked.
+      self._last_answer = now  # Idle time is not silence.
     self._issued += count
 
   def _is_free(self) -> bool:
-    """Whether the system may get one more; the lock is held."""
+    """Returns True if the system may get a sample; the lock must be held."""
     return self._sent - self._done < self._concurrency
 
   def flush(self) -> None:
-    """Nothing is held back here."""
+    """Does nothing, because no sample is held back."""
 
   def counts(self) -> Counts:
     with self._lock:
@@ -148,11 +152,11 @@ class SystemUnderTest:
     sample.sent = time.monotonic()
     try:
       self._system.answer(sample.index, sample)
-    except Exception as error:  # Whatever it is ends the run, with its name.
+    except Exception as error:  # Any error ends the run.
       self.fail(f'sample {sample.index} could not be sent: {_text(error)}')
 
   def complete(self, sample: '_Sample', answer: system_lib.Answer) -> None:
-    """Takes an answer to LoadGen."""
+    """Passes an answer to LoadGen."""
     now = time.monotonic()
     with self._lock:
       if self.failure:
@@ -162,7 +166,7 @@ class SystemUnderTest:
       if self._waiting:
         self._may_send.notify()
     data = answer.data
-    # LoadGen copies the bytes before this returns.
+    # LoadGen copies the bytes before this call returns.
     mlperf_loadgen.QuerySamplesComplete(
       [
         mlperf_loadgen.QuerySampleResponse(
@@ -181,13 +185,13 @@ class SystemUnderTest:
     )
 
   def fail(self, reason: str) -> None:
-    """Ends the run; the first reason stays."""
+    """Ends the run. If it has already failed, the first reason stays."""
     with self._lock:
       self.failure = self.failure or reason
 
 
 class _Sample:
-  """A sample on its way, which is also the system's reply to it."""
+  """A sample on its way, which is also the system's reply object."""
 
   __slots__ = ('_sut', 'id', 'index', 'issued', 'sent', 'first')
 

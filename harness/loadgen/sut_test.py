@@ -19,7 +19,7 @@ from saxml_ext.evaluation import rouge
 
 
 class _Model:
-  """Answers sample 7 with [7, 8], and counts who waits at the same time."""
+  """A model that answers 7 with [7, 8] and counts the waiting samples."""
 
   def __init__(self):
     self._pool = futures.ThreadPoolExecutor(16)
@@ -56,7 +56,7 @@ def _sut(answer, sizes=(1, 1), copy=2, concurrency=1):
 
 
 def _logs_to(logged: list[list[int]]):
-  """Stands in for LoadGen's response; keeps the ids at the given address."""
+  """Returns a stand-in for LoadGen's response that keeps ids of addresses."""
 
   def response(unused_id, address: int, size: int) -> None:
     logged.append(list((ctypes.c_int64 * (size // 8)).from_address(address)))
@@ -65,7 +65,7 @@ def _logs_to(logged: list[list[int]]):
 
 
 def _wait_until(condition) -> None:
-  for _ in range(6000):  # By count, as a test stops the clock.
+  for _ in range(6000):  # By count, because a test stops the clock.
     if condition():
       return
     time.sleep(0.01)
@@ -81,8 +81,8 @@ class SystemUnderTestTest(absltest.TestCase):
     return sut.failure
 
   def test_answers_every_sample_of_a_loadgen_run(self):
-    # The one real run here: LoadGen's defaults reach only the first settings
-    # of a process.
+    # Only this test runs LoadGen, because its defaults apply only to the first
+    # settings of a process.
     directory = self.create_tempdir().full_path
     conf = os.path.join(directory, 'user.conf')
     run = settings.RunSettings(
@@ -123,7 +123,7 @@ class SystemUnderTestTest(absltest.TestCase):
       self.assertLessEqual(each.first_token, each.done)
 
   def _sent(self, sizes: list[int], copy: int, indices: list[int]) -> list[int]:
-    """Indices in the order in which those of one query are sent."""
+    """Returns the indices of one query in the order in which they are sent."""
     sent = []
     sut = _sut(
       lambda index, reply: sent.append(index), sizes, copy, len(indices)
@@ -136,7 +136,8 @@ class SystemUnderTestTest(absltest.TestCase):
     self.assertEqual(self._sent([1, 5, 3], 3, [0, 1, 2]), [1, 2, 0])
 
   def test_samples_stay_in_their_copy_of_the_set(self):
-    # Two copies of the set and a part of a third, as LoadGen joins them.
+    # The query has two copies of the set and a part of a third, as LoadGen
+    # joins them.
     sent = self._sent([1, 5, 3], 3, [2, 0, 1, 1, 2, 0, 0, 1])
     self.assertEqual(sent, [1, 2, 0, 1, 2, 0, 1, 0])
 
@@ -204,7 +205,7 @@ class SystemUnderTestTest(absltest.TestCase):
       for issued, count in ((65.0, 1), (965.0, 2)):
         now.return_value = issued
         sut.issue([_sample(0)])
-        # Nobody was silent while nothing was asked.
+        # Time without unanswered samples does not count as silence.
         self.assertEqual(sut.counts().silence_secs, 0.0)
         now.return_value = issued + 7
         self.assertEqual(sut.counts().silence_secs, 7.0)

@@ -1,12 +1,12 @@
-"""What answers LoadGen's samples: one small interface for every system.
+"""Defines the interface of systems that answer LoadGen's samples.
 
-A system lives in the process that runs LoadGen and is ready when it is made:
-weights loaded, connections open, programs compiled. From then on it is asked
-sample by sample, by the sample's index in the set:
+A system runs in the process that runs LoadGen. When it has been created it is
+ready: weights are loaded, connections are open and programs are compiled. It is
+then called once per sample, with the sample's index in the set:
 
-* a client of a cell sends the sample on and answers on a thread of its own;
-* systems that compute in this process give a function of whole batches to
-  `BatchedSystem`, which takes what waits.
+* A client of a cell sends the sample to the cell and answers on its own thread.
+* A system that computes in this process passes a function for whole batches to
+`BatchedSystem`, which combines the waiting samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,12 +20,12 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-  """What LoadGen logs of a sample.
+  """LoadGen's data of an answered sample.
 
   Attributes:
-    data: the answer as the benchmark's evaluation reads it, contiguous: int64
-      token ids [T] of a GPT-J, float32 logits [T, 2] of a BERT.
-    tokens: how many tokens were generated; 0 where none are.
+    data: The answer in the format of the benchmark's evaluation, contiguous:
+      int64 token ids [T] for a GPT-J, float32 logits [T, 2] for a BERT.
+    tokens: The number of generated tokens; 0 for a BERT.
   """
 
   data: np.ndarray
@@ -33,41 +33,42 @@ class Answer:
 
 
 class Reply(Protocol):
-  """Takes what becomes of one sample. Any thread may call it."""
+  """Receives the answer or the failure of one sample, from any thread."""
 
   def first_token(self) -> None:
-    """Says that the first token is there, where a system knows when."""
+    """Reports the first token, if the system can observe it."""
 
   def done(self, answer: Answer) -> None:
-    """Takes the answer. Called once, and never together with `failed`."""
+    """Reports the answer. Called once, and never together with `failed`."""
 
   def failed(self, error: Exception) -> None:
-    """Says that there will be no answer; the run ends with this error."""
+    """Reports that there will be no answer. The run ends with this error."""
 
 
 class System(Protocol):
   """Answers samples."""
 
   def answer(self, index: int, reply: Reply) -> None:
-    """Begins to answer a sample, and returns without waiting for the answer.
+    """Begins to answer a sample; returns without waiting for the answer.
 
     Args:
-      index: of the sample in the set.
-      reply: told of the answer, from any thread, also before this returns.
+      index: The index of the sample in the set.
+      reply: The receiver of the answer. It is called from any thread, possibly
+        before this method returns.
 
     Raises:
-      Exception: the sample could not even be sent; the run ends with it.
+      Exception: The sample could not be sent. The run ends with this error.
     """
 
   def close(self) -> None:
-    """Ends threads and connections; nothing is waiting for an answer."""
+    """Ends threads and connections. No sample waits for an answer any more."""
 
 
 class BatchedSystem:
-  """Answers samples in batches on a thread of its own.
+  """Answers samples in batches on its own thread.
 
-  A batch holds what waits when the one before it is done, at most `batch_size`
-  samples, so that nothing waits for a batch to fill.
+  A batch has the samples that wait when the previous batch is done, and at most
+  `batch_size`. No sample waits for a batch to become full.
   """
 
   def __init__(
@@ -78,8 +79,9 @@ class BatchedSystem:
     """Starts the thread.
 
     Args:
-      answer_batch: indices of samples -> their answers, in the same order.
-      batch_size: most samples of a batch.
+      answer_batch: The function that takes indices of samples and returns their
+        answers in the same order.
+      batch_size: The greatest number of samples in a batch.
     """
     self._answer_batch = answer_batch
     self._batch_size = batch_size
@@ -105,7 +107,7 @@ class BatchedSystem:
         answers = self._answer_batch(indices)
         if len(answers) != len(batch):
           raise ValueError(f'{len(answers)} answers to {len(batch)} samples')
-      except Exception as error:  # Whatever it is ends the run, with its name.
+      except Exception as error:  # Any error ends the run.
         for _, reply in batch:
           reply.failed(error)
         continue
@@ -113,7 +115,10 @@ class BatchedSystem:
         reply.done(answer)
 
   def _next_batch(self) -> list[tuple[int, Reply]]:
-    """What waits, as soon as there is anything; empty after `close`."""
+    """Returns the waiting samples as soon as there are any.
+
+    After `close`, the list is empty.
+    """
     batch = []
     item = self._waiting.get()
     while item is not None:
@@ -125,27 +130,28 @@ class BatchedSystem:
       except queue.Empty:
         break
     else:
-      self._waiting.put(None)  # Seen by the next call too.
+      self._waiting.put(None)  # Also ends the next call.
     return batch
 
 
 def copies_longest_first(
   indices: Sequence[int], sizes: Sequence[int], copy: int
 ) -> list[int]:
-  """The order in which the samples of one query are sent: positions in it.
+  """Returns the order in which to send the samples of one query.
 
-  An Offline query joins whole copies of the set. Within a copy the longest
-  samples go first: neighbours of one length waste least of a batch, and the
-  longest are not left for the end, when others no longer fill it. Across the
-  end of a copy the benchmark's rules forbid any sorting.
+  An Offline query joins whole copies of the set. Within a copy, the longest
+  samples go first. Neighbors of equal length waste the least part of a batch.
+  The longest samples also do not remain for the end, when too few other samples
+  are left to fill a batch. The benchmark's rules do not allow sorting across
+  the end of a copy.
 
   Args:
-    indices: of the query's samples, in LoadGen's order.
-    sizes: length by index, such as tokens of the prompt.
-    copy: samples in a copy of the set, as LoadGen draws them.
+    indices: The indices of the query's samples, in LoadGen's order.
+    sizes: The length of each sample by index, such as the tokens of the prompt.
+    copy: The number of samples in a copy of the set, as LoadGen draws them.
 
   Returns:
-    Positions in `indices`, each once.
+    The positions in `indices`, each once.
   """
   return [
     position

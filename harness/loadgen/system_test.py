@@ -21,7 +21,7 @@ class _Reply:
 
 class BatchedSystemTest(absltest.TestCase):
   def _run(self, answer_batch, count: int, batch_size: int):
-    """Answers `count` samples that wait together; what is replied to each."""
+    """Answers `count` samples that wait together; returns the reply to each."""
     go = threading.Event()
     sizes = []
 
@@ -47,7 +47,7 @@ class BatchedSystemTest(absltest.TestCase):
     )
     self.assertEqual(found, {i: [i, i] for i in range(9)})
     self.assertLessEqual(max(sizes), 4)
-    # The first batch may have been taken before all were there.
+    # The first batch may have begun before all samples were waiting.
     self.assertIn(4, sizes)
 
   def test_an_error_fails_the_batch(self):

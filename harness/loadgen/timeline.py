@@ -1,4 +1,4 @@
-"""Times of every sample of a run, for reports: LoadGen logs none of them."""
+"""Records times of every sample of a run for reports. LoadGen logs no times."""
 
 from collections.abc import Iterable
 import csv
@@ -10,15 +10,15 @@ FILE = 'timeline.csv'
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Times:
-  """One sample; times in seconds since the first sample was issued.
+  """The times of one sample, in seconds since the first sample was issued.
 
   Attributes:
-    index: of the sample in the set.
-    issued: when LoadGen asked for it.
-    sent: when the system got it.
-    first_token: when its first token was there; None where nobody knows.
-    done: when its answer was there.
-    tokens: how many were generated; 0 where none are.
+    index: The index of the sample in the set.
+    issued: The time when LoadGen issued it.
+    sent: The time when the system received it.
+    first_token: The time of its first token; None if it is unknown.
+    done: The time of its answer.
+    tokens: The number of generated tokens; 0 if the model generates none.
   """
 
   index: int
@@ -30,15 +30,16 @@ class Times:
 
 
 class Timeline:
-  """Collects times; any thread may add."""
+  """Collects times. Any thread may add a sample."""
 
   def __init__(self) -> None:
-    # Not yet objects: making one takes longer than all else of `add`.
+    # The rows are plain tuples, because creating an object takes longer than
+    # the rest of `add`.
     self._rows: list[tuple[int, float, float, float | None, float, int]] = []
 
   @property
   def samples(self) -> list[Times]:
-    """What was added, in that order."""
+    """The samples in the order in which they were added."""
     return [Times(*row) for row in self._rows]
 
   def add(
@@ -50,14 +51,14 @@ class Timeline:
     done: float,
     tokens: int,
   ) -> None:
-    """Adds a sample; arguments are the attributes of `Times`."""
+    """Adds a sample. The arguments are the attributes of `Times`."""
     self._rows.append((index, issued, sent, first_token, done, tokens))
 
   def write(self, path: str) -> None:
-    """Writes a CSV file with a heading, in order of the answers.
+    """Writes a CSV file with a header, in the order of the answers.
 
     Raises:
-      OSError: it cannot be written.
+      OSError: The file cannot be written.
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, 'w', encoding='utf-8', newline='') as file:
@@ -67,11 +68,11 @@ class Timeline:
 
 
 def read(path: str) -> list[Times]:
-  """Reads what `Timeline.write` wrote.
+  """Reads a file that `Timeline.write` wrote.
 
   Raises:
-    OSError: the file cannot be read.
-    ValueError: it is no such file.
+    OSError: The file cannot be read.
+    ValueError: The file is not a timeline.
   """
   with open(path, encoding='utf-8', newline='') as file:
     try:

@@ -1,4 +1,4 @@
-"""Samples that are answered before LoadGen starts, so that nothing is cold."""
+"""Warms up a system with samples that are answered before LoadGen starts."""
 
 from collections.abc import Sequence
 import queue
@@ -8,14 +8,14 @@ from harness.loadgen import system as system_lib
 
 
 class WarmUpError(Exception):
-  """A sample of the warm-up was not answered."""
+  """An error: a sample of the warm-up was not answered."""
 
 
 def parse(text: str) -> list[int]:
-  """Reads sizes of bursts: "1-4,36" is [1, 2, 3, 4, 36].
+  """Parses sizes of bursts: "1-4,36" is [1, 2, 3, 4, 36].
 
   Raises:
-    ValueError: the text is not of that form.
+    ValueError: The text has another format.
   """
   sizes: list[int] = []
   for part in filter(None, text.split(',')):
@@ -41,18 +41,18 @@ def run(
   silence_secs: float,
   first_secs: float = 0.0,
 ) -> None:
-  """Answers bursts of samples, each when the one before it is answered.
+  """Runs bursts of samples. Each burst starts after the previous answers.
 
   Args:
-    system: answers them.
-    sample_count: samples in the set; taken in turn.
-    bursts: how many at once.
-    rest_secs: pause after the last burst, if there is any.
-    silence_secs: time without any answer after which it is given up.
-    first_secs: the same for the very first answer, if it is longer.
+    system: The system that answers the samples.
+    sample_count: The number of samples in the set. They are used in turn.
+    bursts: The sizes of the bursts.
+    rest_secs: The pause after the last burst, if there is any.
+    silence_secs: The time without any answer after which the warm-up fails.
+    first_secs: The same limit for the very first answer, if it is longer.
 
   Raises:
-    WarmUpError: a sample was not answered.
+    WarmUpError: A sample was not answered.
   """
   index = 0
   limit_secs = max(silence_secs, first_secs)
@@ -61,7 +61,7 @@ def run(
     for _ in range(size):
       try:
         system.answer(index % sample_count, _Reply(replies))
-      except Exception as error:  # Whatever it is, the run would fail of it.
+      except Exception as error:  # Any error would also fail the run.
         raise WarmUpError(f'warm-up: could not be sent: {error}') from error
       index += 1
     for _ in range(size):
@@ -81,7 +81,7 @@ def run(
 
 
 class _Reply:
-  """Passes on what became of a sample."""
+  """Forwards the result of a sample to a queue."""
 
   def __init__(self, replies: 'queue.SimpleQueue[Exception | None]'):
     self._replies = replies

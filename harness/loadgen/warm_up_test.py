@@ -9,7 +9,7 @@ from harness.loadgen import warm_up
 
 
 class _System:
-  """Answers when as many samples wait as `bursts` says, one burst at a time."""
+  """A system that answers a burst when all of its samples wait."""
 
   def __init__(self, bursts):
     self._bursts = list(bursts)
