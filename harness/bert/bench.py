@@ -52,7 +52,7 @@ class Way:
   plain: bool = False
 
 
-@functools.cache  # Ways that run the same graph share it.
+@functools.cache  # Ways with the same graph share it.
 def _onnx(precision: str | None) -> Callable[[str, str, int], answering.Model]:
   return lambda path, device, threads: loadgen_onnxruntime.load(
     path, precision, device, threads
@@ -146,7 +146,9 @@ def compare(
     order[start : start + batch_size] for start in range(0, count, batch_size)
   ]
   for trial in trials:
-    _answer(trial, features, batches[0])  # Memory and threads: once, unseen.
+    _answer(
+      trial, features, batches[0]
+    )  # Untimed: allocates memory.
     trial.seconds = 0.0
   for number, batch in enumerate(batches):
     # No way is always the first on a fresh batch.

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import os
 
-import ml_dtypes  # noqa: F401  Lets numpy know the bfloat16 of safetensors.
+import ml_dtypes  # noqa: F401  Registers bfloat16 in numpy.
 import numpy as np
 from safetensors import numpy as safetensors_numpy
 
@@ -172,14 +172,14 @@ def _read_safetensors(directory: str) -> Mapping[str, np.ndarray]:
     )
   try:
     return safetensors_numpy.load_file(path)
-  except Exception as error:  # The library's own errors have no common base.
+  except Exception as error:  # The library's errors have no common base.
     raise ValueError(f'{path} is no safetensors file: {error}') from error
 
 
 def _read_state_dict(path: str) -> Mapping[str, np.ndarray]:
   # pylint: disable=g-import-not-at-top
   try:
-    import torch  # Programs that never read its format go without it.
+    import torch  # Only for state_dict files.
   except ImportError as error:
     raise ValueError(
       f'{path}: this program reads no files of PyTorch; make an ONNX file of'
@@ -188,7 +188,7 @@ def _read_state_dict(path: str) -> Mapping[str, np.ndarray]:
   try:
     tensors = torch.load(path, map_location='cpu', weights_only=True)
     return {name: tensor.float().numpy() for name, tensor in tensors.items()}
-  except Exception as error:  # Its unpickler raises what it meets.
+  except Exception as error:  # The unpickler may raise any error.
     raise ValueError(
       f'{path} holds no state_dict of PyTorch: {error}'
     ) from error

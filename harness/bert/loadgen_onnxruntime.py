@@ -118,7 +118,7 @@ def load(
   options.intra_op_num_threads = threads
   try:
     session = onnxruntime.InferenceSession(model, options, providers=providers)
-  except Exception as error:  # Every kind of it is a class of its own.
+  except Exception as error:  # Its errors have no common base.
     raise ValueError(f'{path} does not load in ONNX Runtime: {error}') from (
       error
     )

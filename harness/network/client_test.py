@@ -70,7 +70,7 @@ class ClientTest(absltest.TestCase):
       self.assertEqual(answer.data.tolist(), ids)
       self.assertEqual(answer.data.dtype, np.int64)
       self.assertEqual(answer.tokens, len(ids))
-    self.assertEmpty(sut.inputs)  # Nothing is kept.
+    self.assertEmpty(sut.inputs)  # No input is kept.
 
   def test_an_empty_answer(self):
     class Empty(toy_sut.Reversing):

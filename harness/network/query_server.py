@@ -207,7 +207,7 @@ class _Service(dispatch_pb2_grpc.NetworkSutServicer):
     reply = _Reply(sample.id, index, self._inputs, stream)
     try:
       self._system.answer(index, reply)
-    except Exception as error:  # Whatever it is ends the run, with its name.
+    except Exception as error:  # Any error ends the run.
       reply.failed(error)
 
 
@@ -239,7 +239,7 @@ class _Stream:
 
   def tell(self, outcome: dispatch_pb2.Outcome) -> None:
     if self._loop.is_closed():
-      return  # The server has stopped, and its clients know.
+      return  # The server has stopped and ended all streams.
     self._loop.call_soon_threadsafe(self.put, outcome)
 
   def put(self, outcome: dispatch_pb2.Outcome) -> None:

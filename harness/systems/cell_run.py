@@ -113,7 +113,7 @@ def _grow(
     )
   for i, (text, keep, new) in enumerate(items):
     texts[i] = texts[i][:keep] + text.encode()
-    scores[i] += new[0]  # Of several kinds, the first is log p.
+    scores[i] += new[0]  # The first score is log p.
 
 
 # What the client returns for a prompt: (text, score), the best first.
@@ -156,7 +156,7 @@ class CellSystem:
   ) -> None:
     try:
       ids = token_ids(future.result(), self._end_ids)
-    except Exception as error:  # Whatever it is ends the run, with its name.
+    except Exception as error:  # Any error ends the run.
       reply.failed(error)
       return
     reply.done(system.Answer(np.array(ids, np.int64), len(ids)))

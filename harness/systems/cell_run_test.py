@@ -123,7 +123,7 @@ class GeneratorTest(absltest.TestCase):
     server.gate.clear()
 
     def messages():
-      yield _message(('', 0))  # Nothing to tell of yet.
+      yield _message(('', 0))  # No text yet.
       yield _message(('7', 0))
       server.gate.wait(fake_cell.PATIENCE)
       yield _message((',8', 1))
@@ -199,7 +199,7 @@ class StreamsTest(absltest.TestCase):
   def test_texts_and_scores_grow(self):
     found = self._generate(
       [('?é', 0, -1.0), ('a', 0, -2.0)],
-      [('z', 3, -0.5), ('b', 0, -0.25)],  # 3 bytes are kept, then none.
+      [('z', 3, -0.5), ('b', 0, -0.25)],  # Keeps 3 bytes, then none.
     )
     self.assertEqual(found, ([('xéz', -1.5), ('b', -2.25)], 1))
 

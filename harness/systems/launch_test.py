@@ -38,7 +38,7 @@ class BertTest(parameterized.TestCase):
     (None, None, True),
     ('/bert', 'float32', True),
     ('/bert', 'int8', False),
-    ('/bert.onnx', None, False),  # Nobody knows what is in there.
+    ('/bert.onnx', None, False),  # Its number format is unknown.
   )
   def test_only_float32_must_equal_the_reference(self, model, precision, exact):
     started = self._start(checkpoint=model, precision=precision)

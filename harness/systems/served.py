@@ -64,7 +64,7 @@ class Served:
       slots = own or template.largest(self._attribute('BATCH_SIZE') or 0)
       return int(slots) * self.replicas
     except (TypeError, ValueError):
-      return 0  # The model server refuses such an override.
+      return 0  # The model server rejects the override.
 
   @property
   def max_input_length(self) -> int | None:

@@ -143,7 +143,7 @@ class EngineSystem:
   def _answered(self, reply: system.Reply, future: futures.Future) -> None:
     try:
       best = future.result().hypotheses[0]
-    except Exception as error:  # Whatever it is ends the run, with its name.
+    except Exception as error:  # Any error ends the run.
       reply.failed(error)
       return
     ids = summarization.until_end(best.tokens.tolist(), self._end_ids)

@@ -147,7 +147,7 @@ def load(
     model, info = transformers.GPTJForCausalLM.from_pretrained(
       path, dtype=dtype, local_files_only=True, output_loading_info=True
     )
-  except Exception as error:  # Each format of weights has errors of its own.
+  except Exception as error:  # Each weight format has its own errors.
     raise ValueError(f'{path}: no weights could be read: {error}') from error
   # What is missing would be drawn at random.
   lost = sorted([*info['missing_keys'], *info['mismatched_keys']], key=str)

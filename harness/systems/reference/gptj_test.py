@@ -18,7 +18,7 @@ _SHORT = (12, 25, 38, 19)
 
 
 def setUpModule():
-  torch.set_num_threads(1)  # More only wait for one another.
+  torch.set_num_threads(1)  # More threads only wait for each other.
 
 
 class GPTJTest(absltest.TestCase):

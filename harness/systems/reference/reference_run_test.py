@@ -67,7 +67,7 @@ class LoadgenRunTest(absltest.TestCase):
 
 
 def setUpModule():
-  torch.set_num_threads(1)  # More only wait for one another.
+  torch.set_num_threads(1)  # More threads only wait for each other.
 
 
 def _make(samples=None, **values) -> system.System:
@@ -83,7 +83,7 @@ class SubjectTest(parameterized.TestCase):
     made = _make({'sample_count': 1}, precision='fp32')
     reply = replies.Reply()
     made.answer(0, reply)
-    answer = reply.answer()  # Nobody can know of the first token.
+    answer = reply.answer()  # The reference reports no first token.
     made.close()
     with open(bundle.reference_path(), encoding='utf-8') as file:
       recorded = json.load(file)['tokens'][0]
