@@ -1,15 +1,17 @@
-"""Measures a converter at the size of GPT-J 6B, and kills it on the way.
+"""Measures a converter at the size of GPT-J 6B, optionally with interruptions.
 
   bazel run //converters:convert_bench -- --dir=/data/bench [--kills=10]
   bazel run //converters:quantize_bench -- --dir=/data/bench [--kills=10]
 
-Makes a random checkpoint, measures how fast the disk takes a file written from
-its beginning to its end, converts or quantizes in a process of its own, and
-prints one table. With --kills it does so again, killed with SIGKILL that many
-times at random points and resumed each time, and compares every file with those
-of the run that was left alone. Needs as much space as the source and twice the
-result together: for 6B 12 and 48 GB to convert, 24 and 14 GB to quantize. All
-of --dir that it made is removed at the end.
+The benchmark makes a random checkpoint and measures the speed of a sequential
+write to the disk. It then converts or quantizes the checkpoint in a separate
+process and prints one table. With --kills it repeats the run, kills it with
+SIGKILL that many times at random points, and resumes it each time. Every file
+must then equal the file of the uninterrupted run.
+
+The directory needs space for the source and two copies of the result. For 6B
+these are 12 and 48 GB to convert, and 24 and 14 GB to quantize. The benchmark
+removes everything that it wrote to --dir when it ends.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,7 +61,7 @@ _KILLS = flags.DEFINE_integer(
 _FLAGS = flags.DEFINE_multi_string(
   'flag', [], 'Flag for the program, such as --clipping for offline_quantize.'
 )
-# GPT-J 6B, in the files of its official checkpoint.
+# The sizes of GPT-J 6B, split into files like its official checkpoint.
 for _name, _default in (
   *(('layers', 28), ('dim', 4096), ('heads', 16), ('vocab', 50401)),
   *(('shards', 6), ('format', 'bin')),
@@ -76,7 +78,7 @@ _MAX_PROBE_BYTES = 4 << 30
 
 
 def _disk_rate(directory: str, num_bytes: int) -> float:
-  """Returns the bytes per second of one file written in order and synced."""
+  """Returns the write speed of the disk in bytes per second, sync included."""
   path = os.path.join(directory, 'probe')
   block = os.urandom(_BLOCK_BYTES)
   blocks = max(1, min(num_bytes, _MAX_PROBE_BYTES) // _BLOCK_BYTES)
@@ -122,7 +124,7 @@ def _parts(
 
 
 def _command(source: str, pax: str) -> list[str]:
-  """Returns the program to measure, by its module, and its flags."""
+  """Returns the command line of the converter to measure."""
   if _TOOL.value == 'convert':
     words = ['convert_gptj_ckpt', f'--base={source}', f'--pax={pax}']
     words.append(f'--dtype={_DTYPE.value}')
@@ -146,7 +148,7 @@ def _print(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def _measure(root: str) -> bool:
-  """Does it all; returns True if nothing differs."""
+  """Runs all measurements; returns True if the resumed run gave equal files."""
   source, pax = os.path.join(root, 'source'), os.path.join(root, 'pax')
   begin = time.monotonic()
   _make_source(source)

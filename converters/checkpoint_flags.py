@@ -1,4 +1,4 @@
-"""Flags of programs that compare or convert Hugging Face checkpoints."""
+"""Defines flags of programs that read Hugging Face checkpoints."""
 
 from absl import flags
 

@@ -2,7 +2,8 @@
 
   convert_gptj_ckpt --base=HF_DIR --pax=OUT_DIR [--dtype=bfloat16]
 
-It is convert_hf for GPT-J alone, under the name that Sax' guides use.
+This program is convert_hf restricted to GPT-J, under the name that the guides
+of Sax use.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tests of the converter as a program."""
+"""Tests of the converter program."""
 
 import contextlib
 import io
@@ -39,7 +39,7 @@ class ConvertTest(absltest.TestCase):
     self.pax = os.path.join(root, 'deep', 'pax')
 
   def run_main(self, **changes) -> tuple[int, str, str]:
-    """Runs the program: exit status, output, errors."""
+    """Runs the program; returns its exit status, output and errors."""
     values = {'base': self.base, 'pax': self.pax} | changes
     out, err, status = io.StringIO(), io.StringIO(), 0
     with (
@@ -117,8 +117,8 @@ class ConvertTest(absltest.TestCase):
       self.assertEqual((flags.FLAGS.base, flags.FLAGS.pax), ('a', 'b'))
 
   def no_space(self) -> str:
-    """Runs the program where files cannot grow; returns its errors."""
-    # A limit on the size of files fails writes much as a full disk does.
+    """Runs the program while files cannot grow; returns its errors."""
+    # Writes fail at a file size limit almost like they fail on a full disk.
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
     try:
@@ -191,7 +191,8 @@ class ConvertTest(absltest.TestCase):
       f'Verified: all 21 variables are as in {self.base}.',
       self.run_main(verify=True)[1],
     )
-    # A source that resume takes for the one it knows, with other numbers.
+    # The source has other values, but the manifest now names it as the source
+    # of the checkpoint. So --resume accepts it.
     manifest = f'{self.pax}/checkpoint_00000000/manifest.json'
     small_models.save(self.base, small_models.state_dict(seed=1))
     made_of = conversion.source_record(

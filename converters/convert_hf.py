@@ -2,15 +2,18 @@
 
   {program} --base=HF_DIR --pax=OUT_DIR [--dtype=bfloat16]
 
-HF_DIR holds config.json and the weights (safetensors or .bin, sharded or not);
-the id of a model on the Hugging Face hub stands for its copy in the local
-cache, which is downloaded first if it is not there.
-OUT_DIR, local or a gs:// or s3:// URL, then holds checkpoint_00000000/,
-gptj_config.json and, if HF_DIR has one, the tokenizer. Weights are read,
-checked and written in parts; nothing in HF_DIR is ever executed.
+HF_DIR contains config.json and the weights (safetensors or .bin, sharded or
+not). It may also be the id of a model on the Hugging Face hub. The program then
+uses the copy in the local cache, and downloads the model first if necessary.
 
-After a kill or a full disk, the same command with --resume goes on and gives
-the same bytes. Without it, what the earlier run has left is removed.
+OUT_DIR is a local directory or a gs:// or s3:// URL. The program writes
+checkpoint_00000000/ and gptj_config.json to it, and the tokenizer if HF_DIR has
+one. Weights are read, checked and written in parts. No code in HF_DIR is ever
+executed.
+
+After a kill or a full disk, run the same command with --resume. It continues
+the conversion, and the result has the same bytes as without the interruption.
+Without --resume, the program removes the files of the interrupted run.
 """
 
 from collections.abc import Sequence
@@ -39,7 +42,7 @@ _VERIFY = flags.DEFINE_bool(
   'verify', False, 'Then read all of it and compare it with --base.'
 )
 
-# The names that Sax' own converter has for the two.
+# The flag names of Sax' own converter.
 flags.DEFINE_alias('base-model-path', 'base')
 flags.DEFINE_alias('pax-model-path', 'pax')
 
@@ -55,7 +58,7 @@ def _convert(base: str, pax: str) -> None:
   )
   seconds = time.monotonic() - begin
   new = done.num_bytes - done.resumed_bytes
-  # Linux counts it in KiB.
+  # Linux reports this size in KiB.
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
   before = f', {done.resumed_bytes / 1e9:.1f} GB of them in an earlier run'
   print(
@@ -78,11 +81,11 @@ def _verify(base: str, pax: str) -> None:
 
 
 def main(argv: Sequence[str], only: str = '') -> None:
-  """Converts.
+  """Runs the converter.
 
   Args:
     argv: The program and its arguments.
-    only: The family that the program converts; '' converts all.
+    only: The only family that the program converts; '' means all families.
   """
   pax = user_path.resolve(checkpoint_flags.PAX.value)
   try:

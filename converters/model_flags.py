@@ -1,4 +1,4 @@
-"""Flags of programs that make random models."""
+"""Defines the flags of programs that make random models."""
 
 from absl import flags
 
@@ -16,7 +16,11 @@ SEED = flags.DEFINE_integer('seed', 0, 'Seed of the weights.', 0)
 
 
 def sizes(rotary_dim: int) -> hf_config.HFConfig:
-  """Returns the sizes that the flags state."""
+  """Returns the model sizes that the flags set.
+
+  Args:
+    rotary_dim: The number of dimensions of each head that rotate.
+  """
   dim = DIM.value
   return hf_config.HFConfig(
     LAYERS.value, dim, HEADS.value, 4 * dim, VOCAB.value, rotary_dim=rotary_dim

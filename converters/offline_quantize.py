@@ -1,12 +1,14 @@
-"""Makes an INT8 PAX checkpoint of a PAX checkpoint, and tells what it cost.
+"""Quantizes a PAX checkpoint to INT8 and reports the loss of accuracy.
 
   offline_quantize --input_dir=PAX_DIR --output_dir=INT8_DIR
 
-Matrices become int8 with a float32 scale per output channel; embedding, head,
-norms and biases stay as they are. Beside the checkpoint there will be
-quantization_report.txt and .html, with ROUGE and logits on --articles if given.
---calibration makes the result more precise, see docs/quantize.md. What stock
-Sax calls int8 when it serves such a checkpoint is int8_weights here.
+Matrices become int8 with one float32 scale per output channel. The embedding,
+the head, norms and biases stay unchanged. The program writes
+quantization_report.txt and .html next to the checkpoint. With --articles the
+report includes ROUGE and logits.
+
+--calibration makes the result more accurate; see docs/quantize.md. The mode
+that stock Sax calls int8 when it serves such a checkpoint is int8_weights here.
 """
 
 from collections.abc import Sequence
@@ -29,8 +31,8 @@ from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
-# On a small GPT-J with uneven channels 0 to 0.85 gave logits of the same
-# quality, and 0 the summaries most like those of float32.
+# On a small GPT-J with uneven channels, values from 0 to 0.85 gave logits of
+# the same quality. With 0 the summaries were most similar to those of float32.
 _DEFAULT_SMOOTHING = 0.0
 
 _INPUT_DIR = flags.DEFINE_string(
@@ -153,7 +155,7 @@ def _calibration(
 
 def _run(source: str, pax: str) -> None:
   begin = time.monotonic()
-  # Before the long part, as it may fail.
+  # Reading the articles may fail, so it comes before the slow part.
   articles = (
     sample_texts.load_articles(
       user_path.resolve(_ARTICLES.value), _ARTICLE_COUNT.value

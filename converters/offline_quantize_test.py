@@ -1,4 +1,4 @@
-"""Tests of the program: killed and resumed, calibrated, reporting."""
+"""Tests of the quantizer program: kills, calibration and reports."""
 
 from html import parser
 import json
@@ -22,8 +22,8 @@ from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 
 _KILLS = 10
-# Quantizes in a process that the test can kill, without the time that the
-# program takes to load jax.
+# A child process that the test can kill. It quantizes without the delay of
+# loading the whole program and jax.
 _CHILD = """
 import sys
 import unittest
@@ -43,7 +43,7 @@ def setUpModule():
 
 
 class _Page(parser.HTMLParser):
-  """Collects what matters of a page."""
+  """Collects the relevant parts of an HTML page."""
 
   def __init__(self):
     super().__init__()
@@ -73,7 +73,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     return os.path.join(self.root, name)
 
   def run_program(self, output: str, **flags) -> dict[str, str]:
-    """Runs it and returns hashes of all it wrote."""
+    """Runs the program; returns the hashes of all files that it wrote."""
     with flagsaver.flagsaver(
       input_dir=self.source, output_dir=self.path(output), **flags
     ):
@@ -154,7 +154,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     with open(self.path('bare/quantization_report.txt'), encoding='utf-8') as f:
       text = f.read()
     self.assertIn('ROUGE: not measured: --articles was not given', text)
-    # The report of a checkpoint that is no more would be a false one.
+    # The report of a replaced checkpoint would be wrong, so it is deleted.
     files = self.run_program('bare', overwrite=True, report=False)
     self.assertNotIn('quantization_report.json', files)
 

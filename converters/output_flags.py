@@ -1,4 +1,4 @@
-"""Flags of programs that write PAX checkpoints."""
+"""Defines the flags of programs that write PAX checkpoints."""
 
 from absl import flags
 

@@ -1,4 +1,4 @@
-"""Writes a Hugging Face checkpoint with random weights, of any known family.
+r"""Writes a Hugging Face checkpoint with random weights, of any known family.
 
   random_hf --out=DIR --family=gpt_neox --like=pythia-410m
 
@@ -6,7 +6,8 @@
       --rotary_dim=64 --vocab=50401 --format=bin --shards=6
 
 Tensors are made and written one at a time. The same flags give the same bytes.
-It is for tests of size and speed: the model speaks no language.
+Use the checkpoint to test sizes and speed. The model cannot generate meaningful
+text.
 """
 
 from collections.abc import Sequence
@@ -64,7 +65,7 @@ def main(argv: Sequence[str], only: str = '') -> None:
 
   Args:
     argv: The program and its arguments.
-    only: The family that the program makes; '' makes all.
+    only: The only family that the program makes; '' means all families.
   """
   if only not in ('', _FAMILY.value):
     raise app.UsageError(f'--family={_FAMILY.value} is made by random_hf.')

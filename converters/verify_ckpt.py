@@ -1,13 +1,16 @@
-"""Compares a PAX checkpoint with the checkpoint that it came from.
+"""Compares a PAX checkpoint with its source checkpoint.
 
   verify_ckpt --base=HF_DIR --pax=PAX_DIR
   verify_ckpt --source=PAX_DIR --pax=INT8_DIR
 
-Prints one line for each variable: name, shape, type and the largest absolute
-difference from what conversion of the source to that type gives, or, for int8,
-from the source's value. Checksums are compared too if there is a manifest.
---logits runs both models on sample texts besides. Exits with 0 if all is as it
-should be, with 1 if anything differs, is missing or is too many.
+The program prints one line for each variable: name, shape, type and the largest
+absolute difference. A float variable is compared with the conversion of the
+source to its type. An int8 variable is compared with the value of the source.
+If there is a manifest, checksums are compared too. With --logits, both models
+also run on sample texts.
+
+Exits with 0 if all variables match, and with 1 if any differ, are missing or
+are unexpected.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +65,7 @@ flag_rules.act_only(
 flag_rules.act_only('without --articles', lambda: not _ARTICLES.value, 'text')
 
 _PLAIN_WIDTH = 200
-# Shelley, Ozymandias, 1818.
+# Percy Bysshe Shelley, "Ozymandias", 1818.
 _POEM = (
   'I met a traveller from an antique land, who said: "Two vast and trunkless '
   'legs of stone stand in the desert. Near them, on the sand, half sunk, a '
@@ -83,7 +86,8 @@ def _print_table(rows: Sequence[comparison.Comparison]) -> None:
       difference = f'{row.max_difference:g}'
     notes = ': '.join(filter(None, (row.note, row.problem)))
     table.add_row(row.name, row.found, difference, notes)
-  # Square brackets are shapes here, not rich's markup; files get all columns.
+  # Shapes contain square brackets, so rich's markup is off. Files get all
+  # columns.
   width = None if sys.stdout.isatty() else _PLAIN_WIDTH
   rich_console.Console(markup=False, highlight=False, width=width).print(table)
 

@@ -34,7 +34,7 @@ _Q = '_quantized_scale'
 
 
 def _run(flags) -> tuple[int, str]:
-  """Runs the program: exit status and all it prints."""
+  """Runs the program; returns its exit status and output."""
   out, status = io.StringIO(), 0
   with (
     flagsaver.flagsaver(**flags),
@@ -61,11 +61,11 @@ class VerifyTest(parameterized.TestCase):
     self.pax = os.path.join(root, 'pax')
 
   def verify(self) -> tuple[int, str]:
-    """Runs the program: exit status and all it prints."""
+    """Runs the program; returns its exit status and output."""
     return _run(dict(base=self.base, pax=self.pax))
 
   def rewrite(self, change) -> None:
-    """Converts, changes the variables and writes them again."""
+    """Converts the source, changes the variables and writes them again."""
     conversion.convert(self.base, self.pax, 'float32')
     variables = checkpoint.read_variables(self.pax)
     change(variables)
@@ -138,7 +138,7 @@ class VerifyInt8Test(parameterized.TestCase):
     return _run(flags)
 
   def change(self, change) -> None:
-    """Writes the variables again, changed, as a newer step."""
+    """Writes changed variables as a newer step."""
     variables = checkpoint.read_variables(self.pax)
     change(variables)
     checkpoint_writer.write_checkpoint(self.pax, variables.items(), step=1)
@@ -202,7 +202,7 @@ class VerifyInt8Test(parameterized.TestCase):
     status, out = self.verify(logits=True, articles=path, logit_tolerance=1.0)
     self.assertEqual(status, 1)
     self.assertIn('--logit_tolerance=1 has no effect', out)
-    # A wrong norm shows in the logits too.
+    # A wrong norm must also change the logits.
     self.change(lambda v: v.update({_NORM: v[_NORM] * 2}))
     status, out = self.verify(logits=True, articles=path)
     self.assertEqual(status, 1)

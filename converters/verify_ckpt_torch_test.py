@@ -1,4 +1,4 @@
-"""Logits of transformers and of the engine, side by side; needs PyTorch."""
+"""Compares logits of transformers and of the engine; needs PyTorch."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ class VerifyLogitsTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     root = self.create_tempdir().full_path
-    # Small enough weights for logits of a size that a tolerance suits.
+    # Smaller weights give logits that fit the tolerance.
     tensors = {n: t / 4 for n, t in small_models.state_dict().items()}
     self.base = small_models.save(os.path.join(root, 'hf'), tensors)
     words = ['?', *'abcdefghi', '<eos>']
@@ -80,7 +80,7 @@ class VerifyLogitsTest(parameterized.TestCase):
     checkpoint_writer.write_checkpoint(
       self.pax,
       variables.items(),
-      step=1,  # newer, so that it is taken
+      step=1,  # The newer step is used.
     )
     status, out = self.verify()
     self.assertEqual(status, 1)

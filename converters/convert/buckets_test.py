@@ -1,4 +1,4 @@
-"""Tests of converting into buckets, against emulators of both kinds."""
+"""Tests of conversion into buckets, with emulators of gs:// and s3://."""
 
 import os
 

@@ -20,20 +20,23 @@ from saxml_ext.pax import manifest
 
 _SAMPLES = 64
 _SAMPLE_BYTES = 1 << 16
-# Parts made in advance of the one being written.
+# The number of parts to prepare while another part is written.
 _PREFETCH = 2
 _CHECK_THREADS = 2
 
 
 def _fingerprint(path: str) -> str:
-  """Returns the SHA-256 of a file's size and of 64 pieces of 64 KiB in it.
+  """Returns the SHA-256 of a file's size and of 64 samples of 64 KiB.
 
-  The first and the last are the file's own ends, where the formats keep what
-  they say of its tensors. Numbers changed between the pieces go unnoticed, so
-  that 12 GB take no minute; whoever must know compares with --verify.
+  The samples include the first and the last bytes of the file. The file formats
+  keep the descriptions of tensors there. Changes between the samples are not
+  detected, which saves reading 12 GB. Use --verify for a full comparison.
+
+  Args:
+    path: The file.
 
   Raises:
-    OSError: the file cannot be read.
+    OSError: The file cannot be read.
   """
   digest = hashlib.sha256()
   with open(path, 'rb') as f:
@@ -46,10 +49,14 @@ def _fingerprint(path: str) -> str:
 
 
 def source_record(paths: Iterable[str], **options) -> manifest.Source:
-  """Returns the source that these files are, for a writer and its manifest.
+  """Returns the record of source files that a checkpoint's manifest keeps.
+
+  Args:
+    paths: The files of the source.
+    **options: The options of the conversion, which the record includes.
 
   Raises:
-    errors.CheckpointError: a file cannot be read.
+    errors.CheckpointError: A file cannot be read.
   """
   files, stamps = {}, []
   for path in paths:
@@ -61,12 +68,12 @@ def source_record(paths: Iterable[str], **options) -> manifest.Source:
 
 @dataclasses.dataclass(frozen=True)
 class Converted:
-  """What a conversion did.
+  """The result of a conversion.
 
   Attributes:
-    step_dir: the step directory.
-    num_bytes: size of all variables.
-    resumed_bytes: of these, what an earlier run had written.
+    step_dir: The step directory.
+    num_bytes: The size of all variables.
+    resumed_bytes: The part of `num_bytes` that an earlier run had written.
   """
 
   step_dir: str
@@ -81,19 +88,19 @@ def convert(
   overwrite: bool = False,
   resume: bool = False,
 ) -> Converted:
-  """Converts; variables are read, checked and written in parts.
+  """Converts a checkpoint; variables are read, checked and written in parts.
 
   Args:
-    base: Hugging Face directory.
-    pax: output directory or URL, made if need be.
-    dtype: a key of model_source.DTYPES.
-    overwrite: replace the checkpoint that is there.
-    resume: go on with what an interrupted run has left.
+    base: The Hugging Face directory.
+    pax: The output directory or URL, which is created if it does not exist.
+    dtype: A key of model_source.DTYPES.
+    overwrite: True to replace an existing checkpoint.
+    resume: True to continue an interrupted run.
 
   Raises:
-    errors.CheckpointError: the source is no sound model, or the output
-      cannot be written. No checkpoint is there then, only in the second case
-      what `resume` goes on with.
+    errors.CheckpointError: The source is not a valid model, or the output
+      cannot be written. No checkpoint is left in either case. If the output
+      cannot be written, a later run with `resume` can continue.
   """
   source = model_source.ModelSource(base)
   tokenizer = tokenizer_files.collect(base)
@@ -127,7 +134,7 @@ def _unfinished(
   variables: Sequence[layout.Variable],
   dtype: str,
 ) -> list[layout.Variable]:
-  """Returns the variables that an earlier run has not written soundly."""
+  """Returns the variables that an earlier run has not written correctly."""
   journalled = [v for v in variables if v.name in writer.journalled]
   with (
     pipeline.Progress('Checking', _num_bytes(journalled, dtype)) as bar,
@@ -154,7 +161,7 @@ def _write(
     for variable in variables
     for part in source.parts(variable, model_source.DTYPES[dtype])
   )
-  # Across variables, so that the end of one does not hold up the next.
+  # The prefetch crosses variables, so the end of one does not delay the next.
   stream = pipeline.prefetch(parts, _PREFETCH)
   for variable, group in itertools.groupby(stream, operator.itemgetter(0)):
     counted = bar.count((part for _, part in group), variable.name)

@@ -1,4 +1,4 @@
-"""Tests of telling files apart."""
+"""Tests of source records, which detect changed files."""
 
 import os
 

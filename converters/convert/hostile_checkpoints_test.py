@@ -1,8 +1,9 @@
-"""Tests that checkpoints made to do harm are refused at once, in little memory.
+"""Tests that malicious checkpoints are refused quickly and in little memory.
 
-Each is a sound directory of about 12 MB with one thing changed. It must be
-refused within a second and within twice its size, with a message that tells
-what is wrong, and the canary, a file that its code would make, must not appear.
+Each test changes one thing in a valid directory of about 12 MB. The converter
+must refuse it within one second and within twice its size in memory. The
+message must name the problem. The canary, a file that code in the checkpoint
+would create, must not appear.
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ _SAFE = 'model.safetensors'
 
 
 def _peak_memory() -> int:
-  """Most bytes that this process held since the last _forget_peak."""
+  """Returns the peak memory of this process in bytes since _forget_peak()."""
   with open('/proc/self/status') as f:
     for line in f:
       if line.startswith('VmHWM:'):
@@ -47,7 +48,7 @@ def _forget_peak() -> None:
 
 
 class _Code:
-  """Unpickled by pickle, makes the canary."""
+  """An object whose unpickling creates the canary."""
 
   def __init__(self, canary: str):
     self._canary = canary
@@ -62,7 +63,7 @@ def _rewrite(
   compression: int = zipfile.ZIP_STORED,
   more: int = 0,
 ) -> None:
-  """Writes a zip again, with members replaced and empty ones added."""
+  """Rewrites a zip file with replaced members and additional empty ones."""
   with zipfile.ZipFile(path) as archive:
     members = {n: archive.read(n) for n in archive.namelist()}
   members |= changes
@@ -74,7 +75,7 @@ def _rewrite(
 
 
 def _header(path: str, change: Callable[[dict], None]) -> None:
-  """Changes the JSON of a safetensors file, its numbers stay where they are."""
+  """Changes the JSON header of a safetensors file; the data stays unchanged."""
   with open(path, 'rb') as f:
     (length,) = struct.unpack('<Q', f.read(8))
     header, rest = json.loads(f.read(length)), f.read()
@@ -189,7 +190,7 @@ class HostileCheckpointsTest(parameterized.TestCase):
     self.canary = os.path.join(self.root, 'canary')
 
   def sound(self, kind: str) -> str:
-    """Writes a sound checkpoint; returns the path of its weights."""
+    """Writes a valid checkpoint; returns the path of its weights."""
     directory = os.path.join(self.root, 'hf')
     shape = hf_config.HFConfig(2, 256, 4, 1024, 3000, rotary_dim=32)
     random_weights.write(directory, shape, kind)

@@ -1,7 +1,7 @@
-"""Converted weights give the logits that transformers gives.
+"""Tests that converted weights give the same logits as transformers.
 
-Needs PyTorch: the reference model is run, and saved in each format by the
-libraries that users save it with.
+The tests need PyTorch. They run the reference model, and save it in each format
+with the libraries that users save it with.
 """
 
 import collections
@@ -42,7 +42,8 @@ def _reference() -> transformers.GPTJForCausalLM:
   model = transformers.GPTJForCausalLM(config).eval()
   with torch.no_grad():
     for parameter in model.parameters():
-      # Layer norms too: a scale taken for 1 + scale would show.
+      # Layer norms are changed too. A scale that is read as 1 + scale would
+      # give different logits.
       parameter.copy_(torch.randn_like(parameter) * 0.5)
   return model
 
@@ -87,7 +88,8 @@ class LogitsTest(parameterized.TestCase):
 
   def test_torch_save_of_parameters_and_shared_storage(self):
     state = collections.OrderedDict(self.model.named_parameters())
-    # Two views of one storage, the second transposed: offsets and strides.
+    # The two tensors are views of one storage, the second of them transposed.
+    # This tests offsets and strides.
     pair = torch.stack(
       [
         state['transformer.h.0.attn.q_proj.weight'].detach(),
@@ -109,7 +111,7 @@ class LogitsTest(parameterized.TestCase):
       state, os.path.join(self.base, 'model.safetensors')
     )
     np.testing.assert_array_equal(self.converted_logits(), from_bin)
-    self.model.load_state_dict(state)  # rounded, computed in float32
+    self.model.load_state_dict(state)  # Rounded, but in float32.
     np.testing.assert_allclose(from_bin, _logits(self.model), rtol=0, atol=1e-5)
 
   @parameterized.product(file_format=('bin', 'safetensors'), shards=(1, 3))

@@ -1,4 +1,4 @@
-"""Tests of checking a Hugging Face GPT-J and building PAX variables of it."""
+"""Tests of checking a Hugging Face GPT-J and of building its PAX variables."""
 
 import json
 import os
@@ -50,7 +50,7 @@ class ModelSourceTest(parameterized.TestCase):
       source, 'transformer.x_layers_1.self_attention.combined_qkv.w'
     )
     head_dim = small_models.DIM // small_models.HEADS
-    # Input 5 to dimension 2 of head 1, in q.
+    # The weight from input 5 to dimension 2 of head 1, in q.
     self.assertEqual(qkv[0, 5, 1, 2], tensors[_Q][head_dim + 2, 5])
 
   def test_bfloat16_rounds_to_nearest(self):
@@ -214,7 +214,7 @@ class BlocksTest(parameterized.TestCase):
   @parameterized.product(
     source=(np.float32, np.float16, np.float64, _BFLOAT16),
     target=(np.float32, _BFLOAT16),
-    # Beside and across the sides of the squares.
+    # Shapes smaller than a square, equal to it, and not divisible by it.
     shape=((1, 1), (64, 64), (65, 200), (3, 129)),
   )
   def test_transposed_copy_is_numpys(self, source, target, shape):
@@ -244,7 +244,7 @@ class BlocksTest(parameterized.TestCase):
   @parameterized.product(
     dtype=(np.float32, np.float16, np.float64, _BFLOAT16),
     value=(np.nan, np.inf, -np.inf),
-    # The last is in the second piece.
+    # The last index lies in the second piece.
     where=((0, 0), (1, 2), (1024, 1023)),
   )
   def test_finds_what_is_no_number(self, dtype, value, where):

@@ -1,4 +1,4 @@
-"""Makes items in advance, and shows how far the work on them is."""
+"""Prepares items in advance, and displays the progress of work."""
 
 import collections
 from collections.abc import Callable, Iterable, Iterator
@@ -25,16 +25,15 @@ def in_order(
   threads: int,
   depth: int = 0,
 ) -> Iterator[_T]:
-  """Yields the function of each argument, in order.
+  """Yields the results of a function for all arguments, in order.
+
+  An exception of the function is raised when its result is due.
 
   Args:
-    function: What the threads call.
-    arguments: What they call it with.
+    function: The function that the threads call.
+    arguments: The arguments of the calls, one for each call.
     threads: The number of threads.
     depth: The number of results that are made in advance; 0 means `threads`.
-
-  Raises:
-    What the function raises, when its turn has come.
   """
   arguments = iter(arguments)
   pool = futures.ThreadPoolExecutor(threads)
@@ -55,14 +54,17 @@ def in_order(
 
 
 def prefetch(items: Iterable[_T], depth: int) -> Iterator[_T]:
-  """Yields the items in their order, up to `depth` of them made in advance.
+  """Yields items in order, and prepares up to `depth` of them in advance.
 
-  Raises:
-    What making an item raises, when its turn has come.
+  An exception of the iterable is raised when its item is due.
+
+  Args:
+    items: The items to prepare.
+    depth: The maximum number of items that are ready in advance.
   """
   iterator = iter(items)
-  # A single thread, so the iterator is asked by one thread and in order. It
-  # makes tuples of one item, and empty ones after the last.
+  # A single thread advances the iterator, so the order is kept. The thread
+  # makes tuples of one item, and empty tuples after the last item.
   made = in_order(
     lambda _: tuple(itertools.islice(iterator, 1)),
     itertools.repeat(None),
@@ -75,20 +77,20 @@ def prefetch(items: Iterable[_T], depth: int) -> Iterator[_T]:
 
 
 class Progress:
-  """Counts bytes of work; a context manager.
+  """A context manager that counts processed bytes and displays the progress.
 
-  Shows a bar on a terminal. Elsewhere it prints a line now and then, which
-  suits a log file or a build.
+  It displays a bar on a terminal. Elsewhere it prints a line every few seconds,
+  which suits log files and builds.
   """
 
   def __init__(self, verb: str, total_bytes: int, done_bytes: int = 0):
-    """Starts.
+    """Starts the clock and the display.
 
     Args:
       verb: The verb that the display begins with, such as "Converting".
-      total_bytes: The bytes of all the work.
-      done_bytes: The bytes done in an earlier run, which do not count in the
-        rate.
+      total_bytes: The size of all the work.
+      done_bytes: The size of the work that an earlier run has done. It does not
+        count toward the rate.
     """
     self._verb = verb
     self._total = total_bytes
@@ -120,13 +122,18 @@ class Progress:
   def count(
     self, parts: Iterable[tuple[int, np.ndarray]], what: str
   ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yields the parts of a variable and counts each when it is done with."""
+    """Yields the parts of a variable, and counts each after its use.
+
+    Args:
+      parts: The first row and the array of each part.
+      what: The name of the variable.
+    """
     for begin, part in parts:
       yield begin, part
       self.advance(part.nbytes, what)
 
   def advance(self, num_bytes: int, what: str) -> None:
-    """Counts `num_bytes` more, of the item named `what`."""
+    """Adds `num_bytes` of the item named `what` to the count."""
     self._done += num_bytes
     if self._bar:
       self._bar.update(self._task, completed=self._done)

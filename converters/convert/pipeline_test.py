@@ -1,4 +1,4 @@
-"""Tests of making items in advance, and of showing how far the work is."""
+"""Tests of preparing items in advance and of displaying progress."""
 
 import contextlib
 import io

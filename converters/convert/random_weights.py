@@ -1,4 +1,4 @@
-"""Random weights as a Hugging Face checkpoint, streamed to disk."""
+"""Writes random weights to disk as a Hugging Face checkpoint, as a stream."""
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 import dataclasses
@@ -34,22 +34,22 @@ def write(
   resume: bool = False,
   family: family_lib.Family = gptj.FAMILY,
 ) -> None:
-  """Writes config.json and the weights, each file whole or not at all.
+  """Writes config.json and the weights; each file appears only when complete.
 
   Args:
-    directory: The directory, made if need be.
-    config: The sizes of the model. The last token begins and ends texts.
+    directory: The output directory, which is created if it does not exist.
+    config: The sizes of the model. Its last token begins and ends texts.
     file_format: "safetensors" or "bin".
     shards: The number of files of weights.
     seed: The seed of the weights.
     dtype: A key of model_source.DTYPES.
-    resume: True to keep files of weights that are there already, as an earlier
-      call with the same arguments has written them.
+    resume: True to keep existing files of weights. An earlier call with the
+      same arguments must have written them.
     family: The family of the model.
 
   Raises:
-    ValueError: There are more shards than tensors, or models of the family do
-      not come from Hugging Face.
+    ValueError: There are more shards than tensors, or the family has no Hugging
+      Face format.
     OSError: A file cannot be written.
   """
   if family.config is None:
@@ -71,7 +71,7 @@ def write(
     for v in variables
     for name in v.sources
   ]
-  # Scales of norms, which are near 1.
+  # The scales of norms, whose random values are near 1.
   scales = {
     name for v in variables if v.name.endswith('.scale') for name in v.sources
   }
@@ -91,7 +91,8 @@ def write(
   with pipeline.Progress('Writing', total, done) as bar:
     for name in [n for n in parts if n not in there]:
       values = _values(parts[name], scales, seed, bar)
-      # The next run replaces an unfinished file, which may be very large.
+      # A killed run may leave a very large unfinished file. With `sole_writer`,
+      # the next run replaces it.
       with files.replacing(paths[name], 'wb', sole_writer=True) as file:
         write_file(file.name, parts[name], values)
   if shards > 1:
@@ -112,7 +113,7 @@ def _num_bytes(specs: Iterable[weights_file.TensorSpec]) -> int:
 def _split(
   specs: Sequence[weights_file.TensorSpec], shards: int
 ) -> Iterator[Sequence[weights_file.TensorSpec]]:
-  """Splits into runs of about the same number of bytes, none empty."""
+  """Splits tensors into nonempty groups of about the same number of bytes."""
   total = _num_bytes(specs)
   part, done = [], 0
   remaining_shards = shards
@@ -134,7 +135,8 @@ def _values(
   bar: pipeline.Progress,
 ) -> Iterator[np.ndarray]:
   def make(spec: weights_file.TensorSpec) -> np.ndarray:
-    # Seeded by name, so that values do not depend on --shards or --format.
+    # The seed includes the name, so values do not depend on --shards or
+    # --format.
     rng = np.random.default_rng([seed, *spec.name.encode('ascii')])
     value = rng.standard_normal(spec.shape, np.float32)
     value *= 0.02

@@ -67,7 +67,7 @@ class RandomWeightsTest(parameterized.TestCase):
     first = 'model-00001-of-00003.safetensors'
     (half / first).write_bytes((whole / first).read_bytes())
     before = (half / first).stat().st_mtime_ns
-    # What a run that was ended in the middle of a file leaves.
+    # A run that is killed while it writes a file leaves a partial file.
     (half / 'model-00002-of-00003.safetensors.partial').write_bytes(b'some')
     random_weights.write(str(half), _SHAPE, shards=3, resume=True)
     self.assertEqual(sorted(f.name for f in half.iterdir()), names)

@@ -1,8 +1,8 @@
-"""A Hugging Face checkpoint directory: its config, and its tensors by name.
+"""Reads a Hugging Face checkpoint directory: its config and its tensors.
 
-Understood are, in this order of preference, model.safetensors, a sharded
-model.safetensors.index.json, pytorch_model.bin and a sharded
-pytorch_model.bin.index.json. Files are memory-mapped; nothing in them is run.
+The supported formats are, in order of preference: model.safetensors, a sharded
+model.safetensors.index.json, pytorch_model.bin, and a sharded
+pytorch_model.bin.index.json. Files are memory-mapped. No code in them is run.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,11 +24,11 @@ _LAYOUTS = (
   ('model.safetensors', safetensors_file.SafetensorsFile),
   ('pytorch_model.bin', torch_file.TorchFile),
 )
-# Files of weights, the preferred format first.
+# The file names of weights, the preferred format first.
 WEIGHTS = tuple(name for name, _ in _LAYOUTS)
 
-# The index of GPT-J 6B's shards has 30 KB. JSON may take far more memory than
-# its text.
+# The index of the shards of GPT-J 6B has 30 KB. Parsed JSON may need much more
+# memory than its text.
 _MAX_JSON_BYTES = 1 << 20
 
 
@@ -36,17 +36,20 @@ class HFCheckpoint:
   """The weights and the config of one directory.
 
   Attributes:
-    directory: the directory.
+    directory: The directory.
     family: The family of the model.
-    config: what config.json says.
-    shapes: shape of each tensor by name, over all files.
+    config: The contents of config.json.
+    shapes: The shape of each tensor by name, over all files.
   """
 
   def __init__(self, directory: str):
-    """Opens every file and checks its structure, reading no weights.
+    """Opens every file and checks its structure, without reading weights.
+
+    Args:
+      directory: The checkpoint directory.
 
     Raises:
-      errors.CheckpointError: a file is missing, damaged or refused.
+      errors.CheckpointError: A file is missing, damaged or refused.
     """
     self.directory = directory
     if not os.path.isdir(directory):
@@ -72,33 +75,37 @@ class HFCheckpoint:
     }
 
   def read(self, name: str) -> np.ndarray:
-    """Returns a read-only view of one tensor, in the type it is stored in."""
+    """Returns a read-only view of one tensor in its stored type."""
     file = self._files[self._file_of[name]]
     if name not in self._in_use:
-      # Transposed reads would make the system guess wrong.
+      # Prefetching is requested explicitly. Transposed reads would make the
+      # operating system prefetch the wrong pages.
       file.advise(name, mmap.MADV_WILLNEED)
       self._in_use.add(name)
     return file.read(name)
 
   def release(self, name: str) -> None:
-    """Gives back the memory of one tensor, which can be read again."""
+    """Frees the memory of one tensor, which can be read again later."""
     self._files[self._file_of[name]].advise(name, mmap.MADV_DONTNEED)
     self._in_use.discard(name)
 
   def files(self) -> list[str]:
-    """Paths of all files that decide what the checkpoint is."""
+    """Returns the paths of all files that the checkpoint consists of."""
     return [os.path.join(self.directory, 'config.json'), *self._files]
 
   def file_of(self, name: str) -> str:
-    """Path of the file that holds a tensor, for messages."""
+    """Returns the path of the file that contains a tensor, for messages."""
     return self._file_of[name]
 
 
 def weight_files(directory: str) -> tuple[Callable, list[str]]:
-  """What opens the files of weights of a directory, and their paths.
+  """Returns the class that opens the weights of a directory, and their paths.
+
+  Args:
+    directory: The checkpoint directory.
 
   Raises:
-    errors.CheckpointError: There are none, or their index is damaged.
+    errors.CheckpointError: There are no weights, or their index is damaged.
   """
   for name, opener in _LAYOUTS:
     path = os.path.join(directory, name)
@@ -139,8 +146,11 @@ def _shards(directory: str, index: str) -> list[str]:
 def read_json(path: str) -> dict[str, Any]:
   """Reads a JSON object.
 
+  Args:
+    path: The JSON file.
+
   Raises:
-    errors.CheckpointError: the file is missing, too big or no JSON object.
+    errors.CheckpointError: The file is missing, too large or not a JSON object.
   """
   with errors.reading(path, 'expected the file that save_pretrained writes'):
     with open(path, 'rb') as f:
@@ -166,9 +176,12 @@ def read_config(
 ) -> tuple[family_lib.Family, hf_config.HFConfig]:
   """Reads `config.json`; returns the family of the model and its sizes.
 
+  Args:
+    directory: The checkpoint directory.
+
   Raises:
-    errors.CheckpointError: It is missing, of no known family, or wants code of
-      its own to be run.
+    errors.CheckpointError: The file is missing, names an unknown family, or
+      requires custom code.
   """
   path = os.path.join(directory, 'config.json')
   document = read_json(path)

@@ -1,9 +1,9 @@
-"""Finds the directory of a checkpoint that is named by its Hugging Face id.
+"""Finds the local directory of a checkpoint by its Hugging Face id.
 
-`EleutherAI/gpt-j-6b` is looked up in the local cache of huggingface_hub (under
-HF_HOME or HF_HUB_CACHE) and downloaded into it only if it is not there. No more
-than config.json, the tokenizer and one format of weights is fetched, and
-nothing that comes with a checkpoint is executed.
+An id such as `EleutherAI/gpt-j-6b` is first searched in the local cache of
+huggingface_hub (below HF_HOME or HF_HUB_CACHE). If it is missing there, it is
+downloaded into the cache. Only config.json, the tokenizer and one format of
+weights are downloaded. No code of a checkpoint is executed.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from converters.hf import tokenizer_files
 from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
-# The organisation and the model; neither begins with a dot, as paths may.
+# The organization and the model. Neither begins with a dot, unlike paths.
 _ID = re.compile(r'[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*', re.ASCII)
 _SMALL_FILES = ('config.json', *tokenizer_files.NAMES)
 _TOKENIZERS = ('tokenizer.json', 'vocab.json', 'vocab.txt')
@@ -26,14 +26,14 @@ _SHARD = re.compile(r'(model|pytorch_model)-\d+-of-\d+\.(safetensors|bin)')
 
 
 def locate(base: str) -> str:
-  """Returns the local directory of a checkpoint, downloaded first if need be.
+  """Returns the local directory of a checkpoint, and downloads it if necessary.
 
   Args:
-    base: A directory, relative to where the user typed it, or the id of a
-      model on the Hugging Face hub. A directory of that name comes first.
+    base: A directory relative to the user's working directory, or the id of a
+      model on the Hugging Face hub. An existing directory takes precedence.
 
   Raises:
-    errors.CheckpointError: An id is not in the cache and cannot be downloaded.
+    errors.CheckpointError: The id is not in the cache and cannot be downloaded.
   """
   hub = _hub_of(base)
   if hub is None:
@@ -42,14 +42,14 @@ def locate(base: str) -> str:
 
 
 def locate_tokenizer(name: str) -> str:
-  """Returns the local path of a tokenizer, downloaded first if need be.
+  """Returns the local path of a tokenizer, and downloads it if necessary.
 
   Args:
-    name: A file or directory, relative to where the user typed it, or the id of
-      a model on the Hugging Face hub. What lies at that path comes first.
+    name: A path relative to the user's working directory, or the id of a model
+      on the Hugging Face hub. An existing path takes precedence.
 
   Raises:
-    ValueError: An id is not in the cache and cannot be downloaded.
+    ValueError: The id is not in the cache and cannot be downloaded.
   """
   hub = _hub_of(name)
   if hub is None:
@@ -78,22 +78,22 @@ def locate_tokenizer(name: str) -> str:
 
 
 def _hub_of(name: str) -> Any:
-  """Returns huggingface_hub if a name is an id on the hub, None if a path."""
+  """Returns huggingface_hub if the name is a hub id, or None for a path."""
   if os.path.exists(user_path.resolve(name)) or not _ID.fullmatch(name):
     return None
-  # Large, and only this needs it.
+  # The import is slow, and only this function needs it.
   hub = importlib.import_module('huggingface_hub')
   for part in ('constants', 'errors'):
     importlib.import_module(f'huggingface_hub.{part}')
-  # Leaves out the line for each retry; the error after them says it all.
+  # This omits the message for each retry. The final error contains all details.
   logging.getLogger('huggingface_hub').setLevel(logging.ERROR)
   return hub
 
 
 def _cached(hub, model_id: str) -> str | None:
-  """Returns the snapshot in the cache, or None if it is missing or partial."""
+  """Returns the cached snapshot, or None if it is missing or incomplete."""
   config = hub.try_to_load_from_cache(model_id, 'config.json')
-  if not isinstance(config, str):  # None, or a mark of a file that is not.
+  if not isinstance(config, str):  # None, or a missing-file marker.
     return None
   directory = os.path.dirname(config)
   try:
@@ -139,7 +139,7 @@ def _needed(names: Sequence[str]) -> list[str]:
         and match.groups() == (stem, suffix)
       ]
       return [*needed, index, *shards]
-  # Opening the directory then says that there are no weights.
+  # The list has no weights. Opening the directory later reports this error.
   return needed
 
 

@@ -14,7 +14,7 @@ from saxml_ext.pax import errors
 
 _ID = 'EleutherAI/gpt-j-6b'
 _CACHED = 'models--EleutherAI--gpt-j-6b'
-# Nothing listens there.
+# No server listens on this port.
 _NOWHERE = 'http://127.0.0.1:9'
 
 
@@ -29,7 +29,7 @@ class HubTest(absltest.TestCase):
     self.set_endpoint(_NOWHERE)
 
   def set_hub(self, **changes) -> None:
-    # huggingface_hub reads its environment once, when it is imported.
+    # huggingface_hub reads its environment only once, at import time.
     for name, value in changes.items():
       self.enter_context(mock.patch.object(constants, name, value))
 
@@ -41,7 +41,7 @@ class HubTest(absltest.TestCase):
     return os.path.join(self.cache, _CACHED, 'snapshots', fake_hub.REVISION)
 
   def fill_cache(self) -> str:
-    """Puts a model where huggingface_hub keeps it, as links to blobs."""
+    """Writes a model to the cache of huggingface_hub, as links to blobs."""
     blobs = small_models.save(os.path.join(self.cache, _CACHED, 'blobs'))
     refs = os.path.join(self.cache, _CACHED, 'refs')
     os.makedirs(refs)
@@ -68,7 +68,7 @@ class HubTest(absltest.TestCase):
       directory = hub.locate_tokenizer(_ID)
     self.assertIn('tokenizer.json', os.listdir(directory))
     self.assertNotIn('model.safetensors', downloads)
-    # The hub is gone; the cache has it.
+    # The hub has stopped, but the cache contains the tokenizer.
     self.assertEqual(hub.locate_tokenizer(_ID), directory)
     self.assertEqual(
       hub.locate_tokenizer('/a/tokenizer.json'), '/a/tokenizer.json'
@@ -107,7 +107,7 @@ class HubTest(absltest.TestCase):
     for name in small:
       found = pathlib.Path(directory, name).read_bytes()
       self.assertEqual(found, files[name])
-    # The hub is gone; the cache has files that are needed, not all.
+    # The hub has stopped. The cache has only the files that a conversion needs.
     self.assertEqual(hub.locate(_ID), directory)
 
   def test_snapshot_that_lacks_weights_is_completed(self):

@@ -1,7 +1,7 @@
-"""Reads a safetensors file, trusting nothing in it, and writes one.
+"""Reads safetensors files without trusting their contents, and writes them.
 
-Format: 8 bytes little-endian length N, N bytes of JSON that give each tensor's
-dtype, shape and byte range, then the bytes.
+The format is an 8-byte little-endian length N, then N bytes of JSON, then the
+data. The JSON contains the dtype, the shape and the byte range of each tensor.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,8 @@ from converters.hf import weights_file
 from saxml_ext.pax import errors
 from saxml_ext.pax import metadata
 
-# GPT-J 6B's has 40 KB. The format allows 100 MB, whose JSON may take gigabytes.
+# The header of GPT-J 6B has 40 KB. The format allows headers of 100 MB, but
+# parsing such JSON may need gigabytes.
 _MAX_HEADER_BYTES = 1 << 20
 
 _DTYPES = {
@@ -37,7 +38,7 @@ _Offset = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Entry(msgspec.Struct):
-  """A tensor in the header; its bytes are counted from the header's end."""
+  """A header entry of one tensor; offsets count from the end of the header."""
 
   dtype: str
   shape: metadata.Shape
@@ -62,9 +63,12 @@ class SafetensorsFile(weights_file.MappedFile):
   def __init__(self, path: str):
     """Maps the file and checks its whole header.
 
+    Args:
+      path: The file.
+
     Raises:
-      errors.CheckpointError: It is not a safetensors file, or its header
-        claims what the file does not have.
+      errors.CheckpointError: The file is not a safetensors file, or its header
+        describes data that the file does not contain.
     """
     super().__init__(path)
     self._start = 0
@@ -81,7 +85,12 @@ class SafetensorsFile(weights_file.MappedFile):
     return np.frombuffer(self._data, dtype, count, begin).reshape(entry.shape)
 
   def advise(self, name: str, advice: int) -> None:
-    """Advises the system on a tensor; see weights_file.MappedFile._advise."""
+    """Passes advice on a tensor to the operating system.
+
+    Args:
+      name: The tensor.
+      advice: A constant of `mmap`; see weights_file.MappedFile._advise.
+    """
     entry = self._entries[name]
     begin = self._start + entry.data_offsets[0]
     self._advise(begin, entry.num_bytes, advice)
@@ -146,12 +155,12 @@ def write(
   specs: Sequence[weights_file.TensorSpec],
   tensors: Iterable[np.ndarray],
 ) -> None:
-  """Writes a file, streaming; the same tensors give the same bytes.
+  """Writes a file as a stream; equal tensors give equal bytes.
 
   Args:
     path: The file to write.
-    specs: Name, shape and type of all tensors.
-    tensors: Their values in the same order, consumed one at a time.
+    specs: The names, shapes and types of all tensors.
+    tensors: The values in the same order, consumed one at a time.
   """
   header: dict[str, dict[str, object]] = {'__metadata__': {'format': 'pt'}}
   end = 0

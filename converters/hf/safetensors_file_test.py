@@ -1,4 +1,4 @@
-"""Tests of reading safetensors files, sound and hostile."""
+"""Tests of reading valid and malicious safetensors files."""
 
 import json
 import os

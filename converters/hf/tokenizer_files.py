@@ -1,10 +1,10 @@
-"""The tokenizer's files beside a checkpoint.
+"""Copies or derives the tokenizer files of a checkpoint.
 
-Our servers read tokenizer.json. Stock Sax's GPT2BPEVocabulary builds
-transformers' GPT2Tokenizer, which in the versions that Sax pins opens
-vocab.json and merges.txt, also for a model that is served token ids. So both
-kinds are written: copied where the source has them, else derived from its
-tokenizer.json.
+Our servers read tokenizer.json. GPT2BPEVocabulary of stock Sax builds the
+GPT2Tokenizer of transformers instead. In the versions that Sax pins, that class
+opens vocab.json and merges.txt, even for models that are served token ids.
+Therefore both kinds of files are written. They are copied if the source has
+them, and otherwise derived from its tokenizer.json.
 """
 
 import json
@@ -16,7 +16,7 @@ from saxml_ext.pax import errors
 VOCAB = 'vocab.json'
 MERGES = 'merges.txt'
 TOKENIZER = 'tokenizer.json'
-# Copied unchanged where the source has them.
+# Files that are copied unchanged if the source has them.
 NAMES = (
   TOKENIZER,
   'tokenizer_config.json',
@@ -27,23 +27,23 @@ NAMES = (
   VOCAB,
   MERGES,
 )
-# GPT2Tokenizer skips the first line of merges.txt, which is this one.
+# The first line of merges.txt, which GPT2Tokenizer skips.
 _MERGES_HEADER = '#version: 0.2'
 
 
 def collect(directory: str) -> dict[str, bytes]:
-  """Returns the tokenizer's files of a checkpoint, by name.
+  """Returns the tokenizer files of a checkpoint by name.
 
   Args:
-    directory: A Hugging Face or PAX directory, local or a URL.
+    directory: A Hugging Face or PAX directory; a local path or a URL.
 
   Returns:
-    The contents of those of `NAMES` that the directory has. If vocab.json or
-    merges.txt is missing and tokenizer.json holds a byte-level BPE, both are
+    The contents of the files in `NAMES` that the directory has. If vocab.json
+    or merges.txt is missing and tokenizer.json is a byte-level BPE, both are
     derived from it.
 
   Raises:
-    errors.CheckpointError: A file cannot be read, or tokenizer.json is broken.
+    errors.CheckpointError: A file cannot be read, or tokenizer.json is damaged.
   """
   files = {}
   for name in NAMES:
@@ -57,10 +57,14 @@ def collect(directory: str) -> dict[str, bytes]:
 
 
 def write(directory: str, files: dict[str, bytes]) -> None:
-  """Writes the files that `collect` gave beside a checkpoint.
+  """Writes the files that `collect` returned to a checkpoint directory.
+
+  Args:
+    directory: The directory, local or a URL.
+    files: The contents of the files by name.
 
   Raises:
-    errors.UnwritableError: The file system or the bucket refuses.
+    errors.UnwritableError: The file system or the bucket reports an error.
   """
   for name, data in files.items():
     path = os.path.join(directory, name)
@@ -69,18 +73,23 @@ def write(directory: str, files: dict[str, bytes]) -> None:
 
 
 def _derive(data: bytes, where: str) -> dict[str, bytes]:
-  """Returns vocab.json and merges.txt of a tokenizer.json; {} if it is no BPE."""
+  """Returns vocab.json and merges.txt, or {} if tokenizer.json is not a BPE.
+
+  Args:
+    data: The contents of tokenizer.json.
+    where: The path of the file, for messages.
+  """
   try:
     document = json.loads(data)
     model = document.get('model') or {}
     if model.get('type') != 'BPE' or not _is_byte_level(document):
       return {}
-    # Tokens that were added later: GPT2Tokenizer has to know their ids too.
+    # GPT2Tokenizer must also know the ids of added tokens.
     vocab = {
       token['content']: token['id']
       for token in document.get('added_tokens') or ()
     } | model['vocab']
-    # Older versions of tokenizers wrote "a b", newer ones write ["a", "b"].
+    # Older versions of tokenizers wrote "a b"; newer versions write ["a", "b"].
     merges = [
       pair if isinstance(pair, str) else ' '.join(pair)
       for pair in model['merges']
@@ -104,7 +113,7 @@ def _derive(data: bytes, where: str) -> dict[str, bytes]:
 
 
 def _is_byte_level(document: dict) -> bool:
-  """Returns True if texts become bytes before they are merged, as GPT-2's do."""
+  """Returns True if merges apply to bytes, like those of GPT-2."""
   before = document.get('pre_tokenizer') or {}
   steps = before.get('pretokenizers') or [before]
   return any(step.get('type') == 'ByteLevel' for step in steps)

@@ -1,4 +1,4 @@
-"""Tests of the tokenizer's files beside a checkpoint."""
+"""Tests of the tokenizer files of a checkpoint."""
 
 import json
 import os
@@ -20,7 +20,7 @@ _TEXTS = (
 
 
 def _bpe() -> tokenizers.Tokenizer:
-  """A byte-level BPE as GPT-2's, its end of text an added token."""
+  """Returns a byte-level BPE like GPT-2's, with an added end-of-text token."""
   tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
   tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
     add_prefix_space=False
@@ -39,7 +39,7 @@ def _bpe() -> tokenizers.Tokenizer:
 
 
 class SlowGPT2Tokenizer:
-  """Reads the two files as the GPT2Tokenizer of stock Sax's pins does."""
+  """Reads the two files like the GPT2Tokenizer that stock Sax pins."""
 
   def __init__(self, directory: str):
     with open(os.path.join(directory, 'vocab.json'), encoding='utf-8') as f:
@@ -82,13 +82,14 @@ class TokenizerFilesTest(parameterized.TestCase):
     slow = SlowGPT2Tokenizer(self.target)
     self.assertEqual(slow.encoder, bpe.get_vocab(with_added_tokens=True))
     self.assertEqual(slow.encoder[_END], len(slow.encoder) - 1)
-    # Without tokenizer.json, which today's transformers would prefer.
+    # Current versions of transformers would prefer tokenizer.json, so it is
+    # removed.
     os.remove(os.path.join(self.target, 'tokenizer.json'))
     modern = transformers.GPT2Tokenizer.from_pretrained(self.target)
     self.assertEqual(modern.eos_token_id, slow.encoder[_END])
     for text in _TEXTS:
       expected = bpe.encode(text).ids
-      self.assertLess(len(expected), len(text.encode()))  # Merges matter.
+      self.assertLess(len(expected), len(text.encode()))  # Merges apply.
       self.assertEqual(slow.encode(text), expected)
       self.assertEqual(modern.encode(text), expected)
       self.assertEqual(modern.decode(expected), text)

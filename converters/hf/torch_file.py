@@ -1,9 +1,9 @@
 """Reads and writes PyTorch's `.bin` files without PyTorch.
 
-Such a file is what torch.save makes of a dict of tensors: a zip of uncompressed
-members, a pickle of protocol 2 that describes the tensors, and one member for
-the bytes of each. So tensors are views of the mapped file. Its pickle is never
-run (see torch_pickle.py).
+torch.save writes a dict of tensors as a zip of uncompressed members. One member
+is a pickle of protocol 2 that describes the tensors. Each other member contains
+the bytes of one storage. So tensors are views of the mapped file. The pickle is
+never run (see torch_pickle.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,10 +19,11 @@ from converters.hf import torch_pickle
 from converters.hf import weights_file
 from saxml_ext.pax import errors
 
-# GPT-J 6B's has 40 KB. zipfile makes an object of each entry.
+# The zip directory of GPT-J 6B has 40 KB. zipfile makes an object of each
+# entry.
 _MAX_DIRECTORY_BYTES = 1 << 20
-# The last record of a zip, a comment of 64 KiB at most after it, and the two
-# records before it that files of over 4 GiB have.
+# The size of the last record of a zip, a comment of at most 64 KiB after it,
+# and the two records before it in files larger than 4 GiB.
 _MAX_END_BYTES = 22 + (1 << 16) + 20 + 56
 _STORAGE_CLASSES = {v: k for k, v in torch_pickle.STORAGES.items()}
 _LOCAL_HEADER = struct.Struct('<4s22xHH')
@@ -32,18 +33,21 @@ class TorchFile(weights_file.MappedFile):
   """The tensors of one file.
 
   Attributes:
-    shapes: shape of each tensor by name.
+    shapes: The shape of each tensor by name.
   """
 
   def __init__(self, path: str):
-    """Maps the file and checks its directory and its pickle.
+    """Maps the file and checks its zip directory and its pickle.
+
+    Args:
+      path: The file.
 
     Raises:
-      errors.CheckpointError: it is not such a file, or wants to run code.
+      errors.CheckpointError: The file has another format, or tries to run code.
     """
     super().__init__(path)
     self._members = self._read_directory()
-    self._checked: set[str] = set()  # keys of storages; several may share one
+    self._checked: set[str] = set()  # Keys of storages.
     prefix = self._prefix()
     if f'{prefix}constants.pkl' in self._members:
       raise self._error('it is a TorchScript program, not a state dict')
@@ -63,13 +67,16 @@ class TorchFile(weights_file.MappedFile):
   def read(self, name: str) -> np.ndarray:
     """Returns a read-only view of one tensor in the mapped file.
 
+    Args:
+      name: The tensor.
+
     Raises:
-      errors.CheckpointError: its bytes do not have the checksum in the zip.
+      errors.CheckpointError: The bytes do not match the checksum in the zip.
     """
     tensor = self._tensors[name]
     info = self._members[self._storage_prefix + tensor.storage.key]
     view = self._view(info, info.file_size)
-    # 0 is what torch writes when told not to compute checksums.
+    # torch writes 0 if checksums are turned off.
     if info.CRC and tensor.storage.key not in self._checked:
       if zlib.crc32(view) != info.CRC:
         raise self._error(f'the bytes of tensor {name} are damaged (checksum)')
@@ -82,7 +89,7 @@ class TorchFile(weights_file.MappedFile):
     )
 
   def advise(self, name: str, advice: int) -> None:
-    """Advises the system on all of the storage that the tensor is in."""
+    """Passes advice on the storage of a tensor to the operating system."""
     key = self._tensors[name].storage.key
     info = self._members[self._storage_prefix + key]
     begin, end = self._range(info, info.file_size)
@@ -127,8 +134,10 @@ class TorchFile(weights_file.MappedFile):
     return members
 
   def _directory_bytes(self) -> int:
-    """Size that the zip claims for its directory (sections 4.3.14 and 16 of
-    the format's APPNOTE)."""
+    """Returns the size that the zip states for its directory.
+
+    See sections 4.3.14 and 16 of APPNOTE, the specification of the format.
+    """
     end = self._data[max(0, len(self._data) - _MAX_END_BYTES) :]
     (size,) = struct.unpack_from('<I', end, end.rindex(b'PK\x05\x06') + 12)
     long_end = end.rfind(b'PK\x06\x06')
@@ -147,12 +156,12 @@ class TorchFile(weights_file.MappedFile):
     return pickles[0][: -len('data.pkl')]
 
   def _view(self, info: zipfile.ZipInfo, limit: int) -> memoryview:
-    """The bytes of a member, in place."""
+    """Returns the bytes of a member as a view of the mapped file."""
     begin, end = self._range(info, limit)
     return memoryview(self._data)[begin:end]
 
   def _range(self, info: zipfile.ZipInfo, limit: int) -> tuple[int, int]:
-    """First byte of a member, and the byte after its last."""
+    """Returns the offsets of the first byte of a member and of its end."""
     begin = info.header_offset
     header = self._data[begin : begin + _LOCAL_HEADER.size]
     if len(header) < _LOCAL_HEADER.size or header[:4] != b'PK\x03\x04':
@@ -188,12 +197,12 @@ def write(
   specs: Sequence[weights_file.TensorSpec],
   tensors: Iterable[np.ndarray],
 ) -> None:
-  """Writes a file, streaming; the same tensors give the same bytes.
+  """Writes a file as a stream; equal tensors give equal bytes.
 
   Args:
     path: The file to write.
-    specs: Name, shape and type of all tensors.
-    tensors: Their values in the same order, consumed one at a time.
+    specs: The names, shapes and types of all tensors.
+    tensors: The values in the same order, consumed one at a time.
   """
   with zipfile.ZipFile(path, 'w', zipfile.ZIP_STORED) as archive:
     _add(archive, 'data.pkl', _pickle(specs))
@@ -210,13 +219,14 @@ def _add(archive: zipfile.ZipFile, name: str, data) -> None:
 
 
 def _pickle(specs: Sequence[weights_file.TensorSpec]) -> bytes:
-  """The pickle of the dict: each value a call of torch's rebuild function."""
+  """Returns a pickled dict, in which each value calls a rebuild function."""
   out = [b'\x80\x02}(']
   for key, spec in enumerate(specs):
     out += [
       _text(spec.name),
       b'ctorch._utils\n_rebuild_tensor_v2\n(',
-      # The storage, by "persistent id": kind, class, key, device, elements.
+      # The "persistent id" of the storage: kind, class, key, device and element
+      # count.
       b'(',
       _text('storage'),
       b'ctorch\n%s\n' % _STORAGE_CLASSES[spec.dtype.name].encode('ascii'),

@@ -1,4 +1,4 @@
-"""Tests of reading .bin files, sound and hostile, without PyTorch."""
+"""Tests of reading valid and malicious .bin files without PyTorch."""
 
 import os
 import pickle
@@ -35,7 +35,7 @@ class TorchFileTest(parameterized.TestCase):
     changes: dict[str, bytes | None],
     compression: int = zipfile.ZIP_STORED,
   ) -> None:
-    """Replaces members (None: drops them) of the file."""
+    """Replaces members of the file; a value of None removes the member."""
     members = _members(self.path) | changes
     with zipfile.ZipFile(self.path, 'w', compression) as archive:
       for name, data in members.items():
@@ -131,7 +131,7 @@ class TorchFileTest(parameterized.TestCase):
     self.write({'w': np.ones(3, np.float32)})
     with open(self.path, 'rb') as f:
       data = bytearray(f.read())
-    # Both sizes of the first member (data.pkl) in the zip's directory.
+    # Overwrites both sizes of the first member (data.pkl) in the zip directory.
     entry = data.index(b'PK\x01\x02')
     data[entry + 20 : entry + 28] = b'\xf0\xff\xff\x7f' * 2
     with open(self.path, 'wb') as f:

@@ -1,10 +1,10 @@
-"""Understands the pickle inside a PyTorch file without running it.
+"""Interprets the pickle inside a PyTorch file without running it.
 
-A pickle is a program that may call anything. Here it is only looked at: a
-stack machine of our own follows the two dozen opcodes that torch.save emits
-for a dict of tensors. A call of torch's rebuild functions becomes a TensorRef;
-no name in the file is ever imported and nothing it names is called. Any other
-opcode or name is refused.
+A pickle is a program that may call any function. This module only analyzes it.
+Its own stack machine supports the two dozen opcodes that torch.save emits for a
+dict of tensors. A call of torch's rebuild functions becomes a TensorRef. No
+name in the file is ever imported or called. Any other opcode or name is
+refused.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,8 @@ from typing import Any
 
 from saxml_ext.pax import errors
 
-# GPT-J 6B's is 60 KB. The limits bound time and memory of a hostile one.
+# The pickle of GPT-J 6B has 60 KB. These limits bound the time and the memory
+# that a malicious pickle can use.
 MAX_PICKLE_BYTES = 1 << 20
 
 _REBUILD = ('torch._utils', '_rebuild_tensor_v2')
@@ -34,19 +35,20 @@ STORAGES = {
   'ByteStorage': 'uint8',
   'BoolStorage': 'bool',
 }
-# Opcodes that push their argument.
+# The opcodes that push their argument.
 _CONSTANTS = frozenset(
   'BININT BININT1 BININT2 LONG1 NONE NEWTRUE NEWFALSE BINUNICODE'
   ' SHORT_BINUNICODE BINFLOAT'.split()
 )
-# Opcodes that push something new and empty, or a tuple of what is on top.
+# The opcodes that push a new empty object, and those that push a tuple of the
+# topmost objects.
 _EMPTY = {'EMPTY_DICT': dict, 'EMPTY_LIST': list, 'EMPTY_TUPLE': tuple}
 _TUPLES = {'TUPLE1': 1, 'TUPLE2': 2, 'TUPLE3': 3}
 
 
 @dataclasses.dataclass(frozen=True)
 class StorageRef:
-  """A run of `count` numbers of type `dtype`, the zip member `data/<key>`."""
+  """A storage of `count` values of `dtype` in the zip member `data/<key>`."""
 
   dtype: str
   key: str
@@ -55,7 +57,7 @@ class StorageRef:
 
 @dataclasses.dataclass(frozen=True)
 class TensorRef:
-  """A view of a storage; offset and strides count elements, not bytes."""
+  """A view of a storage; the offset and strides count elements, not bytes."""
 
   storage: StorageRef
   offset: int
@@ -65,7 +67,7 @@ class TensorRef:
 
 @dataclasses.dataclass(frozen=True)
 class _Name:
-  """A module and a name in it, as the file writes them; never imported."""
+  """A module and a name in it, as the file states them; never imported."""
 
   module: str
   name: str
@@ -78,11 +80,11 @@ def read_tensors(data: bytes, where: str) -> dict[str, TensorRef]:
   """Returns the tensors of a pickled state dict by name.
 
   Args:
-    data: the pickle, the member `data.pkl` of a PyTorch file.
-    where: path to name in errors.
+    data: The pickle, which is the member `data.pkl` of a PyTorch file.
+    where: The path of the file, for messages.
 
   Raises:
-    errors.CheckpointError: the pickle does or holds anything else.
+    errors.CheckpointError: The pickle contains or does anything else.
   """
   if len(data) > MAX_PICKLE_BYTES:
     raise errors.CheckpointError(
@@ -123,11 +125,11 @@ def read_tensors(data: bytes, where: str) -> dict[str, TensorRef]:
 
 
 class _Refused(Exception):
-  """The pickle wants something that no state dict needs."""
+  """Raised for a pickle that does something that no state dict needs."""
 
 
 class _Machine:
-  """The stack machine; one use each."""
+  """A stack machine that runs one pickle."""
 
   def __init__(self):
     self._stack: list[Any] = []
@@ -208,7 +210,8 @@ class _Machine:
     self._stack.append(_Name(module, name))
 
   def _op_build(self, _):
-    # torch attaches versions to the dict as an attribute; of no use here.
+    # torch attaches versions to the dict as an attribute. They are not needed
+    # here.
     _expect(self._stack[-2], dict)
     self._stack.pop()
 

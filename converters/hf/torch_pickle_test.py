@@ -1,4 +1,4 @@
-"""Tests that a pickle is understood, and never run."""
+"""Tests that a pickle is interpreted and never run."""
 
 import collections
 import os
@@ -11,7 +11,7 @@ from absl.testing import parameterized
 from converters.hf import torch_pickle
 from saxml_ext.pax import errors
 
-# What torch.save writes for {'w': one float32 tensor of shape [2, 3]}.
+# The output of torch.save for {'w': one float32 tensor of shape [2, 3]}.
 _SOUND = (
   b'\x80\x02}q\x00X\x01\x00\x00\x00wq\x01ctorch._utils\n_rebuild_tensor_v2\n'
   b'q\x02((X\x07\x00\x00\x00storageq\x03ctorch\nFloatStorage\nq\x04'
@@ -22,7 +22,7 @@ _SOUND = (
 
 
 class _Canary:
-  """Unpickled by pickle, makes a file."""
+  """An object whose unpickling creates a file."""
 
   def __init__(self, path: str):
     self.path = path
@@ -49,7 +49,7 @@ class TorchPickleTest(parameterized.TestCase):
       torch_pickle.read_tensors(data, 'f')
     self.assertFalse(os.path.exists(canary))
     pickle.loads(data)
-    self.assertTrue(os.path.exists(canary))  # it was a live one
+    self.assertTrue(os.path.exists(canary))  # The pickle is harmful.
 
   @parameterized.named_parameters(
     (

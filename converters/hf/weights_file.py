@@ -1,4 +1,4 @@
-"""Files of weights: read through a memory map, and the tensors written to one."""
+"""Memory-mapped files of weights, and descriptions of tensors to write."""
 
 import dataclasses
 import math
@@ -11,13 +11,16 @@ from saxml_ext.pax import errors
 
 
 class MappedFile:
-  """A memory-mapped file, of which only what is used is read."""
+  """A memory-mapped file; only the pages in use are read."""
 
   def __init__(self, path: str):
     """Maps a whole regular file read-only.
 
+    Args:
+      path: The file.
+
     Raises:
-      errors.CheckpointError: It is missing, empty, or no regular file.
+      errors.CheckpointError: The file is missing, empty or not a regular file.
     """
     self._path = path
     if not os.path.isfile(path):
@@ -28,13 +31,13 @@ class MappedFile:
       self._data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
 
   def _advise(self, begin: int, length: int, advice: int) -> None:
-    """Advises the system on a range of the file.
+    """Passes advice on a range of the file to the operating system.
 
     Args:
       begin: The first byte.
       length: The number of bytes.
-      advice: mmap.MADV_WILLNEED to have it read ahead, mmap.MADV_DONTNEED to
-        have its pages counted as memory of this process no longer. It stays
+      advice: mmap.MADV_WILLNEED to read the range ahead, or mmap.MADV_DONTNEED
+        to release its pages from the memory of this process. The range stays
         readable.
     """
     skipped = begin % mmap.PAGESIZE
@@ -44,7 +47,7 @@ class MappedFile:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSpec:
-  """Name, shape and type of a tensor that is to be written."""
+  """The name, shape and type of a tensor to write."""
 
   name: str
   shape: tuple[int, ...]
@@ -55,10 +58,13 @@ class TensorSpec:
     return math.prod(self.shape) * self.dtype.itemsize
 
   def to_bytes(self, tensor: np.ndarray) -> memoryview:
-    """Returns the bytes of a value, in C order.
+    """Returns the bytes of a tensor in C order.
+
+    Args:
+      tensor: The value.
 
     Raises:
-      ValueError: It is not of this shape and type.
+      ValueError: The value has another shape or type.
     """
     if (tensor.shape, tensor.dtype) != (self.shape, self.dtype):
       raise ValueError(

@@ -1,4 +1,4 @@
-"""Tests of quantizing from buckets into buckets, against emulators."""
+"""Tests of quantizing from buckets into buckets, with storage emulators."""
 
 import os
 
@@ -32,7 +32,7 @@ class QuantizeInBucketsTest(parameterized.TestCase):
       storage.write_bytes(f'{bucket}/float/{name}', data)
     local = os.path.join(root, 'int8')
     for start, end in ((bucket, f'{bucket}/int8'), (root, local)):
-      # As the published guide types them.
+      # The published guide uses these names of the flags.
       with flagsaver.flagsaver(
         input_dir=f'{start}/float/{_STEP}',
         output_dir=f'{end}/{_STEP}',
@@ -46,7 +46,7 @@ class QuantizeInBucketsTest(parameterized.TestCase):
     )
     self.assertEqual(storage.list_tree(f'{bucket}/int8'), names)
     for name in names:
-      # The sizes of a bucket's objects are not in its report.
+      # The report lacks the sizes of objects in a bucket, so it differs.
       if 'report' not in name:
         self.assertEqual(
           storage.read_bytes(f'{bucket}/int8/{name}'),

@@ -1,7 +1,7 @@
-"""Statistics of what each matrix is multiplied with, on calibration texts.
+"""Collects statistics of the inputs of each matrix on calibration texts.
 
-The hidden states of all texts go through the float model layer by layer, so
-statistics depend on nothing that was quantized.
+The hidden states of all texts pass through the float model layer by layer, so
+the statistics do not depend on quantized layers.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from saxml_ext.engine import architecture
 
 
 class Calibration:
-  """Texts on their way through the layers."""
+  """The hidden states of texts on their way through the layers."""
 
   def __init__(
     self,
@@ -28,9 +28,10 @@ class Calibration:
     """Embeds the texts.
 
     Args:
-      model: in float.
-      texts: to run.
-      hessian_inputs: most inputs of a matrix whose Hessian is wanted.
+      model: The float model.
+      texts: The calibration texts.
+      hessian_inputs: The maximum number of inputs of a matrix for which the
+        Hessian is computed.
     """
     self._model = model
     self._texts = texts
@@ -44,10 +45,10 @@ class Calibration:
     """Runs the next layer on all texts.
 
     Args:
-      variables: of that layer.
+      variables: The variables of that layer.
 
     Returns:
-      Statistics by the field names of `engine.model.Taps`.
+      The statistics by field name of `engine.model.Taps`.
     """
     layer = self._model.layer(variables, self._index)
     sums: dict[str, _Sums] = {}
@@ -69,7 +70,7 @@ class Calibration:
 
 
 class _Sums:
-  """Sums over the texts so far."""
+  """Running sums over the texts."""
 
   def __init__(self, size: int, with_hessian: bool):
     self._peak = np.zeros(size, np.float32)

@@ -1,18 +1,19 @@
-"""Matrices that become int8: which they are, their inputs and their errors.
+"""Defines the matrices that become int8, their inputs and their errors.
 
-The engine's table of variables lists them, and the dims that products sum over:
+The engine's table of variables lists the matrices and the dims that products
+sum over:
 
   name ends in                      shape         summed over  scale
   self_attention.combined_qkv.w     [3, D, N, H]  D            [3, N, H]
   self_attention.post.w             [D, N, H]     N, H         [D]
   ff_layer.ffn_layer1.linear.w      [D, F]        D            [F]
   ff_layer.ffn_layer2.linear.w      [F, D]        F            [D]
-  softmax.logits_ffn.linear.w       [D, V]        D            [V], if asked for
+  softmax.logits_ffn.linear.w       [D, V]        D            [V], if requested
 
-As in Sax' "gptj" configuration: the int8 variable keeps its name and shape, its
-float32 scale lies beside it as `w_quantized_scale`, and all else stays as it
-is. A value is its code times its scale. Algorithms see a matrix [outputs,
-inputs], one row per scale.
+The format follows Sax' "gptj" configuration. The int8 variable keeps its name
+and shape. Its float32 scale is stored next to it as `w_quantized_scale`. All
+other variables stay unchanged. A value is its code times its scale. The
+algorithms use matrices [outputs, inputs] with one scale per row.
 """
 
 from collections.abc import Sequence
@@ -24,10 +25,11 @@ import numpy as np
 from saxml_ext.engine import architecture
 from saxml_ext.engine import variables
 
-# Rows handled together: their temporaries are to stay small beside a matrix.
+# The number of rows to process at once. Temporary arrays stay small compared
+# with a matrix.
 _ROWS = 256
 
-# What GPT-J has, and all that other families of dense decoders may have beside.
+# The variables of GPT-J, and the additional ones of other dense decoders.
 TABLE = variables.table_of(
   architecture.Architecture(
     residual=architecture.PARALLEL, biases=architecture.BIASES
@@ -40,7 +42,7 @@ def summed_dims(name: str, softmax: bool = True) -> tuple[int, ...] | None:
 
   Args:
     name: The name of the variable.
-    softmax: True if the head's matrix is one to quantize.
+    softmax: True if the head's matrix is quantized too.
   """
   row = TABLE.named(name)
   if row is None or not row.is_matrix or (row.field == 'head' and not softmax):
@@ -49,16 +51,20 @@ def summed_dims(name: str, softmax: bool = True) -> tuple[int, ...] | None:
 
 
 def inputs_of(name: str) -> str | None:
-  """Returns the field of `engine.model.Taps` that a matrix is multiplied with.
+  """Returns the field of `engine.model.Taps` with the inputs of a matrix.
 
-  That of the head's matrix is None.
+  Args:
+    name: The name of the matrix.
+
+  Returns:
+    The name of the field, or None for the matrix of the head.
   """
   row = TABLE.named(name)
   return row.inputs if row else None
 
 
 def scale_name(name: str) -> str:
-  """Returns the name of the scale of variable `name`."""
+  """Returns the name of the scale of a variable."""
   return name + variables.SCALE_SUFFIX
 
 
@@ -67,7 +73,7 @@ def scale_shape(shape: Sequence[int], summed: Sequence[int]) -> tuple[int, ...]:
 
 
 def as_rows(value: np.ndarray, summed: Sequence[int]) -> np.ndarray:
-  """Returns a variable as a matrix [outputs, inputs]; a view where possible."""
+  """Returns a variable as a matrix [outputs, inputs], as a view if possible."""
   outputs = [i for i in range(value.ndim) if i not in summed]
   inputs = math.prod(value.shape[i] for i in summed)
   return value.transpose(*outputs, *summed).reshape(-1, inputs)
@@ -76,7 +82,7 @@ def as_rows(value: np.ndarray, summed: Sequence[int]) -> np.ndarray:
 def from_rows(
   rows: np.ndarray, shape: Sequence[int], summed: Sequence[int]
 ) -> np.ndarray:
-  """Returns the C-contiguous variable that `as_rows` makes `rows` of."""
+  """Returns the C-contiguous variable that `as_rows` turned into `rows`."""
   order = [i for i in range(len(shape)) if i not in summed] + list(summed)
   value = rows.reshape([shape[i] for i in order])
   return np.ascontiguousarray(value.transpose(np.argsort(order)))
@@ -84,14 +90,14 @@ def from_rows(
 
 @dataclasses.dataclass(frozen=True)
 class InputStats:
-  """What calibration found out about the inputs of one matrix.
+  """The calibration statistics of one matrix's inputs.
 
   Attributes:
-    peak: The largest sizes, [inputs].
+    peak: The largest absolute values, [inputs].
     mean_square: The mean squares, [inputs].
-    hessian: The mean of the products of two inputs, [inputs, inputs] float32,
-      which is half the Hessian of the outputs' mean squared error; None if it
-      was not asked for.
+    hessian: The mean products of pairs of inputs, [inputs, inputs] float32. It
+      is half the Hessian of the mean squared error of the outputs. None if it
+      was not requested.
   """
 
   peak: np.ndarray
@@ -101,15 +107,17 @@ class InputStats:
 
 @dataclasses.dataclass(frozen=True)
 class MatrixError:
-  """Errors of the values that a matrix' codes stand for.
+  """The quantization errors of one matrix.
 
   Attributes:
-    name: The variable's name.
-    relative_rms: Root of the sum of squared errors over that of squared values.
-    max_steps: Largest error as a multiple of its row's scale: 0.5 at most, but
-      for what was clipped and for GPTQ.
-    max_error: Largest error.
-    clipped: Share of values beyond the largest code by more than rounding.
+    name: The name of the variable.
+    relative_rms: The square root of the sum of squared errors, divided by that
+      of squared values.
+    max_steps: The largest error as a multiple of its row's scale. It is at most
+      0.5, except for clipped values and for GPTQ.
+    max_error: The largest error.
+    clipped: The share of values that exceed the largest code by more than the
+      rounding error.
   """
 
   name: str
@@ -120,14 +128,14 @@ class MatrixError:
 
   @property
   def snr_db(self) -> float:
-    """Signal to noise in decibels; infinite without any error."""
+    """The signal-to-noise ratio in decibels; infinite if there is no error."""
     if not self.relative_rms:
       return float('inf')
     return -20 * float(np.log10(self.relative_rms))
 
 
 def report_order(name: str) -> tuple[bool, int, str]:
-  """Sorts variables as a report lists them: by layer, the head last."""
+  """Returns the sort key of a variable in reports: by layer, the head last."""
   layer = variables.layer_of(name)
   return layer is None, layer or 0, name
 
@@ -139,14 +147,14 @@ def measure(
   scale: np.ndarray,
   bits: int,
 ) -> MatrixError:
-  """Measures the error of one matrix.
+  """Measures the quantization error of one matrix.
 
   Args:
-    name: The variable's name.
-    value: The variable before rounding, of the variable's shape.
-    codes: The int8 codes, of the same shape.
-    scale: The float32 scales, as `scale_shape` has them.
-    bits: Bits of a code.
+    name: The name of the variable.
+    value: The variable before rounding.
+    codes: The int8 codes, in the same shape.
+    scale: The float32 scales, in the shape that `scale_shape` returns.
+    bits: The number of bits of a code.
 
   Raises:
     ValueError: The variable is not a matrix that can be quantized.
@@ -169,7 +177,7 @@ def measure(
     difference = np.abs(codes[part] * scale[part] - exact)
     noise += float(np.square(difference, dtype=np.float64).sum())
     signal += float(np.square(exact, dtype=np.float64).sum())
-    # A NaN stays one: max() of the parts would drop it.
+    # np.maximum keeps a NaN. max() over the parts would drop it.
     steps = float(np.maximum(steps, (difference / scale[part]).max()))
     error = float(np.maximum(error, difference.max()))
     clipped += float((np.abs(exact) > (largest + 0.5) * scale[part]).sum())

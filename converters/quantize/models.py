@@ -1,8 +1,8 @@
-"""PAX checkpoints as models: opened, checked and run one layer at a time.
+"""Opens PAX checkpoints as models, and runs them one layer at a time.
 
-Each layer is run by the engine, so its results are the engine's. Hidden states
-wait between layers, so that no more than one layer is in memory, and the inputs
-of each matrix can be seen.
+The engine runs each layer, so the results are those of the engine. Hidden
+states are kept between layers. So only one layer is in memory at a time, and
+the inputs of each matrix can be observed.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,10 +32,12 @@ from saxml_ext.pax import errors
 
 _Part = TypeVar('_Part')
 
-# Positions whose logits are computed together: 100 MB at 50,400 tokens.
+# The number of positions whose logits are computed at once. They need 100 MB at
+# 50,400 tokens.
 _POSITIONS = 512
 _ROTARY_BASE = config_lib.ModelConfig.rotary_base
-# What running a model needs to know beside the shapes of its variables.
+# The entries of gptj_config.json that running a model needs, in addition to the
+# shapes of its variables.
 _NEEDED = ('rotary_dim', 'ln_epsilon', 'max_positions', 'eos_id')
 _STEP = re.compile(r'checkpoint_\d+')
 _SHOWN = 3
@@ -65,12 +67,12 @@ class Model:
   """A model on disk.
 
   Attributes:
-    reader: Its checkpoint, in float or int8.
-    config: Its sizes.
+    reader: The checkpoint, in float or int8.
+    config: The sizes of the model.
     eos_id: The token that ends a text.
-    max_positions: The longest sequence the model was made for, in tokens.
-    quantization: How it is run, as for `weights.PaxReader`; None for a float
-      checkpoint.
+    max_positions: The maximum sequence length of the model in tokens.
+    quantization: The quantization to run the model with, as for
+      `weights.PaxReader`. None for a float checkpoint.
   """
 
   reader: checkpoint.Reader
@@ -80,7 +82,7 @@ class Model:
   quantization: str | None = None
 
   def run_as(self, quantization: str | None) -> 'Model':
-    """Returns the model with another way to run it."""
+    """Returns the model with another quantization at run time."""
     return dataclasses.replace(self, quantization=quantization)
 
   @property
@@ -89,7 +91,7 @@ class Model:
     return table.by_field['embedding'].path()
 
   def embed(self, texts: sample_texts.Texts) -> list[np.ndarray]:
-    """Returns what the first layer reads: [B, T, D] float32 for each batch."""
+    """Returns the first layer's inputs, [B, T, D] float32 for each batch."""
     table = self.reader.read(self._embedding)
     return [table[batch.tokens].astype(np.float32) for batch in texts.batches]
 
@@ -101,29 +103,40 @@ class Model:
   def layer(
     self, values: Mapping[str, np.ndarray], index: int
   ) -> weights_lib.Layer:
-    """Makes a layer from its variables.
+    """Builds a layer from its variables.
+
+    Args:
+      values: The variables of the layer by name.
+      index: The index of the layer.
 
     Raises:
-      errors.CheckpointError: They are not those of such a layer.
+      errors.CheckpointError: The variables are not those of such a layer.
     """
     return self._made(values, lambda reader: reader.layer(index))
 
   def run_layer(
     self, layer: weights_lib.Layer, x: np.ndarray
   ) -> tuple[jax.Array, model_lib.Taps]:
-    """Runs a layer on hidden states x [B, T, D], padded on the right.
+    """Runs a layer on hidden states.
+
+    Args:
+      layer: The layer.
+      x: The hidden states [B, T, D], padded on the right.
 
     Returns:
-      Its result [B, T, D], and what its matrices were multiplied with, one row
+      The result [B, T, D] and the inputs of the layer's matrices, with one row
       for each token: `mixed` is [B, T, N * H].
     """
     return _run_layer(layer, self.config, x)
 
   def logits(self, x: np.ndarray) -> np.ndarray:
-    """Returns logits [P, V] float32 of the last layer's results [P, D].
+    """Returns the logits [P, V] float32 of hidden states.
+
+    Args:
+      x: The results of the last layer, [P, D].
 
     Raises:
-      errors.CheckpointError: The variables behind the layers are not those of
+      errors.CheckpointError: The variables after the layers are not those of
         such a model.
     """
     names = [n for n in self.reader.specs if variables.layer_of(n) is None]
@@ -161,10 +174,10 @@ class Model:
 
 
 def root_of(path: str) -> str:
-  """Returns the directory that holds, or will hold, a checkpoint's step.
+  """Returns the directory that contains, or will contain, a checkpoint's step.
 
-  The published tool is given `<dir>/checkpoint_00000000/state`; here `<dir>`
-  will do, and all three mean the same.
+  The published tool takes `<dir>/checkpoint_00000000/state`. This program also
+  accepts `<dir>` and `<dir>/checkpoint_00000000`, with the same meaning.
   """
   path = user_path.resolve(path).rstrip('/')
   if os.path.basename(path) == 'state':
@@ -175,10 +188,13 @@ def root_of(path: str) -> str:
 
 
 def family_of(reader: checkpoint.Reader) -> family_lib.Family:
-  """Returns the family of a checkpoint; GPT-J unless a file names another.
+  """Returns the family of a checkpoint, by default GPT-J.
+
+  Args:
+    reader: The checkpoint. A file next to it may name another family.
 
   Raises:
-    errors.CheckpointError: The file cannot be read, or names another family.
+    errors.CheckpointError: The file cannot be read, or names an unknown family.
   """
   try:
     return families.named(description_lib.read(reader.step_dir).family)
@@ -187,11 +203,14 @@ def family_of(reader: checkpoint.Reader) -> family_lib.Family:
 
 
 def open_model(path: str) -> Model:
-  """Opens a checkpoint that is going to be run.
+  """Opens a checkpoint in order to run it.
+
+  Args:
+    path: The directory of the checkpoint, as `root_of` accepts it.
 
   Raises:
-    errors.CheckpointError: It is no known model, incomplete, or lacks its
-      gptj_config.json or an entry of it that running needs.
+    errors.CheckpointError: The checkpoint is incomplete or not a known model,
+      or its gptj_config.json is missing or lacks a required entry.
   """
   reader = checkpoint.Reader(path)
   try:
@@ -217,11 +236,11 @@ def open_model(path: str) -> Model:
 
 
 def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
-  """Checks that a checkpoint has the variables that a table is of.
+  """Checks that a checkpoint contains exactly the variables of a table.
 
-  Stock Sax's tool has a table of matrices for each kind of model. Given a model
-  that the table does not fit, it quantizes the matrices whose names it happens
-  to know and leaves the others in float; here such a checkpoint is refused.
+  Stock Sax's tool has a table of matrices for each kind of model. If the model
+  does not match the table, that tool quantizes the matrices with known names
+  and leaves all others in float. This check refuses such a checkpoint.
 
   Args:
     table: The value of --quantization_configs; None means the table of the
@@ -229,8 +248,8 @@ def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
     reader: The float checkpoint.
 
   Raises:
-    errors.CheckpointError: The table is of another family, variables are
-      missing, or there are others whose numbers it knows nothing of.
+    errors.CheckpointError: The table is for another family, variables are
+      missing, or there are variables that are not in the table.
   """
   found = {n.removesuffix(variables.SCALE_SUFFIX) for n in reader.specs}
   layers = set(map(variables.layer_of, found)) - {None}
@@ -241,7 +260,7 @@ def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
       f' --quantization_configs={table} does not fit; leave the flag out. There'
       f' are tables of {" and ".join(families.convertible())}'
     )
-  # Their names depend on nothing but the number of layers.
+  # The names of variables depend only on the number of layers.
   sizes = hf_config.HFConfig(len(layers) or 1, 1, 1, 1, 1)
   expected = {row.path(layer) for row, layer in family.table.of_model(sizes)}
   problems = [

@@ -1,4 +1,4 @@
-"""One layer at a time gives what the engine gives."""
+"""Tests that running one layer at a time gives the results of the engine."""
 
 import os
 
@@ -35,7 +35,7 @@ def _texts() -> sample_texts.Texts:
 
 
 def _engine_logits(path, texts, quantization_name=None) -> np.ndarray:
-  """Of the places of answers, by the engine with all layers in memory."""
+  """Returns the engine's logits at answer positions, all layers in memory."""
   variables = checkpoint.read_variables(path)
   config = small_pax.CONFIG
   weights = weights_lib.from_pax(
@@ -76,7 +76,7 @@ class LayersTest(parameterized.TestCase):
     )
     expected = _engine_logits(self.int8, self.texts, name)
     error = logit_errors.error(name, expected, found)
-    # A code of an activation that is rounded the other way shows.
+    # One activation code that is rounded differently already causes an error.
     self.assertLess(error.mean_error, 0.02)
     self.assertGreater(error.agreement, 0.95)
 

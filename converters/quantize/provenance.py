@@ -1,9 +1,10 @@
-"""quantization.json: how an INT8 checkpoint was made, and of what.
+"""Reads and writes quantization.json, the record of a quantization.
 
-It lies beside the checkpoint's step directory. `exponents` are the powers of
-two by which smoothing divided channels; without them the source's values could
-not be compared with those of the checkpoint. `errors` are those of the matrices
-in the report.
+The file is next to the step directory of an INT8 checkpoint. It names the
+settings and the calibration texts. `exponents` are the powers of two by which
+smoothing divided channels. Without them, the values of the source and of the
+checkpoint could not be compared. `errors` are the errors of the matrices in the
+report.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from saxml_ext.common import storage
 from saxml_ext.pax import errors
 
 FILE_NAME = 'quantization.json'
-# The report beside it.
+# The file of the report, in the same directory.
 REPORT_TEXT = 'quantization_report.txt'
 REPORT_HTML = 'quantization_report.html'
 REPORT_JSON = 'quantization_report.json'
@@ -26,15 +27,15 @@ REPORTS = (REPORT_TEXT, REPORT_HTML, REPORT_JSON)
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """Settings of one quantization.
+  """The settings of one quantization.
 
   Attributes:
-    bits: The bits of a code; codes of fewer than 8 are stored as int8 too.
+    bits: The number of bits of a code. Smaller codes are stored as int8 too.
     softmax: True if the head's matrix is quantized.
-    clipping: True to search a bound below a row's largest value.
-    smoothing: The strength for `smoothing.choose`; None leaves sizes alone.
-    gptq_inputs: The most inputs of a matrix that is rounded by GPTQ's rule,
-      which needs calibration; 0 for none.
+    clipping: True to search for a bound below the largest value of each row.
+    smoothing: The strength for `smoothing.choose`; None turns smoothing off.
+    gptq_inputs: The maximum number of inputs of a matrix that is rounded with
+      GPTQ, which needs calibration. 0 turns GPTQ off.
   """
 
   bits: int = 8
@@ -46,15 +47,15 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-  """Contents of the file.
+  """The contents of the file.
 
   Attributes:
     options: The settings of the quantization.
-    calibration_articles, calibration_tokens: How many articles and tokens it
-      was calibrated on; 0 without calibration.
-    calibration_crc32: Checksum of the token ids of these texts.
-    exponents: Those of each layer; empty without smoothing.
-    errors: Those of all matrices, layer by layer; empty if not measured.
+    calibration_articles, calibration_tokens: The numbers of articles and tokens
+      used for calibration; 0 without calibration.
+    calibration_crc32: The checksum of the token ids of these texts.
+    exponents: The exponents of each layer; empty without smoothing.
+    errors: The errors of all matrices in layer order; empty if not measured.
   """
 
   options: Options
@@ -65,32 +66,40 @@ class Record:
   errors: tuple[int8_matrix.MatrixError, ...] = ()
 
   def document(self) -> dict:
-    """Returns all but what follows from the rest and the source."""
+    """Returns the fields that do not follow from the others and the source."""
     document = dataclasses.asdict(self)
     del document['exponents'], document['errors']
     return document
 
 
 def write_file(path: str, data: bytes) -> None:
-  """Writes a file beside a checkpoint, whole or not at all.
+  """Writes a file next to a checkpoint, which appears only when complete.
 
-  A run that is killed in between leaves `<path>.partial` at most, which the
-  next one replaces: what was resumed has the same files as what was not.
+  A killed run leaves `<path>.partial` at most, and the next run replaces it. So
+  resumed and uninterrupted runs leave the same files.
+
+  Args:
+    path: The file or URL to write.
+    data: The contents of the file.
 
   Raises:
-    errors.UnwritableError: The file system or the bucket refuses.
+    errors.UnwritableError: The file system or the bucket reports an error.
   """
   with errors.writing(path):
     storage.write_bytes(path, data, sole_writer=True)
 
 
 def write(directory: str, record: Record) -> None:
-  """Writes the file.
+  """Writes the record of a quantization.
+
+  Args:
+    directory: The directory of the checkpoint.
+    record: The contents of the file.
 
   Raises:
-    errors.UnwritableError: The file system refuses.
+    errors.UnwritableError: The file system reports an error.
   """
-  # One line per entry: the exponents of 28 layers are 230,000 numbers.
+  # Each entry gets one line, because 28 layers have 230,000 exponents.
   lines = [
     f' {json.dumps(name)}: {json.dumps(value)}'
     for name, value in dataclasses.asdict(record).items()
@@ -100,10 +109,13 @@ def write(directory: str, record: Record) -> None:
 
 
 def read(directory: str) -> Record | None:
-  """Reads the file; None if there is none.
+  """Returns the record of a quantization, or None if there is no file.
+
+  Args:
+    directory: The directory of the checkpoint.
 
   Raises:
-    errors.CheckpointError: It is not such a file.
+    errors.CheckpointError: The file has another format.
   """
   path = os.path.join(directory, FILE_NAME)
   remedy = 'it is not what offline_quantize writes: quantize again'

@@ -20,7 +20,7 @@ from saxml_ext.pax import description
 from saxml_ext.pax import errors
 from saxml_ext.pax import manifest
 
-# From a layer's variables to statistics by the fields of
+# A function from the variables of a layer to its input statistics, by field of
 # `engine.model.Taps`.
 Calibration = Callable[
   [Mapping[str, np.ndarray]], Mapping[str, int8_matrix.InputStats]
@@ -38,23 +38,23 @@ def quantize(
   resume: bool = False,
   measure: bool = False,
 ) -> str:
-  """Quantizes and returns the step directory that was written.
+  """Quantizes a checkpoint; returns the path of the new step directory.
 
   Args:
     source: The float checkpoint, see `checkpoint.find_step_dir`.
-    pax: The output directory or URL, made if need be.
-    record: The settings and the calibration texts; smoothing adds its
-      exponents, measuring its errors.
-    calibration: A function from the variables of each layer, in turn, to the
-      statistics of its inputs, see `calibration_run`. GPTQ and smoothing of a
-      strength above 0 need it.
-    overwrite: Whether a checkpoint that is there is replaced.
-    resume: Whether to go on with what an earlier run has left.
-    measure: Whether the error of every matrix is measured, for the report.
+    pax: The output directory or URL, which is created if it does not exist.
+    record: The settings and the calibration texts. The written file also has
+      the exponents of smoothing and the measured errors.
+    calibration: A function that returns the input statistics of a layer, given
+      its variables. It is called for each layer in order, see
+      `calibration_run`. GPTQ and smoothing with a strength above 0 require it.
+    overwrite: True to replace an existing checkpoint.
+    resume: True to continue an interrupted run.
+    measure: True to measure the error of every matrix for the report.
 
   Raises:
-    errors.CheckpointError: The source is no float model, or the output cannot
-      be written.
+    errors.CheckpointError: The source is not a float model, or the output
+      cannot be written.
   """
   options = record.options
   reader = checkpoint.Reader(source)
@@ -100,7 +100,7 @@ def quantize(
 
 
 class _Output:
-  """One INT8 checkpoint on its way to the disk."""
+  """Writes the variables of one INT8 checkpoint."""
 
   def __init__(
     self,
@@ -109,14 +109,14 @@ class _Output:
     options: provenance.Options,
     measure: bool,
   ):
-    """Starts.
+    """Starts the output.
 
     Args:
-      writer: Where the variables go.
+      writer: The writer of the checkpoint.
       reader: The float checkpoint.
-      options: How matrices are quantized.
-      measure: Whether the error of each matrix is measured. The writer's
-        journal keeps it, so that no matrix is read again after a kill.
+      options: The settings of the quantization.
+      measure: True to measure the error of each matrix. The writer's journal
+        stores it, so a resumed run does not read finished matrices again.
     """
     self._writer = writer
     self._reader = reader
@@ -126,12 +126,12 @@ class _Output:
 
   @property
   def errors(self) -> tuple[int8_matrix.MatrixError, ...]:
-    """Errors of all matrices so far, in the order of the report."""
+    """The errors of all matrices so far, in the order of the report."""
     names = sorted(self._errors, key=int8_matrix.report_order)
     return tuple(self._errors[name] for name in names)
 
   def has(self, name: str) -> bool:
-    """Whether an earlier run has done all that is to be done of a variable."""
+    """Returns True if an earlier run has completely processed a variable."""
     if self._summed(name) is None:
       return self._writer.has(name)
     note = self._writer.note(name)
@@ -149,12 +149,12 @@ class _Output:
     value: np.ndarray | None,
     stats: Mapping[str, int8_matrix.InputStats] | None,
   ) -> None:
-    """Writes what is made of one variable.
+    """Writes one variable; a matrix becomes codes and scales.
 
     Args:
-      name: The variable's name.
-      value: What to write; None stands for what the source has.
-      stats: Statistics of the inputs of its layer.
+      name: The name of the variable.
+      value: The value to write; None means the value of the source.
+      stats: The input statistics of the variable's layer.
     """
     summed = self._summed(name)
     if summed is not None:
@@ -181,7 +181,7 @@ class _Output:
       error = int8_matrix.measure(name, value, codes, scale, self._options.bits)
       self._errors[name] = error
       note = dataclasses.asdict(error)
-    # A run that was killed may have finished one of the two.
+    # A killed run may have written only one of the two variables.
     if not self._writer.has(name):
       self._writer.add(name, codes, note)
     if not self._writer.has(int8_matrix.scale_name(name)):
@@ -194,7 +194,7 @@ def _quantized(
   options: provenance.Options,
   inputs: int8_matrix.InputStats | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Codes [outputs, inputs] int8 and scales [outputs] of a matrix."""
+  """Returns codes [outputs, inputs] int8 and scales [outputs] of a matrix."""
   largest = rounding.limit(options.bits)
   if options.clipping:
     scale = rounding.clipped_scales(
@@ -217,12 +217,12 @@ def _quantized(
 def _source(
   reader: checkpoint.Reader, record: provenance.Record
 ) -> manifest.Source:
-  """What tells one quantization from another, to resume it or not."""
+  """Returns the identity of a quantization; a resumed run must match it."""
   files = {
     name: reader.manifest[name].crc32 if name in reader.manifest else str(spec)
     for name, spec in reader.specs.items()
   }
-  # Without checksums of its own, a source is known by when it was written.
+  # A source without checksums is identified by its modification time.
   stamp = ''
   if not reader.manifest and not storage.is_url(reader.step_dir):
     stamp = str(os.stat(reader.step_dir).st_mtime_ns)
@@ -232,7 +232,7 @@ def _source(
 def _groups(
   reader: checkpoint.Reader,
 ) -> list[tuple[int | None, list[str]]]:
-  """Returns names of variables, those of a layer together, layers in order."""
+  """Returns the names of variables, grouped by layer, the layers in order."""
   quantized = [
     n for n in reader.specs if int8_matrix.summed_dims(n) is not None
   ]
@@ -259,7 +259,7 @@ def _groups(
 
 
 def _copy_description(reader: checkpoint.Reader, pax: str) -> None:
-  """Carries gptj_config.json and the tokenizer along, where there are any."""
+  """Copies gptj_config.json and the tokenizer if the source has them."""
   path = f'{reader.directory}/{description.FILE_NAME}'
   with errors.reading(path):
     data = storage.read_bytes(path) if storage.exists(path) else None

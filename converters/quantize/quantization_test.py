@@ -59,7 +59,7 @@ class QuantizationTest(parameterized.TestCase):
       self.assertEqual((codes.dtype, codes.shape), (np.int8, value.shape))
       self.assertEqual(scale.dtype, np.float32)
       peak = np.abs(value).max(summed)
-      # As praxis has it, to the bit.
+      # The scale must equal that of praxis exactly.
       np.testing.assert_array_equal(scale, peak / np.float32(127))
       steps = value / np.expand_dims(scale, summed)
       np.testing.assert_array_equal(codes, np.rint(steps))
@@ -117,11 +117,11 @@ class QuantizationTest(parameterized.TestCase):
     found = list(matrix_errors.matrix_errors(*readers, record))
     self.assertGreater(max(error.max_steps for error in found), 0.6)
     self.assertGreater(max(error.clipped for error in found), 0)
-    # Without the exponents the values would seem to be wrong.
+    # Without the exponents, the values would seem to be wrong.
     self.assertLess(max(error.relative_rms for error in found), 0.2)
 
   def count_reads(self) -> collections.Counter[str]:
-    """Bytes read of each variable from now on, by `<directory>: <name>`."""
+    """Counts the bytes read of each variable, by `<directory>: <name>`."""
     counts = collections.Counter()
     read, read_rows = checkpoint.Reader.read, checkpoint.Reader.read_rows
 
@@ -158,7 +158,7 @@ class QuantizationTest(parameterized.TestCase):
         for name, spec in reader.specs.items()
       },
     )
-    # What was measured on the way is what reading both sides gives.
+    # The errors measured during quantization equal those of reading both sides.
     record = provenance.read(self.pax)
     self.assertEqual(
       record.errors,
@@ -199,11 +199,12 @@ class QuantizationTest(parameterized.TestCase):
     )
     evaluation.report(self.source, self.pax, ())
     self.assertEqual(small_pax.digest(self.pax), expected)
-    # Four matrices were finished before, and the codes of a fifth.
+    # The killed run had finished four matrices and the codes of a fifth.
     read = [name.partition(': ')[2] for name in counts]
     self.assertLen(read, len(set(read)))
     self.assertLen([name for name in read if int8_matrix.summed_dims(name)], 8)
-    # A run that did not measure left no errors: its matrices are made again.
+    # A run without measurement stores no errors, so its matrices are made
+    # again.
     self.pax += '_plain'
     left = 10
     with (

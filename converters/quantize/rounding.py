@@ -1,33 +1,37 @@
-"""Rounding a matrix [outputs, inputs] to codes, with a scale for each row.
+"""Rounds a matrix [outputs, inputs] to codes, with one scale per row.
 
-Symmetric, in float32 and as praxis rounds: scale = bound / limit, and 1 for a
-row of zeros; code = value / scale to the nearest, ties to even. `limit` is the
-largest code, 127 for 8 bits, so that a value and its negative have one size.
+The rounding is symmetric, in float32, and equals that of praxis. The scale is
+bound / limit, or 1 for a row of zeros. The code is value / scale, rounded to
+the nearest integer with ties to even. `limit` is the largest code, 127 for 8
+bits. So a value and its negative have codes of the same size.
 """
 
 import numpy as np
 
-# Inputs whose corrections GPTQ applies to the rest in one product.
+# The number of inputs whose corrections GPTQ applies to the rest in one
+# product.
 _BLOCK = 128
-# Share of the mean diagonal that GPTQ adds to it, as in the paper.
+# The share of the mean diagonal that GPTQ adds to the diagonal, as in the
+# paper.
 _DAMPING = 0.01
-# Rows handled together: their temporaries are to stay small beside a matrix.
+# The number of rows to process at once. Temporary arrays stay small compared
+# with a matrix.
 _ROWS = 256
-# Shares of a row's largest value that clipping tries as its bound.
+# The shares of a row's largest value that clipping tries as bounds.
 _SHARES = np.linspace(0.5, 1.0, 51, dtype=np.float32)[:-1]
 
 
 def limit(bits: int) -> int:
-  """The largest code of `bits` bits."""
+  """Returns the largest code of `bits` bits."""
   return (1 << (bits - 1)) - 1
 
 
 def scales(rows: np.ndarray, largest: int) -> np.ndarray:
-  """Scales [outputs] float32 with which nothing is clipped.
+  """Returns the scales [outputs] float32 that clip no value.
 
   Args:
-    rows: [outputs, inputs] float32.
-    largest: code of the largest value.
+    rows: The matrix, [outputs, inputs] float32.
+    largest: The code of the largest value.
   """
   bounds = np.empty(len(rows), np.float32)
   for part in _parts(rows):
@@ -38,16 +42,17 @@ def scales(rows: np.ndarray, largest: int) -> np.ndarray:
 def clipped_scales(
   rows: np.ndarray, largest: int, weight: np.ndarray | None = None
 ) -> np.ndarray:
-  """Scales [outputs] float32 with the least squared error of their rows.
+  """Returns the scales [outputs] float32 with the least squared error per row.
 
-  The best of no clipping and of bounds down to half of the largest value. On
-  equal errors the larger bound wins.
+  The candidates are no clipping, and bounds down to half of the largest value.
+  For equal errors the larger bound wins.
 
   Args:
-    rows: [outputs, inputs] float32.
-    largest: code that the bound gets.
-    weight: [inputs], of the squared errors: the mean squares of the inputs make
-      it the error of the outputs, as far as inputs do not correlate.
+    rows: The matrix, [outputs, inputs] float32.
+    largest: The code of the bound.
+    weight: The weights of the squared errors, [inputs]. With the mean squares
+      of the inputs the result is the error of the outputs, as far as the inputs
+      do not correlate.
   """
   result = scales(rows, largest)
   for part in _parts(rows):
@@ -64,7 +69,7 @@ def clipped_scales(
 
 
 def codes(rows: np.ndarray, scale: np.ndarray, largest: int) -> np.ndarray:
-  """Codes [outputs, inputs] int8 of rows, clipped to +-largest."""
+  """Returns the codes [outputs, inputs] int8 of rows, clipped to +-largest."""
   result = np.empty(rows.shape, np.int8)
   for part in _parts(rows):
     result[part] = _rounded(rows[part], scale[part], largest)
@@ -98,24 +103,23 @@ def _parts(rows: np.ndarray):
 def gptq_codes(
   rows: np.ndarray, scale: np.ndarray, largest: int, hessian: np.ndarray
 ) -> np.ndarray:
-  """Returns codes that make up for their own errors, by GPTQ's rule.
+  """Returns codes that compensate for their own errors, computed with GPTQ.
 
-  Inputs are rounded one after the other; the error of each is taken back by
-  changing the inputs that are still to come, as far as the two correlate. This
-  is Frantar et al., "GPTQ", arXiv:2210.17323, with the inputs of most energy
-  first.
+  Inputs are rounded one after the other. The error of each is compensated by
+  changing the remaining inputs, as far as they correlate. The method is Frantar
+  et al., "GPTQ", arXiv:2210.17323. Inputs with the most energy come first.
 
-  Takes 3 arrays of the Hessian's size in float64, and inputs^2 * outputs
-  multiplications.
+  The function needs 3 arrays of the Hessian's size in float64, and inputs^2 *
+  outputs multiplications.
 
   Args:
     rows: The matrix, [outputs, inputs] float32.
     scale: The scales, [outputs].
     largest: The largest code, with either sign.
-    hessian: as in `int8_matrix.InputStats`, [inputs, inputs].
+    hessian: The Hessian of `int8_matrix.InputStats`, [inputs, inputs].
 
   Returns:
-    Codes [outputs, inputs] int8.
+    The codes, [outputs, inputs] int8.
   """
   order = np.argsort(-np.diag(hessian), kind='stable')
   factor = _factor(hessian[np.ix_(order, order)])
@@ -137,10 +141,10 @@ def gptq_codes(
 
 
 def _factor(hessian: np.ndarray) -> np.ndarray:
-  """Returns the upper Cholesky factor of the inverse, float32."""
+  """Returns the upper Cholesky factor of the inverse Hessian, float32."""
   damped = hessian.astype(np.float64)
-  # An input that is always zero has no say; so small a model as to have no
-  # input at all is rounded plainly.
+  # An input that is always zero has no effect. If all inputs are zero, the
+  # matrix is rounded without compensation.
   mean = float(np.diag(damped).mean()) or 1.0
   damped[np.diag_indices_from(damped)] += _DAMPING * mean
   return np.linalg.cholesky(np.linalg.inv(damped)).T.astype(np.float32)

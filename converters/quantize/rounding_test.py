@@ -18,7 +18,7 @@ class QuantizedRowsTest(absltest.TestCase):
     np.testing.assert_array_equal(scale, np.array([1, 1], np.float32))
     np.testing.assert_array_equal(
       rounding.codes(rows, scale, 127),
-      [[127, -127, 0, 2, -2], [0, 0, 0, 0, 0]],  # ties go to the even one
+      [[127, -127, 0, 2, -2], [0, 0, 0, 0, 0]],  # Ties go to even.
     )
 
   def test_errors_are_half_a_step_at_most(self):
@@ -71,12 +71,15 @@ class QuantizedRowsTest(absltest.TestCase):
       self.assertLessEqual(error(scale, weight), least * (1 + 1e-5))
       unweighted = min(candidates, key=lambda c: error(c, 1.0))
       differ += error(unweighted, weight) > least * 1.01
-    # Without the weight most rows would get another bound.
+    # Without the weight, most rows would get another bound.
     self.assertGreater(differ, 15)
 
 
 def _one_by_one(rows, scale, largest, hessian, damping) -> np.ndarray:
-  """GPTQ as first told: the inverse Hessian shrinks with each input."""
+  """Returns the codes of the original GPTQ algorithm, one input at a time.
+
+  The inverse Hessian shrinks with each input.
+  """
   left = rows.astype(np.float64)
   damped = hessian.astype(np.float64)
   damped += damping * np.diag(damped).mean() * np.eye(len(damped))
@@ -104,7 +107,7 @@ class GptqTest(absltest.TestCase):
     np.testing.assert_array_equal(codes, self.plain)
 
   def inputs(self) -> np.ndarray:
-    """Inputs [2000, 200] float32 that correlate."""
+    """Returns inputs [2000, 200] float32 that correlate."""
     rng = np.random.default_rng(1)
     inputs = rng.normal(size=(2000, 30)) @ rng.normal(size=(30, 200))
     return (inputs + 0.3 * rng.normal(size=inputs.shape)).astype(np.float32)
@@ -115,7 +118,7 @@ class GptqTest(absltest.TestCase):
     found = rounding.gptq_codes(self.rows, self.scale, 7, hessian)
     arguments = self.rows, self.scale, 7, hessian
     expected = _one_by_one(*arguments, damping=0.01)
-    # One value that rounding lets fall to the other side moves all after it.
+    # One value that is rounded differently changes all values after it.
     self.assertLess((found != expected).mean(), 0.02)
     for damping in (0, 0.001, 0.1, 1):
       other = _one_by_one(*arguments, damping=damping)

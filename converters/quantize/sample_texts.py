@@ -1,4 +1,4 @@
-"""Texts that a model is run on, as batches of token ids."""
+"""Loads texts to run a model on, as batches of token ids."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -12,21 +12,24 @@ from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 from saxml_ext.pax import errors
 
-# Sequences run together, and what their length is padded to a multiple of:
-# few lengths mean few compilations.
+# The number of sequences in a batch. Their lengths are padded to multiples of
+# _LENGTH_STEP, because few different lengths mean few compilations.
 _BATCH = 8
-# Articles whose logits are compared: at 50,400 tokens and 60 places each those
-# of two models take 0.8 GB.
+# The number of articles whose logits are compared. At 50,400 tokens and 60
+# positions each, the logits of two models need 0.8 GB.
 LOGIT_ARTICLES = 32
 _LENGTH_STEP = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-  """Sequences padded on the right.
+  """Sequences that are padded on the right.
 
-  tokens [B, T] int32; real [B, T] bool: what is no padding; answers [B, T]
-  bool: places whose next token is of the answer.
+  Attributes:
+    tokens: The token ids, [B, T] int32.
+    real: The mask of tokens that are not padding, [B, T] bool.
+    answers: The mask of positions whose next token belongs to the answer, [B,
+      T] bool.
   """
 
   tokens: np.ndarray
@@ -36,7 +39,7 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Texts:
-  """Sequences by length, in batches."""
+  """Sequences sorted by length, in batches."""
 
   batches: tuple[Batch, ...]
 
@@ -46,7 +49,7 @@ class Texts:
 
   @property
   def crc32(self) -> int:
-    """Checksum of all token ids."""
+    """The checksum of all token ids."""
     value = 0
     for batch in self.batches:
       value = zlib.crc32(batch.tokens[batch.real].astype('<i4'), value)
@@ -54,10 +57,14 @@ class Texts:
 
 
 def load_articles(path: str, count: int = 0) -> tuple[dataset.Article, ...]:
-  """Reads articles, `count` of them at most; 0: all.
+  """Reads articles.
+
+  Args:
+    path: The file of articles.
+    count: The maximum number of articles; 0 means all.
 
   Raises:
-    errors.CheckpointError: there is no such file, or it is of another form.
+    errors.CheckpointError: The file does not exist or has another format.
   """
   try:
     articles = dataset.load_articles(path)
@@ -67,10 +74,13 @@ def load_articles(path: str, count: int = 0) -> tuple[dataset.Article, ...]:
 
 
 def load_tokenizer(directory: str) -> tokenizers.Tokenizer:
-  """The tokenizer beside a checkpoint.
+  """Loads the tokenizer of a checkpoint.
+
+  Args:
+    directory: The directory of the checkpoint.
 
   Raises:
-    errors.CheckpointError: there is none.
+    errors.CheckpointError: There is no tokenizer.
   """
   try:
     return tokenizer_lib.load(os.path.join(directory, 'tokenizer.json'))
@@ -85,7 +95,13 @@ def from_articles(
   tokenizer: tokenizers.Tokenizer,
   max_length: int,
 ) -> Texts:
-  """Each article in the benchmark's prompt, followed by its highlights."""
+  """Returns articles in the benchmark's prompt, followed by their highlights.
+
+  Args:
+    articles: The articles.
+    tokenizer: The tokenizer of the model.
+    max_length: The maximum number of tokens of a sequence.
+  """
   prompts = dataset.encode_prompts(articles, tokenizer, max_length)
   answers = tokenizer.encode_batch([article.output for article in articles])
   sequences = []
@@ -98,7 +114,13 @@ def from_articles(
 def from_texts(
   texts: Sequence[str], tokenizer: tokenizers.Tokenizer, max_length: int
 ) -> Texts:
-  """Plain texts, of which every token but the first is to be predicted."""
+  """Returns plain texts; every token but the first counts as answer.
+
+  Args:
+    texts: The texts.
+    tokenizer: The tokenizer of the model.
+    max_length: The maximum number of tokens of a sequence.
+  """
   return from_sequences(
     [
       (np.asarray(encoding.ids[:max_length], np.int32), 1)
@@ -108,8 +130,10 @@ def from_texts(
 
 
 def from_sequences(sequences: Sequence[tuple[np.ndarray, int]]) -> Texts:
-  """Batches of sequences [T] int32, each with the length of its prompt."""
-  ordered = sorted(sequences, key=lambda pair: len(pair[0]))  # stable
+  """Makes batches of sequences [T] int32, each with its prompt length."""
+  ordered = sorted(
+    sequences, key=lambda pair: len(pair[0])
+  )  # sorted() is stable.
   return Texts(
     tuple(
       _batch(ordered[i : i + _BATCH]) for i in range(0, len(ordered), _BATCH)

@@ -1,10 +1,10 @@
-"""Evens out a layer's channels before it is rounded, without changing it.
+"""Balances the channels of a layer before rounding; its results stay equal.
 
-A few channels of a layer's inputs are much larger than the others. The rows of
-the next matrix that meet them then have to share a scale with rows that are
-needed more precisely, and where activations are made int8 the large channels
-take the others' bits. Dividing a channel by a number where it is made, and
-multiplying the matrix where it is read, moves size from one to the other:
+A few channels of a layer's inputs are much larger than the others. In the next
+matrix, the matching rows must share a scale with rows that need more precision.
+If activations are int8, the large channels use the bits of the others. To
+balance a channel, its producer is divided by a number, and the matrix that
+reads it is multiplied by the same number:
 
   made by                                 read by
   layer_norm.scale and .bias              combined_qkv.w, ffn_layer1.linear.w
@@ -13,10 +13,11 @@ multiplying the matrix where it is read, moves size from one to the other:
   the values in combined_qkv.w and .b,    post.w
     or in value.w and .b
 
-Heads that share their values share the numbers too.
-(The inputs of ffn_layer2 come out of a GELU, which cannot be scaled.) The
-numbers are powers of two, so that in float the model stays the same to the
-last bit, and balance is after Xiao et al., "SmoothQuant", arXiv:2211.10438.
+Heads that share values also share the numbers. The inputs of ffn_layer2 are
+outputs of a GELU, which cannot be scaled.
+
+The numbers are powers of two, so the float model stays the same to the last
+bit. The balance follows Xiao et al., "SmoothQuant", arXiv:2211.10438.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +27,10 @@ import numpy as np
 
 from converters.quantize import int8_matrix
 
-# Beyond these bfloat16 and float32 would come near their ends.
+# Larger exponents could exceed the range of bfloat16 and float32.
 _MAX_EXPONENT = 24
 
-# Field of `engine.model.Taps` -> the fields of the variables that make it.
+# The fields of the variables that produce each field of `engine.model.Taps`.
 _MADE_BY = {
   'norm': ('layers.norm.scale', 'layers.norm.bias'),
   'mixed': (
@@ -39,8 +40,9 @@ _MADE_BY = {
   'fed': ('layers.ff_norm.scale', 'layers.ff_norm.bias'),
 }
 
-# Field of `engine.model.Taps` -> the powers of two that its channels are divided
-# by. Without "fed" the feed-forward reads the norm of attention.
+# The exponents of the powers of two that divide the channels, by field of
+# `engine.model.Taps`. Without "fed", the feed-forward layer reads the norm of
+# attention.
 Exponents: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
@@ -53,12 +55,12 @@ def choose(
 
   Args:
     variables: The variables of the layer.
-    strength: The share of the inputs' spread that goes into the weights; 0
-      evens out the weights alone.
+    strength: The share of the inputs' spread that moves to the weights. With 0
+      only the spread of the weights counts.
     stats: The statistics of the inputs; may be None if the strength is 0.
 
   Raises:
-    ValueError: A strength above 0 comes without stats.
+    ValueError: The strength is above 0, but there are no statistics.
   """
   if strength and stats is None:
     raise ValueError(
@@ -100,7 +102,7 @@ def choose(
 def apply(
   variables: Mapping[str, np.ndarray], exponents: Exponents
 ) -> dict[str, np.ndarray]:
-  """Returns a layer's variables with sizes moved; the others as they are."""
+  """Returns the variables of a layer after smoothing."""
   return {
     name: apply_to_one(name, value, exponents)
     for name, value in variables.items()
@@ -110,7 +112,7 @@ def apply(
 def apply_to_one(
   name: str, value: np.ndarray, exponents: Exponents
 ) -> np.ndarray:
-  """Returns one variable of a layer with sizes moved."""
+  """Returns one variable of a layer after smoothing."""
   row = int8_matrix.TABLE.named(name)
   if row is None:
     return value
@@ -132,7 +134,7 @@ def apply_to_stats(
   stats: Mapping[str, int8_matrix.InputStats],
   exponents: Exponents,
 ) -> dict[str, int8_matrix.InputStats]:
-  """Returns the statistics after the sizes were moved."""
+  """Returns the input statistics after smoothing."""
   result = dict(stats)
   for name, values in exponents.items():
     size = np.exp2(-np.asarray(values, np.float32))
@@ -153,21 +155,21 @@ def _tap(inputs: str, two_norms: bool) -> str:
 
 
 def _largest(peaks: np.ndarray, heads: int, width: int) -> np.ndarray:
-  """Returns peaks [N * H], the largest of the heads that share values in each."""
+  """Returns peaks [N * H]; heads that share values get their common maximum."""
   groups = peaks.reshape(heads, -1, width)
   largest = groups.max(1, keepdims=True)
   return np.broadcast_to(largest, groups.shape).reshape(-1)
 
 
 def _of_values(numbers: Sequence[int], heads: int, width: int) -> np.ndarray:
-  """Returns those of numbers [N * H] that `heads` of values are made with."""
+  """Reduces numbers [N * H] of all heads to one set per head of values."""
   return np.reshape(numbers, (heads, -1, width))[:, 0].reshape(-1)
 
 
 def _times(
   value: np.ndarray, exponents: Sequence[int], dims: Sequence[int]
 ) -> np.ndarray:
-  """Returns value * 2**exponents along dims, in its own type, as a new array."""
+  """Returns value * 2**exponents along dims as a new array of the same type."""
   shape = [n if i in dims else 1 for i, n in enumerate(value.shape)]
   factors = np.exp2(np.asarray(exponents, np.float32)).astype(value.dtype)
   return value * factors.reshape(shape)

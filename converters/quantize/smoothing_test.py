@@ -1,4 +1,4 @@
-"""Tests of evening out channels."""
+"""Tests of balancing channels."""
 
 from absl.testing import absltest
 import numpy as np
@@ -13,7 +13,7 @@ from saxml_ext.engine.testing import random_model
 
 
 def _stats(inputs: np.ndarray) -> int8_matrix.InputStats:
-  """Statistics of inputs [tokens, channels], straight from their meaning."""
+  """Returns statistics of inputs [tokens, channels], computed by definition."""
   return int8_matrix.InputStats(
     np.abs(inputs).max(0),
     np.square(inputs).mean(0),

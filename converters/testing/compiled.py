@@ -1,8 +1,8 @@
-"""Lets the tests of a process compile each XLA program once.
+"""Makes the tests of a process compile each XLA program only once.
 
-Every Runner and every layered model jits functions of its own, so that a test
-that quantizes and scores several models compiles the same programs again and
-again; with JAX' cache on disk all but the first find them there.
+Every Runner and every layered model jits its own functions. So a test that
+quantizes and scores several models would compile the same programs repeatedly.
+With JAX' cache on disk, only the first compilation of each takes place.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import jax
 
 @contextlib.contextmanager
 def once():
-  """In this block programs that were compiled before are loaded."""
+  """Caches compiled programs on disk for the duration of the block."""
   with tempfile.TemporaryDirectory() as directory:
     settings = {
       'jax_compilation_cache_dir': directory,

@@ -1,4 +1,4 @@
-"""A Hugging Face hub of one model, on this machine's loopback interface."""
+"""A Hugging Face hub with one model on the loopback interface."""
 
 import collections
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
       self.wfile.write(data)
 
   def log_message(self, *args) -> None:
-    """Keeps a test's output free of requests."""
+    """Keeps requests out of the output of tests."""
 
 
 def _entry(name: str, data: bytes) -> dict:
@@ -69,10 +69,10 @@ def running(
 
   Args:
     model_id: The model's id, such as "org/model".
-    files: Contents of its files by name.
+    files: The contents of its files by name.
 
   Yields:
-    The hub's URL, and how often each file was downloaded so far.
+    The hub's URL, and the number of downloads of each file so far.
   """
   with http.server.ThreadingHTTPServer(('127.0.0.1', 0), _Handler) as server:
     server.model_id, server.files = model_id, files

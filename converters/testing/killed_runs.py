@@ -1,4 +1,4 @@
-"""Runs a converter in a process: measured, or killed and resumed."""
+"""Runs a converter in a process and measures it, or kills and resumes it."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -16,7 +16,7 @@ _POLL_SECONDS = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-  """A run that came to its end."""
+  """A completed run."""
 
   seconds: float
   peak_bytes: int
@@ -24,8 +24,9 @@ class Run:
 
 
 def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
-  """Starts a program of `converters`, by the name of its module."""
-  # Where this process finds its modules, be it in Bazel's runfiles or not.
+  """Starts a program of `converters`, given the name of its module."""
+  # The child finds its modules on the path of this process, inside or outside
+  # of Bazel's runfiles.
   environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
   return subprocess.Popen(
     [sys.executable, '-m', f'converters.{name}', *arguments],
@@ -36,20 +37,24 @@ def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 def run(name: str, *arguments: str) -> Run:
-  """Runs a program to its end and measures it.
+  """Runs a program to completion and measures it.
+
+  Args:
+    name: The name of the program's module.
+    *arguments: The arguments of the program.
 
   Raises:
-    RuntimeError: The program failed; the text is its output.
+    RuntimeError: The program failed. The message is its output.
   """
   begin = time.monotonic()
   with start(name, *arguments) as process:
-    assert process.stdout is not None  # It is the pipe that start() asks for.
+    assert process.stdout is not None  # start() requests a pipe.
     output = process.stdout.read().decode('utf-8', 'replace')
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
   if process.returncode:
     raise RuntimeError(output)
-  # Linux counts it in KiB.
+  # Linux reports this size in KiB.
   return Run(time.monotonic() - begin, usage.ru_maxrss << 10, output)
 
 
@@ -61,18 +66,20 @@ def kill(
   rng: random.Random,
   jitter: float,
 ) -> list[int]:
-  """Starts a process that writes a checkpoint again and again, and kills it.
+  """Starts a process that writes a checkpoint, and kills it, repeatedly.
 
   Args:
-    start_one: starts one that goes on where the last one was.
-    pax: its output directory.
-    variables: number of variables of the checkpoint.
-    kills: how often it is killed.
-    rng: chooses the points.
-    jitter: seconds; a kill comes up to so much after a variable is finished.
+    start_one: A function that starts a process. The process resumes the work of
+      the previous one.
+    pax: The output directory of the process.
+    variables: The number of variables of the checkpoint.
+    kills: The number of kills.
+    rng: The generator of random points.
+    jitter: The maximum delay in seconds between the end of a variable and a
+      kill.
 
   Returns:
-    How many variables were finished at each kill.
+    The number of finished variables at each kill.
   """
   points = sorted(rng.randrange(variables) for _ in range(kills))
   finished = []
@@ -90,7 +97,7 @@ def kill(
 
 
 def _finished(pax: str, variables: int) -> int:
-  """How many variables the process has finished by now."""
+  """Returns the number of variables that the process has finished."""
   step_dir = os.path.join(pax, 'checkpoint_00000000')
   if os.path.exists(step_dir):
     return variables
@@ -102,7 +109,7 @@ def _finished(pax: str, variables: int) -> int:
 
 
 def digests(directory: str) -> dict[str, str]:
-  """SHA-256 of every file below a directory, by relative path."""
+  """Returns the SHA-256 of every file below a directory, by relative path."""
   root = pathlib.Path(directory)
   found = {}
   for path in sorted(root.rglob('*')):
@@ -114,5 +121,5 @@ def digests(directory: str) -> dict[str, str]:
 
 
 def tree_bytes(directory: str, names: Sequence[str]) -> int:
-  """Bytes of the files that have these relative paths."""
+  """Returns the total size of the files with these relative paths, in bytes."""
   return sum(os.path.getsize(os.path.join(directory, n)) for n in names)

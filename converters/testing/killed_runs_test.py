@@ -1,4 +1,4 @@
-"""Tests that a conversion survives kill -9 at random points."""
+"""Tests that a conversion survives SIGKILL at random points."""
 
 import os
 import random

@@ -1,6 +1,7 @@
-"""GPT-J's forward pass in NumPy from PAX variables, for tests.
+"""Computes GPT-J's forward pass in NumPy from PAX variables, for tests.
 
-Written for reading, not for speed: it says what each variable means.
+The code is optimized for reading, not for speed. It shows the meaning of each
+variable.
 """
 
 from collections.abc import Mapping
@@ -14,13 +15,13 @@ def logits(
   rotary_dim: int,
   epsilon: float = 1e-5,
 ) -> np.ndarray:
-  """Logits [T, V] for tokens [T], in float64.
+  """Returns logits [T, V] in float64 for tokens [T].
 
   Args:
-    variables: PAX variables by name, without `mdl_vars.`.
-    tokens: ids.
-    rotary_dim: leading dimensions of each head that rotate.
-    epsilon: of the layer norms.
+    variables: The PAX variables by name, without `mdl_vars.`.
+    tokens: The token ids.
+    rotary_dim: The number of leading dimensions of each head that rotate.
+    epsilon: The epsilon of the layer norms.
   """
   lm = {
     name.removeprefix('params.lm.'): value.astype(np.float64)
@@ -51,7 +52,7 @@ def _layer_norm(x, scale, bias, epsilon):
 
 
 def _attention(layer, x, rotary_dim):
-  """Causal self-attention, [T, D] to [T, D]."""
+  """Applies causal self-attention, [T, D] to [T, D]."""
   q, k, v = np.einsum(
     'td,cdnh->ctnh', x, layer['self_attention.combined_qkv.w']
   )

@@ -1,4 +1,4 @@
-"""Small GPT-J checkpoints for tests, made without the code under test."""
+"""Makes small GPT-J checkpoints for tests without the tested code."""
 
 import json
 import os
@@ -10,7 +10,11 @@ DIM, HEADS, HIDDEN, LAYERS, VOCAB, ROTARY = 16, 2, 64, 2, 11, 4
 
 
 def config(**changes) -> dict:
-  """config.json of the small model, with fields changed or (None) absent."""
+  """Returns the small model's config.json.
+
+  Args:
+    **changes: The fields to change; None removes a field.
+  """
   fields = {
     'architectures': ['GPTJForCausalLM'],
     'model_type': 'gptj',
@@ -32,7 +36,7 @@ def config(**changes) -> dict:
 
 
 def state_dict(seed: int = 0) -> dict[str, np.ndarray]:
-  """Random float32 tensors under the names that transformers gives them."""
+  """Returns random float32 tensors with the names that transformers uses."""
   shapes = {'transformer.wte.weight': (VOCAB, DIM)}
   for i in range(LAYERS):
     h = f'transformer.h.{i}'
@@ -66,7 +70,16 @@ def save(
   tensors: dict[str, np.ndarray] | None = None,
   **config_changes,
 ) -> str:
-  """Writes config.json and model.safetensors; returns the directory."""
+  """Writes config.json and model.safetensors.
+
+  Args:
+    directory: The output directory.
+    tensors: The tensors by name; by default those of `state_dict`.
+    **config_changes: The fields of the config to change.
+
+  Returns:
+    The directory.
+  """
   os.makedirs(directory, exist_ok=True)
   with open(os.path.join(directory, 'config.json'), 'w') as f:
     json.dump(config(**config_changes), f)

@@ -1,4 +1,4 @@
-"""A small random model as a PAX checkpoint with all that belongs to it."""
+"""Writes a small random model as a complete PAX checkpoint."""
 
 import dataclasses
 import hashlib
@@ -26,7 +26,7 @@ CONFIG = config_lib.ModelConfig(
 
 
 def variables(family: str = 'gptj') -> dict[str, np.ndarray]:
-  """Float32 variables whose channels differ in size, as in trained models."""
+  """Returns float32 variables with uneven channels, as after training."""
   architecture = families.FAMILIES[family].architecture
   config = dataclasses.replace(CONFIG, architecture=architecture)
   result = random_model.variables(config, scale=3.0)
@@ -63,7 +63,7 @@ def write(directory: str, dtype=np.float32, family: str = 'gptj') -> str:
 
 
 def write_tokenizer(directory: str) -> str:
-  """Writes a tokenizer of the words w1, w2, ...; returns the directory."""
+  """Writes a tokenizer with the words w1, w2, ...; returns the directory."""
   words = ['<eos>'] + [f'w{i}' for i in range(1, CONFIG.vocab_size)]
   tokenizer = tokenizers.Tokenizer(
     tokenizers.models.WordLevel(
@@ -77,7 +77,7 @@ def write_tokenizer(directory: str) -> str:
 
 
 def write_articles(path: str, count: int, seed: int = 0) -> str:
-  """Writes articles of words that the tokenizer knows; returns the path."""
+  """Writes articles with words of the tokenizer; returns the path."""
   rng = np.random.default_rng(seed)
 
   def text(length: int) -> str:
@@ -93,7 +93,7 @@ def write_articles(path: str, count: int, seed: int = 0) -> str:
 
 
 def digest(directory: str) -> dict[str, str]:
-  """A hash of every file below a directory, by its path."""
+  """Returns a hash of every file below a directory, by path."""
   result = {}
   for parent, _, names in os.walk(directory):
     for name in names:

@@ -1,7 +1,8 @@
-"""Lets a test's files skip the disk: they have to survive no power cut.
+"""Turns off disk synchronization in tests.
 
-A test that writes dozens of small checkpoints otherwise waits for the disk
-nearly all of its time, most of all on a machine whose disk others use too.
+The files of tests do not have to survive a power failure. A test that writes
+dozens of small checkpoints would otherwise wait for the disk most of the time,
+especially on a machine with a shared disk.
 """
 
 import contextlib
@@ -10,5 +11,5 @@ from unittest import mock
 
 
 def files() -> contextlib.AbstractContextManager:
-  """In this block nothing waits for files to reach the disk."""
+  """Returns a context manager in which no write waits for the disk."""
   return mock.patch.object(os, 'fsync', lambda descriptor: None)

@@ -1,4 +1,4 @@
-"""Comparison of a PAX checkpoint with the one it came from."""
+"""Compares a PAX checkpoint with its source checkpoint."""
 
 from collections.abc import Callable, Iterator, Mapping
 import dataclasses
@@ -17,24 +17,25 @@ from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 from saxml_ext.pax import metadata
 
-# Rounding errs by half a step; computing the error in float32 adds to it.
+# Rounding has an error of up to half a step. Computing the error in float32
+# adds a small error.
 _HALF_STEP = 0.5 + 1e-3
-# A stated error was rounded to text and computed by another machine, maybe.
+# A stated error was rounded to text, and possibly computed on another machine.
 _STATED_SLACK = 1 + 1e-6
-# What the name of a line of logits begins with.
+# The prefix of the name in lines about logits.
 LOGITS = 'logits:'
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-  """One line: a variable, or logits.
+  """The result of comparing one variable, or logits.
 
   Attributes:
-    name: of what was compared.
-    found: its type and shape.
-    max_difference: the largest; None where there is none.
-    note: more that is good to know.
-    problem: what is wrong; empty if nothing is.
+    name: The name of the variable.
+    found: The type and shape of the variable.
+    max_difference: The largest difference; None if there is none to compute.
+    note: Additional information.
+    problem: The problem; empty if there is none.
   """
 
   name: str
@@ -45,10 +46,17 @@ class Comparison:
 
 
 def compare_with_hf(base: str, pax: str) -> Iterator[Comparison]:
-  """Compares with a Hugging Face checkpoint; a line for each variable.
+  """Compares a checkpoint with a Hugging Face checkpoint.
+
+  Args:
+    base: The Hugging Face directory.
+    pax: The checkpoint to verify.
+
+  Yields:
+    The result for each variable.
 
   Raises:
-    errors.CheckpointError: Either side cannot be read.
+    errors.CheckpointError: A checkpoint cannot be read.
   """
   source = model_source.ModelSource(base)
   reader = checkpoint.Reader(pax)
@@ -59,13 +67,20 @@ def compare_with_hf(base: str, pax: str) -> Iterator[Comparison]:
 
 
 def compare_with_pax(source: str, pax: str) -> Iterator[Comparison]:
-  """Compares with a float PAX checkpoint; a line for each variable.
+  """Compares a checkpoint with a float PAX checkpoint.
 
-  Variables in int8 are compared by the values that they stand for: these may
-  be half a step off, or as much as the report beside the checkpoint states.
+  Variables in int8 are compared by the values that their codes stand for. These
+  may differ by half a step, or by the error in the report of the checkpoint.
+
+  Args:
+    source: The float checkpoint.
+    pax: The checkpoint to verify.
+
+  Yields:
+    The result for each variable.
 
   Raises:
-    errors.CheckpointError: either side cannot be read.
+    errors.CheckpointError: A checkpoint cannot be read.
   """
   exact, reader = checkpoint.Reader(source), checkpoint.Reader(pax)
   record = provenance.read(reader.directory)
@@ -81,10 +96,13 @@ def compare_with_pax(source: str, pax: str) -> Iterator[Comparison]:
 
 
 def stated_logit_errors(reader: checkpoint.Reader) -> dict[str, float]:
-  """Returns the largest logit errors that the report states.
+  """Returns the largest logit errors in the report of a checkpoint.
+
+  Args:
+    reader: The checkpoint.
 
   Returns:
-    The errors by how the model is run.
+    The errors by the way to run the model.
   """
   logits = _report(reader).get('logits') or ()
   return {e['quantization']: e['max_error'] for e in logits}
@@ -126,7 +144,7 @@ def _compare_int8(
     record.options.bits if record else 8,
   )
   limit = stated['max_steps'] * _STATED_SLACK if stated else _HALF_STEP
-  # Not "greater": a NaN is a problem too.
+  # `not <=` instead of `>`, because a NaN is a problem too.
   if not error.max_steps <= limit:
     whose = 'stated' if stated else 'of rounding'
     problem = f'{error.max_steps:.3f} steps, beyond the {limit:.3f} {whose}'
@@ -142,7 +160,7 @@ def _compare_int8(
 
 
 def _scale_problem(reader: checkpoint.Reader, name: str) -> str:
-  """Returns what is wrong with the scale of an int8 variable, or ''."""
+  """Returns the problem of an int8 variable's scale, or ''."""
   summed = int8_matrix.summed_dims(name)
   if summed is None:
     return 'only matrices of products may be int8'
@@ -156,7 +174,7 @@ def _scale_problem(reader: checkpoint.Reader, name: str) -> str:
 
 
 def _report(reader: checkpoint.Reader) -> dict:
-  """Returns the figures of the report beside a checkpoint; {} without one."""
+  """Returns the figures of the checkpoint's report, or {} if there is none."""
   path = os.path.join(reader.directory, provenance.REPORT_JSON)
   with errors.reading(path):
     if not storage.exists(path):
@@ -171,14 +189,14 @@ def _compare(
   expected: Callable[[np.dtype], np.ndarray],
   more: str = '',
 ) -> Comparison:
-  """Compares a variable with the only values that it may have.
+  """Compares a variable with its only valid values.
 
   Args:
-    reader: The checkpoint that is verified.
+    reader: The checkpoint to verify.
     name: The name of the variable.
-    shape: The shape that it should have.
-    expected: Returns the values in a type.
-    more: What else the variable might be, for messages.
+    shape: The expected shape.
+    expected: A function that returns the expected values in a given type.
+    more: An alternative description of the variable, for messages.
   """
   spec, problem = _check(reader, name, shape)
   if spec and not problem and spec.dtype not in model_source.DTYPES:
@@ -197,7 +215,7 @@ def _compare(
 def _check(
   reader: checkpoint.Reader, name: str, shape: tuple[int, ...]
 ) -> tuple[metadata.ArraySpec | None, str]:
-  """Returns the variable of a name, and what is wrong with it."""
+  """Returns the spec of a variable and its problem, if any."""
   spec = reader.specs.get(name)
   if spec is None:
     return None, 'missing'
@@ -205,7 +223,7 @@ def _check(
 
 
 def _damage(reader: checkpoint.Reader, name: str) -> str:
-  """Returns how a variable differs from its checksum; '' if it does not."""
+  """Returns the checksum mismatch of a variable; '' if there is none."""
   try:
     reader.verify(name)
   except errors.CheckpointError as e:
@@ -216,14 +234,14 @@ def _damage(reader: checkpoint.Reader, name: str) -> str:
 def _unexpected(
   reader: checkpoint.Reader, expected: set[str]
 ) -> Iterator[Comparison]:
-  """Yields a line for each variable that should not be there."""
+  """Yields a result for each variable that is not expected."""
   for name, spec in reader.specs.items():
     if name not in expected:
       yield Comparison(name, str(spec), None, problem='unexpected')
 
 
 def _max_difference(a: np.ndarray, b: np.ndarray) -> float:
-  """Returns the largest |a - b|; NaN if either has one."""
+  """Returns the largest |a - b|; NaN if either array has a NaN."""
   a, b = a.reshape(-1), b.reshape(-1)
   largest = 0.0
   for begin in range(0, a.size, 1 << 22):

@@ -1,4 +1,4 @@
-"""Comparison of logits on sample texts: reference, float and INT8 model."""
+"""Compares logits on sample texts between reference, float and INT8 models."""
 
 from collections.abc import Iterator
 import importlib
@@ -18,13 +18,16 @@ def compare_with_hf(
 
   Args:
     base: The Hugging Face directory.
-    pax: The float checkpoint made of it.
+    pax: The float checkpoint that was converted from it.
     texts: The texts to run.
-    tolerance: The largest difference that counts as none.
+    tolerance: The largest difference that is accepted.
+
+  Yields:
+    The result of the comparison.
 
   Raises:
-    errors.CheckpointError: The checkpoint cannot be run.
-    ModuleNotFoundError: There is no PyTorch.
+    errors.CheckpointError: A checkpoint cannot be run.
+    ModuleNotFoundError: PyTorch is not installed.
   """
   model = models.open_model(pax)
   dtype = next(
@@ -43,7 +46,16 @@ def compare_with_pax(
 ) -> Iterator[comparison.Comparison]:
   """Compares the engine's logits of two PAX checkpoints.
 
-  Those of an INT8 checkpoint may differ by what its report states.
+  Logits of an INT8 checkpoint may differ by the errors in its report.
+
+  Args:
+    source: The float checkpoint.
+    pax: The checkpoint to verify.
+    texts: The texts to run.
+    tolerance: The largest difference that is accepted for a float checkpoint.
+
+  Yields:
+    The result for each way to run the checkpoint.
 
   Raises:
     errors.CheckpointError: A checkpoint cannot be run.
@@ -65,18 +77,21 @@ def compare_with_pax(
 def _torch_logits(
   base: str, dtype: str, texts: sample_texts.Texts, vocab_size: int
 ) -> np.ndarray:
-  """Returns logits [places, vocab_size] like `logit_errors.answer_logits`.
+  """Returns transformers' logits in the format of `logit_errors.answer_logits`.
 
   They are computed in float32 with the whole model in memory.
 
   Args:
-    base: The Hugging Face directory; nothing in it is executed.
-    dtype: The type that the weights are rounded to before, as a conversion
-      does.
+    base: The Hugging Face directory. No code in it is executed.
+    dtype: The type that the weights are first rounded to, as in a conversion.
     texts: The texts to run.
-    vocab_size: Logits beyond are cut, as a conversion cuts padding.
+    vocab_size: The size of the vocabulary. Further logits are cut, because a
+      conversion cuts padding.
+
+  Returns:
+    Logits [positions, vocab_size].
   """
-  # PyTorch is large, and only this asks for it.
+  # PyTorch is large, and only this function needs it.
   torch, transformers = map(importlib.import_module, ('torch', 'transformers'))
   logits = []
   with torch.inference_mode():
@@ -87,7 +102,7 @@ def _torch_logits(
       for parameter in model.parameters():
         parameter.copy_(parameter.to(getattr(torch, dtype)).float())
     for batch in texts.batches:
-      # Padding is on the right, where no real token looks.
+      # Padding is on the right, so it does not affect real tokens.
       output = model(torch.from_numpy(batch.tokens).long()).logits.numpy()
       logits.append(output[batch.answers][:, :vocab_size])
   return np.concatenate(logits)
@@ -100,7 +115,7 @@ def _line(
   whose: str,
 ) -> comparison.Comparison:
   problem = ''
-  # Not "greater": a NaN is a problem too.
+  # `not <=` instead of `>`, because a NaN is a problem too.
   if limit is not None and not error.max_error <= limit:
     problem = f'beyond the {whose} {limit:g}'
   return comparison.Comparison(

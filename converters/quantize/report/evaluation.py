@@ -1,4 +1,4 @@
-"""Measures an INT8 checkpoint against its source and writes the report."""
+"""Compares an INT8 checkpoint with its source and writes the report."""
 
 from collections.abc import Sequence
 import os
@@ -21,16 +21,17 @@ _QUANTIZATIONS = ('int8_weights', 'int8')
 
 
 def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
-  """Writes the report beside the checkpoint and returns its text.
+  """Writes the report next to the checkpoint and returns its text.
 
   Args:
-    source: the float checkpoint.
-    pax: the INT8 checkpoint, as `quantization.quantize` wrote it.
-    articles: to measure logits and ROUGE on; none: they are not measured.
+    source: The float checkpoint.
+    pax: The INT8 checkpoint that `quantization.quantize` wrote.
+    articles: The articles for logits and ROUGE. If there are none, logits and
+      ROUGE are not measured.
 
   Raises:
-    errors.CheckpointError: a checkpoint cannot be read, does not say how it
-      was quantized, or the report cannot be written.
+    errors.CheckpointError: A checkpoint cannot be read, there is no record of
+      the quantization, or the report cannot be written.
   """
   exact, quantized = checkpoint.Reader(source), checkpoint.Reader(pax)
   record = provenance.read(pax)
@@ -40,7 +41,8 @@ def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
       ' quantize the checkpoint with offline_quantize'
     )
   logits = scores = None
-  # Measured while quantizing; of another tool's checkpoint only now.
+  # Errors are usually measured during quantization. For checkpoints of other
+  # tools they are measured here.
   matrices = record.errors or tuple(
     matrix_errors.matrix_errors(exact, quantized, record)
   )
@@ -66,7 +68,16 @@ def _rouge(
   articles: Sequence[dataset.Article],
   tokenizer: tokenizers.Tokenizer,
 ) -> tuple[figures.Rouge, ...]:
-  """Of the float model, and of each way to run the INT8 model."""
+  """Returns the ROUGE of a pair of models.
+
+  Args:
+    pair: The float model and the INT8 model.
+    articles: The articles to summarize.
+    tokenizer: The tokenizer of both models.
+
+  Returns:
+    The scores of the float model, and of each way to run the INT8 model.
+  """
   exact, quantized = pair
   expected = rouge_scores.summarize(exact, None, articles, tokenizer)
   result = [figures.Rouge.of('float32', expected, expected)]

@@ -1,4 +1,4 @@
-"""What a quantization cost: figures, kept as JSON and shown as text."""
+"""The figures of a quantization report, saved as JSON, text and HTML."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -24,7 +24,7 @@ _NOT_ASKED = 'not measured: --articles was not given'
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-  """Bytes of all variables, and of their files; None of those in a bucket."""
+  """The bytes of all variables, and of their files (None in a bucket)."""
 
   variables: int
   files: int | None
@@ -32,13 +32,13 @@ class Sizes:
 
 @dataclasses.dataclass(frozen=True)
 class Rouge:
-  """Summaries of one way to run a model.
+  """The scores of the summaries of one way to run a model.
 
   Attributes:
-    quantization: the way, "float32" for the float model.
-    scores: their ROUGE.
-    kept: the least of ROUGE-1, -2 and -L over that of the float model.
-    same: how many answers are the float model's, token for token.
+    quantization: The way to run the model; "float32" for the float model.
+    scores: The ROUGE of the summaries.
+    kept: The smallest ratio of ROUGE-1, -2 or -L to that of the float model.
+    same: The number of answers that equal the float model's, token for token.
   """
 
   quantization: str
@@ -53,7 +53,13 @@ class Rouge:
     found: rouge_scores.Summaries,
     expected: rouge_scores.Summaries,
   ) -> 'Rouge':
-    """Compares with the float model's summaries."""
+    """Compares summaries with those of the float model.
+
+    Args:
+      quantization: The way to run the model.
+      found: The summaries of the model.
+      expected: The summaries of the float model.
+    """
     kept = min(
       getattr(found.scores, metric) / (getattr(expected.scores, metric) or 1)
       for metric in METRICS
@@ -63,14 +69,15 @@ class Rouge:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-  """Figures of one quantization.
+  """The figures of one quantization.
 
   Attributes:
-    record: how it was done.
-    before, after: sizes of the float and the INT8 checkpoint.
-    matrices: errors of each, layer by layer.
-    logits: errors of each way to run the model; None if not measured.
-    scores: of each way, the float model's first; None likewise.
+    record: The record of the quantization.
+    before, after: The sizes of the float and of the INT8 checkpoint.
+    matrices: The errors of all matrices, in layer order.
+    logits: The errors of each way to run the model; None if not measured.
+    scores: The scores of each way to run the model, with the float model first;
+      None if not measured.
   """
 
   record: provenance.Record
@@ -82,7 +89,7 @@ class Report:
 
 
 def options_text(record: provenance.Record) -> str:
-  """The options in words."""
+  """Returns the options as text."""
   options = record.options
   parts = [f'{options.bits} bits', 'one scale per output channel, symmetric']
   if options.softmax:
@@ -102,7 +109,7 @@ def options_text(record: provenance.Record) -> str:
 
 
 def short_name(name: str) -> str:
-  """A matrix' name without what all share, e.g. `0 self_attention.post`."""
+  """Returns a short matrix name, for example `0 self_attention.post`."""
   layer = variables.layer_of(name)
   if layer is None:
     return name.removeprefix('params.lm.').removesuffix('.w')
@@ -132,7 +139,7 @@ def text(report: Report) -> str:
 
 
 def page(report: Report) -> str:
-  """Returns the report as one HTML page that needs nothing from elsewhere."""
+  """Returns the report as a self-contained HTML page."""
   return page_kit.render(
     _TEMPLATE,
     options=options_text(report.record),
@@ -145,13 +152,17 @@ def page(report: Report) -> str:
 
 
 def write(directory: str, report: Report) -> None:
-  """Writes the report's three files.
+  """Writes the three files of the report.
+
+  Args:
+    directory: The directory of the checkpoint.
+    report: The figures.
 
   Raises:
-    errors.UnwritableError: The file system refuses.
+    errors.UnwritableError: The file system reports an error.
   """
   figures = dataclasses.asdict(report)
-  del figures['record']  # In a file of its own.
+  del figures['record']  # It has its own file.
   for name, content in {
     provenance.REPORT_TEXT: text(report),
     provenance.REPORT_HTML: page(report),
@@ -203,7 +214,7 @@ _ROUGE: _Columns = (
 
 
 def _rows(columns: _Columns, found: Sequence[Any]) -> list[list[str]]:
-  """Returns the rows of a table, the headings first."""
+  """Returns the rows of a table; the first row has the headings."""
   return [
     [title for title, _ in columns],
     *([show(each) for _, show in columns] for each in found),
@@ -213,7 +224,7 @@ def _rows(columns: _Columns, found: Sequence[Any]) -> list[list[str]]:
 def _chart(
   matrices: Sequence[int8_matrix.MatrixError],
 ) -> svg_lines.Figure | None:
-  """Returns the signal to noise ratio over the layers, a line for each kind."""
+  """Returns the signal-to-noise ratio by layer, with a line for each kind."""
   found: dict[str, dict[int, float]] = {}
   for m in matrices:
     layer = variables.layer_of(m.name)

@@ -1,7 +1,7 @@
-"""How far a quantized model's logits are from the float model's.
+"""Measures how a quantized model's logits differ from the float model's.
 
-Both models go over the texts layer by layer, so that one layer of each is in
-memory. Only places where an answer's token is predicted count.
+Both models process the texts layer by layer, so one layer of each is in memory.
+Only positions that predict a token of an answer count.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,16 +15,16 @@ from converters.quantize import sample_texts
 
 @dataclasses.dataclass(frozen=True)
 class LogitError:
-  """Over all logits of all places.
+  """The differences between the logits of two models, over all positions.
 
   Attributes:
-    quantization: how the model was run, as of `models.Model`;
-      "float32" for a float checkpoint.
-    positions: how many places there are.
-    max_error, mean_error: of a logit.
-    divergence: mean Kullback-Leibler divergence of the quantized model's next
-      token from the float model's, in nats.
-    agreement: share of places where both find the same token likeliest.
+    quantization: The way to run the model, as in `models.Model`; "float32" for
+      a float checkpoint.
+    positions: The number of positions.
+    max_error, mean_error: The largest and the mean error of a logit.
+    divergence: The mean Kullback-Leibler divergence of the next token's
+      distribution from that of the float model, in nats.
+    agreement: The share of positions with the same most likely token.
   """
 
   quantization: str
@@ -40,7 +40,7 @@ def measure(
   others: Sequence[models.Model],
   texts: sample_texts.Texts,
 ) -> list[LogitError]:
-  """Errors of each of `others`."""
+  """Measures the logit errors of each of `others` against `exact`."""
   expected = answer_logits(exact, texts)
   return [
     error(
@@ -51,7 +51,15 @@ def measure(
 
 
 def answer_logits(model: models.Model, texts: sample_texts.Texts) -> np.ndarray:
-  """Logits [places, V] float32, in the order of batches, rows and places."""
+  """Returns the logits of answer tokens.
+
+  Args:
+    model: The model to run.
+    texts: The texts with answers.
+
+  Returns:
+    Logits [positions, V] float32, in the order of batches, rows and positions.
+  """
   hidden = model.embed(texts)
   for index in range(model.config.num_layers):
     layer = model.read_layer(index)
@@ -64,7 +72,7 @@ def answer_logits(model: models.Model, texts: sample_texts.Texts) -> np.ndarray:
 def error(
   quantization: str, expected: np.ndarray, found: np.ndarray
 ) -> LogitError:
-  """Error of logits [places, V] against those expected."""
+  """Returns the error of logits [positions, V] against the expected logits."""
   largest, total, divergence, agreed = 0.0, 0.0, 0.0, 0
   for a, b in zip(_parts(expected), _parts(found)):
     difference = np.abs(a - b)

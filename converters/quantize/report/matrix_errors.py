@@ -1,4 +1,4 @@
-"""Errors of a finished INT8 checkpoint's matrices, by reading both sides."""
+"""Measures the errors of the matrices in a finished INT8 checkpoint."""
 
 from collections.abc import Iterator
 
@@ -17,15 +17,15 @@ def source_value(
   record: provenance.Record | None,
   name: str,
 ) -> np.ndarray:
-  """Reads a variable of the source, as it was right before rounding.
+  """Returns a variable of the source with the values that were rounded.
 
   Args:
     source: The float checkpoint.
-    record: How the INT8 checkpoint was made, for its exponents.
-    name: The variable's name.
+    record: The record of the INT8 checkpoint, which has its exponents.
+    name: The name of the variable.
 
   Raises:
-    errors.CheckpointError: The record is of another checkpoint.
+    errors.CheckpointError: The record is for another checkpoint.
   """
   value = source.read(name)
   layer = variables.layer_of(name)
@@ -45,7 +45,7 @@ def matrix_errors(
   quantized: checkpoint.Reader,
   record: provenance.Record | None,
 ) -> Iterator[int8_matrix.MatrixError]:
-  """Errors of all int8 matrices, layer by layer, the head's last."""
+  """Yields the errors of all int8 matrices in layer order, the head last."""
   names = [n for n, spec in quantized.specs.items() if spec.dtype == 'int8']
   bits = record.options.bits if record else 8
   for name in sorted(names, key=int8_matrix.report_order):

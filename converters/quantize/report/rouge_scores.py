@@ -1,4 +1,4 @@
-"""ROUGE of a checkpoint's own summaries, as the harness scores a run."""
+"""Scores a checkpoint's own summaries with ROUGE, like the harness does."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -14,7 +14,7 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 
-# The benchmark's settings, see `harness`.
+# The settings of the benchmark, see `harness`.
 _NEW_TOKENS = (30, 128)
 _BEAMS = 4
 _SLOTS = 32
@@ -22,18 +22,18 @@ _SLOTS = 32
 
 @dataclasses.dataclass(frozen=True)
 class Summaries:
-  """A model's answers and what they are worth.
+  """The answers of a model and their scores.
 
   Attributes:
-    scores: ROUGE of all.
-    tokens: of each answer.
+    scores: The ROUGE of all answers.
+    tokens: The token ids of each answer.
   """
 
   scores: rouge.Scores
   tokens: tuple[tuple[int, ...], ...]
 
   def num_same(self, other: 'Summaries') -> int:
-    """How many answers are the other model's, token for token."""
+    """Returns the number of answers that equal the other's, token for token."""
     return sum(a == b for a, b in zip(self.tokens, other.tokens))
 
 
@@ -43,13 +43,13 @@ def summarize(
   articles: Sequence[dataset.Article],
   tokenizer: tokenizers.Tokenizer,
 ) -> Summaries:
-  """Summarizes articles with the whole model in memory, and scores them.
+  """Summarizes articles with the whole model in memory, and scores the results.
 
   Args:
-    model: in float or int8.
-    quantization: as of `weights.from_pax`.
-    articles: with their highlights.
-    tokenizer: of the model.
+    model: The model, in float or int8.
+    quantization: The way to run the model, as in `weights.from_pax`.
+    articles: The articles with their highlights.
+    tokenizer: The tokenizer of the model.
   """
   limit = model.max_positions - _NEW_TOKENS[1]
   prompts = dataset.encode_prompts(articles, tokenizer, limit)
@@ -57,7 +57,7 @@ def summarize(
     {name: model.reader.read(name) for name in model.reader.specs},
     model.config,
     quantization=quantization,
-    quantize_head=False,  # But taken in int8 if it is so on disk.
+    quantize_head=False,  # An int8 head on disk is used anyway.
   )
   engine = config_lib.EngineConfig(
     eos_id=model.eos_id,
@@ -79,8 +79,9 @@ def summarize(
 def _generate(
   runner: runner_lib.Runner, prompts: Sequence[np.ndarray]
 ) -> dict[int, list[int]]:
-  """Best hypothesis of each prompt, by its index."""
-  # Long prompts first: those beside each other take as many steps.
+  """Returns the best hypothesis of each prompt by index."""
+  # Prompts are sorted by length, because prompts of similar length need a
+  # similar number of steps.
   waiting = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
   holder: dict[int, int] = {}
   answers: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What each way to quantize keeps of a model, as the rows of one table."""
+"""Compares the accuracy of all ways to quantize a model, in one table."""
 
 from collections.abc import Iterator, Mapping, Sequence
 import os
@@ -17,7 +17,8 @@ from saxml_ext.evaluation import dataset
 _GPTQ_INPUTS = 4096
 
 
-# Name in the table -> how it is done; any use of the inputs needs calibration.
+# The settings by name in the table. All settings that use input statistics need
+# calibration.
 SETTINGS = {
   'plain rounding': provenance.Options(),
   '`--clipping`': provenance.Options(clipping=True),
@@ -50,19 +51,23 @@ def lines(
   directory: str,
   settings: Mapping[str, provenance.Options] = SETTINGS,
 ) -> Iterator[str]:
-  """Quantizes and scores a model in every way; yields a table in Markdown.
+  """Quantizes and scores a model in every way; yields a Markdown table.
 
-  The models run as QUANTIZATION=int8 has it. "same" are the answers that are
-  those of float32, token for token; KL is the mean divergence of the next
-  token's distribution from float32's, at the places of the first articles'
-  answers.
+  The models run with QUANTIZATION=int8. The column "same" counts the answers
+  that equal those of float32, token for token. The column "KL" is the mean
+  divergence of the next token's distribution from that of float32. It is
+  measured at the answers of the first articles.
 
   Args:
     source: The float PAX checkpoint, with its tokenizer.
-    calibration: Articles to calibrate on.
-    articles: Articles to score on.
-    directory: Where one INT8 checkpoint after the other is written.
-    settings: The rows.
+    calibration: The articles to calibrate on.
+    articles: The articles to score on.
+    directory: The directory for the INT8 checkpoints, which are written one
+      after the other.
+    settings: The rows of the table.
+
+  Yields:
+    The lines of the table.
   """
   exact = models.open_model(source)
   longest = exact.max_positions

@@ -1,4 +1,4 @@
-"""Tests of the table of all ways to quantize."""
+"""Tests of the table that compares all ways to quantize."""
 
 import os
 
