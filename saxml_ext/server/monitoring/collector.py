@@ -1,13 +1,13 @@
-"""What a model server tells Prometheus of its models.
+"""Exports the metrics of a model server's models to Prometheus.
 
-All figures are read from the schedulers' own counters when somebody scrapes;
-nothing is counted twice. Those of a model begin anew when it is loaded again,
-as Prometheus expects of counters.
+All values are read from the schedulers' own counters at each scrape, so nothing
+is counted twice. The counters of a model restart from 0 when it is loaded
+again, as Prometheus expects.
 
-Three come under vLLM's names as well, which the endpoint picker of Kubernetes'
-Gateway API Inference Extension reads by default (its model server protocol,
-docs/proposals/003). Cache for keys and values is set aside by slot here, so
-its utilization is that of the slots.
+Three metrics are also exported under vLLM's names. The endpoint picker of
+Kubernetes' Gateway API Inference Extension reads these by default (its model
+server protocol, docs/proposals/003). This server reserves the key-value cache
+per slot, so the utilization of the cache is that of the slots.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _Entries: TypeAlias = Mapping[str, entry_lib.Entry[servable_lib.Servable]]
 _Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
 _METHOD = ('model', 'method')
 
-# Name in `stats.Totals`, of the metric, and its help.
+# Name in `stats.Totals`, name of the metric, and its help text.
 _HISTOGRAMS = (
   (
     'latency',
@@ -70,7 +70,7 @@ _COUNTERS = (
     'Tokens of answers; of several to one request, those of the best.',
   ),
 )
-# Help, our name, vLLM's name or '', and the value.
+# Help text, our name, vLLM's name or '', and the value.
 _LOADS: tuple[tuple[str, str, str, Callable[[stats_lib.Load], float]], ...] = (
   (
     'Requests that can be decoded together.',
@@ -103,15 +103,15 @@ class ModelsCollector(registry.Collector):
   """Reads the models of one server at each scrape."""
 
   def __init__(self, models: lifecycle.Models[servable_lib.Servable]):
-    """Reads nothing yet."""
+    """Stores the models, which are read at each scrape."""
     self._models = models
 
   def describe(self) -> Iterable[core.Metric]:
-    """Nothing: to register it must not need models."""
+    """Returns nothing, so that the registration does not read the models."""
     return ()
 
   def collect(self) -> Iterator[core.Metric]:
-    """All metrics, as prometheus_client wants them."""
+    """Yields all metrics for prometheus_client."""
     entries = self._models.entries()
     yield from _states(entries, self._models.load_seconds)
     served = {k: e.model for k, e in entries.items() if e.model is not None}
@@ -204,7 +204,7 @@ def _buckets(found: stats_lib.Counts) -> list[tuple[str, float]]:
 
 
 def _memory() -> Iterator[core.Metric]:
-  """Yields the memory of devices that report it; CPUs do not, see process_*."""
+  """Yields the memory of devices that report it; for CPUs, see process_*."""
   kinds = {
     'bytes_in_use': 'in_use',
     'peak_bytes_in_use': 'peak',

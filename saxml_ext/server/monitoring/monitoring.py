@@ -1,4 +1,4 @@
-"""The HTTP port of a model server: its flags, and its life."""
+"""The HTTP port of a model server: its flags, start and stop."""
 
 from collections.abc import Callable, Collection
 
@@ -38,7 +38,7 @@ flag_rules.act_only(
 
 
 class Monitoring:
-  """Serves the HTTP port, if the flags ask for one."""
+  """Serves the HTTP port, if the flags enable it."""
 
   def __init__(
     self,
@@ -46,12 +46,12 @@ class Monitoring:
     serves: Callable[[], bool],
     expected: Collection[str],
   ):
-    """Does nothing before `start`.
+    """Creates the server, which `start` makes listen.
 
     Args:
-      models: of the server.
-      serves: whether calls are taken.
-      expected: keys of models without which the server is not ready.
+      models: The models of the server.
+      serves: A function that returns True if the server accepts calls.
+      expected: The keys of models without which the server is not ready.
     """
     self._server: web.WebServer | None = None
     if _HTTP_PORT.value >= 0:
@@ -60,7 +60,7 @@ class Monitoring:
       self._server = web.WebServer(pages.app(), web.server_context())
 
   async def start(self) -> None:
-    """Listens; raises FailedPrecondition if the port is taken."""
+    """Listens on the port; raises FailedPrecondition if it is in use."""
     if self._server is None:
       return
     try:
@@ -75,6 +75,6 @@ class Monitoring:
     logging.info('metrics at %s://localhost:%d/metrics', scheme, port)
 
   async def stop(self) -> None:
-    """Ends what `start` began."""
+    """Stops the HTTP server, if it runs."""
     if self._server is not None:
       await self._server.stop()

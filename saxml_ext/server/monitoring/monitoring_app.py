@@ -1,10 +1,12 @@
-"""The pages of a model server's HTTP port.
+"""Serves the pages of a model server's HTTP port.
 
-GET  /metrics    for Prometheus
-GET  /healthz    200 as long as the process answers: Kubernetes' liveness
-GET  /readyz     200 while it takes requests and has what it was started with;
-                 ?model=ID asks for one model: Kubernetes' readiness
-POST /profile    takes a JAX profile, ?seconds=3, from this machine only
+GET  /metrics    returns the metrics for Prometheus.
+GET  /healthz    returns 200 while the process answers, for Kubernetes'
+                 liveness probes.
+GET  /readyz     returns 200 while the server accepts requests and its initial
+                 models are loaded, for Kubernetes' readiness probes.
+                 ?model=ID checks one model.
+POST /profile    takes a JAX profile, ?seconds=3, only from this machine.
 """
 
 import asyncio
@@ -42,23 +44,23 @@ class Profiles:
   """Takes one profile at a time."""
 
   def __init__(self, directory: str):
-    """Takes the directory that gets a folder per profile; '' for none."""
+    """Stores the directory of the profiles; '' disables profiles."""
     self._directory = directory
     self._busy = False
 
   async def take(self, seconds: float) -> str:
-    """Profiles this process, whatever it does meanwhile.
+    """Profiles this process, while it continues to work.
 
     Args:
-      seconds: from 0.1 to 60.
+      seconds: The length of the profile, from 0.1 to 60.
 
     Returns:
-      The folder, which TensorBoard's profile plugin and XProf read.
+      The folder of the profile, for TensorBoard's profile plugin and XProf.
 
     Raises:
-      FailedPrecondition: there is no directory for profiles.
-      InvalidArgument: that is too short or too long.
-      ResourceExhausted: another profile is being taken.
+      FailedPrecondition: There is no directory for profiles.
+      InvalidArgument: The length is out of range.
+      ResourceExhausted: Another profile is being taken.
     """
     if not self._directory:
       raise errors.FailedPrecondition(
@@ -82,11 +84,11 @@ class Profiles:
   async def _take(self, seconds: float) -> str:
     now = datetime.datetime.now(datetime.UTC)
     folder = os.path.join(self._directory, now.strftime('%Y%m%d-%H%M%S'))
-    # JAX's programs and devices: with every call of Python besides, a server
-    # would do little else than be profiled.
+    # JAX's programs and devices are recorded, but not Python calls. These would
+    # slow down the server too much.
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
-    # On threads, for both take a while; requests are served meanwhile.
+    # Both calls are slow, so they run on threads while requests are served.
     await asyncio.to_thread(
       jax.profiler.start_trace, folder, profiler_options=options
     )
@@ -98,7 +100,7 @@ class Profiles:
 
 
 class Pages:
-  """What they show."""
+  """The pages of the HTTP port."""
 
   def __init__(
     self,
@@ -107,13 +109,13 @@ class Pages:
     expected: Collection[str],
     profile_dir: str,
   ):
-    """Registers nothing outside of itself.
+    """Creates the pages with their own metrics registry.
 
     Args:
-      models: of the server.
-      serves: whether calls are taken.
-      expected: keys of models that must be loaded for the server to be ready.
-      profile_dir: The directory of JAX profiles; '' if none can be taken.
+      models: The models of the server.
+      serves: A function that returns True if the server accepts calls.
+      expected: The keys of models without which the server is not ready.
+      profile_dir: The directory of JAX profiles; '' disables profiles.
     """
     self._models = models
     self._serves = serves
@@ -123,7 +125,7 @@ class Pages:
     self._registry.register(collector.ModelsCollector(models))
 
   def app(self) -> applications.Starlette:
-    """The application that serves them."""
+    """Returns the application that serves the pages."""
     return applications.Starlette(
       routes=[
         routing.Route('/metrics', self._metrics),

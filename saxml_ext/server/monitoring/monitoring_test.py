@@ -1,4 +1,4 @@
-"""Tests of a model server's HTTP port, with a made-up engine behind it."""
+"""Tests of a model server's HTTP port, with a fake engine."""
 
 import asyncio
 import http.client
@@ -74,7 +74,7 @@ class MonitoringTest(absltest.TestCase):
     return response.status, text
 
   def scrape(self) -> dict[tuple[str, ...], float]:
-    """Values by name and values of the labels, these in order of their names."""
+    """Returns the values by name and label values, sorted by label name."""
     status, text = self.ask('/metrics')
     self.assertEqual(status, 200)
     return {
@@ -94,11 +94,11 @@ class MonitoringTest(absltest.TestCase):
     self.runner.gate.clear()
     end = time.monotonic() + _TIMEOUT
     held = [self.generate('4,5')]
-    # That one gets a slot and stays in its step ...
+    # The first request gets a slot and stays in its step ...
     while len(self.runner.max_steps) < 2:
       self.assertLess(time.monotonic(), end)
       time.sleep(0.001)
-    # ... and the next one waits for its end.
+    # ... and the second request waits for a free slot.
     held.append(self.generate('4,5'))
     waiting = ('sax_requests_waiting', _MODEL)
     while (found := self.scrape())[waiting] != 1:

@@ -1,4 +1,4 @@
-"""The flags that name program sets, of every program that loads models."""
+"""The flags for program sets, in every program that loads models."""
 
 from absl import flags
 
@@ -31,10 +31,10 @@ flag_rules.act_only(
 
 
 def sets() -> programs.Programs:
-  """Opens the sets that the flags name.
+  """Opens the program sets that the flags name.
 
   Raises:
-    errors.InvalidArgument: one is no program set, or a damaged one.
+    errors.InvalidArgument: A path has no program set, or a damaged one.
   """
   paths = [user_path.resolve(path) for path in _PROGRAMS.value]
   cache = user_path.resolve(_PROGRAMS_CACHE.value) or ''

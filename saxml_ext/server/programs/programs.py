@@ -1,4 +1,4 @@
-"""Program sets that a model server was given, and which one a model takes."""
+"""The program sets of a model server, and the choice of a model's set."""
 
 from collections.abc import Callable, Collection, Sequence
 import dataclasses
@@ -16,22 +16,23 @@ from saxml_ext.aot import program_set
 from saxml_ext.common import errors
 from saxml_ext.engine import executables
 
-# What to do with a model whose set does not match.
+# The actions for a model whose program set does not match.
 REFUSE = 'refuse'
 COMPILE = 'compile'
 MISMATCH = (REFUSE, COMPILE)
 
-# Differences that a message names; one wrong size can make hundreds.
+# The maximum number of differences in a message, because one wrong size can
+# cause hundreds.
 _MOST = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-  """The set that a model takes its programs from; an `executables.Ready`.
+  """The program set of a model; implements `executables.Ready`.
 
   Attributes:
-    ready: gives them.
-    opened: the set.
+    ready: A function that returns a program of the set.
+    opened: The program set.
   """
 
   ready: executables.Ready
@@ -40,26 +41,26 @@ class Source:
   def __call__(
     self, key: executables.Key, signature: executables.Signature
   ) -> Callable | None:
-    """As `executables.Ready`."""
+    """Returns a program of the set, see `executables.Ready`."""
     return self.ready(key, signature)
 
   @property
   def fingerprint(self) -> str:
-    """Tells this set from every other, wherever it lies."""
+    """A hash that identifies this set, independent of its path."""
     text = manifest_lib.dumps(self.opened.manifest)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-  """Sets to take programs from.
+  """The program sets from which models take their programs.
 
   Attributes:
-    sets: in the order in which they are looked at.
-    mismatch: REFUSE or COMPILE, of a model that a set was built for but does
-      not match.
+    sets: The program sets, in the order of the search.
+    mismatch: The action, REFUSE or COMPILE, for a model whose own set does not
+      match.
     cache: The directory of the sets that this server compiles itself, one for
-      each configuration; '' keeps none.
+      each configuration; '' for no cache.
   """
 
   sets: tuple[program_set.ProgramSet, ...] = ()
@@ -73,26 +74,27 @@ class Programs:
     """Reads the manifests of the sets at `paths`.
 
     Raises:
-      errors.InvalidArgument: one is no program set, or a damaged one.
+      errors.InvalidArgument: A path has no program set, or a damaged one.
     """
     return cls(tuple(map(program_set.ProgramSet.open, paths)), mismatch, cache)
 
   def of(
     self, run: executables.Executables, serving: manifest_lib.Serving
   ) -> Source | None:
-    """Where a model's programs are taken from; None: they are compiled.
+    """Returns the program set of a model; None if programs must be compiled.
 
-    A set is taken whose configuration is the model's, whatever params it names:
-    programs depend on nothing else. A set of other versions of JAX and of the
-    device's runtime is compiled from its StableHLO, if it has that.
+    A set is used if it has the configuration of the model. The names of its
+    params do not matter, because programs depend only on the configuration. If
+    only the versions of JAX or of the device's runtime differ, the programs are
+    compiled from the set's StableHLO, if it has any.
 
     Args:
-      run: of the model; shapes will do for its weights.
-      serving: the params that the model is served with.
+      run: The programs of the model; shapes are sufficient for its weights.
+      serving: The params with which the model is served.
 
     Raises:
-      errors.FailedPrecondition: sets were built for these params, but none of
-        them matches, and that is to be refused.
+      errors.FailedPrecondition: Sets were built for these params, but none of
+      them matches, and `mismatch` is REFUSE.
     """
     if not self.sets:
       return self._cached(run, serving)
@@ -124,14 +126,15 @@ class Programs:
   def _cached(
     self, run: executables.Executables, serving: manifest_lib.Serving
   ) -> Source | None:
-    """Returns the model's set in the cache, which is compiled if need be.
+    """Returns the model's set in the cache; compiles a missing set.
 
-    None: there is no cache, or several processes run the model, each of which
-    compiles its own programs.
+    It returns None if there is no cache or if several processes run the model.
+    In the latter case, each process compiles its own programs.
     """
     if not self.cache or jax.process_count() > 1:
       return None
-    # Programs depend on all of the configuration but the names of the params.
+    # Programs depend on the whole configuration except for the names of the
+    # params.
     here = configuration.of(run, manifest_lib.Serving('', {}))
     digest = hashlib.sha256(repr((here, sorted(map(str, run.keys())))).encode())
     path = os.path.join(self.cache, digest.hexdigest()[:32])
@@ -147,7 +150,7 @@ class Programs:
           progress=logging.info,
         )
       except OSError:
-        # Another server with the same cache may have been faster.
+        # Another server with the same cache may have written the set first.
         if not os.path.isdir(path):
           raise
     opened = program_set.ProgramSet.open(path)
@@ -157,7 +160,7 @@ class Programs:
   def _mismatched(
     self, serving: manifest_lib.Serving, found: dict[str, list[str]]
   ) -> None:
-    """Refuses, or says why a model is compiled although it has sets."""
+    """Refuses a model whose sets do not match, or logs that it is compiled."""
     path = serving.model_path
     own = [
       s.path

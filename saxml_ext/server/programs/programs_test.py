@@ -1,4 +1,4 @@
-"""Tests of programs: which sets a model takes, and what is refused."""
+"""Tests of the choice and the refusal of program sets."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ _TIMEOUT = 600
 def _changed(
   opened: program_set.ProgramSet, **changes
 ) -> program_set.ProgramSet:
-  """A set whose configuration has other fields; its programs are the same."""
+  """Returns a set with another configuration and the same programs."""
   configuration = dataclasses.replace(opened.manifest.configuration, **changes)
   return program_set.ProgramSet(
     opened.path,

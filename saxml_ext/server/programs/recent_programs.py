@@ -1,9 +1,9 @@
-"""Programs of models that were loaded lately, for others that are alike.
+"""Keeps the programs of recently loaded models for similar models.
 
-Programs depend on settings, shapes and devices, and not on weights. A model
-that gets another checkpoint, a second one of the same params, or one that comes
-back needs no program that is not in this process already; compiling them again
-would take minutes, and the cores from those who are being served.
+Programs depend on settings, shapes and devices, but not on weights. So a model
+needs no new programs in three cases: it gets another checkpoint, it has the
+same params as another model, or it is loaded again. To compile the programs
+again would take minutes, and would slow down the models that serve.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ import jax
 from saxml_ext.engine import executables
 from saxml_ext.engine import state
 
-# Sets of programs that are kept. The machine code of one takes megabytes.
+# The maximum number of program sets. The machine code of a set takes megabytes.
 _MOST = 4
 
 
@@ -25,9 +25,9 @@ class _Set:
   """All programs of one model.
 
   Attributes:
-    settings: static ones.
-    mesh: the devices.
-    programs: with how each is called.
+    settings: The static settings.
+    mesh: The devices.
+    programs: The programs and their call signatures.
   """
 
   settings: state.Settings
@@ -37,23 +37,23 @@ class _Set:
   ]
 
   def suits(self, run: executables.Executables) -> bool:
-    """Whether they are of such settings."""
+    """Returns True if the settings and devices are equal."""
     return self.settings == run.settings and self.mesh == run.mesh
 
 
 class Living:
-  """The programs of the last models. Safe to use from several threads.
+  """The programs of the most recent models. Safe to use from several threads.
 
-  It keeps no weights in memory, and no state.
+  It keeps neither weights nor states in memory.
   """
 
   def __init__(self):
-    """Knows no model yet."""
+    """Creates an object without programs."""
     self._lock = threading.Lock()
     self._sets: list[_Set] = []  # The newest last.
 
   def add(self, run: executables.Executables) -> None:
-    """Offers the programs that a model has."""
+    """Adds the programs of a model."""
     found = {
       key: (run.signature(key), program)
       for key in run.keys()
@@ -61,7 +61,7 @@ class Living:
     }
     added = _Set(run.settings, run.mesh, found)
     with self._lock:
-      # Of two that are alike in settings, weights may have other types.
+      # Sets with equal settings may differ in the types of the weights.
       self._sets = [s for s in self._sets if not _same_programs(s, added)]
       self._sets = [*self._sets, added][-_MOST:]
 
@@ -70,11 +70,12 @@ class Living:
     wanted: executables.Executables,
     otherwise: executables.Ready | None = None,
   ) -> executables.Ready:
-    """Programs of the models that are known by now.
+    """Returns a function that looks up programs of the known models.
 
     Args:
-      wanted: of the model that needs them; shapes will do for its weights.
-      otherwise: where to look for those that none of them has.
+      wanted: The programs of the new model; shapes are sufficient for its
+        weights.
+      otherwise: A function that looks up the programs that no known model has.
     """
     with self._lock:
       sets = [each for each in self._sets if each.suits(wanted)]
@@ -104,7 +105,7 @@ def _same_programs(one: _Set, other: _Set) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-  """Whether two trees are alike: structure, shapes, types and shardings."""
+  """Returns True if structures, shapes, types and shardings are equal."""
   leaves, structure = jax.tree.flatten(one)
   others, wanted = jax.tree.flatten(other)
   return structure == wanted and leaves == others

@@ -1,4 +1,4 @@
-"""Tests for living."""
+"""Tests of programs of recent models."""
 
 import dataclasses
 import gc
@@ -56,7 +56,7 @@ class LivingTest(absltest.TestCase):
     self.living.add(self.old)
 
   def _takes(self, **changes) -> bool:
-    """Whether a model of such settings needs no compiling."""
+    """Returns True if a model with such settings needs no compilation."""
     run = _run(self.living.ready(_run(**changes)), **changes)
     run._prepare(_KEY)
     return run.prepared(_KEY) is self.old.prepared(_KEY)
@@ -65,7 +65,7 @@ class LivingTest(absltest.TestCase):
     self.assertTrue(self._takes())
 
   def test_other_settings_need_other_programs(self):
-    # This one shows in no shape.
+    # This setting does not change any shape.
     self.assertFalse(self._takes(length_penalty=2.0))
     self.assertFalse(self._takes(num_slots=3))
     self.assertFalse(self._takes(dtype='bfloat16'))

@@ -1,6 +1,6 @@
-"""An engine for tests: it answers each prompt with its own tokens reversed.
+"""A fake engine for tests, which answers a prompt with its reversed tokens.
 
-Of an answer that is to be streamed each step brings one more token.
+If an answer is streamed, each step adds one token to it.
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """A prompt [T] int32; the scheduler looks at nothing else."""
+  """A prompt [T] int32; the scheduler reads no other field."""
 
   tokens: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
 class Hypothesis:
-  """As the engine's."""
+  """A finished answer, with the fields of the engine's `Hypothesis`."""
 
   tokens: np.ndarray
   score: float
@@ -33,7 +33,7 @@ class Hypothesis:
 
 @dataclasses.dataclass(frozen=True)
 class Partial:
-  """As the engine's."""
+  """An unfinished answer, with the fields of the engine's `Partial`."""
 
   tokens: np.ndarray
   finished: bool = False
@@ -44,48 +44,48 @@ class Partial:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-  """As the engine's."""
+  """The progress of a request, with the fields of the engine's `Progress`."""
 
   rows: tuple[Partial, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """As the engine's."""
+  """The result of a request, with the fields of the engine's `Result`."""
 
   hypotheses: tuple[Hypothesis, ...]
 
 
 class FakeRunner:
-  """Keeps the engine's contract and notes every call.
+  """A fake engine that checks its contract and records every call.
 
-  A request takes as many steps as `steps_of` says. Misuse, such as admission
-  to an occupied slot, is an AssertionError.
+  Each request takes the same number of steps. Misuse, such as admission to an
+  occupied slot, raises AssertionError.
 
   Attributes:
-    admissions: per call of prefill_and_insert, the requests in slot order.
-    released: slots given up, in order.
-    steps: calls of step.
-    max_steps: what each of them was given.
-    threads: names of the threads that called.
-    gate: when cleared, step waits.
-    step_secs: how long a step takes at least.
-    permits: if set, a step takes one of them.
-    interrupts: calls of interrupt.
-    progress: as the engine's.
-    fail_on_step: raised by the next step.
+    admissions: The requests of each prefill_and_insert call, in slot order.
+    released: The released slots, in order.
+    steps: The number of step calls.
+    max_steps: The argument of each step call.
+    threads: The names of the threads that called.
+    gate: The event for which each step waits.
+    step_secs: The minimum time of a step in seconds.
+    permits: A semaphore that each step acquires, if set.
+    interrupts: The number of interrupt calls.
+    progress: The progress of streaming requests, by slot.
+    fail_on_step: The exception that the next step raises, if set.
   """
 
   def __init__(
     self, num_slots: int = 2, steps: int = 1, rows: int = 1, repeat: int = 1
   ):
-    """Creates it.
+    """Creates an engine with free slots.
 
     Args:
-      num_slots: as the engine's.
-      steps: that each request takes.
-      rows: of a progress: 1, as of beams, or 2, as of samples.
-      repeat: how often the answer repeats the prompt.
+      num_slots: The number of slots.
+      steps: The number of steps that each request takes.
+      rows: The number of rows of a progress: 1 like beams, or 2 like samples.
+      repeat: The number of times that an answer repeats the prompt.
     """
     self.num_slots = num_slots
     self.max_prompt = 512
@@ -194,5 +194,5 @@ class FakeRunner:
     }
 
   def admitted(self) -> list[list[int]]:
-    """Prompts of all admissions, in order."""
+    """Returns the prompts of all admissions, in order."""
     return [r.tokens.tolist() for batch in self.admissions for r in batch]

@@ -1,4 +1,4 @@
-"""A random GPT-J in int8, large enough for its memory to be measured."""
+"""A random int8 GPT-J that is large enough to measure its memory."""
 
 from collections.abc import Iterator
 
@@ -8,23 +8,23 @@ from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint_writer
 
-# 345 MB in int8, few enough to be written and read within seconds.
+# The model has 345 MB in int8 and is written and read within seconds.
 SHAPE = hf_config.HFConfig(
   num_layers=6, model_dim=2048, num_heads=16, hidden_dim=8192, vocab_size=4096
 )
 ROTARY_DIM = 64
 
-# The dims that matrices of products are not summed over, by ends of names.
+# The dimensions over which matrix products do not sum, by name suffix.
 _OUTPUTS = {'combined_qkv.w': (0, 2, 3), 'post.w': (0,), 'linear.w': (1,)}
 
 
 def write(directory: str) -> None:
-  """Writes its checkpoint, without gptj_config.json."""
+  """Writes the model's checkpoint, without gptj_config.json."""
   checkpoint_writer.write_checkpoint(directory, _variables())
 
 
 def _variables() -> Iterator[tuple[str, np.ndarray]]:
-  """Random codes for every matrix of products, with its scales."""
+  """Yields the variables: random codes and scales for matrices, else zeros."""
   rng = np.random.default_rng(0)
   for variable in layout.variables(SHAPE):
     name, shape = variable.name, variable.shape

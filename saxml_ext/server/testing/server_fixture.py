@@ -1,4 +1,4 @@
-"""A model server on loopback for tests, on an event loop of its own."""
+"""A model server on loopback for tests, with its own event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,9 +28,11 @@ class ServerFixture:
   """Serves until `stop`.
 
   Attributes:
-    address: "127.0.0.1:port".
-    completion, lm, modelet: stubs.
-    models: of the server.
+    address: The address of the server, "127.0.0.1:port".
+    completion: The stub of the completion service.
+    lm: The stub of LMService.
+    modelet: The stub of the control service.
+    models: The models of the server.
   """
 
   def __init__(
@@ -54,7 +56,7 @@ class ServerFixture:
     self.modelet = modelet_pb2_grpc.ModeletStub(self._channel)
 
   def run(self, coroutine: Any) -> Any:
-    """Runs a coroutine on the server's loop; returns its result."""
+    """Runs a coroutine on the server's event loop and returns its result."""
     return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(600)
 
   def load(self, key: str, **fields: Any) -> None:
@@ -66,11 +68,11 @@ class ServerFixture:
     )
 
   def stop_server(self, grace: float) -> None:
-    """Stops the server alone; clients stay."""
+    """Stops only the server; the clients stay connected."""
     self.run(self._server.stop(grace))
 
   def stop(self) -> None:
-    """Ends everything; also after `stop_server`."""
+    """Ends everything; may follow `stop_server`."""
     self._channel.close()
     self.stop_server(grace=0)
     self._loop.call_soon_threadsafe(self._loop.stop)
@@ -84,7 +86,7 @@ class ServerFixture:
 
 
 def spec(checkpoint_path: str = '/ckpt') -> entry_lib.Spec:
-  """What `load` asks for by default."""
+  """Returns the spec of the model that `load` loads by default."""
   return entry_lib.Spec('test.Params', checkpoint_path, {}, {})
 
 
@@ -94,13 +96,13 @@ def fake_load_fn(
   words: codec.Codec | None = None,
   vocab_size: int = VOCAB_SIZE,
 ) -> Callable[..., servable.Servable]:
-  """A load function that puts an engine for tests behind `params`.
+  """Returns a load function for models with a fake engine.
 
   Args:
-    params: whose EOS_ID and BATCH_SIZE are set here.
-    runner: the engine.
-    words: the tokenizer beside the checkpoint, if there is one.
-    vocab_size: of the engine.
+    params: The serving params; their EOS_ID and BATCH_SIZE are replaced.
+    runner: The fake engine.
+    words: The tokenizer beside the checkpoint, if there is one.
+    vocab_size: The size of the vocabulary.
   """
 
   def load(

@@ -1,9 +1,11 @@
-"""The model server's program with the params of `small_model`, for groups.
+"""Runs the model server with the params of `small_model`, for groups.
 
-Files in the directory --oddities change what this process does: with `fail` it
-cannot prepare a model, with `slow` it does not finish to prepare one, with
-`differ` it tells of another checkpoint, with `hang` its engine does not go on
-until the file is gone.
+Files in the directory --oddities change the behavior of this process:
+
+- `fail` makes the preparation of a model fail.
+- `slow` keeps the preparation of a model from finishing.
+- `differ` makes it report another checkpoint.
+- `hang` makes its engine hang until the file is deleted.
 """
 
 import os
@@ -29,7 +31,7 @@ _CALLS = flags.DEFINE_string(
 
 
 class _NotingRunner:
-  """An engine whose calls and results are written down."""
+  """An engine that logs its calls and results to a file."""
 
   def __init__(self, runner, path):
     self._runner = runner
@@ -52,7 +54,7 @@ class _NotingRunner:
 
 
 class _Prepared:
-  """A model whose engine is noted."""
+  """A prepared model whose engine logs its calls."""
 
   def __init__(self, prepared: prepared_lib.Prepared):
     self.settings = prepared.settings

@@ -1,4 +1,4 @@
-"""A random two-layer GPT-J for tests: its checkpoint and its serving params."""
+"""A random two-layer GPT-J for tests: its checkpoint and serving params."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ EOS_ID = 49
 
 @registry.register(MODEL_PATH)
 class Small(gptj.TinyTokenizedFP32):
-  """Few and small programs, so that they compile within seconds."""
+  """Serving params with few and small programs, which compile in seconds."""
 
   BATCH_SIZE = 2
   MAX_LIVE_BATCHES = 8
@@ -40,10 +40,10 @@ def write(
   """Writes a checkpoint with random weights; returns `directory`.
 
   Args:
-    directory: where to, a path or a URL.
-    describe: whether to write gptj_config.json.
-    seed: of the weights.
-    shape: of the model.
+    directory: The directory to write to, a path or a URL.
+    describe: True if gptj_config.json is also written.
+    seed: The seed of the weights.
+    shape: The sizes of the model.
   """
   rng = np.random.default_rng(seed)
   checkpoint_writer.write_checkpoint(
@@ -63,6 +63,6 @@ def _value(
 ) -> np.ndarray:
   if name.endswith('.scale'):
     return np.ones(shape, np.float32)
-  # Strong weights and no biases: answers depend on the prompt.
+  # With large weights and without biases, answers depend on the prompt.
   factor = 0.0 if '.bias' in name else 0.5
   return (rng.normal(size=shape) * factor).astype(np.float32)

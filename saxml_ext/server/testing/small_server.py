@@ -1,4 +1,4 @@
-"""The model server's program, with the params of `small_model` registered."""
+"""Runs the model server with the params of `small_model` registered."""
 
 from saxml_ext.common import program
 from saxml_ext.server import server

@@ -1,7 +1,7 @@
-"""Pax experiments of a random language model, as users write them, for tests.
+"""Pax experiments of a random language model, written as users write them.
 
-`save` trains nothing: it stores, with paxml, what praxis draws as the model's
-first variables.
+`save` does not train a model. It uses paxml to store the random initial
+variables of praxis.
 """
 
 from saxml_ext.pax import compat
@@ -29,7 +29,7 @@ EOS_ID = 3
 
 
 class Plain(base_experiment.BaseExperiment):
-  """No serving attributes: it is served as its decoder says."""
+  """An experiment without serving attributes, so its decoder defines them."""
 
   def datasets(self):
     return []
@@ -53,7 +53,8 @@ class Plain(base_experiment.BaseExperiment):
       stacked_transformer_tpl=stack,
       separate_embedding_tpl=pax_fiddle.Config(embedding_softmax.Embedding),
       softmax_tpl=pax_fiddle.Config(embedding_softmax.FullSoftmax),
-      # Sharper than praxis' own, for answers that depend on their prompts.
+      # The deviation is larger than praxis' default, so that answers depend on
+      # prompts.
       params_init=base_layer.WeightInit.Gaussian(0.5),
     )
     task = pax_fiddle.Config(
@@ -73,7 +74,7 @@ class Plain(base_experiment.BaseExperiment):
 
 
 class Beams(Plain):
-  """With serving attributes, by Sax's convention."""
+  """An experiment with serving attributes, by Sax's convention."""
 
   BATCH_SIZE = 2
   MAX_LIVE_BATCHES = 8
@@ -89,7 +90,7 @@ class Beams(Plain):
 
 
 class Samples(Beams):
-  """Samples, with the choices that a request may make."""
+  """An experiment with samples and all options that a request may set."""
 
   USE_BEAM_SEARCH = False
   NUM_SAMPLES = 2
@@ -105,14 +106,14 @@ class Samples(Beams):
 
 
 class Unfinished(base_experiment.BaseExperiment):
-  """Has no task."""
+  """An experiment without a task."""
 
   def datasets(self):
     return []
 
 
 def save(directory: str, ocdbt: bool = False) -> None:
-  """Saves a first state of the model, optimizer and all, as paxml trains it."""
+  """Saves an initial train state, including the optimizer, as paxml does."""
   task = base_layer.instantiate(Plain().task())
   ids = jax.numpy.zeros((1, 4), 'int32')
   weights = jax.numpy.ones((1, 4))

@@ -1,31 +1,33 @@
 """Checks the normalization rules inside a SentencePiece model.
 
-The rules are a trie, which the library follows as a text leads it, without
-looking whether an index lies in the trie or a result in the replacements: in a
-damaged or hostile file they may lead anywhere in the server's memory. Here
-every place that a text can lead to is looked at before the library does.
+The rules are a trie, through which a text leads the library. The library does
+not check that an index is inside the trie or a result inside the replacements.
+In a damaged or hostile file, they may point anywhere in the server's memory. So
+this module first checks every place that a text can lead to.
 
-The form is darts-clone's (github.com/s-yata/darts-clone, include/darts.h): 32
-bits a unit, which hold a label, whether a rule ends there, and the offset to
-the units that follow; the unit at the offset itself holds the rule's result.
+The format is that of darts-clone (github.com/s-yata/darts-clone,
+include/darts.h). A unit of 32 bits has a label, a bit that marks the end of a
+rule, and the offset to the units that follow. The unit at the offset itself has
+the result of the rule.
 """
 
 import numpy as np
 
-# How many bytes the trie has, before it.
+# The number of bytes that hold the size of the trie, before the trie.
 _SIZE_BYTES = 4
 _LABELS = 256
-# A result's highest bit is set, which makes it no label.
+# The highest bit is set in a result, so it cannot be mistaken for a label.
 _RESULT = np.uint32(1 << 31)
-# The library keeps so many rules that match at one place, one for each length.
+# The library stores at most this number of rules that match at one place, one
+# for each length.
 _LONGEST_RULE = 32
 
 
 def check(rules: bytes) -> None:
-  """Checks a `precompiled_charsmap`; one that is empty has no rules.
+  """Checks a `precompiled_charsmap`, which may be empty.
 
   Raises:
-    ValueError: some text would lead out of it.
+    ValueError: Some text would lead to a place outside of the rules.
   """
   if not rules:
     return
@@ -38,7 +40,7 @@ def check(rules: bytes) -> None:
   if replacements[-1] != 0:
     raise ValueError('the last of its normalization rules has no end')
   units = np.frombuffer(rules, np.uint32, size // 4, _SIZE_BYTES)
-  # By places: what labels of the next byte are looked for relative to.
+  # A place is the index to which the labels of the next byte are relative.
   places = _offsets(units[:1])
   for _ in range(_LONGEST_RULE + 1):
     places = _followed(units, places, len(replacements))
@@ -50,7 +52,7 @@ def check(rules: bytes) -> None:
 
 
 def _followed(units: np.ndarray, places: np.ndarray, limit: int) -> np.ndarray:
-  """The places one byte on from `places`; results must lie below `limit`."""
+  """Returns the places after one more byte; checks results against `limit`."""
   labels = np.arange(_LABELS, dtype=np.uint32)
   targets = places[:, None] ^ labels
   _check_inside(targets, units)
@@ -69,7 +71,7 @@ def _followed(units: np.ndarray, places: np.ndarray, limit: int) -> np.ndarray:
 
 
 def _offsets(units: np.ndarray) -> np.ndarray:
-  """Nine bits say how many, and one whether in blocks of 256."""
+  """Returns the offsets in units, which have a number and a scale bit."""
   return (units >> 10) << ((units & np.uint32(1 << 9)) >> 6)
 
 

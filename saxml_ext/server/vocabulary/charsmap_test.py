@@ -1,4 +1,4 @@
-"""Tests for charsmap."""
+"""Tests of the check of normalization rules."""
 
 import io
 import random
@@ -15,7 +15,7 @@ _RESULT = 1 << 31
 
 
 def _rules(*units: int, replacements: bytes = b'b\0') -> bytes:
-  """A trie that begins with some units; the others match no byte."""
+  """Returns rules with a trie of these units; the others match no byte."""
   padded = [*units, *[_RESULT] * (_UNITS - len(units))]
   trie = b''.join(unit.to_bytes(4, 'little') for unit in padded)
   return len(trie).to_bytes(4, 'little') + trie + replacements
@@ -26,7 +26,7 @@ def _unit(label: int, offset: int, leaf: bool = False) -> int:
 
 
 def _trained(name: str) -> sentencepiece_model_pb2.ModelProto:
-  """A model with the rules that the library has under a name."""
+  """Trains a model with the library's normalization rules of this name."""
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=iter(['a fine file of five flies'] * 20),
@@ -46,8 +46,9 @@ class CharsmapTest(parameterized.TestCase):
     charsmap.check(_trained(name).normalizer_spec.precompiled_charsmap)
 
   def test_one_rule(self):
-    # From the root, at 1, byte 2 is looked for at 1 ^ 2 = 3; its result is at
-    # 3 ^ 7 = 4.
+    # The place of the root is 1, so byte 2 has unit 1 ^ 2 = 3. Its result is
+    # unit 3 ^
+    # 7 = 4.
     good = [_unit(0, 1), _RESULT, _RESULT, _unit(2, 7, leaf=True)]
     charsmap.check(_rules(*good, _RESULT | 0))
     charsmap.check(_rules(*good, _RESULT | 1))
@@ -60,7 +61,7 @@ class CharsmapTest(parameterized.TestCase):
       _rules(_unit(0, 1), _RESULT, _RESULT, _unit(2, 1000)),
       'leads to unit 1023 of 256',
     ),
-    # Byte 2 leads back to where it is looked for.
+    # Byte 2 leads back to the place where it is looked up.
     (
       _rules(_unit(0, 1), _RESULT, _RESULT, _unit(2, 2)),
       'longer than 32 bytes',

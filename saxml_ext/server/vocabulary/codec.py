@@ -1,4 +1,4 @@
-"""Text to token ids and back: through a tokenizer, or ids written as text."""
+"""Converts text to token ids and back, with a tokenizer or as written ids."""
 
 from collections.abc import Sequence
 import os
@@ -15,28 +15,28 @@ from saxml_ext.server.vocabulary import sentencepiece_codec
 from saxml_ext.server.vocabulary import tokenizer_codec
 
 _IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
-# As the converter calls a tokenizer, and as SentencePiece's users do.
+# The file names that the converter and users of SentencePiece give a tokenizer.
 _FILES = ('tokenizer.json', 'tokenizer.model')
 
 
 class Codec(Protocol):
-  """Both directions between a text and its token ids."""
+  """Converts a text to token ids and back."""
 
   def encode(self, text: str) -> np.ndarray:
-    """Ids of a text, [T] int32; raises errors.InvalidArgument."""
+    """Returns the ids of a text, [T] int32; raises errors.InvalidArgument."""
 
   def decode(self, ids: Sequence[int]) -> str:
-    """Text of some ids."""
+    """Returns the text of some ids."""
 
   def growing(self) -> growing_text.GrowingText:
-    """The same text, as it becomes certain while ids come."""
+    """Returns an object that decodes one id at a time."""
 
   def piece(self, token: int) -> bytes:
-    """What a token of any place in a text has in it; b'' if it is silent."""
+    """Returns a token's bytes within a text; b'' if it has no text."""
 
 
 class IdCodec:
-  """The wire of tokenized models: "12,7,99"."""
+  """The text format of tokenized models, such as "12,7,99"."""
 
   def __init__(self, vocab_size: int):
     self._vocab_size = vocab_size
@@ -45,8 +45,8 @@ class IdCodec:
     """Parses comma-separated ids.
 
     Raises:
-      errors.InvalidArgument: the text is something else, or an id is not in
-        the vocabulary.
+      errors.InvalidArgument: The text is not a list of ids, or an id is not in
+      the vocabulary.
     """
     if not _is_plain(text) and not _IDS.fullmatch(text):
       raise errors.InvalidArgument(
@@ -54,8 +54,8 @@ class IdCodec:
         f' but got {_shortened(text)}; tokenize the text first, or ask a'
         ' model with text input'
       )
-    # A tenth of the time of split() and int(), and prompts are long. What is
-    # too large for 64 bits becomes their largest number.
+    # For long prompts, np.fromstring takes a tenth of the time of split() and
+    # int(). It converts numbers above 64 bits to the largest one.
     ids = np.fromstring(text, dtype=np.int64, sep=',')
     largest = int(ids.max())
     if largest >= self._vocab_size:
@@ -65,23 +65,25 @@ class IdCodec:
     return ids.astype(np.int32)
 
   def decode(self, ids: Sequence[int]) -> str:
-    """Writes ids, Python's own numbers, with commas between them."""
-    # A list writes all of its numbers in one go: faster than join and map.
+    """Returns the ids, which must be Python numbers, separated by commas."""
+    # A list writes all of its numbers at once, which is faster than join and
+    # map.
     return str(list(ids))[1:-1].replace(' ', '')
 
   def growing(self) -> growing_text.GrowingText:
-    """The same, an id at a time."""
+    """Returns an object that writes one id at a time."""
     return growing_text.Ids()
 
   def piece(self, token: int) -> bytes:
-    """An id in digits."""
+    """Returns the digits of an id."""
     return str(token).encode()
 
 
 def _is_plain(text: str) -> bool:
-  """Whether a text is ids and commas, without blanks, as nearly all are.
+  """Returns True if a text has only ids and commas, without blanks.
 
-  A fraction of the regular expression's time.
+  This holds for nearly all texts. The check takes a fraction of the time of the
+  regular expression.
   """
   if not text.isascii() or text.encode().translate(None, b'0123456789,'):
     return False
@@ -89,14 +91,14 @@ def _is_plain(text: str) -> bool:
 
 
 class Codecs(NamedTuple):
-  """Those of one model.
+  """The codecs of one model.
 
   Attributes:
-    input: from a request's text to ids.
-    output: from ids to an answer's text.
-    vocab_size: ids from 0 to below it are the model's.
-    words: the model's tokenizer, which a model that takes and gives ids may
-      have all the same; None: there is none.
+    input: The codec from a request's text to ids.
+    output: The codec from ids to an answer's text.
+    vocab_size: The number of ids of the model.
+    words: The model's tokenizer, or None. A model with ids as input and output
+      may also have one.
   """
 
   input: Codec
@@ -109,14 +111,14 @@ def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
   """Loads the tokenizer of a model with text input or output.
 
   Args:
-    vocabulary_path: a tokenizer.json, a SentencePiece model or the directory
-      of one of them; None looks in the checkpoint's directory and in the one
-      above.
-    checkpoint_path: of the model.
+    vocabulary_path: The path of a tokenizer.json, a SentencePiece model or the
+      directory of one of them. None searches the checkpoint's directory and its
+      parent.
+    checkpoint_path: The path of the model's checkpoint.
 
   Raises:
-    errors.InvalidArgument: there is no such file, or it cannot be read.
-    errors.PermissionDenied: this server may not load from there.
+    errors.InvalidArgument: There is no such file, or it cannot be read.
+    errors.PermissionDenied: This server may not load from the path.
   """
   found = find_tokenizer(vocabulary_path, checkpoint_path)
   if found is None:
@@ -132,7 +134,7 @@ def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
 def find_tokenizer(
   vocabulary_path: str | None, checkpoint_path: str
 ) -> Codec | None:
-  """As `load_tokenizer`; None if there is no such file."""
+  """Loads a tokenizer like `load_tokenizer`; returns None without a file."""
   for path in _candidates(vocabulary_path, checkpoint_path):
     if storage.is_file(path):
       return _read(path)
@@ -148,7 +150,8 @@ def _read(path: str) -> Codec:
 
 def _candidates(vocabulary_path: str | None, checkpoint_path: str) -> list[str]:
   if vocabulary_path is not None:
-    # Not even whether there is a file is told of places outside.
+    # This comes first, because an error must not reveal which files exist
+    # outside of the allowed directories.
     roots.check(vocabulary_path, 'vocabulary')
     return [vocabulary_path, *_in(vocabulary_path)]
   base = checkpoint_path.rstrip('/')

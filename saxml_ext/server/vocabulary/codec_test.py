@@ -1,4 +1,4 @@
-"""Tests for codec."""
+"""Tests of codecs."""
 
 import os
 
@@ -71,7 +71,7 @@ class IdCodecTest(parameterized.TestCase):
     '100',
     '999999999',
     '1,9999999999',
-    # 1 in 64 bits, and in 32.
+    # These numbers are equal to 1 modulo 2**64 and modulo 2**32.
     '18446744073709551617',
     '4294967297',
     '9' * 5000,

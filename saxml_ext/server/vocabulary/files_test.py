@@ -1,4 +1,4 @@
-"""Tests of where codec finds vocabularies, and what it takes them for."""
+"""Tests of the search for vocabularies and the detection of their formats."""
 
 import os
 import shutil
@@ -60,7 +60,7 @@ class FilesTest(absltest.TestCase):
 
   def test_no_tokenizer_is_no_error_where_none_is_needed(self):
     self.assertIsNone(codec.find_tokenizer(None, self.directory))
-    # Nor is one looked for where the process happens to run.
+    # The working directory of the process is not searched either.
     self.assertIsNone(codec.find_tokenizer(None, 'None'))
     _save_tokenizer(self._path('tokenizer.json'))
     self.assertIsInstance(

@@ -1,11 +1,13 @@
-"""Texts of answers that grow: what is told of them is never taken back.
+"""Decodes answers that grow, without ever changing text that was sent.
 
-The text of some ids is not the texts of each, one after the other: a character
-may be spread over several tokens, the first blank may be dropped, and an
-incomplete character at the end shows as U+FFFD until its rest comes. So a
-stream that sent the difference of two texts would have to change what it has
-said. Here an id is taken at a time, and what may still change is held back:
-what was told, joined, is the text of all ids, see `codec.Codec.decode`.
+The text of several ids is not the concatenation of the texts of each id. A
+character may be split over several tokens, and the first blank may be dropped.
+An incomplete character at the end is shown as U+FFFD until its rest arrives. So
+a stream of the differences between two texts would have to change text that was
+sent.
+
+These classes take one id at a time and hold back text that may still change.
+The concatenation of all parts is the text of all ids, see `codec.Codec.decode`.
 """
 
 import codecs
@@ -14,17 +16,17 @@ from typing import Protocol
 
 
 class GrowingText(Protocol):
-  """The text of ids that come one at a time."""
+  """The text of ids that arrive one at a time."""
 
   def push(self, token: int) -> str:
-    """Takes the next id; returns what its text has for certain more."""
+    """Takes the next id; returns the new text that will not change."""
 
   def finish(self) -> str:
-    """Returns the rest, as no more ids come."""
+    """Returns the rest of the text after the last id."""
 
 
 class Ids:
-  """Ids as text, "12,7,99"."""
+  """Ids as text, such as "12,7,99"."""
 
   def __init__(self):
     self._has_one = False
@@ -39,10 +41,10 @@ class Ids:
 
 
 class Bytes:
-  """Tokens that are bytes of UTF-8, as byte-level BPE has them."""
+  """The text of tokens that are UTF-8 bytes, as in byte-level BPE."""
 
   def __init__(self, piece: Callable[[int], bytes]):
-    """`piece` gives a token's bytes."""
+    """Creates an empty text; `piece` returns the bytes of a token."""
     self._piece = piece
     self._decoder = codecs.getincrementaldecoder('utf-8')('replace')
 
@@ -54,11 +56,11 @@ class Bytes:
 
 
 class Windowed:
-  """Tokens whose texts depend on a few neighbours.
+  """The text of tokens whose texts depend on a few neighbors.
 
-  The text of a few ids before the new ones is cut off that of all of them, so
-  that what is done to the beginning of a text (a blank dropped) is done to the
-  part that is cut off.
+  To get the text of the new ids, the text of a few earlier ids is decoded with
+  them and then removed. So changes at the beginning of a text, such as a
+  dropped blank, only affect the removed part.
   """
 
   def __init__(
@@ -66,12 +68,12 @@ class Windowed:
     decode: Callable[[Sequence[int]], str],
     is_open: Callable[[int, str], bool],
   ):
-    """Starts empty.
+    """Creates an empty text.
 
     Args:
-      decode: text of some ids.
-      is_open: whether ids that come later may change the text that ends with a
-        token; gets that id, and the text so far, which begins anywhere.
+      decode: A function that returns the text of some ids.
+      is_open: A function that returns True if later ids may change the text. It
+        gets the last id and the text so far, which may begin anywhere.
     """
     self._decode = decode
     self._is_open = is_open
@@ -91,8 +93,9 @@ class Windowed:
 
   def _tell(self, text: str) -> str:
     new = text[self._told :]
-    # The new ids are enough to go on from, unless they are without text: then
-    # what comes next would be taken for the beginning.
+    # The new ids are enough context for the next ones. If they have no text,
+    # earlier ids are kept, because the next text would be treated as the
+    # beginning.
     alone = self._decode(self._ids[self._before :])
     if alone:
       del self._ids[: self._before]
@@ -102,10 +105,10 @@ class Windowed:
 
 
 class Whole:
-  """Tokens of which nothing is known: all is told at the end."""
+  """The text of tokens with unknown rules, which is decoded only at the end."""
 
   def __init__(self, decode: Callable[[Sequence[int]], str]):
-    """`decode` gives the text of some ids."""
+    """Creates an empty text; `decode` returns the text of some ids."""
     self._decode = decode
     self._ids: list[int] = []
 

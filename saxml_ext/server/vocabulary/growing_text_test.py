@@ -1,4 +1,4 @@
-"""Tests of growing texts: told piece by piece, they are the text of all ids."""
+"""Tests that the parts of a growing text form the text of all ids."""
 
 import random
 
@@ -26,7 +26,7 @@ def _small() -> codec.Codec:
 
 
 def _llama() -> codec.Codec:
-  """Pieces with bytes to fall back on, decoded as Llama's tokenizer.json is."""
+  """Returns a codec with byte fallback and the decoder of Llama."""
   pieces = ['<unk>', '<s>', '</s>', *(f'<0x{b:02X}>' for b in range(256))]
   pieces += [
     '\u2581',
@@ -98,7 +98,8 @@ class GrowingTextTest(parameterized.TestCase):
     make, _ = _CODECS[name]
     made = make()
     rng = random.Random(1)
-    # Pieces of bytes come after three others, and a few words after those.
+    # The ids of bytes follow three special ids, and a few words follow the
+    # bytes.
     some = [*range(6), *range(3 + 0x80, 3 + 0x100), *range(259, 267)]
     likely = [3 + b for b in '\u65e5\u20ac\U0001f600e\u0301'.encode()]
     for _ in range(500):
@@ -129,7 +130,7 @@ class GrowingTextTest(parameterized.TestCase):
     for i, delta in enumerate(told):
       if '\ufffd' not in text:
         self.assertNotIn('\ufffd', delta, (i, told))
-    # While it grows, not all at the end.
+    # The text must grow with the ids, not only at the end.
     self.assertGreater(sum(map(bool, told)), len(ids) // 3)
 
   @parameterized.parameters('bundled', 'small', 'llama')

@@ -1,9 +1,9 @@
-"""Text to token ids and back through a SentencePiece model.
+"""Converts text to token ids and back with a SentencePiece model.
 
-Conventions are those of Sax's LMTokenizer: nothing is put before or after the
-ids of a text (the serving params' SOS_ID is the service's affair), an answer is
-decoded without its prompt, which drops the blank before its first word, and an
-id that the vocabulary does not have is its unknown piece.
+The conventions are those of Sax's LMTokenizer. No ids are added before or after
+the ids of a text; the service adds the SOS_ID of the serving params. An answer
+is decoded without its prompt, which drops the blank before its first word. An
+id outside of the vocabulary stands for the unknown piece.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from saxml_ext.server.vocabulary import charsmap
 from saxml_ext.server.vocabulary import growing_text
 
 # A million pieces, which take a second or two to load. The largest vocabularies
-# in use are of 256,000 pieces and 5 MiB.
+# in use have 256,000 pieces and 5 MiB.
 _LIMIT = 16 << 20
 _BLANK = '\u2581'
 
@@ -30,11 +30,11 @@ class SentencePieceCodec:
     """Loads a model.
 
     Args:
-      data: contents of the file.
-      path: its name, for messages.
+      data: The contents of the file.
+      path: The path of the file, for messages.
 
     Raises:
-      errors.InvalidArgument: it is no model, or is damaged.
+      errors.InvalidArgument: The file is not a model, or it is damaged.
     """
     _check(data, path)
     self._processor = sentencepiece.SentencePieceProcessor()
@@ -44,29 +44,31 @@ class SentencePieceCodec:
       raise _refused(path, e) from e
     self._size = self._processor.GetPieceSize()
     self._unknown = self._processor.unk_id()
-    # Rules for whole texts: what is at the end may change what is before it.
+    # Such rules apply to whole texts: the end of a text may change the text
+    # before it.
     self._is_rewritten = _rewrites(data)
 
   def encode(self, text: str) -> np.ndarray:
-    """Ids of a text, [T] int32; pieces that control the model are not read."""
+    """Returns the ids of a text, [T] int32; control pieces are not parsed."""
     return np.array(self._processor.EncodeAsIds(text), np.int32)
 
   def decode(self, ids: Sequence[int]) -> str:
-    """Text of some ids, control pieces left out.
+    """Returns the text of some ids, without control pieces.
 
-    Bytes that are no whole character, as an answer may end in, become U+FFFD.
+    Bytes that do not form a whole character, for example at the end of an
+    answer, become U+FFFD.
     """
     known = [int(i) if 0 <= i < self._size else self._unknown for i in ids]
     return self._processor.DecodeIds(known)
 
   def growing(self) -> growing_text.GrowingText:
-    """A text that grows by an id at a time."""
+    """Returns an object that decodes one id at a time."""
     if self._is_rewritten:
       return growing_text.Whole(self.decode)
     return growing_text.Windowed(self.decode, self._is_open)
 
   def piece(self, token: int) -> bytes:
-    """The bytes of a token within a text; none of control pieces."""
+    """Returns a token's bytes within a text; b'' for control pieces."""
     processor = self._processor
     known = token if 0 <= token < self._size else self._unknown
     if processor.IsControl(known):
@@ -79,8 +81,8 @@ class SentencePieceCodec:
     return piece.replace(_BLANK, ' ').encode()
 
   def _is_open(self, token: int, text: str) -> bool:
-    # A run of bytes is read from left to right; U+FFFD stands for those that
-    # are no character, or none yet.
+    # A run of bytes is decoded from left to right. U+FFFD stands for bytes that
+    # do not form a character, or not yet.
     is_byte = 0 <= token < self._size and self._processor.IsByte(token)
     return is_byte and text.endswith('\ufffd')
 
@@ -91,7 +93,7 @@ def _rewrites(data: bytes) -> bool:
 
 
 def _check(data: bytes, path: str) -> None:
-  """Raises errors.InvalidArgument for what the library must not get."""
+  """Raises errors.InvalidArgument for data that could harm the library."""
   if len(data) > _LIMIT:
     raise errors.InvalidArgument(
       f'{path} has {len(data)} bytes, but a SentencePiece vocabulary may have'

@@ -1,4 +1,4 @@
-"""Tests for sentencepiece_codec."""
+"""Tests of the SentencePiece codec."""
 
 import io
 import random

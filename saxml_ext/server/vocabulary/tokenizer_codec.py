@@ -1,9 +1,9 @@
-"""Text to token ids and back through a tokenizer.json.
+"""Converts text to token ids and back with a tokenizer.json.
 
-Its decoder decides how texts grow, see `growing_text`: byte-level BPE (GPT-2,
-GPT-J) tells each whole character at once, pieces with bytes to fall back on
-(Llama) hold back a run of bytes until it has ended, and any other decoder's
-text is told at the end.
+The decoder determines how a text grows, see `growing_text`. With byte-level BPE
+(GPT-2, GPT-J), each whole character is passed on at once. With byte fallback
+(Llama), a run of bytes is held back until it has ended. With any other decoder,
+the text is passed on at the end.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,16 +19,17 @@ from saxml_ext.server.vocabulary import growing_text
 
 _BYTE = re.compile(r'<0x([0-9A-F]{2})>')
 _BLANK = '\u2581'
-# Decoders that look at one token at a time, runs of byte pieces and the first
-# blank excepted.
+# Decoders that process one token at a time, except for runs of byte pieces and
+# the first blank.
 _LOCAL = frozenset({'Replace', 'ByteFallback', 'Fuse', 'Strip', 'Metaspace'})
 
 
 def _characters() -> dict[str, int]:
-  """Byte-level BPE's printable stand-in for each byte, as GPT-2 chose them.
+  """Returns the byte for each printable stand-in of byte-level BPE.
 
-  Printable characters of Latin-1 stand for themselves, and U+0100 and its
-  successors for the other bytes in their order.
+  GPT-2 chose the stand-ins. Printable characters of Latin-1 stand for
+  themselves. U+0100 and its successors stand for the other bytes in ascending
+  order.
   """
   printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
   others = [b for b in range(256) if b not in printable]
@@ -43,7 +44,7 @@ class TokenizerCodec:
   """A tokenizer of the `tokenizers` library."""
 
   def __init__(self, tokenizer: tokenizers.Tokenizer):
-    """Takes a tokenizer."""
+    """Wraps a tokenizer."""
     self._tokenizer = tokenizer
     decoder = json.loads(tokenizer.to_str())['decoder']
     self._is_bytes = bool(decoder) and decoder['type'] == 'ByteLevel'
@@ -57,11 +58,11 @@ class TokenizerCodec:
     """Reads a tokenizer.json.
 
     Args:
-      data: contents of the file.
-      path: its name, for messages.
+      data: The contents of the file.
+      path: The path of the file, for messages.
 
     Raises:
-      errors.InvalidArgument: it is something else.
+      errors.InvalidArgument: The file is not a valid tokenizer.
     """
     try:
       return cls(tokenizers.Tokenizer.from_buffer(data))
@@ -71,16 +72,16 @@ class TokenizerCodec:
       ) from e
 
   def encode(self, text: str) -> np.ndarray:
-    """Tokenizes; no special tokens are added."""
+    """Returns the ids of a text, [T] int32, without special tokens."""
     encoding = self._tokenizer.encode(text, add_special_tokens=False)
     return np.array(encoding.ids, np.int32)
 
   def decode(self, ids: Sequence[int]) -> str:
-    """Text of the ids, special tokens left out."""
+    """Returns the text of the ids, without special tokens."""
     return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
   def growing(self) -> growing_text.GrowingText:
-    """A text that grows by an id at a time."""
+    """Returns an object that decodes one id at a time."""
     if self._is_bytes:
       return growing_text.Bytes(self.piece)
     if self._is_local:
@@ -88,7 +89,7 @@ class TokenizerCodec:
     return growing_text.Whole(self.decode)
 
   def piece(self, token: int) -> bytes:
-    """The bytes of a token in a text; none of special ones."""
+    """Returns a token's bytes within a text; b'' for special tokens."""
     piece = self._tokenizer.id_to_token(token)
     if piece is None or token in self._special:
       return b''
@@ -102,13 +103,14 @@ class TokenizerCodec:
 
   def _is_open(self, token: int, text: str) -> bool:
     del text
-    # A run of bytes is read as a whole, special tokens within it left out.
+    # A run of bytes is decoded as a whole, without the special tokens inside
+    # it.
     piece = self._tokenizer.id_to_token(token)
     return token in self._special or bool(_BYTE.fullmatch(piece or ''))
 
 
 def _is_local(decoder: Mapping[str, Any] | None) -> bool:
-  """Whether a decoder reads as `_LOCAL` says."""
+  """Returns True if a decoder processes one token at a time, see `_LOCAL`."""
   if not decoder:
     return False
   if decoder['type'] == 'Sequence':
