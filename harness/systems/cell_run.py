@@ -1,9 +1,10 @@
-"""One LoadGen run against a model of a running Sax cell.
+"""Runs LoadGen once against a model of a running Sax cell.
 
-An answer comes whole, by Generate, unless streams are asked for: then it comes
-by GenerateStream, and the time of its first token is known. Models stream that
-are published with ENABLE_GENERATE_STREAM. The answer of a beam search, which the
-benchmark asks for, is streamed as far as all beams agree on it.
+By default, Generate returns the whole answer at once. With --stream,
+GenerateStream returns it in parts, so the time of the first token is known.
+Only models that are published with ENABLE_GENERATE_STREAM can stream. A beam
+search, which the benchmark requires, streams the part of the answer on which
+all beams agree.
 """
 
 import asyncio
@@ -34,18 +35,19 @@ from saxml_ext.protobuf import modelet_pb2_grpc
 
 _ANSWER_SECS = 60.0
 
-# The silence watch is what ends a run. The deadline only tells the server when
-# nobody can be waiting any more; a request may spend most of its time in the
-# server's queue, so it must be far longer.
+# The silence limit ends a run that hangs. The deadline only tells the server to
+# drop a request whose client is gone. A request may wait in the server's queue
+# for most of its time, so the deadline is much longer.
 _DEADLINE_FACTOR = 20
 
-# (new text, bytes of the text so far to keep before it, scores of the new text)
-# of one sample, as of `saxml_ext.client.sax_aio`.
+# One sample's part of a message, as in `saxml_ext.client.sax_aio`: the new
+# text, the number of bytes of the earlier text to keep before it, and the
+# scores of the new text.
 _Item = tuple[str, int, list[float]]
 
 
 class Streams:
-  """Requests whose answers grow. Thread-safe."""
+  """Sends requests whose answers grow. It is thread-safe."""
 
   def __init__(
     self, open_stream: Callable[[str], AsyncGenerator[list[_Item], None]]
@@ -53,8 +55,8 @@ class Streams:
     """Starts the thread, which ends with the process.
 
     Args:
-      open_stream: sends a prompt; yields messages, an item per sample. Called
-        on the event loop.
+      open_stream: The function that sends a prompt and yields messages, which
+        have an item per sample. It is called on the event loop.
     """
     self._open = open_stream
     self._loop = asyncio.new_event_loop()
@@ -68,12 +70,13 @@ class Streams:
     """Sends a prompt.
 
     Args:
-      prompt: in the form that the model takes.
-      on_first_token: called once, at the first message that has text.
+      prompt: The prompt in the format of the model.
+      on_first_token: The function that is called once, at the first message
+        that has text.
 
     Returns:
-      A future of (text, score) per sample, in the server's order, as a model's
-      `Generate` returns them.
+      A future of one (text, score) pair per sample, in the server's order, as a
+      model's `Generate` returns them.
     """
     return asyncio.run_coroutine_threadsafe(
       self._read(prompt, on_first_token), self._loop
@@ -97,11 +100,13 @@ class Streams:
 def _grow(
   texts: list[bytes], scores: list[float], items: Sequence[_Item]
 ) -> None:
-  """Adds a message to the text in UTF-8 and the score of each sample.
+  """Adds a message to the UTF-8 text and the score of each sample.
+
+  A message may have more samples than the one before. A beam search sends only
+  its best answer until the end.
 
   Raises:
-    ValueError: the message is of fewer samples than the one before. There may
-      be more, as a beam search tells of its best answer alone until its end.
+    ValueError: The message has fewer samples than the one before.
   """
   more = len(items) - len(texts)
   texts += [b''] * more
@@ -116,16 +121,16 @@ def _grow(
     scores[i] += new[0]  # The first score is log p.
 
 
-# What the client returns for a prompt: (text, score), the best first.
+# The client's result for a prompt: (text, score) pairs, the best first.
 Answers = list[tuple[str, float]]
 
-# Sends one prompt to a model, and may call the other argument once, when the
-# first token of the answer is there.
+# A function that sends a prompt to a model. It may call its second argument
+# once, when the first token of the answer arrives.
 Generate = Callable[[str, Callable[[], None]], 'futures.Future[Answers]']
 
 
 class CellSystem:
-  """Sends prompts to the cell; answers come on the client's threads."""
+  """Sends prompts to the cell. Answers arrive on the client's threads."""
 
   def __init__(
     self,
@@ -133,12 +138,13 @@ class CellSystem:
     prompts: Sequence[str],
     end_ids: Collection[int] = (),
   ):
-    """Creates it.
+    """Stores the prompts and the function that sends them.
 
     Args:
-      generate: sends prompts to the model.
-      prompts: prompt by sample index, in the form that the model takes.
-      end_ids: ids that end an answer; what LoadGen logs stops before the first.
+      generate: The function that sends a prompt to the model.
+      prompts: The prompts by sample index, in the format of the model.
+      end_ids: The ids that end an answer. LoadGen logs the ids before the first
+        of them.
     """
     self._generate = generate
     self._prompts = prompts
@@ -149,7 +155,7 @@ class CellSystem:
     future.add_done_callback(functools.partial(self._answered, reply))
 
   def close(self) -> None:
-    """The client's connections end with the process."""
+    """Does nothing, because the client's connections end with the process."""
 
   def _answered(
     self, reply: system.Reply, future: 'futures.Future[Answers]'
@@ -165,14 +171,14 @@ class CellSystem:
 def generator(
   model_id: str, sax_root: str, timeout_secs: float, stream: bool = False
 ) -> Generate:
-  """Returns how to send prompts to a published model.
+  """Returns a function that sends prompts to a published model.
 
   Args:
     model_id: The id of the model.
     sax_root: The root directory of the cell's files; '': $SAX_ROOT.
     timeout_secs: The deadline of a request.
     stream: True if answers are streamed, so that the times of their first
-      tokens are known; the model must stream, see above.
+      tokens are known. The model must be published with ENABLE_GENERATE_STREAM.
   """
   if sax_root:
     sax.SetRoot(sax_root)
@@ -186,10 +192,10 @@ def generator(
 
 
 def token_ids(answers: Answers, end_ids: Collection[int]) -> tuple[int, ...]:
-  """The best answer's token ids up to its end.
+  """Returns the best answer's token ids up to its end.
 
   Raises:
-    ValueError: the model does not answer with token ids.
+    ValueError: The answer of the model does not consist of token ids.
   """
   if not answers:
     raise ValueError('the model returned no answer')
@@ -205,20 +211,25 @@ def token_ids(answers: Answers, end_ids: Collection[int]) -> tuple[int, ...]:
 
 
 def network_name(model_id: str, sax_root: str) -> str:
-  """Asks the admin server for the model, and each of its servers for itself.
+  """Returns LoadGen's name for a published model and its servers.
+
+  The admin server reports the model, and each model server confirms that it has
+  loaded the model.
 
   Args:
     model_id: The id of the model.
     sax_root: The root directory of the cell's files.
 
   Returns:
-    Such as "Network SUT: /sax/test/gptj (saxml_ext.params.gptj.TinyFP32 from
-    /models/tiny) on 10.0.0.7:10001, /sax/test/gptj ...", each node in full.
+    The full name of every node in one text, such as "Network SUT:
+    /sax/test/gptj (saxml_ext.params.gptj.TinyFP32 from /models/tiny) on
+    10.0.0.7:10001, /sax/test/gptj ...".
 
   Raises:
-    errors.SaxError: the admin server does not answer, or has no such model.
-    ConnectionError: a model server does not answer.
-    ValueError: the model has no server, or one of them has not loaded it.
+    errors.SaxError: The admin server does not answer, or the model is not
+    published.
+    ConnectionError: A model server does not answer.
+    ValueError: The model has no server, or a server has not loaded it.
   """
   sax.SetRoot(sax_root)
   detail = sax.ListDetail(model_id, sax.AdminOptions(_ANSWER_SECS))

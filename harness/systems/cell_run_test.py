@@ -51,7 +51,7 @@ class CellNameTest(absltest.TestCase):
 
 
 def _reply(result=None, error=None, end_ids=()) -> replies.Reply:
-  """What a system replies whose model answers like this."""
+  """Returns the system's reply for a given result or error of the model."""
   future: futures.Future = futures.Future()
   if error:
     future.set_exception(error)
@@ -131,7 +131,7 @@ class GeneratorTest(absltest.TestCase):
 
     server.streams['5'] = messages()
     reply = self._reply('5', stream=True)
-    # The rest of the answer is not even made yet.
+    # The server has not yet sent the rest of the answer.
     self.assertEqual(reply.next(), replies.FIRST_TOKEN)
     server.gate.set()
     self.assertEqual(reply.answer().data.tolist(), [7, 6, 9])
@@ -189,7 +189,7 @@ def _opener(*messages):
 
 class StreamsTest(absltest.TestCase):
   def _generate(self, *messages) -> tuple[list[tuple[str, float]], int]:
-    """The answers to "x", and how often a first token was told of."""
+    """Returns the answers to "x" and the number of calls for a first token."""
     told = []
     future = cell_run.Streams(_opener(*messages)).generate(
       'x', lambda: told.append(threading.current_thread().name)

@@ -1,7 +1,7 @@
-"""The systems that answer: their settings, and how a job starts them.
+"""Defines the systems that answer: their settings, and how a job starts them.
 
-A system is what the flags describe, a part of run.json, and what the program of
-a LoadGen run makes its `loadgen.system.System` of.
+The flags describe a system, and run.json contains it. The program of a LoadGen
+run makes a `loadgen.system.System` from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,19 @@ NETWORK = 'network'
 LON_RUN = 'harness/network/lon_run'
 BEAM_VARIABLE = 'GPTJ_BEAM_SIZE'
 FLOAT32 = (None, 'float32', 'fp32')
-# What a model in a cell of our own is called there.
+# The name of the model in a cell that a job starts.
 _MODEL = 'gptj'
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-  """The place where a job starts a system.
+  """The resources with which a job starts a system.
 
   Attributes:
     group: The processes of the job.
-    work_dir: An existing directory that goes away with the job.
-    log_dir: The directory for a log per process.
-    progress: Prints what happens.
+    work_dir: An existing directory that is removed with the job.
+    log_dir: The directory for one log per process.
+    progress: The output for progress messages.
   """
 
   group: children.Children
@@ -48,18 +48,18 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Started:
-  """A system that answers.
+  """A system that can answer.
 
   Attributes:
-    program: The program that runs LoadGen against it.
+    program: The program that runs LoadGen against the system.
     system: The system as that program reads it from run.json.
-    exact: True if it computes in float32, as the reference does.
-    served: What a cell reports of the model: "params" and "overrides", its
-      "checkpoint", and its "groups" of hosts, if it has any. Empty where the
-      system's parameters have all of this.
-    slots: Samples that it computes together; 0: not known.
-    other_search: How its search differs from the reference's; '' if it does
-      not, or is not known.
+    exact: True if the system computes in float32, as the reference does.
+    served: The cell's report of the model: "params", "overrides", "checkpoint",
+      and "groups" of hosts if it has any. It is empty if the parameters of the
+      system have the same information.
+    slots: The number of samples that it computes together; 0: unknown.
+    other_search: The difference between its search and the reference's; '' if
+      they are equal or the search is unknown.
   """
 
   program: str
@@ -71,7 +71,7 @@ class Started:
 
 
 class System(Protocol):
-  """A system, not yet started."""
+  """A system that is not yet started."""
 
   @property
   def kind(self) -> str:
@@ -79,7 +79,7 @@ class System(Protocol):
 
   @property
   def framework(self) -> str:
-    """The package that computes: jax, torch or onnxruntime; "": not known."""
+    """The package that computes: jax, torch or onnxruntime; "": unknown."""
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -90,28 +90,30 @@ class System(Protocol):
     """The paths of the files that decide a result, by role."""
 
   def start(self, place: Place) -> Started:
-    """Starts what must run beside LoadGen; it ends with the place's group.
+    """Starts the processes that the run needs; they end with the job's group.
 
     Raises:
       errors.HarnessError: A process or the cell failed.
-      SaxError: The cell refused something.
+      SaxError: The cell rejected a request.
     """
 
 
 class _Settings(  # type: ignore[call-arg]
   msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=str.lower
 ):
-  """The base of systems. In run.json their class is in the field "type"."""
+  """The base of systems. In run.json, the field "type" has the class."""
 
 
 class RunningCell(_Settings):
-  """A model of a cell that runs already.
+  """A model of a cell that already runs.
 
   Attributes:
     model_path: The id of the model, /sax/<cell>/<model>.
     sax_root: The root directory of the cell's files.
-    stream: True if answers are streamed, so that first tokens are seen.
-    network: 'lon' if LoadGen logs the model servers as a Network SUT.
+    stream: True if answers are streamed, so that the times of first tokens are
+      known.
+    network: The value 'lon' if LoadGen logs the model servers as a Network SUT;
+      otherwise ''.
   """
 
   model_path: str
@@ -146,7 +148,7 @@ class RunningCell(_Settings):
     return self.answering()
 
   def answering(self) -> Started:
-    """Asks the admin server what the model is."""
+    """Requests the description of the model from the admin server."""
     model = served.ask(self.model_path, self.sax_root)
     return Started(
       programs.LOADGEN_RUN,
@@ -159,11 +161,11 @@ class RunningCell(_Settings):
 
 
 class _Served(_Settings):
-  """A model under serving params, on this machine.
+  """A model that this machine serves with serving params.
 
   Attributes:
     params: The name of the serving params.
-    overrides: The values of attributes that differ, as JSON, by attribute.
+    overrides: The JSON values of changed attributes, by name of the attribute.
     checkpoint: The PAX checkpoint directory; None: the bundled model's.
     jax_cache_dir: The directory for compiled programs; None: none are kept.
   """
@@ -184,11 +186,11 @@ class _Served(_Settings):
 
   @property
   def program_set(self) -> str | None:
-    """Programs that were compiled ahead of time; None: there are none."""
+    """The path of programs that were compiled ahead of time; None: none."""
     return bundle.programs() if self.params == bundle.PARAMS else None
 
   def _pax_checkpoint(self, place: Place) -> str:
-    """Returns the PAX checkpoint; the bundled model's is converted if need be."""
+    """Returns the PAX checkpoint; converts the bundled model if necessary."""
     if idle := accelerators.idle():
       place.progress.stage(f'warning: {idle}')
     if found := self.checkpoint or bundle.pax_checkpoint():
@@ -204,10 +206,11 @@ class _Served(_Settings):
 
 
 class OwnCell(_Served):
-  """A cell of our own on this machine.
+  """A cell that the job starts on this machine.
 
   Attributes:
-    hosts: Processes that compute the model together, as so many hosts do.
+    hosts: The number of processes that compute the model together, like a group
+      of this many hosts.
   """
 
   hosts: int = 1
@@ -215,7 +218,8 @@ class OwnCell(_Served):
 
   @property
   def parameters(self) -> Mapping[str, object]:
-    # One host is left out, so that results from before the flag stay known.
+    # The value 1 is left out, so that results from before the flag keep their
+    # ids.
     hosts = {'hosts': self.hosts} if self.hosts > 1 else {}
     return {**_Served.parameters.fget(self), **hosts}  # type: ignore[attr-defined]
 
@@ -242,8 +246,8 @@ class Engine(_Served):
   """The engine in LoadGen's own process, without a cell.
 
   Attributes:
-    programs: Directories of program sets that were compiled ahead of time.
-    programs_mismatch: refuse or compile, if a set does not match.
+    programs: The directories of program sets that were compiled ahead of time.
+    programs_mismatch: The action if a set does not match: refuse or compile.
     programs_cache: The directory for programs that are compiled.
   """
 
@@ -256,7 +260,8 @@ class Engine(_Served):
     system = msgspec.structs.replace(
       self, checkpoint=self._pax_checkpoint(place)
     )
-    # As in the cell, overrides and another checkpoint work all the same.
+    # Overrides and another checkpoint also work in the engine, as in the cell,
+    # because programs that do not match are compiled.
     if found := self.program_set:
       system = msgspec.structs.replace(
         system, programs=[found], programs_mismatch='compile'
@@ -277,9 +282,9 @@ class Reference(_Settings):
   Attributes:
     checkpoint: The Hugging Face directory; None: the bundled model.
     device: The device, such as "cpu" or "cuda".
-    precision: The number format, such as "float32"; None: that one.
-    beam_size: The beams of the search; None: $GPTJ_BEAM_SIZE, or 4.
-    batch_size: Most samples computed together.
+    precision: The number format; None: "float32".
+    beam_size: The number of beams of the search; None: $GPTJ_BEAM_SIZE, or 4.
+    batch_size: The greatest number of samples that are computed together.
   """
 
   checkpoint: str | None = None
@@ -319,7 +324,7 @@ class Reference(_Settings):
 
 
 class NetworkSut(client.Nodes, tag=NETWORK):  # type: ignore[call-arg]
-  """Nodes that run already and serve by `harness.network.query_server`."""
+  """The nodes that already run `harness.network.query_server`."""
 
   framework = ''
   inputs: ClassVar[Mapping[str, str]] = {}
@@ -341,12 +346,13 @@ class _Bert(_Settings):
   """A BERT in LoadGen's own process.
 
   Attributes:
-    checkpoint: A Hugging Face directory, a state_dict or an ONNX file; None:
-      the bundled model.
-    device: cpu or cuda.
-    precision: The number format; None: float32, or what an ONNX file has.
-    batch_size: Most samples computed together; None: 8.
-    threads: The threads of the CPU; 0: one for each core.
+    checkpoint: The Hugging Face directory, state_dict or ONNX file; None: the
+      bundled model.
+    device: The device, cpu or cuda.
+    precision: The number format; None: float32, or the format of an ONNX file.
+    batch_size: The greatest number of samples that are computed together; None:
+      8.
+    threads: The number of CPU threads; 0: one for each core.
   """
 
   checkpoint: str | None = None
@@ -377,7 +383,7 @@ class _Bert(_Settings):
 
   def start(self, place: Place) -> Started:
     place.progress.stage(f'using BERT in {self.kind} on {self.device}')
-    # Nobody knows the number format of an ONNX file.
+    # The number format of an ONNX file is unknown.
     exact = self.precision in FLOAT32 and not self.model.endswith('.onnx')
     return Started(self.program, self, exact, slots=self.batch_size or 0)
 

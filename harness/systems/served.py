@@ -1,4 +1,4 @@
-"""What a published model computes with."""
+"""Describes a published model: its params, search and number format."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -33,14 +33,14 @@ _REFERENCE_SEARCH = {
 
 @dataclasses.dataclass(frozen=True)
 class Served:
-  """What a model is published as.
+  """The description of a published model.
 
   Attributes:
-    params: name of its serving params.
-    overrides: attribute of those params -> value as JSON.
-    groups: hosts of each replica that is a group, as `results.nodes` has them.
-    checkpoint: path of the checkpoint; '' if it is not known.
-    replicas: servers that serve the model.
+    params: The name of its serving params.
+    overrides: The JSON values of changed attributes, by name of the attribute.
+    groups: The hosts of each replica that is a group, as in `results.nodes`.
+    checkpoint: The path of the checkpoint; '' if it is unknown.
+    replicas: The number of servers that serve the model.
   """
 
   params: str
@@ -51,14 +51,14 @@ class Served:
 
   @property
   def is_float32(self) -> bool:
-    """True if all numbers are float32; False if the params are not known."""
+    """True if all numbers are float32; False if the params are unknown."""
     return self._params is not None and all(
       self._attribute(name) in formats for name, formats in _FLOAT32.items()
     )
 
   @property
   def slots(self) -> int:
-    """Requests that all replicas decode together; 0 if it is not known."""
+    """The number of requests that all replicas decode together; 0: unknown."""
     try:
       own = self._attribute('NUM_CACHE_SLOTS')
       slots = own or template.largest(self._attribute('BATCH_SIZE') or 0)
@@ -68,12 +68,12 @@ class Served:
 
   @property
   def max_input_length(self) -> int | None:
-    """Longest prompt in tokens that the params take; None: not known."""
+    """The longest prompt in tokens that the params take; None: unknown."""
     return self._attribute('INPUT_SEQ_LEN')
 
   @property
   def other_search(self) -> str:
-    """How the search differs from the reference's; '' if it does not."""
+    """The difference between the search and the reference's; '' if none."""
     differences = []
     for name, expected in _REFERENCE_SEARCH.items():
       value = self._attribute(name)
@@ -85,32 +85,34 @@ class Served:
 
   @property
   def _params(self) -> type | None:
-    """The params; None if they are of another server."""
+    """The class of the params; None if they are from another server."""
     try:
       return registry.lookup(self.params)
     except errors.InvalidArgument:
       return None
 
   def _attribute(self, name: str) -> Any:
-    """Returns an attribute of the params; None if they are not known here."""
+    """Returns an attribute of the params; None if they are unknown."""
     if name not in self.overrides:
       return getattr(self._params, name, None)
     try:
       return json.loads(self.overrides[name])
     except ValueError:
-      # A bare text, which stands for itself if the attribute holds a text.
+      # The value is text without JSON quotes, which is valid if the attribute
+      # is a text.
       return self.overrides[name]
 
 
 def ask(model_id: str, sax_root: str) -> Served:
-  """Asks the admin server what a model is published as.
+  """Requests the description of a published model from the admin server.
 
   Args:
     model_id: The id of the model, /sax/<cell>/<model>.
     sax_root: The root directory of the cell's files.
 
   Raises:
-    errors.SaxError: The admin server does not answer, or has no such model.
+    errors.SaxError: The admin server does not answer, or the model is not
+    published.
   """
   sax.SetRoot(sax_root)
   try:

@@ -1,7 +1,7 @@
-"""Counts the decode steps that reference beam search takes per answer token.
+"""Counts the decode steps of reference beam search per token of the answer.
 
-Beam search with early stopping ends once four hypotheses are complete, and the
-best of them may have been complete for some time. So a request occupies its
+Beam search with early stopping ends when four hypotheses are complete. The best
+of them may have been complete for some time. A request therefore occupies its
 slot for more steps than its answer has tokens. `//saxml_ext/aot:report` uses
 the ratio that this program prints:
 

@@ -1,8 +1,8 @@
-"""One LoadGen run against the JAX engine.
+"""Runs LoadGen once against the JAX engine, in one process.
 
-Both run in this process; with --network=sut the engine alone, for a LoadGen on
-another machine. Loader, scheduler and engine are those of the model server; what
-is left out is the network: no gRPC, no admin server, no ids as text.
+With --network=sut, only the engine runs, and LoadGen is on another machine.
+Loader, scheduler and engine are those of the model server. There is no gRPC, no
+admin server and no conversion of ids to text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -48,10 +48,11 @@ from saxml_ext.server.services import requests
 
 
 def _is_first_token_certain(engine: config_lib.EngineConfig) -> bool:
-  """Returns True if the first token that is chosen is the answer's.
+  """Returns True if the first chosen token is always the answer's first token.
 
-  Of several beams or samples, the best is known at the end only; with one, all
-  hypotheses of a search begin alike unless one may end at once.
+  With several beams or samples, the best one is known only at the end. With one
+  beam, all hypotheses of a search begin with the same token, unless a
+  hypothesis may end at once.
   """
   may_end_at_once = engine.search != 'sample' and engine.min_new_tokens < 1
   return engine.num_beams == 1 and not may_end_at_once
@@ -59,20 +60,21 @@ def _is_first_token_certain(engine: config_lib.EngineConfig) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Request(request_lib.Request):
-  """A request whose sender wants to know of its first token.
+  """A request that reports its first token.
 
   Attributes:
-    on_first_token: called once, on the thread that drives the engine.
+    on_first_token: The function that is called once, on the thread that drives
+      the engine.
   """
 
   on_first_token: Callable[[], None] = lambda: None
 
 
 class _Runner:
-  """An engine as the scheduler knows it; takes requests of this module only.
+  """An engine that reports first tokens; it accepts requests of this module.
 
-  A call of the engine decodes several steps, so that a first token is told of
-  when the call ends in which it was chosen: not before a client could have it.
+  One call of the engine decodes several steps. A first token is reported at the
+  end of the call that chooses it, because a client could not get it earlier.
   """
 
   def __init__(self, inner: runner_lib.Runner):
@@ -109,27 +111,28 @@ class _Runner:
 
 
 class EngineSystem:
-  """Hands samples to the scheduler; answers come on its thread."""
+  """Passes samples to the scheduler. Answers arrive on its thread."""
 
   def __init__(self, model: servable.Servable, inputs: network_program.Inputs):
-    """Creates it.
+    """Stores the model and its inputs.
 
     Args:
-      model: what `load` returns.
-      inputs: by sample index, with the prompt's ids, int32 [T], "input_ids".
+      model: The model that `load` returned.
+      inputs: The inputs by sample index. "input_ids" has the token ids of the
+        prompt, int32 [T].
     """
     self._model = model
     self._inputs = inputs
-    # What LoadGen logs stops before the first of these.
+    # LoadGen logs the ids before the first of these.
     ends = (model.eos_id, *(model.settings.stop_ids or ()))
     self._end_ids = {end for end in ends if end is not None}
     self._tells_first = _is_first_token_certain(model.settings.engine)
 
   def answer(self, index: int, reply: system.Reply) -> None:
-    """See `system.System`.
+    """Answers a sample; see `system.System`.
 
     Raises:
-      errors.SaxError: the engine cannot answer the prompt.
+      errors.SaxError: The engine cannot answer the prompt.
     """
     request = _request(self._inputs[index]['input_ids'], self._model.settings)
     if self._tells_first:
@@ -156,25 +159,27 @@ def load(
   """Loads a model as the model server does; takes seconds to minutes.
 
   Args:
-    spec: what to load.
-    programs: compiled before; what is not among them is compiled.
+    spec: The description of the model to load.
+    programs: The programs that were compiled earlier. Missing ones are
+      compiled.
 
   Raises:
-    errors.SaxError: params, overrides, checkpoint or programs are not usable.
+    errors.SaxError: The params, overrides, checkpoint or programs are not
+    usable.
   """
   ready = loader.prepare(spec, programs)
   settings, engine = ready.settings, ready.start()
   runner: scheduler.Runner = engine
   if _is_first_token_certain(settings.engine):
     runner = _Runner(engine)
-  # The bound of the queue protects a server from its clients. Here LoadGen's
-  # --concurrency is the bound, and nobody would ask again.
+  # The limit of the queue protects a server from its clients. Here, LoadGen's
+  # --concurrency is the limit, and LoadGen would not retry a rejected request.
   settings = dataclasses.replace(settings, admission_limit=sys.maxsize)
   return loader.serve(settings, ready.codecs, runner, logging.error)
 
 
 def _request(ids: np.ndarray, settings: settings_lib.Settings) -> _Request:
-  """What the model server makes of a prompt without extra inputs."""
+  """Converts a prompt without extra inputs to a request, as the server does."""
   engine = settings.engine
   extra = settings.extra_inputs[scheduler.GENERATE]
   limit = requests.max_new_tokens(extra, engine.max_new_tokens)
@@ -189,7 +194,7 @@ def _request(ids: np.ndarray, settings: settings_lib.Settings) -> _Request:
 def prompts(
   engine: launch.Engine, samples: run_lib.Samples
 ) -> list[payload.Payload]:
-  """Returns the ids of each article's prompt, int32 [T], as "input_ids".
+  """Returns the token ids of each article's prompt, int32 [T], as "input_ids".
 
   Raises:
     OSError, ValueError: A file or a setting cannot be used.
@@ -215,7 +220,7 @@ def make(
 
   Args:
     engine: The settings.
-    inputs: What `prompts` returns, or the like from another machine.
+    inputs: The inputs that `prompts` returned, or those from another machine.
 
   Raises:
     OSError, ValueError: A file or a setting cannot be used.

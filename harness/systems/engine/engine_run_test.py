@@ -1,4 +1,4 @@
-"""Real LoadGen runs of the engine on the bundled model, by its program."""
+"""Tests the program of the engine with real LoadGen runs."""
 
 from collections.abc import Sequence
 import json
@@ -19,7 +19,7 @@ _PROGRAM = 'harness/systems/engine/engine_run'
 
 # Articles with short prompts, of 80 to 106 tokens.
 _SHORT = (12, 25, 38, 19)
-# Few and small programs, so that they compile within seconds.
+# These settings need few and small programs, which compile within seconds.
 _SMALL = (
   '--override=BATCH_SIZE=2',
   '--override=INPUT_SEQ_LEN=128',
@@ -94,7 +94,7 @@ class LoadgenRunTest(absltest.TestCase):
     )
     self.assertEqual(found.code, 0, found.errors)
     self.assertEqual(found.answers, self._recorded)
-    # Whatever is compiled is kept there.
+    # The cache would contain all programs that were compiled.
     self.assertEmpty(os.listdir(self._cache))
 
   def test_what_cannot_run_is_said(self):
@@ -108,7 +108,8 @@ class SubjectTest(parameterized.TestCase):
   @parameterized.parameters(
     ({'checkpoint': ''}, 'no checkpoint: give --checkpoint'),
     ({'checkpoint': '/none'}, "checkpoint '/none' is no directory"),
-    # A Hugging Face directory, whose tokenizer is there.
+    # The default is a Hugging Face directory, which has the tokenizer but no
+    # PAX checkpoint.
     ({}, 'model'),
     ({'params': 'Tinny'}, 'Tinny'),
     (

@@ -1,4 +1,4 @@
-"""The engine as a system, with a random two-layer model."""
+"""Tests the engine as a system, with a random two-layer model."""
 
 import tempfile
 
@@ -55,7 +55,7 @@ class EngineSystemTest(absltest.TestCase):
 
   def test_beams_are_answered_without_a_first_token(self):
     made = self._make(MAX_LIVE_BATCHES='1')
-    # More than a server with this setting would hold.
+    # A server with this setting would reject so many requests.
     sent = [replies.Reply() for _ in range(6)]
     for number, reply in enumerate(sent):
       made.answer(number % 3, reply)
@@ -78,7 +78,7 @@ class EngineSystemTest(absltest.TestCase):
     self.assertEqual(self._greedy(made, 0), whole[:1])
 
   def _greedy(self, made: engine_run.EngineSystem, index: int) -> list[int]:
-    """The answer, of which the first token was told before."""
+    """Returns the answer; checks that its first token is reported earlier."""
     reply = replies.Reply()
     made.answer(index, reply)
     self.assertEqual(reply.next(), replies.FIRST_TOKEN)
@@ -86,7 +86,7 @@ class EngineSystemTest(absltest.TestCase):
 
   def test_an_answer_that_is_certain_tells_of_its_first_token(self):
     found = []
-    # With chunks, the prompt is not prefilled at once.
+    # With chunks, the prompt is prefilled in several steps.
     for more in ({}, {'PREFILL_CHUNK_LEN': '8'}):
       made = self._make(**_GREEDY, **more)
       found.append([self._greedy(made, index) for index in (0, 2)])

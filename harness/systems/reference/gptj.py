@@ -1,8 +1,9 @@
-"""The reference implementation of GPT-J: transformers on PyTorch.
+"""Implements the reference of GPT-J with transformers on PyTorch.
 
-It computes what language/gpt-j of https://github.com/mlcommons/inference does
-(backend_PyTorch.py at v4.1): the model in one number format, which autocast
-keeps to where it is not float32, and transformers' own beam search.
+It computes the same as language/gpt-j of https://github.com/mlcommons/inference
+(backend_PyTorch.py at v4.1). The model has one number format. If it is not
+float32, autocast keeps the computation in it. The beam search is that of
+transformers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ import transformers
 
 from harness.rules import requirements
 
-# gen_kwargs of the reference.
+# The gen_kwargs of the reference.
 GENERATION = {
   'num_beams': requirements.BEAM_SIZE,
   'early_stopping': True,
@@ -29,11 +30,11 @@ _GIB = 2**30
 
 
 class TooLarge(ValueError):
-  """What is to be kept is larger than the memory that is free."""
+  """An error: the model needs more memory than is free."""
 
 
 def weights_bytes(config: transformers.GPTJConfig, dtype: torch.dtype) -> int:
-  """Returns the bytes of a model's weights."""
+  """Returns the size of a model's weights in bytes."""
   with torch.device('meta'):
     model = transformers.GPTJForCausalLM(config)
   return sum(each.numel() for each in model.parameters()) * dtype.itemsize
@@ -45,27 +46,28 @@ def cache_bytes(
   sequences: int,
   tokens: int,
 ) -> int:
-  """Returns the bytes of the keys and values of attention.
+  """Returns the size of the keys and values of attention in bytes.
 
   Args:
-    config: sizes of the model.
-    dtype: of the cache.
-    sequences: kept at a time: prompts of a batch times beams.
-    tokens: of the longest sequence, prompt and answer.
+    config: The sizes of the model.
+    dtype: The type of the cache.
+    sequences: The number of sequences that are kept at a time: the prompts of a
+      batch times the beams.
+    tokens: The tokens of the longest sequence, with prompt and answer.
   """
   per_token = 2 * config.n_layer * config.n_embd * dtype.itemsize
   return sequences * tokens * per_token
 
 
 def check_memory(parts: Mapping[str, int], device: torch.device) -> None:
-  """Checks that what is needed is free now.
+  """Checks that the required memory is free now.
 
   Args:
-    parts: bytes by what they are of, such as "weights".
-    device: whose memory is to hold them all.
+    parts: The sizes in bytes by the name of the part, such as "weights".
+    device: The device whose memory must hold all parts.
 
   Raises:
-    TooLarge: it cannot.
+    TooLarge: The parts need more memory than is free.
   """
   free = _free_bytes(device)
   needed = sum(parts.values())
@@ -94,10 +96,10 @@ def read_config(path: str) -> transformers.GPTJConfig:
   """Reads the sizes of a checkpoint.
 
   Args:
-    path: directory with the files of a Hugging Face model.
+    path: The directory with the files of a Hugging Face model.
 
   Raises:
-    ValueError: it holds no GPT-J.
+    ValueError: The directory does not contain a GPT-J.
   """
   file_path = os.path.join(path, 'config.json')
   try:
@@ -118,7 +120,7 @@ def read_config(path: str) -> transformers.GPTJConfig:
 
 
 def longest_prompt(config: transformers.GPTJConfig) -> int:
-  """Most tokens of a prompt that leave the answer its positions."""
+  """Returns the most tokens of a prompt that leave positions for the answer."""
   return config.n_positions - GENERATION['max_new_tokens']
 
 
@@ -127,20 +129,21 @@ def load(
   device: torch.device | str = 'cpu',
   dtype: torch.dtype = torch.float32,
 ) -> transformers.GPTJForCausalLM:
-  """Reads a model, ready to generate.
+  """Loads a model, ready to generate.
 
   Args:
-    path: directory with the files of a Hugging Face model.
-    device: where it computes.
-    dtype: of the weights.
+    path: The directory with the files of a Hugging Face model.
+    device: The device that computes.
+    dtype: The type of the weights.
 
   Raises:
-    ValueError: the directory holds no GPT-J, or weights are missing.
-    OSError: the weights cannot be read.
-    TooLarge: they do not fit, which is known before any is read.
+    ValueError: The directory does not contain a GPT-J, or weights are missing.
+    OSError: The weights cannot be read.
+    TooLarge: The weights do not fit into memory. This is checked before they
+      are read.
   """
   config = read_config(path)
-  # They are read to the host, whatever the device.
+  # The weights are read into the host's memory for every device.
   size = weights_bytes(config, dtype)
   check_memory({'weights': size}, torch.device('cpu'))
   try:
@@ -149,7 +152,7 @@ def load(
     )
   except Exception as error:  # Each weight format has its own errors.
     raise ValueError(f'{path}: no weights could be read: {error}') from error
-  # What is missing would be drawn at random.
+  # transformers initializes missing weights at random.
   lost = sorted([*info['missing_keys'], *info['mismatched_keys']], key=str)
   if lost:
     raise ValueError(
@@ -167,20 +170,20 @@ def answer(
 ) -> list[list[int]]:
   """Answers prompts together, as the reference answers one.
 
-  With more than one, shorter prompts are padded on the left and masked. Sums
-  are then rounded in another order, so that answers which hang on the last
-  bits may differ.
+  With several prompts, shorter ones are padded on the left and masked. Sums are
+  then rounded in another order, so answers that depend on the last bits may
+  differ.
 
   Args:
-    model: what `load` returns.
-    prompts: token ids of each.
-    changes: what differs from GENERATION.
+    model: The model that `load` returned.
+    prompts: The token ids of each prompt.
+    changes: The settings that differ from GENERATION.
 
   Returns:
-    The generated ids of each prompt, end of sequence left out.
+    The generated ids of each prompt, without the end of sequence.
 
   Raises:
-    ValueError: a prompt is not one that the model takes.
+    ValueError: The model cannot process a prompt.
   """
   for row in prompts:
     _check(row, model.config)
@@ -193,7 +196,8 @@ def answer(
     mask[i, width - len(row) :] = 1
   settings = {**GENERATION, **(changes or {})}
   if settings['num_beams'] == 1:
-    # Of no effect there, and transformers warns of it.
+    # The setting has no effect with one beam, and transformers would print a
+    # warning.
     settings.pop('early_stopping')
   with torch.autocast(
     model.device.type, model.dtype, enabled=model.dtype != torch.float32

@@ -1,4 +1,4 @@
-"""Answers of the reference implementation, and checkpoints it refuses."""
+"""Tests the answers of the reference, and the checkpoints that it rejects."""
 
 import json
 import os

@@ -1,7 +1,6 @@
-"""One LoadGen run against the reference implementation.
+"""Runs LoadGen once against the reference implementation, in one process.
 
-Both run in this process; with --network=sut the reference alone, for a LoadGen
-on another machine.
+With --network=sut, only the reference runs, and LoadGen is on another machine.
 """
 
 from collections.abc import Sequence
@@ -41,10 +40,10 @@ _PRECISIONS = {
 
 
 def find_device(name: str) -> torch.device:
-  """The device of a name: "cpu", "cuda" (the first GPU) or "cuda:1".
+  """Returns the device of a name: "cpu", "cuda" (the first GPU) or "cuda:1".
 
   Raises:
-    ValueError: the name is another, or PyTorch sees no such device.
+    ValueError: The name has another form, or PyTorch does not find the device.
   """
   match = _DEVICE_NAME.fullmatch(name)
   if not match:
@@ -66,10 +65,12 @@ def find_device(name: str) -> torch.device:
 
 
 def beam_size(asked: int | None) -> int:
-  """Beams of the search: as asked, else as the reference's variable says.
+  """Returns the number of beams: the given one, or that of $GPTJ_BEAM_SIZE.
+
+  The default is that of the reference, 4.
 
   Raises:
-    ValueError: the variable is no number above 0.
+    ValueError: The variable is not a number above 0.
   """
   if asked is not None:
     return asked
@@ -83,10 +84,10 @@ def beam_size(asked: int | None) -> int:
 
 
 def find_dtype(precision: str | None) -> torch.dtype:
-  """Returns the type of a number format; of None, float32.
+  """Returns the type of a number format; float32 for None.
 
   Raises:
-    ValueError: There is no such format.
+    ValueError: The format is unknown.
   """
   if precision and precision not in _PRECISIONS:
     raise ValueError(
@@ -99,7 +100,7 @@ def find_dtype(precision: str | None) -> torch.dtype:
 def prompts(
   reference: launch.Reference, samples: run_lib.Samples
 ) -> list[payload.Payload]:
-  """Returns the ids of each article's prompt, int32 [T], as "input_ids".
+  """Returns the token ids of each article's prompt, int32 [T], as "input_ids".
 
   Raises:
     OSError, ValueError: A file or a setting cannot be used.
@@ -123,13 +124,14 @@ def make(
 
   Args:
     reference: The settings.
-    max_input_length: Tokens after which prompts are cut; None: the usual.
-    inputs: What `prompts` returns, or the like from another machine.
+    max_input_length: The number of tokens after which prompts are cut; None:
+      the default of the model.
+    inputs: The inputs that `prompts` returned, or those from another machine.
 
   Raises:
     OSError, ValueError: A file or a setting cannot be used.
   """
-  # What may fail comes before the long part, the reading of the weights.
+  # Steps that may fail come before the slow step, the loading of the weights.
   device = find_device(reference.device)
   dtype = find_dtype(reference.precision)
   beams = beam_size(reference.beam_size)
@@ -165,7 +167,7 @@ def _checkpoint(
 
 
 def _usual_prompt(path: str, config: transformers.GPTJConfig) -> int:
-  """Returns the tokens after which prompts are cut by default."""
+  """Returns the number of tokens after which prompts are cut by default."""
   if os.path.realpath(path) == os.path.realpath(bundle.model_dir()):
     return bundle.MAX_INPUT_LENGTH
   return min(requirements.MAX_INPUT_LENGTH, gptj.longest_prompt(config))

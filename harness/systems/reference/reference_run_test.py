@@ -1,4 +1,4 @@
-"""Real LoadGen runs of the reference implementation, by its program."""
+"""Tests the program of the reference with real LoadGen runs."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def setUpModule():
 
 
 def _make(samples=None, **values) -> system.System:
-  """Makes the system, and its inputs."""
+  """Makes the system with its inputs."""
   asked = run_lib.Samples(**{'sample_count': 2, **(samples or {})})
   reference = launch.Reference(**values)
   inputs = reference_run.prompts(reference, asked)

@@ -1,4 +1,4 @@
-"""Runs a system's LoadGen program in tests, as the harness would."""
+"""Runs a system's LoadGen program in tests, as the harness does."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -17,14 +17,14 @@ from serve import programs
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """What a program left.
+  """The result of a program.
 
   Attributes:
-    code: its exit code.
-    status: the last line of status that it wrote.
-    stray: lines of its standard output that are neither empty nor status.
-    errors: its standard error.
-    directory: where its logs lie.
+    code: The exit code.
+    status: The last status line of the program.
+    stray: The lines of standard output that are neither empty nor a status.
+    errors: The text of standard error.
+    directory: The directory with the logs.
   """
 
   code: int
@@ -43,7 +43,7 @@ class Outcome:
 
   @property
   def answers(self) -> dict[int, list[int]]:
-    """Token ids by sample index, of an accuracy run."""
+    """The token ids of an accuracy run, by sample index."""
     path = os.path.join(self.directory, loadgen_log.ACCURACY_LOG)
     with open(path, encoding='utf-8') as file:
       entries = json.load(file)
@@ -66,12 +66,12 @@ def run(
   """Runs a program to its end.
 
   Args:
-    program: its path in the repository, without suffix.
-    mode: "accuracy" or "performance".
-    settings: of the run.
-    directory: an empty one, for settings and logs.
-    flags: the program's own.
-    *more: arguments besides, such as flags that are given several times.
+    program: The path of the program in the repository, without suffix.
+    mode: The mode, "accuracy" or "performance".
+    settings: The settings of the run.
+    directory: An empty directory for settings and logs.
+    flags: The program's own flags.
+    *more: The remaining arguments, such as flags that are given several times.
   """
   user_conf = os.path.join(directory, 'user.conf')
   with open(user_conf, 'w', encoding='utf-8') as file:

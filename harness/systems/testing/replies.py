@@ -1,4 +1,4 @@
-"""Keeps what a system says of a sample, for tests."""
+"""Records the replies of a system to a sample, for tests."""
 
 import queue
 import typing
@@ -9,7 +9,7 @@ FIRST_TOKEN = 'first token'
 
 
 class Reply:
-  """What became of one sample, in the order in which it was said."""
+  """Records the calls for one sample in their order."""
 
   def __init__(self) -> None:
     self._said: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -24,11 +24,11 @@ class Reply:
     self._said.put(error)
 
   def next(self) -> object:
-    """FIRST_TOKEN, an answer or an error; waits for it."""
+    """Waits for FIRST_TOKEN, an answer or an error, and returns it."""
     return self._said.get(timeout=600)
 
   def answer(self) -> system.Answer:
-    """The answer; raises the error if there is one instead."""
+    """Returns the answer; raises the error if there is one instead."""
     said = self.next()
     if isinstance(said, Exception):
       raise said
