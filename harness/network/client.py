@@ -1,8 +1,8 @@
-"""LoadGen's side of a Network SUT: MLPerf's query dispatch library (QDL).
+"""Implements LoadGen's side of a Network SUT: the query dispatch library (QDL).
 
-It only dispatches, as the rules of the Network division ask: every sample goes
-out alone and whole, as soon as LoadGen's client hands it over, to the node
-with the fewest unanswered samples; answers are handed on as they come.
+It only dispatches, as the rules of the Network division require. Every sample
+is sent alone and complete as soon as LoadGen's client issues it. It goes to the
+node with the fewest unanswered samples. Answers are forwarded when they arrive.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,8 +29,8 @@ class Nodes(  # type: ignore[call-arg]
   """The nodes of a system.
 
   Attributes:
-    sut_server: "host:port" of every node.
-    connections: The connections to each node.
+    sut_server: The address "host:port" of every node.
+    connections: The number of connections to each node.
   """
 
   sut_server: Sequence[str]
@@ -38,13 +38,13 @@ class Nodes(  # type: ignore[call-arg]
 
 
 def join(nodes: Mapping[str, str]) -> str:
-  """Returns one name for all nodes, under which LoadGen logs the system.
+  """Returns one name for all nodes, which LoadGen logs for the system.
 
   Args:
-    nodes: name by address of every node.
+    nodes: The name of every node by its address.
 
   Raises:
-    ValueError: there is no node, or two have the same name.
+    ValueError: There is no node, or two nodes have the same name.
   """
   if not nodes:
     raise ValueError('a Network SUT has no node; give at least one address')
@@ -61,11 +61,11 @@ def join(nodes: Mapping[str, str]) -> str:
 
 
 class SutError(Exception):
-  """A node of the system could not answer; the text says which and why."""
+  """An error: a node of the system could not answer. The text has the cause."""
 
 
 class NetworkSystem:
-  """Has samples answered by a system on other nodes."""
+  """Sends samples to a system on other nodes."""
 
   def __init__(
     self,
@@ -73,16 +73,17 @@ class NetworkSystem:
     payloads: Sequence[payload.Payload],
     connections: int = 1,
   ):
-    """Connects to all nodes and learns their names.
+    """Connects to all nodes and requests their names.
 
     Args:
-      addresses: "host:port" of every node.
-      payloads: inputs by sample index.
-      connections: to each node.
+      addresses: The address "host:port" of every node.
+      payloads: The inputs by sample index.
+      connections: The number of connections to each node.
 
     Raises:
-      ConnectionError: a node does not answer.
-      ValueError: there is no node, one is named twice, or two have one name.
+      ConnectionError: A node does not answer.
+      ValueError: There is no node, an address is given twice, or two nodes have
+        the same name.
     """
     if len(set(addresses)) != len(addresses):
       raise ValueError(
@@ -98,11 +99,11 @@ class NetworkSystem:
     self.name()
 
   def name(self) -> str:
-    """Asks every node for its name, over the network, at every call.
+    """Requests the name of every node over the network and joins the names.
 
     Raises:
-      ConnectionError: a node does not answer.
-      ValueError: there is no node, or two have one name.
+      ConnectionError: A node does not answer.
+      ValueError: There is no node, or two nodes have the same name.
     """
     return join({node.address: node.name() for node in self._nodes})
 
@@ -118,13 +119,14 @@ class NetworkSystem:
 
 
 class _Connection:
-  """One stream of samples on a connection of its own."""
+  """One stream of samples on its own connection."""
 
   def __init__(self, address: str):
     self.address = address
     self._channel = grpc_util.channel(
       address,
-      # gRPC would else join connections to one address.
+      # By default, gRPC shares one connection between channels to the same
+      # address.
       (('grpc.use_local_subchannel_pool', 1),),
     )
     self._stub = dispatch_pb2_grpc.NetworkSutStub(self._channel)
@@ -139,7 +141,7 @@ class _Connection:
     self._reader: threading.Thread | None = None
 
   def load(self) -> int:
-    """Samples sent and not yet answered."""
+    """Returns the number of samples that are sent and not yet answered."""
     return len(self._open)
 
   def name(self) -> str:
@@ -158,7 +160,7 @@ class _Connection:
     """Sends a sample.
 
     Raises:
-      SutError: the connection is broken.
+      SutError: The connection is broken.
     """
     sample = dispatch_pb2.Sample(id=next(self._ids), inputs=tensors)
     with self._lock:
@@ -185,7 +187,7 @@ class _Connection:
     self._channel.close()
 
   def _read(self, outcomes: Iterable[dispatch_pb2.Outcome]) -> None:
-    """Hands on outcomes until the stream ends."""
+    """Forwards outcomes until the stream ends."""
     reason = 'it ended the stream'
     try:
       for outcome in outcomes:
@@ -211,7 +213,7 @@ class _Connection:
     reply.done(system.Answer(data, outcome.answer.tokens))
 
   def _break(self, reason: str) -> None:
-    """There will be no more answers."""
+    """Fails the unanswered samples and all later ones."""
     with self._lock:
       unanswered: Mapping[int, system.Reply] = dict(self._open)
       self._broken = SutError(
@@ -225,5 +227,5 @@ class _Connection:
 
 
 def _text(error: grpc.RpcError) -> str:
-  """Code and details of a failed call."""
+  """Returns the code and the details of a failed call."""
   return f'{error.code().name}: {error.details()}'

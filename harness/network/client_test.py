@@ -18,7 +18,7 @@ _PATIENCE_SECS = 300.0
 
 
 class _Reply:
-  """Passes on what it is told."""
+  """A reply that puts its calls into a queue."""
 
   def __init__(self):
     self.news: queue.SimpleQueue = queue.SimpleQueue()
@@ -37,7 +37,7 @@ class _Reply:
 
 
 class _Holding:
-  """Answers nobody."""
+  """A system that never answers."""
 
   def __init__(self, unused_inputs):
     self.asked = threading.Semaphore(0)
@@ -106,7 +106,7 @@ class ClientTest(absltest.TestCase):
       self.assertLen(sut.inputs, 3)
 
   def test_two_nodes_of_one_name(self):
-    # As two containers would have.
+    # Two containers could have the same name.
     with mock.patch.object(client._Connection, 'name', return_value='toy'):
       with self.assertRaisesRegex(ValueError, "both named 'toy'"):
         client.NetworkSystem(['h:1', 'h:2'], [])

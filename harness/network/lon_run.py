@@ -1,4 +1,4 @@
-"""One LoadGen run of GPT-J's task against a system on other nodes."""
+"""Runs LoadGen once on GPT-J's task against a system on other nodes."""
 
 from collections.abc import Sequence
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _payloads(samples: run_lib.Samples) -> list[payload.Payload]:
-  """Returns the ids of each prompt, int32 [T], as "input_ids"."""
+  """Returns the token ids of each prompt, int32 [T], as "input_ids"."""
   task = summarization.load(*msgspec.structs.astuple(samples))
   return [{'input_ids': ids} for ids in task.prompt_ids]
 

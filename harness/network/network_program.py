@@ -1,14 +1,15 @@
-"""One program for a system here, a system elsewhere, and that system itself.
+"""Runs LoadGen with a local or a remote system, or a system alone.
 
-A program of a system that computes in its own process calls `main` with how to
-make the system and how to load the inputs of the set. It can then run
+The program of a system that computes in its own process calls `main`. It passes
+a function that makes the system and a function that loads the inputs of the
+set. The program then has three modes:
 
-* LoadGen and the system in one process;
-* --network=lon: LoadGen alone (LON: LoadGen over network), which has samples
-  answered by the systems at --sut_server;
-* --network=sut: the system alone, on --port.
+* By default, LoadGen and the system run in one process.
+* With --network=lon (LoadGen over network), LoadGen runs alone and sends
+samples to the systems at --sut_server.
+* With --network=sut, the system runs alone and listens on --port.
 
-The flags have the names that the MLPerf reference of BERT gave them.
+The flags have the same names as in the MLPerf reference of BERT.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +45,7 @@ _NODE = flags.DEFINE_string(
 
 
 class Inputs(Protocol):
-  """Inputs by sample index: a list of the set's, or `server.Inputs`."""
+  """Inputs by sample index: a list for the set, or `query_server.Inputs`."""
 
   def __getitem__(self, index: int, /) -> payload.Payload: ...
 
@@ -55,13 +56,14 @@ def main(
   name: str,
   run: run_lib.Run[Any] | None = None,
 ) -> None:
-  """Does what --network says; ends the process with exit code 1 if it fails.
+  """Runs the mode of --network; ends the process with exit code 1 on failure.
 
   Args:
-    make: Makes the system, ready to answer.
-    load: Reads the inputs of the set.
-    name: What the system computes with, for LoadGen's log.
-    run: What `runner.asked` returned; None: the run that the flags ask for.
+    make: The function that makes the system, ready to answer.
+    load: The function that loads the inputs of the set.
+    name: The model and the framework that compute, for LoadGen's log.
+    run: The run that `runner.asked` returned; None: the run that the flags
+      describe.
   """
   network = run_flags.NETWORK.value
   if network == 'lon':
@@ -76,7 +78,7 @@ def main(
 def subject(
   nodes: client.Nodes, payloads: Sequence[payload.Payload]
 ) -> runner.Subject:
-  """Returns what a run over the network is about.
+  """Returns the system and the samples of a run over the network.
 
   Args:
     nodes: The nodes of the system.
@@ -84,7 +86,7 @@ def subject(
 
   Raises:
     ConnectionError: A node does not answer.
-    ValueError: There is no node, or two have one name.
+    ValueError: There is no node, or two nodes have the same name.
   """
   if not nodes.sut_server:
     raise ValueError(

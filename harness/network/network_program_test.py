@@ -32,7 +32,7 @@ class ProgramTest(absltest.TestCase):
     self.directory = self.create_tempdir().full_path
 
   def sut(self, node: str, **flags) -> tuple[subprocess.Popen, str]:
-    """Starts a system; returns it and its address."""
+    """Starts a system; returns its process and its address."""
     command = programs.command(
       _TOY, {'network': 'sut', 'port': 0, 'node': node} | flags
     )
@@ -47,7 +47,7 @@ class ProgramTest(absltest.TestCase):
     return process, f'127.0.0.1:{port}'
 
   def lon(self, program: str, count: int, **flags) -> list[str]:
-    """The command of LoadGen's side, an accuracy run."""
+    """Returns the command of LoadGen's side for an accuracy run."""
     conf = os.path.join(self.directory, 'user.conf')
     run = settings.RunSettings(
       rounds.GPTJ, rounds.OFFLINE, 'v4.0', count, count, 1, target_qps=1.0
@@ -83,7 +83,7 @@ class ProgramTest(absltest.TestCase):
     return last
 
   def name(self) -> str:
-    """The name in LoadGen's log."""
+    """Returns the name in LoadGen's log."""
     path = os.path.join(self.directory, 'mlperf_log_detail.txt')
     with open(path, encoding='utf-8') as file:
       return re.search(r'"sut_name", "value": "([^"]*)"', file.read()).group(1)
@@ -138,7 +138,7 @@ class ProgramTest(absltest.TestCase):
     )
 
   def run_json(self, system) -> run_lib.RunStatus:
-    """Runs LoadGen's side as a run.json says."""
+    """Runs LoadGen's side with a run.json."""
     run = run_lib.Run(
       benchmark=rounds.GPTJ,
       scenario=rounds.OFFLINE,
@@ -183,7 +183,7 @@ class ProgramTest(absltest.TestCase):
     )
 
   def run_cell(self, model_status):
-    """Five samples of a cell whose only server echoes prompts."""
+    """Runs five samples on a cell whose only server echoes prompts."""
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)
     self.addCleanup(cell.stop)
     server = cell.add_server()
@@ -234,7 +234,7 @@ class ProgramTest(absltest.TestCase):
       status.failure,
       f'SUT at {address} went away with .* unanswered .* repeat the run',
     )
-    # What was answered is kept.
+    # The times of answered samples are kept.
     self.assertLen(
       timeline.read(os.path.join(self.directory, timeline.FILE)), 10
     )

@@ -1,8 +1,8 @@
-"""The input of a sample as it travels: named arrays.
+"""Encodes the input of a sample for the network, as named arrays.
 
-The rules of the Network division let the input of a language model be its
-token ids, with or without masks and segment ids, uncompressed, and nothing be
-changed on LoadGen's side; so arrays go as they lie in memory.
+The rules of the Network division allow the token ids of a language model as
+input, uncompressed, with or without masks and segment ids. LoadGen's side must
+not change the input. The arrays are therefore sent in their memory layout.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,24 +12,24 @@ import numpy as np
 
 from harness.network import dispatch_pb2
 
-# Inputs of one sample by name, such as int64 token ids [T] as "input_ids".
+# The inputs of one sample by name, such as int64 token ids [T] as "input_ids".
 Payload = Mapping[str, np.ndarray]
 
-# Kinds of numbers that have no references to other memory.
+# The kinds of number types that have no references to other memory.
 _KINDS = 'biuf'
 
 
 def encode(payload: Payload) -> list[dispatch_pb2.Tensor]:
-  """Arrays -> messages, in the payload's order.
+  """Encodes arrays as messages, in the payload's order.
 
   Raises:
-    ValueError: an array is not of numbers.
+    ValueError: An array does not contain numbers.
   """
   return [encode_array(name, array) for name, array in payload.items()]
 
 
 def encode_array(name: str, array: np.ndarray) -> dispatch_pb2.Tensor:
-  """One array; see `encode`."""
+  """Encodes one array; see `encode`."""
   if array.dtype.kind not in _KINDS:
     raise ValueError(
       f'{name!r} is an array of {array.dtype}; only integers, floats and'
@@ -45,16 +45,16 @@ def encode_array(name: str, array: np.ndarray) -> dispatch_pb2.Tensor:
 
 
 def decode(tensors: Iterable[dispatch_pb2.Tensor]) -> dict[str, np.ndarray]:
-  """Messages -> arrays, which may be written to.
+  """Decodes messages to writable arrays.
 
   Raises:
-    ValueError: a message does not hold what it says.
+    ValueError: The data of a message does not match its type and shape.
   """
   return {tensor.name: decode_array(tensor) for tensor in tensors}
 
 
 def decode_array(tensor: dispatch_pb2.Tensor) -> np.ndarray:
-  """One message; see `decode`."""
+  """Decodes one message; see `decode`."""
   try:
     dtype = np.dtype(tensor.dtype)
   except TypeError:
@@ -74,5 +74,5 @@ def decode_array(tensor: dispatch_pb2.Tensor) -> np.ndarray:
 
 
 def sizes(payloads: Sequence[Payload]) -> list[int]:
-  """Length of each sample: numbers in its largest array."""
+  """Returns the length of each sample: the size of its largest array."""
   return [max(array.size for array in each.values()) for each in payloads]

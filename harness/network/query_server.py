@@ -1,18 +1,20 @@
 """Serves a system of this process to a LoadGen that runs on another node.
 
-A program that has a system for LoadGen's own process becomes a Network SUT by
+A program that has a system for LoadGen's own process becomes a Network SUT with
 one call:
 
-    server.serve(lambda inputs: MySystem(inputs), port=8500, name='gptj-a')
+    query_server.serve(lambda inputs: MySystem(inputs), port=8500,
+    name='gptj-a')
 
-The system stays what it is, `harness.loadgen.system.System`: it is asked for
-samples by their index. Only its inputs come from somewhere else: instead of a
-list of the whole set it gets `Inputs`, which has the arrays of those samples
-that are here and not yet answered. An index is never used twice, and nothing
-of a sample is kept after its answer, as the rules of the Network division ask.
+The system does not change. It is a `harness.loadgen.system.System` that
+receives the indices of samples. Only its inputs have another source. Instead of
+a list for the whole set, it gets `Inputs`, which has the arrays of the samples
+that have arrived and are not yet answered. An index is never used twice.
+Nothing of a sample is kept after its answer, as the rules of the Network
+division require.
 
-Connections are neither encrypted nor authenticated: use it in a network of
-your own.
+Connections are neither encrypted nor authenticated by default. Use the server
+in a private network.
 """
 
 import asyncio
@@ -34,15 +36,16 @@ from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
 from saxml_ext.common.security import tls
 
-# Of one stream; then it is read no further, and gRPC's flow control holds the
-# client back. A set of GPT-J has 13368 samples of up to 15 KiB.
+# The limit of unanswered samples of a stream. At the limit, the stream is not
+# read, and gRPC's flow control stops the client. A set of GPT-J has 13368
+# samples of up to 15 KiB.
 _MOST_UNANSWERED = 16_384
 _GRACE_SECS = 2.0
 _SERVICE = dispatch_pb2.DESCRIPTOR.services_by_name['NetworkSut'].full_name
 
 
 class Inputs:
-  """Inputs of the samples that are here and not yet answered, by index.
+  """The inputs of the samples that are not yet answered, by index.
 
   A system may read them from any thread until it has answered the sample.
   """
@@ -70,25 +73,26 @@ def serve(make: MakeSystem, port: int, name: str, host: str = '[::]') -> None:
   """Serves until SIGTERM or SIGINT; blocks.
 
   Args:
-    make: makes the system, ready to answer, of the inputs it shall read.
-    port: to listen on; 0 picks a free one.
-    name: what it computes with, for LoadGen's log. Host and port are added, as
-      the rules want every node to have a name of its own.
-    host: interface; the default is every one.
+    make: The function that makes the system, ready to answer. Its argument has
+      the inputs to read.
+    port: The port to listen on; 0: any free port.
+    name: The model and the framework that compute, for LoadGen's log. Host and
+      port are added, because the rules require a different name for every node.
+    host: The interface to listen on. The default is all interfaces.
 
   Raises:
-    ValueError: the name is empty.
-    OSError: the port is taken.
-    Exception: whatever `make` raises.
+    ValueError: The name is empty.
+    OSError: The port is already in use.
+    Exception: The function `make` raised an error.
   """
-  # Until the system is there, a signal ends the program as it is: a load that
-  # takes minutes cannot be interrupted in another way.
+  # Until the system is ready, a signal ends the program immediately. A load
+  # takes minutes and cannot be interrupted in another way.
   signal.signal(signal.SIGINT, signal.SIG_DFL)
   unanswered = asyncio.run(_until_signal(make, port, name, host))
   if unanswered:
     print(f'stopped with {unanswered} samples unanswered', flush=True)
-    # Threads of the system still compute them, and Python's ordinary end may
-    # abort in the midst of a library's native code.
+    # Threads of the system still compute the samples. Python's ordinary exit
+    # may then abort inside a library's native code.
     os._exit(0)
 
 
@@ -122,12 +126,14 @@ async def run(
   started: Callable[[str, int], None],
   host: str = '[::]',
 ) -> int:
-  """Serves until `stop` is set; `started` is told name and port.
+  """Serves until `stop` is set.
 
-  Other arguments and errors are those of `serve`.
+  When the server is ready, `started` is called with its name and port. The
+  other arguments and errors are those of `serve`.
 
   Returns:
-    How many samples the system still computes, for nobody; 0: it is closed.
+    The number of samples that the system still computes although no client
+    waits for them. If it is 0, the system has been closed.
   """
   if not name.strip():
     raise ValueError(
@@ -158,7 +164,7 @@ async def run(
 
 
 class _Service(dispatch_pb2_grpc.NetworkSutServicer):
-  """Streams of samples to the system."""
+  """The gRPC service, which passes streams of samples to the system."""
 
   def __init__(self, system: system_lib.System, inputs: Inputs, name: str):
     self._system = system
@@ -196,7 +202,7 @@ class _Service(dispatch_pb2_grpc.NetworkSutServicer):
       raise
 
   def _begin(self, sample: dispatch_pb2.Sample, stream: '_Stream') -> None:
-    """Hands a sample to the system."""
+    """Passes a sample to the system."""
     try:
       arrays = payload.decode(sample.inputs)
     except ValueError as error:
@@ -212,10 +218,10 @@ class _Service(dispatch_pb2_grpc.NetworkSutServicer):
 
 
 class _Stream:
-  """One client's samples on their way. `tell` is for any thread.
+  """The unanswered samples of one client. Any thread may call `tell`.
 
   Attributes:
-    unanswered: samples that came and have no outcome yet.
+    unanswered: The number of samples that have arrived and have no outcome yet.
   """
 
   def __init__(self, context: grpc.aio.ServicerContext):
@@ -232,7 +238,7 @@ class _Stream:
     self.unanswered += 1
 
   def end(self) -> None:
-    """There will be no more samples."""
+    """Marks the stream as complete: there will be no more samples."""
     self._ended = True
     if not self.unanswered:
       self._outcomes.put_nowait(None)
@@ -252,13 +258,13 @@ class _Stream:
       self._outcomes.put_nowait(None)
 
   async def write_outcomes(self) -> None:
-    """Sends outcomes until the last."""
+    """Sends outcomes until the last one."""
     while (outcome := await self._outcomes.get()) is not None:
       await self._context.write(outcome)
 
 
 class _Reply:
-  """Sends what becomes of one sample to the stream it came from."""
+  """Sends the outcome of one sample to its stream."""
 
   def __init__(
     self, sample_id: int, index: int, inputs: Inputs, stream: _Stream

@@ -25,7 +25,7 @@ _TOY = 'harness/network/testing/toy_sut'
 
 
 class _Holding:
-  """Keeps what it is asked until the test answers it."""
+  """A system that keeps its samples until the test answers them."""
 
   def __init__(self, inputs: query_server.Inputs):
     self.asked: queue.SimpleQueue = queue.SimpleQueue()
@@ -119,7 +119,8 @@ class ServerTest(absltest.TestCase):
     _, reply = sut.system.next()
     with self.assertLogs(level='WARNING') as logs:
       gone.cancel()
-      # The server takes samples of others meanwhile, and afterwards.
+      # The server accepts samples of other clients before and after the
+      # disconnect.
       outcomes = self.stub.Answer(iter([_sample(2)]), timeout=_PATIENCE_SECS)
       _, other = sut.system.next()
       other.done(system.Answer(np.zeros(1)))

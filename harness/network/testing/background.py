@@ -1,4 +1,4 @@
-"""A Network SUT on a thread of the test."""
+"""Runs a Network SUT on a thread of the test."""
 
 import asyncio
 import queue
@@ -11,12 +11,12 @@ _PATIENCE_SECS = 300.0
 
 
 class Sut:
-  """Serves while it is entered.
+  """A context manager that serves a system.
 
   Attributes:
-    address: where.
-    inputs: what the system reads.
-    system: what answers.
+    address: The address of the server.
+    inputs: The inputs of the system.
+    system: The system that answers.
   """
 
   address: str

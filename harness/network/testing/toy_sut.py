@@ -1,4 +1,4 @@
-"""A program of a system: answers with the sample's tokens, reversed."""
+"""Runs a toy system that answers with the sample's tokens in reverse order."""
 
 from collections.abc import Sequence
 import time
@@ -21,7 +21,7 @@ _LOAD_SECS = flags.DEFINE_float('load_secs', 0.0, 'How long it loads.')
 
 
 class Reversing:
-  """Answers with input_ids reversed, at once."""
+  """Answers at once with input_ids in reverse order."""
 
   def __init__(
     self, inputs: network_program.Inputs, silent_after: int | None = None
@@ -41,11 +41,11 @@ class Reversing:
     reply.done(system.Answer(np.ascontiguousarray(ids[::-1]), len(ids)))
 
   def close(self) -> None:
-    """Nothing runs."""
+    """Does nothing, because nothing runs."""
 
 
 def payloads() -> list[payload.Payload]:
-  """The set: 40 samples of one to 40 tokens."""
+  """Returns the set: 40 samples with 1 to 40 tokens."""
   return [{'input_ids': np.arange(n, dtype=np.int64)} for n in range(1, 41)]
 
 
