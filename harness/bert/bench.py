@@ -146,9 +146,8 @@ def compare(
     order[start : start + batch_size] for start in range(0, count, batch_size)
   ]
   for trial in trials:
-    _answer(
-      trial, features, batches[0]
-    )  # Untimed: allocates memory.
+    # This untimed answer allocates memory and starts threads.
+    _answer(trial, features, batches[0])
     trial.seconds = 0.0
   for number, batch in enumerate(batches):
     # No way is always the first on a fresh batch.

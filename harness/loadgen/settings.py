@@ -1,4 +1,4 @@
-"""Defines LoadGen's settings of a run: the user.conf and the round's settings."""
+"""Defines LoadGen's settings of a run: the user.conf and the round's values."""
 
 from collections.abc import Mapping
 import dataclasses
