@@ -1,11 +1,11 @@
-"""Sets a Sax cell up.
+"""Sets up a Sax cell.
 
     admin_config --sax_root=/tmp/sax-root --sax_cell=/sax/test \
         --fs_root=/tmp/sax-fs-root
 
-Writes <sax_root>/sax/<cell>/config.proto, over an existing one. The admin
-server reads it when it starts. Says nothing when all went well, and ends with
-255 when not.
+Writes <sax_root>/sax/<cell>/config.proto, and replaces an existing one. The
+admin server reads it when it starts. The program prints nothing on success, and
+exits with 255 on failure.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.protobuf import admin_pb2
 
-# What other Sax builds' admin_config exits with.
+# admin_config of other Sax builds exits with this code.
 _FAILURE = 255
 
 _SAX_CELL = flags.DEFINE_string(
@@ -43,8 +43,8 @@ def configure(root: str, cell_id: str, fs_root: str, admin_acl: str) -> str:
   """Writes a cell's config and returns its path.
 
   Raises:
-    InvalidArgument: a value is missing or malformed.
-    OSError: the file cannot be written.
+    InvalidArgument: A value is missing or malformed.
+    OSError: The file cannot be written.
   """
   for flag, value, example, variable in (
     ('sax_cell', cell_id, '/sax/test', cell.CELL_VARIABLE),
@@ -63,7 +63,7 @@ def configure(root: str, cell_id: str, fs_root: str, admin_acl: str) -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Sets the cell up or exits with 255."""
+  """Sets up the cell, or exits with 255."""
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}', _FAILURE)
   try:

@@ -67,7 +67,7 @@ class MainTest(absltest.TestCase):
     good = ['--sax_cell=/sax/test', '--fs_root=/f', '--sax_root=' + root]
     done = self.run_main(*good)
     self.assertEqual(done.returncode, 0)
-    # As other Sax builds' admin_config.
+    # admin_config of other Sax builds prints nothing either.
     self.assertEqual(done.stdout + done.stderr, '')
     for i, flag in enumerate(('sax_cell', 'fs_root', 'sax_root')):
       bad = self.run_main(*(good[:i] + good[i + 1 :]))

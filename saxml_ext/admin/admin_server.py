@@ -2,11 +2,12 @@
 
     admin_server --sax_root=/tmp/sax-root --sax_cell=/sax/test --port=10000
 
-The cell must have been set up with admin_config. SIGTERM and Ctrl-C end it
-cleanly. All it knows is on disk: started again, also on another machine, it
-goes on where it was, and model servers and clients find it by themselves.
-Several may run for one cell, started alike: one leads, the others stand by
-and take over within 3 s of its end.
+Set up the cell with admin_config first. SIGTERM and Ctrl-C stop the server
+cleanly. All of its state is on disk. After a restart, even on another machine,
+it continues with that state, and model servers and clients find it by
+themselves. Several admin servers may run for one cell, with the same flags. One
+of them leads. The others stand by, and one takes over within 3 s after the
+leader ends.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ flag_rules.act_only(
 )
 
 _DEFAULT_PORT = 10000
-# One that does not lead after this time says that it stands by.
+# A server that does not lead after this time logs that it stands by.
 _FIRST_SECS = 1.0
 
 
@@ -123,7 +124,7 @@ async def _tell(server: server_lib.AdminServer, sax_cell: str) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Serves until told to stop."""
+  """Serves until a signal stops it."""
   del argv
   kvstore.fail_soon()
   with program.exit_on('admin_server', (errors.SaxError, OSError)):

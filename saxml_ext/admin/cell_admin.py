@@ -1,4 +1,4 @@
-"""An admin server as an object: starts, stands by, leads a cell, stops."""
+"""An admin server as an object, with methods to start and stop it."""
 
 import asyncio
 import secrets
@@ -34,29 +34,30 @@ from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
 _SERVICE = 'sax.Admin'
-# Changes that are being written get this long to be acknowledged; calls that
-# only wait are cut off then, their clients turn to the next admin server.
+# Calls that write a change get this long to finish. Calls that only wait are
+# then cut off, and their clients turn to the next admin server.
 _GRACE_SECS = 0.3
-# Four times what a model may have. The longest other requests are Joins, with a
-# model path per kilobyte at most.
+# This is four times the limit of a model. The longest other requests are Joins,
+# which need at most a kilobyte per model path.
 _MAX_REQUEST_BYTES = 4 * validation.MAX_MODEL_BYTES
-# A call waits so many times so many seconds for this server to know whether it
-# leads: together about as long as a takeover.
+# A call waits for so many turns of so many seconds until it is known which
+# server leads. The product is about the duration of a takeover.
 _DOUBT_TURNS = 100
 _DOUBT_SECS = 0.02
-# Seconds between two looks whether location.proto still names the leader: a
-# former one may have been stopped just before it wrote it.
+# The number of seconds between checks that location.proto names the leader. A
+# former leader may write the file late, for example after its process was
+# stopped.
 _LOCATION_SECS = 1.0
 
 
 class AdminServer:
-  """An admin server of one cell; of several, one leads.
+  """An admin server of one cell. One of a cell's admin servers leads.
 
   Attributes:
-    address: "host:port" under which others reach it, once started.
-    controller: the cell's state, while it leads.
-    http_port: of the status pages, None if there are none.
-    history: of the cell's last minutes, with the status pages.
+    address: The "host:port" under which other servers reach it, once started.
+    controller: The cell's state; None while the server does not lead.
+    http_port: The port of the status pages, or None if there are none.
+    history: The cell's last minutes; only with the status pages.
   """
 
   def __init__(
@@ -70,18 +71,20 @@ class AdminServer:
     http_host: str = '127.0.0.1',
     host: str = '',
   ):
-    """Touches nothing yet.
+    """Does nothing before `start`.
 
     Args:
-      sax_root: directory with the cells' configs and locations.
-      cell: "/sax/<cell>".
-      port: to listen on; 0 picks a free one.
-      http_port: of the status pages; 0 picks a free one, None serves none.
-      by_chip: how models are given to servers, see `capacity`.
-      access: says who may call, already followed; None: as the cell's own
-        files do.
-      http_host: address of the interface for the status pages; '' is every one.
-      host: The address that `port` is on; '' is every interface.
+      sax_root: The directory with the cells' configs and locations.
+      cell: The cell, "/sax/<cell>".
+      port: The port to listen on. 0 picks a free one.
+      http_port: The port of the status pages. 0 picks a free one, and None
+        serves none.
+      by_chip: True to assign models by the kind of chip; see `capacity`.
+      access: The access lists, which must already be followed; by default,
+        those of the cell's own files.
+      http_host: The address of the interface for the status pages. '' is every
+        interface.
+      host: The address that `port` is on. '' is every interface.
 
     Raises:
       InvalidArgument: `cell` is not a cell id.
@@ -96,27 +99,27 @@ class AdminServer:
     self.http_port = http_port
     self._http_host = http_host
     self._http: web.WebServer | None = None
-    self.history: history.History  # With the pages.
+    self.history: history.History  # Set with the pages.
     self._sampling: asyncio.Task[None]
     self._server = grpc_aio.make_server(_MAX_REQUEST_BYTES)
     self._health = grpc_aio.add_reflection_and_health(self._server, [_SERVICE])
     self._health.set_serving(False)
     self.controller: controller_lib.Controller | None = None
-    self._election: election_lib.Election  # Once started.
+    self._election: election_lib.Election  # Set by `start`.
     self._running: asyncio.Task[None] | None = None
     self._leads = asyncio.Event()
     self._location: asyncio.Task[None] | None = None
 
   async def start(self) -> None:
-    """Begins to serve, and to stand by until no other one leads.
+    """Starts to serve, and stands by until no other server leads.
 
     Raises:
-      FailedPrecondition: the cell was never set up, or the port is taken.
-      Internal: the cell's config is corrupt.
-      OSError: the config cannot be read, or the directory not be created.
+      FailedPrecondition: The cell was never set up, or the port is in use.
+      Internal: The cell's config is corrupt.
+      OSError: The config cannot be read, or the directory cannot be created.
     """
     config = cell_lib.read_config(self._root, self._cell)
-    # This line and "SetAddr" below are where guides to Sax look for them.
+    # Guides to Sax tell users to look for this line and for "SetAddr" below.
     logging.info('Loaded config: %s', text_format.MessageToString(config))
     fs_root = config.fs_root
     directory = shared_dir.open_dir(cell_lib.cell_dir(fs_root, self._cell))
@@ -143,16 +146,16 @@ class AdminServer:
     logging.info('admin server of %s is at %s', self._cell, self.address)
 
   async def leading(self) -> None:
-    """Returns once it leads."""
+    """Waits until this server leads."""
     await self._leads.wait()
 
   async def failure(self) -> None:
-    """Raises what ended its part in the election; else never returns."""
+    """Waits for an error that ends this server's election, and raises it."""
     assert self._running is not None  # It has started.
     await asyncio.shield(self._running)
 
   async def stop(self) -> None:
-    """Finishes what is being written, ends all calls, lets others lead."""
+    """Finishes writes, ends all calls, and lets another server lead."""
     self._health.stop()
     await self._server.stop(_GRACE_SECS)
     if self._running:
@@ -165,12 +168,12 @@ class AdminServer:
   async def _leading(self) -> controller_lib.Controller:
     """Returns the controller if this server leads.
 
-    Waits for a while if nobody is known to lead, because this server may have
-    lacked the CPU time to renew its claim. The wait is counted in turns of the
-    event loop: the clock goes on while the process gets no CPU time.
+    Waits for a while if no leader is known, because this server may have lacked
+    the CPU time to renew its claim. The wait is a number of turns of the event
+    loop, because the clock continues while the process gets no CPU time.
 
     Raises:
-      Unavailable: it does not lead.
+      Unavailable: This server does not lead.
     """
     for _ in range(_DOUBT_TURNS):
       if self._leads_now() or self._election.leader not in ('', self.address):
@@ -182,10 +185,10 @@ class AdminServer:
     return self.controller is not None and self._election.may_answer()
 
   def _leading_now(self) -> controller_lib.Controller:
-    """Returns the controller if this server leads at this moment.
+    """Returns the controller if this server leads now.
 
     Raises:
-      Unavailable: it does not; clients look into location.proto then.
+      Unavailable: This server does not lead. Clients then read location.proto.
     """
     if self.controller and self._leads_now():
       return self.controller
@@ -199,7 +202,7 @@ class AdminServer:
       )
     )
 
-  # What the election wants.
+  # The election calls these methods.
 
   async def _lead(self, directory: shared_dir.SharedDir, epoch: int) -> None:
     files = state_files.StateFiles(directory, self._cell, epoch)
@@ -271,7 +274,7 @@ class AdminServer:
         except (errors.SaxError, OSError) as e:
           logging.error('%s cannot be written: %s', path, e)
 
-  # The status pages.
+  # These methods serve the status pages.
 
   async def _start_http(self) -> None:
     if self.http_port is None:
@@ -289,7 +292,8 @@ class AdminServer:
     try:
       await self._http.start(self.http_port, self._http_host)
     except OSError as e:
-      # Often another cell's admin server; no reason not to serve this one.
+      # Another cell's admin server often uses the port. This cell must still be
+      # served.
       logging.warning(
         'no status pages: port %d of %s cannot be listened on (%s); give'
         ' another --http_port or --http_host',
@@ -322,9 +326,10 @@ class AdminServer:
   def _permit(
     self, request: requests.Request, what: str, model_acl: str
   ) -> None:
-    """Lets those change the cell whom its lists let, see `changes.Permit`.
+    """Checks that the sender of a request may change the cell.
 
-    Who has no verified name must be on this machine.
+    See `changes.Permit`. A sender without a verified name must be on this
+    machine.
     """
     names = access_lib.names_in(request.state.peer_certificate)
     if names:

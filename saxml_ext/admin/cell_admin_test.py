@@ -1,4 +1,4 @@
-"""Tests of the whole admin server over loopback: models and their watchers."""
+"""Tests of the whole admin server over loopback: models and watch calls."""
 
 import asyncio
 
@@ -74,7 +74,7 @@ class LifeOfAModelTest(cell_fixture.CellTestCase):
     await self.eventually(
       lambda: modelet.calls[-1] == f'Update {MODEL} /ckpt/2'
     )
-    # The same once more: its files may be new ones.
+    # An update without a change is sent too, because its files may be new.
     await self.update(checkpoint_path='/ckpt/2')
     await self.eventually(lambda: len(modelet.calls) == 3)
 

@@ -1,11 +1,11 @@
-"""The cell: published models on one side, model servers on the other.
+"""Connects the published models of a cell with its model servers.
 
-The controller owns both and passes on what happens on one side to the other:
-a change of what is published goes to the servers that hold the model, and what
-happens to servers goes to those who follow the model. All that happens to
-servers comes through one queue of events, which one coroutine empties. When it
-is empty, the reconciler decides what is to be loaded where. Everything runs in
-one event loop, so methods without `await` are atomic.
+The controller owns both, and passes changes from one side to the other. A
+change of a published model goes to the servers that hold the model. A change of
+a server goes to the calls that follow the model. All changes of servers are
+events in one queue, which one coroutine empties. When the queue is empty, the
+reconciler assigns models to servers. Everything runs in one event loop, so
+methods without `await` are atomic.
 """
 
 import asyncio
@@ -30,23 +30,23 @@ from saxml_ext.protobuf import modelet_pb2
 _TAKEN_OVER = frozenset({held_lib.LOADED, held_lib.LOADING, held_lib.FAILED})
 
 
-# Models whose origin is remembered; of more, those asked for longest ago are not.
+# The limit of models with a stored origin. The oldest ones are dropped.
 _MOST_ORIGINS = 1000
 
 
 class Origins:
   """The last request about each model.
 
-  Servers are told to load and unload some time after somebody asked to publish.
-  What they are told carries the id and the trace of that request, so that a
-  publish can be followed to the servers.
+  Servers get commands to load and unload a model some time after the request
+  that caused them. The commands have the id and the trace of that request. So a
+  publish can be traced to the servers.
   """
 
   def __init__(self):
     self._by_model: dict[str, tracing.Metadata] = {}
 
   def note(self, model_id: str) -> None:
-    """Notes that the request that is being handled is about a model."""
+    """Stores that the current request is about a model."""
     self._by_model.pop(model_id, None)
     named = tracing.current_id()
     if named:
@@ -58,7 +58,7 @@ class Origins:
       del self._by_model[next(iter(self._by_model))]
 
   def metadata(self, model_id: str) -> tracing.Metadata:
-    """Returns the metadata for calls about a model; () if nobody asked yet."""
+    """Returns the metadata for calls about a model, or () without a request."""
     return self._by_model.get(model_id, ())
 
 
@@ -69,12 +69,12 @@ def _not_found(model_id: str) -> errors.NotFound:
 
 
 class Controller:
-  """What a cell publishes, and what its model servers make of it.
+  """The published models of a cell and its model servers.
 
   Attributes:
-    server_id: names the address logs; sequence numbers of another id mean
-      nothing here.
-    members: the model servers.
+    server_id: The name of the address logs. Sequence numbers of another id have
+      no meaning here.
+    members: The model servers.
   """
 
   def __init__(
@@ -85,20 +85,20 @@ class Controller:
     leads: Callable[[], bool],
     by_chip: bool = False,
   ):
-    """Must be made in the event loop that will use it.
+    """Starts to handle events, in the running event loop.
 
     Args:
-      state: what was published when the last admin server ended.
-      save: makes a state durable; called in a thread.
-      server_id: see the attribute.
-      leads: Returns whether this admin server leads beyond doubt at this moment.
-        While it does not, model servers are left alone.
-      by_chip: how models are given to servers, see `capacity`.
+      state: The models that were published when the last admin server ended.
+      save: The function that makes a state durable. It is called in a thread.
+      server_id: The value of the attribute.
+      leads: A function that returns True if this admin server certainly leads
+        now. While it does not, model servers get no commands.
+      by_chip: True to assign models by the kind of chip; see `capacity`.
     """
     self.server_id = server_id
     self._retired = False
     self._origins = Origins()
-    # All that happens to model servers.
+    # The queue gets all changes of model servers.
     self._events: asyncio.Queue[modelets.Event] = asyncio.Queue()
     self.members = members_lib.Members(
       lambda join: modelets.Modelet(
@@ -118,30 +118,30 @@ class Controller:
     self._handling = asyncio.create_task(self._handle_events())
 
   def retire(self) -> None:
-    """Ends all calls that wait: another admin server leads from now on."""
+    """Ends all waiting calls, because another admin server leads now."""
     self._retired = True
     self._handling.cancel()
     for entry in self.entries():
       entry.changed.notify_all()
 
   def check_leads(self) -> None:
-    """Raises Unavailable once it is retired."""
+    """Raises Unavailable if the controller is retired."""
     if self._retired:
       raise errors.Unavailable(
         'this admin server is no longer the leader of its cell; ask the one '
         'that location.proto names'
       )
 
-  # What is published.
+  # These methods change and return the published models.
 
   async def publish(self, model: admin_pb2.Model) -> None:
-    """Adds a model; returns once that is durable, before it is loaded.
+    """Adds a model. Returns when it is durable, before it is loaded.
 
     Raises:
-      AlreadyExists: it is published.
-      Unavailable: a server still answers requests for the former one of that
+      AlreadyExists: A model of that id is published.
+      Unavailable: A server still answers requests for a former model of that
         id; see `Modelet.is_draining`.
-      FailedPrecondition: see `ModelStore.apply`.
+      FailedPrecondition: The state cannot be written; see `ModelStore.apply`.
     """
     new = admin_pb2.Model()
     new.CopyFrom(model)
@@ -161,12 +161,12 @@ class Controller:
     await self._store.apply(edit)
 
   async def update(self, model: admin_pb2.Model) -> None:
-    """Replaces a model; returns once that is durable.
+    """Replaces a model. Returns when the change is durable.
 
     Raises:
-      NotFound: it is not published.
-      InvalidArgument: its path would change.
-      FailedPrecondition: see `ModelStore.apply`.
+      NotFound: The model is not published.
+      InvalidArgument: The change includes the model's path.
+      FailedPrecondition: The state cannot be written; see `ModelStore.apply`.
     """
     new = admin_pb2.Model()
     new.CopyFrom(model)
@@ -186,13 +186,12 @@ class Controller:
     await self._store.apply(edit)
 
   async def unpublish(self, model_id: str) -> None:
-    """Removes a model; returns once that is durable, before it is unloaded.
+    """Removes a model. Returns when that is durable, before it is unloaded.
 
     Raises:
-      NotFound: it is not published.
-      FailedPrecondition: see `ModelStore.apply`.
+      NotFound: The model is not published.
+      FailedPrecondition: The state cannot be written; see `ModelStore.apply`.
     """
-
     self._origins.note(model_id)
 
     def edit(table) -> state_lib.Change:
@@ -203,36 +202,42 @@ class Controller:
     await self._store.apply(edit)
 
   def get(self, model_id: str) -> state_lib.Published:
-    """The published model of that id; raises NotFound."""
+    """Returns the published model of that id; raises NotFound."""
     entry = self._store.get(model_id)
     if entry is None:
       raise _not_found(model_id)
     return entry
 
   def entries(self) -> list[state_lib.Published]:
-    """All published models, oldest first."""
+    """Returns all published models, oldest first."""
     return self._store.entries()
 
   def holders(self, model_id: str) -> list[modelets.Modelet]:
-    """The servers a model is assigned to: loaded first, then by address."""
+    """Returns the servers of a model: loaded ones first, then by address."""
     return self.members.holders().get(model_id, [])
 
   async def wait_for_ready(self, model_id: str, replicas: int) -> None:
-    """See `readiness.wait`; raises NotFound if there is no such model."""
+    """Waits until `replicas` servers have loaded a model.
+
+    See `readiness.wait`.
+
+    Raises:
+      NotFound: The model is not published.
+    """
     await readiness.wait(
       self.get(model_id), self.members, replicas, self.check_leads
     )
 
   async def close(self) -> None:
-    """Finishes changes under way and lets go of the servers."""
+    """Finishes pending changes and disconnects from the servers."""
     self.retire()
     await self._store.close()
     await self.members.close()
 
-  # What happens to servers.
+  # These methods handle changes of servers.
 
   async def _handle_events(self) -> None:
-    """Handles events one by one, and acts once after all that have come."""
+    """Handles events one by one, and acts once after all pending ones."""
     pause: float | None = None
     while True:
       event: modelets.Event = None
@@ -243,7 +248,7 @@ class Controller:
         self._handle(event)
         self._handle_pending()
         pause = self._reconciler.act()
-        # These are about the steps themselves: they bring nothing new.
+        # The steps themselves cause these events, so no further step is needed.
         self._handle_pending()
       except Exception:  # pylint: disable=broad-exception-caught
         logging.exception('an event of the cell was not handled')
@@ -263,7 +268,7 @@ class Controller:
         self.members.forget(modelet)
 
   def _changed(self, modelet: modelets.Modelet, model_id: str) -> None:
-    """Passes a change of a model on a server on to those who follow it."""
+    """Passes a change of a model on a server to the model's followers."""
     entry = self._store.get(model_id)
     if entry is not None:
       held = modelet.held.get(model_id)
@@ -274,31 +279,31 @@ class Controller:
   def _found(
     self, modelet: modelets.Modelet, status: modelet_pb2.GetStatusResponse
   ) -> None:
-    """Takes over the models that a server holds which is there (again)."""
+    """Adopts the models of a server that is reachable, maybe again."""
     for info in status.models:
       model_id = info.model_key
       entry = self._store.get(model_id)
       known = model_id in modelet.former
       if entry is None:
-        # Perhaps it serves it on its own account; then it is left alone. Not
-        # so if it missed our unload.
+        # If the model is unknown, the server may serve it on its own, so it is
+        # left alone. If it is known, the server missed the unload.
         if known:
           modelet.unload(model_id)
       elif known and not held_lib.same_load(
         modelet.former[model_id], entry.model
       ):
-        modelet.unload(model_id)  # Published anew or updated meanwhile.
+        modelet.unload(model_id)  # The model has changed meanwhile.
       elif info.model_status in _TAKEN_OVER:
         modelet.adopt(entry.model, info, certain=known)
     modelet.former = {}
-    # Who waits for a model that no server has may wait for a server of this
-    # kind, or learn that servers have joined and none can serve it.
+    # Some calls wait for a model that no server holds. They may now wait for
+    # this server, or fail because no joined server can serve the model.
     holders = self.members.holders()
     for entry in self.entries():
       if entry.model.model_id not in holders:
         entry.changed.notify_all()
 
-  # What is published changes (state.ModelStore).
+  # These methods handle changes of published models (state.ModelStore).
 
   def _on_change(self, change: state_lib.Change) -> None:
     old, new = change.before, change.after
@@ -310,9 +315,10 @@ class Controller:
     self._events.put_nowait(None)
 
   def _pass_on(self, old: admin_pb2.Model, new: admin_pb2.Model) -> None:
-    # An update that only changes the number of replicas must not disturb those
-    # that serve. Any other one, also one that changes nothing, is passed on:
-    # the files of a checkpoint may have been replaced.
+    # An update that only changes the number of replicas must not disturb the
+    # servers that have the model. Any other update is passed on, even one
+    # without a change, because the files of a checkpoint may have been
+    # replaced.
     only_replicas = (
       old.requested_num_replicas != new.requested_num_replicas
       and old.checkpoint_path == new.checkpoint_path
@@ -333,11 +339,12 @@ def _announce(
   modelet: modelets.Modelet,
   held: held_lib.Held | None,
 ) -> None:
-  """Brings the address log of a model up to date and wakes its followers.
+  """Updates the address log of a model and wakes its followers.
 
   A server is listed as soon as its load is queued, as clients of this protocol
-  expect, and as long as it is alive and did not fail. But not while a former
-  model of the same name is still there: clients would be answered by that one.
+  expect. It stays listed while it is alive and has not failed. It is not listed
+  while it still holds a former model of the same name, because that model would
+  answer the clients.
   """
   address = modelet.data_address
   wanted = (

@@ -1,4 +1,4 @@
-"""Tests of the controller's queue, and of the requests that it remembers."""
+"""Tests of the controller's queue, and of the requests that it stores."""
 
 import asyncio
 import unittest
@@ -44,14 +44,14 @@ class EventsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       lambda: not looks.append(None),
     )
     with self.assertLogs(level='ERROR') as logged:
-      made._events.put_nowait(modelets.Forgotten(None))  # It has no address.
+      made._events.put_nowait(modelets.Forgotten(None))  # None has no address.
       while not logged.records:
         await asyncio.sleep(0.01)
     self.assertIn('was not handled', logged.output[0])
     self.assertEmpty(looks)
     made._events.put_nowait(None)
     async with asyncio.timeout(30):
-      while not looks:  # The reconciler acts on what came after it.
+      while not looks:  # The reconciler acts on later events.
         await asyncio.sleep(0.01)
     await made.close()
 

@@ -1,4 +1,4 @@
-"""Tests of how the admin server takes a group of hosts: as one model server."""
+"""Tests that the admin server treats a group of hosts as one model server."""
 
 from absl.testing import absltest
 import grpc
@@ -56,7 +56,7 @@ class GroupsTest(cell_fixture.CellTestCase):
     await self.ready()
     self.assertEqual(await self.addresses(), {modelet.address})
     await self.join(modelet, leaving=_WHY)
-    # It still answers, as a process that is about to end does for a while.
+    # The server still answers, like a process that is about to end.
     self.assertEqual(await self.addresses(), set())
     lost, missing = (await self.listed()).replicas
     self.assertEqual(lost.address, modelet.address)
@@ -103,7 +103,7 @@ class GroupsTest(cell_fixture.CellTestCase):
     [replica] = (await self.listed()).replicas
     self.assertEqual(replica.status, common_pb2.ModelStatus.LOADED)
     self.assertEqual(replica.reason, '')
-    self.assertLen(modelet.calls, 2)  # It had forgotten the model.
+    self.assertLen(modelet.calls, 2)  # The server had lost the model.
 
   async def test_a_follower_speaks_for_a_leader_that_hangs(self):
     modelet = await self.joined_group()

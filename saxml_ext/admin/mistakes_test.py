@@ -1,4 +1,4 @@
-"""Tests of what is told of a model that no server can serve."""
+"""Tests of the messages about a model that no server can serve."""
 
 import asyncio
 from unittest import mock
@@ -19,7 +19,7 @@ _WHY = (
 
 class MistakesTest(cell_fixture.CellTestCase):
   async def missing(self) -> str:
-    """Why a replica of the model is missing."""
+    """Returns the reason why a replica of the model is missing."""
     [replica] = (await self.listed()).replicas
     self.assertEqual(replica.address, '')
     return replica.reason
@@ -52,7 +52,7 @@ class MistakesTest(cell_fixture.CellTestCase):
       waiting = asyncio.create_task(self.ready())
       changed = self.admin.controller.get(cell_fixture.MODEL).changed
       await self.eventually(lambda: changed.num_waiters)
-      await asyncio.sleep(0.3)  # Longer than its patience, which begins later.
+      await asyncio.sleep(0.3)  # The timeout starts with a join.
       self.assertFalse(waiting.done())
       await self.joined(_RIGHT)
       await self.fails(grpc.StatusCode.FAILED_PRECONDITION, waiting)

@@ -1,4 +1,4 @@
-"""Tests of the admin server: model servers join, die, fail and come back."""
+"""Tests of model servers that join a cell, die, fail and come back."""
 
 import asyncio
 import time
@@ -27,8 +27,9 @@ class ModelServersTest(cell_fixture.CellTestCase):
     killed = time.monotonic()
     await first.kill()
     response = await self.watch(1, server_id)
-    # 1.5 s at most by design; the rest is for a machine that is busy. After
-    # 25 s it would be gone because of its silence, not because it is dead.
+    # By design, this takes at most 1.5 s; the rest is for a busy machine. After
+    # 25 s, the server would be gone because it is silent, and not because it is
+    # dead.
     self.assertLess(time.monotonic() - killed, 20)
     self.assertEqual(response.result.changelog[0].deletion, first.address)
     await self.ready()
@@ -89,7 +90,7 @@ class ModelServersTest(cell_fixture.CellTestCase):
     await self.ready()
     await modelet.pause()
     await self.eventually(self.no_servers)
-    await modelet.start()  # It does not join again.
+    await modelet.start()  # The server does not join again.
     await self.ready()
     await self.eventually(lambda: len(modelet.calls) == 2)
     self.assertEqual(modelet.calls[1], f'Update {MODEL} ')
@@ -164,7 +165,7 @@ class MemoryTest(cell_fixture.CellTestCase):
     await self.join(modelet)
     for name, ram in (('m', '60'), ('n', '30'), ('o', '20')):
       await self.publish(f'/sax/test/{name}', overrides={'ram': ram})
-    await self.publish('/sax/test/p')  # Says nothing: needs a whole server.
+    await self.publish('/sax/test/p')  # The model needs a whole server.
     await self.ready()
     await self.ready(model_id='/sax/test/n')
     self.assertEqual(set(modelet.models), {MODEL, '/sax/test/n'})
@@ -197,7 +198,7 @@ class FailedLoadTest(cell_fixture.CellTestCase):
     for modelet in (bad, good):
       await self.join(modelet)
     await self.publish(checkpoint='/c')
-    await self.ready()  # Does not give up at the first failure.
+    await self.ready()  # The call survives the first failure.
     listed = await self.listed()
     self.assertEqual(listed.modelet_addresses, [good.address])
     self.assertEqual(
@@ -218,7 +219,7 @@ class FailedLoadTest(cell_fixture.CellTestCase):
     self.assertIn('no memory', text)
     await self.eventually(lambda: modelet.calls.count(f'Load {MODEL} /c') >= 2)
     modelet.broken = False
-    # A waiter between two attempts is told of the failure.
+    # A call that waits between two attempts gets the failure.
     await self.eventually(
       lambda: modelet.models.get(MODEL) == common_pb2.ModelStatus.LOADED
     )
@@ -245,7 +246,7 @@ class FailedLoadTest(cell_fixture.CellTestCase):
     self.assertEqual(lost.status, common_pb2.ModelStatus.NONE)
     self.assertIn('is lost', lost.reason)
     self.assertEqual(missing.address, '')
-    # Another server takes its place, and nothing is missing any more.
+    # Another server replaces it, and no replica is missing any more.
     other = await self.joined()
     await self.ready()
     [replica] = (await self.listed()).replicas

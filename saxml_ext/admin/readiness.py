@@ -1,4 +1,4 @@
-"""Waits until replicas of a model are loaded, or tells why that is hopeless."""
+"""Waits until replicas of a model are loaded, or explains the failure."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 
-# Seconds that more model servers get to join before a model path that none of
-# the first ones can serve counts as a mistake.
+# More model servers get this many seconds to join. If none can serve a model
+# path after that, the path counts as a mistake.
 _JOIN_SECS = 10.0
 
 
@@ -23,18 +23,18 @@ async def wait(
   replicas: int,
   check_leads: Callable[[], None],
 ) -> None:
-  """Returns when so many servers have loaded a model.
+  """Waits until `replicas` servers have loaded a model.
 
   Args:
-    entry: the model.
-    members: the model servers.
-    replicas: how many of them must have loaded it.
-    check_leads: raises if another admin server leads by now.
+    entry: The model.
+    members: The model servers.
+    replicas: The number of servers that must have loaded it.
+    check_leads: A function that raises if another admin server leads now.
 
   Raises:
-    Cancelled: the model was unpublished meanwhile.
-    FailedPrecondition: its loading failed, or no server can serve its path,
-      and nothing is under way that would change that.
+    Cancelled: The model was unpublished meanwhile.
+    FailedPrecondition: The load failed, or no server can serve the model's
+      path, and no pending event could change that.
   """
   unknown_since: float | None = None
   while replicas > 0:
@@ -60,7 +60,7 @@ async def wait(
       async with asyncio.timeout(patience):
         await entry.changed.wait()
     except TimeoutError:
-      pass  # The path is looked up once more.
+      pass  # The loop checks the path again.
     check_leads()
 
 
@@ -85,7 +85,7 @@ def _check_failures(
   failed = [h for h in held if h.status == held_lib.FAILED]
   if (
     not failed
-    # What was not counted yet is news that this call is about to be told.
+    # A failure that is not counted yet will wake this call again.
     or not all(h.counted for h in failed)
     or any(h.status == held_lib.LOADING for h in held)
     or _has_untried(entry, members)
@@ -105,7 +105,7 @@ def _check_failures(
 def _has_untried(
   entry: cell_state.Published, members: members_lib.Members
 ) -> bool:
-  """Whether a failed model may still move to a server that is new to it."""
+  """Returns True if a failed model may still move to an untried server."""
   return any(
     not m.held
     and entry.model.model_path in m.paths

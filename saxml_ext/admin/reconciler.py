@@ -1,8 +1,8 @@
-"""Keeps model servers in line with what is published.
+"""Keeps model servers in line with the published models.
 
-Whatever happens (a model is published, a server joins, dies, comes back or
-finishes a load), the controller calls `act`. It asks the assigner what to load
-and unload, and gives the servers these orders.
+The controller calls `act` after every event: a model is published, or a server
+joins, dies, comes back or finishes a load. `act` gets a plan of loads and
+unloads from the assigner, and sends the commands to the servers.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,15 +20,15 @@ _RANKS = {
   held_lib.LOADING: assigner.Rank.LOADING,
   held_lib.FAILED: assigner.Rank.FAILED,
 }
-# After so many seconds, living servers have joined a new leader. Until then it
-# loads nothing that one of them may hold.
+# After this many seconds, live servers have joined a new leader. Until then, it
+# loads no model that one of them may hold.
 _CALM = 3.0
-# Seconds between two looks whether this admin server leads (again).
+# The number of seconds between checks that this admin server leads again.
 _DOUBT_PAUSE = 0.2
 
 
 class Reconciler:
-  """Carries the assigner's plans out."""
+  """Executes the assigner's plans."""
 
   def __init__(
     self,
@@ -41,11 +41,11 @@ class Reconciler:
     """Does nothing before `act`.
 
     Args:
-      store: what is published.
-      members: the model servers.
-      leads: whether model servers may be told anything at this moment.
-      inherited: ids of models that a former leader may have had loaded.
-      by_chip: how models are given to servers, see `capacity`.
+      store: The published models.
+      members: The model servers.
+      leads: A function that returns True if model servers may get commands now.
+      inherited: The ids of the models that a former leader may have had loaded.
+      by_chip: True to assign models by the kind of chip; see `capacity`.
     """
     self._store = store
     self._members = members
@@ -55,14 +55,14 @@ class Reconciler:
     self._calm_until = time.monotonic() + _CALM
 
   def act(self) -> float | None:
-    """Gives servers the orders that are due.
+    """Sends the commands that are due to the servers.
 
     Returns:
-      The seconds after which to act again even if nothing happens; None if
-      there is no need.
+      The number of seconds after which to act again without an event, or None
+      if that is not necessary.
     """
     if not self._leads():
-      return _DOUBT_PAUSE  # Until then it leads again, or is closed.
+      return _DOUBT_PAUSE  # By then it leads again or is closed.
     models, servers, pauses = self._picture()
     plan = assigner.assign(models, servers)
     for step in plan.unload:
@@ -80,7 +80,7 @@ class Reconciler:
     return self._store[step.model_id].model
 
   def _timely(self, steps: Sequence[assigner.Step]) -> Sequence[assigner.Step]:
-    """Leaves out what servers that have not joined yet may hold already."""
+    """Removes steps for models that a server may hold before it joins."""
     if time.monotonic() >= self._calm_until:
       return steps
     return [s for s in steps if s.model_id not in self._inherited]
@@ -88,7 +88,7 @@ class Reconciler:
   def _picture(
     self,
   ) -> tuple[Sequence[assigner.Model], list[assigner.Server], list[float]]:
-    """Returns models and servers for the assigner, and the back-offs left."""
+    """Returns models and servers for the assigner, and the pauses left."""
     failed: dict[str, dict[str, int]] = {}
     models = []
     pauses = []

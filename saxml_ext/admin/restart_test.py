@@ -1,4 +1,4 @@
-"""Tests of an admin server that is started anew, and of failing storage."""
+"""Tests of a restarted admin server, and of failing storage."""
 
 import asyncio
 from unittest import mock
@@ -38,7 +38,8 @@ class RestartTest(cell_fixture.CellTestCase):
     await self.ready()
     response = await self.watch(seqno=5, server_id=old_id)
     self.assertEqual(response.result.changelog[0].addition, modelet.address)
-    # It is loaded already; but an update may have been stored and not sent.
+    # The model is already loaded, but an update may have been stored and not
+    # sent.
     await self.eventually(lambda: len(modelet.calls) == 2)
     self.assertEqual(modelet.calls[1], f'Update {MODEL} None')
 

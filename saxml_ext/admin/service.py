@@ -1,4 +1,4 @@
-"""The eight calls of sax.Admin."""
+"""Implements the eight calls of sax.Admin."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -20,10 +20,10 @@ _method = grpc_aio.method(wrap_text=True)
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
-  """Checks requests, passes them on, and puts answers together.
+  """Checks requests, calls the controller, and builds the responses.
 
-  A call that waits (WatchLoc, WaitForReady) is a coroutine; gRPC cancels it
-  when its client goes away or its deadline passes, so it needs no timer.
+  A call that waits (WatchLoc, WaitForReady) is a coroutine. gRPC cancels it
+  when its client disconnects or its deadline passes, so it needs no timer.
   """
 
   def __init__(
@@ -35,10 +35,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     """Serves one cell.
 
     Args:
-      cell: "/sax/<cell>".
-      leading: returns the cell's state; raises Unavailable if this admin
-        server does not lead.
-      access: says who may call.
+      cell: The cell, "/sax/<cell>".
+      leading: A function that returns the cell's controller. It raises
+        Unavailable if this admin server does not lead.
+      access: The access lists.
     """
     self._access = access
     self._cell = cell
@@ -48,7 +48,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   async def Publish(
     self, request: admin_pb2.PublishRequest, context: _Context
   ) -> admin_pb2.PublishResponse:
-    """Starts to serve a model."""
+    """Starts serving a model."""
     self._access.check_admin(
       access_lib.caller_names(context), f'Publish to {self._cell}'
     )
@@ -75,7 +75,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   async def Unpublish(
     self, request: admin_pb2.UnpublishRequest, context: _Context
   ) -> admin_pb2.UnpublishResponse:
-    """Stops to serve a model."""
+    """Stops serving a model."""
     ids.check_model_in_cell(request.model_id, self._cell)
     controller = await self._leading()
     self._check_may_change(controller, context, 'Unpublish', request.model_id)
@@ -86,7 +86,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   async def List(
     self, request: admin_pb2.ListRequest, context: _Context
   ) -> admin_pb2.ListResponse:
-    """Tells what is published, and where."""
+    """Lists the published models and their servers."""
     del context
     if request.model_id:
       ids.check_model_in_cell(request.model_id, self._cell)
@@ -175,7 +175,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   async def WaitForReady(
     self, request: admin_pb2.WaitForReadyRequest, context: _Context
   ) -> admin_pb2.WaitForReadyResponse:
-    """Waits until so many replicas have loaded the model."""
+    """Waits until the requested number of replicas is loaded."""
     del context
     ids.check_model_in_cell(request.model_id, self._cell)
     controller = await self._leading()
@@ -186,7 +186,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   async def Join(
     self, request: admin_pb2.JoinRequest, context: _Context
   ) -> admin_pb2.JoinResponse:
-    """Takes a model server in."""
+    """Adds a model server."""
     self._access.check_server(
       access_lib.caller_names(context), f'Join of {self._cell}'
     )
@@ -194,7 +194,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       raise errors.InvalidArgument(
         'JoinRequest.modelet_address cannot be empty'
       )
-    # Whoever speaks for a server that hangs does not know what it serves.
+    # A program that joins for a server that hangs does not know its model
+    # paths.
     if not request.HasField('model_server') and not request.leaving:
       raise errors.InvalidArgument('JoinRequest.modelet missing')
     controller = await self._leading()
@@ -211,11 +212,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     what: str,
     model_id: str,
   ) -> None:
-    """Checks that a caller may change a model, as an admin of the cell or its.
+    """Checks that a caller is an admin of the cell or of the model.
 
     Raises:
-      errors.PermissionDenied: they may not; they are not told either whether
-        it is published.
+      errors.PermissionDenied: The caller is not. The message is the same for
+      models that are not published.
     """
     try:
       model_acl = controller.get(model_id).model.admin_acl

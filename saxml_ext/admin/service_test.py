@@ -11,8 +11,8 @@ from saxml_ext.common import errors
 from saxml_ext.common.testing import golden
 from saxml_ext.protobuf import admin_pb2
 
-# Recorded while the model they name was published; the others, while no model
-# was.
+# These calls were recorded while their model was published, and the others
+# without a published model.
 _NEED_MODEL = frozenset(
   {
     'publish dup',
@@ -21,14 +21,15 @@ _NEED_MODEL = frozenset(
     'watch negative seqno',
   }
 )
-# Recorded while a model server was unloading the model; server_test does that.
+# These calls were recorded while a model server unloaded the model; server_test
+# does that.
 _NEED_UNLOADING = frozenset(
   {'publish while name still draining', 'republish immediately'}
 )
 
 
 def _refused() -> list[dict[str, str]]:
-  """The rows of refused calls, once per request and text."""
+  """Returns the rows of refused calls, once per request and text."""
   rows = {}
   for row in golden.load('rpc_pairs.json'):
     if (
@@ -53,7 +54,7 @@ class RecordedRefusalsTest(cell_fixture.CellTestCase):
         if row['step'] in _NEED_MODEL:
           await self.ensure_published(request)
         code = re.search(r'desc = (\w+)', row['details']).group(1)
-        # Old servers send UNKNOWN and name the code in the text only.
+        # Old servers send UNKNOWN, and have the code only in the text.
         [expected] = [
           c for c in grpc.StatusCode if errors.camel_case(c) == code
         ]

@@ -1,4 +1,4 @@
-"""Tests of models that are unpublished, and published anew at once."""
+"""Tests of models that are unpublished, and published again at once."""
 
 import asyncio
 from unittest import mock
@@ -13,7 +13,7 @@ MODEL = cell_fixture.MODEL
 
 
 class WhileItLoadsTest(cell_fixture.CellTestCase):
-  """The first load takes for ever, unless the test ends it."""
+  """Tests with a first load that never ends, unless the test ends it."""
 
   async def asyncSetUp(self):
     await super().asyncSetUp()
@@ -67,13 +67,14 @@ class WhileItLoadsTest(cell_fixture.CellTestCase):
     self.modelet.gate.set()
     await self.ready()
     self.assertNotIn(f'Load {MODEL} /mistyped-too', self.modelet.calls)
-    # Only for the load that had begun.
+    # The server got one unload, for the load that had started.
     self.assertEqual(self.modelet.calls.count(f'Unload {MODEL}'), 1)
 
   async def test_a_server_that_never_began_to_load_hears_of_nothing(self):
     await self.unpublish()
     self.modelet.calls.clear()
-    # The first model's unload waits; the next one's load is queued behind it.
+    # The unload of the first model waits, and the load of the next one is
+    # queued behind it.
     await self.publish('/sax/test/other')
     await self.eventually(
       lambda: '/sax/test/other' in self.admin.controller.members.holders()

@@ -1,4 +1,4 @@
-"""What a model must look like to be published or updated."""
+"""Checks models before they are published or updated."""
 
 from collections.abc import Callable
 
@@ -7,10 +7,10 @@ from saxml_ext.common import ids
 from saxml_ext.common.security import acl_file
 from saxml_ext.protobuf import admin_pb2
 
-# A serving template has about a hundred attributes, so this leaves room for any
+# A serving template has about a hundred attributes, so this is enough for any
 # real model. Each List, and each write of the state, copies all overrides.
 MAX_OVERRIDES = 1000
-# As much as the form of the status page takes.
+# The form of the status page has the same limit.
 MAX_MODEL_BYTES = 256 * 2**10
 
 
@@ -22,13 +22,13 @@ def check_model(
   """Checks every field that a caller sets.
 
   Args:
-    model: to be published, or to replace a published one.
-    cell: the cell that it must belong to, "/sax/<cell>".
-    check_acl: checks the name of an ACL.
+    model: The model to publish, or the new version of a published one.
+    cell: The cell to which it must belong, "/sax/<cell>".
+    check_acl: A function that checks the name of an access control list.
 
   Raises:
-    InvalidArgument: a field is not valid.
-    Unimplemented, FailedPrecondition: ACLs cannot be named, see
+    InvalidArgument: A field is not valid.
+    Unimplemented, FailedPrecondition: The list cannot be checked; see
       `access.Access.check_name`.
   """
   ids.check_model_in_cell(model.model_id, cell)

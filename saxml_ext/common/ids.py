@@ -1,7 +1,7 @@
 r"""Checks ids, paths and counts, and suggests names for unknown ones.
 
 A cell is "/sax/<cell>", a model "/sax/<cell>/<model>". The rules are ASCII
-rules, and a pattern must match the whole text: "a\\n" and "é" are refused.
+rules, and a pattern must match the whole text: "a\n" and "é" are refused.
 """
 
 from collections.abc import Collection

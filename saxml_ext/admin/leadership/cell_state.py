@@ -1,13 +1,13 @@
-"""What a cell publishes: a table of models that is on disk before it changes.
+"""A table of published models that is written to disk before it changes.
 
 A change is an *edit* of the table. Edits that arrive while the file is being
-written are collected and written together next time, so a burst of publishes
-costs a few disk syncs and not one each. An edit takes effect (and its caller
-is answered) only after the file that holds it is durable; when the write
-fails, the table stays as it was and every caller of that batch gets the error.
+written are collected and written together next time. So a burst of publishes
+costs only a few disk syncs. An edit takes effect, and its caller gets an
+answer, only after its file is durable. If the write fails, the table stays
+unchanged, and every caller of that batch gets the error.
 
-Everything here runs in one asyncio event loop, but for the write itself, which
-runs in a thread of its own.
+All code here runs in one asyncio event loop, except for the write, which runs
+in a separate thread.
 """
 
 import asyncio
@@ -30,29 +30,29 @@ _Result: TypeAlias = admin_pb2.WatchResult
 class AddressLog:
   """The addresses of a published model, as WatchLoc reports them to clients.
 
-  A client asks "what changed since sequence number n" and long-polls. The log
-  keeps the newest mutations and folds older ones into a base set, so that it
-  never grows much beyond the set it describes.
+  A client asks for the changes since sequence number n, and long-polls. The log
+  keeps the newest mutations and folds older ones into a base set. So it is
+  never much larger than the set that it describes.
   """
 
   def __init__(self):
     self._base: set[str] = set()
     self._log: list[_Result.Mutation] = []
-    self._first = 0  # Sequence number of self._log[0].
+    self._first = 0  # The sequence number of self._log[0].
     self._closed = False
 
   @property
   def next_seqno(self) -> int:
-    """The sequence number that the next mutation will get."""
+    """The sequence number of the next mutation."""
     return self._first + len(self._log)
 
   @property
   def addresses(self) -> frozenset[str]:
-    """The set as it is now."""
+    """The current set of addresses."""
     return frozenset(_applied(self._base, self._log))
 
   def add(self, address: str) -> None:
-    """Appends an addition, also of an address that is already there."""
+    """Appends an addition, even of an address that is already in the set."""
     self._append(_Result.Mutation(addition=address))
 
   def remove(self, address: str) -> None:
@@ -60,19 +60,19 @@ class AddressLog:
     self._append(_Result.Mutation(deletion=address))
 
   def close(self) -> None:
-    """Ends the log: from now on every reader is told to start over."""
+    """Ends the log. From now on, every reader must start over."""
     self._closed = True
 
   def read(self, seqno: int) -> _Result | None:
-    """Returns what happened from `seqno` on; None if nothing has yet.
+    """Returns the changes from `seqno` on, or None if there are none yet.
 
     Args:
-      seqno: the first sequence number that the client has not seen, >= 0. One
-        beyond the end (a client of an earlier log) is answered at once with
-        the true end and no changes.
+      seqno: The first sequence number that the client has not seen, >= 0. If it
+        is beyond the end (the client read an earlier log), the result is the
+        true end without changes.
     """
     if self._closed:
-      # The model is gone: an empty list, starting over at 0.
+      # The model was removed, so the result is an empty set and a start at 0.
       return _Result(has_fullset=True)
     end = self.next_seqno
     if seqno == end:
@@ -90,9 +90,9 @@ class AddressLog:
 
   def _append(self, mutation: _Result.Mutation) -> None:
     self._log.append(mutation)
-    # Clients of any implementation may compare lists byte by byte, so the rule
-    # for folding is the protocol's: half of the log once it is more than twice
-    # as long as the base set.
+    # Clients of any implementation may compare lists byte by byte, so folding
+    # follows the protocol's rule: half of the log is folded as soon as it is
+    # more than twice as long as the base set.
     size = len(self._log)
     if size >= 2 and size > 2 * len(self._base):
       half = size // 2
@@ -111,12 +111,12 @@ def _applied(base: set[str], mutations: Iterable[_Result.Mutation]) -> set[str]:
 
 
 class Signal:
-  """Wakes everybody who waits, without saying why.
+  """Wakes all waiters, without a reason.
 
-  Waiters look at the state they care about, then wait, then look again. There
-  is no lock: state and signal belong to one event loop, so nothing can change
-  between the look and the wait as long as no `await` stands between them. A
-  waiter costs one future, which goes away with the waiter.
+  A waiter checks the state that it needs, waits, and checks again. There is no
+  lock, because state and signal belong to one event loop. Nothing can change
+  between the check and the wait if there is no `await` between them. A waiter
+  costs one future, which is freed with the waiter.
   """
 
   def __init__(self):
@@ -124,11 +124,11 @@ class Signal:
 
   @property
   def num_waiters(self) -> int:
-    """Returns the number of coroutines that wait now."""
+    """The number of coroutines that wait now."""
     return len(self._waiters)
 
   async def wait(self) -> None:
-    """Returns at the next `notify_all`."""
+    """Waits for the next `notify_all`."""
     waiter = asyncio.get_running_loop().create_future()
     self._waiters.add(waiter)
     try:
@@ -137,21 +137,22 @@ class Signal:
       self._waiters.discard(waiter)
 
   def notify_all(self) -> None:
-    """Wakes all present waiters; those who come later wait for the next."""
+    """Wakes all current waiters. Later waiters wait for the next call."""
     for waiter in self._waiters:
       if not waiter.done():
         waiter.set_result(None)
 
 
 class Published:
-  """A published model and those who follow it.
+  """A published model and its followers.
 
   Attributes:
-    model: as stored; replaced as a whole by an update, never edited in place.
-    addresses: the log of data addresses that clients may call.
-    changed: notified when `addresses` or the readiness of a replica changed.
-    removed: whether it was unpublished.
-    failures: loads that failed.
+    model: The stored model. An update replaces it and never edits it.
+    addresses: The log of the data addresses that clients may call.
+    changed: A signal for changes of `addresses` or of the readiness of a
+      replica.
+    removed: True if the model was unpublished.
+    failures: The failed loads.
   """
 
   def __init__(self, model: admin_pb2.Model):
@@ -163,8 +164,8 @@ class Published:
     self._wanted: tuple[admin_pb2.Model, assigner.Model] | None = None
 
   def wanted(self, may_retry: bool, by_chip: bool) -> assigner.Model:
-    """What the assigner needs to know of it; see `capacity`."""
-    # Kept, as all models are looked at with each change of one.
+    """Returns the model as the assigner needs it; see `capacity`."""
+    # The result is cached, because each change of one model reads all models.
     if not (
       self._wanted
       and self._wanted[0] is self.model
@@ -174,7 +175,7 @@ class Published:
     return self._wanted[1]
 
   def close(self) -> None:
-    """Ends it: those who follow it learn that it is gone."""
+    """Marks the model as removed, and wakes its followers."""
     self.removed = True
     self.addresses.close()
     self.changed.notify_all()
@@ -182,11 +183,11 @@ class Published:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-  """What an edit does to one model: add it, replace it or remove it.
+  """The effect of an edit on one model: it is added, replaced or removed.
 
   Attributes:
-    before: the model as it was, None if it is new.
-    after: the model as it will be, None if it goes.
+    before: The old model, or None if the model is new.
+    after: The new model, or None if the model is removed.
   """
 
   before: admin_pb2.Model | None
@@ -195,12 +196,12 @@ class Change:
   @property
   def model_id(self) -> str:
     model = self.after or self.before
-    assert model is not None  # A change is of some model.
+    assert model is not None  # A change has at least one model.
     return model.model_id
 
 
-# Decides on a change, given the table as it will be when the change's turn
-# comes. Raises SaxError to refuse.
+# An edit gets the table as it will be when the edit is applied, and returns the
+# change. It raises SaxError to refuse the change.
 Edit = Callable[[Mapping[str, admin_pb2.Model]], Change]
 
 
@@ -216,10 +217,11 @@ class ModelStore:
     """Starts from a saved state.
 
     Args:
-      state: what `save` was given last.
-      save: makes a state durable or raises; called in a thread, one call at a
-        time.
-      on_change: told of every change, right after it took effect.
+      state: The state that `save` got last.
+      save: The function that makes a state durable or raises. It is called in a
+        thread, one call at a time.
+      on_change: The function that gets every change, right after it took
+        effect.
     """
     self._entries = {m.model_id: Published(m) for m in state.models}
     self._save = save
@@ -229,26 +231,26 @@ class ModelStore:
     self._thread = futures.ThreadPoolExecutor(1, 'state-writer')
 
   def get(self, model_id: str) -> Published | None:
-    """The model of that id, if it is published."""
+    """Returns the model of that id, or None if it is not published."""
     return self._entries.get(model_id)
 
   def __getitem__(self, model_id: str) -> Published:
-    """The published model of that id; raises KeyError."""
+    """Returns the published model of that id; raises KeyError."""
     return self._entries[model_id]
 
   def entries(self) -> list[Published]:
-    """All published models, oldest first."""
+    """Returns all published models, oldest first."""
     return list(self._entries.values())
 
   async def apply(self, edit: Edit) -> None:
-    """Makes a change; when this returns, the change is durable and in effect.
+    """Makes a change. Returns when the change is durable and in effect.
 
-    A caller that is cancelled has made the change nevertheless.
+    The change is made even if the caller is cancelled.
 
     Raises:
-      SaxError: from `edit`; nothing was changed.
-      FailedPrecondition: the state cannot be written; nothing was changed.
-      Unavailable: another admin server leads by now.
+      SaxError: `edit` refused the change, and nothing was changed.
+      FailedPrecondition: The state cannot be written, and nothing was changed.
+      Unavailable: Another admin server leads now.
     """
     done = asyncio.get_running_loop().create_future()
     self._waiting.append((edit, done))
@@ -257,7 +259,7 @@ class ModelStore:
     await asyncio.shield(done)
 
   async def close(self) -> None:
-    """Waits until changes under way are written."""
+    """Waits until pending changes are written."""
     if self._writing:
       await self._writing
     self._thread.shutdown()
@@ -279,7 +281,7 @@ class ModelStore:
       try:
         change = edit(table)
       except Exception as e:  # pylint: disable=broad-exception-caught
-        _fail(done, e)  # The caller's to handle, whatever it is.
+        _fail(done, e)  # The caller handles it.
         continue
       accepted.append((change, done))
       if change.after is None:
@@ -331,5 +333,5 @@ def _write_error(error: Exception) -> errors.SaxError:
 def _fail(done: asyncio.Future[None], error: Exception) -> None:
   if not done.done():
     done.set_exception(error)
-    # Its caller may be gone; then nobody else needs to hear of the error.
+    # This marks the error as retrieved, because its caller may be gone.
     done.exception()

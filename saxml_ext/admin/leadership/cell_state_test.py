@@ -1,4 +1,4 @@
-"""Tests of the durable model table."""
+"""Tests of the durable table of models."""
 
 import asyncio
 import threading
@@ -35,7 +35,7 @@ def _unpublish(name: str) -> state_lib.Edit:
 
 
 class FakeDisk:
-  """Keeps what is saved; can be slow or full."""
+  """Keeps saved states in memory. It can be slow or full."""
 
   def __init__(self):
     self.saved: list[list[str]] = []
@@ -249,7 +249,7 @@ class RecordedSequencesTest(absltest.TestCase):
         else:
           answer = next(answers)
           delta = log.read(op['seqno'])
-          if 'error' in answer:  # The recorded call blocked until it timed out.
+          if 'error' in answer:  # The recorded call timed out.
             self.assertIsNone(delta, op)
           else:
             self.assertEqual(_as_json(delta), answer['result'], op)

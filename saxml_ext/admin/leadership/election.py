@@ -1,19 +1,20 @@
-"""Which admin server of a cell leads: lease, standby, takeover.
+"""Elects the leader of a cell's admin servers, with a lease and standbys.
 
-All admin servers of a cell are started alike. One holds the newest claim of
-the shared directory and changes its text every `beat` seconds. The others
-watch it, each by its own monotonic clock: if it stays the same for `timeout`,
-or its process is known to be gone, they try to claim the next epoch.
+All admin servers of a cell are started with the same flags. One holds the
+newest claim of the shared directory, and changes its text every `beat` seconds.
+The others watch the claim with their own monotonic clocks. They try to claim
+the next epoch if the text stays the same for `timeout`, or if the claim's
+process has ended.
 
-The leader counts as such only for a part of `timeout` after the start of its
-last successful beat. A standby starts to count when it sees that beat, which
-is later; so at no time there are two that count as leaders, as long as their
-clocks run equally fast to within a tenth. No wall clock is read.
+A leader is valid only for a part of `timeout` after the start of its last
+successful beat. A standby starts its own timeout when it sees that beat, which
+is later. So two leaders are never valid at the same time, if the speeds of
+their clocks differ by less than a tenth. No wall clock is read.
 
-A leader whose storage fails may go on to answer questions, for nobody can take
-over through the same storage; but it does not act, and nothing it could write
-would count. If it alone is cut off, those who still ask it hear what it sees of
-the model servers, until they look into location.proto again.
+A leader whose storage fails may still answer questions, because no other server
+can take over through the same storage. It does not act, and its writes would
+not count. If only this leader is cut off, its clients see its own view of the
+model servers until they read location.proto again.
 """
 
 import asyncio
@@ -30,20 +31,20 @@ from saxml_ext.common import backoff
 from saxml_ext.common import errors
 
 _T = TypeVar('_T')
-# Storage that fails is tried again after this, in seconds.
+# The pause before a retry when the storage fails, in seconds.
 _PAUSE = 0.3
-# Who steps down waits no longer for storage that hangs.
+# A server that steps down waits this long for storage that hangs.
 _RESIGN_SECS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-  """Seconds.
+  """The intervals of the election, in seconds.
 
   Attributes:
-    beat: between two signs of life of the leader.
-    timeout: without a sign of life, until a standby takes over.
-    poll: between two looks of a standby.
+    beat: The interval between two beats of the leader.
+    timeout: The time without a beat after which a standby takes over.
+    poll: The interval between two checks of a standby.
   """
 
   beat: float
@@ -52,30 +53,30 @@ class Timing:
 
   @property
   def validity(self) -> float:
-    """How long the leader may rely on a beat."""
+    """The time for which the leader may rely on a beat, in seconds."""
     return 0.9 * self.timeout
 
 
-# Takeover takes `timeout` + `poll` at most, and what reading the state takes:
+# A takeover takes at most `timeout` + `poll` and the time to read the state:
 # less than 3 s. Google Cloud Storage allows one write per second and object.
 LOCAL = Timing(beat=0.4, timeout=2.0, poll=0.15)
 BUCKET = Timing(beat=1.05, timeout=2.3, poll=0.25)
 
-# How storage fails.
+# Failing storage raises these errors.
 _FAILURES = (OSError, errors.SaxError)
 
 
 def timing_of(directory: shared_dir.SharedDir) -> Timing:
-  """What suits the storage of a cell."""
+  """Returns the intervals for the kind of storage of a cell."""
   return BUCKET if isinstance(directory, shared_dir.BucketDir) else LOCAL
 
 
 class Election:
-  """One admin server's part in the choice of a leader.
+  """The election as one admin server takes part in it.
 
   Attributes:
-    epoch: the claim it holds; 0 as a standby.
-    leader: text of the newest claim, the leader's address.
+    epoch: The epoch of its claim; 0 as a standby.
+    leader: The leader's address, from the text of the newest claim.
   """
 
   def __init__(
@@ -86,17 +87,17 @@ class Election:
     lead: Callable[[int], Awaitable[None]],
     depose: Callable[[], Awaitable[None]],
   ):
-    """Takes part only once it runs.
+    """Does nothing before `run`.
 
     Args:
-      directory: shared by the admin servers of the cell.
-      address: of this one, for others to see.
-      timing: equal for all of them.
-      lead: begins to lead with that epoch; raises Aborted if a newer leader
-        was there first, DataLoss if it cannot lead, which ends the election
-        for this server, another SaxError or OSError if the storage fails (it
-        is called again then).
-      depose: undoes `lead`, also a `lead` that failed.
+      directory: The directory that the admin servers of the cell share.
+      address: The address of this server, for the others to read.
+      timing: The intervals, which all servers must share.
+      lead: A function that starts to lead with an epoch. It raises Aborted if a
+        newer leader was there first, and DataLoss if it cannot lead, which ends
+        the election for this server. If it raises another SaxError or OSError,
+        the storage failed, and it is called again.
+      depose: A function that undoes `lead`, even a `lead` that failed.
     """
     self.epoch = 0
     self.leader = ''
@@ -114,19 +115,25 @@ class Election:
     self._thread = futures.ThreadPoolExecutor(1, 'election')
 
   def is_valid(self) -> bool:
-    """Whether this server leads, beyond doubt."""
+    """Returns True if this server certainly leads."""
     return self.epoch > 0 and time.monotonic() < self._valid_until
 
   def may_answer(self) -> bool:
-    """Whether this server may answer questions about the cell."""
+    """Returns True if this server may answer questions about the cell."""
     return self.is_valid() or (self.epoch > 0 and self._cut_off)
 
   def resign(self, reason: str) -> None:
-    """Steps down soon; may lead again, with what is in the storage then."""
+    """Makes this server step down soon.
+
+    It may lead again, with the newest contents of the storage.
+    """
     self._resigned = reason
 
   async def run(self) -> None:
-    """Waits, leads, waits again ..., until cancelled; then resigns."""
+    """Waits for the lead and leads, again and again, until it is cancelled.
+
+    Then it resigns.
+    """
     try:
       while True:
         await self._win()
@@ -154,26 +161,27 @@ class Election:
       async with asyncio.timeout(_RESIGN_SECS):
         await self._in_thread(self._dir.resign, epoch)
     except errors.Aborted:
-      pass  # Another one leads already.
+      pass  # Another server already leads.
     except _FAILURES as e:
-      # The others find out by themselves, a little later.
+      # The other servers notice it by themselves, a little later.
       self._say(
         f'cannot give the claim of epoch {epoch} up: {e}; the next leader'
         f' waits for {self._timing.timeout:g} s'
       )
 
   async def _win(self) -> None:
-    """Returns once an epoch is claimed."""
+    """Waits until this server has claimed an epoch."""
     seen, since = None, 0.0
     while True:
-      # Before the look: this process may be stopped at any time.
+      # The time is taken before the read, because this process may be stopped
+      # at any time.
       asked = time.monotonic()
       try:
         found = await self._in_thread(self._dir.newest)
         self.leader = '' if found.abandoned else found.text.split(' ')[0]
         if found != seen:
           seen, since = found, time.monotonic()
-        # Nobody else can have renewed the last claim of this process.
+        # No other process can have renewed the last claim of this process.
         gone = found.abandoned or found.epoch == self._former
         if gone or asked - since >= self._timing.timeout:
           if await self._claim(found.epoch + 1):
@@ -195,7 +203,7 @@ class Election:
     return True
 
   async def _beat_on(self) -> str:
-    """Keeps the claim; returns why that is over."""
+    """Renews the claim until it ends, and returns the reason."""
     while self._resigned is None:
       asked = time.monotonic()
       try:
@@ -213,15 +221,15 @@ class Election:
     return self._resigned
 
   def _beat(self) -> int:
-    """Gives a sign of life; returns the newest epoch after that."""
+    """Renews the claim, and returns the newest epoch after that."""
     try:
       self._dir.renew(self.epoch, self._text())
       self._say('')
     except errors.Aborted:
       raise
     except _FAILURES as e:
-      # Where nothing can be written, nobody else can claim either; what can be
-      # read tells whether that is so.
+      # If no write is possible, no other server can make a claim either. The
+      # read below checks that.
       self._cut_off = True
       self._say(
         f'the claim of this leader cannot be renewed: {e}; trying again'
@@ -229,14 +237,14 @@ class Election:
     return self._dir.newest_epoch()
 
   async def _lead_on(self) -> str:
-    """Takes over, then waits; returns why that did not work."""
+    """Takes over and then waits, or returns the reason why it cannot lead."""
     while True:
       try:
         await self._lead(self.epoch)
       except errors.Aborted as e:
         return e.message
       except errors.DataLoss:
-        raise  # Trying again does not help; the program ends with it.
+        raise  # A retry cannot help, so the program ends.
       except _FAILURES as e:
         self._say(f'cannot take over: {e}; trying again')
         await self._depose()

@@ -1,4 +1,4 @@
-"""Tests of the election: several parties in one process, over real files."""
+"""Tests of the election: several servers in one process, over real files."""
 
 import asyncio
 import threading
@@ -13,14 +13,14 @@ from saxml_ext.admin.leadership import shared_dir
 from saxml_ext.common import errors
 from saxml_ext.common.testing import bucket_emulators
 
-# As long as no thread has to wait for a processor for more than a second, a
-# leader stays one.
+# A leader stays the leader if no thread waits for a processor for more than a
+# second.
 _FAST = election.Timing(beat=0.1, timeout=1.5, poll=0.05)
 _PATIENCE = 120.0
 
 
 class _Clock:
-  """Stands in for the module `time`; goes on only when it is told to."""
+  """Replaces the module `time`. A test sets its time."""
 
   def __init__(self):
     self.now = 1000.0
@@ -30,7 +30,7 @@ class _Clock:
 
 
 class _Party:
-  """One that takes part, over a view of the directory of its own."""
+  """A server in the election, with its own view of the directory."""
 
   def __init__(self, path: str, name: str):
     self.leading = False
@@ -72,7 +72,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     return self.parties[-1]
 
   async def leader(self, among: list[_Party]) -> _Party:
-    """The only one that leads, once there is one."""
+    """Waits until exactly one server leads, and returns it."""
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
       leaders = [p for p in among if p.leading]
@@ -163,7 +163,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       self.assertFalse(second.leading)
       first.directory.read('f')
       first.directory.write('f', b'1', first.election.epoch)
-      # As if it were stopped.
+      # This has the same effect as a stopped process.
       first.directory.renew = lambda *_: time.sleep(3 * _FAST.timeout)
       await self.leader([second])
       second.directory.read('f')
@@ -181,7 +181,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.addCleanup(beaten.set)
 
     def claim_slowly(epoch, text):
-      clock.now += 2 * _FAST.timeout  # As long as a standby needs to follow.
+      clock.now += 2 * _FAST.timeout  # A standby follows earlier.
       return claim(epoch, text)
 
     def renew_late(epoch, text):
@@ -232,7 +232,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(party.led, [])
 
   async def test_own_claim_that_could_not_be_given_up_is_not_waited_for(self):
-    # No clock goes on, so that nobody is ever silent for long enough.
+    # The clock stands still, so no server is ever silent for too long.
     self.enterContext(mock.patch.object(election, 'time', _Clock()))
     party = self.party()
     await self.until(lambda: party.leading)

@@ -1,4 +1,4 @@
-"""Tests of writes to a bucket whose answer was lost, over local files."""
+"""Tests of bucket writes with a lost response, over local files."""
 
 from unittest import mock
 
@@ -10,10 +10,10 @@ from saxml_ext.common import storage
 
 
 class LostAnswerTest(absltest.TestCase):
-  """A store that did what it was asked, and then says that it did not.
+  """A store makes a write, and then reports that it failed.
 
-  This happens in buckets, when a write whose answer was lost is tried again
-  below. Conditional writes to local files fail in the same way.
+  This happens in buckets, if a lower layer retries a write whose response was
+  lost. Conditional writes to local files fail in the same way.
   """
 
   def setUp(self):
@@ -23,7 +23,7 @@ class LostAnswerTest(absltest.TestCase):
     self.dir.write('f', b'1', 1)
 
   def write(self, data: bytes, written: bytes) -> None:
-    """Writes `data`, while in truth something is written and then refused."""
+    """Tries to write `data`; the store writes `written` and then fails."""
     real = storage.write_if
 
     def write_and_refuse(path, unused_data, version):
@@ -36,7 +36,7 @@ class LostAnswerTest(absltest.TestCase):
   def test_write_that_is_found_done_succeeds(self):
     self.write(b'2', written=b'2')
     self.assertEqual(self.dir.read('f'), b'2')
-    # The version of that write is known as well.
+    # This works because the version of the first write is known as well.
     self.dir.write('f', b'3', 1)
     self.assertEqual(self.dir.read('f'), b'3')
 

@@ -1,25 +1,26 @@
-"""The directory that the admin servers of one cell share, and its fence.
+"""The directory that the admin servers of one cell share, with a write fence.
 
-    <fs_root>/sax/<cell>/leader-0000000007   claim of the seventh leader
-    <fs_root>/sax/<cell>/state.proto ...     what the leader writes
+    <fs_root>/sax/<cell>/leader-0000000007   the claim of the seventh leader
+    <fs_root>/sax/<cell>/state.proto ...     the files that the leader writes
 
-A leader holds an *epoch*, a number that is claimed by creating a file: of
-those who try, one succeeds. The leader changes the text of its claim all the
-time; a claim whose text stays as it is for too long may be followed by the
-next one. No clock is compared with another one.
+A leader holds an *epoch*, a number that is claimed by creating a file. If
+several servers try, one succeeds. The leader changes the text of its claim all
+the time. If the text stays the same for too long, another server may claim the
+next epoch. No clock is compared with another one.
 
-A leader that was followed without knowing it (it was stopped, or cut off) must
-not write any more. In a bucket, its conditional writes fail as soon as its
-successor has written. A local file system has no conditional write, and a lock
-would be held by a stopped process for ever; there, a writer
+A former leader may not know that it has a successor, for example after its
+process was stopped or cut off. It must not write any more. In a bucket, its
+conditional writes fail as soon as its successor has written. A local file
+system has no conditional write, and a stopped process would hold a lock
+forever. There, a writer
 
   1. writes a temporary file,
-  2. looks whether its epoch is still the newest,
-  3. renames the temporary file,
+  2. checks that its epoch is still the newest,
+  3. renames the temporary file.
 
-and a new leader first claims its epoch, then deletes the temporary files of
-others. Stopped before 2, the old leader sees the new claim; stopped after it,
-it finds its file gone.
+A new leader first claims its epoch, and then deletes the temporary files of
+others. If the old leader is stopped before step 2, it sees the new claim. If it
+is stopped after step 2, it finds its file deleted.
 """
 
 import abc
@@ -36,10 +37,10 @@ from saxml_ext.common import storage
 
 _CLAIM = re.compile(r'leader-(\d{10})')
 _TEMPORARY = re.compile(r'\..*\.(\d+)\.[0-9a-f]{16}\.tmp')
-# Claims have a fixed size, so that changing one needs no space on the disk.
+# Claims have a fixed size, so that a change needs no space on the disk.
 _CLAIM_BYTES = 256
 _FILE_MODE = 0o644
-# Text of a claim whose leader gave it up.
+# A leader that resigns writes this text to its claim.
 _ENDED = 'ended'
 
 
@@ -48,9 +49,9 @@ class Claim:
   """The newest claim.
 
   Attributes:
-    epoch: its number; 0 if there is none.
-    text: what its leader wrote last.
-    abandoned: whether its leader is known to have ended.
+    epoch: The number of the claim; 0 if there is none.
+    text: The text that its leader wrote last.
+    abandoned: True if its leader is known to have ended.
   """
 
   epoch: int = 0
@@ -59,9 +60,9 @@ class Claim:
 
 
 class SharedDir(abc.ABC):
-  """Files that one leader at a time may write.
+  """A directory of files that one leader at a time may write.
 
-  Methods raise OSError or a SaxError when the storage fails.
+  Methods raise OSError or a SaxError if the storage fails.
   """
 
   def __init__(self, path: str):
@@ -69,63 +70,63 @@ class SharedDir(abc.ABC):
 
   @abc.abstractmethod
   def claim(self, epoch: int, text: str) -> bool:
-    """Takes an epoch; False if somebody was faster."""
+    """Claims an epoch. Returns False if another server was faster."""
 
   @abc.abstractmethod
   def renew(self, epoch: int, text: str) -> None:
-    """Changes the text of the own claim."""
+    """Changes the text of this server's claim."""
 
   @abc.abstractmethod
   def take_over(self, epoch: int) -> None:
-    """Shuts former leaders out; the first thing to do with a new epoch."""
+    """Shuts out former leaders. A new leader calls this first."""
 
   @abc.abstractmethod
   def read(self, name: str) -> bytes | None:
-    """A file's contents; None if there is none."""
+    """Returns a file's contents, or None if it does not exist."""
 
   @abc.abstractmethod
   def write(self, name: str, data: bytes, epoch: int) -> None:
     """Replaces a file, durably and as a whole.
 
     Raises:
-      Aborted: there is a newer leader, or the file was changed by another one
-        since it was read here; nothing was written.
+      Aborted: There is a newer leader, or another program changed the file
+        since it was read here. Nothing was written.
     """
 
   @abc.abstractmethod
   def _is_abandoned(self, name: str) -> bool:
-    """Whether the process that made a claim is known to be gone."""
+    """Returns True if the process that made a claim is known to have ended."""
 
   def names(self) -> list[str]:
-    """Names of the files, sorted; none if there is no directory."""
+    """Returns the names of the files, sorted; none without a directory."""
     try:
       return storage.list_dir(self.path)
     except errors.NotFound:
       return []
 
   def newest_epoch(self) -> int:
-    """Number of the newest claim; 0 if there is none."""
+    """Returns the number of the newest claim; 0 if there is none."""
     return max(_claims(self.names()), default=0)
 
   def newest(self) -> Claim:
-    """The newest claim."""
+    """Returns the newest claim."""
     while epoch := self.newest_epoch():
       name = _claim_name(epoch)
       try:
         data = storage.read_bytes(self._of(name))
       except errors.NotFound:
-        continue  # A newer one was claimed and this one cleared away.
+        continue  # A newer leader has deleted it.
       text = data.decode('utf-8', 'replace').rstrip('\0')
       ended = text.startswith(_ENDED) or self._is_abandoned(name)
       return Claim(epoch, text, ended)
     return Claim()
 
   def resign(self, epoch: int) -> None:
-    """Gives the own claim up: the next leader need not wait."""
+    """Gives up this server's claim, so that the next leader need not wait."""
     self.renew(epoch, _ENDED)
 
   def set_aside(self, name: str, data: bytes) -> str:
-    """Keeps the bytes of a bad file, once; returns the name of the copy."""
+    """Copies the bytes of a bad file once, and returns the name of the copy."""
     taken = set(self.names())
     number = 1
     while (copy := f'{name}.bad-{number}') in taken:
@@ -136,29 +137,31 @@ class SharedDir(abc.ABC):
     return copy
 
   def close(self) -> None:
-    """Lets go of the claim; the next leader may notice."""
+    """Releases the claim. The next leader may notice that."""
 
   def _of(self, name: str) -> str:
     return f'{self.path}/{name}'
 
 
 def open_dir(path: str) -> SharedDir:
-  """The shared directory at a local path or URL; creates a local one.
+  """Returns the shared directory at a local path or URL.
+
+  A local directory is created if it does not exist.
 
   Raises:
-    OSError: it cannot be created.
-    InvalidArgument: the URL is of an unknown kind.
+    OSError: The directory cannot be created.
+    InvalidArgument: The URL has an unknown scheme.
   """
   storage.make_dirs(path)
   return BucketDir(path) if storage.is_url(path) else LocalDir(path)
 
 
 class LocalDir(SharedDir):
-  """On a local file system.
+  """A shared directory on a local file system.
 
-  The process that made a claim keeps it locked. On the same machine, a lock
-  that can be had tells that the process has ended; other machines may not see
-  locks, so there it tells nothing.
+  The process that made a claim keeps its file locked. If another process of the
+  same machine can get the lock, the first one has ended. Other machines may not
+  see locks, so there a free lock has no meaning.
   """
 
   def __init__(self, path: str):
@@ -175,7 +178,7 @@ class LocalDir(SharedDir):
       os.fsync(fd)
       os.link(temporary, self._of(_claim_name(epoch)))
     except (FileExistsError, FileNotFoundError):
-      os.close(fd)  # Another one has it, or cleared our file away already.
+      os.close(fd)  # Another one has or deleted it.
       return False
     except BaseException:
       os.close(fd)
@@ -185,7 +188,7 @@ class LocalDir(SharedDir):
     files.sync_directory(self.path)
     self.close()
     self._lock = fd
-    # Claims of earlier epochs may have been cleared away meanwhile.
+    # Claims of earlier epochs may have been deleted meanwhile.
     return self.newest_epoch() == epoch
 
   def renew(self, epoch: int, text: str) -> None:
@@ -267,12 +270,12 @@ class LocalDir(SharedDir):
 
 
 class BucketDir(SharedDir):
-  """In a bucket, where writes can be conditional."""
+  """A shared directory in a bucket, where writes can be conditional."""
 
   def __init__(self, path: str):
     super().__init__(path)
     self._versions: dict[str, bytes] = {}
-    # Written with unknown outcome, such as a connection lost meanwhile.
+    # These writes have an unknown result, for example after a lost connection.
     self._unsure: dict[str, bytes] = {}
 
   def claim(self, epoch: int, text: str) -> bool:
@@ -310,7 +313,7 @@ class BucketDir(SharedDir):
     try:
       version = storage.write_if(self._of(name), data, before)
     except errors.Aborted:
-      # A write whose answer was lost is tried again, and then fails.
+      # A write whose response was lost is retried, and the retry fails.
       if self.read(name) != data:
         del self._unsure[name]
         raise
@@ -332,7 +335,7 @@ def _claims(names: list[str]) -> list[int]:
 
 
 def _boot_id() -> str:
-  """Names this machine since its last start."""
+  """Returns an id of this machine that changes with every boot."""
   with open('/proc/sys/kernel/random/boot_id', encoding='ascii') as f:
     return f.read().strip()
 

@@ -1,4 +1,4 @@
-"""Tests of the directory that admin servers share: claims and the fence."""
+"""Tests of the claims and the write fence of a shared directory."""
 
 import os
 from unittest import mock
@@ -19,14 +19,14 @@ class SharedDirTest(parameterized.TestCase):
     cls.buckets = cls.enterClassContext(bucket_emulators.running())
 
   def pair(self, kind: str) -> list[shared_dir.SharedDir]:
-    """Two admin servers' views of one directory."""
+    """Returns the views of two admin servers of one directory."""
     if kind == 'local':
       path = self.create_tempdir().full_path
     else:
       path = f'{self.buckets[kind]}/{self._testMethodName}'
     return [shared_dir.open_dir(path) for _ in range(2)]
 
-  # The emulator of Google Cloud Storage knows no conditional writes.
+  # The emulator of Google Cloud Storage does not support conditional writes.
   @parameterized.parameters('local', 's3')
   def test_an_epoch_is_claimed_once(self, kind):
     first, second = self.pair(kind)

@@ -1,4 +1,4 @@
-"""Tests of an admin server that stands by, and of its takeover."""
+"""Tests of a standby admin server and its takeover."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ from saxml_ext.protobuf import admin_pb2_grpc
 
 _Code = grpc.StatusCode
 _Health = health_pb2.HealthCheckResponse
-# Straight to loopback, whatever $http_proxy says.
+# The opener connects to loopback directly, even if $http_proxy is set.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -34,7 +34,8 @@ class StandbyTest(cell_fixture.CellTestCase):
     self.second = grpc.aio.insecure_channel(self.standby.address)
 
   async def asyncTearDown(self):
-    # Before the leader: it would follow that one while its files are deleted.
+    # The standby stops before the leader. Otherwise, it would take over while
+    # its files are deleted.
     await self.second.close()
     await self.standby.stop()
     await super().asyncTearDown()
@@ -43,7 +44,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     return cell.read_location(self.root, cell_fixture.CELL).location
 
   async def standby_knows_the_leader(self) -> None:
-    """Returns once the standby has looked who leads."""
+    """Waits until the standby knows the leader."""
     stub = admin_pb2_grpc.AdminStub(self.second)
     while True:
       with self.assertRaises(grpc.aio.AioRpcError) as raised:
@@ -80,7 +81,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     self.assertEqual(await self.health(self.second), _Health.NOT_SERVING)
 
   async def test_leader_in_doubt_answers_once_it_knows(self):
-    """As after a time without a processor; nobody is refused for that."""
+    """Checks that a leader without CPU time refuses no call."""
     beat = threading.Event()
     self.addCleanup(beat.set)
     asked = asyncio.Event()
@@ -150,7 +151,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     waiting = asyncio.create_task(self.ready())
     changed = self.admin.controller.get(cell_fixture.MODEL).changed
     await self.eventually(lambda: changed.num_waiters == 2)
-    # As if this process had been stopped until now.
+    # This process behaves as if it had been stopped until now.
     path = cell.cell_dir(self.fs_root, cell_fixture.CELL)
     self.assertTrue(shared_dir.open_dir(path).claim(2, 'somebody:1'))
     await self.fails(_Code.UNAVAILABLE, watching)

@@ -1,23 +1,22 @@
-"""What a cell publishes, on disk: three files that cover for each other.
+"""Stores the state of a cell on disk, in three files.
 
-    state.proto       sax.State; what stock admin servers read and write, too
+    state.proto       sax.State, which stock admin servers also read and write
     state.proto.prev  a second copy
-    state.proto.sum   which contents of the two are good
+    state.proto.sum   the checksums of the good contents of the two
 
-Each write has a number, its generation, which stands in `last_generation`, a
+Each write has a number, its generation. It is stored in `last_generation`, a
 field that stock admin servers ignore. (It also makes the bytes of any two
 writes differ, which conditional writes to S3 rely on.) Generation g+1 is
-written in this order, each step durable before the next:
+written in this order, and each step is durable before the next one:
 
     1. the sums, with those of g and g+1
     2. state.proto.prev
     3. state.proto: from here on g+1 counts, and callers are answered
 
-So both copies hold every change that was acknowledged. The second one is
-written first because a change that fails must not count: as long as
-state.proto is whole, it decides. A damaged file is copied to <name>.bad-<N>
-and named in the log; as long as one copy is good, it does not keep a cell from
-starting.
+So both copies hold every change that was acknowledged. The second copy is
+written first because a failed change must not count: as long as state.proto is
+intact, it decides. A damaged file is copied to <name>.bad-<N> and named in the
+log. A cell can start as long as one copy is good.
 """
 
 import dataclasses
@@ -42,7 +41,7 @@ _MAX_GENERATION = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True)
 class _Good:
-  """One good content: its generation, length in bytes and SHA-256 in hex."""
+  """A good file: its generation, length in bytes and SHA-256 in hex."""
 
   generation: int
   size: int
@@ -54,14 +53,20 @@ class _Good:
 
 
 class StateFiles:
-  """The state of one cell; of one leader, in one thread at a time.
+  """The state of one cell, for one leader and one thread at a time.
 
-  Methods raise OSError or SaxError when the storage fails, Aborted if a newer
-  leader writes these files.
+  Methods raise OSError or SaxError if the storage fails. They raise Aborted if
+  a newer leader writes these files.
   """
 
   def __init__(self, directory: shared_dir.SharedDir, cell: str, epoch: int):
-    """For the leader of an epoch of the cell "/sax/<cell>"."""
+    """Prepares to store the state, and reads nothing yet.
+
+    Args:
+      directory: The directory of the files.
+      cell: The cell, "/sax/<cell>".
+      epoch: The epoch of the leader.
+    """
     self._dir = directory
     self._cell = cell
     self._epoch = epoch
@@ -70,10 +75,10 @@ class StateFiles:
     self._lost_sums = False
 
   def take_over(self) -> admin_pb2.State:
-    """Reads the newest good state, and writes all files anew.
+    """Reads the newest good state, and writes all files again.
 
     Raises:
-      DataLoss: There are files, but no good state is among them.
+      DataLoss: There are files, but none has a good state.
     """
     self._dir.take_over(self._epoch)
     state = self._load()
@@ -81,9 +86,10 @@ class StateFiles:
     return state
 
   def save(self, state: admin_pb2.State) -> None:
-    """Makes a state the current one, durably; it becomes this object's."""
+    """Makes a state the current one, durably. The object keeps the state."""
     known = {g for g in (self._previous, self._current) if g}
-    # Sums, not the order of these numbers, tell what counts: it may wrap.
+    # The checksums decide, and not the order of these numbers, which may wrap
+    # around.
     newest = max((g.generation for g in known), default=0)
     state.last_generation = newest % _MAX_GENERATION + 1
     data = state.SerializeToString(deterministic=True)
@@ -97,7 +103,7 @@ class StateFiles:
   def _write(self, name: str, data: bytes) -> None:
     self._dir.write(name, data, self._epoch)
 
-  # Reading.
+  # These methods read the files.
 
   def _load(self) -> admin_pb2.State:
     sums = self._load_sums()
@@ -130,13 +136,13 @@ class StateFiles:
     data = main if main is not None else copy
     state = _parse(data or b'') or admin_pb2.State()
     newest = [g.generation for g in sums or ()] + [state.last_generation]
-    # What is written next must differ from all that was ever there.
+    # The next write must differ from all earlier ones.
     self._current = _Good.of(max(newest), data or b'')
     self._previous = _Good.of(state.last_generation, copy) if copy else None
     return state
 
   def _load_sums(self) -> frozenset[_Good] | None:
-    """Good contents; None if that is not known."""
+    """Returns the good contents, or None if they are unknown."""
     data = self._dir.read(SUMS)
     if data is None:
       return None
@@ -152,7 +158,7 @@ class StateFiles:
       state = _parse(data)
       if state is None or not _is_sound(state, self._cell):
         return False
-      # An empty file is a state, too, but never one of ours.
+      # An empty file is a valid state too, but this program never writes one.
       return bool(state.last_generation) or not self._lost_sums
     return any(_Good.of(g.generation, data) == g for g in sums)
 
@@ -182,7 +188,7 @@ def _encode_sums(known: set[_Good]) -> bytes:
 
 
 def _decode_sums(data: bytes) -> frozenset[_Good]:
-  """Inverse of `_encode_sums`; raises ValueError with what is wrong."""
+  """Parses the result of `_encode_sums`; raises ValueError with the problem."""
   body, _, end = data[:-1].rpartition(b'\n')
   digest = hashlib.sha256(body + b'\n').hexdigest()
   if end + data[-1:] != f'{digest}\n'.encode():
@@ -205,7 +211,7 @@ def _parse(data: bytes) -> admin_pb2.State | None:
 
 
 def _is_sound(state: admin_pb2.State, cell: str) -> bool:
-  """Whether each model could have been published."""
+  """Returns True if each model could have been published."""
   try:
     for model in state.models:
       ids.check_model_in_cell(model.model_id, cell)
@@ -218,11 +224,12 @@ def _is_sound(state: admin_pb2.State, cell: str) -> bool:
 
 
 def _is_foreign(data: bytes, cell: str) -> bool:
-  """Whether a stock admin server wrote this, and not rather we, now damaged.
+  """Returns True if a stock admin server wrote this file.
 
-  Theirs have no generation (not even a zero), no unknown fields, and a uuid in
-  each model. What is cut off at the end of a model looks alike; the caller
-  looks for that.
+  Otherwise, this program wrote it, and it is damaged. Stock files have no
+  generation (not even a zero), no unknown fields, and a uuid in each model. A
+  file of ours that is cut off at the end of a model looks the same, so the
+  caller checks for that.
   """
   state = _parse(data)
   return (

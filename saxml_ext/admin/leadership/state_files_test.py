@@ -16,11 +16,11 @@ _CELL = state_mutants.CELL
 
 
 class _Crash(Exception):
-  """Instead of a power cut."""
+  """Replaces a power failure."""
 
 
 class _CrashingDir(shared_dir.LocalDir):
-  """Crashes before its n-th write."""
+  """A directory that crashes before its n-th write."""
 
   left = 10**9
 
@@ -64,18 +64,19 @@ class StateFilesTest(parameterized.TestCase):
   def test_damage_after_a_crash_costs_no_acknowledged_change(self, writes):
     self.crash(writes)
     self.damage()
-    # Written second, the copy may have a change that was not acknowledged.
+    # The copy is written second, so it may have a change that was not
+    # acknowledged.
     self.assertLen(self.files().take_over().models, 2 if writes < 2 else 3)
 
   def crash(self, writes: int) -> None:
-    """Crashes after so many writes of a change from 2 to 3 models."""
+    """Crashes after `writes` writes of a change from 2 to 3 models."""
     files = self.files(_CrashingDir)
     files.take_over()
     files.save(self.state(2))
     self.directory.left = writes
     with self.assertRaises(_Crash):
       files.save(self.state(3))
-      self.assertEqual(writes, 3)  # Else the save itself was to crash.
+      self.assertEqual(writes, 3)  # Otherwise, the save itself must crash.
       raise _Crash()
 
   def test_copy_has_each_acknowledged_change_at_once(self):
@@ -92,7 +93,7 @@ class StateFilesTest(parameterized.TestCase):
     files.take_over()
     files.save(self.state(2))
     for _ in range(2):
-      self.directory.left = 2  # Sums and copy, but not the state.
+      self.directory.left = 2  # It allows the sums and the copy.
       with self.assertRaises(_Crash):
         files.save(self.state(3))
     self.directory.left = 10**9
@@ -119,7 +120,7 @@ class StateFilesTest(parameterized.TestCase):
     files.save(self.state(3))
     for count in (4, 1):
       stock = self.state(count)
-      # In another order, as theirs is random.
+      # The order differs, because stock files have a random order.
       models = list(reversed(stock.models))
       models[0].checkpoint_path = '/other'
       (self.path / 'state.proto').write_bytes(
@@ -148,14 +149,14 @@ class StateFilesTest(parameterized.TestCase):
     for damage in (b'\xff\xff', b''):
       for name in names:
         (self.path / name).write_bytes(damage)
-      for _ in range(3):  # As often as a supervisor restarts it.
+      for _ in range(3):  # A supervisor restarts it.
         with self.assertRaisesRegex(errors.DataLoss, 'delete all three files'):
           self.files().take_over()
       for name in names:
         kept = list(self.path.glob(f'{name}.bad-*'))
         self.assertIn(damage, [p.read_bytes() for p in kept])
         self.assertLessEqual(len(kept), 2)
-    # The message names the remedy.
+    # The test follows the remedy in the message.
     (self.path / 'state.proto').write_bytes(good)
     (self.path / 'state.proto.sum').unlink()
     self.assertLen(self.files().take_over().models, 2)

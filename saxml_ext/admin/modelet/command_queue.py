@@ -1,10 +1,10 @@
-"""Runs what a model server is told to do, one thing after the other.
+"""Sends commands to a model server, one after the other.
 
-Loads, updates and unloads run in the order in which they were asked for, so a
-slow load delays only what comes after it on the same server. One exception: a
-model that is to be unloaded while it is still being loaded is not waited for.
-Its call is cancelled and the unload sent at once; the server then discards
-what it loads.
+Loads, updates and unloads run in the order of their requests. So a slow load
+delays only later commands of the same server. There is one exception: an unload
+of a model that is still being loaded does not wait for the load. The load's
+call is cancelled, and the unload is sent at once. The server then discards the
+model.
 """
 
 import asyncio
@@ -20,13 +20,14 @@ from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import modelet_pb2
 
-# Seconds between two looks whether this admin server leads (again).
+# The number of seconds between checks that this admin server leads again.
 _DOUBT_PAUSE = 0.2
 _UNLOAD_TRIES = 3
 _UNLOAD_PAUSE = 1.0
 
 _StatusCode = grpc.StatusCode
-# These say that the call did not get through, nothing about the model.
+# With these codes, the call did not reach the server. They do not concern the
+# model.
 _TRANSIENT = frozenset(
   {
     _StatusCode.ABORTED,
@@ -53,19 +54,20 @@ class Worker:
     """Does nothing before `start`.
 
     Args:
-      connection: to the model server.
-      held: what the server is to hold, by model id; its owner adds and removes
-        entries, the worker changes the fields of those it works on.
-      leads: whether model servers may be told anything at this moment.
-      origin: metadata for calls about a model, by its id.
-      done: called with a model's id after anything was done to it.
+      connection: The connection to the model server.
+      held: The models that the server must hold, by model id. The owner of the
+        map adds and removes entries. The worker changes the fields of the
+        entries that it handles.
+      leads: A function that returns True if model servers may get commands now.
+      origin: A function that returns the metadata for calls about a model.
+      done: A function that gets the id of a model after each command for it.
     """
     self._connection = connection
     self._held = held
     self._leads = leads
     self._origin = origin
     self._done = done
-    # Model id of each unload that is queued or running.
+    # The list has the model id of each unload that is queued or running.
     self._unloading: list[str] = []
     self._actions: asyncio.Queue[Callable[[], Awaitable[None]]]
     self._actions = asyncio.Queue()
@@ -73,55 +75,56 @@ class Worker:
 
   @property
   def unloading(self) -> frozenset[str]:
-    """Ids of models that still have to leave the server."""
+    """The ids of the models that the server must still unload."""
     return frozenset(self._unloading)
 
   def start(self) -> None:
-    """Begins to work."""
+    """Starts to send commands."""
     self._task = asyncio.create_task(self._work())
 
   def drop_all(self) -> None:
-    """Stops, and forgets what was still to be done."""
+    """Stops, and drops all pending commands."""
     if self._task:
       self._task.cancel()
     self._actions = asyncio.Queue()
     self._unloading.clear()
 
   async def close(self) -> None:
-    """Stops; what the server holds is left as it is."""
+    """Stops. The server keeps its models."""
     if self._task:
       self._task.cancel()
       await asyncio.gather(self._task, return_exceptions=True)
 
-  # What can be queued.
+  # These methods queue commands.
 
   def load(self, held: held_lib.Held) -> None:
     """Queues a load."""
     self._enqueue(held, self._load)
 
   def reload(self, held: held_lib.Held) -> None:
-    """Queues an unload and a load of a model that is there in some state."""
+    """Queues an unload and a load of a model that is on the server."""
     self._enqueue(held, self._reload)
 
   def update(self, held: held_lib.Held, weights: bool) -> None:
-    """Queues the transfer of ACLs, and with `weights` of the checkpoint."""
+    """Queues an update of the ACLs and, with `weights`, of the checkpoint."""
     self._enqueue(held, functools.partial(self._update, weights=weights))
 
   def unload(self, model_id: str, held: held_lib.Held | None) -> None:
-    """Queues an unload, unless the server never heard of the model.
+    """Queues an unload, unless the server never got the model.
 
     Args:
-      model_id: of the model.
-      held: what was known of it; its owner has removed it from the table.
+      model_id: The id of the model.
+      held: The known state of the model, which its owner has removed from the
+        map.
     """
     if held and not held.told:
-      return  # Its load is still queued, and is left out.
+      return  # Its queued load will be skipped.
     self._unloading.append(model_id)
     self._actions.put_nowait(functools.partial(self._unload, model_id))
     if held and held.call:
       held.call.cancel()
 
-  # The coroutine.
+  # The coroutine and its commands follow.
 
   async def _work(self) -> None:
     while True:
@@ -131,7 +134,7 @@ class Worker:
       try:
         await action()
       except Exception:  # pylint: disable=broad-exception-caught
-        # The queue must go on; the next poll will tell what came of it.
+        # The queue must continue. The next poll will report the result.
         logging.exception('%s: an action ended badly', self._connection.address)
 
   def _enqueue(
@@ -142,7 +145,7 @@ class Worker:
     async def run() -> None:
       model_id = held.model.model_id
       try:
-        if self._holds(held):  # Else it was unloaded meanwhile.
+        if self._holds(held):  # Otherwise, it was unloaded meanwhile.
           await action(held)
       except asyncio.CancelledError:
         # Either this worker is stopped, or `unload` cancelled the call.
@@ -175,13 +178,13 @@ class Worker:
       overrides=model.overrides,
     )
     try:
-      # No deadline: loading takes as long as it takes, and the poll cancels it
-      # if the server dies.
+      # There is no deadline, because a load may take any time. The poll cancels
+      # the call if the server dies.
       held.call = self._connection.stub.Load(
         request, metadata=self._origin(model.model_id)
       )
       await held.call
-      # Model servers also say OK when the key is there in another state.
+      # Model servers also return OK if the key exists in another state.
       status = await self._connection.get_status()
     except grpc.aio.AioRpcError as e:
       self._note_failure(held, 'load', e)
@@ -194,7 +197,8 @@ class Worker:
       self._log('loaded %s', model.model_id)
 
   async def _reload(self, held: held_lib.Held) -> None:
-    # A key that is there, loaded or failed, is not loaded once more.
+    # A server does not load a key again that it has already loaded or that
+    # failed.
     await self._try_unload(held.model.model_id)
     if self._holds(held):
       await self._load(held)
@@ -235,7 +239,7 @@ class Worker:
       held.reason,
     )
     if error.code() in _TRANSIENT:
-      held.attempts += 1  # The poll will see, and load again if need be.
+      held.attempts += 1  # The next poll loads it again if needed.
     else:
       held.status, held.sent = held_lib.FAILED, held.model
 
@@ -251,7 +255,7 @@ class Worker:
           '%s: gives up unloading %s', self._connection.address, model_id
         )
     finally:
-      if model_id in self._unloading:  # Not so after `drop_all`.
+      if model_id in self._unloading:  # `drop_all` removes it.
         self._unloading.remove(model_id)
     self._done(model_id)
 

@@ -1,7 +1,7 @@
-"""Calls a model server, and judges whether it is alive.
+"""Calls a model server, and detects if it is dead.
 
-A process that is busy, or stopped, does not answer calls, but the kernel of its
-machine still takes connections for it. So `probe` tells three states apart.
+A busy or stopped process does not answer calls, but the kernel of its machine
+still accepts connections for it. So `probe` distinguishes three states.
 """
 
 import asyncio
@@ -17,29 +17,29 @@ from saxml_ext.common.security import tls
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 
-# Seconds. How long a status may take, of a server that is known and of one
-# that joins.
+# These are timeouts in seconds for the status of a known server and of one that
+# joins.
 STATUS_TIMEOUT = 10.0
 _JOIN_TIMEOUT = 10.0
 
 
 class Reach(enum.Enum):
-  """What became of a TCP connection."""
+  """The result of a TCP connection."""
 
-  TAKEN = 'taken'  # The process is there, whether or not it answers calls.
-  REFUSED = 'refused'  # Nobody listens: it has ended.
-  NO_ANSWER = 'no answer'  # The machine is off, or cut off.
+  TAKEN = 'taken'  # The process exists, and may answer calls.
+  REFUSED = 'refused'  # The process has ended.
+  NO_ANSWER = 'no answer'  # The machine is off or disconnected.
 
 
 async def probe(address: str, timeout: float) -> Reach:
-  """Connects to "host:port" and hangs up.
+  """Connects to "host:port" and disconnects.
 
   Args:
-    address: the host may be an IPv6 address in brackets.
-    timeout: seconds without an answer that count as none.
+    address: The address. The host may be an IPv6 address in brackets.
+    timeout: The number of seconds to wait for an answer.
 
   Returns:
-    What became of it.
+    The result of the connection.
   """
   host, _, port = address.rpartition(':')
   try:
@@ -53,14 +53,13 @@ async def probe(address: str, timeout: float) -> Reach:
   return Reach.TAKEN
 
 
-# Seconds. A killed server refuses connections at once; refusing them for this
-# long, it is not just being restarted by a quick hand.
+# These limits are in seconds. A killed server refuses connections at once. If
+# it refuses them for this long, it is not just being restarted.
 _REFUSED_LIMIT = 0.5
-# A machine that takes no connections at all, while a call is not answered
-# either.
+# The machine accepts no connections at all, and a call is not answered either.
 _NO_ANSWER_LIMIT = 0.6
-# A server that merely does not answer may be compiling, or its machine may be
-# short of everything. Other admin servers wait as long.
+# A server that accepts connections but does not answer may be compiling, or its
+# machine may be overloaded. Other admin servers wait as long.
 _SILENT_LIMIT = 25.0
 _LIMITS = {
   Reach.REFUSED: _REFUSED_LIMIT,
@@ -70,7 +69,7 @@ _LIMITS = {
 
 
 class Liveness:
-  """Judges a server by the status calls that failed since the last good one."""
+  """Decides if a server is dead, from the failed status calls."""
 
   def __init__(self):
     self._failures = 0
@@ -81,35 +80,35 @@ class Liveness:
 
   @property
   def failing(self) -> bool:
-    """Returns True if the last call failed."""
+    """True if the last call failed."""
     return self._failures > 0
 
   def silent_for(self, now: float) -> float:
-    """Seconds since the first of the failed calls was made."""
+    """Returns the number of seconds since the first of the failed calls."""
     return now - self._since if self._failures else 0.0
 
   def succeeded(self) -> None:
-    """The server answered."""
+    """Records that the server answered."""
     self._failures = 0
     self._reach = None
 
   def failed(self, asked: float, now: float, reach: Reach) -> bool:
-    """A call failed, or is not answered yet.
+    """Records that a call failed, or is not answered yet.
 
     Args:
-      asked: when it was made, monotonic seconds.
-      now: when it failed.
-      reach: whether the server can be reached at all.
+      asked: The time of the call, in monotonic seconds.
+      now: The time of the failure, in monotonic seconds.
+      reach: The result of a connection to the server.
 
     Returns:
-      Whether the server is to be taken for dead. A single failure is never
-      enough: when this process was stopped for a while, every deadline has
-      passed at once.
+      True if the server counts as dead. A single failure is never enough,
+      because all deadlines pass at once if this process was stopped for a
+      while.
     """
     if not self._failures:
       self._since = asked
     self._failures += 1
-    # What followed on something else is counted from its first time.
+    # A new result is counted from its first time.
     if reach is not self._reach:
       self._reach, self._reach_since, self._same = reach, now, 0
     self._same += 1
@@ -119,21 +118,22 @@ class Liveness:
 
 
 class Connection:
-  """Calls of sax.Modelet on one server.
+  """A connection for calls of sax.Modelet to one server.
 
   Attributes:
-    address: "host:port" of the server.
-    stub: for calls.
-    status: its last answer to `get_status`.
-    last_seen: when that came, monotonic seconds.
+    address: The "host:port" of the server.
+    stub: The stub for calls.
+    status: The last response to `get_status`.
+    last_seen: The time of that response, in monotonic seconds.
   """
 
   def __init__(self, address: str, wants_reasons: Callable[[], bool]):
-    """Nothing is sent before the first call.
+    """Sends nothing before the first call.
 
     Args:
-      address: "host:port" of the server's Modelet service.
-      wants_reasons: whether a status is to say why models failed.
+      address: The "host:port" of the server's Modelet service.
+      wants_reasons: A function that returns True if a status must have the
+        reasons of failures.
     """
     self.address = address
     self.status = modelet_pb2.GetStatusResponse()
@@ -148,14 +148,14 @@ class Connection:
     self.stub = modelet_pb2_grpc.ModeletStub(self._channel)
 
   async def open(self) -> modelet_pb2.GetStatusResponse:
-    """Makes the first contact.
+    """Calls the server for the first time.
 
     Returns:
-      What the server says of itself.
+      The status of the server.
 
     Raises:
-      DeadlineExceeded: it does not answer; model servers know this code as a
-        reason to join again.
+      DeadlineExceeded: The server does not answer. Model servers join again
+        after this code.
     """
     try:
       return await self.get_status(_JOIN_TIMEOUT, wait_for_ready=True)
@@ -169,7 +169,7 @@ class Connection:
   async def get_status(
     self, timeout: float = STATUS_TIMEOUT, wait_for_ready: bool = False
   ) -> modelet_pb2.GetStatusResponse:
-    """Asks the server for its status; raises grpc.aio.AioRpcError."""
+    """Requests the status of the server; raises grpc.aio.AioRpcError."""
     try:
       status = await self.stub.GetStatus(
         modelet_pb2.GetStatusRequest(
@@ -181,8 +181,8 @@ class Connection:
       )
     except grpc.aio.AioRpcError:
       if tls.version() is not self._tls:
-        # The next try shows the new certificate; calls under way, if there
-        # are any, end as they would have.
+        # The next attempt uses the new certificate. The old channel stays open
+        # for the calls in flight.
         self._retired.append(self._channel)
         self._connect()
       raise
@@ -190,6 +190,6 @@ class Connection:
     return status
 
   async def close(self) -> None:
-    """Ends calls that are under way."""
+    """Ends the calls in flight."""
     for channel in (*self._retired, self._channel):
       await channel.close()

@@ -1,4 +1,4 @@
-"""Tests of when a server is taken for dead."""
+"""Tests of the limits after which a server counts as dead."""
 
 import socket
 import unittest
@@ -20,7 +20,7 @@ class LivenessTest(absltest.TestCase):
     live = connection.Liveness()
     self.assertFalse(live.failed(0, 10, reach=connection.Reach.TAKEN))
     self.assertFalse(live.failed(10, 20, reach=connection.Reach.TAKEN))
-    # As other admin servers do: 25 s.
+    # The limit is 25 s, as in other admin servers.
     self.assertFalse(live.failed(20, 24.9, reach=connection.Reach.TAKEN))
     self.assertTrue(live.failed(20, 25.0, reach=connection.Reach.TAKEN))
 
@@ -73,7 +73,8 @@ class ReachTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_no_answer(self):
     listener, address = self.listening(0)
-    # A full queue: the kernel answers no more, like a machine that is off.
+    # The queue is full, so the kernel does not answer, like a machine that is
+    # off.
     for _ in range(3):
       client = socket.socket()
       client.setblocking(False)

@@ -1,4 +1,4 @@
-"""Models on model servers, as the admin server knows them, and failed loads."""
+"""The admin server's view of models on model servers, and of failed loads."""
 
 import dataclasses
 import time
@@ -14,27 +14,28 @@ LOADING = common_pb2.ModelStatus.LOADING
 LOADED = common_pb2.ModelStatus.LOADED
 FAILED = common_pb2.ModelStatus.FAILED
 
-# Between attempts to load that failed, or did not get through.
+# These are the pauses between attempts to load that failed or did not reach the
+# server.
 _BACKOFF = backoff.Backoff(first=1.0, growth=2.0, most=60.0)
 
 
 @dataclasses.dataclass
 class Held:
-  """A model that a server holds or is about to hold.
+  """A model that a server holds or will hold.
 
   Attributes:
-    model: as published last.
-    sent: as the server has it, None while that is not certain.
-    told: Whether the server was told to load it, or had it already.
-    status: LOADING, LOADED or FAILED.
-    reason: why its last load or update failed, empty if it did not.
-    methods: the data methods it serves, once known.
-    reported: whether the server has told of it since it was last loaded.
-    pending: actions queued or running.
-    settled: when the last action ended, monotonic seconds.
-    attempts: loads in a row that did not get through.
-    counted: whether its failure was counted.
-    call: the load or update that is under way, if one is.
+    model: The model as it was published last.
+    sent: The model as the server has it; None if that is uncertain.
+    told: True if the server got a command to load it, or already had it.
+    status: The status: LOADING, LOADED or FAILED.
+    reason: The reason why its last load or update failed; '' if it succeeded.
+    methods: The data methods that it serves, once known.
+    reported: True if the server has reported it since its last load.
+    pending: The number of commands that are queued or running.
+    settled: The time at which the last command ended, in monotonic seconds.
+    attempts: The number of loads in a row that did not reach the server.
+    counted: True if its failure was counted.
+    call: The load or update in flight, if there is one.
   """
 
   model: admin_pb2.Model
@@ -51,13 +52,13 @@ class Held:
   call: grpc.aio.Call | None = None
 
   def may_retry(self, now: float) -> bool:
-    """Whether the pause after the last failed attempt is over."""
+    """Returns True if the pause after the last failed attempt is over."""
     if not self.attempts:
       return True
     return now >= self.settled + _BACKOFF.pause(self.attempts)
 
   def note(self, info: modelet_pb2.GetStatusResponse.ModelWithStatus) -> None:
-    """Takes over what the server says of the model."""
+    """Copies the server's report of the model."""
     self.reported = True
     self.status = (
       info.model_status if info.model_status in (LOADED, FAILED) else LOADING
@@ -70,7 +71,7 @@ class Held:
 
 
 def same_load(a: admin_pb2.Model | None, b: admin_pb2.Model | None) -> bool:
-  """Whether a server that loaded one need not load the other as well."""
+  """Returns True if a server with one of the models need not load the other."""
   return (
     a is not None
     and b is not None
@@ -85,8 +86,8 @@ class Failure:
   """The failures of a model on one server.
 
   Attributes:
-    reason: of the last time.
-    count: times in a row.
+    reason: The reason of the last failure.
+    count: The number of failures in a row.
   """
 
   reason: str
@@ -94,14 +95,14 @@ class Failure:
 
 
 class Failures:
-  """Failures of a model on all servers since it was published or changed."""
+  """The failures of a model on all servers since its last change."""
 
   def __init__(self):
     self._by_address: dict[str, Failure] = {}
     self._last = 0.0
 
   def follow(self, address: str, held: Held) -> None:
-    """Notes how a model fares on a server, each failure once."""
+    """Records the status of a model on a server, and each failure once."""
     if held.status == LOADED:
       self.forget(address)
     elif held.status == FAILED and held.counted:
@@ -111,7 +112,7 @@ class Failures:
     held.counted = held.status == FAILED
 
   def add(self, address: str, reason: str) -> None:
-    """Notes that a load failed now."""
+    """Records that a load failed now."""
     self._last = time.monotonic()
     if known := self._by_address.get(address):
       known.reason = reason
@@ -120,28 +121,28 @@ class Failures:
       self._by_address[address] = Failure(reason)
 
   def explain(self, address: str, reason: str) -> None:
-    """Gives the reason of a failure that was noted without one."""
+    """Adds the reason of a failure that was recorded without one."""
     self._by_address[address].reason = reason
 
   def forget(self, address: str) -> None:
-    """The model is loaded there by now, or the server is gone."""
+    """Removes the failures on a server that has loaded the model or is gone."""
     self._by_address.pop(address, None)
 
   def clear(self) -> None:
-    """The model was changed: all is open again."""
+    """Removes all failures, because the model was changed."""
     self._by_address.clear()
 
   def count(self, address: str) -> int:
-    """Returns how often in a row it failed on a server."""
+    """Returns the number of failures in a row on a server."""
     known = self._by_address.get(address)
     return known.count if known else 0
 
   def items(self) -> list[tuple[str, Failure]]:
-    """Failures by address, sorted."""
+    """Returns the failures by address, sorted."""
     return sorted(self._by_address.items())
 
   def wait(self) -> float:
-    """Seconds until the next attempt may be made; 0 for now."""
+    """Returns the number of seconds until the next attempt; 0 for now."""
     if not self._by_address:
       return 0.0
     total = sum(f.count for f in self._by_address.values())

@@ -1,4 +1,4 @@
-"""Tests of what is known of a model on a server."""
+"""Tests of the admin server's view of a model on a server."""
 
 from absl.testing import absltest
 

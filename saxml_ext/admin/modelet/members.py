@@ -1,4 +1,4 @@
-"""The model servers of a cell, from joining until they are forgotten."""
+"""Tracks the model servers of a cell, from their join to their removal."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -16,15 +16,16 @@ from saxml_ext.protobuf import admin_pb2
 
 # The best replicas of a model come first.
 _ORDER = {held_lib.LOADED: 0, held_lib.LOADING: 1, held_lib.FAILED: 2}
-# What other model servers announce, and no target of another kind (gRPC would
-# take "unix:/..." and the like as well).
+# Model servers announce this form. gRPC would also accept other targets, such
+# as "unix:/...".
 _ADDRESS = re.compile(r'[^\s/]{1,255}:([0-9]{1,5})', re.ASCII)
 
-# Servers that are contacted at once for one caller. A contact may take 10 s.
+# One caller can make this server contact this many servers at once. A contact
+# may take 10 s.
 _MOST_CONTACTS = 8
-# The same few paths are asked for with every listing of a cell.
+# Every listing of a cell asks for the same few paths.
 _CACHED_PATHS = 1024
-# Names to show where none is near.
+# The number of examples to show if no name is similar.
 _EXAMPLES = 3
 
 
@@ -33,7 +34,7 @@ def _order(model_id: str, holder: modelets.Modelet) -> int:
 
 
 class Members:
-  """Who has joined; use it in one event loop."""
+  """The model servers that have joined. Use it in one event loop."""
 
   def __init__(
     self,
@@ -41,12 +42,13 @@ class Members:
     check_leads: Callable[[], None],
     events: 'asyncio.Queue[modelets.Event]',
   ):
-    """Starts with no server.
+    """Starts without servers.
 
     Args:
-      make: Makes a `Modelet` that is not contacted yet.
-      check_leads: Raises Unavailable once another admin server has taken over.
-      events: The queue for all that happens to servers.
+      make: A function that makes a `Modelet` without contacting the server.
+      check_leads: A function that raises Unavailable once another admin server
+        has taken over.
+      events: The queue for all changes of servers.
     """
     self._make = make
     self._check_leads = check_leads
@@ -62,17 +64,21 @@ class Members:
     self._paths: frozenset[str] | None = None
 
   def __getitem__(self, address: str) -> modelets.Modelet:
-    """The server of that address; raises KeyError."""
+    """Returns the server of that address; raises KeyError."""
     return self._modelets[address]
 
   def all(self, lost_too: bool = False) -> list[modelets.Modelet]:
-    """The living model servers (on demand also the lost ones), by address."""
+    """Returns the model servers by address: the live ones, or all.
+
+    Args:
+      lost_too: True to include the lost ones.
+    """
     return [
       m for _, m in sorted(self._modelets.items()) if lost_too or not m.lost
     ]
 
   def holders(self) -> Mapping[str, list[modelets.Modelet]]:
-    """The servers of every assigned model: loaded first, then by address."""
+    """Returns the servers of all models: loaded ones first, then by address."""
     result: dict[str, list[modelets.Modelet]] = {}
     for modelet in self.all():
       for model_id in modelet.held:
@@ -82,7 +88,10 @@ class Members:
     return result
 
   def servable_paths(self) -> frozenset[str]:
-    """Model paths that a server can serve; a lost one may come back."""
+    """Returns the model paths that any server can serve.
+
+    Lost servers are included, because they may come back.
+    """
     if self._paths is None:
       self._paths = frozenset().union(
         *(m.paths for m in self._modelets.values())
@@ -92,16 +101,16 @@ class Members:
   async def join(
     self, request: admin_pb2.JoinRequest, client: str = ''
   ) -> None:
-    """Takes a model server in, or notes that it is still there, or leaves.
+    """Adds a model server, or handles a repeated or final announcement.
 
     Args:
-      request: The server's introduction.
+      request: The server's announcement.
       client: The name or host of the caller.
 
     Raises:
-      InvalidArgument: the address is not "host:port".
-      DeadlineExceeded: the server does not answer.
-      Unavailable: another admin server has taken over meanwhile.
+      InvalidArgument: The address is not "host:port".
+      DeadlineExceeded: The server does not answer.
+      Unavailable: Another admin server has taken over meanwhile.
     """
     address = request.address
     for text in (address, request.data_address or address):
@@ -111,7 +120,7 @@ class Members:
           f'address {ids.quote(text[:300])} of a model server must have the '
           'form host:port, with a port from 1 to 65535'
         )
-    # A server may get impatient and join once more while it is looked at.
+    # A server may join again while its first request is still being handled.
     lock = self._joining.setdefault(address, asyncio.Lock())
     async with lock:
       known = self._modelets.get(address)
@@ -120,9 +129,11 @@ class Members:
           known.leave(request.leaving)
         return
       if known and not known.lost and known.join == request:
-        # If it was restarted, the next poll will tell what it has forgotten.
+        # If the server was restarted, the next poll will report the missing
+        # models.
         return
-      # Others join meanwhile, however many dead addresses one caller names.
+      # The limit is per client, so that a client with many dead addresses does
+      # not block the servers of others.
       turns = self._turns.setdefault(client, asyncio.Semaphore(_MOST_CONTACTS))
       async with turns:
         await self._take_in(request)
@@ -131,7 +142,7 @@ class Members:
     modelet = self._make(request)
     try:
       status = await modelet.connect()
-      # Nobody would close what is taken in from here on.
+      # After a takeover, nothing would close a server that is added here.
       self._check_leads()
     except BaseException:
       await modelet.close()
@@ -150,13 +161,13 @@ class Members:
     self._events.put_nowait(modelets.Found(modelet, status))
 
   def forget(self, modelet: modelets.Modelet) -> None:
-    """Gives a server up that was lost and did not come back."""
+    """Removes a lost server that did not come back."""
     logging.info('%s: is forgotten', modelet.address)
     if self._modelets.get(modelet.address) is modelet:
       self._remove(modelet)
 
   async def close(self) -> None:
-    """Lets go of the servers; what they hold is left as it is."""
+    """Disconnects from the servers, which keep their models."""
     await asyncio.gather(
       *self._closing, *(m.close() for m in self._modelets.values())
     )
@@ -172,15 +183,15 @@ class Members:
 
 @functools.lru_cache(_CACHED_PATHS)
 def explain_unknown(path: str, servable: frozenset[str]) -> str:
-  """Explains why a model of this path is loaded nowhere.
+  """Explains why no server loads a model of this path.
 
   Args:
     path: The model path of a published model.
     servable: The model paths that the joined servers can serve.
 
   Returns:
-    A clause for messages; '' if a server can serve the path, or as long as
-    nothing is known of what servers can serve.
+    A clause for messages. It is '' if a server can serve the path, or if no
+    servable path is known.
   """
   if not servable or path in servable:
     return ''

@@ -1,4 +1,4 @@
-"""Tests of what is said of a model path that no server can serve."""
+"""Tests of the messages about a model path that no server can serve."""
 
 from absl.testing import absltest
 

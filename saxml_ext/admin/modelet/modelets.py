@@ -1,16 +1,16 @@
-"""One joined model server, as the admin server drives it.
+"""Controls one joined model server for the admin server.
 
-Two coroutines serve a model server for as long as it is known: a
-`command_queue.Worker` tells it what to load and unload, and `Modelet` polls its
-status. Every change is an event in one queue, which the controller empties.
+Two coroutines handle a model server while it is known. A `command_queue.Worker`
+sends the commands to load and unload. `Modelet` polls the status. Every change
+is an event in one queue, which the controller empties.
 
-Life of a model on a server:
+The states of a model on a server are:
 
     load() -> LOADING -> LOADED | FAILED -> unload() -> gone
                  ^----------'        (forgotten by a restarted server)
 
-A dead server is *lost*: it holds nothing, and is polled on, for its network
-may be back before it thinks of joining again.
+A dead server is *lost* and holds no models. It is still polled, because its
+network may recover before the server joins again.
 """
 
 import asyncio
@@ -29,28 +29,28 @@ from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import modelet_pb2
 
-# All in seconds. With the limits of `connection.Liveness`, a killed server is
-# found dead after at most 1.5 s, a machine that was switched off after 2 s: from
-# then on clients must not be sent there.
+# All of these are in seconds. With the limits of `connection.Liveness`, a
+# killed server counts as dead after at most 1.5 s, and a machine that was
+# switched off after 2 s. From then on, clients must not be sent there.
 _POLL = 0.5
 _POLL_FAILING = 0.2
-# A call that is not answered by now makes us look whether anybody is there.
+# If a call is not answered by then, a connection shows if the server is there.
 _QUIET = 0.3
 _PROBE_TIMEOUT = 0.3
-# A model server joins again after 15 minutes at the latest; until then a lost
-# one is worth polling.
+# A model server joins again within 15 minutes. Until then, polling a lost one
+# is useful.
 _KEEP_LOST = 16 * 60.0
-# Seconds for which the name of a model that served is not free again, unless
-# its unload ends earlier: as long as other Sax admin servers may refuse it.
+# The name of a loaded model is not free for this many seconds after an unload,
+# unless the unload ends earlier. Other Sax admin servers refuse it for as long.
 _DRAIN_SECS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Changed:
-  """Something about a model on a server is no longer as it was.
+  """A model on a server has changed.
 
-  It is to be held or no longer, it has another status, its unload is over, or
-  the server that held it is lost.
+  The server must hold the model now, or no longer. Or the model has a new
+  status, its unload is finished, or its server is lost.
   """
 
   modelet: 'Modelet'
@@ -59,7 +59,7 @@ class Changed:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-  """A server is there, for the first time or again, with this status."""
+  """A server is reachable with this status, for the first time or again."""
 
   modelet: 'Modelet'
   status: modelet_pb2.GetStatusResponse
@@ -72,7 +72,7 @@ class Forgotten:
   modelet: 'Modelet'
 
 
-# None only asks the controller to look at its plan again.
+# None only makes the controller check its plan again.
 Event: TypeAlias = Changed | Found | Forgotten | None
 
 
@@ -81,15 +81,16 @@ class _Dead(Exception):
 
 
 class Modelet:
-  """A model server and what it holds.
+  """A model server and its models.
 
   Attributes:
-    join: its own introduction.
-    paths: the model paths that it can serve.
-    held: the wanted models it holds or is about to hold, by model id.
-    former: what it held when it was lost, as far as known, by model id.
-    left: why it left the cell, as it told before it ended; empty if it did not.
-    lost: True if it is dead as far as can be seen.
+    join: The server's announcement.
+    paths: The model paths that it can serve.
+    held: The models that it must hold, by model id.
+    former: The models that it held when it was lost, as far as known, by model
+      id.
+    left: The reason that it gave when it left the cell; '' if it did not leave.
+    lost: True if it counts as dead.
   """
 
   def __init__(
@@ -102,10 +103,10 @@ class Modelet:
     """Does not contact the server before `connect`.
 
     Args:
-      join: The server's introduction.
-      leads: Returns whether model servers may be given orders at this moment.
-      origin: Returns the metadata for calls about a model.
-      events: The queue for all that happens to the server.
+      join: The server's announcement.
+      leads: A function that returns True if model servers may get commands now.
+      origin: A function that returns the metadata for calls about a model.
+      events: The queue for all changes of the server.
     """
     self.join = join
     self.paths = frozenset(join.model_server.servable_model_paths)
@@ -114,7 +115,8 @@ class Modelet:
     self.left = ''
     self.lost = False
     self._events = events
-    # When models that served were told to leave, monotonic seconds.
+    # The values are the times of the unloads of loaded models, in monotonic
+    # seconds.
     self._drains: dict[str, float] = {}
     self._connection = connection_lib.Connection(
       join.address, self._has_unexplained
@@ -128,61 +130,61 @@ class Modelet:
 
   @property
   def address(self) -> str:
-    """Where its Modelet service is."""
+    """The address of its Modelet service."""
     return self.join.address
 
   @property
   def data_address(self) -> str:
-    """Where its data services are."""
+    """The address of its data services."""
     return self.join.data_address or self.join.address
 
   @property
   def hosts(self) -> Sequence[str]:
-    """Names of its hosts if it is a group of several; else empty."""
+    """The names of its hosts if it is a group; empty for a single host."""
     names = self.join.model_server.hosts
     return names if len(names) > 1 else ()
 
   @property
   def status(self) -> modelet_pb2.GetStatusResponse:
-    """Its last answer."""
+    """The last status that the server sent."""
     return self._connection.status
 
   @property
   def last_seen(self) -> float:
-    """When it last answered, monotonic seconds."""
+    """The time of the last status, in monotonic seconds."""
     return self._connection.last_seen
 
   @property
   def unloading(self) -> frozenset[str]:
-    """Ids of models that still have to leave this server."""
+    """The ids of the models that this server must still unload."""
     return self._worker.unloading
 
   def is_draining(self, model_id: str) -> bool:
-    """Whether a model that served is about to leave, within a few seconds.
+    """Returns True if a loaded model is being unloaded, for a few seconds.
 
-    A model that was still being loaded leaves behind nobody who waits for an
-    answer, so it does not count.
+    A model that was still being loaded does not count, because no client waits
+    for its answers.
     """
     since = self._drains.get(model_id)
     return since is not None and time.monotonic() < since + _DRAIN_SECS
 
   async def connect(self) -> modelet_pb2.GetStatusResponse:
-    """Makes the first contact; see `Connection.open`."""
+    """Contacts the server for the first time; see `Connection.open`."""
     return await self._connection.open()
 
   def start(self) -> None:
-    """Begins to work and to poll."""
+    """Starts to send commands and to poll."""
     self._worker.start()
     self._polling = asyncio.create_task(self._poll())
 
   def leave(self, reason: str) -> None:
-    """Takes the server for lost, because it says that it is about to end.
+    """Marks the server as lost, because it announced its end.
 
     It is not polled again, because it may answer until it has ended. It joins
-    when it is back.
+    again after a restart.
 
     Args:
-      reason: Why it ends, as it said.
+      reason: The reason that the server gave.
     """
     if self.lost:
       return
@@ -193,14 +195,14 @@ class Modelet:
     self._lose(reason)
 
   async def close(self) -> None:
-    """Stops everything; what the server holds is left as it is."""
+    """Stops all work. The server keeps its models."""
     if self._polling:
       self._polling.cancel()
       await asyncio.gather(self._polling, return_exceptions=True)
     await self._worker.close()
     await self._connection.close()
 
-  # What it is to hold.
+  # These methods change the set of models that the server must hold.
 
   def adopt(
     self,
@@ -208,21 +210,21 @@ class Modelet:
     info: modelet_pb2.GetStatusResponse.ModelWithStatus,
     certain: bool,
   ) -> None:
-    """Takes a model over that the server holds already.
+    """Adopts a model that the server already holds.
 
     Args:
-      model: as published.
-      info: what the server says of it.
-      certain: whether it is known to have this very checkpoint.
+      model: The published model.
+      info: The server's report of the model.
+      certain: True if the server is known to have this checkpoint.
     """
     held = held_lib.Held(model, sent=model, told=True)
     held.note(info)
     self.held[model.model_id] = held
     if held.status == held_lib.LOADED:
-      # Its ACLs may be old ones, and its checkpoint as well: a former admin
-      # server may have stored an update and died before it told anybody. But
-      # some servers load anew whatever checkpoint they are sent, in the middle
-      # of their work, so it is sent only in case of need.
+      # The server's ACLs and its checkpoint may be old: a former admin server
+      # may have stored an update, and died before it sent the update. But some
+      # servers reload any checkpoint that they get, and interrupt their work.
+      # So the checkpoint is sent only if it may be old.
       self._worker.update(held, weights=not certain)
     self._change(model.model_id)
 
@@ -234,13 +236,13 @@ class Modelet:
     self._change(model.model_id)
 
   def update(self, model: admin_pb2.Model) -> None:
-    """Queues the transfer of a changed model."""
+    """Queues an update to a changed model."""
     held = self.held[model.model_id]
     held.counted = False
     if (
       held.status == held_lib.FAILED or held.model.overrides != model.overrides
     ):
-      # UpdateLoaded has no field for overrides, and no model to work on.
+      # UpdateLoaded has no field for overrides, and needs a loaded model.
       held.status = held_lib.LOADING
       self._worker.reload(held)
     else:
@@ -249,14 +251,14 @@ class Modelet:
     self._change(model.model_id)
 
   def unload(self, model_id: str) -> None:
-    """Queues an unload; the model is no longer held from now on."""
+    """Queues an unload. From now on, the server does not hold the model."""
     held = self.held.pop(model_id, None)
     if held and held.status == held_lib.LOADED:
       self._drains[model_id] = time.monotonic()
     self._worker.unload(model_id, held)
     self._change(model_id)
 
-  # What happens to it.
+  # These methods handle changes of the server.
 
   def _change(self, model_id: str) -> None:
     self._events.put_nowait(Changed(self, model_id))
@@ -270,7 +272,7 @@ class Modelet:
     if model_id not in self._worker.unloading:
       self._drains.pop(model_id, None)
     self._change(model_id)
-    self._poke.set()  # There may be news.
+    self._poke.set()  # The status may have changed.
 
   def _lose(self, reason: str) -> None:
     self.lost = True
@@ -284,7 +286,7 @@ class Modelet:
     self._worker.drop_all()
 
   def release(self) -> None:
-    """Forgets all that it was to hold."""
+    """Clears the set of models that the server must hold."""
     model_ids = list(self.held)
     self.held.clear()
     for model_id in model_ids:
@@ -323,11 +325,11 @@ class Modelet:
       async with asyncio.timeout(_POLL_FAILING if failing else _POLL):
         await self._poke.wait()
     except TimeoutError:
-      pass  # The usual end: nobody poked.
+      pass  # This is the usual case.
     self._poke.clear()
 
   async def _judge(self, error: grpc.aio.AioRpcError, asked: float) -> None:
-    """Decides what a failed call says of the server's life."""
+    """Decides after a failed call if the server is dead."""
     reach = await connection_lib.probe(self._connection.address, _PROBE_TIMEOUT)
     now = time.monotonic()
     dead = self._live.failed(asked, now, reach)
@@ -340,7 +342,7 @@ class Modelet:
   async def _watched_status(
     self, asked: float
   ) -> modelet_pb2.GetStatusResponse:
-    """Asks for the status; raises _Dead if the server ceases to be there."""
+    """Requests the status; raises _Dead if the server disappears meanwhile."""
     call = asyncio.create_task(self._connection.get_status())
     try:
       while True:
@@ -362,11 +364,11 @@ class Modelet:
   def _compare(
     self, status: modelet_pb2.GetStatusResponse, asked: float
   ) -> None:
-    """Brings what the server is to hold in line with what it says it holds."""
+    """Compares the server's models with the expected ones, and fixes them."""
     reported = {m.model_key: m for m in status.models}
     for model_id, held in list(self.held.items()):
       if held.pending or held.settled >= asked:
-        continue  # An older picture than ours.
+        continue  # The status is older than our state.
       before = held.status, held.methods
       info = reported.get(model_id)
       if info is not None:
@@ -379,7 +381,7 @@ class Modelet:
         if held.may_retry(asked):
           logging.warning('%s: does not hold %s', self.address, model_id)
           held.status = held_lib.LOADING
-          held.attempts += 1  # Back to 0 as soon as it says it does.
+          held.attempts += 1  # A report of the model resets it.
           self._worker.load(held)
       if before != (held.status, held.methods):
         self._change(model_id)

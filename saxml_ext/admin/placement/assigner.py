@@ -1,11 +1,11 @@
-"""Which model server is to hold which model: a pure function.
+"""Assigns models to model servers, as a pure function.
 
-What is already loaded stays where it is; what is missing goes to idle servers
-that can serve its model path; what is too much is taken from the least useful
-holder. Where the memory of a server and the needs of models are known, a
-server takes several models; else it takes one. A model that failed to load
-moves to a server where it failed less often. Getting fewer replicas than
-requested is normal, the rest follows when servers join.
+Loaded models stay on their servers. Missing replicas go to idle servers that
+can serve the model path. Surplus replicas are taken from the least useful
+servers. If the memory of a server and the needs of models are known, a server
+takes several models. Otherwise, it takes one. A model that failed to load moves
+to a server where it failed less often. A model may get fewer replicas than
+requested. It gets the rest when servers join.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ import functools
 
 
 class Rank(enum.IntEnum):
-  """How much a holder is worth keeping; lower is better."""
+  """The priority of a replica that stays on its server; lower is better."""
 
   LOADED = 0
   LOADING = 1
@@ -24,17 +24,17 @@ class Rank(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """What the rule needs to know of a published model.
+  """The properties of a published model that affect its assignment.
 
   Attributes:
-    model_id: its id.
-    model_path: what it needs a server to offer.
-    replicas: how many are wanted.
-    need: bytes of memory on a server, None if that is not known.
-    need_by_cores: the same on servers of so many cores, if it differs there.
-    constraints: tags that a server must have.
-    may_retry: whether it may be tried where it failed before, or be moved
-      after it failed.
+    model_id: The id of the model.
+    model_path: The model path that a server must be able to serve.
+    replicas: The number of requested replicas.
+    need: The bytes of memory that it needs on a server; None if unknown.
+    need_by_cores: The bytes on servers with a number of cores, if they differ.
+    constraints: The tags that a server must have.
+    may_retry: True if a server where it failed may try again, or if it may move
+      after a failure.
   """
 
   model_id: str
@@ -46,23 +46,24 @@ class Model:
   constraints: tuple[str, ...] = ()
 
   def need_on(self, server: 'Server') -> int | None:
-    """Bytes of memory on that server, None if that is not known."""
+    """Returns the bytes of memory on that server, or None if unknown."""
     return self.need_by_cores.get(server.cores, self.need)
 
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-  """What the rule needs to know of a live model server.
+  """The properties of a live model server that affect the assignment.
 
   Attributes:
-    address: its join address.
-    model_paths: what it can serve.
-    holds: rank by model id, of every model it holds or is about to hold.
-    failures: how often a model failed here in a row, by model id.
-    memory: bytes for models, None if that is not known.
-    cores: how many it has.
-    tags: what it says of itself.
-    leaving: how many models it still has to unload before it can load another.
+    address: The address with which it joined.
+    model_paths: The model paths that it can serve.
+    holds: The rank of every model that it holds or will hold, by model id.
+    failures: The number of failures of a model in a row, by model id.
+    memory: The bytes for models; None if unknown.
+    cores: The number of cores.
+    tags: The tags that it announced.
+    leaving: The number of models that it must unload before it can load
+      another.
   """
 
   address: str
@@ -77,7 +78,7 @@ class Server:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-  """One load or unload."""
+  """A load or an unload of one model on one server."""
 
   address: str
   model_id: str
@@ -85,12 +86,12 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What to change. Unloads come before loads on the same server.
+  """The steps to take. Unloads come before loads on the same server.
 
   Attributes:
-    unload: to take away.
-    load: to add.
-    retry: to load once more where they failed.
+    unload: The models to unload.
+    load: The models to load.
+    retry: The models to load again where they failed.
   """
 
   unload: tuple[Step, ...]
@@ -99,10 +100,10 @@ class Plan:
 
 
 def assign(models: Sequence[Model], servers: Iterable[Server]) -> Plan:
-  """Returns the steps that bring the servers to the wanted state.
+  """Returns the steps to the requested state.
 
-  Models are served in the order given (first published, first served), servers
-  in the order of their addresses, so equal input gives an equal plan.
+  Models are assigned in the given order (first published, first served) to
+  servers in the order of their addresses. So equal input gives an equal plan.
   """
   by_address = {s.address: s for s in sorted(servers, key=lambda s: s.address)}
   wanted = {m.model_id: m for m in models}
@@ -152,22 +153,22 @@ def assign(models: Sequence[Model], servers: Iterable[Server]) -> Plan:
 
 
 def _order(model_id: str, holder: Server) -> tuple[Rank, str]:
-  """The holder that is most worth keeping comes first."""
+  """Returns the sort key of a server. The best one to keep comes first."""
   return holder.holds[model_id], holder.address
 
 
 class _Room:
-  """What servers can still take."""
+  """The free memory of servers."""
 
   def __init__(
     self, servers: Mapping[str, Server], kept: Mapping[str, Sequence[Model]]
   ):
     self._servers = servers
-    # Bytes that are left; None for an idle server of unknown memory.
+    # The values are the free bytes; None for an idle server of unknown memory.
     self._left: dict[str, int | None] = {}
     self._idle: set[str] = set()
-    # Servers with room, by path: a cell may have many more models than
-    # servers, and a model without hope must cost nothing.
+    # The servers with free memory are grouped by path. A cell may have many
+    # more models than servers, and a model that fits nowhere must cost no time.
     self._by_path: dict[str, list[str]] = {}
     for address, server in servers.items():
       models = kept[address]
@@ -187,12 +188,12 @@ class _Room:
   def take(
     self, model: Model, have: Sequence[Server], fewer_than: int | None = None
   ) -> str | None:
-    """Gives a model room on the best server; returns its address.
+    """Assigns a model to the best server, and returns its address.
 
     Args:
-      model: to be placed.
-      have: servers that hold it already.
-      fewer_than: only where it failed less often than this.
+      model: The model to assign.
+      have: The servers that already hold it.
+      fewer_than: The number of failures that a server must stay below.
     """
     able = self._by_path.get(model.model_path)
     if not able:
@@ -222,9 +223,12 @@ class _Room:
     have: Sequence[Server],
     fewer_than: int | None,
   ) -> tuple[int, bool, int, int, str] | None:
-    """The lower the better; None if it must not go there."""
+    """Returns the sort key of a server, or None if the model must not go there.
+
+    Lower is better.
+    """
     server, left = self._servers[address], self._left[address]
-    # One that is just being taken away from here must not come back at once.
+    # A model that is just being unloaded must not come back at once.
     if server in have or model.model_id in server.holds:
       return None
     if not server.tags.issuperset(model.constraints):

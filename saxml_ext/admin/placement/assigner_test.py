@@ -153,7 +153,7 @@ class AssignerTest(absltest.TestCase):
 
   def test_memory_is_used_to_the_last_byte(self):
     def loads(*needs: int, held: int = 2) -> list[str]:
-      """What goes to a server of 10 bytes that has the first models."""
+      """Returns the loads for a server of 10 bytes with the first models."""
       models = [
         assigner.Model(f'm{i}', 'p', 1, need) for i, need in enumerate(needs)
       ]

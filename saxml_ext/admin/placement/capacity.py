@@ -1,15 +1,15 @@
-"""Memory of servers and needs of models, as the assigner is told of them.
+"""Computes the memory of servers and the needs of models, for the assigner.
 
-A model says in its overrides what it needs: `ram` is bytes, `constraints` is a
-list of tags, joined with commas, that a server must have. There are two ways to
-look at that:
+The overrides of a model contain its needs: `ram` is a number of bytes, and
+`constraints` is a list of tags, joined with commas, that a server must have.
+There are two modes:
 
-* as told (the default): a server's memory is what it tells when it joins,
-  nothing but `ram` counts, and who was published first is served first;
-* by chip, as stock Sax does with --sax_admin_exp_assigner: memory and needs are
-  those of a core, and what a core has is known by the kind of chip; `ramN` is
-  the need on servers of N cores, where the parts of a model are smaller;
-  constraints count; who needs most is served first.
+* by default, a server's memory is the number that it announces when it joins.
+Only `ram` counts, and the model that was published first is assigned first. *
+by chip, as in stock Sax with --sax_admin_exp_assigner, memory and needs are per
+core. The kind of chip determines the memory of a core. `ramN` is the need on
+servers with N cores, where the parts of a model are smaller. Constraints count,
+and the model with the largest need is assigned first.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,10 +46,10 @@ _DIMS = re.compile(r'CHIP_TOPOLOGY_(\d+(?:X\d+)*)')
 
 
 def needs(overrides: Mapping[str, str]) -> dict[int, int]:
-  """Bytes per core that a model needs, by the number of a server's cores.
+  """Returns the bytes per core that a model needs, by the number of cores.
 
-  Entries that are no whole numbers count for nothing. 1 stands for all numbers
-  of cores that have no entry of their own.
+  Entries that are not whole numbers are ignored. The entry for 1 applies to all
+  numbers of cores without an entry.
   """
   found = {}
   for key, text in overrides.items():
@@ -60,18 +60,18 @@ def needs(overrides: Mapping[str, str]) -> dict[int, int]:
 
 
 def constraints(overrides: Mapping[str, str]) -> tuple[str, ...] | None:
-  """Tags that a model wants of a server, as they are written; or None."""
+  """Returns the tags that a model requires, unchanged, or None."""
   text = overrides.get(_CONSTRAINTS)
   return None if text is None else tuple(text.split(','))
 
 
 def bytes_per_core(server: admin_pb2.ModelServer) -> int:
-  """Memory of each core of a server."""
+  """Returns the memory of each core of a server."""
   return _GIB * _GIB_PER_CORE.get(server.chip_type, _GIB_PER_OTHER_CORE)
 
 
 def cores(server: admin_pb2.ModelServer) -> int:
-  """How many cores a server has; 1 if that is not known."""
+  """Returns the number of cores of a server; 1 if unknown."""
   if server.chip_topology not in _Topology.values():
     return 1
   match = _DIMS.fullmatch(_Topology.Name(server.chip_topology))
@@ -81,7 +81,7 @@ def cores(server: admin_pb2.ModelServer) -> int:
 def model(
   published: admin_pb2.Model, may_retry: bool, by_chip: bool
 ) -> assigner.Model:
-  """What the assigner needs to know of a published model."""
+  """Converts a published model for the assigner."""
   by_cores = needs(published.overrides)
   need = by_cores.get(1)
   return assigner.Model(
@@ -98,7 +98,7 @@ def model(
 def server(
   spec: admin_pb2.ModelServer, known: assigner.Server, by_chip: bool
 ) -> assigner.Server:
-  """Fills in what a model server's specs tell of its size."""
+  """Adds the size in a model server's specs to its entry for the assigner."""
   if not by_chip:
     return dataclasses.replace(known, memory=spec.memory_bytes or None)
   return dataclasses.replace(
@@ -112,10 +112,10 @@ def server(
 def in_order(
   models: Sequence[assigner.Model], by_chip: bool
 ) -> Sequence[assigner.Model]:
-  """The order in which models are served, given that of publication."""
+  """Sorts models, given in the order of publication, for assignment."""
   if not by_chip:
     return models
-  # Who says nothing needs a whole server.
+  # A model without a number needs a whole server.
   return sorted(
     models, key=lambda m: (-math.inf if m.need is None else -m.need, m.model_id)
   )

@@ -1,4 +1,4 @@
-"""Tests of capacity, with what stock Sax's own rules were seen to do."""
+"""Tests of capacity against the observed behavior of stock Sax."""
 
 from absl.testing import absltest
 
@@ -8,7 +8,7 @@ from saxml_ext.common.testing import golden
 from saxml_ext.protobuf import admin_pb2
 
 _LOADED = 2
-# Stock Sax takes these newer topologies for one core each.
+# Stock Sax counts one core for each of these newer topologies.
 _UNLISTED = {
   'CHIP_TOPOLOGY_8X16X16': 2048,
   'CHIP_TOPOLOGY_4X16X32': 2048,

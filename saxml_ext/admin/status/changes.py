@@ -1,9 +1,9 @@
-"""Publishing and unpublishing from the status pages.
+"""Publishes and unpublishes models from the status pages.
 
-Nothing is changed before a page has asked whether it shall be, and said what
-will happen. The forms work without scripts. A form carries a token of this
-process, and must come from a page of this server (see `origin`), so no page of
-another site can make a browser send one.
+A page first shows the effects of a change and asks for confirmation. The forms
+work without scripts. A form carries a token of this process, and must come from
+a page of this server (see `origin`). So no page of another site can make a
+browser send one.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,27 +23,27 @@ from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 from saxml_ext.protobuf import admin_pb2
 
-# What a form needs at most.
+# A form never needs more.
 MAX_BYTES = validation.MAX_MODEL_BYTES
 
 
 class Permit(Protocol):
-  """Decides who may change the cell."""
+  """Decides if the sender of a request may change the cell."""
 
   def __call__(
     self, request: requests.Request, what: str, model_acl: str
   ) -> None:
-    """Raises PermissionDenied if whoever sent a request may not.
+    """Raises PermissionDenied if the sender of a request may not change it.
 
     Args:
-      request: of a browser.
-      what: is asked for, begins the message.
-      model_acl: the admin list of the model that it is about; '' for none.
+      request: The request of a browser.
+      what: The requested operation, which begins the message.
+      model_acl: The admin list of the request's model; '' for none.
     """
 
 
 class Changes:
-  """The forms of one cell, and what they do."""
+  """The forms of one cell, and their actions."""
 
   def __init__(
     self,
@@ -54,10 +54,10 @@ class Changes:
     """Does nothing yet.
 
     Args:
-      cell: "/sax/<cell>".
-      controller: returns the cell's state; raises Unavailable if this admin
-        server does not lead.
-      permit: decides who may.
+      cell: The cell, "/sax/<cell>".
+      controller: A function that returns the cell's controller. It raises
+        Unavailable if this admin server does not lead.
+      permit: The check of permissions.
     """
     self._cell = cell
     self._controller = controller
@@ -65,7 +65,7 @@ class Changes:
     self._token = secrets.token_urlsafe(24)
 
   def allowed(self, request: requests.Request) -> bool:
-    """Whether to offer changes to whoever sent a request."""
+    """Returns True if the sender of a request may make changes."""
     try:
       self._permit(request, 'Publish', '')
     except errors.PermissionDenied:
@@ -75,12 +75,15 @@ class Changes:
   def publish_form(
     self, request: requests.Request, given: Mapping[str, str], error: str = ''
   ) -> str:
-    """The page to publish a model on.
+    """Returns the page with the form to publish a model.
 
     Args:
-      request: raises PermissionDenied if its sender may not.
-      given: what was filled in before.
-      error: what is wrong with it.
+      request: The request, whose sender must have permission.
+      given: The values that the user has filled in before.
+      error: The problem with these values.
+
+    Raises:
+      PermissionDenied: The sender may not publish models.
     """
     self._permit(request, f'Publish to {self._cell}', '')
     servers = self._controller().members.all()
@@ -97,7 +100,7 @@ class Changes:
   def confirm_publish(
     self, request: requests.Request, given: Mapping[str, str]
   ) -> str:
-    """The page that asks whether a model shall be published."""
+    """Returns the page that asks for confirmation before a publish."""
     self._check(request, given, f'Publish to {self._cell}', '')
     model = _model(given)
     validation.check_model(model, self._cell)
@@ -119,7 +122,7 @@ class Changes:
     )
 
   def _warnings(self, model: admin_pb2.Model) -> list[str]:
-    """Returns likely mistakes. They are no reason to refuse the model."""
+    """Returns likely mistakes. They do not prevent the publication."""
     path = model.model_path
     servable = self._controller().members.servable_paths()
     unknown = (
@@ -133,7 +136,7 @@ class Changes:
   async def publish(
     self, request: requests.Request, given: Mapping[str, str]
   ) -> str:
-    """Publishes a model that was confirmed; returns its id."""
+    """Publishes a model after its confirmation, and returns its id."""
     self._check(request, given, f'Publish to {self._cell}', '')
     model = _model(given)
     validation.check_model(model, self._cell)
@@ -141,7 +144,7 @@ class Changes:
     return model.model_id
 
   def confirm_unpublish(self, request: requests.Request, model_id: str) -> str:
-    """The page that asks whether a model shall be unpublished."""
+    """Returns the page that asks for confirmation before an unpublish."""
     controller = self._controller()
     model = controller.get(model_id).model
     self._permit(request, f'Unpublish of {model_id}', model.admin_acl)
@@ -165,7 +168,7 @@ class Changes:
   async def unpublish(
     self, request: requests.Request, given: Mapping[str, str]
   ) -> None:
-    """Unpublishes a model that was confirmed."""
+    """Unpublishes a model after its confirmation."""
     model_id = given.get('model', '')
     controller = self._controller()
     acl = controller.get(model_id).model.admin_acl
@@ -190,7 +193,7 @@ class Changes:
   def _confirm(
     self, given: Mapping[str, str], heading: str, **more: Any
   ) -> str:
-    """Returns a page that asks whether a form shall be carried out."""
+    """Returns a page that asks for confirmation of a form."""
     fields = {**given, 'confirmed': 'yes', 'token': self._token}
     return self._page('confirm.html', heading, fields=fields, **more)
 
@@ -206,7 +209,7 @@ class Changes:
 
 
 def _model(given: Mapping[str, str]) -> admin_pb2.Model:
-  """The model of a form that was filled in; raises InvalidArgument."""
+  """Returns the model in a submitted form; raises InvalidArgument."""
   replicas = given.get('replicas', '').strip()
   if not (replicas.isascii() and replicas.isdecimal() and len(replicas) < 10):
     raise errors.InvalidArgument(

@@ -1,7 +1,7 @@
-"""The last minutes of a cell, for plots: what its servers said each second.
+"""Keeps the last minutes of a cell for plots, with one sample per second.
 
-Servers of other kinds do not tell their counters; for them rates are their own
-figures, which are means over the last minute.
+Some kinds of servers do not report their counters. Their rates are the ones
+that they report themselves, which are means over the last minute.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from saxml_ext.protobuf import modelet_pb2
 
 SAMPLES = 300
 PERIOD_SECS = 1.0
-# Rates are means over so many samples: servers are asked twice a second, at
-# times of their own.
+# Rates are means over this many samples, because servers are polled twice a
+# second, at varying times.
 _SPAN = 4
 
 _Info = modelet_pb2.GetStatusResponse.ModelWithStatus
@@ -26,14 +26,16 @@ _Info = modelet_pb2.GetStatusResponse.ModelWithStatus
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-  """What one model does, on one server or on several together.
+  """The load of one model on one server, or the sum of several.
 
   Attributes:
-    answers: answered calls a second.
-    tokens: generated a second; of answers that are complete.
-    errors: calls a second that were refused or failed.
-    p50, p99: seconds; of several servers the largest. None without answers.
-    queued, running, slots: requests waiting and in slots, and slots.
+    answers: The number of answered calls per second.
+    tokens: The number of generated tokens per second, in complete answers.
+    errors: The number of calls per second that were refused or failed.
+    p50, p99: The latencies in seconds; the largest ones of several servers.
+      None without answers.
+    queued, running, slots: The numbers of waiting requests, of requests in
+      slots, and of slots.
   """
 
   answers: float = 0.0
@@ -51,8 +53,8 @@ class Sample:
   """The cell at one moment.
 
   Attributes:
-    when: monotonic seconds.
-    figures: by address of the server and id of the model.
+    when: The time in monotonic seconds.
+    figures: The figures by the address of the server and the id of the model.
   """
 
   when: float
@@ -60,7 +62,7 @@ class Sample:
 
 
 def total(figures: Iterable[Figures]) -> Figures:
-  """Those of several servers or models together."""
+  """Adds up the figures of several servers or models."""
   found = list(figures)
   values: dict[str, Any] = {}
   for field in dataclasses.fields(Figures):
@@ -72,25 +74,31 @@ def total(figures: Iterable[Figures]) -> Figures:
 
 
 class History:
-  """Takes samples of the cell that this process leads, while it does.
+  """Takes samples of the cell while this process leads it.
 
   Attributes:
-    samples: oldest first, SAMPLES at most.
+    samples: The samples, oldest first, SAMPLES at most.
   """
 
   def __init__(
     self, controller: Callable[[], controller_lib.Controller | None]
   ):
-    """`controller` returns that of the cell, None while others lead."""
+    """Takes no sample yet.
+
+    Args:
+      controller: A function that returns the cell's controller, or None while
+        another server leads.
+    """
     self.samples: collections.deque[Sample] = collections.deque(maxlen=SAMPLES)
     self._controller = controller
-    # Seen last: when, calls answered, tokens, calls refused or failed.
+    # Each entry has a time, and the numbers of answered calls, of tokens, and
+    # of refused or failed calls.
     self._counted: dict[
       tuple[str, str], collections.deque[tuple[float, int, int, int]]
     ] = {}
 
   async def run(self) -> None:
-    """Takes a sample each second, until it is cancelled."""
+    """Takes a sample each second until it is cancelled."""
     while True:
       self.take(time.monotonic())
       await asyncio.sleep(PERIOD_SECS)
@@ -113,7 +121,7 @@ class History:
   def latest(
     self, model: str | None = None, server: str | None = None
   ) -> Figures:
-    """The newest figures, of one model or server if it is named."""
+    """Returns the newest figures, of one model or server if it is given."""
     if not self.samples:
       return Figures()
     return total(chosen(self.samples[-1], model, server))
@@ -160,7 +168,7 @@ class History:
   ) -> tuple[float, float, float]:
     seen = self._counted.setdefault(key, collections.deque(maxlen=_SPAN))
     if seen and counted[1:] < seen[-1][1:]:
-      seen.clear()  # The model was loaded anew.
+      seen.clear()  # The model was loaded again.
     if not seen or counted[0] > seen[-1][0]:
       seen.append(counted)
     passed = seen[-1][0] - seen[0][0]
@@ -173,7 +181,7 @@ class History:
 def chosen(
   sample: Sample, model: str | None = None, server: str | None = None
 ) -> list[Figures]:
-  """Figures of a sample, of one model or server if it is named."""
+  """Returns the figures of a sample, of one model or server if it is given."""
   return [
     figures
     for (address, model_id), figures in sample.figures.items()

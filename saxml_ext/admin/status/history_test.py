@@ -1,4 +1,4 @@
-"""Tests of the last minutes of a cell, from what servers tell of themselves."""
+"""Tests of the last minutes of a cell, from the reports of its servers."""
 
 import types
 
@@ -13,7 +13,7 @@ _Load = modelet_pb2.GetStatusResponse.Load
 
 
 class _Server(types.SimpleNamespace):
-  """A model server that was seen a while after the last time."""
+  """A model server with a new status after some time."""
 
   def tell(self, seconds: float, **load: int) -> None:
     self.last_seen += seconds
@@ -45,7 +45,7 @@ class HistoryTest(absltest.TestCase):
     self.assertEqual(latest.tokens, 150.0)
     self.assertEqual(latest.errors, 1.0)
     self.assertEqual((latest.slots, latest.running), (8, 0))
-    # Loaded anew: its counters begin at 0.
+    # The model was loaded again, so its counters start at 0.
     one.tell(1, answered=1, output_tokens=7)
     found.take(2.0)
     self.assertEqual(found.latest('m').answers, 0.0)

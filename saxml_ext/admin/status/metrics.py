@@ -1,4 +1,4 @@
-"""What the admin server tells Prometheus of its cell."""
+"""Exports the metrics of the cell to Prometheus."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -14,23 +14,29 @@ _STATUSES = ('LOADING', 'LOADED', 'FAILED')
 
 
 class CellCollector(registry.Collector):
-  """Reads the controller's state at each scrape; a standby has little."""
+  """Reads the controller's state at each scrape. A standby has few metrics."""
 
   def __init__(
     self,
     controller: Callable[[], controller_lib.Controller | None],
     election: election_lib.Election,
   ):
-    """`controller` returns that of the cell, None while others lead."""
+    """Reads nothing before a scrape.
+
+    Args:
+      controller: A function that returns the cell's controller, or None while
+        another server leads.
+      election: The election of the admin server.
+    """
     self._controller = controller
     self._election = election
 
   def describe(self) -> Iterable[core.Metric]:
-    """Returns nothing: what there is depends on who leads."""
+    """Returns nothing, because the set of metrics depends on the leader."""
     return ()
 
   def collect(self) -> Iterator[core.Metric]:
-    """Yields all metrics, as prometheus_client wants them."""
+    """Yields all metrics in the format of prometheus_client."""
     controller = self._controller()
     leads = controller is not None and self._election.is_valid()
     values: list[tuple[str, str, float]] = [
@@ -51,7 +57,7 @@ class CellCollector(registry.Collector):
 def _cell(
   controller: controller_lib.Controller,
 ) -> list[tuple[str, str, float]]:
-  """Returns the name, the text and the value of metrics without a label."""
+  """Returns the name, the text and the value of the metrics without a label."""
   entries = controller.entries()
   return [
     ('published_models', 'Models that are published.', len(entries)),

@@ -1,10 +1,10 @@
-"""The admin server's HTTP port: status pages, forms, metrics.
+"""Serves the admin server's HTTP port: status pages, forms and metrics.
 
 /                        the cell
 /model/sax/<cell>/<name> one model
 /server/<host:port>      one model server
-/publish, /unpublish     forms, for who may
-/metrics                 for Prometheus
+/publish, /unpublish     forms for permitted users
+/metrics                 metrics for Prometheus
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,7 +26,7 @@ from saxml_ext.admin.status import status_page
 from saxml_ext.common import errors
 from saxml_ext.common.pages import page_kit
 
-# The kind and the files of what pages load, by name.
+# Pages load these files. The values are their content type and their parts.
 _STATIC = {
   'page.css': ('text/css', ('page.css', 'status.css')),
   'live.js': ('text/javascript', ('live.js',)),
@@ -57,7 +57,7 @@ _Handler: TypeAlias = Callable[
 
 
 def _guarded(handler: _Handler) -> _Handler:
-  """Makes an error of a handler its answer, as plain text."""
+  """Converts an error of a handler to a plain-text response."""
 
   @functools.wraps(handler)
   async def guarded(self: 'Pages', request: _Request) -> _Response:
@@ -75,7 +75,7 @@ def _guarded(handler: _Handler) -> _Handler:
 
 
 class Pages:
-  """What they answer."""
+  """The handlers of the HTTP requests."""
 
   def __init__(
     self,
@@ -86,17 +86,17 @@ class Pages:
     """Does nothing yet.
 
     Args:
-      render: returns the page at a path, with or without an offer to change
-        something; raises NotFound.
-      changes: the forms.
-      registry: of metrics, beside the process's own.
+      render: A function that returns the page at a path, and raises NotFound.
+        Its second argument is True to offer changes.
+      changes: The forms.
+      registry: The registry of metrics, in addition to the process's own.
     """
     self._render = render
     self._changes = changes
     self._registry = registry
 
   def app(self) -> applications.Starlette:
-    """The application that serves them."""
+    """Returns the application that serves the pages."""
     both = ['GET', 'POST']
     return applications.Starlette(
       routes=[
@@ -112,7 +112,7 @@ class Pages:
   async def _page(self, request: _Request) -> _Response:
     path = request.url.path
     if path != '/' and not path.startswith(('/model/', '/server/')):
-      # Stock shows the cell here, but only to browsers; programs do not ask.
+      # Stock Sax shows the cell here, but only browsers request such paths.
       return _html(
         status_page.message(
           'Not found', 'Not found', f'There is no page {path} here.', live=False
@@ -122,7 +122,7 @@ class Pages:
     offered = self._changes.allowed(request)
     try:
       return _html(self._render(path, offered))
-    except errors.InvalidArgument as e:  # A path that nothing can have.
+    except errors.InvalidArgument as e:  # The path is malformed.
       raise errors.NotFound(e.message) from e
 
   @_guarded
@@ -179,7 +179,7 @@ def _go_to(path: str) -> _Response:
 
 
 async def _form(request: _Request) -> dict[str, str]:
-  """The fields of a form that was sent, the last value of each."""
+  """Returns the fields of a submitted form, with the last value of each."""
   kind = request.headers.get('content-type', '').partition(';')[0].strip()
   if kind != 'application/x-www-form-urlencoded':
     raise errors.InvalidArgument(f'the content type is {kind!r}, of no form')

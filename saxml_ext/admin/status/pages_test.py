@@ -1,4 +1,4 @@
-"""Tests of what the status pages let people change, and of their headers."""
+"""Tests of the changes that users can make on status pages, and of headers."""
 
 import asyncio
 import html
@@ -18,7 +18,7 @@ _FORM = 'application/x-www-form-urlencoded'
 
 
 def fields(page: str) -> dict[str, str]:
-  """The inputs of a page's form, as a browser would send them."""
+  """Returns the inputs of a page's form, as a browser would send them."""
   found = {}
   for tag in re.findall('<input[^>]*>', page):
     [name] = re.findall(' name="([^"]*)"', tag)
@@ -31,7 +31,7 @@ class PagesTest(cell_fixture.CellTestCase):
   async def ask(
     self, path: str, form: dict[str, str] | None = None, **headers: str
   ) -> tuple[int, str, dict[str, str]]:
-    """Status, text and headers of an answer."""
+    """Sends a request, and returns status, text and headers of the response."""
 
     def fetch():
       connection = http.client.HTTPConnection(
@@ -48,7 +48,7 @@ class PagesTest(cell_fixture.CellTestCase):
     return await asyncio.to_thread(fetch)
 
   async def filled(self, **values: str) -> dict[str, str]:
-    """The form to publish a model, filled in."""
+    """Returns the filled-in form to publish a model."""
     status, page, _ = await self.ask('/publish')
     self.assertEqual(status, 200)
     self.assertIn('<option value="p.A">', page)

@@ -1,4 +1,4 @@
-"""How the replicas of a model fare, as `List` and the status page tell it."""
+"""Describes the replicas of a model, for `List` and the status page."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from saxml_ext.admin.modelet import modelets
 from saxml_ext.protobuf import admin_pb2
 
 _BACK = 'it is given the model again if it comes back soon'
-# The default assigner gives each server one model, as stock Sax's does.
+# The default assigner gives each server one model, as stock Sax does.
 _REMEDIES = (
   '. A server takes one model by default: start another model server, unpublish'
   ' a model, or start the admin server with --sax_admin_exp_assigner, which'
@@ -22,16 +22,18 @@ def describe(
   holders: Sequence[modelets.Modelet],
   members: members_lib.Members,
 ) -> list[admin_pb2.Replica]:
-  """See `PublishedModel.replicas`.
+  """Returns the rows of `PublishedModel.replicas`.
 
   Args:
-    entry: the model.
-    holders: the servers it is assigned to.
-    members: all servers of the cell.
+    entry: The model.
+    holders: The servers to which it is assigned.
+    members: All servers of the cell.
 
   Returns:
-    Those servers in that order, others where it failed; if servers are missing,
-    lost ones that had it, and an entry without address that says why.
+    A row for each of these servers, in that order, and for each other server on
+    which the model failed. If servers are missing, there are more rows: one for
+    each lost server that had the model, and one without address that gives the
+    reason.
   """
   model = entry.model
   hosts = {m.address: m.hosts for m in members.all(lost_too=True)}
@@ -75,7 +77,8 @@ def _why_lost(modelet: modelets.Modelet) -> str:
   if modelet.left:
     return f'the server has left ({modelet.left}); {_BACK}'
   if modelet.hosts:
-    # It cannot tell who failed, so it was the one that tells.
+    # A group reports its failed hosts through process 0. It did not report, so
+    # process 0 itself failed.
     return f'host {modelet.hosts[0]} (process 0) is lost; {_BACK}'
   return f'the server is lost; {_BACK}'
 

@@ -1,8 +1,8 @@
-"""The admin server's status pages, as HTML.
+"""Renders the admin server's status pages as HTML.
 
 /                        the cell: its models and its model servers
 /model/sax/<cell>/<name> one model and the servers that hold it
-/server/<host:port>      one model server and what it holds
+/server/<host:port>      one model server and the models that it holds
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,7 +28,7 @@ TEMPLATES = pathlib.Path(__file__).parent / 'templates'
 
 _DORMANT = modelet_pb2.GetStatusResponse.ServerStatus.DORMANT
 _GIB = 2**30
-# More lines cannot be told apart; the rest is added up.
+# Nobody can distinguish more lines, so the other models are added up.
 _MOST_LINES = 7
 
 _Value = Callable[[history_lib.Figures], float | None]
@@ -56,7 +56,7 @@ def standby(cell: str, address: str, leader: str) -> str:
 
 
 class StatusPage:
-  """Renders what the controller of a cell knows."""
+  """Renders the state in the controller of a cell."""
 
   def __init__(
     self,
@@ -83,7 +83,7 @@ class StatusPage:
     """Returns the page of a model or a server, or else of the cell.
 
     Raises:
-      NotFound: The model or server that the path names is not there.
+      NotFound: The model or server in the path does not exist.
     """
     if path.startswith('/model/'):
       return self._model(path.removeprefix('/model'))
@@ -123,7 +123,7 @@ class StatusPage:
     )
 
   def _row(self, entry: cell_state.Published) -> dict[str, Any]:
-    """Returns what the table of models shows of one."""
+    """Returns the row of a model in the table of models."""
     model_id = entry.model.model_id
     servers = self._members.holders().get(model_id, [])
     load = self._history.latest(model_id)
@@ -192,7 +192,7 @@ class StatusPage:
 
 
 def _server_row(server: modelets.Modelet) -> dict[str, Any]:
-  """Returns what the table of model servers shows of one."""
+  """Returns the row of a server in the table of model servers."""
   spec = server.join.model_server
   dormant = server.status.server_status.state == _DORMANT
   return {
@@ -227,7 +227,7 @@ def _latency(
 def _state(
   entry: cell_state.Published, servers: Sequence[modelets.Modelet]
 ) -> str:
-  """Returns the state of a model as a whole, in a word or two."""
+  """Returns the state of a model as a whole, in one or two words."""
   wanted = entry.model.requested_num_replicas
   status = [s.held[entry.model.model_id].status for s in servers]
   if status.count(held_lib.LOADED) >= wanted:
@@ -254,7 +254,7 @@ def _tiles(now: history_lib.Figures) -> list[tuple[str, str]]:
 def _plots(
   samples: Sequence[history_lib.Sample], model: str | None, server: str | None
 ) -> Iterator[svg_lines.Figure]:
-  """Yields plots of a cell by model; of one model or server if it is named."""
+  """Yields plots of a cell by model, or of the given model or server."""
   if len(samples) < 2:
     return
   ages = [samples[-1].when - sample.when for sample in samples]
@@ -310,7 +310,7 @@ def _lines(
   ids = sorted({m for sample in samples for _, m in sample.figures})
   if len(ids) > _MOST_LINES:
     ids.sort(key=mean_answers, reverse=True)
-  # By name, for colors that stay.
+  # The lines are sorted by name, so that colors do not change.
   lines = [(i, [i]) for i in sorted(ids[:_MOST_LINES])]
   if rest := ids[_MOST_LINES:]:
     lines.append(('others', rest))

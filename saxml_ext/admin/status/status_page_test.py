@@ -13,12 +13,12 @@ from saxml_ext.admin.testing import cell_fixture
 from saxml_ext.admin.testing import fake_modelet
 
 MODEL = cell_fixture.MODEL
-# Straight to loopback, whatever $http_proxy says.
+# The opener connects to loopback directly, even if $http_proxy is set.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def rows(page: str) -> list[str]:
-  """The rows of a page's tables as text: "cell | cell"."""
+  """Returns the rows of a page's tables as text: "cell | cell"."""
   return [
     ' | '.join(
       html.unescape(re.sub('<[^>]*>', '', cell))
@@ -67,9 +67,10 @@ class StatusPageTest(cell_fixture.CellTestCase):
       ' | CHIP_TOPOLOGY_1 | not told | ',
       '\n'.join(rows(page)),
     )
-    # Nothing is loaded from elsewhere.
+    # The page loads nothing from other sites.
     self.assertNotRegex(page, 'src="[^/]|url\\(|@import|https?://')
-    # In sight in a window of 390 pixels, and names can be searched for.
+    # The link stays visible in a window of 390 pixels, and users can search for
+    # names.
     self.assertIn('<td class="short pinned"><a href="/unpublish', page)
     css = await self.get('/static/page.css')
     self.assertIn('.pinned { position: sticky; right: 0', css)
@@ -177,7 +178,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
       ' it is given the model again if it comes back soon',
       page,
     )
-    # Without groups there is no column for their hosts.
+    # Without groups, there is no column for their hosts.
     page = await self.get('/server/' + single.address)
     self.assertNotIn('Hosts', page)
 

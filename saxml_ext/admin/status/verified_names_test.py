@@ -1,4 +1,4 @@
-"""Tests of the status pages over TLS: whose names may change the cell."""
+"""Tests of permissions by verified name on the status pages over TLS."""
 
 import asyncio
 import http.client
@@ -53,11 +53,18 @@ class VerifiedNamesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def ask(
     self, name: str, path: str, form: dict[str, str] | None = None
   ) -> tuple[int, str]:
-    """Status and text, for the owner of a certificate; '' has none."""
+    """Sends a request with a certificate, and returns status and text.
+
+    Args:
+      name: The owner of the certificate; '' sends none.
+      path: The path of the page.
+      form: The form to send, if any.
+    """
 
     def fetch() -> tuple[int, str]:
       context = ssl.create_default_context(cafile=self.certs.ca_file)
-      # It is for the name of the cell's servers, not for this address.
+      # The certificate has the name of the cell's servers, and not this
+      # address.
       context.check_hostname = False
       if name:
         own = self.certs.make(name)
@@ -94,7 +101,7 @@ class VerifiedNamesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertIn('acl/', text)
     _, page = await self.ask('bob', unpublish)
     form = dict(re.findall(' name="([^"]*)" value="([^"]*)"', page))
-    # The token of a form is no right of whoever has it.
+    # The token of a form alone gives no permission.
     status, _ = await self.ask('carol', '/unpublish', form)
     self.assertEqual(status, 403)
     self.assertLen(self.admin.controller.entries(), 1)

@@ -1,4 +1,4 @@
-"""An admin server and its model servers in one event loop, for tests."""
+"""Runs an admin server and its model servers in one event loop, for tests."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,23 +21,23 @@ from saxml_ext.protobuf import admin_pb2_grpc
 
 CELL = '/sax/test'
 MODEL = CELL + '/m'
-# How long a call or a condition may take on a machine with too much to do.
+# On an overloaded machine, a call or a condition may take this many seconds.
 _PATIENCE = 120.0
 
 
 class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
-  """Starts the admin server of a fresh cell before each test.
+  """Starts the admin server of a new cell before each test.
 
   Attributes:
-    admin: the running server.
-    stub: a client of it, over loopback.
+    admin: The running server.
+    stub: A client of the server, over loopback.
   """
 
   async def asyncSetUp(self):
     os.environ[net.LOOPBACK_VARIABLE] = '1'
-    # The test case turns the loop's debug mode on, which multiplies its cost.
+    # The test case turns on the loop's debug mode, which makes it much slower.
     asyncio.get_running_loop().set_debug(False)
-    # A machine with too much to do must not look like a leader that died.
+    # An overloaded machine must not look like a leader that died.
     patience = election.Timing(beat=0.4, timeout=_PATIENCE, poll=0.15)
     self.enterContext(mock.patch.object(election, 'LOCAL', patience))
     self._dir = tempfile.TemporaryDirectory()
@@ -147,7 +147,7 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     )
 
   async def addresses(self) -> set[str]:
-    """What a client that starts now would take the addresses to be."""
+    """Returns the addresses that a new client would get."""
     known: set[str] = set()
     response = await self.watch()
     known.update(response.result.values)
@@ -157,7 +157,7 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     return known - {''}
 
   def saved(self) -> list[str]:
-    """Names of the models in the state file."""
+    """Returns the names of the models in the state file."""
     state = cell.read_state(self.fs_root, CELL)
     return [m.model_id.rsplit('/')[-1] for m in state.models]
 

@@ -1,4 +1,4 @@
-"""A model server without models, for tests: real gRPC, made-up loads."""
+"""A model server without models, for tests: real gRPC, simulated loads."""
 
 import asyncio
 
@@ -16,17 +16,17 @@ BAD_CHECKPOINT = 'bad'
 
 
 class FakeModelet(modelet_pb2_grpc.ModeletServicer):
-  """Answers like a model server; notes what it was asked.
+  """Answers like a model server, and records the calls.
 
   Attributes:
-    models: status by model key.
-    reasons: why a model failed, by model key.
-    calls: "Load key checkpoint" and the like, in order.
-    gate: loads and unloads wait while it is cleared.
-    broken: loads fail.
-    memory_bytes: what it tells of its memory when it joins.
-    hosts: what it tells of its hosts when it joins.
-    busy: loads are refused with RESOURCE_EXHAUSTED as often as this says.
+    models: The statuses by model key.
+    reasons: The reasons of failures by model key.
+    calls: The calls in order, such as "Load key checkpoint".
+    gate: An event; loads and unloads wait while it is cleared.
+    broken: True if loads must fail.
+    memory_bytes: The memory that it announces when it joins.
+    hosts: The hosts that it announces when it joins.
+    busy: The number of next loads to refuse with RESOURCE_EXHAUSTED.
   """
 
   def __init__(self, *model_paths: str, port: int = 0):
@@ -58,19 +58,19 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     )
 
   async def start(self) -> None:
-    """Serves, on the same port as before if it was started before."""
+    """Starts to serve, after a restart on the same port as before."""
     self._server = grpc_aio.make_server()
     self._port = grpc_util.listen(self._server, self._port)
     modelet_pb2_grpc.add_ModeletServicer_to_server(self, self._server)
     await self._server.start()
 
   async def kill(self) -> None:
-    """Dies at once and forgets its models."""
+    """Stops at once and forgets its models."""
     await self._server.stop(None)
     self.models.clear()
 
   async def pause(self) -> None:
-    """Cannot be reached, but keeps its models."""
+    """Becomes unreachable, but keeps its models."""
     await self._server.stop(None)
 
   async def Load(self, request, context):
@@ -82,7 +82,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     try:
       await self.gate.wait()
     except asyncio.CancelledError:
-      # As real ones do: the load goes on, an unload is what ends it.
+      # A real server also continues the load, and only an unload ends it.
       self.calls.append(f'Cancelled {request.model_key}')
       raise
     reason = 'no memory' if self.broken else ''

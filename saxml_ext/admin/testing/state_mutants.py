@@ -1,4 +1,4 @@
-"""Damages the state files of a cell in every way a disk can think of."""
+"""Damages the state files of a cell in many ways."""
 
 from collections.abc import Callable
 import dataclasses
@@ -39,7 +39,8 @@ def _noise(data: bytearray, rng: random.Random) -> bytearray:
 
 
 def _newer(data: bytearray, rng: random.Random) -> bytearray:
-  # A field that no version knows, or a header of another number.
+  # The result has a field that no version knows, or a header with another
+  # number.
   if data.startswith(b'sax state sums'):
     return data.replace(b'sums 1', b'sums %d' % rng.randrange(2, 99))
   return data + b'\xfa\x07\x05newer'
@@ -57,12 +58,12 @@ _WAYS: tuple[Callable[[bytearray, random.Random], bytearray], ...] = (
 
 @dataclasses.dataclass
 class Result:
-  """Of one way to damage a file.
+  """The results of one way to damage a file.
 
   Attributes:
-    mutants: how many were tried.
-    good: how often all that was published was there afterwards.
-    named: how often the bad file was set aside and named in the log.
+    mutants: The number of damaged files.
+    good: The number of them after which all published models were recovered.
+    named: The number of them that were set aside and named in the log.
   """
 
   mutants: int = 0
@@ -71,7 +72,7 @@ class Result:
 
 
 def models(count: int) -> list[admin_pb2.Model]:
-  """Models as an admin server stores them."""
+  """Returns models as an admin server stores them."""
   return [
     admin_pb2.Model(
       model_id=f'{CELL}/m{i}',
@@ -91,16 +92,16 @@ def run(
   logged: Callable[[], str],
   seed: int = 0,
 ) -> dict[str, Result]:
-  """Damages one file, starts, looks what is there; again and again.
+  """Damages one file, starts a leader and checks the state, many times.
 
   Args:
-    directory: empty; used for files.
-    count: how many mutants.
-    logged: returns what was logged since it was last called.
-    seed: for the choice of damages.
+    directory: An empty directory for the files.
+    count: The number of mutants.
+    logged: A function that returns the log since its last call.
+    seed: The seed for the choice of damages.
 
   Returns:
-    Results by "file way".
+    The results by "file way".
   """
   rng = random.Random(seed)
   wanted = admin_pb2.State(models=models(5))
@@ -117,7 +118,7 @@ def run(
     before = (trial / name).read_bytes()
     data = bytes(way(bytearray(before), rng))
     if data == before:
-      continue  # Two flips of one bit.
+      continue  # One bit was flipped twice.
     (trial / name).write_bytes(data)
     logged()
     found = _start(trial, 2)
@@ -135,7 +136,7 @@ def run(
 def _start(
   path: pathlib.Path, epoch: int, fresh: admin_pb2.State | None = None
 ) -> admin_pb2.State:
-  """What a leader finds; writes `fresh` if given."""
+  """Returns the state that a new leader finds; writes `fresh` if given."""
   directory = shared_dir.open_dir(os.fspath(path))
   if not directory.claim(epoch, 'test'):
     raise AssertionError(f'epoch {epoch} was claimed before')
