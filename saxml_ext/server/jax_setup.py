@@ -1,4 +1,4 @@
-"""Sets JAX up for a program that serves models."""
+"""Configures JAX for a program that serves models."""
 
 from collections.abc import Iterator
 import contextlib
@@ -15,34 +15,35 @@ _XLA_BRIDGE = 'jax._src.xla_bridge'
 
 
 def configure(cache_dir: str | None) -> None:
-  """Call before the first use of a device.
+  """Configures JAX; call this before the first use of a device.
 
   Args:
-    cache_dir: where compiled programs are kept for the next start; None or
-      empty: nowhere.
+    cache_dir: The directory where compiled programs are kept for the next
+      start. None or '' keeps none.
   """
-  # It would tell of each accelerator that the machine does not have.
+  # JAX would log a message for each accelerator that the machine does not have.
   logging.getLogger(_XLA_BRIDGE).setLevel(logging.WARNING)
   if cache_dir:
     jax.config.update('jax_compilation_cache_dir', cache_dir)
-    # Small programs are many here, and each is compiled at every start.
+    # There are many small programs, and each would be compiled at every start.
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
     jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
 
 
 def check_devices(files: machine_files.MachineFiles | None = None) -> None:
-  """Sees that JAX computes on what the user means; the first use of a device.
+  """Checks that JAX uses the intended devices; uses a device first.
 
-  Warns where the machine has an accelerator that this program came without the
-  means to use. A program that came with them and cannot use one ends, rather
-  than compute for hours on the CPU: who wants that can say so.
+  If the machine has an accelerator that this program does not support, it logs
+  a warning. If the program supports an accelerator but cannot use one, it
+  fails. Otherwise it would compute on the CPU for hours, which users must
+  request.
 
   Args:
-    files: of the machine; None: those under /.
+    files: The files of the machine; None stands for those under /.
 
   Raises:
-    errors.FailedPrecondition: JAX cannot use the accelerator that this program
-      is for, or none of the platforms that JAX_PLATFORMS names.
+    errors.FailedPrecondition: JAX cannot use the accelerator of this program,
+    or the platforms in JAX_PLATFORMS.
   """
   if told := accelerators.idle(files=files):
     absl_logging.warning('%s', told)
@@ -60,14 +61,14 @@ def check_devices(files: machine_files.MachineFiles | None = None) -> None:
 
 
 def _check(kind: str, found: bool) -> None:
-  """Sees that JAX can use an accelerator.
+  """Checks that JAX can use an accelerator.
 
   Args:
-    kind: of the accelerator.
-    found: whether the machine shows one.
+    kind: The kind of the accelerator.
+    found: True if the machine has one.
 
   Raises:
-    errors.FailedPrecondition: JAX cannot, or not with the libtpu that it needs.
+    errors.FailedPrecondition: JAX cannot use it, or uses a wrong libtpu.
   """
   if kind == accelerators.TPU and (foreign := accelerators.foreign_libtpu()):
     raise errors.FailedPrecondition(foreign)
@@ -80,8 +81,8 @@ def _check(kind: str, found: bool) -> None:
       absl_logging.info('JAX uses %s: %s', device.device_kind, version)
       return
     except RuntimeError as e:
-      # A plugin that fails is only logged, and then unknown to JAX; libtpu is
-      # not that kind of plugin.
+      # If JAX's CUDA plugin fails, JAX only logs the error and then does not
+      # know the platform. libtpu does not use this kind of plugin.
       logged = [
         record.exc_info[1]
         for record in records
@@ -96,7 +97,7 @@ def _check(kind: str, found: bool) -> None:
 
 @contextlib.contextmanager
 def _held_back(name: str) -> Iterator[list[logging.LogRecord]]:
-  """Records of a logger, which are logged at the end as far as they are left."""
+  """Holds back the records of a logger; the remaining ones are logged last."""
   records: list[logging.LogRecord] = []
   logger = logging.getLogger(name)
 

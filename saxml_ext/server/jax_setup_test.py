@@ -1,4 +1,4 @@
-"""Tests for what a server says of accelerators, with JAX itself."""
+"""Tests of messages about accelerators, with JAX itself."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from absl.testing import absltest
 from saxml_ext.common.machine import accelerators
 from saxml_ext.common.machine.testing import fake_machine
 
-# In a process of its own, since JAX looks for devices once.
+# It runs in a separate process, because JAX looks for devices only once.
 _CHECK = """
 import sys
 from saxml_ext.common import errors
@@ -22,7 +22,7 @@ except errors.SaxError as e:
   sys.exit(e.message)
 print('went on')
 """
-# As JAX's own plugin for CUDA does without a driver.
+# JAX's own plugin for CUDA raises such an error without a driver.
 _PLUGIN = """
 def initialize():
   raise RuntimeError('cuInit(0) failed\\nsecond line')
@@ -47,7 +47,7 @@ class JaxSetupTest(absltest.TestCase):
         'PYTHONPATH': os.pathsep.join(
           filter(None, [self._path.full_path, *sys.path])
         ),
-        # Another process may compile for TPU at the same time.
+        # Another process may compile for TPUs at the same time.
         'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
         'TPU_LOG_DIR': 'disabled',
         **variables,
@@ -86,7 +86,8 @@ class JaxSetupTest(absltest.TestCase):
     self.assertEqual(done.returncode, 1)
     self.assertIn(f'TPU_LIBRARY_PATH is {other}, so', done.stderr)
     self.assertIn('Unset TPU_LIBRARY_PATH', done.stderr)
-    # Its own goes to JAX, which cannot load the empty file.
+    # The program's own library is passed to JAX, which cannot load the empty
+    # file.
     done = self._check(
       fake_machine.SERVER, fake_machine.TPU_V5E, TPU_LIBRARY_PATH=library
     )

@@ -1,10 +1,10 @@
 """Keeps a model server joined to its cell.
 
-Join is cheap and repeating it changes nothing, so it is sent every two
-seconds to whatever address location.proto names at that time, and at once when
-another address is seen there, even while the old one still owes an answer (it
-may have been stopped). So an admin server that was replaced, or restarted at
-the same address, knows this server again within that time.
+Join is cheap, and repeating it changes nothing. It is sent every two seconds to
+the address in location.proto. If another address appears there, it is sent at
+once, even if the old admin server has not answered yet, because it may have
+been stopped. So an admin server that was replaced, or restarted at the same
+address, knows this server again within two seconds.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
 _INTERVAL = 2.0
-# How often location.proto is read in that time.
+# The number of times that location.proto is read in this interval.
 _LOOKS = 2
-# Seconds for the last word, of a process that may be short of time.
+# The timeout of the last message, because the process may have little time.
 _LEAVE_TIMEOUT = 0.5
-# An admin server calls back before it answers, and allows 10 s for that.
+# An admin server calls back before it answers, with a timeout of 10 s.
 _JOIN_TIMEOUT = 15.0
 
 
 class Membership:
-  """Joins one cell again and again."""
+  """Joins one cell repeatedly."""
 
   def __init__(
     self,
@@ -38,13 +38,13 @@ class Membership:
     request: admin_pb2.JoinRequest,
     interval: float = _INTERVAL,
   ):
-    """Prepares; `run` begins.
+    """Stores the arguments; `run` joins the cell.
 
     Args:
-      sax_root: where cells keep their files.
-      sax_cell: id of the cell to join.
-      request: what this server tells of itself.
-      interval: seconds between two joins.
+      sax_root: The directory where cells keep their files.
+      sax_cell: The id of the cell to join.
+      request: The description of this server.
+      interval: The seconds between two joins.
     """
     self._sax_root = sax_root
     self._sax_cell = sax_cell
@@ -55,7 +55,7 @@ class Membership:
     self._say = backoff.LogOnce(logging.info)
 
   async def run(self) -> None:
-    """Joins until it is cancelled; the admin server may come and go."""
+    """Joins until it is cancelled, even if the admin server is replaced."""
     try:
       while True:
         await self._join_once()
@@ -64,15 +64,17 @@ class Membership:
       await self._disconnect()
 
   async def leave(self, reason: str) -> None:
-    """Tells the admin server that this server is about to end.
+    """Informs the admin server that this server is about to end.
 
-    Admin servers of upstream's do not understand it; they notice the end.
+    Upstream's admin servers do not support this message, but they detect the
+    end.
 
     Args:
-      reason: why; the cell shows it to users.
+      reason: The reason, which the cell shows to users.
     """
     self._request.leaving = reason
-    # A process that speaks for another one has not looked for it yet.
+    # A process that reports the end of another one has not read the address
+    # yet.
     address = self._address or await self._locate()
     if not address:
       return
@@ -87,9 +89,9 @@ class Membership:
       await channel.close()
 
   async def _locate(self) -> str:
-    """What location.proto names now; '' if that cannot be told."""
+    """Returns the address in location.proto, or '' if it cannot be read."""
     try:
-      # A file on a network may answer slowly: not on the event loop.
+      # A file on a network may be slow, so it is not read on the event loop.
       location = await asyncio.to_thread(
         cell.read_location, self._sax_root, self._sax_cell
       )
@@ -99,7 +101,7 @@ class Membership:
     return location.location
 
   async def _until_due(self) -> None:
-    """Returns when it is time to join again."""
+    """Waits until it is time to join again."""
     for _ in range(_LOOKS):
       await asyncio.sleep(self._interval / _LOOKS)
       if await self._locate() not in ('', self._address):

@@ -1,4 +1,4 @@
-"""Tests for membership: joins over gRPC, through a real location file."""
+"""Tests of joins over gRPC, with a real location file."""
 
 import asyncio
 from concurrent import futures
@@ -19,7 +19,7 @@ _TIMEOUT = 300
 
 
 class _Admin(admin_pb2_grpc.AdminServicer):
-  """Notes who joins."""
+  """An admin server that records the servers that join."""
 
   def __init__(self):
     self.joins = queue.Queue()
@@ -141,7 +141,7 @@ class MembershipTest(absltest.TestCase):
     leaving.result(_TIMEOUT)
     while not admin.joins.get(timeout=_TIMEOUT).leaving:
       pass
-    # It does not come back, should it be there a little longer.
+    # If the server still runs, its further joins also report that it leaves.
     for _ in range(2):
       self.assertEqual(admin.joins.get(timeout=_TIMEOUT).leaving, 'no host')
 

@@ -44,17 +44,16 @@ class ModelServer:
     """Binds the port.
 
     Args:
-      load_fn: see `lifecycle.Models`.
-      port: 0 picks a free one.
-      host: The address that the port is on; '' is every interface.
-      has_room: see `lifecycle.Models`.
-      early_reject: True to refuse requests once the server was told to stop,
-        for clients to go elsewhere at once.
-      keep_static: True if the models that are loaded at the start are all there
-        will be.
+      load_fn: A function that loads a model, see `lifecycle.Models`.
+      port: The port to listen on; 0 picks a free one.
+      host: The address that the port is on; '' stands for all interfaces.
+      has_room: A function that checks memory, see `lifecycle.Models`.
+      early_reject: True if requests are refused once the server was asked to
+        stop, so that clients use another server at once.
+      keep_static: True if no models are loaded after the start.
 
     Raises:
-      errors.FailedPrecondition: the port is taken.
+      errors.FailedPrecondition: The port is in use.
     """
     self.models = lifecycle.Models(
       load_fn, has_room, entry_lib.Dormancy(early_reject)
@@ -67,7 +66,7 @@ class ModelServer:
     self._modelet = modelet_service.ModeletService(self.models, keep_static)
 
   async def start(self) -> None:
-    """Begins to answer."""
+    """Starts to answer calls."""
     modelet_pb2_grpc.add_ModeletServicer_to_server(self._modelet, self._server)
     lm_pb2_grpc.add_LMServiceServicer_to_server(
       lm_service.LMService(self.models), self._server
@@ -80,19 +79,19 @@ class ModelServer:
 
   @property
   def serves(self) -> bool:
-    """Whether it has started and does not stop."""
+    """True if the server has started and is not stopping."""
     return self._started and self._health.serving
 
   def announce_stop(self, reason: str) -> None:
-    """Begins to stop: the server is dormant, but answers who still asks."""
+    """Makes the server dormant; it may still answer requests."""
     self.models.dormancy.begin(reason)
     self._health.stop()
 
   async def stop(self, grace: float) -> None:
     """Refuses new calls and gives those in flight `grace` seconds to end.
 
-    Only clients of models are waited for: who waits for a load, or watches
-    this server's health, is told at once that it stops.
+    It waits only for clients of models. Calls that wait for a load, or watch
+    this server's health, end at once.
     """
     self._health.stop()
     self._modelet.stop()

@@ -1,4 +1,4 @@
-"""One model server with the real engine, over gRPC on loopback."""
+"""Tests of a model server with the real engine, over gRPC on loopback."""
 
 from absl.testing import absltest
 import grpc
@@ -75,7 +75,7 @@ class ModelServerTest(absltest.TestCase):
     prompts = [f'{i},{i + 7},{2 * i}' for i in range(10)]
     alone = [self._generate(p).result() for p in prompts]
     together = [c.result() for c in [self._generate(p) for p in prompts]]
-    # Who shares the batch does not change the answer.
+    # The other requests in the batch do not change the answer.
     for one, other in zip(alone, together):
       self.assertEqual(
         [t.text for t in one.texts], [t.text for t in other.texts]

@@ -1,11 +1,11 @@
-"""Runs a model server that serves Pax experiments too, through praxis.
+"""Runs a model server that also serves Pax experiments, through praxis.
 
     PYTHONPATH=/my/code pax_server --pax_experiments=my_pkg.my_mod.MyExperiment
         --sax_root=/tmp/sax-root --sax_cell=/sax/test --port=10001
 
-Whoever may publish models in the cell decides which of the named classes is
-loaded, and with it its module's code; no other name is ever imported. All flags
-of `server` hold here.
+Users who may publish models in the cell choose which of the named classes is
+loaded. This runs the code of its module. No other module is ever imported. All
+flags of `server` are supported.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _PAX_EXPERIMENTS = flags.DEFINE_list(
 
 
 def main(argv: Sequence[str]) -> None:
-  """Serves until told to stop; see `server.main`."""
+  """Serves until the program is asked to stop; see `server.main`."""
   experiments = _PAX_EXPERIMENTS.value
   try:
     pax_loader.check(experiments)

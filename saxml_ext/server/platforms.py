@@ -1,4 +1,4 @@
-"""What kind of machine a server says it is when it joins a cell."""
+"""Describes the machine of a model server for its cell."""
 
 from collections.abc import Sequence
 import re
@@ -32,19 +32,19 @@ _FLAT = (
   _Server.CHIP_TYPE_TPU_V5E,
   _Server.CHIP_TYPE_TPU_V6E,
 )
-# The names that Google Cloud has for TPUs, with or without the size of a slice:
-# v5e-4, v5litepod-8, tpu-v4-8. "lite" is what the API calls the e of v5e.
+# Google Cloud's names of TPUs, with or without the size of a slice, such as
+# v5e-4, v5litepod-8 and tpu-v4-8. In the API, "lite" stands for the e of v5e.
 _TPU = re.compile(r'(?:tpu[-_]?)?v(\d+)(lite(?:pod)?|e|i)?(?:-\d+)?')
 _TWIST = re.compile(r'_(un)?twisted$')
 
 
 def chip_type(name: str | None) -> _Server.ChipType:
-  """The chip's number on the wire; 0, with a warning, for an unknown one.
+  """Returns the chip's number on the wire; 0, with a warning, if unknown.
 
   Args:
-    name: as Sax writes it, tpuv5e, or as Google Cloud names a TPU, v5e-4 or
-      v5litepod-4. The size of a slice is no part of the chip. None: what JAX
-      computes on.
+    name: The name of the chip. It is Sax's name, such as tpuv5e, or Google
+      Cloud's name of a TPU, such as v5e-4 or v5litepod-4. The size of a slice
+      is ignored. None stands for the chip that JAX uses.
   """
   if name is None:
     return chip_of(jax.devices()[0])
@@ -66,13 +66,13 @@ def chip_type(name: str | None) -> _Server.ChipType:
 
 
 def chip_topology(name: str | None) -> _Server.ChipTopology:
-  """The topology's number on the wire, such as that of "2x2x1".
+  """Returns the topology's number on the wire, such as that of "2x2x1".
 
   Args:
-    name: the topology; None: that of the chips that JAX computes on.
+    name: The name of the topology; None stands for that of JAX's chips.
 
   Raises:
-    errors.InvalidArgument: the topology is not known.
+    errors.InvalidArgument: The topology is not known.
   """
   if name is None:
     return topology_of(jax.devices())
@@ -92,10 +92,11 @@ def chip_topology(name: str | None) -> _Server.ChipTopology:
 
 
 def chip_of(device: jax.Device) -> _Server.ChipType:
-  """The number on the wire of what JAX calls a device; 0 for an unknown one."""
+  """Returns the number on the wire of JAX's device; 0 for an unknown one."""
   if device.platform == 'cpu':
     return _Server.CHIP_TYPE_CPU
-  # Such as "TPU v5 lite", "TPU v4", "NVIDIA A100-SXM4-80GB" or "Tesla T4".
+  # Examples are "TPU v5 lite", "TPU v4", "NVIDIA A100-SXM4-80GB" and "Tesla
+  # T4".
   words = re.split(r'[ -]', device.device_kind.lower())
   if device.platform == 'tpu':
     words = [''.join(words).replace('v4lite', 'v4i').replace('lite', 'e')]
@@ -111,11 +112,11 @@ def chip_of(device: jax.Device) -> _Server.ChipType:
 
 
 def topology_of(devices: Sequence[jax.Device]) -> _Server.ChipTopology:
-  """The number on the wire of how devices are joined; 0 for an unknown one.
+  """Returns the number on the wire of a topology; 0 for an unknown one.
 
   Args:
-    devices: all that a program computes on. TPU chips say where they are in
-      the torus; others are a row. The devices of a CPU are one chip.
+    devices: All devices that a program uses. TPU chips report their positions
+      in the torus; other devices form a row. The devices of a CPU are one chip.
   """
   if devices[0].platform == 'cpu':
     return _Server.CHIP_TOPOLOGY_1
@@ -132,11 +133,11 @@ def topology_of(devices: Sequence[jax.Device]) -> _Server.ChipTopology:
 
 
 def memory_bytes(hosts: Sequence[str] = ()) -> int:
-  """Bytes that models may take: of all devices, or free ones of the hosts.
+  """Returns the bytes for models: on all devices, or free on the hosts.
 
   Args:
-    hosts: names of the hosts of a group, one for each process; they are taken
-      to be alike. Empty: this process is alone.
+    hosts: The host names of a group, one for each process. All hosts are
+      assumed to be equal. It is empty if this process serves alone.
   """
   if stats := _memory_stats():
     return sum(s['bytes_limit'] for s in stats) * max(1, len(hosts))
@@ -144,7 +145,7 @@ def memory_bytes(hosts: Sequence[str] = ()) -> int:
 
 
 def free_bytes() -> int:
-  """Bytes that are free for another model: of all devices, or of the host."""
+  """Returns the free bytes for another model, on all devices or the host."""
   stats = _memory_stats()
   if stats:
     return sum(s['bytes_limit'] - s.get('bytes_in_use', 0) for s in stats)
@@ -152,7 +153,7 @@ def free_bytes() -> int:
 
 
 def all_bytes() -> int:
-  """Bytes that models would have if nothing else were here."""
+  """Returns the total bytes of the devices or the host."""
   stats = _memory_stats()
   if stats:
     return sum(s['bytes_limit'] for s in stats)
@@ -160,6 +161,6 @@ def all_bytes() -> int:
 
 
 def _memory_stats() -> list[dict[str, int]]:
-  """Of each device, if it has memory of its own; else empty."""
+  """Returns the memory of each device; empty without device memory."""
   stats = [device.memory_stats() or {} for device in jax.local_devices()]
   return stats if all('bytes_limit' in each for each in stats) else []

@@ -1,4 +1,4 @@
-"""Tests for platforms."""
+"""Tests of the description of machines."""
 
 import dataclasses
 from unittest import mock
@@ -15,7 +15,7 @@ from saxml_ext.server import platforms
 
 @dataclasses.dataclass(frozen=True)
 class _Device:
-  """As much of a jax.Device as is asked for."""
+  """A fake jax.Device with the attributes that are used."""
 
   platform: str
   device_kind: str

@@ -2,18 +2,18 @@
 
     server --sax_root=/tmp/sax-root --sax_cell=/sax/test --port=10001
 
-It joins the cell's admin server, wherever and whenever that is, and serves the
-models that it is told to load. SIGTERM drains: calls in flight are answered,
-new ones are refused, then the program ends with 0. A second signal, or the end
-of --drain_secs, ends it at once.
+It joins the cell's admin server, even if that starts later or moves. It serves
+the models that the admin server assigns to it. After SIGTERM, it refuses new
+calls and answers those in flight. Then the program ends with 0. A second
+signal, or the end of --drain_secs, ends it at once.
 
-Started on several hosts with the flags that say so (--coordinator_address,
---num_processes, --process_id), or where LeaderWorkerSet or a TPU slice says so,
-these are one model server: process 0 joins and serves, the others compute with
-it. See docs/multi_host.md.
+Several processes can be one model server. This requires the flags
+--coordinator_address, --num_processes and --process_id on each host, or a group
+of LeaderWorkerSet or a TPU slice. Process 0 joins the cell and serves, and the
+others compute with it. See docs/multi_host.md.
 
-The environment variables SAX_ROOT and SAX_CELL stand in for --sax_root and
---sax_cell where these are not given.
+If --sax_root and --sax_cell are not set, the environment variables SAX_ROOT and
+SAX_CELL are used.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ from saxml_ext.server.programs import program_flags
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
-# Seconds in which the processes of a group find each other: as JAX's default.
+# The timeout for the processes of a group to find each other: JAX's default.
 _GROUP_START_SECS = 300.0
 
 _PORT = flags.DEFINE_integer(
@@ -141,7 +141,7 @@ flag_rules.act_only(
 
 
 def _loads() -> memory_check.Loads:
-  """Returns what loads models, with the programs that the flags name."""
+  """Returns the loader of models, with the programs that the flags name."""
   return memory_check.Loads(
     functools.partial(
       loader.load, programs=program_flags.sets(), seed=server_flags.seed()
@@ -150,16 +150,16 @@ def _loads() -> memory_check.Loads:
 
 
 def _prepare_fn() -> group_leader.PrepareFn:
-  """Prepares models in a process of a group, with the same programs."""
+  """Returns the function that prepares models in a process of a group."""
   return functools.partial(loader.prepare, programs=program_flags.sets())
 
 
 def _servable_paths(known: Collection[str]) -> list[str]:
-  """Model paths to offer, in an order that differs from start to start.
+  """Returns the model paths to offer, in random order.
 
-  An admin server of upstream's compares them when a server joins again: it
-  takes a restarted server for the old one, with its models loaded, if they
-  come in the same order.
+  When a server joins again, upstream's admin server compares the paths. If they
+  had the same order, it would assume that a restarted server still has its
+  models loaded.
   """
   if server_flags.keeps_static():
     return []  # The cell can have nothing loaded here.
@@ -186,7 +186,7 @@ def _servable_paths(known: Collection[str]) -> list[str]:
 
 
 def _static_specs() -> dict[str, entry_lib.Spec]:
-  """Models given by flags, by key."""
+  """Returns the models in the flags, by key."""
   lengths = {len(f.value) for f in (_MODELS, _MODEL_KEYS, _CHECKPOINTS)}
   if len(lengths) != 1:
     raise errors.InvalidArgument(
@@ -208,7 +208,7 @@ def _static_specs() -> dict[str, entry_lib.Spec]:
 def _server_spec(
   known: Collection[str], hosts: Sequence[str]
 ) -> admin_pb2.ModelServer:
-  """What the cell is told of this server, and of the hosts of its group."""
+  """Returns the description of this server and its hosts for the cell."""
   return admin_pb2.ModelServer(
     chip_type=platforms.chip_type(_PLATFORM_CHIP.value),
     chip_topology=platforms.chip_topology(_PLATFORM_TOPOLOGY.value),
@@ -220,14 +220,14 @@ def _server_spec(
 
 
 def _sax_cell() -> str:
-  """The cell to join; '' for none."""
+  """Returns the cell to join; '' for none."""
   if _SAX_CELL.value is not None:
     return _SAX_CELL.value
   return cell.text_setting(None, cell.CELL_VARIABLE)
 
 
 def _join_group(formed: formation.Formation) -> None:
-  """Finds the other processes of the group; the devices are used after it."""
+  """Joins the processes of the group, before devices are used."""
 
   def give_up(reason: str) -> None:
     print(f'server: {reason}', file=sys.stderr, flush=True)
@@ -239,7 +239,7 @@ def _join_group(formed: formation.Formation) -> None:
 
 
 async def _leave(sax_cell: str, address: str, reason: str) -> None:
-  """Tells the cell why the server of an address is no more."""
+  """Reports to the cell why the server at an address has ended."""
   if sax_cell:
     await membership.Membership(
       cell_flags.sax_root(),
@@ -255,7 +255,7 @@ def _serve(
   more_paths: Collection[str],
   prepare: group_leader.PrepareFn,
 ) -> None:
-  """Serves until told to stop, alone or as one of a group."""
+  """Serves until asked to stop, alone or as a process of a group."""
   known = [*registry.names(), *more_paths]
   static = _static_specs()
   _servable_paths(known)  # Refuses a bad flag before anybody is waited for.
@@ -292,7 +292,8 @@ def _serve(
     load_fn = extend(loads.load)
 
   def has_room(spec: entry_lib.Spec) -> bool:
-    # The other hosts of a group, and paxml, do not report what they need.
+    # The other hosts of a group, and paxml, do not report the memory that they
+    # need.
     if loads is None or spec.model_path in more_paths:
       return False
     return loads.beside(spec)
@@ -327,15 +328,16 @@ def main(
   more_paths: Collection[str] = (),
   prepare: group_leader.PrepareFn | None = None,
 ) -> None:
-  """Serves until told to stop.
+  """Serves until the program is asked to stop.
 
   Args:
-    argv: the program's name; anything more is a usage error.
-    extend: makes another function that loads models of the one that the flags
-      ask for; another program may serve other engines besides.
-    more_paths: model paths that it loads besides the registered ones.
-    prepare: prepares models in a process of a group; None: as the flags ask
-      for. What `extend` makes is for a server on one host.
+    argv: The program's name; further arguments are a usage error.
+    extend: A function that wraps the load function of the flags, so that
+      another program can also serve other engines. It is only used on one host.
+    more_paths: The model paths that the wrapped function loads in addition to
+      the registered ones.
+    prepare: A function that prepares models in a process of a group; None
+      prepares them as the flags require.
   """
   del argv
   if not flags.FLAGS['verbosity'].present:
@@ -361,8 +363,8 @@ def main(
   except errors.SaxError as e:
     print(f'server: {e.message}', file=sys.stderr)
     status = 1
-  # A load that cannot be interrupted may still run on its thread, and JAX
-  # would wait for the other processes of a group.
+  # The program exits at once. A load that cannot be interrupted may still run
+  # on its thread, and JAX would wait for the other processes of a group.
   sys.stdout.flush()
   sys.stderr.flush()
   os._exit(status)

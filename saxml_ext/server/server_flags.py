@@ -1,7 +1,7 @@
-"""Flags of stock Sax's model server that are seldom needed, and what they say.
+"""Rarely used flags of stock Sax's model server, and their values.
 
-The others stand in `server.py`. Names and meanings are stock's, see
-saxml/server/model_service_main.py of google/saxml.
+The other flags are in `server.py`. Names and meanings are those of stock Sax,
+see saxml/server/model_service_main.py of google/saxml.
 """
 
 import json
@@ -53,7 +53,7 @@ _JAX_PROFILER_PORT = flags.DEFINE_integer(
   upper_bound=65535,
 )
 
-# Stock Sax's.
+# The seed of stock Sax.
 _SEED = 1234
 _LOAD_ROOTS = flags.DEFINE_list(
   'load_roots',
@@ -64,39 +64,42 @@ _LOAD_ROOTS = flags.DEFINE_list(
 
 
 def admin_port() -> int | None:
-  """Of the admin server in this process; None: there is none."""
+  """Returns the port of the admin server in this process; None for none."""
   return _ADMIN_PORT.value
 
 
 def seed() -> int | None:
-  """Of the seeds of samples; None: they are random."""
+  """Returns the seed of the seeds of samples; None if they are random."""
   return _SEED if _DETERMINISTIC_RNG.value else None
 
 
 def keeps_static() -> bool:
-  """Whether the models given by flags are all there will be."""
+  """Returns True if only the models in the flags are ever served."""
   return _KEEP_STATICALLY_LOADED_MODELS.value
 
 
 def early_reject() -> bool:
-  """Returns True if requests are refused once the server is to stop."""
+  """Returns True if requests are refused once the server must stop."""
   return _EARLY_REJECT_ON_DORMANT.value
 
 
 def overrides(count: int) -> list[dict[str, str]]:
-  """Overrides of the models given by flags, attribute -> value as JSON.
+  """Returns the overrides of the models in the flags.
 
   Args:
-    count: how many models there are.
+    count: The number of models.
+
+  Returns:
+    For each model, a mapping from attributes to values as JSON.
 
   Raises:
-    errors.InvalidArgument: the flag is not so many JSON objects.
+    errors.InvalidArgument: The flag does not have `count` JSON objects.
   """
   text = _MODEL_CONFIG_OVERRIDES.value.strip()
   if not text:
     return [{} for _ in range(count)]
   try:
-    # Commas separate the objects, and JSON's array is that with brackets.
+    # Commas separate the objects, so brackets make the text a JSON array.
     found = json.loads(f'[{text}]')
   except json.JSONDecodeError as e:
     raise errors.InvalidArgument(
@@ -112,10 +115,10 @@ def overrides(count: int) -> list[dict[str, str]]:
 
 
 def start_profiler() -> None:
-  """Starts JAX's profiler, if a port is given.
+  """Starts JAX's profiler, if the flag sets a port.
 
   Raises:
-    errors.FailedPrecondition: it cannot be started.
+    errors.FailedPrecondition: The profiler cannot be started.
   """
   port = _JAX_PROFILER_PORT.value
   if port is None:
@@ -129,5 +132,5 @@ def start_profiler() -> None:
 
 
 def configure_load_roots() -> None:
-  """Sets what the flag says; raises InvalidArgument if it is no place."""
+  """Applies --load_roots; raises InvalidArgument for an invalid path."""
   roots.configure([user_path.resolve(root) for root in _LOAD_ROOTS.value])

@@ -1,4 +1,4 @@
-"""Tests for server_flags: what each flag changes of a running server."""
+"""Tests of the effect of each flag on a running server."""
 
 from concurrent import futures
 import queue
@@ -35,7 +35,7 @@ class ParsedTest(parameterized.TestCase):
   @parameterized.parameters(
     ('', 2, [{}, {}]),
     ('{},{}', 2, [{}, {}]),
-    # The example of stock's help.
+    # This is the example in stock Sax's help text.
     (
       '{"BATCH_SIZE": 4, "BATCH_WAIT_SECS": 30},{"NUM_SAMPLES": 4}',
       2,
@@ -76,7 +76,7 @@ class _Admin(admin_pb2_grpc.AdminServicer):
 
 
 class RunningTest(absltest.TestCase):
-  """One server of two models that sample, with all flags but --admin_port."""
+  """Tests a server of two sampling models, with all flags but --admin_port."""
 
   def setUp(self):
     super().setUp()
@@ -140,7 +140,7 @@ class RunningTest(absltest.TestCase):
       ]
 
     long, short = answers('/sax/test/a'), answers('/sax/test/b')
-    # Each model draws of its own generator, and both began with one seed.
+    # Each model has its own generator, and both start with the same seed.
     self.assertNotEqual(long[0], long[1])
     for one, other in zip(long, short):
       self.assertLen(one, 2)
@@ -158,7 +158,7 @@ class RunningTest(absltest.TestCase):
       self.assertIn('keep_statically_loaded', caught.exception.details())
 
   def _check_dormant(self, channel: grpc.Channel) -> None:
-    """From the signal to its end it refuses, and says so."""
+    """Checks that the server refuses requests from the signal to its end."""
     request = lm_pb2.GenerateRequest(model_key='/sax/test/a', text='1,2,3')
     status = modelet_pb2.GetStatusResponse()
     try:
@@ -169,7 +169,7 @@ class RunningTest(absltest.TestCase):
       self.assertEqual(status.server_status.explanation, 'it was told to stop')
       lm_pb2_grpc.LMServiceStub(channel).Generate(request, timeout=_TIMEOUT)
     except grpc.RpcError as e:
-      # Also once it has ended, on a machine that is slow.
+      # On a slow machine, the server may already have ended.
       self.assertIs(e.code(), grpc.StatusCode.UNAVAILABLE)
     else:
       self.fail('a dormant server has answered')

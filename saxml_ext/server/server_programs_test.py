@@ -1,4 +1,4 @@
-"""Tests of `server --programs`: a process that compiles nothing, or refuses."""
+"""Tests of `server --programs`: a process compiles nothing, or refuses."""
 
 import os
 import pathlib
@@ -41,7 +41,7 @@ class ServerProgramsTest(absltest.TestCase):
     )
 
   def _start(self, *flags: str) -> subprocess.Popen:
-    """A server whose only model is the small one."""
+    """Starts a server whose only model is the small one."""
     return modules.start(
       self,
       'saxml_ext.server.testing.small_server',
@@ -54,7 +54,7 @@ class ServerProgramsTest(absltest.TestCase):
     )
 
   def _refused(self, path: str) -> str:
-    """What the server says before it ends with 1."""
+    """Returns the error output of a server that ends with 1."""
     process = self._start(f'--programs={path}')
     _, stderr = process.communicate(timeout=_TIMEOUT)
     self.assertEqual(process.returncode, 1, stderr)

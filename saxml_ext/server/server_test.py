@@ -1,4 +1,4 @@
-"""Tests for the program: its flags, its joining and its end."""
+"""Tests of the program: its flags, its join and its end."""
 
 from concurrent import futures
 import queue
@@ -113,7 +113,7 @@ class ServerTest(parameterized.TestCase):
     self.assertNotIn('Traceback', stderr)
 
   def _message(self, *flags: str) -> str:
-    """What the program says before it ends with 1."""
+    """Returns the error output of the program, which must end with 1."""
     process = self._start(*flags)
     _, stderr = process.communicate(timeout=_TIMEOUT)
     self.assertEqual(process.returncode, 1, stderr)

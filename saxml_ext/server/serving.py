@@ -1,4 +1,4 @@
-"""The life of a model server's process, from its start to its drained end."""
+"""Runs the process of a model server, from its start to its drained end."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.monitoring import monitoring
 
 _STOP_REASON = 'it was told to stop'
-# Seconds from leaving the cell to refusing calls.
+# The seconds between leaving the cell and refusing calls.
 _LINGER_SECS = 1.0
 
 
@@ -36,14 +36,14 @@ async def serve(
   """Serves until a signal, or until a static model fails to load.
 
   Args:
-    new_server: Makes the server on this event loop.
+    new_server: A function that creates the server on this event loop.
     static: The models to load at start, by key.
     sax_root: The directory where cells keep their files.
     sax_cell: The cell to join; '' for none.
     server_spec: The description of this server for its cell.
     drain_secs: The seconds that calls in flight get at the end.
-    leader: The leader of the group that computes; None: this process alone.
-    admin_port: The port of an admin server of the cell in this process; None:
+    leader: The leader of the group; None if this process serves alone.
+    admin_port: The port of an admin server of the cell in this process; None if
       it has none.
     host: The address that the admin server's port is on.
   """
@@ -64,14 +64,14 @@ async def serve(
   await monitor.start()
   admin = None
   if admin_port is not None:
-    # Who may call the one may call the other, by the same lists.
+    # Both servers use the same access lists.
     admin = cell_admin.AdminServer(
       sax_root, sax_cell, admin_port, access=access.current(), host=host
     )
     await admin.start()
     watching = asyncio.create_task(_watch(admin))
     print(f'Admin server is serving at {admin.address}', flush=True)
-  # A load may take minutes; the signal is not to wait for it.
+  # A load may take minutes, and a signal must not wait for it.
   working = asyncio.create_task(
     _load_and_join(server, static, member if sax_cell else None)
   )
@@ -87,10 +87,10 @@ async def serve(
     working.cancel()
     server.announce_stop(_STOP_REASON)
     if sax_cell:
-      # So that nobody sends more, nor takes this server for one that failed.
+      # Then clients send no more calls, and the cell does not report a failure.
       await member.leave(_STOP_REASON)
-      # The cell's clients hear of it within milliseconds; who has not heard
-      # yet is answered all the same.
+      # The cell's clients get the change within milliseconds. Later calls are
+      # still answered.
       await asyncio.sleep(min(_LINGER_SECS, grace))
   finally:
     working.cancel()
@@ -121,5 +121,5 @@ async def _watch(admin: cell_admin.AdminServer) -> None:
   try:
     await admin.failure()
   except Exception:  # pylint: disable=broad-exception-caught
-    # Models can be served without it, and by another admin server.
+    # Models can be served without it, or by another admin server.
     logging.exception('the admin server of this process has failed')

@@ -1,4 +1,4 @@
-"""How a program is told to stop."""
+"""Handles the signals that stop a program."""
 
 import asyncio
 import os
@@ -8,10 +8,10 @@ from absl import logging
 
 
 def first() -> asyncio.Event:
-  """An event set by SIGTERM or Ctrl-C; the second one ends the process.
+  """Returns an event that SIGTERM or Ctrl-C sets.
 
-  Others may set the event too, which is no signal: where several processes
-  stop together, they tell each other, and are all sent a signal besides.
+  The event may also be set by other code, for example when another process of
+  the group stops. Only signals count: the second one ends the process at once.
   """
   told = asyncio.Event()
   signalled = False

@@ -1,7 +1,7 @@
-"""Tests for model_server: what traffic notices of loads, reloads and unloads.
+"""Tests of client traffic during loads, reloads and unloads.
 
-Clients ask without a pause and without a second attempt, which ours and stock
-Sax's would make: whatever fails, fails the test.
+The clients send requests without a pause and without retries, unlike our client
+and stock Sax's. So every failed request fails the test.
 """
 
 import collections
@@ -32,11 +32,11 @@ _PROMPTS = ('1,2,3', '4,5,6,7,8', '9', '10,11,12,13,14,15,16,17')
 
 
 class _Traffic:
-  """Clients that ask for models until they are stopped.
+  """Clients that send requests to models until they are stopped.
 
   Attributes:
-    answers: texts by model and prompt, with how often they came.
-    failures: what went wrong.
+    answers: The count of each text, by model and prompt.
+    failures: The error messages.
   """
 
   def __init__(self, lm, keys: tuple[str, ...]):
@@ -62,7 +62,7 @@ class _Traffic:
       thread.join(_TIMEOUT)
 
   def wait_for(self, answers: int) -> None:
-    """Returns after so many more answers."""
+    """Waits for the given number of further answers."""
     with self._counted:
       wanted = self._count + answers
       self._counted.wait_for(lambda: self._count >= wanted, _TIMEOUT)
@@ -133,7 +133,7 @@ class TrafficTest(parameterized.TestCase):
         traffic.wait_for(10)
         self._reload(checkpoint)
       traffic.wait_for(10)
-    # Each answer is of one of the two checkpoints, and both have answered.
+    # Each answer comes from one of the two checkpoints, and both have answered.
     for counts in traffic.answers.values():
       self.assertLen(counts, 2)
 

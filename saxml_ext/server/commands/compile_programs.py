@@ -1,10 +1,10 @@
-"""Compiles the programs that serving params need here into a program set.
+"""Compiles the programs that serving params need into a program set.
 
   compile_programs --params=saxml_ext.params.gptj.TinyTokenizedFP32
       --checkpoint=DIR --out=SET
 
-It compiles for the devices of the machine that it runs on, as the model server
-would. Only sizes and types of the checkpoint's weights are read. See
+It compiles for the devices of the machine on which it runs, like the model
+server. It reads only the sizes and types of the checkpoint's weights. See
 docs/programs.md.
 """
 

@@ -1,9 +1,9 @@
-"""Loads a model as a model server does, up to its first token; prints times.
+"""Loads a model like a model server and prints the time to its first token.
 
   first_token --params=saxml_ext.params.gptj.TinyTokenizedFP32
       --checkpoint=DIR [--programs=SET]
 
-Seconds count from the start of the process, Python's own start included.
+The seconds count from the start of the process, including Python's own start.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _tell(what: str) -> None:
-  """Prints what is done, how long after the start, and on how much CPU."""
+  """Prints a finished stage, its time since the start, and the CPU time."""
   process = psutil.Process()
   wall = time.time() - process.create_time()
   cpu = sum(process.cpu_times()[:2])

@@ -1,7 +1,7 @@
-"""Tests of compile_programs and first_token, each in a process of its own.
+"""Tests of compile_programs and first_token, each in a separate process.
 
-What one process compiled before it would not compile again: only a new one
-shows whether everything from its start to a first token comes from the set.
+A process does not compile the same program twice. So only a new process shows
+that all programs until the first token come from the set.
 """
 
 import os

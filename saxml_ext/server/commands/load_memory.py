@@ -1,8 +1,9 @@
-"""Loads a checkpoint's weights as a model server does; prints time and memory.
+"""Loads a checkpoint's weights like a model server; prints time and memory.
 
   load_memory --params=gptj.GPTJ4TokenizedINT8BS32XLA --checkpoint=DIR
 
-The weights alone: keys and values of a server's slots come on top of them.
+Only the weights are measured. The keys and values of a server's slots need
+additional memory.
 """
 
 from collections.abc import Sequence
@@ -50,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _peak() -> int:
-  """Most bytes that this process ever had in memory."""
+  """Returns the peak memory of this process in bytes."""
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -63,7 +63,7 @@ _GROUP_LOAD_SECS = flags.DEFINE_float(
 )
 flag_rules.act_only(
   'in a group of several processes, or with --group=flags, lws or tpu',
-  # A manifest for groups of any size is for those of one process, too.
+  # A manifest with these flags is also valid for a group of one process.
   lambda: (
     _GROUP.value not in (formation.AUTO, formation.NONE)
     or is_group() is not False
@@ -73,10 +73,11 @@ flag_rules.act_only(
 
 
 def find() -> formation.Formation | None:
-  """The group of this process; None if it serves alone.
+  """Returns this process's place in its group, or None if it serves alone.
 
   Raises:
-    errors.InvalidArgument, errors.FailedPrecondition: see `formation.find`.
+    errors.InvalidArgument: The flags are not valid, see `formation.find`.
+    errors.FailedPrecondition: The group is unknown, see `formation.find`.
   """
   return formation.find(
     formation.Given(
@@ -99,12 +100,12 @@ def is_group() -> bool | None:
 
 
 def port() -> int:
-  """Where the leader's log listens; 0 picks a free port."""
+  """Returns the port of the leader's log; 0 picks a free port."""
   return _GROUP_PORT.value
 
 
 def limits() -> group_engine.Limits:
-  """How long what may take."""
+  """Returns the timeouts of the group."""
   return group_engine.Limits(
     silence=_GROUP_SILENCE_SECS.value,
     step=_GROUP_STEP_SECS.value,
@@ -113,7 +114,7 @@ def limits() -> group_engine.Limits:
 
 
 def _is_on_tpu() -> bool:
-  """Whether this program will compute on TPU chips of this host."""
+  """Returns True if this program will compute on TPU chips of this host."""
   found = accelerators.detect()
   return (
     found is not None

@@ -1,7 +1,7 @@
-"""A model server of several hosts, on a host that does not lead.
+"""Runs a model server of several hosts, on a host that is not the leader.
 
-It takes no requests: it makes the calls of its engines that the leader makes.
-On its port it says whether it is one of the group (grpc.health.v1).
+It does not accept requests. It repeats the leader's engine calls. On its port,
+it reports whether it has joined the group (grpc.health.v1).
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from saxml_ext.server import signals
 from saxml_ext.server.lifecycle import cancellation
 from saxml_ext.server.lifecycle import entry as entry_lib
 
-# Seconds beyond those of the drain in which the leader says that all is done.
+# The seconds after the drain time within which the leader must end the group.
 _PATIENCE = 10.0
-# Seconds that telling the cell of a lost leader may take.
+# The timeout of the report of a lost leader to the cell, in seconds.
 _LEAVE = 1.0
 
 
@@ -42,24 +42,24 @@ async def serve(
   prepare: Callable[[entry_lib.Spec], group_engine.Prepared],
   leave: Callable[[str, str], Coroutine[Any, Any, None]],
 ) -> None:
-  """Follows the leader until it says that all is done.
+  """Follows the leader until the leader ends the group.
 
-  The process ends, with 1, when the group cannot go on.
+  If the group cannot go on, the process ends with 1.
 
   Args:
-    formed: of this process.
-    limits: how long what may take.
-    port: to say on how this process is; 0 picks a free one.
-    host: The address that `port` is on; '' is every interface.
-    drain_secs: that the leader gives calls in flight, once this process was
-      told to stop.
-    prepare: prepares a model in this process.
-    leave: tells the cell that the server of an address has left, and why, in
-      place of a leader that cannot.
+    formed: The formation of this process.
+    limits: The timeouts of the group.
+    port: The port of the health service; 0 picks a free one.
+    host: The address that `port` is on; '' stands for all interfaces.
+    drain_secs: The seconds that calls in flight get after this process was
+      asked to stop.
+    prepare: A function that prepares a model in this process.
+    leave: A function that reports the end of the server at an address to the
+      cell, with the reason, if the leader cannot.
 
   Raises:
-    errors.FailedPrecondition: the port is taken.
-    errors.Unavailable: the leader cannot be reached.
+    errors.FailedPrecondition: The port is in use.
+    errors.Unavailable: The leader cannot be reached.
   """
   loop = asyncio.get_running_loop()
   told = signals.first()
@@ -131,7 +131,7 @@ def _in_thread(function: Callable[[], bool]) -> asyncio.Future[bool]:
 
 
 def _exit() -> NoReturn:
-  """Ends this process, whatever hangs in it."""
+  """Ends this process, even if one of its threads hangs."""
   sys.stdout.flush()
   sys.stderr.flush()
   os._exit(1)

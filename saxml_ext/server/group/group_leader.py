@@ -1,9 +1,9 @@
-"""A model server of several hosts, on the host that leads.
+"""Runs a model server of several hosts, on the host of the leader.
 
-It is a model server like any other, but that its engines are the group's. When
-the group cannot go on, its models count as failed, with the reason, its calls
-in flight end with UNAVAILABLE, so that clients ask another replica, and it
-leaves the cell; then all processes of the group end.
+It behaves like a single-host model server; its engines run on all hosts of the
+group. When the group cannot go on, its models fail with the reason. Its calls
+in flight end with UNAVAILABLE, so that clients use another replica. It leaves
+the cell, and then all processes of the group end.
 """
 
 import asyncio
@@ -28,24 +28,25 @@ from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 
-# Prepares a model in this process, see `loader.prepare` and its result.
+# A function that prepares a model in this process, such as `loader.prepare`.
 PrepareFn: TypeAlias = Callable[[entry_lib.Spec], Any]
 
-# Seconds for the answers on their way out.
+# The seconds that the last answers have to reach their clients.
 _LINGER = 0.3
-# Seconds that leaving the cell may take.
+# The timeout of leaving the cell, in seconds.
 _LEAVE = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-  """What of the model server the group's end concerns.
+  """The parts of the model server that the end of the group needs.
 
   Attributes:
-    address: "host:port" with which it joins its cell.
-    loop: its event loop.
-    stop: makes it answer what it holds and end; called on the loop.
-    leave: leaves the cell, with a reason.
+    address: The "host:port" with which it joins its cell.
+    loop: The event loop.
+    stop: A function that makes the server answer its pending requests and end.
+      It is called on the event loop.
+    leave: A function that leaves the cell, with a reason.
   """
 
   address: str
@@ -55,10 +56,10 @@ class Server:
 
 
 class GroupLeader:
-  """Process 0 of a group.
+  """Runs the models of a group on its process 0.
 
   Attributes:
-    hosts: names of all hosts, by number of the process.
+    hosts: The names of all hosts, by process number.
   """
 
   def __init__(
@@ -69,18 +70,18 @@ class GroupLeader:
     prepare: PrepareFn,
     seed: int | None = None,
   ):
-    """Waits until all processes are there.
+    """Waits until all processes have joined.
 
     Args:
-      formed: of this process.
-      limits: how long what may take.
-      port: of the log; 0 picks a free one.
-      prepare: prepares a model in this process.
-      seed: see `loader.serve`.
+      formed: The formation of this process.
+      limits: The timeouts of the group.
+      port: The port of the log; 0 picks a free one.
+      prepare: A function that prepares a model in this process.
+      seed: The seed for requests without one, see `loader.serve`.
 
     Raises:
-      errors.FailedPrecondition: the port is taken.
-      errors.Unavailable: some processes do not come.
+      errors.FailedPrecondition: The port is in use.
+      errors.Unavailable: Some processes do not join.
     """
     self._seed = seed
     self._server: Server | None = None
@@ -109,7 +110,7 @@ class GroupLeader:
     logging.info('group: leads %s', ', '.join(map(str, hosts[1:])))
 
   def attach(self, server: Server) -> None:
-    """Takes the server that the group's end concerns."""
+    """Stores the server that stops with the group; announces its address."""
     self._server = server
     self._leader.tell_serving(server.address)
 
@@ -139,7 +140,7 @@ class GroupLeader:
     return dataclasses.replace(served, on_closed=forget)
 
   def finish(self) -> None:
-    """Ends the other processes, with 0."""
+    """Ends the other processes normally, with exit code 0."""
     self._leader.finish()
 
   def _stop(self, host: group_engine.Host) -> None:
@@ -150,11 +151,12 @@ class GroupLeader:
     self._server.loop.call_soon_threadsafe(self._server.stop)
 
   def _end(self, reason: str) -> None:
-    """Leaves the cell and ends this process, whatever hangs in it."""
+    """Leaves the cell and ends this process, even if a thread hangs."""
     begin = time.monotonic()
     for served, on_failure in list(self._served.values()):
       on_failure(reason)
-      # It waits for the engine, which may hang, after it has told its callers.
+      # `close` first fails the requests and then waits for the engine, which
+      # may hang.
       threading.Thread(
         target=served.scheduler.close, args=(False,), daemon=True
       ).start()
@@ -165,7 +167,7 @@ class GroupLeader:
       try:
         leaving.result(_LEAVE)
       except Exception as e:  # pylint: disable=broad-exception-caught
-        # The admin server will notice by itself.
+        # The admin server also detects the end of a server without a report.
         logging.warning('group: cannot leave the cell: %r', e)
     time.sleep(max(0.0, begin + _LINGER - time.monotonic()))
     self._leader.tell_end(reason)

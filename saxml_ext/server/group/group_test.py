@@ -1,4 +1,4 @@
-"""Tests of a model server that is three processes: its work and its end."""
+"""Tests of a model server of three processes: its calls and its end."""
 
 from concurrent import futures
 import contextlib
@@ -31,12 +31,12 @@ _CELL = '/sax/test'
 _KEY = '/sax/test/m'
 _SIZE = 3
 _TIMEOUT = 600
-# A lost host is noticed after 1.5 s; a busy machine is slow to tell it.
+# A lost host is detected after 1.5 s; a busy machine reports it later.
 _NOTICED_SECS = 20
 
 
 class _Admin(admin_pb2_grpc.AdminServicer):
-  """Notes who joins, and who leaves."""
+  """An admin server that records the servers that join and leave."""
 
   def __init__(self):
     self.joins = queue.Queue()
@@ -83,7 +83,7 @@ class GroupTest(parameterized.TestCase):
       f'--sax_cell={_CELL}',
       f'--coordinator_address={coordinator}',
       f'--num_processes={_SIZE}',
-      # Either name will do.
+      # Both names of the flag are tested.
       f'--{("process_id", "host_ordinal")[number % 2]}={number}',
       f'--oddities={self._file(number, "oddities")}',
       f'--calls={self._file(number, "calls")}',
@@ -123,7 +123,8 @@ class GroupTest(parameterized.TestCase):
         model_key=_KEY,
         model_path=small_model.MODEL_PATH,
         checkpoint_path=self.checkpoint,
-        # A slot for each process, whose device holds the whole model.
+        # There is one slot for each process, whose device holds the whole
+        # model.
         overrides={
           'ICI_MESH_SHAPE': f'[1,{_SIZE},1]',
           'BATCH_SIZE': '3',
@@ -139,7 +140,7 @@ class GroupTest(parameterized.TestCase):
     )
 
   def _check_stream(self, text: str, answer: lm_pb2.GenerateResponse) -> None:
-    """Streams an answer, which every process computes the progress of."""
+    """Checks a streamed answer, whose progress every process computes."""
     said = [b'', b'']
     messages = list(
       self.lm.GenerateStream(
@@ -154,7 +155,7 @@ class GroupTest(parameterized.TestCase):
     )
 
   def _pending(self) -> int:
-    """Requests that the leader holds."""
+    """Returns the number of pending requests of the leader."""
     (model,) = self.modelet.GetStatus(
       modelet_pb2.GetStatusRequest(include_method_stats=True)
     ).models
@@ -206,7 +207,7 @@ class GroupTest(parameterized.TestCase):
       lm_pb2.ScoreRequest(model_key=_KEY, prefix='1', suffix=['2,3'])
     )
     self.assertLess(score.logp[0], 0)
-    # As LeaderWorkerSet stops a group: what is under way is answered.
+    # LeaderWorkerSet stops a group like this: calls in flight are answered.
     with self._odd(0, 'hang'):
       last = self._generate('7,8,9')
       self._wait(self._pending)
@@ -228,8 +229,8 @@ class GroupTest(parameterized.TestCase):
     leaving = self.admin.leaving.get(timeout=_NOTICED_SECS)
     self.assertEqual(leaving.leaving, 'it was told to stop')
 
-  # With a hanging leader none of its programs runs; with another follower that
-  # hangs, one waits for it, and fails when the first one is killed.
+  # If the leader hangs, no program runs. If another follower hangs, a program
+  # waits for it, and fails when the first follower is killed.
   @parameterized.parameters((signal.SIGKILL, 2), (signal.SIGSTOP, 0))
   def test_lost_follower(self, number, hanging):
     self._load()
@@ -239,7 +240,7 @@ class GroupTest(parameterized.TestCase):
       time.sleep(0.5)
       begin = time.monotonic()
       self.processes[1].send_signal(number)
-      # So that the clients ask another replica.
+      # With this code, clients use another replica.
       self.assertEqual(
         answer.exception(_NOTICED_SECS).code(), grpc.StatusCode.UNAVAILABLE
       )
@@ -256,14 +257,14 @@ class GroupTest(parameterized.TestCase):
   @parameterized.parameters(signal.SIGKILL, signal.SIGSTOP)
   def test_lost_leader(self, number):
     self.processes[0].send_signal(number)
-    # JAX may be faster than we are to end a process without its leader.
+    # JAX may end a process without a leader before our code does.
     self.assertNotIn(0, self._exit_codes((1, 2)))
-    # One of them at least speaks for it.
+    # At least one follower reports the end to the cell.
     leaving = self.admin.leaving.get(timeout=_NOTICED_SECS)
     self.assertEqual(leaving.address, self.join.address)
     self.assertRegex(leaving.leaving, r'^host \S+ \(process 0\) is lost')
     if number == signal.SIGSTOP:
-      # It wakes up to find that the others are gone.
+      # When the leader continues, it detects that the followers are gone.
       self.processes[0].send_signal(signal.SIGCONT)
       self.assertEqual(self.processes[0].wait(_TIMEOUT), 1)
 

@@ -1,4 +1,4 @@
-"""The devices that a model is split among, of one process or of a group."""
+"""Chooses the devices that share a model, in one process or in a group."""
 
 import collections
 import math
@@ -17,19 +17,19 @@ def choose(
   model: config_lib.ModelConfig,
   settings: settings_lib.Settings,
 ) -> jax.sharding.Mesh | None:
-  """The devices to split a model among; None: one, without a choice.
+  """Returns the mesh of the devices of a model; None for the default device.
 
-  A process by itself that has too few devices runs the model on one of them. A
-  group of processes must have the devices that are asked for.
+  A single process with too few devices runs the model on one device. A group of
+  processes must have the requested devices.
 
   Args:
-    model_path: for messages.
-    model: its sizes.
-    settings: of its params, of which ICI_MESH_SHAPE and the slots matter.
+    model_path: The model path, for messages.
+    model: The sizes of the model.
+    settings: The settings of the model, with the mesh shape and the slots.
 
   Raises:
-    errors.InvalidArgument: the mesh does not divide the model's sizes, or the
-      hosts of a group would not have the same number of its devices.
+    errors.InvalidArgument: The mesh does not divide the model's sizes, or the
+      hosts of a group would not have equal numbers of its devices.
   """
   shape = settings.mesh_shape
   size = math.prod(shape)
@@ -60,7 +60,7 @@ def choose(
 def _even(
   model_path: str, shape: tuple[int, ...], devices: list[jax.Device]
 ) -> list[jax.Device]:
-  """As many devices of each process of a group as the mesh needs."""
+  """Returns equal numbers of devices of each process, for the mesh."""
   size = math.prod(shape)
   counts = collections.Counter(device.process_index for device in devices)
   hosts = len(counts)

@@ -1,8 +1,8 @@
-"""A model that is ready to start, and what a group must agree on before it does.
+"""A model that is ready to start, and its identity for a group.
 
-The processes of a group run the same programs in step, so a difference between
-them would not show as an error but as a hang, or as wrong answers. They compare
-`Prepared.identity` first.
+The processes of a group run the same programs in step. A difference between
+them would not raise an error, but lead to a hang or to wrong answers. So they
+first compare `Prepared.identity`.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.vocabulary import codec
 
-# Flags of the compiler, by which programs of several devices may come to talk
-# to each other in another order.
+# Compiler flags can change the order in which the programs of several devices
+# communicate.
 _FLAGS = ('XLA_FLAGS', 'LIBTPU_INIT_ARGS')
 _DIGITS = 16
 
@@ -32,10 +32,11 @@ class Prepared:
   """A model with its weights and programs, which has not run yet.
 
   Attributes:
-    settings: of its params.
-    codecs: of its texts.
-    identity: what all processes of a group must agree on: name -> a short text.
-    run: its programs and weights.
+    settings: The settings of its params.
+    codecs: The codecs of its texts.
+    identity: The properties that must be equal in all processes of a group, as
+      a mapping from a name to a short text.
+    run: The programs and weights.
   """
 
   settings: settings_lib.Settings
@@ -44,7 +45,7 @@ class Prepared:
   run: executables.Executables
 
   def start(self) -> runner_lib.Runner:
-    """Its engine. Runs the first program: in a group, all must call it."""
+    """Runs the first program and returns the engine; all processes call it."""
     return runner_lib.Runner.start(self.run)
 
 
@@ -54,13 +55,14 @@ def identity(
   run: executables.Executables,
   source: programs_lib.Source | None,
 ) -> dict[str, str]:
-  """What the processes of a group must agree on.
+  """Returns the properties that must be equal in all processes of a group.
 
   Args:
-    spec: what was asked for.
-    checkpoint: tells it from others, see `StoredModel.fingerprint`.
-    run: the model's programs.
-    source: where they were taken from; None: they were compiled here.
+    spec: The model that was requested.
+    checkpoint: The fingerprint of the checkpoint, see
+      `StoredModel.fingerprint`.
+    run: The programs of the model.
+    source: The set of the programs; None if they were compiled here.
   """
   device = _devices(run)[0]
   versions = configuration.versions(device)
@@ -82,7 +84,7 @@ def identity(
 
 
 def _mesh(run: executables.Executables) -> str:
-  """The devices and their order."""
+  """Describes the devices and their order."""
   devices = _devices(run)
   hosts = len({device.process_index for device in devices})
   ids = repr([(device.process_index, device.id) for device in devices])

@@ -53,7 +53,7 @@ class PreparedTest(absltest.TestCase):
       self._differ(first, self._identity(MAX_LIVE_BATCHES=3)), {'params'}
     )
     self.assertEqual(
-      # The programs that tell of streams look at so many steps at most.
+      # The programs for streams depend on the maximum number of steps.
       self._differ(first, self._identity(MAX_DECODE_STEPS=3)),
       {'params', 'programs', 'sizes'},
     )
@@ -62,7 +62,7 @@ class PreparedTest(absltest.TestCase):
     self.assertIn('[1, 1, 2] of 2 cpu on 1 hosts', split['mesh'])
 
   def test_tells_checkpoints_by_their_values(self):
-    """The shapes are the same, and one value is not."""
+    """Checks checkpoints with equal shapes that differ in one value."""
     variables = checkpoint.read_variables(self.directory)
     copies = []
     for change in (None, 1e-6):
