@@ -33,10 +33,8 @@ class Source(NamedTuple):
     live: False if no query whose result is used sees any of the keys, [] bool.
       The source then costs nothing. None stands for True.
     layer: The layer to read from stacked keys and values, [] int32. The layer
-      is
-      sliced at the point of use, which avoids a copy. None if keys and values
-      are
-      not stacked.
+      is sliced at the point of use, which avoids a copy. None if keys and
+      values are not stacked.
   """
 
   keys: cache.KV
@@ -71,8 +69,7 @@ def attend(
     queries: The queries of the K beams of each of S groups, [S, N, K * G, H]
       float32; see `folded`.
     sources: The sources. The first one is live, and each query sees at least
-      one
-      of its keys.
+      one of its keys.
     cap: The cap of scores; see `architecture.py`.
 
   Returns:
@@ -103,10 +100,8 @@ def attend_causal(
   """Computes causal attention of prompts, in chunks of queries.
 
   A chunk sees only the keys up to its end. This saves nearly half of the work
-  on
-  long prompts. The padding comes after the prompt, so no query of the prompt
-  sees
-  it.
+  on long prompts. The padding comes after the prompt, so no query of the prompt
+  sees it.
 
   Args:
     queries: The queries, [B, N, T * G, H] float32; see `folded`.

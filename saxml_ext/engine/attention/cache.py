@@ -12,8 +12,7 @@ is the ring. Its rows are then reused one by one.
 Beams never move in memory. The ancestry table of each block, [S, K, W], gives
 the row of K that holds beam k's key for a step. Its values are 0 to K - 1, or
 -1 if the slot's request has written nothing. Reordering beams reorders only
-this
-table. The table has the smallest type that fits; see `ancestry_dtype`.
+this table. The table has the smallest type that fits; see `ancestry_dtype`.
 """
 
 from collections.abc import Sequence
@@ -47,8 +46,7 @@ class Block:
 
   In a suffix block T covers W steps with K beams each, step by step. A prompt's
   keys are [S, N, H, T] instead, because all queries read all of them. In int8
-  each
-  key and each value of H numbers has its own scale, in an array [S, N, T].
+  each key and each value of H numbers has its own scale, in an array [S, N, T].
   """
 
   keys: PerLayer
@@ -122,8 +120,7 @@ def insert_prompts(
     segments: The segments that the prompts reach.
     layer: The index of the layer.
     slots: The slot of each row, [B] int32. Two equal rows may have the same
-      slot.
-      If the mesh splits the slots, the rows are in the order of
+      slot. If the mesh splits the slots, the rows are in the order of
       `slot_parts.py`.
     start: The position of the first key.
     keys: The keys, [B, N, H, T]. Keys after the last segment are dropped.
@@ -194,9 +191,8 @@ def _whole_tiles(block: Block, at: int, keys: KV, values: KV) -> tuple[KV, KV]:
   """Returns keys and values that zeros extend to whole tiles if there is room.
 
   A conditional write first reads the old contents. For other lengths XLA for
-  TPU
-  would copy the cache. The zeros are never read: the part of the cache after a
-  prompt is written later.
+  TPU would copy the cache. The zeros are never read: the part of the cache
+  after a prompt is written later.
   """
   length = jax.tree.leaves(values)[0].shape[2]
   more = -length % logical.TILE
@@ -227,8 +223,7 @@ def _update(
     arrays: The arrays of all layers.
     layer: The index of the layer.
     new: The new contents, [slots, N, keys, H], or [slots, N, H, keys] if
-      `columns`
-      is True.
+      `columns` is True.
     slot: The first slot to write.
     at: The first key to write.
     columns: True if the last dimension counts the keys.
@@ -265,8 +260,8 @@ def _in_order(new: jax.Array) -> jax.Array:
   """Returns one layer's `new` [1, slots, N, ...] in row-major order.
 
   The cache has this order. Without the constraint, XLA for TPU would keep `new`
-  in
-  the order of its computation, and copy the whole cache to that order and back.
+  in the order of its computation, and copy the whole cache to that order and
+  back.
   """
   order = layout.Layout(tuple(range(new.ndim)))
 
@@ -336,8 +331,7 @@ def write_step(
     row: The step within the block, 0 to W - 1.
     dtype: The number format of the cache.
     slots: The slots of the new rows, [C] int32, or None for all slots. The
-      other
-      slots get arbitrary finite values, so their results must be unused.
+      other slots get arbitrary finite values, so their results must be unused.
   """
   at = row * new_keys.shape[2]
 
@@ -367,8 +361,7 @@ def claim_row(
   """Returns the ancestry in which each beam owns its new key in `row`.
 
   Row 0 starts a new turn of the block and clears the entries of the last turn.
-  A
-  block that wraps is the whole ring, and then only the entries of `row` are
+  A block that wraps is the whole ring, and then only the entries of `row` are
   cleared.
   """
   slots, beams, width = ancestry.shape

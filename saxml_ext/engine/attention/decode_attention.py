@@ -6,8 +6,7 @@ attention. It reads as many columns for each slot as the longest slot needs.
 
 The kernel for TPU requires stacked layers, prompts in one segment, and suffixes
 in one block that wraps. Lengths and widths must be whole registers. For heads
-of
-a multiple of 128, `config.tiled` gives such sizes. XLA handles all other
+of a multiple of 128, `config.tiled` gives such sizes. XLA handles all other
 caches.
 """
 
@@ -29,15 +28,13 @@ from saxml_ext.engine.kernels.tpu import decode_kernel
 from saxml_ext.engine.numerics import quant
 
 # A function of queries [S, N, K * G, H] (see `attention.folded`), the block
-# that
-# is being written, and a layer. It returns [S, N, K * G, H].
+# that is being written, and a layer. It returns [S, N, K * G, H].
 Attend = Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]
 
 # The maximum number of keys in a prompt's block, and their maximum size in
-# bytes
-# on each device. On v5e, 384 keys of 4 heads of 256 in int8 take 1,100 bundles
-# of
-# the kernel and 1,440 cycles of memory traffic, at 819 GB/s and 1.5 GHz.
+# bytes on each device. On v5e, 384 keys of 4 heads of 256 in int8 take 1,100
+# bundles of the kernel and 1,440 cycles of memory traffic, at 819 GB/s and 1.5
+# GHz.
 _BLOCK_KEYS = 384
 _BLOCK_BYTES = 1 << 20
 
@@ -50,13 +47,11 @@ class History(NamedTuple):
 
   Attributes:
     reach: The number of tokens in each slot's prompt, [S] int32. If negative,
-      the
-      slot's result is unused and arbitrary.
+      the slot's result is unused and arbitrary.
     segments: The prompts' KV.
     past: The suffix blocks before the one that is being written.
     ancestry: The ancestry of `past` and of the block being written, [S, K, W],
-      in
-      the type of `cache.ancestry_dtype`. This step's row is already claimed.
+      in the type of `cache.ancestry_dtype`. This step's row is already claimed.
     slots: The positions of the slots in the blocks, [S] int32. None stands for
       all slots.
   """
@@ -195,8 +190,7 @@ def interpreted(blocks: work_lib.Blocks) -> Iterator[None]:
 
   Args:
     blocks: The number of keys in a block, small enough for a test to have
-      several
-      blocks.
+      several blocks.
   """
   global _interpreted
   _interpreted = blocks
@@ -240,12 +234,10 @@ def by_kernel(
 
   Args:
     reach: The number of tokens in each slot's prompt, [C] int32. If negative,
-      the
-      slot's result is unused.
+      the slot's result is unused.
     visible: The mask over the suffixes, [C, K, W * K] bool.
     slots: The positions of the slots in the cache, [C] int32. None stands for
-      all
-      slots. It must be None if devices share the slots.
+      all slots. It must be None if devices share the slots.
     prompts: The prompts' KV in one segment, stacked.
     cap: The cap of scores; see `architecture.py`.
 

@@ -2,16 +2,13 @@
 
 The devices along `replica` and `data` of the mesh hold parts of the slots; see
 `logical.py`. The rows of a batch of prompts are split in the same way: the
-first
-B / P rows go to the first of P parts. A row must belong to a slot of its part,
-so that keys and values are written where they are computed. `Batches` arranges
-the rows accordingly. A row without a prompt has slot S, which does not exist,
-so
-nothing is written for it.
+first B / P rows go to the first of P parts. A row must belong to a slot of its
+part, so that keys and values are written where they are computed. `Batches`
+arranges the rows accordingly. A row without a prompt has slot S, which does not
+exist, so nothing is written for it.
 
 Every part prefills the whole batch if the batch does not divide among the
-parts,
-or if all slots are in one part.
+parts, or if all slots are in one part.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -101,11 +98,9 @@ class PromptQueue(Generic[Request]):
 
   If the slots are split into parts, a batch with one prompt takes as long as a
   batch with one prompt for each part. Slots become free one by one, in
-  different
-  parts. So a prompt waits a few decode steps for prompts of the same bucket in
-  other parts. By the estimates of docs/programs_tpu.md, this raises the
-  throughput
-  of two parts by 20% and that of four parts by 40%.
+  different parts. So a prompt waits a few decode steps for prompts of the same
+  bucket in other parts. By the estimates of docs/programs_tpu.md, this raises
+  the throughput of two parts by 20% and that of four parts by 40%.
   """
 
   def __init__(self, batches: Batches):
@@ -198,8 +193,7 @@ def on_each(
     function: The function. It gets all slots and rows if the batch is not
       split.
     slots: The slot of each row, [B] int32, in the order of `Batches.rows`. It
-      is S
-      for a row without a prompt.
+      is S for a row without a prompt.
     num_slots: The number of slots, S.
     args: The other arguments, trees of arrays.
     in_specs: The partition specs of the other arguments.

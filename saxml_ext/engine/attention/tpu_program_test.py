@@ -69,8 +69,7 @@ class TpuProgramTest(parameterized.TestCase):
     self.assertIn('attend_beams', compiled.as_text())
     memory = compiled.memory_analysis()
     # Each chip has 4 heads of 256 with keys and values. In int8 they have
-    # scales of
-    # float32.
+    # scales of float32.
     row = 2 * 4 * (256 + 4 if kv_dtype == 'int8' else 512)
     kv = _MODEL.num_layers * _SLOTS * row * (1920 + 128 * 4)
     suffix = kv * 512 // (1920 + 512)

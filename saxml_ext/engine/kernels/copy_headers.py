@@ -1,4 +1,4 @@
-"""Copies the headers of XLA's foreign functions out of jaxlib.
+"""Copies the headers of XLA's foreign function interface from jaxlib.
 
 copy_headers DIRECTORY    writes DIRECTORY/xla/ffi/api/*.h
 """

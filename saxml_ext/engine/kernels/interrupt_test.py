@@ -1,4 +1,4 @@
-"""Tests of flags that a running program looks at."""
+"""Tests of the flags that stop a running program."""
 
 import threading
 
@@ -11,7 +11,7 @@ from saxml_ext.engine.kernels import kernels
 
 @jax.jit
 def _count(number, most):
-  """Counts to `most`, or until the flag is up."""
+  """Counts to `most`, or until the flag is raised."""
   return jax.lax.while_loop(
     lambda i: (i < most) & ~kernels.is_raised(number, i),
     lambda i: i + 1,
@@ -32,9 +32,9 @@ class InterruptTest(absltest.TestCase):
 
   def test_a_program_that_runs_sees_it(self):
     flag = kernels.Flag()
-    # Without the flag it would take minutes.
+    # Without the flag the count would take minutes.
     most = 2**31 - 1
-    _count(flag.number, 1)  # Compiled.
+    _count(flag.number, 1)  # Compiles the program.
     counted = []
     runner = threading.Thread(
       target=lambda: counted.append(int(_count(flag.number, most)))

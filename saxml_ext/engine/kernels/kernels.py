@@ -1,18 +1,17 @@
-"""Programs of our own for the CPU, called from XLA's, and what suits it.
+"""Calls the engine's own CPU kernels from XLA programs.
 
-attend          XLA computes with shapes that are fixed when it compiles, so
-                each slot reads as many keys as the one that has most. Here each
-                reads its own.
-multiply        By AVX512-VNNI, at two to three times the rate of XLA's
-products;
-                or by AVX2.
-multiply_floats With few rows as fast as memory gives the weights, which XLA
-                rearranges in memory first, each time.
-is_raised       Tells a program that runs that it is to end; see `Flag`.
-find_likeliest  One pass over the logits, and one for their sum, where XLA makes
-                half a dozen.
-find_candidates The same of all beams of a group together, whose best are found
-                by looking at few tokens of each.
+- `attend`: XLA compiles for fixed shapes, so every slot would read as many keys
+  as the longest one. This kernel reads only the keys of each slot.
+- `multiply`: It uses AVX512-VNNI, and runs two to three times as fast as XLA.
+  It can also use AVX2.
+- `multiply_floats`: With few rows, its speed is the bandwidth of reading the
+  weights. XLA first copies the weights to another layout, in each call.
+- `is_raised`: It lets a running program check whether it has to stop; see
+  `Flag`.
+- `find_likeliest`: It takes two passes over the logits, one of them for their
+  sum. XLA takes about six.
+- `find_candidates`: It finds the best tokens of all beams of a group together,
+  and reads only a few tokens of each beam.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +26,7 @@ import jax
 import jax.numpy as jnp
 
 LIBRARY = os.path.join(os.path.dirname(__file__), 'libkernels.so')
-# Names in compiled programs -> functions of the library.
+# Maps the names in compiled programs to functions of the library.
 _SYMBOLS = {
   'saxml_attend': 'SaxmlAttend',
   'saxml_find_candidates': 'SaxmlFindCandidates',
@@ -40,22 +39,23 @@ TARGETS = tuple(_SYMBOLS)
 _numbers = itertools.count()
 
 _CPUINFO = '/proc/cpuinfo'
-# XLA's option for the newest instructions that it may use.
+# XLA's flag for the newest instruction set that it may use.
 _MOST = re.compile(r'--xla_cpu_max_isa=(\w+)')
 _WITHOUT_AVX512 = ('AVX2', 'AVX', 'SSE4_2')
 
 
 def without_avx512() -> bool:
-  """Returns True if XLA, and so our kernels, must do without AVX-512."""
+  """Returns True if a flag forbids AVX-512 to XLA, and so to the kernels."""
   found = _MOST.findall(os.environ.get('XLA_FLAGS', ''))
   return bool(found) and found[-1].upper() in _WITHOUT_AVX512
 
 
 @functools.cache
 def features() -> frozenset[str]:
-  """Returns the processor's features by their names in Linux; elsewhere none.
+  """Returns the processor's features by their Linux names.
 
-  Those that XLA was told not to use are left out.
+  The result is empty on other systems. It excludes features that XLA is
+  configured not to use.
   """
   try:
     with open(_CPUINFO, encoding='utf-8') as file:
@@ -70,12 +70,13 @@ def features() -> frozenset[str]:
 
 
 def prefers_fine_prompts() -> bool:
-  """Returns True to multiply activations of prompts in 15 bits, not in 8.
+  """Returns True if prompts' activations are multiplied in 15 bits, not in 8.
 
-  That takes as long as bfloat16 at best, a tenth to a third of a request's
-  time, and is nearer to float32. A small GPT-J with uneven channels kept 100.0
-  % of ROUGE-2 with prompts in bfloat16, and 99.5 % in int8. With a matrix unit
-  int8 is 2,700 Gop/s and bfloat16 1,270 (an Intel Xeon), and all is int8.
+  15 bits take as long as bfloat16 at best, which is 10% to 33% of a request's
+  time, and are closer to float32. A small GPT-J with uneven channels kept
+  100.0% of ROUGE-2 with prompts in bfloat16, and 99.5% in int8. With a matrix
+  unit int8 runs at 2,700 Gop/s and bfloat16 at 1,270 (on an Intel Xeon), so all
+  products use int8.
   """
   return 'avx512_bf16' in features() and not has_int8_matrices()
 
@@ -92,7 +93,7 @@ def has_int8_matrices() -> bool:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-  """Returns the shared library."""
+  """Returns the shared library of the kernels."""
   return ctypes.CDLL(LIBRARY)
 
 
@@ -121,20 +122,21 @@ def attend(
   segments: Sequence[tuple[Any, Any]],
   suffixes: Sequence[tuple[Any, Any]],
 ) -> jax.Array:
-  """Attention of a decode step, one layer.
+  """Computes attention of a decode step in one layer.
 
   Args:
-    queries: [S, N, K * G, H] float32, G of them to each beam, in which row k *
-      G + g belongs to beam k.
-    reach: [S] int32, tokens of each slot's prompt; below 0: nobody waits for
-      this slot.
-    ancestry: of each suffix block, [S, K, W] int8 or int16.
-    segments: The keys [S, N, H, T] and values [S, N, T, H] of the prompts; each
+    queries: The queries, [S, N, K * G, H] float32. Each beam has G of them, and
+      row k * G + g belongs to beam k.
+    reach: The number of tokens in each slot's prompt, [S] int32. If negative,
+      the slot's result is unused.
+    ancestry: The ancestry of each suffix block, [S, K, W] int8 or int16.
+    segments: The keys [S, N, H, T] and values [S, N, T, H] of the prompts. Each
       is an array, or int8 values with their scales (`attention.cache.KV`).
     suffixes: The keys and values [S, N, T, H] of the suffix blocks, T = W * K.
 
   Returns:
-    [S, N, K * G, H] float32; zeros for slots that nobody waits for.
+    The mixed values, [S, N, K * G, H] float32. They are zeros for slots whose
+    results are unused.
   """
   call = jax.ffi.ffi_call('saxml_attend', _floats(*queries.shape))
   return call(
@@ -148,17 +150,21 @@ def attend(
 
 
 def usable() -> bool:
-  """Returns True if kernels may be called: no mesh's devices can split them."""
+  """Returns True if kernels may be called.
+
+  They may not be called on meshes with several devices, which cannot split
+  them.
+  """
   return jax.sharding.get_abstract_mesh().empty
 
 
 def choose(by_kernel: Callable, otherwise: Callable, *args: Any) -> Any:
-  """Returns the result of a function that calls kernels, or of another one.
+  """Returns the result of a function that calls kernels, or of an alternative.
 
   Args:
-    by_kernel: Computes the result on a CPU where kernels may be called.
-    otherwise: Computes it elsewhere.
-    *args: The arguments of both.
+    by_kernel: The function that runs on a CPU if kernels may be called.
+    otherwise: The function that runs in all other cases.
+    *args: The arguments of both functions.
   """
   if not usable():
     return otherwise(*args)
@@ -168,18 +174,20 @@ def choose(by_kernel: Callable, otherwise: Callable, *args: Any) -> Any:
 def find_likeliest(
   logits: jax.Array, barred: jax.Array, count: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """The likeliest tokens of each row.
+  """Finds the likeliest tokens of each row.
 
   Args:
-    logits: [S, R, V] float32.
-    barred: [S, E] int32, tokens whose logits are taken as minus infinity; below
-      0: none.
-    count: C, at most V.
+    logits: The logits, [S, R, V] float32.
+    barred: The excluded tokens, whose logits count as minus infinity, [S, E]
+      int32. Negative elements stand for no token.
+    count: The number of tokens to find, C, at most V.
 
   Returns:
-    The largest logit of all, barred or not, [S, R]; the logarithm of the sum of
-    exp(logit - the largest), [S, R]; the C largest logits [S, R, C] float32, in
-    descending order; and their tokens int32, of equals the lowest first.
+    The largest logit of all tokens, [S, R]; the logarithm of the sum of
+    exp(logit
+    - largest), [S, R]; the C largest logits, [S, R, C] float32, in descending
+    order; and their tokens, int32. If logits are equal, the lowest token comes
+    first. The first two results include excluded tokens.
   """
   rows = logits.shape[:2]
   best = _floats(*rows, count), _ints(*rows, count)
@@ -194,23 +202,23 @@ def find_candidates(
   active: jax.Array,
   count: int,
 ) -> tuple[jax.Array, ...]:
-  """The likeliest continuations of each group of beams.
+  """Finds the likeliest continuations of each group of beams.
 
   Args:
-    logits: [S, R, V] float32.
-    scores: [S, R] float32, sums of log-probabilities of the beams.
-    barred: as of `find_likeliest`.
-    active: [S] int32, so many beams of a group are continued; the others cost
-      nothing.
-    count: C. Where there are fewer continuations the last sums are minus
-      infinity.
+    logits: The logits, [S, R, V] float32.
+    scores: The sums of log-probabilities of the beams, [S, R] float32.
+    barred: The excluded tokens, as in `find_likeliest`.
+    active: The number of beams that each group continues, [S] int32. The other
+      beams cost nothing.
+    count: The number of continuations to find, C. If there are fewer, the last
+      sums are minus infinity.
 
   Returns:
-    As `find_likeliest` the largest logits and the logarithms [S, R], both 0 for
-    beams that are not continued; and of the candidates, the best first, their
-    sums and their tokens' log-probabilities [S, C] float32, beams and tokens
-    [S, C] int32. Of equal sums the lower beam comes first, of one beam the
-    larger logit, of equal logits the lower token.
+    The largest logits and the logarithms [S, R], as in `find_likeliest`. Both
+    are 0 for beams that are not continued. Then, best first, the candidates'
+    sums and their tokens' log-probabilities [S, C] float32, and their beams and
+    tokens [S, C] int32. If sums are equal, the lower beam comes first, then the
+    larger logit, then the lower token.
   """
   slots, rows, _ = logits.shape
   of_rows, sums = _floats(slots, rows), _floats(slots, count)
@@ -221,9 +229,9 @@ def find_candidates(
 
 
 def can_multiply() -> bool:
-  """Returns True if `multiply` is the fastest.
+  """Returns True if `multiply` is the fastest product on this processor.
 
-  It is made for AVX512-VNNI and AVX2. With a matrix unit XLA is faster.
+  It is written for AVX512-VNNI and AVX2. With a matrix unit XLA is faster.
   """
   return has_int8_dots() and not has_int8_matrices() and usable()
 
@@ -235,18 +243,18 @@ def multiply(
   bias: jax.Array,
   planes: int = 1,
 ) -> jax.Array:
-  """Products of activations, made integers row by row, with int8 weights.
+  """Multiplies activations, quantized row by row, with int8 weights.
 
   Args:
-    x: [M, K] float32.
-    values: [N, K] int8.
-    scale: [N] float32.
-    bias: [N] float32, added.
-    planes: 1 makes int8 of the activations; 2 makes integers of 15 bits, each
-      held by two int8, for twice the time.
+    x: The activations, [M, K] float32.
+    values: The codes of the weights, [N, K] int8.
+    scale: The scales of the weights, [N] float32.
+    bias: The bias to add, [N] float32.
+    planes: 1 to quantize activations to int8. 2 to quantize them to 15 bits, as
+      two int8 numbers each, which takes twice the time.
 
   Returns:
-    [M, N] float32.
+    The products, [M, N] float32.
   """
   result = _floats(x.shape[0], values.shape[0])
   call = jax.ffi.ffi_call('saxml_multiply', result)
@@ -256,18 +264,18 @@ def multiply(
 def multiply_floats(
   x: jax.Array, weights: jax.Array, bias: jax.Array, outputs_first: bool
 ) -> jax.Array:
-  """Products of a few rows of activations with float32 weights.
+  """Multiplies a few rows of activations with float32 weights.
 
-  Weights are read once for eight rows.
+  The weights are read once for eight rows.
 
   Args:
-    x: [M, K] float32.
-    weights: float32, [N, K] if `outputs_first`, else [K, N].
-    bias: [N] float32, added.
-    outputs_first: static.
+    x: The activations, [M, K] float32.
+    weights: The weights, float32, [N, K] if `outputs_first`, else [K, N].
+    bias: The bias to add, [N] float32.
+    outputs_first: True if the outputs are the first dimension. Static.
 
   Returns:
-    [M, N] float32.
+    The products, [M, N] float32.
   """
   result = _floats(x.shape[0], bias.shape[0])
   call = jax.ffi.ffi_call('saxml_multiply_floats', result)
@@ -275,30 +283,37 @@ def multiply_floats(
 
 
 class Flag:
-  """A flag of this process, which ends a program that runs on the CPU.
+  """A flag of this process that stops a program on the CPU.
 
   Any thread may raise it.
 
   Attributes:
-    number: The number by which a program knows it.
+    number: The number that identifies the flag in a program.
   """
 
   def __init__(self) -> None:
-    """Takes a flag that is down."""
+    """Creates a flag that is not raised."""
     self.number = next(_numbers)
     self.set(up=False)
 
   def set(self, up: bool) -> None:
-    """Raises it, or takes it down."""
+    """Raises or lowers the flag.
+
+    Args:
+      up: True to raise it.
+    """
     library().SaxmlSetFlag(ctypes.c_int64(self.number), ctypes.c_bool(up))
 
 
 def is_raised(number: jax.Array, step: jax.Array) -> jax.Array:
-  """Returns whether a flag is up now, [] bool; False except on one CPU device.
+  """Returns True if a flag is raised now, [] bool.
+
+  The result is always False except on a single CPU device.
 
   Args:
-    number: [] int32, the number of the flag.
-    step: [] int32, another one at every call, or calls might be merged.
+    number: The number of the flag, [] int32.
+    step: A number that differs in every call, [] int32. Without it XLA might
+      merge the calls.
   """
   down = jnp.zeros((), bool)
   call = jax.ffi.ffi_call(

@@ -1,4 +1,4 @@
-"""Tests of the kernels; those of attention are in attention_test.cc."""
+"""Tests of the kernels; attention_test.cc tests attention."""
 
 import os
 from unittest import mock
@@ -16,8 +16,9 @@ _VNNI = frozenset({'avx512_vnni'})
 
 
 class MultiplyTest(parameterized.TestCase):
-  # Few rows; blocks of 16 rows, one to four and more; rows and outputs that
-  # are no multiple of anything; and numbers a row that are none of 16 or 64.
+  # The sizes cover few rows, one to four and more blocks of 16 rows, odd
+  # numbers of rows and outputs, and row lengths that are not multiples of 16 or
+  # 64.
   @parameterized.parameters(
     (1, 40, 64),
     (3, 5, 12),
@@ -47,7 +48,7 @@ class MultiplyTest(parameterized.TestCase):
     np.testing.assert_array_equal(got, expected)
     bias = rng.normal(size=outputs).astype(np.float32) * expected.std()
     got = multiply(x, values, scale, bias)
-    # A sum of product and bias may be rounded once or twice.
+    # The sum of product and bias may be rounded once or twice.
     tolerance = 1e-7 * np.abs(expected).max()
     np.testing.assert_allclose(got, expected + bias, atol=tolerance)
 
@@ -56,7 +57,7 @@ class MultiplyTest(parameterized.TestCase):
       self.skipTest('this processor leaves int8 products to XLA')
     rng = np.random.default_rng(0)
     x = rng.normal(size=(130, 512)).astype(np.float32)
-    x[:, :3] *= 30  # Channels that dwarf the others.
+    x[:, :3] *= 30  # Some channels are much larger.
     values = rng.integers(-127, 128, (40, 512)).astype(np.int8)
     ones, zeros = np.ones(40, np.float32), np.zeros(40, np.float32)
     exact = x.astype(float) @ values.T
@@ -112,7 +113,7 @@ class MultiplyTest(parameterized.TestCase):
 
 
 class MultiplyFloatsTest(parameterized.TestCase):
-  # The kernel itself is tested in float_product_test.cc.
+  # The test of the kernel alone is float_product_test.cc.
   @parameterized.parameters(
     (1, 40, 64), (4, 600, 33), (8, 50, 2048), (13, 7, 5), (16, 1030, 96)
   )
@@ -139,7 +140,7 @@ class FindLikeliestTest(parameterized.TestCase):
   def test_as_sorting(self, slots, rows, vocabulary, count):
     rng = np.random.default_rng(vocabulary)
     logits = rng.normal(size=(slots, rows, vocabulary)).astype(np.float32) * 4
-    # Ties, also among the largest, and tokens that are out of reach.
+    # The logits have ties, also among the largest, and some are minus infinity.
     logits[:, :, ::3] = np.round(logits[:, :, ::3])
     logits[:, :, -1] = -np.inf
     barred = np.full((slots, 2), -1, np.int32)

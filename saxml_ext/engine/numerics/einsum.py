@@ -1,7 +1,7 @@
-"""The one matrix product of the engine.
+"""Defines the single matrix product of the engine.
 
-Every weight and every KV array meets the activations here, so a new number
-format is taught to this function alone.
+Every weight and every KV array is multiplied with activations here. So a new
+number format requires changes in this function only.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,13 @@ import jax.numpy as jnp
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
 
-# A product of more rows than this is of prompts, unless it is of a decode step.
+# A product of more rows than this belongs to prompts, unless it is marked as
+# part of a decode step.
 _MANY_ROWS = 128
-# Whether what is traced is a decode step; see `of_decode`.
+# True while a decode step is being traced; see `of_decode`.
 _decoding = contextvars.ContextVar('decoding', default=False)
-# Up to so many a product with float32 takes as long as reading the weights.
+# Up to this number of rows, a float32 product takes as long as reading the
+# weights.
 _FEW_ROWS = 16
 
 
@@ -30,28 +32,32 @@ def einsum(
   w: jax.Array | quant.QuantizedArray | quant.QuantizedRows,
   bias: jax.Array | None = None,
 ) -> jax.Array:
-  """einsum of activations `x` with `w`, computed in w's number format.
+  """Computes an einsum of activations `x` with `w`, in w's number format.
 
-  Sums are float32, and so is the result. float32 operands ask for the highest
-  precision: accelerators would otherwise round them to bfloat16 or TF32.
+  Sums and results are float32. float32 operands request the highest precision,
+  because accelerators would otherwise round them to bfloat16 or TF32.
 
-  A quantized weight may make int8 of the activations too, each row of them
-  (all that is contracted for one result) by its own scale. Their products are
-  summed in int32, which is exact up to 133,000 summands. Products of many rows
-  that are of prompts make integers of 15 bits instead on some processors, see
+  A quantized weight may also quantize the activations to int8. Each row (all
+  values that are contracted for one result) has its own scale. The products are
+  summed in int32, which is exact for up to 133,000 summands. On some processors
+  the activations of prompts are quantized to 15 bits instead, see
   `kernels.prefers_fine_prompts`.
 
-  Quantized KV is multiplied in bfloat16, which holds its codes exactly; on CPU
-  in float32, which is faster there.
+  Quantized KV is multiplied in bfloat16, which represents its codes exactly. On
+  CPU it is multiplied in float32, which is faster there.
 
   Args:
-    spec: as of jnp.einsum; names w's dims in their order before quantization.
-    x: activations.
-    w: array, or weight quantized over the dims that `spec` contracts, or KV.
-    bias: float32, of the shape of the result's last dims; added to it.
+    spec: The spec of jnp.einsum. It names w's dimensions in their order before
+      quantization.
+    x: The activations.
+    w: The weight or KV array. A quantized weight has scales over the dimensions
+      that `spec` contracts.
+    bias: The bias to add, float32, with the shape of the result's last
+      dimensions.
 
   Raises:
-    ValueError: a quantized weight shares a dim with both x and the result.
+    ValueError: A quantized weight shares a dimension with both x and the
+      result.
   """
   if isinstance(w, quant.QuantizedArray):
     return _weight(spec, x, w, bias)
@@ -66,10 +72,11 @@ def einsum(
 
 @contextlib.contextmanager
 def of_decode() -> Iterator[None]:
-  """Marks what is traced within as a decode step, whose many rows are beams.
+  """Marks the code traced in this context as a decode step.
 
-  Wide beams have as many rows as prompts, and are no more sensitive than few:
-  they are not worth the double work that prompts get on some processors.
+  Wide beams have as many rows as prompts, but are no more sensitive to rounding
+  than narrow ones. So they do not need the extra precision that prompts get on
+  some processors at twice the cost.
   """
   token = _decoding.set(True)
   try:
@@ -133,7 +140,7 @@ def _weight(
 def _few_rows(
   spec: str, x: jax.Array, w: jax.Array, bias: jax.Array | None
 ) -> jax.Array | None:
-  """The product of few rows with a float32 weight; None: leave it to XLA."""
+  """Returns the product of few rows with a float32 weight, or None for XLA."""
   if w.dtype != jnp.float32 or not kernels.usable():
     return None
   form = _form(spec, x)
@@ -175,8 +182,9 @@ def _few_rows(
 def _rows(spec: str, x: jax.Array, w: quant.QuantizedRows) -> jax.Array:
   x_dims, w_dims, out_dims = _dims(spec, x.ndim)
   shared = w_dims[w.axis]
-  # A scale belongs to what is left of w without the shared dim. Where that is
-  # contracted it has to be multiplied before, else afterwards.
+  # The scale has the dimensions of w except the shared one. If the result has
+  # the shared dimension, the others are contracted, and the scale multiplies x.
+  # Otherwise it multiplies the result.
   dims = w_dims.replace(shared, '')
   compact = w.scale.ndim < w.values.ndim
   scale = w.scale if compact else w.scale.squeeze(w.axis)
@@ -199,10 +207,11 @@ def _rows(spec: str, x: jax.Array, w: quant.QuantizedRows) -> jax.Array:
 
 
 def _cast(values: jax.Array, dtype: str) -> jax.Array:
-  """int8 as another type, fused into the product that reads it if that pays.
+  """Converts int8 values, fused into the product if that is faster.
 
-  On CPU a fused cast takes the product off its fast path: 20 GFLOP/s at k = n
-  = 4096, where the same product after a cast of its own makes 60 to 480.
+  On CPU a fused conversion takes the product off its fast path. At k = n = 4096
+  the fused product runs at 20 GFLOP/s. With a separate conversion it runs at 60
+  to 480 GFLOP/s.
   """
   cast = values.astype(dtype)
   return jax.lax.platform_dependent(
@@ -211,11 +220,12 @@ def _cast(values: jax.Array, dtype: str) -> jax.Array:
 
 
 def _cast_beside(x: jax.Array, values: jax.Array, dtype: str) -> jax.Array:
-  """`_cast` of weights that are multiplied with x [M, K], once x is there.
+  """Converts weights like `_cast`, but only after x [M, K] is ready.
 
-  On CPU XLA would cast the weights of all layers before it runs the first one:
-  12 GB of bfloat16 for a GPT-J of 6 billion parameters. A branch that x decides
-  on cannot be taken earlier. The other one, for NaN, only passes the NaN on.
+  Otherwise XLA for CPU would convert the weights of all layers before it runs
+  the first one. They take 12 GB in bfloat16 for a GPT-J of 6 billion
+  parameters. A branch that depends on x cannot run earlier. The other branch,
+  for NaN, only passes the NaN on.
   """
 
   def late(x: jax.Array, values: jax.Array) -> jax.Array:
@@ -232,9 +242,9 @@ def _cast_beside(x: jax.Array, values: jax.Array, dtype: str) -> jax.Array:
 
 
 def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
-  """Products [M, N] int32 of the rows of x [M, K] and w [N, K], both int8."""
-  # XLA:CPU leaves a single row to a plain loop: 215 ms against 2 ms for two
-  # rows, at K = 512 and N = 50,400.
+  """Returns products [M, N] int32 of the rows of int8 x [M, K] and w [N, K]."""
+  # XLA for CPU computes a single row with a plain loop. At K = 512 and N =
+  # 50,400 this takes 215 ms, but two rows take 2 ms.
   rows = jnp.concatenate([x, x]) if x.shape[0] == 1 else x
   return jax.lax.dot_general(
     rows,
@@ -245,9 +255,16 @@ def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
 
 
 class _Form(NamedTuple):
-  """Dims of a product that is one of matrices.
+  """The dimensions of an einsum that is a product of two matrices.
 
-  weight, contracted, outputs: those of w, in its order; rows: the others of x.
+  Attributes:
+    x: The dimensions of x.
+    weight: The dimensions of w.
+    out: The dimensions of the result.
+    contracted: The dimensions of w that are contracted, in its order.
+    outputs: The other dimensions of w, in its order.
+    rows: The dimensions of x that are not contracted.
+    row_shape: The sizes of `rows`.
   """
 
   x: str
@@ -259,14 +276,14 @@ class _Form(NamedTuple):
   row_shape: tuple[int, ...]
 
   def matrix(self, x: jax.Array) -> jax.Array:
-    """x as [rows, contracted]."""
+    """Returns x as a matrix [rows, contracted]."""
     order = [self.x.index(d) for d in self.rows + self.contracted]
     return x.transpose(order).reshape(math.prod(self.row_shape), -1)
 
   def result(
     self, product: jax.Array, output_shape: tuple[int, ...]
   ) -> jax.Array:
-    """A product [rows, outputs] with the dims of the result."""
+    """Returns a product [rows, outputs] with the dimensions of the result."""
     have = self.rows + self.outputs
     product = product.reshape(self.row_shape + output_shape)
     return product.transpose([have.index(d) for d in self.out])
@@ -288,7 +305,10 @@ def _form(spec: str, x: jax.Array) -> _Form:
 
 
 def _dims(spec: str, x_rank: int) -> tuple[str, str, str]:
-  """Names of the dims of x, w and the result, "..." of x spelled out."""
+  """Returns the names of the dimensions of x, w and the result.
+
+  The names replace the "..." of x.
+  """
   terms, result = spec.split('->')
   x, w = terms.split(',')
   spelled = ''.join(chr(ord('A') + i) for i in range(x_rank - len(x) + 3))

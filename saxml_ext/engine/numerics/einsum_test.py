@@ -1,4 +1,4 @@
-"""Tests of the quantized product against integer arithmetic in numpy."""
+"""Compares the quantized product with integer arithmetic in numpy."""
 
 import contextlib
 from unittest import mock
@@ -17,7 +17,7 @@ _SIZES = dict(b=2, t=5, s=2, k=3, c=3, n=2, h=8, d=24, f=40, v=33)
 
 
 def _operands(spec):
-  """x, w and the dims of w that are contracted."""
+  """Returns x, w and the dimensions of w that are contracted."""
   terms, result = spec.split('->')
   x, w = terms.split(',')
   rng = np.random.default_rng(0)
@@ -30,7 +30,7 @@ def _operands(spec):
 
 
 def _codes(quantized, w, contracted):
-  """The codes of a quantized `w`, with its dims in their places."""
+  """Returns the codes of a quantized `w`, with its original dimensions."""
   last = tuple(range(-len(contracted), 0))
   shape = np.moveaxis(w, contracted, last).shape
   return np.moveaxis(quantized.values.reshape(shape), last, contracted)
@@ -52,7 +52,7 @@ class EinsumTest(parameterized.TestCase):
   def test_quantized_is_exact_in_integers(self, spec, by_kernel):
     x, w, contracted = _operands(spec)
     quantized = quant.quantize(w, contracted)
-    # Where the processor has no kernel both are XLA's.
+    # If the processor has no kernel, XLA computes both.
     has = by_kernel and kernels.has_int8_dots()
     with mock.patch.object(kernels, 'has_int8_dots', return_value=has):
       got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
@@ -68,7 +68,7 @@ class EinsumTest(parameterized.TestCase):
     peak = np.abs(x).max(axes, keepdims=True)
     x_codes = np.rint(x * (np.float32(127) / peak)).astype(int)
     sums = np.einsum(spec, x_codes, codes.astype(int))
-    # The scales alone, spread over the result: one summand of each row.
+    # The scales alone, broadcast to the result, are the size of one summand.
     count = np.prod([w.shape[i] for i in contracted])
     scales = np.einsum(
       spec,
@@ -145,7 +145,7 @@ class EinsumTest(parameterized.TestCase):
   def test_quantized_rows_are_those_they_stand_for(self, spec, axis):
     sizes = _SIZES | dict(t=9, u=7)
     rng = np.random.default_rng(0)
-    # bfloat16 holds these exactly, so all products are exact as well.
+    # bfloat16 represents these values exactly, so all products are exact too.
     x, w = (
       rng.integers(-64, 65, [sizes[d] for d in term]).astype(np.float32)
       for term in spec.split('->')[0].split(',')
@@ -157,7 +157,7 @@ class EinsumTest(parameterized.TestCase):
       )[*[slice(None)] * (w.ndim + axis), None]
     )
     quantized = quant.quantize_along(jnp.asarray(w), axis)
-    # A scale with exact powers of two, that the result may be exact too.
+    # With a power of two as the scale, the result is exact too.
     scale = 2.0 ** np.round(np.log2(np.asarray(quantized.scale)))
     quantized = quant.QuantizedRows(
       quantized.values, jnp.asarray(scale, jnp.float32), axis
@@ -221,7 +221,8 @@ class EinsumTest(parameterized.TestCase):
       struct((200, size), jnp.float32), (weight,) * count
     )
     memory = program.compile().memory_analysis()
-    # Activations and a weight or two, not all weights in bfloat16 at once.
+    # The memory holds activations and one or two weights. It does not hold all
+    # weights in bfloat16 at once.
     self.assertLess(memory.temp_size_in_bytes, count * size**2)
 
 

@@ -1,7 +1,8 @@
-"""int8 arrays with scales: how weights and activations are quantized.
+"""Quantizes weights and activations to int8 arrays with scales.
 
-Symmetric: a value is its int8 times its scale, and 0 stays 0. Codes run from
--127 to 127, so that a value and its negative have the same size.
+Quantization is symmetric: a value is its int8 code times its scale, and 0 stays
+0. Codes range from -127 to 127, so a value and its negative have codes of the
+same magnitude.
 """
 
 from collections.abc import Sequence
@@ -11,33 +12,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# What weights may be: None is not quantized; "int8" multiplies int8 weights
-# with activations made int8 too; "int8_weights" with activations as they are.
+# The quantizations of weights. None leaves them in float. "int8" multiplies
+# int8 weights with activations quantized to int8. "int8_weights" multiplies
+# int8 weights with activations in float.
 QUANTIZATIONS = (None, 'int8', 'int8_weights')
 
 _LARGEST = np.float32(127)
-# Rows whose largest value is below this become zeros, instead of dividing by
-# a number that the processor may have flushed to zero.
+# Rows whose largest value is below this become zeros. Otherwise the division
+# could use a divisor that the processor has flushed to zero.
 _NEGLIGIBLE = np.float32(1e-30)
-# Output channels are quantized in blocks of about this many values, so that
-# the float32 copies that it takes are small beside the weight.
+# Output channels are quantized in blocks of about this many values. So the
+# temporary float32 copies are small compared with the weight.
 _BLOCK = 1 << 22
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class QuantizedArray:
-  """A weight in int8, one scale per output channel.
+  """A weight in int8, with one scale per output channel.
 
-  A matrix of outputs and contracted values, whatever their dims and their
-  places in an einsum's spec: rows of an [N, K] matrix are read in order of
-  memory, which at K = N = 4096 is 2 to 6 times as fast on CPU as [K, N]. A TPU
-  reads it where it lies; of more dims XLA would make a copy in each layer.
+  It is stored as a matrix of outputs and contracted values, independent of the
+  order in an einsum's spec. The rows of an [N, K] matrix are read in memory
+  order. On CPU this is 2 to 6 times as fast as [K, N] at K = N = 4096. A TPU
+  reads the matrix in place. With more dimensions XLA would copy it in each
+  layer.
 
-  values [N, K] int8, of the products of the sizes of all outputs and of all
-  contracted dims; scale [*outputs] float32.
-  activations: None makes int8 of the activations that it is multiplied with;
-  else a dtype that they are rounded to. Static: it decides how is computed.
+  Attributes:
+    values: The codes, [N, K] int8. N is the product of the sizes of all output
+      dimensions, and K that of all contracted dimensions.
+    scale: The scales, [*outputs] float32.
+    activations: None to quantize the activations to int8, or the dtype to which
+      activations are rounded. It is static, because it selects the computation.
   """
 
   values: jax.Array
@@ -50,12 +55,14 @@ class QuantizedArray:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class QuantizedRows:
-  """Keys or values in int8, one scale for each row of one of their dims.
+  """Keys or values in int8, with one scale per row of one dimension.
 
-  values: int8; scale: float32, of the same rank, with size 1 at `axis`, or, if
-  compact, without that dim.
-  axis: the dim whose elements share a scale, from the end. Static, for shapes
-  alone cannot tell.
+  Attributes:
+    values: The codes, int8.
+    scale: The scales, float32. They have the same rank as the values, with size
+      1 at `axis`. In compact form that dimension is absent.
+    axis: The dimension whose elements share a scale, counted from the end. It
+      is static, because the shapes alone do not determine it.
   """
 
   values: jax.Array
@@ -67,10 +74,11 @@ class QuantizedRows:
     return self.values.shape
 
   def compact(self) -> 'QuantizedRows':
-    """The same without the scale's dim of size 1.
+    """Returns these rows without the dimension of size 1 in the scale.
 
-    To keep: in a TPU's memory that dim would be padded to 128 where it is last,
-    and kernels would find a row of scales in one row of a register.
+    The cache stores this form. A TPU would pad a last dimension of size 1 to
+    128 in memory. Without it, kernels find a row of scales in one row of a
+    register.
     """
     return dataclasses.replace(self, scale=self.scale.squeeze(self.axis))
 
@@ -83,13 +91,13 @@ def quantize(
   """Quantizes a weight to int8 on the host.
 
   Args:
-    weight: any shape.
-    contracted: its dims that products sum over; each index of the others is an
-      output channel.
-    activations: see `QuantizedArray`.
+    weight: The weight, of any shape.
+    contracted: The dimensions that products sum over. Each index of the other
+      dimensions is an output channel.
+    activations: The dtype of activations, as in `QuantizedArray`.
 
   Raises:
-    ValueError: the weight has values that are not finite.
+    ValueError: The weight has values that are not finite.
   """
   weight = _outputs_first(np.asarray(weight), contracted)
   axes = tuple(range(weight.ndim - len(contracted), weight.ndim))
@@ -116,16 +124,17 @@ def from_codes(
   contracted: Sequence[int],
   activations: str | None = None,
 ) -> QuantizedArray:
-  """A weight that was quantized before.
+  """Returns a weight from codes and scales of an earlier quantization.
 
   Args:
-    values: int8, any shape.
-    scale: float32, of the same rank, with size 1 at the contracted dims.
-    contracted: as of `quantize`.
-    activations: see `QuantizedArray`.
+    values: The codes, int8, of any shape.
+    scale: The scales, float32, of the same rank, with size 1 at the contracted
+      dimensions.
+    contracted: The dimensions that products sum over, as in `quantize`.
+    activations: The dtype of activations, as in `QuantizedArray`.
 
   Raises:
-    ValueError: the scale has values that are not finite.
+    ValueError: The scale has values that are not finite.
   """
   if not np.isfinite(scale).all():
     raise ValueError(
@@ -141,25 +150,33 @@ def from_codes(
 def _matrix(
   values: np.ndarray, scale: np.ndarray, activations: str | None
 ) -> QuantizedArray:
-  """A weight whose outputs, the dims of its scale, come first."""
+  """Returns a weight from values whose first dimensions are the outputs.
+
+  The outputs are the dimensions of the scale.
+  """
   values = values.reshape(scale.size, -1)
   return QuantizedArray(jnp.asarray(values), jnp.asarray(scale), activations)
 
 
 def _outputs_first(x: np.ndarray, contracted: Sequence[int]) -> np.ndarray:
-  """Puts the contracted dims last, in their order."""
+  """Moves the contracted dimensions to the end, in their order."""
   axes = sorted(axis % x.ndim for axis in contracted)
   return x.transpose(*[i for i in range(x.ndim) if i not in axes], *axes)
 
 
 def quantize_along(x: jax.Array, axis: int) -> QuantizedRows:
-  """Quantizes x float32 so that the elements along `axis` < 0 share a scale."""
+  """Quantizes float32 x so that the elements along `axis` < 0 share a scale."""
   peak = jnp.abs(x).max(axis, keepdims=True)
   values = jnp.round(x * _inverse_scale(peak, jnp)).astype(jnp.int8)
   return QuantizedRows(values, peak * (1 / _LARGEST), axis)
 
 
 def _inverse_scale(peak, xp):
-  """Returns the factor of values, given the largest of them."""
+  """Returns the factor that turns values into codes.
+
+  Args:
+    peak: The largest magnitude of the values.
+    xp: The module that computes it, numpy or jax.numpy.
+  """
   large = peak > _NEGLIGIBLE
   return xp.where(large, _LARGEST / xp.where(large, peak, 1), 0)

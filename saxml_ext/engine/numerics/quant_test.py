@@ -1,4 +1,4 @@
-"""Tests of quantization against numpy."""
+"""Compares quantization with numpy."""
 
 from unittest import mock
 

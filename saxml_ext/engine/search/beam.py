@@ -50,8 +50,7 @@ class Candidates(NamedTuple):
 
   Attributes:
     sums: The scores of the rows plus the log-probabilities of the tokens, [S,
-      C]
-      float32.
+      C] float32.
     log_probs: The log-probabilities of the tokens, [S, C] float32.
     rows: The rows that the tokens continue, [S, C] int32.
     tokens: The tokens, [S, C] int32.
@@ -197,8 +196,8 @@ class BeamRule(rule.Rule):
 
     Returns:
       The sums, the beams, the tokens, and the tokens' log-probabilities. The
-      sum is
-      -inf for candidates that a group with fewer beams does not consider.
+      sum is -inf for candidates that a group with fewer beams does not
+      consider.
     """
     per_beam = max(2, 1 + state.options.stop_ids.shape[1])
     active = jnp.minimum(state.options.rows, logits.shape[1])

@@ -15,8 +15,7 @@ Its
 
 With `early_exit` a stop id is a candidate like any other token. A beam that
 takes a stop id counts as done, but it runs on and may end again. The search
-ends
-when all beams are done.
+ends when all beams are done.
 
 Tokens and scores equal those of praxis, with these exceptions:
 
@@ -24,15 +23,13 @@ Tokens and scores equal those of praxis, with these exceptions:
   fall. So the group is finished when its best beam cannot displace the worst of
   K hypotheses, even at the most favorable length.
 - With `early_exit` praxis continues until all beams of the whole batch are
-  done,
-  so an answer depends on the other requests. Here each group behaves like a
-  batch of one.
+  done, so an answer depends on the other requests. Here each group behaves like
+  a batch of one.
 - If there are fewer than K hypotheses, praxis adds beams that have not ended.
   Their last token becomes id 0, and their score is near -1e9. This module
   returns fewer hypotheses instead.
 - If the minimum is the limit or above, no beam can end. Then this module
-  returns
-  the running beams as hypotheses, complete and with their true scores.
+  returns the running beams as hypotheses, complete and with their true scores.
 - The powers of lengths are computed in float64 and rounded once. Scores may
   differ from those of praxis in the last bit.
 """
@@ -129,8 +126,8 @@ class PaxRule(rule.Rule):
     """Returns [S] bool: True if no running beam can change the hypotheses.
 
     Sums only fall. A beam cannot displace the worst hypothesis if its sum,
-    divided
-    by the largest divisor still to come, is below the score of that hypothesis.
+    divided by the largest divisor still to come, is below the score of that
+    hypothesis.
     """
     options, best = state.options, state.scores[:, 0]
     # Divisors rise with the length if alpha is positive, and fall if it is

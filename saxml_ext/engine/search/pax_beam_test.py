@@ -140,8 +140,8 @@ class PaxBeamTest(parameterized.TestCase):
         self.assertAlmostEqual(path.logprobs.sum(), total, places=4)
     if num_beams > 1:
       # At least one group that may end anywhere stops before the limit.
-      # Otherwise
-      # the comparison with the simple search would not cover early stops.
+      # Otherwise the comparison with the simple search would not cover early
+      # stops.
       self.assertLess(state.step[6:].min(), most)
 
   def test_goes_on_as_long_as_a_better_end_may_come(self):

@@ -55,15 +55,12 @@ class Rule(abc.ABC):
       logits: The logits of the token after each running row, [S, K, V] float32.
         After the prompt all rows are equal, and the shape is [S, 1, V].
       live: True for groups whose results are used, [S] bool. None stands for
-        all
-        groups.
+        all groups.
 
     Returns:
       The state after the step, and the row that each running row continues, [S,
-      K]
-      int32. Finished groups are advanced too. The caller restores their old
-      state
-      with `freeze`.
+      K] int32. Finished groups are advanced too. The caller restores their old
+      state with `freeze`.
     """
     if live is None:
       live = jnp.ones_like(state.finished)

@@ -6,8 +6,7 @@ step changes the state; see `rule.py`. Each group has its own `Options`.
 
 The order of rows changes from step to step, but their histories are not moved.
 Each step records the choice of each row and the row that it continues. An
-answer
-is read backward from its last token; see `trace.py`.
+answer is read backward from its last token; see `trace.py`.
 """
 
 import dataclasses
@@ -48,24 +47,20 @@ class Options:
     max_new: The maximum number of generated tokens, at most M, [S] int32.
     stop_ids: The tokens that end an answer, padded with NO_TOKEN, [S, E] int32.
     rows: The number of beams or samples, at most K, [S] int32. The search runs
-      as
-      in a group with exactly this number of rows.
+      as in a group with exactly this number of rows.
     sampled: True for sampling, False for beam search, [S] bool. It is used only
       if the engine supports both.
     norms: The divisors of a beam's sum of log-probabilities at each length, [S,
-      M
-      + 1] float32. The quotient is the score.
+      M + 1] float32. The quotient is the score.
     early_stopping: The values of EARLY_STOPPING, [S] int32.
     told: True if the likeliest tokens at each position are returned too, [S]
       bool.
     temperature: The divisors of the logits in sampling, [S] float32; 0 is
       greedy.
     top_k: The number of tokens from which samples are drawn, [S] int32; 0
-      stands
-      for all.
+      stands for all.
     top_p: The share of probability of the likeliest tokens from which samples
-      are
-      drawn, [S] float32.
+      are drawn, [S] float32.
     seed: The seeds of the requests' samples, [S] uint32.
   """
 
@@ -92,8 +87,7 @@ class State:
     options: The options of the groups' requests.
     step: The number of tokens generated so far, [S] int32.
     last: The last tokens of the running rows, [S, K] int32. Beams are sorted,
-      the
-      best first.
+      the best first.
     scores: The sums of log-probabilities of the running rows, [S, K] float32.
     ended: True for rows that have chosen a stop id and run on, [S, K] bool.
     trace: The choices of the running rows and of the rows that they continue.
@@ -136,8 +130,7 @@ def freeze(live: jax.Array, new: State, old: State) -> State:
   """Returns `new` for groups where live [S] is True, and `old` for the others.
 
   The trace is always taken from `new`. The added steps come after all steps
-  that
-  belong to an answer of a finished group.
+  that belong to an answer of a finished group.
   """
 
   def choose(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -210,8 +203,7 @@ def log_total(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
   """Returns the peak and log(sum(exp(logits - peak))), both [..., 1].
 
   The log-probability of x is `(x - peak) - log_total`. It is rounded in the
-  same
-  way as in transformers.
+  same way as in transformers.
   """
   peak = logits.max(-1, keepdims=True)
   return peak, jnp.log(jnp.exp(logits - peak).sum(-1, keepdims=True))

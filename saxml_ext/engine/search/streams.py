@@ -141,8 +141,7 @@ class Stream:
 
     Raises:
       ValueError: The group has made more steps since the last update than
-        `said`
-        reports.
+        `said` reports.
     """
     first, step = int(said.first), int(said.step)
     if first > self._step:

@@ -23,9 +23,8 @@ class Trace(NamedTuple):
       int32.
     logprobs: The log-probability of each token, [S, M, K] float32.
     alternatives: The A likeliest tokens after each row of the previous step,
-      and
-      their log-probabilities, [S, M, K, A] int32 and float32. They are sorted,
-      the best first, and include excluded stop ids. None if A is 0.
+      and their log-probabilities, [S, M, K, A] int32 and float32. They are
+      sorted, the best first, and include excluded stop ids. None if A is 0.
   """
 
   tokens: Any
@@ -69,8 +68,7 @@ class Path(NamedTuple):
     tokens: The tokens, [n] int32.
     logprobs: The log-probabilities of the tokens, [n] float32.
     alternatives: The ids [n, A] int32 and their log-probabilities [n, A]
-      float32.
-      None if A is 0.
+      float32. None if A is 0.
   """
 
   tokens: np.ndarray
@@ -108,8 +106,7 @@ def write(
     step: The step to write, [S] int32. Steps from M on are not written.
     chosen: The choices to write.
     alternatives: The alternatives to write, [S, K, A]. The shape is [S, 1, A]
-      if
-      all rows have the same ones.
+      if all rows have the same ones.
   """
   here = jnp.arange(trace.tokens.shape[1]) == step[:, None]
 

@@ -1,8 +1,8 @@
-"""Lists the blocks of KV that a decode step reads, for a kernel to go through.
+"""Lists the blocks of KV that a decode step reads, as input of a kernel.
 
-XLA's shapes are fixed when it compiles, the lengths of requests are not. So the
-kernel loops over a list of variable length, an item for each block that is
-read. The list is made once a step and serves all layers.
+XLA compiles for fixed shapes, but the lengths of requests vary. So the kernel
+loops over a list of variable length, with one item for each block to read. The
+list is computed once per step and serves all layers.
 """
 
 from typing import NamedTuple
@@ -10,15 +10,16 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Keys that are read together at the least: as many as a register is wide.
+# The minimum number of keys that are read together, which is the width of a
+# register.
 CHUNK = 128
 
 
 class Blocks(NamedTuple):
-  """Keys in a block of a prompt and of a suffix, and those read together.
+  """The numbers of keys in a prompt's block, a suffix's block and a chunk.
 
   A prompt's last block is read in chunks up to the prompt's end. A suffix's
-  block has none to spare: it is read whole.
+  block is always read whole.
   """
 
   prompt: int
@@ -29,14 +30,18 @@ class Blocks(NamedTuple):
 class Work(NamedTuple):
   """Items of work, slot by slot; a slot's prompt comes before its suffix.
 
-  count [1] int32: items; of those behind them nothing is defined.
-  query [I + 1] int32: the queries that item i is for, 0 to C - 1; -1 behind the
-  last item.
-  block [I] int32: which one of the prompt, or of the suffix.
-  chunks [I] int32: how much of the prompt's block is read; 0: it is a suffix's.
-  slots [C] int32: where in the KV the slots lie.
-  reach [C] int32: tokens of their prompts; below 0: nobody waits for the slot.
-  mask [C, blocks, K, keys] int8: 1 where a beam sees a key of the suffix.
+  Attributes:
+    count: The number of items, [1] int32. The contents after them are
+      undefined.
+    query: The slot of each item among the queries, 0 to C - 1, [I + 1] int32.
+      It is -1 after the last item.
+    block: The index of the block in the prompt or in the suffix, [I] int32.
+    chunks: The number of chunks of the prompt's block to read, [I] int32. 0 for
+      a block of a suffix.
+    slots: The positions of the slots in the KV, [C] int32.
+    reach: The number of tokens in their prompts, [C] int32. If negative, the
+      slot's result is unused.
+    mask: 1 where a beam sees a key of the suffix, [C, blocks, K, keys] int8.
   """
 
   count: jax.Array
@@ -58,20 +63,22 @@ def plan(
   """Returns the work of a decode step.
 
   Args:
-    reach: as of `Work`.
-    visible: [C, K, T] bool, over the suffixes. Who is waited for sees some key.
-    slots: as of `Work`.
-    prompt_length: of the longest prompt.
-    blocks: sizes.
+    reach: The number of tokens in each slot's prompt, as in `Work`.
+    visible: The mask over the suffixes, [C, K, T] bool. Each slot whose result
+      is used sees at least one key.
+    slots: The positions of the slots in the KV, as in `Work`.
+    prompt_length: The length of the longest prompt.
+    blocks: The numbers of keys in a block.
   """
   size, beams, _ = visible.shape
   mask = visible.reshape(size, beams, -1, blocks.suffix).transpose(0, 2, 1, 3)
   begins = jnp.arange(0, prompt_length, blocks.prompt, dtype=jnp.int32)
-  # A prompt has a token: softmax begins with a key that all beams see.
+  # A prompt has at least one token. So the softmax begins with a key that all
+  # beams see.
   left = jnp.maximum(reach, 1)[:, None] - begins
   flags = jnp.concatenate([left > 0, mask.any((2, 3))], 1)
   flags = (flags & (reach >= 0)[:, None]).reshape(-1)
-  # Sorting puts what is needed first and keeps its order.
+  # The stable sort moves the required items to the front and keeps their order.
   order = jnp.argsort(~flags, stable=True).astype(jnp.int32)
   entries = flags.size // size
   query, entry = order // entries, order % entries

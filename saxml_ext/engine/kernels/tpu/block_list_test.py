@@ -12,11 +12,11 @@ _PROMPT, _SUFFIX, _BEAMS = 30, 12, 2
 
 
 def _plan(reach, seen):
-  """The work of slots, and the items that it should have.
+  """Returns the work of slots and the expected items.
 
   Args:
-    reach: tokens of each slot's prompt.
-    seen: by slot, which keys of the suffix its second beam sees.
+    reach: The number of tokens in each slot's prompt.
+    seen: The keys of the suffix that the second beam of each slot sees.
   """
   visible = np.zeros((len(reach), _BEAMS, _SUFFIX), bool)
   expected = []

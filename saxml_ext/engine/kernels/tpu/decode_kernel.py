@@ -1,22 +1,22 @@
-"""Attention of a decode step on TPU, by a Pallas kernel of our own.
+"""Computes attention of a decode step on TPU with a Pallas kernel.
 
-Why JAX's kernels (jax.experimental.pallas.ops.tpu) will not do: they know one
-sequence of keys per query. flash_attention and splash_attention are of prompts.
-paged_attention and ragged_paged_attention read each sequence's own length, but
-K beams are K sequences to them: a group's prompt would be read K times, and the
-suffixes, of which each beam sees a tree of ancestors, would have to be moved
-in memory whenever beams are reordered. Here all queries of a group meet each of
-its keys while that is in fast memory, and a mask says which of the suffixes'
-they see.
+JAX's own kernels (jax.experimental.pallas.ops.tpu) support only one sequence of
+keys per query. flash_attention and splash_attention are made for prompts.
+paged_attention and ragged_paged_attention read each sequence at its own length,
+but treat K beams as K sequences. They would read a group's prompt K times. Each
+beam sees a tree of ancestors in the suffixes, which would have to be moved in
+memory whenever beams are reordered. In this kernel all queries of a group read
+each key of the group while it is in fast memory. A mask selects the visible
+keys of the suffixes.
 
-What is read: the blocks in `work.Work`, each once; so a slot costs its own
-length, rounded up to a chunk, and one that nobody waits for costs nothing. The
-kernel fetches blocks itself, several ahead: Pallas' own pipeline takes 470
-bundles a block for its bookkeeping, as long as reading 128 keys in int8.
+The kernel reads each block in `work.Work` once. So a slot costs its own length,
+rounded up to a chunk, and a slot with an unused result costs nothing. The
+kernel fetches blocks itself, several ahead. The pipeline of Pallas has an
+overhead of 470 bundles per block, as long as reading 128 keys in int8.
 
 The queries of all N heads and K beams are the rows of one matrix that is
-block-diagonal over the heads: scores come out with heads and beams as the rows
-of full registers. The keys pass through the matrix unit once either way.
+block-diagonal over the heads. So heads and beams of the scores fill the rows of
+whole registers. In either layout the keys pass through the matrix unit once.
 """
 
 import functools
@@ -32,14 +32,15 @@ import numpy as np
 from saxml_ext.engine import logical
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
 
-# Put in place of masked scores: exp() of it less any real score is exactly 0.
+# Replaces masked scores: exp() of it minus any real score is exactly 0.
 _MASKED = np.float32(-1e30)
-# A register holds this many rows of bfloat16.
+# The number of rows of bfloat16 in a register.
 _ROWS = 16
-# Blocks in fast memory: one in use, the others on their way. Memory answers
-# after about 1,500 cycles, in which three blocks of 128 keys in int8 are read.
+# The number of blocks in fast memory. One is in use, and the others are being
+# fetched. The memory latency is about 1,500 cycles, the time to read three
+# blocks of 128 keys in int8.
 _BUFFERS = 4
-# Of fast memory, besides what is counted: for what the compiler puts there.
+# The part of fast memory that is reserved for the compiler.
 _SPARE_BYTES = 8 << 20
 
 # An array, or int8 values and the scales of their rows.
@@ -49,8 +50,8 @@ Parts: TypeAlias = tuple[jax.Array, ...]
 class KV(NamedTuple):
   """Keys and values of all layers, in float or in int8 with scales.
 
-  Of prompts: keys [L, S, N, H, T], values [L, S, N, T, H]; of suffixes both [L,
-  S, N, T, H]. Scales [L, S, N, T] float32.
+  Prompts have keys [L, S, N, H, T] and values [L, S, N, T, H]. Suffixes have
+  [L, S, N, T, H] for both. Scales are [L, S, N, T] float32.
   """
 
   keys: Parts
@@ -58,7 +59,7 @@ class KV(NamedTuple):
 
 
 class _Table(NamedTuple):
-  """Scalars: `work.Work` less its mask, and the layer [1]."""
+  """The scalars of a call: `work.Work` without its mask, and the layer [1]."""
 
   layer: jax.Array
   count: jax.Array
@@ -70,13 +71,19 @@ class _Table(NamedTuple):
 
 
 class _Scratch(NamedTuple):
-  """Fast memory: blocks in turn, and what is known of the slot in work.
+  """The fast memory: buffers for blocks, and the state of the current slot.
 
-  prompt_keys [B, N, H, T]; suffix_keys [B, N, T, H]; values [B, N, T, H];
-  scales: of keys and of values, [B, N, T] float32, or none; arrived: a
-  semaphore [B] that counts what has come.
-  queries [R, N * H]: block-diagonal. peak, total [R, 128]: the largest score
-  and the sum of weights, each number repeated; mixed [R, H]: values weighted.
+  Attributes:
+    prompt_keys: The keys of prompts, [B, N, H, T].
+    suffix_keys: The keys of suffixes, [B, N, T, H].
+    values: The values, [B, N, T, H].
+    scales: The scales of keys and of values, [B, N, T] float32; empty without
+      quantization.
+    arrived: The semaphore that counts the bytes that have arrived, [B].
+    queries: The block-diagonal queries, [R, N * H].
+    peak: The largest score, repeated, [R, 128].
+    total: The sum of weights, repeated, [R, 128].
+    mixed: The weighted sum of values, [R, H].
   """
 
   prompt_keys: jax.Array
@@ -100,20 +107,22 @@ def attend(
   cap: float | None = None,
   interpret: bool = False,
 ) -> jax.Array:
-  """Attention of a decode step, one layer.
+  """Computes attention of a decode step in one layer.
 
   Args:
-    queries: [C, N, K, H] float32.
-    work: which blocks are read for which of the queries.
-    layer: [] int32.
-    prompts: of S slots.
-    suffixes: of the same slots.
-    blocks: of `work`.
-    cap: scores are cap * tanh(score / cap); None: as they are.
-    interpret: runs the kernel as plain operations, on any platform.
+    queries: The queries, [C, N, K, H] float32.
+    work: The list of blocks to read.
+    layer: The index of the layer, [] int32.
+    prompts: The prompts' KV of S slots.
+    suffixes: The suffixes' KV of the same slots.
+    blocks: The numbers of keys in a block of `work`.
+    cap: The cap of scores, which become cap * tanh(score / cap). None leaves
+      them unchanged.
+    interpret: True to run the kernel as plain operations, on any platform.
 
   Returns:
-    [C, N, K, H] float32; zeros for what nobody waits for.
+    The mixed values, [C, N, K, H] float32. They are zeros for slots whose
+    results are unused.
   """
   size, heads, beams, width = queries.shape
   used = heads * beams
@@ -172,7 +181,7 @@ def _scratch(
 
 
 def _bytes(x) -> int:
-  """At most what an array takes in fast memory, where rows are padded."""
+  """Returns an upper bound of an array's bytes in fast memory, with padding."""
   if len(x.shape) < 2:  # Semaphores.
     return 0
   *leading, rows, lanes = x.shape
@@ -181,15 +190,15 @@ def _bytes(x) -> int:
 
 
 def _kernel(beams: int, blocks: work_lib.Blocks, cap: float | None, *refs):
-  """All slots, one block after the other."""
+  """Processes all slots, block by block."""
   count = len(_Table._fields)
   table = _Table(*refs[:count])
   x, mask, prompts, suffixes, out, *scratch = refs[count:]
   s = _Scratch(*scratch)
   _, heads, _, width = s.values.shape
   out[...] = jnp.zeros_like(out)
-  # What is read of a block may be less than what is multiplied with weights of
-  # zero: that must be finite.
+  # A fetch may fill only a part of a block. The rest is multiplied with weights
+  # of zero, so it must be finite.
   s.values[...] = jnp.zeros_like(s.values)
   for scale in s.scales:
     scale[...] = jnp.zeros_like(scale)
@@ -249,13 +258,13 @@ def _fetch(
   s: _Scratch,
   i: jax.Array,
 ) -> None:
-  """Starts to copy what item `i` needs."""
+  """Starts to copy the data of item `i`."""
   buffer = jax.lax.rem(i, _BUFFERS)
   layer, slot = table.layer[0], table.slots[table.query[i]]
   block, chunks = table.block[i], table.chunks[i]
 
   def copy(source, to, start: jax.Array, size: int | jax.Array, axis: int):
-    """Copies `size` keys, which are the dim `axis` of [N, ...]."""
+    """Copies `size` keys, which are dimension `axis` of [N, ...]."""
     places = [slice(None)] * (source.ndim - 2)
     from_, to_ = list(places), list(places)
     from_[axis], to_[axis] = pl.ds(start, size), pl.ds(0, size)
@@ -283,9 +292,9 @@ def _fetch(
 def _wait(
   table: _Table, blocks: work_lib.Blocks, s: _Scratch, i: jax.Array
 ) -> None:
-  """Waits until what item `i` needs has come.
+  """Waits until the data of item `i` has arrived.
 
-  A semaphore counts bytes: as many for keys as for values.
+  The semaphore counts bytes. Keys and values have the same number of bytes.
   """
   buffer = jax.lax.rem(i, _BUFFERS)
   chunks = table.chunks[i]
@@ -297,7 +306,7 @@ def _wait(
 
 
 def _begin(s: _Scratch, x: jax.Array, head: jax.Array) -> None:
-  """Takes up a slot's queries [R, H]; `head` [R, 1] is which each is of."""
+  """Starts a slot with queries [R, H], whose heads are `head` [R, 1]."""
   width = x.shape[1]
   for n in range(s.values.shape[1]):
     part = slice(n * width, (n + 1) * width)
@@ -315,7 +324,7 @@ def _add(
   head: jax.Array,
   cap: float | None,
 ) -> None:
-  """Adds what a block's keys, whose scores are [R, T], contribute."""
+  """Adds the contribution of a block's keys, whose scores are [R, T]."""
   length = scores.shape[1]
   if s.scales:
     scores *= _by_row(s.scales[0][buffer, :, :length], head)
@@ -339,7 +348,7 @@ def _add(
 
 
 def _by_row(x: jax.Array, choice: jax.Array) -> jax.Array:
-  """x [A, T] as [R, T]: of each row of `choice` [R, 1], the row it names."""
+  """Returns [R, T]: the row of x [A, T] that each `choice` [R, 1] selects."""
   result = x[:1]
   for i in range(1, x.shape[0]):
     result = jnp.where(choice == i, x[i : i + 1], result)
@@ -347,7 +356,10 @@ def _by_row(x: jax.Array, choice: jax.Array) -> jax.Array:
 
 
 def _dot(x: jax.Array, y: jax.Array, contracted: int) -> jax.Array:
-  """Product of x [R, A] and y, whose dim `contracted` has size A; float32."""
+  """Returns the product of x [R, A] and y in float32.
+
+  The dimension `contracted` of y has size A.
+  """
   exact = x.dtype == jnp.float32
   return jax.lax.dot_general(
     x,

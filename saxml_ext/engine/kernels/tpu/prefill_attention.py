@@ -1,14 +1,15 @@
-"""Rotation, quantization of KV, and causal attention of prompts in one kernel.
+"""Rotates, quantizes and attends to prompts in a single kernel.
 
-XLA takes some 30 passes over the products of `qkv` for this, most of them to
-bring parts of them in another order, and half of a layer's time at 1,024
-tokens. JAX's own kernels (flash_attention, splash_attention) want queries,
-keys and values apart, each head on its own, rotated; and know no keys in int8.
+XLA takes about 30 passes over the products of `qkv` for this. Most of them only
+reorder data, and they take half of a layer's time at 1,024 tokens. JAX's own
+kernels (flash_attention, splash_attention) need queries, keys and values in
+separate arrays, head by head and already rotated. They do not support int8
+keys.
 
-Here a chunk of C tokens of one head is read as it comes out of the product,
-[C, 3 * H]. Its keys and values are rotated and quantized as the cache keeps
-them, and stay in fast memory for the chunks behind it. Its queries meet those
-of the chunks so far, by a softmax in progress.
+This kernel reads a chunk of C tokens of one head in the layout of the product,
+[C, 3 * H]. It rotates and quantizes the keys and values as the cache stores
+them. They stay in fast memory for the later chunks. The queries of the chunk
+then attend to all chunks so far, with a running softmax.
 """
 
 import functools
@@ -23,7 +24,7 @@ import numpy as np
 from saxml_ext.engine import logical
 from saxml_ext.engine.kernels.tpu import rows
 
-# A chunk has at most so many tokens, and a multiple of TILE.
+# The maximum number of tokens in a chunk. A chunk is a multiple of TILE.
 _CHUNK = 512
 _MASKED = np.float32(-1e30)
 
@@ -31,9 +32,12 @@ _MASKED = np.float32(-1e30)
 class Attended(NamedTuple):
   """The result of `attend`.
 
-  mixed [B, T, N * H] bfloat16: values weighted by attention.
-  keys [B, N, H, T] and values [B, N, T, H]: int8, or bfloat16.
-  key_scale, value_scale: [B, N, 1, T] float32, of int8 alone.
+  Attributes:
+    mixed: The values weighted by attention, [B, T, N * H] bfloat16.
+    keys: The keys, [B, N, H, T] int8 or bfloat16.
+    values: The values, [B, N, T, H] int8 or bfloat16.
+    key_scale: The scales of int8 keys, [B, N, 1, T] float32.
+    value_scale: The scales of int8 values, [B, N, 1, T] float32.
   """
 
   mixed: jax.Array
@@ -44,7 +48,7 @@ class Attended(NamedTuple):
 
 
 def fits(head_dim: int, kv_dtype: str) -> bool:
-  """Returns True if `attend` takes heads of this width, and KV of this type."""
+  """Returns True if `attend` supports this width of heads and type of KV."""
   return head_dim % logical.TILE == 0 and kv_dtype in ('int8', 'bfloat16')
 
 
@@ -56,15 +60,17 @@ def attend(
   kv_dtype: str,
   interpret: bool = False,
 ) -> Attended:
-  """Causal attention of prompts on one device.
+  """Computes causal attention of prompts on one device.
 
   Args:
-    qkv: [B, T, N * 3 * H] bfloat16, not rotated; T is a multiple of TILE.
-    sin, cos: [T, rotary_dim / 2] of `components.rotary_table`; rotary_dim at
-      most 128 if H is more.
-    head_dim: H.
-    kv_dtype: "int8" or "bfloat16".
-    interpret: runs it as plain operations, on any platform.
+    qkv: The products, not rotated, [B, T, N * 3 * H] bfloat16. T is a multiple
+      of TILE.
+    sin: The sines of `components.rotary_table`, [T, rotary_dim / 2]. If H is
+      more than 128, rotary_dim is at most 128.
+    cos: The cosines of the same table.
+    head_dim: The width of a head, H.
+    kv_dtype: The number format of KV, "int8" or "bfloat16".
+    interpret: True to run the kernel as plain operations, on any platform.
   """
   batch, length, size = qkv.shape
   heads = size // (3 * head_dim)
@@ -117,13 +123,13 @@ def attend(
 
 
 def _chunk(length: int) -> int:
-  """The largest multiple of TILE that divides `length`, at most _CHUNK."""
+  """Returns the largest multiple of TILE up to _CHUNK that divides `length`."""
   sizes = range(logical.TILE, min(length, _CHUNK) + 1, logical.TILE)
   return max(size for size in sizes if length % size == 0)
 
 
 def _tables(sin: np.ndarray, cos: np.ndarray, width: int) -> jax.Array:
-  """[3, T, width]: factors of x, and of x shifted to the left and right."""
+  """Returns [3, T, width]: factors of x and of x shifted left and right."""
   length, half = sin.shape
   rest = np.zeros((length, width - 2 * half), np.float32)
   none = np.zeros_like(sin)
@@ -150,7 +156,7 @@ def _kernel(
   values_out,
   *refs,
 ) -> None:
-  """One chunk of one head; see `attend`."""
+  """Processes one chunk of one head; see `attend`."""
   *scales_out, keys, values, key_scales, value_scales = refs
   index = pl.program_id(2)
 
@@ -194,7 +200,8 @@ def _kernel(
     summed = summed * share + _dot(weights.astype(jnp.bfloat16), values[other])
     return new_peak, total, summed
 
-  # A token sees itself: its own chunk makes a real peak of the first.
+  # Each token sees itself, so its own chunk replaces the first peak by a real
+  # score.
   sums = (
     jnp.full((chunk, 1), _MASKED, jnp.float32),
     jnp.zeros((chunk, 1), jnp.float32),
@@ -208,7 +215,7 @@ def _kernel(
 
 
 def _rotate(x: jax.Array, tables, half: int) -> jax.Array:
-  """Rotates x [C, H]; only its first registers hold what turns."""
+  """Rotates x [C, H]; the rotated part is in its first registers."""
   slab = tables.shape[-1]
   turned = x[:, :slab]
   left = pltpu.roll(turned, slab - half, 1)

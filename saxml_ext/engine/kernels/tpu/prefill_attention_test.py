@@ -1,4 +1,4 @@
-"""Tests of the kernel against the plain engine, as plain operations on CPU."""
+"""Compares the kernel, as plain operations on CPU, with the plain engine."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -39,7 +39,7 @@ class PrefillAttentionTest(parameterized.TestCase):
     mixed = jax.jit(attention.attend_causal)(
       components.rotate(q, sin, cos), keys, values
     )
-    # bfloat16 rounds by 1/256 at most: the queries, the weights, the result.
+    # bfloat16 rounds the queries, the weights and the result by 1/256 at most.
     np.testing.assert_allclose(
       got.mixed.astype(jnp.float32).reshape(batch, length, _HEADS, width),
       mixed.transpose(0, 2, 1, 3),
@@ -54,7 +54,8 @@ class PrefillAttentionTest(parameterized.TestCase):
         np.testing.assert_allclose(
           scale.reshape(expected.scale.shape), expected.scale, rtol=1e-5
         )
-        # A last bit of the rotation may turn the rounding of a code.
+        # A different last bit of the rotation may change the rounding of a
+        # code.
         difference = np.abs(code.astype(int) - expected.values.astype(int))
         self.assertLessEqual(difference.max(), 1)
         self.assertLess(difference.mean(), 1e-3)

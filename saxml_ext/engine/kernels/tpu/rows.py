@@ -1,8 +1,8 @@
 """Quantizes rows of activations on TPU in one pass over memory.
 
-XLA makes one pass for each sum or maximum over a row, and one more for the
-codes: five of a layer norm that is quantized, where a row's length lets all of
-them be taken while it is in registers and fast memory.
+XLA takes one pass for each sum or maximum of a row, and one more for the codes.
+A quantized layer norm takes five passes. These kernels do all steps while the
+row is in registers and fast memory.
 """
 
 from collections.abc import Callable
@@ -17,30 +17,30 @@ import numpy as np
 
 from saxml_ext.engine import logical
 
-# Rows handled together, which is the width of a register too.
+# The number of rows processed together. It is also the width of a register.
 _ROWS = 128
 LARGEST = np.float32(127)
-# As in `quant.py`: what is smaller becomes zeros.
+# Values below this become zeros, as in `quant.py`.
 _NEGLIGIBLE = np.float32(1e-30)
 
 
 class Codes(NamedTuple):
-  """Quantized rows: values [M, K] int8, scale [M, 1] float32."""
+  """Quantized rows: values [M, K] int8 and scales [M, 1] float32."""
 
   values: jax.Array
   scale: jax.Array
 
 
 def interpreted() -> bool:
-  """Returns True if kernels run as plain operations: in tests, on CPU."""
+  """Returns True if kernels run as plain operations, as in tests on CPU."""
   return logical.platform() != 'tpu'
 
 
 def quantize(x: jax.Array, interpret: bool = False) -> Codes:
-  """Quantizes rows as `quant.quantize_along(x, -1)`, on one device.
+  """Quantizes rows like `quant.quantize_along(x, -1)`, on one device.
 
   Args:
-    x: [M, K], of any float type.
+    x: The rows, [M, K], of any float type.
     interpret: True to run plain operations, on any platform.
   """
   return _call(_quantize, x, (), interpret, 'quantize_rows')
@@ -53,11 +53,12 @@ def normalize(
   epsilon: float,
   interpret: bool = False,
 ) -> Codes:
-  """Returns the layer norm of x, quantized as by `quantize`.
+  """Returns the layer norm of x, quantized as in `quantize`.
 
   Args:
-    x: [M, K] float32.
-    scale, bias: [K] float32.
+    x: The rows, [M, K] float32.
+    scale: The scale of the norm, [K] float32.
+    bias: The bias of the norm, [K] float32.
     epsilon: The number added to the variance.
     interpret: True to run plain operations, as in `quantize`.
   """
@@ -73,7 +74,7 @@ def _call(
   interpret: bool,
   name: str,
 ) -> Codes:
-  """Runs `body` on blocks of rows; `others` [1, K] are for all of them."""
+  """Runs `body` on blocks of rows; all blocks share `others` [1, K]."""
   count, width = x.shape
   size = min(count, _ROWS)
   block = pl.BlockSpec((size, width), lambda i: (i, 0))
@@ -109,15 +110,15 @@ def _normalize(epsilon: float, x, norm_scale, norm_bias, codes, scale) -> None:
 def _write(rows: jax.Array, codes, scale) -> None:
   peak = jnp.abs(rows).max(1, keepdims=True)
   codes[...] = jnp.round(rows * _inverse_scale(peak)).astype(jnp.int8)
-  # A column of a register, put in a row of one.
+  # The transposition turns a column of scales into a row of a register.
   column = jnp.broadcast_to(peak * (1 / LARGEST), (rows.shape[0], _ROWS))
   scale[...] = column.T[:1]
 
 
 def quantized(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-  """Returns codes, as float32, and the scale that those along `axis` share.
+  """Returns codes as float32, and the scale that values along `axis` share.
 
-  A kernel calls it; `quant.quantize_along` does the same elsewhere.
+  Kernels call this function. Other code uses `quant.quantize_along`.
   """
   peak = jnp.abs(x).max(axis, keepdims=True)
   return jnp.round(x * _inverse_scale(peak)), peak * (1 / LARGEST)
@@ -129,7 +130,13 @@ def _inverse_scale(peak: jax.Array) -> jax.Array:
 
 
 def product(x: Codes, values: jax.Array, scale: jax.Array) -> jax.Array:
-  """Returns [M, N] float32 of x [M, K] and a matrix [N, K], its scale [N]."""
+  """Returns the product of quantized rows and an int8 matrix, [M, N] float32.
+
+  Args:
+    x: The rows, [M, K].
+    values: The matrix, [N, K] int8.
+    scale: The scales of the outputs, [N] float32.
+  """
   sums = jax.lax.dot_general(
     x.values,
     values,

@@ -1,4 +1,4 @@
-"""Tests of the kernels against XLA, as plain operations on CPU."""
+"""Compares the kernels, as plain operations on CPU, with XLA."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -12,7 +12,7 @@ from saxml_ext.engine.numerics import quant
 class RowsTest(parameterized.TestCase):
   @parameterized.parameters((24, 256), (128, 128), (200, 384))
   def test_quantize(self, count, width):
-    """200 rows end in the middle of a block."""
+    """Checks the codes and scales; 200 rows end in the middle of a block."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(count, width)).astype(np.float32)
     x *= np.logspace(-6, 6, count, dtype=np.float32)[:, None]
@@ -37,7 +37,7 @@ class RowsTest(parameterized.TestCase):
     normal = normal * scale + bias
     expected = quant.quantize_along(jnp.asarray(normal), -1)
     np.testing.assert_allclose(sizes, expected.scale, rtol=1e-5)
-    # A last bit of the norm may turn the rounding of a code.
+    # A different last bit of the norm may change the rounding of a code.
     difference = np.abs(codes.astype(int) - expected.values.astype(int))
     self.assertLessEqual(difference.max(), 1)
     self.assertLess(difference.mean(), 1e-3)
