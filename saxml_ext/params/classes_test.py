@@ -1,4 +1,4 @@
-"""Tests of making classes from tables."""
+"""Tests of the creation of classes from tables."""
 
 from absl.testing import absltest
 

@@ -1,6 +1,6 @@
-"""The classes of GPT-J's serving params, registered when this is imported.
+"""The classes of GPT-J's serving params; the import registers them.
 
-`families/gptj.py` lists them, and `published` has their bases.
+`families/gptj.py` lists the classes, and `published` has their bases.
 """
 
 from saxml_ext.families import gptj as gptj_family

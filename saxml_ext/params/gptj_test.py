@@ -1,4 +1,4 @@
-"""Tests for gptj."""
+"""Tests of GPT-J's serving params."""
 
 import dataclasses
 import math
@@ -40,7 +40,7 @@ class GPTJTest(absltest.TestCase):
       self.assertEqual(settings.engine.max_prompt, 512)
       self.assertEmpty(settings.shape)
       self.assertIsNone(settings.engine.eos_id)
-      # A whole set sent at once is held, not refused.
+      # A whole data set that is sent at once is queued, not refused.
       self.assertGreaterEqual(settings.admission_limit, 512)
     self.assertFalse(tokenized.needs_tokenizer)
     self.assertTrue(text.needs_tokenizer)
@@ -95,7 +95,7 @@ class GPTJTest(absltest.TestCase):
           )
           settings = settings_lib.Settings.of(params)
           self.assertEqual(settings.engine.num_slots, slots)
-          # GPT-J's 16 heads are split evenly.
+          # The mesh splits GPT-J's 16 heads evenly.
           self.assertEqual(16 % mesh[2], 0)
           self.assertEqual(slots % math.prod(mesh[:2]), 0)
 

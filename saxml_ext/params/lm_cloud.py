@@ -1,6 +1,6 @@
-"""The classes of LmCloudSpmd's serving params, registered on import.
+"""The classes of LmCloudSpmd's serving params; the import registers them.
 
-`families/lm_cloud.py` lists them.
+`families/lm_cloud.py` lists the classes.
 """
 
 from saxml_ext.families import lm_cloud

@@ -1,4 +1,4 @@
-"""Tests for lm_cloud: every attribute against what upstream's classes have."""
+"""Tests that all attributes of lm_cloud equal those of upstream's classes."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -19,8 +19,8 @@ _NAMES = tuple(
   if name.startswith('LmCloud')
 )
 _QUANTIZED = {False: 'none', True: 'int8_weights'}
-# Upstream's attributes that our template does not have, since only one value is
-# served.
+# Attributes of upstream that our template lacks, because the server supports
+# only one value.
 _UPSTREAMS_OWN = {
   'ACTIVATION_CLS': 'GELU',
   'COMBINE_QKV': True,
@@ -35,7 +35,8 @@ _UPSTREAMS_OWN = {
   'USE_REPEATED_LAYER': True,
   'USE_ROTARY_POSITION_EMB': False,
 }
-# What differs on purpose, or is left to praxis' defaults upstream.
+# The values that differ on purpose, or that upstream leaves to praxis'
+# defaults.
 _OURS = {
   'ARCHITECTURE': 'lm_cloud',
   'LAYER_NORM_EPSILON': 1e-6,
@@ -56,7 +57,7 @@ class LmCloudTest(parameterized.TestCase):
     expected = dict(facts.attributes)
     for attribute, value in _UPSTREAMS_OWN.items():
       self.assertEqual(expected.pop(attribute), value)
-    # The default is a sampler of praxis'; we have one, too.
+    # The default is a sampler of praxis; this server also has a sampler.
     del expected['NEXT_TOKEN_SAMPLER_TPL']
     ours = registry.lookup(_MODULE + name)
     self.assertEqual(ours.test_mode, expected.pop('test_mode', False))

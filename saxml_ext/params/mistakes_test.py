@@ -1,4 +1,4 @@
-"""Tests that likely mistakes of a publish are found, and nothing else."""
+"""Tests that only likely mistakes of a publish are reported."""
 
 from absl.testing import absltest
 

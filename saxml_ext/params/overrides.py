@@ -1,11 +1,15 @@
-"""Overrides: attributes of serving params set at publish time.
+"""Overrides: attributes of serving params that are set at publish time.
 
 `saxutil publish id path ckpt 1 BATCH_SIZE=8 BUCKET_KEYS=[256,512]` sends each
-value as text, meant to be JSON. Rules, as in Sax: an unknown attribute or
-invalid JSON is warned about and left out (admin servers have keys of their
-own, such as `ram`), and a value of another type than the current one is
-refused, where int and float differ and None goes with everything. Beyond Sax,
-an attribute that holds a text takes it without quotation marks, too.
+value as text, which should be JSON. The rules are those of Sax:
+
+- An unknown attribute or invalid JSON is ignored with a warning, because admin
+  servers have their own keys, such as `ram`.
+- A value must have the type of the current value. int and float are different
+  types. None is compatible with every type.
+
+In addition to Sax's rules, text attributes also accept a value without
+quotation marks.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,11 +25,12 @@ from saxml_ext.common import ids
 from saxml_ext.params import registry
 from saxml_ext.params import template
 
-# Public attributes alone, so that no override replaces a method.
+# Only public attributes match, so that no override replaces a method.
 _ATTRIBUTE = re.compile(r'[A-Z][A-Z0-9_]*', re.ASCII)
-# Those that the admin server reads, see docs/saxutil.md.
+# The keys that the admin server reads, see docs/saxutil.md.
 ADMIN_KEY = re.compile(r'ram\d*|constraints', re.ASCII)
-# Nobody reads more, and each unknown name is compared with all attributes.
+# A longer list would not help users, and each unknown name is compared with all
+# attributes.
 _MOST_PROBLEMS = 20
 
 
@@ -33,11 +38,11 @@ def apply(params: type, overrides: Mapping[str, str]) -> type:
   """Returns a subclass of `params` with the overrides set.
 
   Args:
-    params: a serving params class; it is left as it is.
-    overrides: attribute name -> value as JSON, or as a bare text.
+    params: A serving params class, which is not changed.
+    overrides: The attribute names and their values as JSON or as plain text.
 
   Raises:
-    errors.InvalidArgument: a value's type is not the attribute's.
+    errors.InvalidArgument: A value does not have the type of the attribute.
   """
   changes = {}
   for name, text in overrides.items():
@@ -56,12 +61,12 @@ def apply(params: type, overrides: Mapping[str, str]) -> type:
 
 
 def problems(params: type, overrides: Mapping[str, str]) -> list[str]:
-  """Returns one message per override that `apply` leaves out or refuses.
+  """Returns one message per override that `apply` ignores or refuses.
 
   Args:
-    params: The serving params class that they are for.
-    overrides: Attribute name -> value as JSON, or as a bare text. After 20
-      messages no more are checked.
+    params: The serving params class.
+    overrides: The attribute names and their values as JSON or as plain text.
+      The check stops after 20 messages.
   """
   found: list[str] = []
   for name, text in overrides.items():
@@ -78,17 +83,17 @@ def problems(params: type, overrides: Mapping[str, str]) -> list[str]:
   return found
 
 
-# The next two find likely mistakes before a server loads a model. Servers with
-# other params may join a cell, so that a finding is a warning.
+# The next two functions find likely mistakes before a server loads a model.
+# Servers with other params may join a cell, so each finding is only a warning.
 
 
 def in_overrides(model_path: str, overrides: Mapping[str, str]) -> list[str]:
-  """Returns one message per override that a server leaves out or refuses.
+  """Returns one message per override that a server ignores or refuses.
 
   Args:
-    model_path: Registered name of the serving params. Of unknown ones only
-      slips in the names of common attributes are found.
-    overrides: Attribute name -> value as JSON, or as a bare text.
+    model_path: The registered name of the serving params. For unknown params,
+      only misspelled names of common attributes are found.
+    overrides: The attribute names and their values as JSON or as plain text.
   """
   known = model_path in registry.names()
   params = registry.lookup(model_path) if known else template.ServableLMParams
@@ -97,7 +102,7 @@ def in_overrides(model_path: str, overrides: Mapping[str, str]) -> list[str]:
 
 
 def in_path(model_path: str) -> str:
-  """Returns a message if a model path looks like a slip, else ''."""
+  """Returns a message if a model path seems to be misspelled, else ''."""
   known = registry.names()
   near = ids.near_misses(model_path, known)
   if model_path in known or not near:
@@ -109,20 +114,21 @@ def in_path(model_path: str) -> str:
 
 
 def of_flags(params: type, texts: Iterable[str]) -> dict[str, str]:
-  """Returns the overrides that a program's --override flags give.
+  """Returns the overrides in a program's --override flags.
 
-  `apply` leaves out what it does not know, because admin servers have keys of
-  their own. A flag has no other meaning, so a mistake in it is an error.
+  `apply` ignores unknown attributes, because admin servers have their own keys.
+  A flag has no such keys, so a mistake in it is an error.
 
   Args:
-    params: The serving params class that they are for.
-    texts: KEY=VALUE each, the value as JSON or as a bare text.
+    params: The serving params class.
+    texts: The flags in the form KEY=VALUE, with values as JSON or as plain
+      text.
 
   Returns:
-    Attribute name -> value as JSON, for `apply`.
+    The attribute names and their values as JSON, for `apply`.
 
   Raises:
-    errors.InvalidArgument: One is not of that form, or names no attribute.
+    errors.InvalidArgument: A flag has another form or an unknown attribute.
   """
   found = {}
   for text in texts:
@@ -138,13 +144,13 @@ def of_flags(params: type, texts: Iterable[str]) -> dict[str, str]:
 
 
 class _NoEffect(Exception):
-  """An override is left out, because it names no attribute or has no value."""
+  """An override is ignored, because its attribute or its value is invalid."""
 
 
 def _value(params: type, name: str, text: str) -> Any:
-  """Returns the value that an override's text stands for.
+  """Returns the value of an override's text.
 
-  The text is JSON. An attribute that holds a text also takes it bare.
+  The text is JSON. For a text attribute, it may also be plain text.
 
   Raises:
     _NoEffect: The attribute does not exist, or the text is not a value.
@@ -183,7 +189,7 @@ def _check_type(params: type, name: str, value: Any) -> None:
   current = getattr(params, name)
   if value is None or current is None:
     return
-  # A class may hold a tuple where JSON only knows lists.
+  # A class may have a tuple, but JSON only has lists.
   expected = list if isinstance(current, tuple) else type(current)
   if type(value) is expected:
     return
@@ -196,7 +202,7 @@ def _check_type(params: type, name: str, value: Any) -> None:
 
 
 def _example(expected: type, value: Any) -> str:
-  """A corrected value in parentheses where there is an obvious one."""
+  """Returns a corrected value in parentheses, or '' if none is obvious."""
   number = type(value) in (int, float)
   if expected is float and number:
     return f' ({float(value)})'

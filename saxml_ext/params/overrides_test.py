@@ -1,4 +1,4 @@
-"""Tests for overrides."""
+"""Tests of overrides."""
 
 import json
 

@@ -1,7 +1,6 @@
 """The classes of GPT-J's serving params that were published for Sax.
 
-They are registered when this is imported; `families/gptj_published.py` lists
-them.
+The import registers them. `families/gptj_published.py` lists the classes.
 """
 
 from saxml_ext.families import gptj_published

@@ -1,4 +1,4 @@
-"""Tests for published: every attribute against what upstream's classes have."""
+"""Tests that all attributes of published params equal those of upstream."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -13,7 +13,7 @@ from saxml_ext.params.testing import upstream_facts
 _PACKAGE = 'saxml.server.pax.lm.params.'
 _MODULE = _PACKAGE + 'gptj.'
 
-# Class -> the source that it is recorded from.
+# The source from which each class is recorded.
 _SOURCES = {
   'GPTJ': 'mlperf4.0',
   'GPTJ4INT8BS32': 'mlperf4.0',
@@ -29,15 +29,15 @@ _SOURCES = {
   'GPTJ4BS32Int8Opt10Early': 'inference-v3.1',
   'GPTJ4BS32Int8Opt10Wait40MB6': 'inference-v3.1',
 }
-# Upstream's attributes of a class that our template does not have, since only
-# one value is served.
+# Attributes of upstream's classes that our template lacks, because the server
+# supports only one value.
 _UPSTREAMS_OWN = {
   'ACTIVATION_CLS': 'GELU',
   'DCN_MESH_SHAPE': None,
   'NORM_POLICY': 'pre',
   'TRAINING_OPTIMIZED_SHARDING': False,
 }
-# Attributes of this server, and of templates of upstream's other models.
+# Attributes of this server, and of upstream's templates for other models.
 _NOT_UPSTREAMS = frozenset(
   {
     'ARCHITECTURE',
@@ -62,7 +62,8 @@ _NOT_UPSTREAMS = frozenset(
     'TEMPERATURE',
   }
 )
-# Of one release's template alone; our defaults are the other release's.
+# Attributes of only one release's template. Our defaults are those of the other
+# release.
 _OF_SOME_RELEASES = {
   'NEXT_TOKEN_SAMPLER_TPL': None,
   'NUM_CACHE_SLOTS': 0,
@@ -86,10 +87,10 @@ class PublishedTest(parameterized.TestCase):
     expected = dict(facts.attributes)
     for attribute, value in _UPSTREAMS_OWN.items():
       self.assertEqual(expected.pop(attribute), value)
-    # This one we leave to the checkpoint, on purpose.
+    # Our class leaves this attribute to the checkpoint on purpose.
     self.assertStartsWith(expected['VOCABULARY_PATH'], 'gs://')
     expected['VOCABULARY_PATH'] = None
-    # The default of r1.2.0 is a sampler, which does nothing for beams.
+    # The default of r1.2.0 is a sampler, which has no effect on beams.
     expected.pop('NEXT_TOKEN_SAMPLER_TPL', None)
     expected = {**_OF_SOME_RELEASES, **expected}
     cls = registry.lookup(_MODULE + name)
@@ -110,7 +111,7 @@ class PublishedTest(parameterized.TestCase):
   def test_defaults_are_upstreams(self, release):
     ours = _attributes(template.ServableLMParams)
     for attribute, value in upstream_facts.load(release).template.items():
-      # Every class that is published sets the first.
+      # Every published class sets FPROP_FOR_PREFIX.
       if attribute not in ('FPROP_FOR_PREFIX', 'NEXT_TOKEN_SAMPLER_TPL'):
         self.assertEqual(ours[attribute], value, attribute)
 

@@ -1,8 +1,8 @@
-"""Serving params by name, which is what `saxutil publish` calls the model path.
+"""Serving params by name, which `saxutil publish` calls the model path.
 
 A class is registered under a dotted name. The name need not be the Python path
-of the class, so that a cell can serve params under the names that upstream Sax
-uses for them. `register_table` makes the classes that a family lists.
+of the class. So a cell can serve params under the names of upstream Sax.
+`register_table` makes the classes in the table of a family.
 """
 
 from collections.abc import Callable
@@ -17,10 +17,11 @@ from saxml_ext.params import template
 
 _Params = TypeVar('_Params', bound=type)
 
-# The rule that an admin server applies to model paths.
+# An admin server applies the same rule to model paths.
 _NAME = re.compile(r'[A-Za-z][A-Za-z0-9_.-]*', re.ASCII)
 _classes: dict[str, type] = {}
-# Classes of tables by whole name, unpublished ones included; '' is the template.
+# The classes of tables by full name, including unpublished ones; '' is the
+# template.
 _made: dict[str, type] = {'': template.ServableLMParams}
 
 
@@ -30,11 +31,11 @@ def register(
   """Returns a class decorator that registers serving params.
 
   Args:
-    name: the model path under which the class is published.
-    aliases: further model paths of the same class.
+    name: The model path under which the class is published.
+    aliases: The further model paths of the same class.
 
   Raises:
-    ValueError: a name is malformed or already taken by another class.
+    ValueError: A name is malformed or already used by another class.
   """
 
   def decorate(cls: _Params) -> _Params:
@@ -63,7 +64,8 @@ def lookup(name: str) -> type:
   """Returns the serving params registered under `name`.
 
   Raises:
-    errors.InvalidArgument: nothing is; the message names the nearest ones.
+    errors.InvalidArgument: The name is not registered. The message has the most
+      similar names.
   """
   if name in _classes:
     return _classes[name]
@@ -77,10 +79,10 @@ def lookup(name: str) -> type:
 def register_table(table: servable.Table) -> dict[str, type]:
   """Returns the classes of a table by their own names.
 
-  Each class is made and registered when it is first asked for.
+  A class that does not exist yet is made and registered.
 
   Raises:
-    ValueError: A name is malformed or taken.
+    ValueError: A name is malformed or already used.
     KeyError: A base is in neither this table nor an earlier one.
   """
   return {

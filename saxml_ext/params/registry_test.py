@@ -1,4 +1,4 @@
-"""Tests for registry."""
+"""Tests of the registry of serving params."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

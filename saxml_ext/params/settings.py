@@ -1,7 +1,7 @@
-"""Checked settings of serving params, which the loader and the services use.
+"""Checked settings of serving params, for the loader and the services.
 
-`Settings.of` reads a params class once, at load time. It refuses what this
-server cannot do as asked, instead of doing something else.
+`Settings.of` reads a params class once, at load time. It refuses values that
+this server does not support, instead of replacing them.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from saxml_ext.params import support
 from saxml_ext.params import template
 from saxml_ext.pax import description
 
-# Size of a model -> the attribute that has it.
+# The attribute of each size of a model.
 SIZES = {
   'num_layers': 'NUM_LAYERS',
   'model_dim': 'MODEL_DIMS',
@@ -36,11 +36,11 @@ def published(model_path: str, overrides: Mapping[str, str]) -> 'Settings':
 
   Args:
     model_path: The registered name of its serving params.
-    overrides: Attribute of the params -> value as JSON.
+    overrides: The attributes of the params and their values as JSON.
 
   Raises:
-    errors.InvalidArgument: the params, or an override of them, are not usable.
-    errors.Unimplemented: an attribute asks for what is not offered.
+    errors.InvalidArgument: The params or their overrides are not usable.
+    errors.Unimplemented: An attribute has a value that is not supported.
   """
   return checked(
     model_path, overrides_lib.apply(registry.lookup(model_path), overrides)
@@ -50,7 +50,7 @@ def published(model_path: str, overrides: Mapping[str, str]) -> 'Settings':
 def checked(
   model_path: str, params: type[template.ServableLMParams]
 ) -> 'Settings':
-  """Returns `Settings.of` the params; a wrong form is InvalidArgument, too."""
+  """Returns `Settings.of` params; an invalid form raises InvalidArgument."""
   try:
     return Settings.of(params)
   except (TypeError, ValueError) as e:
@@ -59,38 +59,48 @@ def checked(
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """How one model is served. Lengths are in tokens, times in seconds.
+  """The settings with which one model is served.
+
+  Lengths are in tokens, and times are in seconds.
 
   Attributes:
-    family: what kind of model it is.
-    test_mode: whether random weights may be served.
-    engine: slots, lengths, search and types of the engine; its eos_id is None
-      until `completed` where the checkpoint's gptj_config.json knows it.
-    admission_limit: requests per method held before more are refused.
-    admission_wait: how long a request may wait to share its prefill; 0 if each
-      prompt is prefilled alone.
-    fail_on_truncation: whether a longer prompt is an error.
-    keep_left: which end of a prompt that is cut stays.
-    max_suffix: longest suffix to score; 0 if it shares engine.max_prompt.
-    stop_ids: tokens that end an answer; None: engine.eos_id alone.
-    sos_id: put before each prompt; None: nothing is.
-    rotary_dim: rotated dimensions of a head; None as for engine.eos_id.
-    ln_epsilon: of the layer norms; None as for engine.eos_id.
+    family: The family of the model.
+    test_mode: True if random weights may be served.
+    engine: The slots, lengths, search and types of the engine. If only the
+      checkpoint's gptj_config.json has the eos_id, it is None until
+      `completed`.
+    admission_limit: The maximum number of pending requests per method.
+    admission_wait: The time that a request may wait to share its prefill; 0 if
+      each prompt is prefilled alone.
+    fail_on_truncation: True if a longer prompt is an error.
+    keep_left: True if a truncated prompt keeps its left end; False for the
+      right end.
+    max_suffix: The length of the longest suffix to score; 0 if prefix and
+      suffix share engine.max_prompt.
+    stop_ids: The tokens that end an answer; None if only engine.eos_id does.
+    sos_id: The id before each prompt; None for no id.
+    rotary_dim: The number of rotated dimensions of a head; None until
+      `completed`, like engine.eos_id.
+    ln_epsilon: The epsilon of the layer norms; None until `completed`, like
+      engine.eos_id.
     rotary_base: The base of the wavelengths of rotary positions.
-    dtype: of weights, 'float32' or 'bfloat16'.
-    quantization: 'int8' if matrices become int8 as they are loaded, and the
-      activations that meet them int8 row by row; 'int8_weights' if the
-      matrices alone do; None: `dtype` throughout.
-    quantize_head: whether the head is among these matrices.
-    tokenized_input: prompts are ids.
-    tokenized_output: answers are ids.
-    echo_prompt: answers start with the prompt.
-    vocabulary_path: where the tokenizer is; None: beside the checkpoint.
-    methods: data methods served, sorted.
-    stream_interval: decode steps between two messages of a stream.
-    extra_inputs: method -> keys a request may set, with their defaults.
-    shape: name of a size -> its value, those sizes the class fixes.
-    mesh_shape: devices the class was written for, [replica, data, model].
+    dtype: The type of the weights, 'float32' or 'bfloat16'.
+    quantization: The quantization at load time. With 'int8', matrices and the
+      activations multiplied with them (row by row) become int8. With
+      'int8_weights', only the matrices do. With None, all values have `dtype`.
+    quantize_head: True if the head is also quantized.
+    tokenized_input: True if prompts are ids.
+    tokenized_output: True if answers are ids.
+    echo_prompt: True if answers start with the prompt.
+    vocabulary_path: The path of the tokenizer; None if it is beside the
+      checkpoint.
+    methods: The served data methods, sorted.
+    stream_interval: The decode steps between two messages of a stream.
+    extra_inputs: The keys that a request may set, with their defaults, by
+      method.
+    shape: The sizes that the class sets, by name.
+    mesh_shape: The device mesh for which the class was written, [replica, data,
+      model].
   """
 
   family: family_lib.Family
@@ -124,16 +134,18 @@ class Settings:
     """Reads and checks a params class.
 
     Raises:
-      errors.Unimplemented: an attribute asks for what is not offered.
-      errors.InvalidArgument: attributes are out of range or contradict.
-      TypeError, ValueError: an attribute has an unusable form.
+      errors.Unimplemented: An attribute has a value that is not supported.
+      errors.InvalidArgument: Attributes are out of range or contradictory.
+      TypeError: An attribute has the wrong type.
+      ValueError: An attribute has an unusable form.
     """
     support.check(params)
     engine = _engine(params)
     no_sos = params.EOS_PADDING_AND_NO_SOS or not params.PREPEND_SOS
     sizes = {name: getattr(params, SIZES[name]) for name in SIZES}
     stop_ids = params.STOP_TOKEN_IDS
-    # Prompts that are prefilled one at a time gain nothing from company.
+    # Prompts that are prefilled one at a time gain nothing by waiting for
+    # others.
     parts = math.prod(params.ICI_MESH_SHAPE[:-1])
     shares = engine.prefill_batches != (1,) or parts > 1
     return cls(
@@ -165,11 +177,11 @@ class Settings:
     )
 
   def completed(self, said: description.Description) -> 'Settings':
-    """Returns settings with what the params leave to the checkpoint filled in.
+    """Returns settings completed with the values of the checkpoint.
 
     Args:
-      said: What the checkpoint says of its model. An end id of the params stands
-        for all of the checkpoint's.
+      said: The checkpoint's description of its model. If the params set an end
+        id, it replaces all end ids of the checkpoint.
     """
     engine, stop_ids = self.engine, self.stop_ids
     if said.stop_ids and stop_ids is None and engine.eos_id is None:
@@ -187,22 +199,23 @@ class Settings:
 
   @property
   def needs_tokenizer(self) -> bool:
-    """True if some text of a request or an answer is words, not ids."""
+    """True if the text of requests or answers consists of words, not ids."""
     return not (self.tokenized_input and self.tokenized_output)
 
   @property
   def is_exact(self) -> bool:
-    """True if every number is float32, so that answers equal the reference's."""
+    """True if all numbers are float32, so answers equal the reference's."""
     dtypes = {self.dtype, self.engine.kv_dtype}
     return dtypes == {'float32'} and self.quantization is None
 
   def model_config(self) -> config_lib.ModelConfig:
     """Returns the sizes of a model that has no checkpoint.
 
-    Without NUM_HEADS there are as many heads as fill the width, as in Pax.
+    Without NUM_HEADS, the number of heads is model_dim // head_dim, as in Pax.
 
     Raises:
-      ValueError: a size is left to the checkpoint, or the sizes make no model.
+      ValueError: The params do not set a size, or the sizes do not make a
+        model.
     """
     known: dict[str, Any] = {
       **self.shape,
@@ -230,7 +243,7 @@ class Settings:
 
 
 def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
-  """Returns how the engine batches, searches and stops.
+  """Returns the configuration of batches, search and stops of the engine.
 
   Its eos_id is None if the params leave EOS_ID to the checkpoint.
 
@@ -243,7 +256,8 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
     search = 'pax' if params.BEAM_RULE == 'pax' else 'beam'
   max_new = template.largest(params.MAX_DECODE_STEPS)
   embedding = params.TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME
-  # Stock Sax serves embeddings if both are named, and scores are served.
+  # Stock Sax serves embeddings if both attributes are set and scores are
+  # served.
   if params.GENERATE_ONLY or params.TEXT_TO_EMBEDDING_MODEL_METHOD_NAME is None:
     embedding = None
   of_request = params.EXTRA_INPUTS.get(request_options.STOP_IDS_KEY, ())
@@ -251,7 +265,7 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
     eos_id=None,
     num_slots=template.slots(params),
     max_prompt=params.INPUT_SEQ_LEN,
-    # Every prompt that is accepted needs a bucket.
+    # Every accepted prompt needs a bucket.
     prompt_buckets=tuple(
       sorted({*(params.BUCKET_KEYS or ()), params.INPUT_SEQ_LEN})
     ),
@@ -282,13 +296,13 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
 def _with_eos_id(
   config: config_lib.EngineConfig, eos_id: int | None
 ) -> config_lib.EngineConfig:
-  """Returns the same with the id that ends answers and pads prompts."""
+  """Returns a copy with the id that ends answers and pads prompts."""
   pad_id = config.pad_id if eos_id is None else eos_id
   return dataclasses.replace(config, eos_id=eos_id, pad_id=pad_id)
 
 
 def _family(params: type[template.ServableLMParams]) -> family_lib.Family:
-  """Returns the family that params name, with their own caps."""
+  """Returns the family of the params, with the caps of the params."""
   family = families.FAMILIES[params.ARCHITECTURE]
   architecture = dataclasses.replace(
     family.architecture,
@@ -320,10 +334,10 @@ def _methods(
 def _extra_inputs(
   params: type[template.ServableLMParams],
 ) -> dict[str, Mapping[str, Any]]:
-  """Returns method -> keys that a request may set, with their defaults."""
+  """Returns the keys that a request may set and their defaults, by method."""
   generate = dict(params.EXTRA_INPUTS)
   if (key := request_options.MAX_STEPS_KEY) in generate:
-    # An override may lower MAX_DECODE_STEPS alone.
+    # An override may lower only MAX_DECODE_STEPS.
     limit = template.largest(params.MAX_DECODE_STEPS)
     generate[key] = min(generate[key], limit)
   score = dict(params.SCORE_EXTRA_INPUTS)

@@ -1,4 +1,4 @@
-"""Tests for settings."""
+"""Tests of settings."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -25,7 +25,7 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(settings.admission_limit, 10)
 
   def test_prompts_wait_only_for_company_in_their_prefill(self):
-    # One prompt a prefill, unless the mesh splits the slots into parts.
+    # A prefill has one prompt, unless the mesh splits the slots into parts.
     for mesh, expected in (([1, 1, 4], 0), ([1, 2, 4], 4), ([2, 1, 1], 4)):
       settings = _of(BATCH_WAIT_SECS=4.0, ICI_MESH_SHAPE=mesh, BATCH_SIZE=4)
       self.assertEqual(settings.admission_wait, expected, mesh)
@@ -75,7 +75,7 @@ class SettingsTest(parameterized.TestCase):
     )
     self.assertEqual(settings.engine.embedding, 'mean')
     self.assertEqual(settings.engine.gradients, ('embeddings',))
-    # As in stock Sax, both have to be named.
+    # As in stock Sax, both attributes must be set.
     texts['TEXT_TO_EMBEDDING_MODEL_METHOD_NAME'] = None
     self.assertNotIn('lm.embed', _of(**texts).methods)
     with self.assertRaisesRegex(errors.Unimplemented, 'have no derivative'):

@@ -1,9 +1,8 @@
-"""Refuses serving params that this server cannot follow.
+"""Refuses serving params that this server does not support.
 
-An attribute of the template is followed, refused unless it has the one value
-that is followed, or has no effect on answers. A test checks that every
-attribute is one of these. Sizes must be such that an engine can be built with
-them.
+Each attribute of the template belongs to one of three groups. It is supported,
+has only one supported value, or has no effect on answers. A test checks that
+every attribute belongs to a group. Sizes must be valid for an engine.
 """
 
 from collections.abc import Mapping
@@ -16,10 +15,10 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.families import all as families
 from saxml_ext.params import template
 
-# QUANTIZATION -> what the engine calls it.
+# The engine's name of each value of QUANTIZATION.
 QUANTIZATIONS = {'none': None, 'int8': 'int8', 'int8_weights': 'int8_weights'}
 
-# Attribute -> the values that are followed.
+# The supported values of each attribute.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
   'ARCHITECTURE': tuple(families.FAMILIES),
   'FPROP_DTYPE': config_lib.DTYPES,
@@ -52,7 +51,8 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
   'GRADIENT_WRT_MDL_VAR_TENSOR_NAMES': (None,),
 }
 
-# How upstream's server computes, not what: any value gives the same answers.
+# Attributes that change how upstream's server computes, but not its answers.
+# Any value is accepted.
 WITHOUT_EFFECT = frozenset(
   {
     'DECODE_MESH_TRANSPOSE',
@@ -64,7 +64,8 @@ WITHOUT_EFFECT = frozenset(
   }
 )
 
-# Attribute -> the least value. None is left to the checkpoint, or means 0.
+# The minimum of each attribute. None is also accepted: the checkpoint has the
+# value, or it means 0.
 _LEAST = {
   'BATCH_SIZE': 1,
   'MAX_LIVE_BATCHES': 1,
@@ -98,11 +99,11 @@ _CAPS = ('ATTEN_LOGIT_CAP', 'SOFTMAX_CAP_LOGITS')
 
 
 def check(params: type[template.ServableLMParams]) -> None:
-  """Refuses attributes that this server would not follow as asked.
+  """Refuses attributes that this server does not support.
 
   Raises:
-    errors.Unimplemented: an attribute has a value that is not followed.
-    errors.InvalidArgument: an attribute is out of range or contradicts another.
+    errors.Unimplemented: An attribute has a value that is not supported.
+    errors.InvalidArgument: An attribute is out of range or contradicts another.
   """
   _check_choices(params)
   _check_numbers(params)
@@ -139,7 +140,7 @@ def _check_choices(params: type[template.ServableLMParams]) -> None:
 
 
 def _same(value: Any, other: Any) -> bool:
-  # 0 is not False: an attribute of another type has another meaning upstream.
+  # 0 is not False: upstream treats an attribute of another type differently.
   return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 

@@ -1,4 +1,4 @@
-"""Tests for support."""
+"""Tests of the refusal of unsupported serving params."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -11,7 +11,7 @@ from saxml_ext.params import template
 
 
 class _Recorder:
-  """Serving params that take down which of their attributes are read."""
+  """Serving params that record the names of the attributes that are read."""
 
   def __init__(self, params: type):
     self._params = params
@@ -32,7 +32,7 @@ def _check(**attributes) -> None:
 
 class SupportTest(parameterized.TestCase):
   def test_no_attribute_is_ignored(self):
-    """Each is followed, refused or known to change no answer."""
+    """Checks that each attribute is supported, refused or without effect."""
     read = set(support.WITHOUT_EFFECT)
     for beams in (False, True):
       params = type(

@@ -1,10 +1,11 @@
 """The attributes of serving params for language models, with their defaults.
 
-Names, defaults and meanings are Sax's; the section "own attributes" holds
-what this server adds. A params class derives from `ServableLMParams` and sets
-what differs; a publish may override single attributes
-(`saxml_ext.params.overrides`). `saxml_ext.params.settings` turns a class into
-checked settings and refuses what the engine cannot do.
+Names, defaults and meanings are those of Sax. The section "Own attributes" has
+the attributes that this server adds. A params class derives from
+`ServableLMParams` and sets the values that differ. A publish may override
+single attributes (`saxml_ext.params.overrides`). `saxml_ext.params.settings`
+converts a class to checked settings and refuses values that the engine does not
+support.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,67 +15,70 @@ from typing import Any
 class ServableLMParams:
   """Serving attributes of a language model."""
 
-  # Whether a checkpoint of `None` is served, as random weights. Its name is
+  # True if the checkpoint `None` is served with random weights. The name is
   # Sax's, and a publish cannot override it.
   test_mode: bool = False
 
-  # --- Shape of the model; None is read off the checkpoint, else checked. ---
+  # --- Shape of the model. None takes the checkpoint's; others are compared.
+  # ---
   NUM_LAYERS: int | None = None
   MODEL_DIMS: int | None = None
   HIDDEN_DIMS: int | None = None
   NUM_HEADS: int | None = None
   DIMS_PER_HEAD: int | None = None
-  # None is read from the checkpoint's gptj_config.json.
+  # None takes the value of the checkpoint's gptj_config.json.
   ROTARY_DIM: int | None = None
-  # Positions the model was trained for; bounds prompt plus new tokens.
+  # Positions the model was trained for; the limit of prompt plus new tokens.
   MAX_POSITION_EMBEDDINGS: int | None = None
-  # None as for ROTARY_DIM.
+  # None takes the value of the checkpoint's gptj_config.json.
   LAYER_NORM_EPSILON: float | None = None
-  # Scores of attention, and logits, are cap * tanh(value / cap).
+  # Attention scores, and logits, become cap * tanh(value / cap).
   ATTEN_LOGIT_CAP: float | None = None
   SOFTMAX_CAP_LOGITS: float | None = None
-  # Of stored weights and of activations: 'float32' or 'bfloat16'.
+  # The type of stored weights and of activations: 'float32' or 'bfloat16'.
   MODEL_DTYPE: str = 'float32'
   FPROP_DTYPE: str = 'float32'
 
   # --- Devices. ---
-  # Device mesh as [replica, data, model].
+  # The device mesh as [replica, data, model].
   ICI_MESH_SHAPE: Sequence[int] = [1, 1, 8]
-  # Where upstream places what; without effect here.
+  # The placement of arrays in upstream's server; it has no effect here.
   DECODE_MESH_TRANSPOSE: Mapping[str, str] | None = None
   USE_BATCH_SHARDING: bool = False
   EMB_LOOKUP_STYLE: str = 'index'
-  # For upstream's compiler, see `xla_flags`; here for program sets alone.
+  # Flags for upstream's compiler, see `xla_flags`; only program sets use them
+  # here.
   XLA_TPU_FLAGS: Mapping[str, str] = {}
 
   # --- Batching. ---
   # The largest value is the number of slots: beam groups decoded together.
   BATCH_SIZE: int | Sequence[int] = 1
-  # Seconds a request may wait for others to share its prefill; None is 0.
+  # Seconds that a request may wait to share its prefill; None stands for 0.
   BATCH_WAIT_SECS: float | None = None
-  # Times the largest batch size: requests held before more are refused.
+  # The limit of pending requests, as a multiple of the largest batch size.
   MAX_LIVE_BATCHES: int = 4
   # If above 0, the number of slots instead of the largest BATCH_SIZE.
   NUM_CACHE_SLOTS: int = 0
 
   # --- Lengths, in tokens. ---
   INPUT_SEQ_LEN: int = 256
-  # Whether a longer prompt is an error instead of being cut.
+  # True if a longer prompt is an error instead of being truncated.
   FAIL_ON_INPUT_TRUNCATION: bool = False
-  # Which end of a prompt that is cut stays: True the left, False the right.
+  # The end that a truncated prompt keeps: True for the left, False for the
+  # right.
   SLICE_LEFT: bool = True
-  # Longest suffix to score; 0: prefix and suffix share INPUT_SEQ_LEN.
+  # The longest suffix to score; 0 if prefix and suffix share INPUT_SEQ_LEN.
   SUFFIX_SEQ_LEN: int = 0
   MIN_DECODE_STEPS: int = 0
-  # The largest value is the most tokens an answer may have.
+  # The largest value is the maximum number of tokens of an answer.
   MAX_DECODE_STEPS: int | Sequence[int] = 32
-  # Prompt plus answer; None is INPUT_SEQ_LEN plus MAX_DECODE_STEPS.
+  # Prompt plus answer; None stands for INPUT_SEQ_LEN plus MAX_DECODE_STEPS.
   MAX_SEQ_LEN: int | None = None
-  # Lengths prompts are padded to, each a compiled program; None is one
-  # bucket of INPUT_SEQ_LEN.
+  # Lengths to which prompts are padded, with a compiled program each. None
+  # stands for one bucket of INPUT_SEQ_LEN.
   BUCKET_KEYS: Sequence[int] | None = None
 
-  # --- Choice of tokens. ---
+  # --- Selection of tokens. ---
   NUM_SAMPLES: int = 2
   TOP_K: int = 40
   TOP_K_RECALL_TARGET: float = 1.0
@@ -86,11 +90,11 @@ class ServableLMParams:
   USE_BEAM_SEARCH: bool = False
   BEAM_SIZE: int = 4
   TOKENS_PER_BEAM: int | None = None
-  # These two and TOKENS_PER_BEAM concern Pax's beam rule alone.
+  # These two and TOKENS_PER_BEAM only affect Pax's beam rule.
   LENGTH_NORM_ALPHA: float = 0.8
   BEAM_SEARCH_EARLY_EXIT: bool = False
-  # How upstream moves beams and fills the cache; without effect here, where
-  # beams are never moved in memory and a prompt is stored once for its beams.
+  # These control the beams and the cache of upstream. They have no effect here,
+  # because beams are never moved in memory and share the prompt's cache.
   USE_MATMUL_BEAM_SHUFFLE: bool = False
   FPROP_FOR_PREFIX: bool = True
   SUPPORT_LAZY_PREFIX_BROADCAST: bool = True
@@ -98,27 +102,27 @@ class ServableLMParams:
   # --- Vocabulary. ---
   VOCAB_SIZE: int | None = 32000
   SPM_MODEL: str | None = None
-  # 'GPT2BPEVocabulary' or None; the file itself shows what it is.
+  # 'GPT2BPEVocabulary' or None; the file itself determines its format.
   VOCABULARY_CLASS: str | None = None
-  # A tokenizer.json, a SentencePiece model or the directory of one; None is
-  # SPM_MODEL, and if there is none, what lies beside the checkpoint.
+  # The path of a tokenizer.json, a SentencePiece model or the directory of one.
+  # None stands for SPM_MODEL, or for the tokenizer beside the checkpoint.
   VOCABULARY_PATH: str | None = None
-  # Text is comma-separated ids, on the way in and on the way out.
+  # The text is comma-separated ids, for both input and output.
   TOKENIZED_INPUT: bool = False
   TOKENIZED_OUTPUT: bool = False
   PREPEND_SOS: bool = True
   SOS_ID: int = 0
-  # None is read from the checkpoint's gptj_config.json.
+  # None takes the value of the checkpoint's gptj_config.json.
   EOS_ID: int | None = 1
-  # GPT-J's way in MLPerf: no start id, padded with the end id.
+  # GPT-J's format in MLPerf: no start id, and padding with the end id.
   EOS_PADDING_AND_NO_SOS: bool = False
-  # None is [EOS_ID].
+  # None stands for [EOS_ID].
   STOP_TOKEN_IDS: Sequence[int] | None = None
   NUM_EXTRA_IDS: int = 0
   REVERSE_EXTRA_IDS: bool = True
 
   # --- Requests. ---
-  # Keys a request may set, with their defaults.
+  # The keys that a request may set, with their defaults.
   EXTRA_INPUTS: Mapping[str, Any] = {'temperature': 0.1}
   EXTRA_INPUTS_DTYPES: Mapping[str, Any] = {}
   SCORE_EXTRA_INPUTS: Mapping[str, Any] = {}
@@ -138,64 +142,65 @@ class ServableLMParams:
   POLYMORPHIC_SEQ_LEN_EXCLUSION: Any = None
   TEXT_TO_EMBEDDING_SERVING_BATCH_SIZE: int = 1
   TEXT_TO_EMBEDDING_MAX_LIVE_BATCHES: int = 1
-  # Embeddings of texts: of their hidden states after the final layer norm,
-  # which the method 'encode' makes, that of the 'last_token' or their 'mean'.
-  # None in either: there are none.
+  # Embeddings of texts, from the hidden states after the final layer norm. The
+  # method 'encode' returns the state of the 'last_token' or the 'mean' of all
+  # states. If either attribute is None, there are no embeddings.
   TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME: str | None = None
   TEXT_TO_EMBEDDING_MODEL_METHOD_NAME: str | None = None
   INCLUDE_EOS_SCORE: bool = False
-  # ['embeddings']: gradients of scores by what the tokens of prefix and suffix
-  # put into the first layer. None: there are none.
+  # ['embeddings']: gradients of scores by the inputs of the first layer, for
+  # the tokens of prefix and suffix. None: no gradients.
   GRADIENT_WRT_INPUT_TENSOR_NAMES: Sequence[str] | None = None
   GRADIENT_WRT_MDL_VAR_TENSOR_NAMES: Sequence[str] | None = None
 
   # --- Own attributes. ---
-  # Name of the family, see `families/all.py`.
+  # The name of the family, see `families/all.py`.
   ARCHITECTURE: str = 'gptj'
-  # 'reference': transformers' beam search, which is MLPerf's; 'pax': praxis',
-  # see `saxml_ext.engine.search.pax_beam`.
+  # 'reference': the beam search of transformers, which MLPerf uses; 'pax': that
+  # of praxis, see `saxml_ext.engine.search.pax_beam`.
   BEAM_RULE: str = 'reference'
-  # Reference rule: a score is the summed log-probability over length to this
-  # power.
+  # Reference rule: a score is the summed log-probability divided by the length
+  # to this power.
   LENGTH_PENALTY: float = 1.0
   # Reference rule: a group ends when BEAM_SIZE hypotheses have ended.
   EARLY_STOPPING: bool = True
-  # Whether requests may choose between beam search and samples: each has
-  # BEAM_SIZE beams or NUM_SAMPLES samples, and USE_BEAM_SEARCH says which where
-  # a request does not.
+  # True if requests may choose between beam search and samples. Each request
+  # has BEAM_SIZE beams or NUM_SAMPLES samples. USE_BEAM_SEARCH is the default.
   MIXED_SEARCH: bool = False
-  # Most of the likeliest tokens in each place that a request may have told.
+  # The maximum number of likeliest tokens per position that a request may get.
   MAX_LOGPROBS: int = 0
-  # 'none'; 'int8': matrices of a float checkpoint become int8 as they are
-  # loaded, and so do the activations that they are multiplied with;
-  # 'int8_weights': the matrices alone, which is what stock Sax calls int8.
+  # 'none'; 'int8': matrices of a float checkpoint become int8 at load time, and
+  # so do the activations that are multiplied with them; 'int8_weights': only
+  # the matrices become int8, which stock Sax calls int8.
   QUANTIZATION: str = 'none'
-  # Whether QUANTIZATION takes in the head (praxis' softmax layer) as well:
-  # faster, but nearest to the choice of tokens. praxis leaves it in float.
+  # True if QUANTIZATION includes the head (praxis' softmax layer). This is
+  # faster, but the head affects the choice of tokens most. praxis keeps it in
+  # float.
   QUANTIZE_SOFTMAX: bool = False
-  # Of keys and values: 'float32', 'bfloat16' or 'int8'; None is FPROP_DTYPE.
+  # The type of keys and values: 'float32', 'bfloat16' or 'int8'; None stands
+  # for FPROP_DTYPE.
   KV_CACHE_DTYPE: str | None = None
-  # Prompts longer than this many tokens are prefilled in chunks, between which
-  # other requests decode on; 0 prefills in one go.
+  # Prompts longer than this number of tokens are prefilled in chunks, between
+  # which other requests are decoded. 0 prefills each prompt at once.
   PREFILL_CHUNK_LEN: int = 0
 
 
 def slots(params: type[ServableLMParams]) -> int:
-  """Requests that `params` decode together."""
+  """Returns the number of requests that `params` decode together."""
   if params.NUM_CACHE_SLOTS > 0:
     return params.NUM_CACHE_SLOTS
   return largest(params.BATCH_SIZE)
 
 
 def admission_limit(params: type[ServableLMParams]) -> int:
-  """Requests of one method held before further ones are refused."""
+  """Returns the maximum number of pending requests of one method."""
   return max(1, slots(params) * params.MAX_LIVE_BATCHES)
 
 
 def largest(value: int | Sequence[int]) -> int:
-  """The largest of an attribute that is a number or a list of numbers.
+  """Returns the largest value of an attribute, a number or a list of numbers.
 
   Raises:
-    ValueError: the list is empty.
+    ValueError: The list is empty.
   """
   return value if isinstance(value, int) else max(value)

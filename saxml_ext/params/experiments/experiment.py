@@ -1,21 +1,22 @@
-"""Serving params as an experiment that paxml itself can run.
+"""Makes experiments of serving params, which paxml itself can run.
 
     cls = experiment.of(gptj.TinyTokenizedFP32, '/tmp/pax')
     model, variables = restore.restore(cls(), '/tmp/pax')
 
-The class derives from the serving params and from paxml's BaseExperiment. Its
-task's model is the praxis LanguageModel of the family, made of praxis' quantized
-layers where the params say QUANTIZATION: then the checkpoint has to be an INT8
-one.
+The class derives from the serving params and from paxml's BaseExperiment. The
+model of its task is the praxis LanguageModel of the family. If the params set
+QUANTIZATION, the model has praxis' quantized layers, and the checkpoint must be
+an INT8 one.
 
-What praxis' layers do differently from this server's engine:
+Praxis' layers differ from this server's engine as follows:
 
-- QUANTIZATION 'int8_weights' is the same computation;
-- with 'int8' praxis gives the activations before q, k and v one scale for the
-  whole batch, where the engine gives each row its own (so do both elsewhere);
-- beams follow praxis' rule, see `saxml_ext.engine.search.pax_beam`.
+- QUANTIZATION 'int8_weights' is the same computation.
+- With 'int8', praxis has one scale for the activations of the whole batch
+  before q, k and v. The engine has one scale per row. Elsewhere, both have one
+  scale per row.
+- Beams follow praxis' rule, see `saxml_ext.engine.search.pax_beam`.
 
-Importing this module imports paxml, which takes seconds.
+The import of this module imports paxml, which takes seconds.
 """
 
 from collections.abc import Mapping
@@ -47,8 +48,8 @@ from praxis.layers.quantization import quantization_hparams
 from praxis.layers.quantization import quantize
 
 Config: TypeAlias = pax_fiddle.Config
-# Of the optimizer that a task must have. Nothing here trains: an experiment
-# that does sets its own learner.
+# The learning rate of the optimizer that a task must have. This code trains
+# nothing; an experiment for training sets its own learner.
 _LEARNING_RATE = 1e-5
 _NORM = 'params.lm.final_ln.scale'
 
@@ -59,20 +60,20 @@ def of(
   """Returns the experiment of these serving params.
 
   Args:
-    params: of a family that praxis has a model of.
-    checkpoint_path: of a checkpoint that gives what the params leave open:
-      sizes, end of text, the type that variables are stored in.
+    params: The serving params, of a family that has a praxis model.
+    checkpoint_path: The path of a checkpoint. It provides the values that the
+      params do not set: sizes, end ids and the type of the stored variables.
 
   Raises:
-    errors.InvalidArgument: a size is in neither of them, or params are not
+    errors.InvalidArgument: Neither of them has a size, or the params are not
       usable.
-    saxml_ext.pax.errors.CheckpointError: the checkpoint cannot be read.
+    saxml_ext.pax.errors.CheckpointError: The checkpoint cannot be read.
   """
   settings, config, dtype, repeated = _read(params, checkpoint_path)
 
-  # mypy knows no base class that is chosen as the program runs.
+  # mypy does not support a base class that is chosen at run time.
   class Experiment(params, base_experiment.BaseExperiment):  # type: ignore[valid-type, misc]
-    """A model to serve; it has no data to train or to evaluate on."""
+    """A model to serve; it has no data for training or evaluation."""
 
     def datasets(self) -> list[pax_fiddle.Config]:
       return []
@@ -101,7 +102,7 @@ def of(
 def _read(
   params: type[template.ServableLMParams], checkpoint_path: str | None
 ) -> tuple[settings_lib.Settings, config_lib.ModelConfig, str, bool]:
-  """Settings, sizes, type of the variables, and whether layers share them."""
+  """Returns settings, sizes, the variables' type, and if layers are stacked."""
   settings = settings_lib.Settings.of(params)
   said = description.Description()
   specs: Mapping[str, metadata.ArraySpec] = {}
@@ -130,7 +131,7 @@ def _model(
   config: config_lib.ModelConfig,
   repeated: bool,
 ) -> pax_fiddle.Config:
-  """The LanguageModel, in praxis' quantized layers if settings say so."""
+  """Returns the LanguageModel, with quantized layers if the settings ask."""
   make = praxis_models.MODELS.get(settings.family.name)
   if make is None:
     raise errors.Unimplemented(
@@ -147,7 +148,7 @@ def _model(
     use_symmetric_act=True if activations else None,
   )
   if settings.quantize_head:
-    # praxis' own function knows other kinds of softmax layers only.
+    # praxis' own function only supports other kinds of softmax layers.
     act_params = quantization_hparams.ActQuantizationParams()
     model.lm_tpl.softmax_tpl.feed_forward_tpl.linear_tpl = Config(
       quantization.Linear,

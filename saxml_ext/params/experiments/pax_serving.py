@@ -1,11 +1,10 @@
-"""Serving attributes of Pax experiments, and praxis' decoders of settings.
+"""Converts Pax experiments to serving params, and settings to praxis' decoders.
 
-An experiment has serving attributes of its own, else those of its decoder.
-
-Sax's convention is an experiment class that mixes in serving attributes such as
-BATCH_SIZE and INPUT_SEQ_LEN (`params.template` has them all). What a class does
-not have is read off its model's decoder; without any attribute a model decodes
-as its own `decoder_tpl` says, one request at a time, ids in and ids out.
+In Sax's convention, an experiment class has serving attributes such as
+BATCH_SIZE and INPUT_SEQ_LEN (`params.template` lists them). An attribute that
+the class does not have is taken from its model's decoder. Without any
+attribute, a model decodes with its own `decoder_tpl`, one request at a time,
+with ids as input and output.
 """
 
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ from praxis import decoder_hparams
 
 _HParams = TypeVar('_HParams', bound=decoder_hparams.DecoderHParams)
 
-# These describe the model, which here is what the experiment's task says.
+# These attributes describe the model, which the experiment's task defines here.
 _OF_THE_MODEL = (
   'NUM_LAYERS',
   'MODEL_DIMS',
@@ -52,11 +51,11 @@ def params_of(
   """Returns serving params for an experiment class.
 
   Args:
-    experiment: its attributes of a serving attribute's name count.
-    decoder: of its model, for the others.
+    experiment: The experiment class; its serving attributes are used.
+    decoder: The decoder of its model, for all other attributes.
 
   Raises:
-    errors.Unimplemented: the decoder is of a kind that is not served.
+    errors.Unimplemented: The kind of the decoder is not supported.
   """
   own = {
     name: getattr(experiment, name)
@@ -124,16 +123,15 @@ def hparams(
   settings: settings_lib.Settings,
   base: decoder_hparams.DecoderHParams | None = None,
 ) -> decoder_hparams.DecoderHParams:
-  """Returns what `LanguageModel.decode_with_params` takes.
+  """Returns the decoder's params for `LanguageModel.decode_with_params`.
 
   Args:
-    settings: of the model, its eos_id or stop_ids known. Beams follow praxis'
-      rule, whatever BEAM_RULE says.
-    base: a decoder of which fields that no serving attribute names are kept, if
-      it is of the same kind.
+    settings: The settings of the model, with eos_id or stop_ids. Beams follow
+      praxis' rule, whatever BEAM_RULE is.
+    base: A decoder whose other fields are kept, if it is of the same kind.
 
   Raises:
-    errors.InvalidArgument: neither eos_id nor stop_ids are known.
+    errors.InvalidArgument: Neither eos_id nor stop_ids are known.
   """
   stops = settings.stop_ids or (settings.engine.eos_id,)
   if None in stops:
@@ -141,7 +139,7 @@ def hparams(
       'nothing says which token ends an answer: set EOS_ID'
     )
   shared = dict(
-    # Prompts are computed in one go, so that `seqlen` only has to be set.
+    # Prompts are computed at once, so `seqlen` only has to be set.
     fprop_for_prefix=True,
     seqlen=settings.engine.max_prompt + settings.engine.max_new_tokens,
     max_decode_steps=settings.engine.max_new_tokens,

@@ -1,4 +1,4 @@
-"""Tests for serving, and for the decoders made of its params by decoding."""
+"""Tests of serving params for experiments, and of their decoders."""
 
 from absl.testing import absltest
 
@@ -6,13 +6,13 @@ from saxml_ext.common import errors
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params.experiments import pax_serving
 
-# praxis can be imported once the modules above have prepared it.
+# praxis can be imported only after the modules above have prepared it.
 # isort: split
 from praxis import decoder_hparams
 
 
 class _Experiment:
-  """Attributes of a model, and of serving."""
+  """An experiment with attributes of a model and of serving."""
 
   NUM_LAYERS = 'as many as it takes'
   FPROP_DTYPE = float
@@ -48,7 +48,7 @@ class ServingTest(absltest.TestCase):
     self.assertEqual(decoder.temperature, 0.5)
     self.assertEqual(decoder.eos_id, [3, 4])
     self.assertEqual(decoder.max_decode_steps, 20)
-    # No attribute names it.
+    # No serving attribute sets this field.
     self.assertEqual(decoder.p, 0.9)
     self.assertEqual(own.k, 40)
 

@@ -1,4 +1,4 @@
-"""paxml saves and restores, and both sides read each other's checkpoints."""
+"""Tests that paxml and this server read each other's checkpoints."""
 
 import functools
 import pathlib
@@ -23,7 +23,7 @@ from saxml_ext.pax import errors
 from saxml_ext.pax import restore
 from saxml_ext.pax import store
 
-# praxis can be imported once the modules above have prepared it.
+# praxis can be imported only after the modules above have prepared it.
 # isort: split
 from paxml import checkpoint_types
 from paxml import checkpoints
@@ -59,7 +59,7 @@ def _variables() -> dict[str, np.ndarray]:
 
 
 def _save(path: pathlib.Path, ocdbt: bool) -> None:
-  """Saves with paxml, the optimizer's state of a training included."""
+  """Saves a checkpoint with paxml, including the optimizer's state."""
   task = base_layer.instantiate(experiment.of(_Params)().task())
   state = task.create_train_state(
     traverse_util.unflatten_dict(_variables(), sep='.'),

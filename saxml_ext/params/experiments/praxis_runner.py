@@ -1,8 +1,8 @@
-"""A praxis LanguageModel behind the scheduler's protocol of an engine.
+"""An engine for the scheduler that decodes with a praxis LanguageModel.
 
-Requests are decoded by praxis' own decode, as many together as there are slots:
-a batch starts with the requests that were given and ends as a whole. Rows without a
-request decode a prompt of one token, whose answer is thrown away.
+praxis' own decoder decodes the requests, at most one per slot. A batch starts
+with the given requests and ends as a whole. Rows without a request decode a
+prompt of one token, and their answers are discarded.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ from praxis.layers import models
 # praxis fills up its beams with hypotheses that score far below any real one.
 _FILLER = -1e6
 
-# What the engine lets a request choose, and praxis' decoder does not.
+# The options that a request may set in the engine, but not in praxis' decoder.
 _NOT_BY_REQUEST = (
   'num_beams',
   'length_penalty',
@@ -39,10 +39,10 @@ _NOT_BY_REQUEST = (
 
 
 class PraxisRunner:
-  """Decodes up to `num_slots` requests, from beginning to end.
+  """Decodes up to `num_slots` requests from beginning to end.
 
   Attributes:
-    num_slots: rows of a batch.
+    num_slots: The number of rows of a batch.
   """
 
   def __init__(
@@ -52,16 +52,17 @@ class PraxisRunner:
     settings: settings_lib.Settings,
     decoder: decoder_hparams.DecoderHParams,
   ):
-    """Compiles nothing yet.
+    """Creates an engine without compiling.
 
     Args:
-      model: of a model's task.
-      variables: as `model.apply` takes them.
-      settings: its limits.
-      decoder: what `decode_with_params` takes, of these settings.
+      model: The model of a task.
+      variables: The variables for `model.apply`.
+      settings: The settings of the model, including its limits.
+      decoder: The decoder's params for `decode_with_params`, from these
+        settings.
 
     Raises:
-      errors.Unimplemented: praxis' decoder cannot follow the settings.
+      errors.Unimplemented: praxis' decoder does not support the settings.
     """
     self._samples = isinstance(decoder, decoder_hparams.SampleDecoderHParams)
     if self._samples and settings.engine.min_new_tokens:
@@ -81,14 +82,14 @@ class PraxisRunner:
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
     self._requests: dict[int, request_lib.Request] = {}
-    # praxis tells of whole answers only.
+    # praxis only reports whole answers.
     self.progress: Mapping[int, request_lib.Progress] = {}
     self.interruptible = False
     self._decode = jax.jit(_decode_fn(model, decoder))
     self._xent = jax.jit(_xent_fn(model))
 
   def warm_up(self, progress: Callable[[str], None] = lambda _: None) -> None:
-    """Compiles all that requests will run."""
+    """Compiles all programs that requests will run."""
     methods = self._settings.methods
     if 'lm.generate' in methods:
       for length in self._settings.engine.prompt_buckets:
@@ -99,7 +100,7 @@ class PraxisRunner:
       progress('compiled scoring')
 
   def check(self, request: request_lib.Request) -> None:
-    """Raises ValueError for what praxis' decoder cannot do."""
+    """Raises ValueError if praxis' decoder does not support a request."""
     engine = self._settings.engine
     tokens = np.asarray(request.tokens)
     if not 0 < len(tokens) <= engine.max_prompt:
@@ -157,29 +158,29 @@ class PraxisRunner:
       )
 
   def interrupt(self) -> None:
-    """Does nothing: praxis decodes an answer in one go."""
+    """Does nothing, because praxis decodes an answer at once."""
 
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]
   ) -> None:
-    """Keeps requests for the next batch, which the next step() decodes."""
+    """Stores requests for the next batch, which the next step() decodes."""
     self._requests.update(requests)
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
-    """Decodes what was admitted, to its end; praxis has no part steps."""
+    """Decodes the stored requests to their ends; ignores `max_steps`."""
     del max_steps
     requests, self._requests = self._requests, {}
     return self._run(requests)
 
   def release(self, slot: int) -> None:
-    """Forgets a request that nobody waits for."""
+    """Drops a request that was cancelled."""
     self._requests.pop(slot, None)
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
-    """Sum of log p(suffix | prefix), from praxis' cross entropies.
+    """Returns the sum of log p(suffix | prefix), from praxis' cross entropies.
 
     Raises:
-      ValueError: the prefix or the suffix is empty, or they are too long.
+      ValueError: The prefix or the suffix is empty, or they are too long.
     """
     length = self._settings.engine.max_prompt + (self._settings.max_suffix or 0)
     total = len(prefix) + len(suffix)
@@ -216,7 +217,7 @@ class PraxisRunner:
       lengths[slot] = len(request.tokens)
       ids[slot, : lengths[slot]] = request.tokens
     batch = _batch(ids, lengths, **self._choices(requests))
-    # A raw key, which is the only kind that praxis' samplers take.
+    # praxis' samplers only support raw keys.
     key = jax.random.PRNGKey(request_options.draw_seed())
     outputs = jax.device_get(self._decode(self._variables, batch, key))
     return {
@@ -227,7 +228,7 @@ class PraxisRunner:
   def _choices(
     self, requests: Mapping[int, request_lib.Request]
   ) -> dict[str, np.ndarray]:
-    """What requests ask of their samples, by praxis' names, [slots] each."""
+    """Returns the requests' sampling options by praxis' names, [slots] each."""
     if not self._samples:
       return {}
     engine = self._settings.engine
@@ -257,7 +258,7 @@ class PraxisRunner:
 def _batch(
   ids: np.ndarray, lengths: np.ndarray, **more: np.ndarray
 ) -> py_utils.NestedMap:
-  """A batch [B, T] whose rows have `lengths` [B] tokens."""
+  """Returns a batch [B, T] whose rows have `lengths` [B] tokens."""
   position = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
   real = position < lengths[:, None]
   return py_utils.NestedMap(
@@ -273,10 +274,10 @@ def _batch(
 def _decode_fn(
   model: models.LanguageModel, decoder: decoder_hparams.DecoderHParams
 ) -> Callable[..., tuple[jax.Array, ...]]:
-  """Returns a function from variables, batch and key to what was decoded.
+  """Returns a function that decodes, given variables, a batch and a key.
 
-  That is ids and their log-probabilities, prompts included, [B, K, T], and
-  lengths and scores [B, K]; scores are nan where praxis gives none.
+  It returns ids and their log-probabilities [B, K, T], including the prompts,
+  and lengths and scores [B, K]. Scores are nan if praxis returns none.
   """
 
   def decode(variables, batch, key):
@@ -326,7 +327,7 @@ def _result(
   lengths: np.ndarray,
   scores: np.ndarray,
 ) -> request_lib.Result:
-  """One request's answers; see `_decode_fn` for the arguments, [K, ...]."""
+  """Returns the result of a request from arrays [K, ...], see `_decode_fn`."""
   hypotheses = []
   for row, end, logprob, score in zip(ids, lengths, logprobs, scores):
     total = float(logprob[prompt:end].sum(dtype=np.float64))
@@ -337,6 +338,7 @@ def _result(
         logprob=total,
       )
     )
-  # All are fillers if no beam could end; then praxis' own answer stands.
+  # If no beam could end, all hypotheses are fillers. Then praxis' answer is
+  # used.
   found = [h for h in hypotheses if h.score > _FILLER]
   return request_lib.Result(tuple(found or hypotheses))

@@ -1,10 +1,10 @@
-"""What is known of the serving params of upstream Saxml.
+"""Records of the serving params of upstream Saxml.
 
 Each file in `upstream/` records one source: the attributes of its serving
-template, and of each class what it changes, as Python resolves them. Types are
-recorded by their names. The files were written by a program that imported the
-sources themselves, except inference-v3.1.json and r1.2.0-lm-cloud.json, which
-were written by hand from sources that do not import.
+template, and the changes of each class, as Python resolves them. Types are
+recorded by their names. A program that imported the sources wrote the files,
+except for inference-v3.1.json and r1.2.0-lm-cloud.json. These were written by
+hand from sources that cannot be imported.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ class Class:
   """A servable class.
 
   Attributes:
-    base: the class that it derives from; None: the template.
-    quantized: whether it serves an int8 checkpoint.
-    changes: attributes with other values than the base's.
-    attributes: all attributes, those of the template included.
+    base: The class from which it derives; None for the template.
+    quantized: True if it serves an int8 checkpoint.
+    changes: The attributes whose values differ from those of the base.
+    attributes: All attributes, including those of the template.
   """
 
   base: str | None
@@ -38,10 +38,10 @@ class Source:
   """One release, commit or submission.
 
   Attributes:
-    name: of its file.
-    compiler_options: flags that every class is compiled with.
-    template: attributes of the serving template, with their defaults.
-    classes: name -> servable class; those that it extends included.
+    name: The name of its file.
+    compiler_options: The flags with which every class is compiled.
+    template: The attributes of the serving template, with their defaults.
+    classes: The servable classes by name, including those that it extends.
   """
 
   name: str
@@ -51,10 +51,10 @@ class Source:
 
 
 def load(name: str) -> Source:
-  """Reads a source, the name of a file in `upstream/` without its ending.
+  """Reads a source by the name of its file in `upstream/`, without extension.
 
   Raises:
-    FileNotFoundError: there is no record of that name.
+    FileNotFoundError: There is no record of that name.
   """
   recorded = json.loads((_FOLDER / f'{name}.json').read_text())
   if 'extends' in recorded:
