@@ -7,19 +7,19 @@ from benchmarks import contenders
 from benchmarks import measure
 from benchmarks import workload
 
-# Requests whose answers are forced; each costs a prefill.
+# The number of requests whose answers are forced. Each costs a prefill.
 _FORCED = 32
 _FORCIBLE = (contenders.OURS, contenders.CTRANSLATE2)
-# Those that give all beams of a search, with scores.
+# The engines that return all beams of a search, with scores.
 _LISTING = (contenders.OURS, contenders.CTRANSLATE2, contenders.TRANSFORMERS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokens:
-  """An engine's answers against the reference's.
+  """The agreement of an engine's answers with those of the reference.
 
-  equal and total count answers; shared is the part of the reference's tokens
-  before the first difference.
+  equal and total count answers. shared is the fraction of the reference's
+  tokens before the first difference.
   """
 
   name: str
@@ -30,11 +30,11 @@ class Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class Top1:
-  """The rate at which int8 and float32 find the same token most likely.
+  """The rate at which int8 and float32 have the same most likely token.
 
-  Both get the same previous tokens at each of `places` places. `reference`
-  names
-  the engine that computes in float32: the same engine if it does, or another.
+  Both get the same previous tokens at each of `places` positions. `reference`
+  names the engine that computes in float32. It is the same engine if that
+  supports float32, or another one.
   """
 
   engine: str
@@ -45,11 +45,12 @@ class Top1:
 
 @dataclasses.dataclass(frozen=True)
 class NBest:
-  """An engine's n best answers to one request against the reference's.
+  """The agreement of an engine's n best answers to one request.
 
-  equal counts those of `total` that have the same tokens at the same place of
-  the list, found those that are anywhere in it; score_gap is the largest
-  difference between scores at one place.
+  The reference's answers have `total` entries. equal counts the entries with
+  the same tokens at the same rank. found counts the entries with the same
+  tokens at any rank. score_gap is the largest difference of the scores at one
+  rank.
   """
 
   name: str
@@ -61,9 +62,10 @@ class NBest:
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
-  """All that is compared in one mode.
+  """All comparisons in one mode.
 
-  reference is the engine of `tokens` and `n_best`: "" if there is none.
+  reference is the engine that `tokens` and `n_best` compare with, or "" if
+  there is none.
   """
 
   mode: str
@@ -98,14 +100,13 @@ def tokens(
   """Compares answers with those of transformers in float32.
 
   If transformers does not run, the first contender in float32 is the reference.
-  Beam search towards exact lengths that differ is left out: engines that have
-  one
-  length for a whole batch search longer and are cut, which gives another
+  Beam search towards different exact lengths is left out. Some engines have one
+  length for a whole batch. They search longer and are cut, which gives another
   answer.
 
   Returns:
-    The name of the reference ("" if there is none) and the agreement of the
-    others with it.
+    The name of the reference ("" if there is none), and the agreement of the
+    other engines with it.
   """
   exact = {r.max_new for r in requests if r.exact}
   if result.mode != 'greedy' and len(exact) > 1:
@@ -121,7 +122,7 @@ def tokens(
 
 
 def compare_n_best(name: str, answers: dict, truth: dict) -> NBest:
-  """Compares two lists, each as of `service.NBest`."""
+  """Compares two lists, both in the format of `service.NBest`."""
   mine, theirs = answers['tokens'], truth['tokens']
   return NBest(
     name,
@@ -133,7 +134,7 @@ def compare_n_best(name: str, answers: dict, truth: dict) -> NBest:
 
 
 def n_best(result: measure.ModeResult) -> list[NBest]:
-  """Compares all beams of the first request, in float32, with the reference's."""
+  """Compares all float32 beams of the first request with the reference's."""
   truth = _truth(result)
   if result.mode == 'greedy' or truth is None:
     return []
@@ -161,13 +162,12 @@ def _truth(result: measure.ModeResult) -> measure.Entry | None:
 def top1(
   result: measure.ModeResult, requests: Sequence[workload.Request]
 ) -> list[Top1]:
-  """Compares the most likely tokens of engines that run int8 and can be forced.
+  """Compares the most likely tokens of int8 engines that can be forced.
 
-  Engines that also run float32 are forced with their own float32 answers. If
-  none
-  does, because the model does not fit into memory in float32, all are forced
-  with
-  the prompts and compared with our model in float32, computed layer by layer.
+  Engines that also run float32 are forced with their own float32 answers. In
+  other cases, the model does not fit into memory in float32. Then all engines
+  are forced with the prompts and compared with our model in float32, computed
+  layer by layer.
   """
   found = []
   for engine in _FORCIBLE:
@@ -200,7 +200,7 @@ def _against_prompts(
   if ours is None or not rounded:
     return []
   prompts = [list(r.tokens) for r in requests[:_FORCED]]
-  # A place needs a past.
+  # A prediction needs at least one previous token.
   forced = _Forced(prompts, [1] * len(prompts))
   truth = forced.ask(ours, 'exact_top1')
   return [forced.compare(entry, 'float32', truth) for entry in rounded]
@@ -208,7 +208,7 @@ def _against_prompts(
 
 @dataclasses.dataclass(frozen=True)
 class _Forced:
-  """Sequences, and the place of each from which on tokens are compared."""
+  """Token sequences, and the position in each where the comparison starts."""
 
   sequences: list[list[int]]
   starts: list[int]
@@ -229,7 +229,7 @@ class _Forced:
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:
-  """Returns the number of leading tokens that both have."""
+  """Returns the number of leading tokens that both sequences share."""
   pairs = zip(a, b)
   return next(
     (i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b))

@@ -10,7 +10,7 @@ class AgreementTest(absltest.TestCase):
       'x', [[1, 2, 3, 4], [5], [7, 0, 9, 9]], truth
     )
     self.assertEqual((found.equal, found.total), (1, 3))
-    # All four, one of two, one of four.
+    # The shared prefixes have four, one and one token.
     self.assertAlmostEqual(found.shared, 6 / 10)
 
   def test_as_many_answers_on_both_sides(self):

@@ -1,25 +1,28 @@
-"""Measures this repository's engine beside its peers, in one run.
+"""Compares this repository's engine with other engines, in one run.
 
-  bench                                       random 4 x 512 model, fixed lengths
-  bench --set=ragged --requests=64,256,1024   varied lengths; does cost stay flat
+  bench                                       random 4 x 512 model, fixed
+  lengths
+  bench --set=ragged --requests=64,256,1024   varied lengths; does cost stay
+  flat
   bench --set=ragged --model=bundled          the trained model, the articles
   bench --engines=ours_int8,ct2_int8 --modes=beam --rounds=9
   bench --beams=4,8,30,100                    cost of wide beams, n best lists
-  bench --beams=100,256 --new_tokens=8        the same of short answers
+  bench --beams=100,256 --new_tokens=8        the same with short answers
   bench --model=6b                            GPT-J's own sizes, random weights
   bench --avx2                                as on processors without AVX-512
 
-Every contender has a process of its own, pinned to --threads cores, and all
-take turns round by round, so that whatever else the machine does meets all of
-them. Speed is tokens per CPU second of the process; only tokens that were asked
-for count. Loading and compiling are measured apart.
+Every contender has its own process, pinned to --threads cores. The contenders
+take turns, round by round, so other load on the machine affects all of them.
+The speed is the number of tokens per CPU second of the process. Only requested
+tokens count. Loading and compiling are measured separately.
 
-A contender that cannot run here is listed with the reason. Peers are given the
-settings that short trials on the same requests have shown to be their fastest,
-which the tables name: CTranslate2 its library of matrix products and compute
-type, OpenVINO in int8 its types of keys, values and activations, and all of
-them how requests are cut into batches (batching.py), since they decode a batch
-until its longest answer is done. Our engine takes requests longest prompt first.
+A contender that cannot run on this machine is listed with the reason. Other
+engines use the settings that were fastest in short trials on the same requests.
+The tables list these settings. For CTranslate2, they are the library of matrix
+products and the compute type. For OpenVINO in int8, they are the types of keys,
+values and activations. For all other engines, the requests are also cut into
+batches (batching.py), because these engines decode a batch until its longest
+answer is done. Our engine takes the request with the longest prompt first.
 """
 
 from collections.abc import Sequence
@@ -169,10 +172,10 @@ _BUNDLED = os.path.join(_ROOT, 'harness', 'bundled')
 
 
 def settings_from_flags() -> settings_lib.Settings:
-  """Settings of the flags, the random model written.
+  """Returns the settings from the flags; writes the random model if needed.
 
   Raises:
-    ValueError: flags do not fit together.
+    ValueError: The flags contradict each other.
   """
   widths = _widths()
   names = _MODES.value or settings_lib.MODES[: None if len(widths) == 1 else 1]
@@ -218,7 +221,7 @@ def settings_from_flags() -> settings_lib.Settings:
 
 
 def _widths() -> tuple[int, ...]:
-  """Parses --beams; raises ValueError if it holds no numbers."""
+  """Returns the widths in --beams; raises ValueError if one is no number."""
   try:
     widths = tuple(sorted({int(text) for text in _BEAMS.value}))
   except ValueError:
@@ -254,7 +257,7 @@ def _preset(widths: bool) -> presets.Preset:
 def measure_all(
   settings: settings_lib.Settings, console: console_lib.Console
 ) -> list[dict]:
-  """Measures every mode, prints what was found, and returns its rows."""
+  """Measures every mode, prints the results, and returns their rows."""
   found, agreements = [], []
   all_floors: dict[tuple[str, str, int], floor_lib.Floor] = {}
   all_rates: dict[tuple[str, str], floor_lib.Rates] = {}
@@ -290,7 +293,7 @@ def measure_all(
 def trace(
   settings: settings_lib.Settings, console: console_lib.Console
 ) -> None:
-  """Profiles our contenders and prints where their time goes."""
+  """Profiles our contenders and prints the time of each kind of operation."""
   for mode in settings.modes:
     own = settings.of_mode(mode)
     for contender in own.engines:
@@ -304,7 +307,7 @@ def write(
   rows: Sequence[dict],
   console: console_lib.Console,
 ) -> None:
-  """Writes the rows and the plot where the flags say."""
+  """Writes the rows and the plot to the paths that the flags set."""
   own = os.path.join(settings.out, 'bench.json')
   for path in filter(None, (own, user_path.resolve(_JSON.value))):
     with open(path, 'w', encoding='utf-8') as file:
@@ -342,7 +345,7 @@ def _title(settings: settings_lib.Settings) -> str:
 
 
 def _tell_what_is_idle(console: console_lib.Console) -> None:
-  """Peers and ours are compared on the CPU, whatever the machine has besides."""
+  """Prints a note if the machine has an accelerator, which is not measured."""
   if found := accelerators.detect():
     console.print(
       f'note: this machine has {found.words}, and all engines are measured on'
@@ -355,7 +358,7 @@ def _tell_what_is_idle(console: console_lib.Console) -> None:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  # As Ctrl-C: workers are stopped on the way out.
+  # SIGTERM works like Ctrl-C: the workers are stopped before the exit.
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
   console = console_lib.Console(width=None if sys.stdout.isatty() else 140)
   if _AVX2.value:

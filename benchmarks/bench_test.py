@@ -1,4 +1,4 @@
-"""The whole benchmark on a tiny model, with our engine alone."""
+"""Tests the whole benchmark on a tiny model, with our engine only."""
 
 import io
 import json
@@ -33,8 +33,8 @@ class BenchTest(absltest.TestCase):
       engines=(
         contenders.Contender('ours', 'int8'),
         contenders.Contender('ours', 'float32'),
-        # Its program is not part of this test; where it can be had all the
-        # same, it has no such type.
+        # The program of CTranslate2 is not part of this test. If it is
+        # installed, it has no such type.
         contenders.Contender('ct2', 'int7'),
       ),
       counts=_COUNTS,
@@ -66,9 +66,9 @@ class BenchTest(absltest.TestCase):
       least, most = row['tokens_per_cpu_second_extremes']
       self.assertBetween(row['tokens_per_cpu_second'], least, most)
       self.assertGreater(row['wall_seconds'], 0)
-      # What is counted as needed must be less than what it took.
+      # The lower bound must be less than the measured time.
       self.assertGreater(row['times_floor'], 1)
-      # A process with JAX in it, and no more than the machine has.
+      # The process contains JAX, and it fits into the machine's memory.
       self.assertBetween(row['peak_rss_bytes'], 1 << 26, 1 << 34)
     self.assertEqual(rows[0]['ours_over_this'], 1)
     text = printed.getvalue()
@@ -76,7 +76,7 @@ class BenchTest(absltest.TestCase):
     self.assertIn(
       'ours int8 finds the token likeliest that its float32 does at', text
     )
-    # Not where answers of several lengths are searched for.
+    # Answers of several lengths are not compared in beam search.
     self.assertNotIn('ours_int8 gives', text)
 
 
@@ -119,10 +119,10 @@ class SixBTest(absltest.TestCase):
     console = console_lib.Console(file=printed, width=200)
     (row,) = bench.measure_all(settings, console)
     self.assertEqual(row['tokens'], 8 * 3)
-    # Weights in int8, and keys and values of 8 requests in float32.
+    # Weights are int8. Keys and values of 8 requests are float32.
     weights = 2 * 12 * 64**2 + 256 * 64
     self.assertBetween(row['step_bytes'], weights, 3 * weights)
-    # Of a prompt each place but the first has a past.
+    # In a prompt, every position except the first has a previous token.
     self.assertRegex(
       printed.getvalue(),
       r'greedy: ours int8 finds the token likeliest that float32 does at'

@@ -1,4 +1,4 @@
-"""The contenders: an engine at a number format, and the program that runs it."""
+"""Lists the contenders: an engine, a number format, and the program."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -29,7 +29,7 @@ class Contender:
 
   @property
   def program(self) -> str:
-    """The worker's place in the repository, without suffix."""
+    """The path of the worker in the repository, without suffix."""
     return f'benchmarks/workers/{_PROGRAMS[self.engine]}'
 
 
@@ -46,15 +46,15 @@ ALL = (
   Contender(OPENVINO, 'float32'),
 )
 
-# The one whose tokens are the truth.
+# The other contenders are compared with the tokens of this one.
 REFERENCE = Contender(TRANSFORMERS, 'float32')
 
 
 def choose(names: Sequence[str]) -> tuple[Contender, ...]:
-  """Contenders by name; a bare engine's name stands for all its dtypes.
+  """Returns contenders by name; an engine's name stands for all its dtypes.
 
   Raises:
-    ValueError: a name is unknown.
+    ValueError: A name is unknown.
   """
   chosen = []
   for name in names:

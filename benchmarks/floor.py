@@ -1,10 +1,10 @@
-"""The least time that the work needs at this machine's measured rates.
+"""Computes the lower bound of the time at this machine's measured rates.
 
-What is counted is what any engine must do that shares a prompt's KV between
-beams and reads the weights once a step: layers' and head's products, attention
-over the prompt and over one path of the answer, and the bytes of weights and
-KV. Nothing is counted for softmax, top-k, norms or writing; slots are always
-full.
+The bound counts the work of any engine that shares a prompt's KV between beams
+and reads the weights once per step. This work has three parts: the matrix
+products of the layers and the head, attention over the prompt and over one path
+of the answer, and the bytes of weights and KV. The bound does not count
+softmax, top-k, norms or writes. It assumes that the slots are always full.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _KV_BYTES = _BYTES['float32']
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-  """Sizes of a model and of the decoding; see `config.ModelConfig`."""
+  """The sizes of a model and of the decoding, see `config.ModelConfig`."""
 
   layers: int
   dim: int
@@ -37,15 +37,15 @@ class Shape:
 
   @property
   def weight_bytes(self) -> int:
-    """Read by each decode step."""
+    """The number of bytes of the weights, which each decode step reads."""
     return (self.layer_weights + self.head_weights) * _BYTES[self.dtype]
 
   def kv_bytes(self, tokens: float) -> float:
-    """Keys and values of some tokens of one request, in float32."""
+    """Returns the bytes of the KV of this many tokens, in float32."""
     return 2 * self.layers * self.dim * tokens * _KV_BYTES
 
   def step_bytes(self, context: float) -> float:
-    """Returns the bytes that a step of all slots reads, each with that context."""
+    """Returns the bytes that a step reads if each slot has this context."""
     return self.weight_bytes + self.slots * self.kv_bytes(context)
 
 
@@ -54,11 +54,12 @@ class Rates:
   """The work that the machine does in one CPU second.
 
   Attributes:
-    read: The bytes read from a buffer as large as what a step reads.
+    read: The bytes read from a buffer of the size that a step reads.
     decode: The operations of products with slots * beams rows, in the fastest
-      format that is no coarser than the dtype.
+      format that is at least as precise as the dtype.
     prefill: The operations of products with many rows, in the same format.
-    attention: The operations of products with many rows, in the fastest float.
+    attention: The operations of products with many rows, in the fastest
+      floating-point format.
   """
 
   read: float
@@ -69,9 +70,9 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-  """Least CPU seconds, and what they are made of.
+  """The minimum of CPU seconds, and its parts.
 
-  bytes are read by all decode steps, step_bytes by one of them on average.
+  All decode steps together read bytes. One step reads step_bytes on average.
   """
 
   prefill_seconds: float
@@ -93,13 +94,13 @@ def floor(
   """Returns the lower bound of the time of (prompt, answer) lengths.
 
   Reading and computing can overlap, so a decode step takes the longer of the
-  two.
-  Prefill computes the first token of an answer.
+  two times. Prefill computes the first token of an answer.
   """
   prefill = attention = decode_tokens = decode_attention = kv = 0.0
   for prompt, answer in lengths:
     prefill += 2.0 * (shape.layer_weights * prompt + shape.head_weights)
-    # Half of the square of keys and queries; two products.
+    # There are two products, and causality halves the pairs of keys and
+    # queries.
     attention += 2.0 * shape.layers * shape.dim * prompt**2
     steps = max(0, answer - 1)
     context = prompt + (answer + 1) / 2

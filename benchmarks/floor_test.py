@@ -8,20 +8,20 @@ class FloorTest(absltest.TestCase):
     shape = floor.Shape(
       layers=1, dim=2, hidden=8, vocab=10, slots=2, beams=3, dtype='int8'
     )
-    # qkv and post: 4 * 4; up and down: 2 * 16.
+    # The qkv and post weights have 4 * 4 values, up and down have 2 * 16.
     self.assertEqual(shape.layer_weights, 48)
     self.assertEqual(shape.weight_bytes, 68)
-    # Keys and values of 5 tokens, 2 wide, in float32.
+    # There are keys and values of 5 tokens with width 2, in float32.
     self.assertEqual(shape.kv_bytes(5), 80)
     rates = floor.Rates(read=1.0, decode=1e9, prefill=1.0, attention=1e9)
     found = floor.floor(shape, [(4, 3)], rates)
-    # 2 * (48 * 4 + 20) of prefill.
+    # Prefill has 2 * (48 * 4 + 20) operations.
     self.assertAlmostEqual(found.prefill_seconds, 424, places=3)
-    # Two steps share the weights with another slot: 68 bytes, and the KV of
-    # 4 + 2 tokens twice, 192 bytes.
+    # Each of two steps shares the weights with another slot, which are 68
+    # bytes. The KV of 4 + 2 tokens is read twice, which are 192 bytes.
     self.assertAlmostEqual(found.decode_seconds, 68 + 192, places=3)
-    # Products of 3 beams over two steps 2 * 68 * 3 * 2; attention over 6
-    # tokens 4 * 3 * 2 * 6 * 2; that of prefill 2 * 2 * 16.
+    # The products of 3 beams over two steps have 2 * 68 * 3 * 2 operations.
+    # Attention over 6 tokens has 4 * 3 * 2 * 6 * 2, and prefill has 2 * 2 * 16.
     self.assertAlmostEqual(found.operations, 424 + 816 + 288 + 64)
 
   def test_the_slower_of_reading_and_computing_counts(self):

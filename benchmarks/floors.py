@@ -1,4 +1,4 @@
-"""The floor of each of our entries, with rates measured by its own worker."""
+"""Computes the lower bounds of our contenders, with rates of their workers."""
 
 from benchmarks import contenders
 from benchmarks import floor as floor_lib
@@ -11,9 +11,9 @@ Floors = dict[tuple[str, int], floor_lib.Floor]
 def measure_floors(
   settings: settings_lib.Settings, result: measure.ModeResult
 ) -> tuple[Floors, dict[str, floor_lib.Rates]]:
-  """Floors by (name, requests), and the rates by name.
+  """Returns the bounds by (name, requests), and the rates by name.
 
-  Answers that end by themselves count as long as they came out.
+  Answers without a fixed length count with the length that was generated.
   """
   requests = settings.requests()
   floors: Floors = {}

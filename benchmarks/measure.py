@@ -11,7 +11,7 @@ from benchmarks import settings as settings_lib
 from benchmarks import summary
 from benchmarks import worker as worker_lib
 
-# Gets what is being done and the share of all that is done.
+# A function that reports the current task and the finished share of all work.
 Report = Callable[[str, float], None]
 
 
@@ -22,8 +22,8 @@ class Entry:
   Attributes:
     worker: The process.
     loaded: The reply to "load": the seconds of each part, and a note.
-    samples: One sample per round, by the number of requests.
-    answers: The answers of the first round at the largest number of requests,
+    samples: The samples by the number of requests, one per round.
+    answers: The answers of the first round with the largest number of requests,
       [requests][tokens].
   """
 
@@ -39,7 +39,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class ModeResult:
-  """The result of one mode: the contenders that ran, and why others did not."""
+  """The result of one mode: contenders that ran, and reasons of the others."""
 
   mode: str
   entries: tuple[Entry, ...]
@@ -61,7 +61,8 @@ def run(
     total = settings.rounds * len(settings.counts) * max(1, len(entries))
     done = 0
     for number in range(settings.rounds):
-      # Nobody is always the first, or always behind the same one.
+      # The order changes, so no contender is always the first or always follows
+      # the same one.
       shift = number % max(1, len(entries))
       for count in settings.counts:
         for entry in entries[shift:] + entries[:shift]:

@@ -1,4 +1,4 @@
-"""The Hugging Face directory that every engine loads."""
+"""Handles the Hugging Face directory that every engine loads."""
 
 import glob
 import json
@@ -6,14 +6,13 @@ import os
 
 
 def derived(cache: str, model: str, name: str) -> str:
-  """Returns where an engine keeps what it makes from `model`.
+  """Returns the path for files that an engine derives from `model`.
 
-  The name depends on the size and the time of the weights, so that other
-  weights
-  get another path.
+  The name depends on the size and the modification time of the weights. Other
+  weights therefore get another path.
 
   Returns:
-    A path in `cache` that need not exist.
+    A path in `cache`, which may not exist yet.
   """
   files = glob.glob(os.path.join(glob.escape(model), '*.safetensors'))
   weights = [os.stat(file) for file in files]
@@ -24,6 +23,6 @@ def derived(cache: str, model: str, name: str) -> str:
 
 
 def read_config(model: str) -> dict:
-  """Reads the config.json of the model."""
+  """Returns the config.json of the model."""
   with open(os.path.join(model, 'config.json'), encoding='utf-8') as file:
     return json.load(file)

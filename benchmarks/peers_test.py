@@ -1,4 +1,4 @@
-"""Every peer on a tiny model: what it gives, and the plot."""
+"""Tests every other engine on a tiny model, and the plot."""
 
 import io
 import os
@@ -39,7 +39,8 @@ class PeersTest(absltest.TestCase):
     rows = bench.measure_all(settings, console)
     bench.write(settings, rows, console)
     text = printed.getvalue()
-    # Of all, a processor may lack bfloat16 alone, and that says so.
+    # Only bfloat16 may be absent, if the processor does not support it. The
+    # message must name it.
     absent = [line for line in text.splitlines() if line.startswith('absent')]
     for line in absent:
       self.assertRegex(line, 'ct2_bfloat16: .*bfloat16 compute type')

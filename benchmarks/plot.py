@@ -1,6 +1,6 @@
-"""Draws the rows of a run: plot ROWS.json PICTURE.png TITLE.
+"""Plots the rows of a run: plot ROWS.json PICTURE.png TITLE.
 
-A program of its own, so that only it needs matplotlib.
+This is a separate program, so that only it needs matplotlib.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import sys
 import matplotlib
 
 matplotlib.use('Agg')
-# The backend has to be chosen first.
+# The backend must be chosen before this import.
 from matplotlib import pyplot  # pylint: disable=g-import-not-at-top
 
 _OURS, _PEER = '#0b6e4f', '#9aa5b1'
@@ -48,7 +48,7 @@ def draw(rows: Sequence[dict], path: str, title: str) -> None:
 
 
 def _draw_widths(rows: Sequence[dict], path: str, title: str) -> None:
-  """Draws the CPU time of an answer by width, beside growth with the width."""
+  """Draws the CPU time of an answer by width, next to proportional growth."""
   figure, axis = pyplot.subplots(figsize=(8, 5), layout='constrained')
   lines: dict[tuple[str, str], list[dict]] = {}
   for row in sorted(rows, key=lambda r: r['beams']):

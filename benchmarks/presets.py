@@ -1,4 +1,4 @@
-"""Sets what the benchmark measures by default, by --model."""
+"""Defines the default measurements of the benchmark for each --model."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -12,8 +12,8 @@ class Preset:
 
   Attributes:
     weights: The type of the weights on disk.
-    engines: The contenders by name.
-    trial_new_tokens: The tokens of a trial; settings.Settings explains it.
+    engines: The names of the contenders.
+    trial_new_tokens: The limit of an answer in a trial, see settings.Settings.
   """
 
   layers: int
@@ -45,8 +45,8 @@ _SMALL = Preset(
   trial_new_tokens=None,
 )
 
-# GPT-J's own sizes. Two engines hold 7 GB each, and a round takes each of them
-# about a minute on a core that makes 300 Gop/s in int8.
+# These are the sizes of GPT-J 6B. Two engines hold 7 GB each. Each needs about
+# a minute per round on a core that computes 300 Gop/s in int8.
 _GPTJ_6B = Preset(
   layers=28,
   dim=4096,
@@ -62,14 +62,15 @@ _GPTJ_6B = Preset(
   trial_new_tokens=4,
 )
 
-# "bundled" has sizes of its own.
+# The bundled model has its own sizes, which replace those of its preset.
 OF_MODEL: Mapping[str, Preset] = {
   'random': _SMALL,
   'bundled': _SMALL,
   '6b': _GPTJ_6B,
 }
 
-# Those whose answers can be compared, in the types that most serve.
+# The answers of these engines can be compared. Their types are the most common
+# ones.
 _OF_WIDTHS = (
   'ours_int8',
   'ours_float32',

@@ -1,4 +1,4 @@
-"""Writes the random model, with the tokenizer that CTranslate2 asks for."""
+"""Writes the random model, with the tokenizer that CTranslate2 requires."""
 
 import fcntl
 import json
@@ -10,7 +10,8 @@ from tokenizers import models as tokenizer_models
 from converters.convert import random_weights
 from saxml_ext.families import hf_config
 
-# Of a file of weights, about: what is written anew after an interruption.
+# The approximate size of a file of weights. After an interruption, at most this
+# much is written again.
 _SHARD_BYTES = 1 << 29
 _BYTES = {'float32': 4, 'bfloat16': 2}
 
@@ -24,17 +25,17 @@ def write(
   vocab: int,
   dtype: str = 'float32',
 ) -> str:
-  """Writes a random GPT-J into `cache` unless it is there already.
+  """Writes a random GPT-J to `cache`, unless it is already there.
 
-  The same sizes give the same weights. An interrupted call leaves what it has
-  written, and the next call goes on from there.
+  The same sizes give the same weights. An interrupted call leaves its finished
+  files, and the next call continues with them.
 
   Args:
-    cache: The directory, made if it does not exist.
+    cache: The directory, created if it does not exist.
     layers: The number of layers.
     dim: The model dimension.
     heads: The number of attention heads.
-    rotary: The rotated dimensions of a head.
+    rotary: The number of rotated dimensions per head.
     vocab: The size of the vocabulary.
     dtype: The type of the weights, "float32" or "bfloat16".
 
@@ -42,7 +43,7 @@ def write(
     The directory of the model, in Hugging Face's layout.
 
   Raises:
-    ValueError: The sizes do not fit together.
+    ValueError: The sizes contradict each other.
     OSError: The model cannot be written.
   """
   name = f'gptj-{layers}x{dim}-{heads}-{rotary}-{vocab}'
@@ -70,13 +71,13 @@ def write(
       resume=True,
     )
     _write_tokenizer(partial, vocab)
-    # Whole or not there, however this ends.
+    # The directory is either complete or absent, even after an interruption.
     os.rename(partial, path)
   return path
 
 
 def _write_tokenizer(directory: str, vocab: int) -> None:
-  """Writes a tokenizer of words t0, t1, ..., because CTranslate2 asks for one."""
+  """Writes a tokenizer of words t0, t1, ..., which CTranslate2 requires."""
   words = {f't{i}': i for i in range(vocab)}
   tokenizer = tokenizers.Tokenizer(
     tokenizer_models.WordLevel(words, unk_token='t0')

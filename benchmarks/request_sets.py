@@ -1,4 +1,4 @@
-"""The requests of a run: prompts, and how long each answer must be."""
+"""Generates the requests of a run: prompts, and lengths of the answers."""
 
 import itertools
 
@@ -8,12 +8,12 @@ import tokenizers
 from benchmarks import workload
 from saxml_ext.evaluation import dataset
 
-# Outputs of the field's set (CNN/DailyMail in the MLPerf GPT-J benchmark): 30
-# to 128 tokens, 69 on average.
+# The answer lengths of CNN/DailyMail in the MLPerf GPT-J benchmark: 30 to 128
+# tokens, 69 on average.
 MIN_OUTPUT, MEAN_OUTPUT, MAX_OUTPUT = 30, 69, 128
-# The longest prompt of that set over the mean one: 1,919 / 893.
+# The ratio of the longest prompt of that set to the mean, 1,919 / 893.
 _LONGEST = 1919 / 893
-# Spread of the prompts' lengths about their mean, as a lognormal's sigma.
+# The sigma of the lognormal distribution of the prompt lengths.
 _SIGMA = 0.45
 _LONGEST_ARTICLE = 512
 
@@ -21,7 +21,7 @@ _LONGEST_ARTICLE = 512
 def fixed(
   count: int, prompt: int, new_tokens: int, vocab: int, seed: int = 0
 ) -> tuple[workload.Request, ...]:
-  """Returns random prompts of one length that ask for answers of one length."""
+  """Returns random prompts of one length, with answers of one length."""
   rng = np.random.default_rng(seed)
   return tuple(
     workload.Request(_tokens(rng, prompt, vocab), new_tokens, new_tokens)
@@ -34,10 +34,9 @@ def ragged(
 ) -> tuple[workload.Request, ...]:
   """Returns random prompts and answer lengths, both of varied length.
 
-  Prompt lengths are lognormal with mean `prompt`, cut at an eighth and at 2.15
-  times the mean. Answer lengths are 30 + 98 * Beta(2, b), with mean 69. A
-  smaller
-  set is the beginning of a larger one.
+  Prompt lengths are lognormal with mean `prompt`, limited to the range from an
+  eighth to 2.15 times the mean. Answer lengths are 30 + 98 * Beta(2, b), with
+  mean 69. A smaller set is the beginning of a larger one.
   """
   rng = np.random.default_rng(seed)
   span = MAX_OUTPUT - MIN_OUTPUT
@@ -57,7 +56,7 @@ def bundled(
 ) -> tuple[workload.Request, ...]:
   """Returns the bundled articles, repeated if `count` exceeds their number.
 
-  The model itself ends its answers after 30 to 128 tokens.
+  The model ends its own answers after 30 to 128 tokens.
 
   Args:
     count: The number of requests.
@@ -76,5 +75,5 @@ def bundled(
 def _tokens(
   rng: np.random.Generator, length: int, vocab: int
 ) -> tuple[int, ...]:
-  """Draws tokens other than 0 and the last one, which ends a sequence."""
+  """Draws tokens except 0 and the last one, which ends a sequence."""
   return tuple(rng.integers(1, vocab - 1, length).tolist())

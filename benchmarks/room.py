@@ -1,6 +1,7 @@
 """Checks that the weights of a contender fit into the machine's free memory.
 
-The system kills a process that asks for more, often together with others.
+If a process asks for more memory, the system kills it, often together with
+others.
 """
 
 import psutil
@@ -8,7 +9,8 @@ import psutil
 from benchmarks import contenders
 
 _BYTES = {'float32': 4, 'bfloat16': 2, 'int8': 1}
-# Of the machine's memory: for programs, keys and values, and other processes.
+# This fraction of the memory stays free for programs, keys and values, and
+# other processes.
 _KEPT_FREE = 0.1
 
 
@@ -32,16 +34,16 @@ def shortage(contender: contenders.Contender, config: dict) -> str | None:
 
 
 def weight_bytes(contender: contenders.Contender, config: dict) -> int:
-  """Bytes of the weights, those of a conversion in memory included.
+  """Returns the bytes of the weights, including a conversion in memory.
 
-  OpenVINO's weights, and all but the int8 ones of CTranslate2, are converted
-  from what transformers has loaded.
+  Two kinds of weights are converted from the model that transformers has
+  loaded: all weights of OpenVINO, and those of CTranslate2 except int8.
   """
   layers, dim = config['n_layer'], config['n_embd']
   hidden = config['n_inner'] or 4 * dim
   weights = layers * (4 * dim**2 + 2 * dim * hidden)
   weights += 2 * config['vocab_size'] * dim
-  # A type that nobody knows is refused by the contender itself.
+  # The contender itself rejects an unknown type.
   size = _BYTES.get(contender.dtype, 1)
   if contender.engine == contenders.OPENVINO:
     size = _BYTES['float32'] + size

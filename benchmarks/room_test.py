@@ -16,7 +16,7 @@ _GPTJ_6B = {
 
 class RoomTest(absltest.TestCase):
   def test_bytes_of_gptj_6b(self):
-    # 6.05 billion parameters, less norms and biases.
+    # The model has 6.05 billion parameters, without norms and biases.
     parameters = 28 * 12 * 4096**2 + 2 * 50400 * 4096
     for name, times in (
       ('ours_int8', 1),

@@ -1,4 +1,4 @@
-"""The run's figures as plain rows: what --json writes and the plot reads."""
+"""Formats the results of a run as plain rows, for --json and the plot."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,9 @@ def rows(
   floors: Mapping[tuple[str, int], floor_lib.Floor],
   beams: int,
 ) -> list[dict]:
-  """Returns a row per contender and number of requests: medians over rounds.
+  """Returns one row per contender and number of requests.
+
+  The figures are medians over the rounds.
 
   Args:
     result: The result of one mode.
@@ -56,7 +58,7 @@ def rows(
 
 
 def yardstick(result: measure.ModeResult) -> measure.Entry | None:
-  """Returns our entry at the smallest dtype that runs, the base of ratios."""
+  """Returns our entry with the smallest dtype, which is the base of ratios."""
   for contender in contenders.ALL:
     if contender.engine == contenders.OURS and result.find(contender):
       return result.find(contender)

@@ -1,4 +1,4 @@
-"""The settings of a run of the benchmark."""
+"""Defines the settings of a run of the benchmark."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -12,22 +12,25 @@ from benchmarks.workers import service
 SETS = ('fixed', 'ragged')
 BEAM, GREEDY = 'beam', 'greedy'
 MODES = (BEAM, GREEDY)
-# Beams to which a number of requests applies. Of wider beams there are fewer
-# requests, as many rows in all: of 100 beams peers make 2 tokens a CPU second.
+# The flag for the number of requests applies to this number of beams. Wider
+# beams get fewer requests, with the same number of rows. With 100 beams, other
+# engines generate only 2 tokens per CPU second.
 _FULL_WIDTH = 4
-# Trials of wide beams ask for so many tokens: engines' speed is told by few.
+# From this width on, a trial generates only this many tokens, which are enough
+# to measure the speed.
 _WIDE, _TRIAL_NEW_TOKENS = 16, 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """The flags of bench.py, which explains them.
+  """The settings of a run; bench.py explains the flags.
 
-  model is the Hugging Face directory; articles and tokenizer are None unless
-  it is the bundled one. modes are names of `modes`; counts are numbers of
-  requests, ascending; beams are those of mode "beam"; cores are where every
-  worker runs, one for each of its threads. Trials of peers' settings ask for
-  answers of at most trial_new_tokens, if that is given.
+  model is the Hugging Face directory. articles and tokenizer are None unless
+  the model is the bundled one. modes are names of `modes`. counts are numbers
+  of requests, ascending. beams are the numbers of beams of mode "beam". cores
+  are the cores of every worker, one for each of its threads. trial_new_tokens
+  is the limit of an answer when trials choose the settings of other engines, or
+  None.
   """
 
   model: str
@@ -52,7 +55,7 @@ class Settings:
     return models.read_config(self.model)
 
   def requests(self) -> tuple[workload.Request, ...]:
-    """Returns the largest set of requests; smaller ones are its beginning."""
+    """Returns the largest set of requests; smaller sets are its beginning."""
     count, vocab = self.counts[-1], self.config['vocab_size']
     if self.request_set == 'fixed':
       return request_sets.fixed(count, self.prompt, self.new_tokens, vocab)
@@ -66,7 +69,7 @@ class Settings:
     return int(mode.removeprefix(BEAM) or self.beams)
 
   def of_mode(self, mode: str) -> 'Settings':
-    """Returns the settings of one width of several, else these settings."""
+    """Returns the settings for one of several widths, else these settings."""
     if mode in MODES:
       return self
     beams = self.beams_of(mode)
@@ -126,5 +129,5 @@ def modes(names: Sequence[str], widths: Sequence[int]) -> tuple[str, ...]:
 
 
 def requests_of(count: int, beams: int) -> int:
-  """Returns the number of `count` requests that run with so many beams."""
+  """Returns the number of requests to run with this number of beams."""
   return min(count, max(1, count * _FULL_WIDTH // beams))

@@ -1,4 +1,4 @@
-"""Figures of one contender over the rounds."""
+"""Summarizes the measurements of one contender over the rounds."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -7,13 +7,13 @@ import statistics
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-  """One run over a set of requests.
+  """A run over a set of requests.
 
   Attributes:
     tokens: The generated tokens, without end-of-sequence tokens.
     cpu_seconds: The user and system time of the worker's process.
     wall_seconds: The elapsed time.
-    peak_rss_bytes: The largest resident size of the process since its start,
+    peak_rss_bytes: The peak resident size of the process since its start,
       including loading and compiling.
   """
 
@@ -24,13 +24,13 @@ class Sample:
 
   @property
   def rate(self) -> float:
-    """Tokens per CPU second."""
+    """The throughput in tokens per CPU second."""
     return self.tokens / self.cpu_seconds
 
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-  """Median, quartiles and extremes of some values."""
+  """The median, the quartiles and the extremes of several values."""
 
   median: float
   low: float
@@ -48,15 +48,15 @@ class Spread:
 
 
 def rates(samples: Sequence[Sample]) -> Spread:
-  """Tokens per CPU second."""
+  """Returns the distribution of the tokens per CPU second."""
   return Spread.of([s.rate for s in samples])
 
 
 def ratio(ours: Sequence[Sample], theirs: Sequence[Sample]) -> float:
   """Returns the median of the rounds' ratios of our speed to theirs.
 
-  Runs of one round follow each other, so a slow phase of the machine affects
-  both.
+  The runs of one round follow each other, so a slow phase of the machine
+  affects both.
   """
   return statistics.median(
     a.rate / b.rate for a, b in zip(ours, theirs, strict=True)

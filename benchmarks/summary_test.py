@@ -20,7 +20,7 @@ class SummaryTest(absltest.TestCase):
     self.assertAlmostEqual(summary.median(samples, 'wall_seconds'), 2 / 3)
 
   def test_ratio_is_of_the_same_round(self):
-    # A slow second round slows both, which leaves the ratio at 2.
+    # A slow second round slows down both, so the ratio stays 2.
     ours = [_sample(20, 1), _sample(20, 10), _sample(20, 1)]
     theirs = [_sample(10, 1), _sample(10, 10), _sample(10, 1)]
     self.assertAlmostEqual(summary.ratio(ours, theirs), 2)

@@ -1,4 +1,4 @@
-"""The benchmark's side of its workers: starts, asks and stops them."""
+"""Starts, calls and stops workers, on the side of the benchmark."""
 
 from collections.abc import Sequence
 import json
@@ -12,13 +12,13 @@ import psutil
 
 from benchmarks import contenders
 
-# In Bazel this file lies in the runfiles, whose layout is the repository's.
+# In Bazel, this file is in the runfiles, which have the repository's layout.
 ROOT = os.path.abspath(
   os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
 )
 _TAIL_LINES = 12
 
-# Environment that keeps all engines to AVX2, by the words of each.
+# These variables limit all engines to AVX2. Each library has its own names.
 AVX2 = {
   'CT2_FORCE_CPU_ISA': 'AVX2',
   'MKL_ENABLE_INSTRUCTIONS': 'AVX2',
@@ -31,14 +31,14 @@ XLA_AVX2 = '--xla_cpu_max_isa=AVX2'
 
 
 class WorkerError(Exception):
-  """A worker failed, or its program or libraries are not there."""
+  """An error: a worker failed, or its program or libraries are missing."""
 
 
 def idlest_cores(count: int) -> tuple[int, ...]:
   """Returns the cores that other processes use least at the moment.
 
   Raises:
-    ValueError: There are not that many cores.
+    ValueError: The machine has fewer cores.
   """
   ours = os.sched_getaffinity(0)
   if count > len(ours):
@@ -50,7 +50,7 @@ def idlest_cores(count: int) -> tuple[int, ...]:
 
 
 class Worker:
-  """A contender in a process of its own, pinned to some cores."""
+  """A contender in its own process, pinned to some cores."""
 
   def __init__(
     self,
@@ -59,13 +59,13 @@ class Worker:
     log_path: str,
     xla_flags: str = '',
   ):
-    """Starts the process; it answers once its libraries are imported.
+    """Starts the process, which answers after it has imported its libraries.
 
     Args:
       contender: The contender whose program runs.
       cores: The cores to run on, one for each thread.
-      log_path: The file that gets the output.
-      xla_flags: More XLA flags than those of the environment.
+      log_path: The path of the file that receives the output.
+      xla_flags: The XLA flags in addition to those of the environment.
     """
     self.contender = contender
     self._log_path = log_path
@@ -73,7 +73,8 @@ class Worker:
     environment |= _threading(len(cores), xla_flags)
     os.makedirs(os.path.dirname(log_path), exist_ok=True)
     before = os.sched_getaffinity(0)
-    # Inherited from the first instruction on: libraries size their pools by it.
+    # The child inherits the cores from its start. Libraries choose the sizes of
+    # their thread pools by them.
     os.sched_setaffinity(0, cores)
     try:
       with open(log_path, 'wb') as log:
@@ -84,12 +85,12 @@ class Worker:
           stderr=log,
           env=environment,
           text=True,
-          # Ctrl-C reaches the benchmark alone, which then stops its workers.
+          # Ctrl-C reaches only the benchmark, which then stops its workers.
           start_new_session=True,
         )
     finally:
       os.sched_setaffinity(0, before)
-    # Popen makes both where it is given PIPE.
+    # Popen sets both because of PIPE.
     assert self._process.stdin is not None
     assert self._process.stdout is not None
     self._commands = self._process.stdin
@@ -99,7 +100,7 @@ class Worker:
     """Sends a command and waits for the answer.
 
     Raises:
-      WorkerError: the worker says so, or has ended.
+      WorkerError: The worker reports an error, or has ended.
     """
     line = json.dumps({'command': command, **arguments})
     try:
@@ -118,9 +119,10 @@ class Worker:
     return answer['value']
 
   def stop(self) -> None:
-    """Ends it and what it started, at once: nothing is worth waiting for."""
+    """Kills the worker and its children at once; no state is lost."""
     if self._process.returncode is None:
-      # It leads a group of its own, and is there until it is waited for.
+      # The worker leads its own process group, which exists until it is waited
+      # for.
       os.killpg(self._process.pid, signal.SIGKILL)
     self._process.wait()
     self._answers.close()
@@ -137,11 +139,11 @@ class Worker:
 
 
 def command(program: str) -> tuple[list[str], dict[str, str]]:
-  """Returns Bazel's launcher of a program, or its module in a plain checkout."""
+  """Returns Bazel's launcher of a program, or its module without Bazel."""
   environment = dict(os.environ)
   launcher = os.path.join(ROOT, program)
   if os.path.isfile(launcher) and os.access(launcher, os.X_OK):
-    # It makes a path of its own, with its own libraries and no others.
+    # The launcher sets its own path, with only its own libraries.
     environment.pop('PYTHONPATH', None)
     return [launcher], environment
   path = [ROOT, environment.get('PYTHONPATH', '')]

@@ -1,4 +1,4 @@
-"""A request of the benchmark, and how it travels to a worker."""
+"""Defines a request of the benchmark, and its format for a worker."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -8,7 +8,7 @@ import dataclasses
 class Request:
   """A prompt and the limits of its answer, in tokens.
 
-  Where min_new = max_new the answer has exactly that many tokens.
+  If min_new = max_new, the answer has exactly that many tokens.
   """
 
   tokens: tuple[int, ...]

@@ -1,11 +1,11 @@
-"""Shows how far a run is."""
+"""Shows the progress of a run."""
 
 from rich import console as console_lib
 from rich import progress as progress_lib
 
 
 class Bar:
-  """One line; where output is not a terminal, a line for each thing begun."""
+  """A progress line; without a terminal, one line for each started task."""
 
   def __init__(self, console: console_lib.Console):
     self._progress = progress_lib.Progress(

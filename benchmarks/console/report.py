@@ -1,4 +1,4 @@
-"""The run's figures as tables."""
+"""Formats the results of a run as tables."""
 
 from collections.abc import Mapping, Sequence
 
@@ -41,7 +41,7 @@ def speed(rows: Sequence[dict], title: str) -> table_lib.Table:
 
 
 def costs(rows: Sequence[dict]) -> table_lib.Table:
-  """Returns the table of memory and of the time before a contender can serve."""
+  """Returns the table of memory and of the startup time of each contender."""
   table = _table(
     'Memory, and wall seconds before the first request',
     'peak MiB',
@@ -67,7 +67,7 @@ def floors(
   rows: Sequence[dict],
   rates: Mapping[tuple[str, str], floor_lib.Rates],
 ) -> table_lib.Table:
-  """Returns the table of our time beside the lower bound.
+  """Returns the table of our time and its lower bound.
 
   Args:
     found: The lower bounds by (mode, contender, requests).
@@ -134,7 +134,7 @@ def print_agreement(
 
 
 def _table(title: str, *columns: str) -> table_lib.Table:
-  """Returns a table whose first columns are those of _names()."""
+  """Returns a table that begins with the columns of _names()."""
   table = table_lib.Table(title=title, title_justify='left')
   table.add_column('mode')
   table.add_column('engine')
@@ -148,6 +148,6 @@ def _names(row: dict) -> tuple[str, str, str]:
 
 
 def _begins(rows: Sequence[dict]) -> list[bool]:
-  """Returns, for each row, True if its mode differs from that of the row above."""
+  """Returns a list that is True for each row with a new mode."""
   modes = [r['mode'] for r in rows]
   return [i > 0 and modes[i - 1] != m for i, m in enumerate(modes)]

@@ -1,4 +1,4 @@
-"""Shows how the cost of an answer grows with the number of beams."""
+"""Shows the cost of an answer by the number of beams."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ _MIB = 1 << 20
 
 
 def by_engine(rows: Sequence[dict]) -> dict[str, list[dict]]:
-  """Rows of beam search of each engine, by ascending number of beams."""
+  """Groups rows of beam search by engine, with ascending numbers of beams."""
   found: dict[str, list[dict]] = {}
   for row in sorted(rows, key=lambda r: r['beams']):
     if row['beams'] > 1:
@@ -27,7 +27,7 @@ def growth(rows: Sequence[dict]) -> list[float]:
 
 
 def table(rows: Sequence[dict]) -> table_lib.Table:
-  """Returns the table of CPU time by width, also relative to the narrowest."""
+  """Returns the table of CPU times by width, absolute and relative."""
   found = by_engine(rows)
   widths = sorted({row['beams'] for row in rows if row['beams'] > 1})
   result = table_lib.Table(

@@ -1,8 +1,8 @@
-"""Tells from XLA's dumps which source code an operation of a program is.
+"""Finds the source code of each operation of a program in XLA's dumps.
 
-XLA writes each compiled program as text (--xla_dump_hlo_as_text): tables of
-files, functions, places and stack frames, then the operations, each with the
-frame that made it.
+XLA writes each compiled program as text (--xla_dump_hlo_as_text). A dump has
+tables of files, functions, locations and stack frames. The operations follow,
+each with the stack frame that created it.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _TABLES = ('FileNames', 'FunctionNames', 'FileLocations', 'StackFrames')
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-  """A place in the source: file's base name, function, the code itself."""
+  """A location in the source: base name of the file, function and code."""
 
   file: str
   function: str
@@ -34,9 +34,10 @@ class Operation:
   """An operation of a program.
 
   Attributes:
-    shape: The shape of the result, such as "f32[8,4]"; "" if it has several.
+    shape: The shape of the result, such as "f32[8,4]"; "" if there are several
+      results.
     scopes: The name in JAX, such as "jit(decode)/while/body/add".
-    frames: The call stack that made it, outermost first.
+    frames: The call stack that created it, outermost first.
   """
 
   shape: str
@@ -45,11 +46,10 @@ class Operation:
 
 
 def read(directory: str) -> dict[tuple[str, str], Operation]:
-  """Reads the operations of all dumped programs, by (program, operation).
+  """Returns the operations of all dumped programs, by (program, operation).
 
-  Programs of one name share their entries, because the same function has much
-  the
-  same names of operations at another shape.
+  Programs with the same name share their entries. The same function has almost
+  the same operation names for another shape.
   """
   found: dict[tuple[str, str], Operation] = {}
   pattern = os.path.join(directory, '*.cpu_after_optimizations.txt')
@@ -94,7 +94,8 @@ def _stack(tables: dict[str, dict[int, str]], number: int) -> tuple[Frame, ...]:
     function = tables['FunctionNames'].get(place.get('function_name_id', 0), '')
     code = _code(path, place.get('line', 0), place.get('end_line', 0))
     found.append(Frame(os.path.basename(path), function, code))
-    # Counted from 1, 0 being no frame: one more than the parent's own number.
+    # The field is one more than the number of the parent. Numbers count from 1,
+    # and 0 is no frame.
     number = frame.get('parent_frame_id', 1) - 1
   return tuple(reversed(found))
 

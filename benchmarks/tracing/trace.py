@@ -1,4 +1,4 @@
-"""Shows where a step spends its time: a profile of our engine by source line."""
+"""Profiles our engine, and sums the time of a step by source line."""
 
 import collections
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from benchmarks import settings as settings_lib
 from benchmarks import worker as worker_lib
 from benchmarks.tracing import hlo_names
 
-# What a matrix product multiplies with -> its name.
+# Maps the weights of a matrix product to the name of the product.
 _MATRICES = {
   '.qkv': 'product qkv',
   '.post': 'product post',
@@ -23,7 +23,8 @@ _MATRICES = {
   '.down': 'product down',
   '.head': 'product head',
 }
-# Files of the engine -> what they do, where no product tells more.
+# Maps files of the engine to their purpose, for operations that are no matrix
+# products.
 _FILES = {
   'attention.py': 'attention',
   'beam.py': 'search',
@@ -34,7 +35,7 @@ _FILES = {
   'cache.py': 'KV and ancestry',
   'rotary.py': 'rotary positions',
 }
-# Functions of the engine's `components.py`.
+# Maps functions in the engine's `components.py` to their purpose.
 FUNCTIONS = {'normalize': 'layer norms', 'gelu': 'GELU'}
 _MOST_OPERATIONS = 20
 
@@ -42,12 +43,12 @@ _MOST_OPERATIONS = 20
 def capture(
   settings: settings_lib.Settings, contender: contenders.Contender, mode: str
 ) -> list[table_lib.Table]:
-  """Profiles one run of a contender of ours, in a worker of its own.
+  """Profiles one run of one of our contenders, in its own worker.
 
-  The profile itself stays in the run's directory, for Perfetto.
+  The profile stays in the run's directory, for Perfetto.
 
   Raises:
-    worker.WorkerError: it failed.
+    worker.WorkerError: The worker failed.
   """
   name = f'{mode}-{contender.name}'
   directory = os.path.join(settings.out, 'trace', name)
@@ -76,9 +77,10 @@ def capture(
 
 
 def self_seconds(events: Sequence[dict]) -> dict[tuple[str, str], list[float]]:
-  """Returns the seconds and the number of calls of each (program, operation).
+  """Returns the seconds and the calls of each (program, operation).
 
-  The time of operations that ran inside another counts for the inner one only.
+  The time of an operation that ran inside another one counts only for the inner
+  one.
 
   Args:
     events: The events in Chrome's trace format, "ts" and "dur" in microseconds.
@@ -89,7 +91,7 @@ def self_seconds(events: Sequence[dict]) -> dict[tuple[str, str], list[float]]:
       threads[event['pid'], event['tid']].append(event)
   found: dict[tuple[str, str], list[float]] = {}
   for thread in threads.values():
-    # Where two begin together, the longer holds the other.
+    # If two events begin at the same time, the longer one contains the other.
     thread.sort(key=lambda e: (e['ts'], -e['dur']))
     open_events: list[tuple[float, list[float]]] = []
     for event in thread:
@@ -107,7 +109,7 @@ def self_seconds(events: Sequence[dict]) -> dict[tuple[str, str], list[float]]:
 
 
 def label(operation: hlo_names.Operation | None) -> str:
-  """Returns the purpose of an operation, from the code that made it."""
+  """Returns the purpose of an operation, found from its source code."""
   if operation is None:
     return 'rest'
   for frame in reversed(operation.frames):
@@ -130,7 +132,7 @@ def tables(
   seconds: dict[tuple[str, str], list[float]],
   operations: dict[tuple[str, str], hlo_names.Operation],
 ) -> list[table_lib.Table]:
-  """Shares by purpose, per program, and the operations that take most."""
+  """Returns tables of the time by purpose, program and slowest operations."""
   total = sum(s for s, _ in seconds.values())
   groups: dict[tuple[str, str], float] = collections.defaultdict(float)
   for key, (spent, _) in seconds.items():

@@ -1,9 +1,8 @@
 """Groups requests for engines that decode whole batches.
 
-Such an engine pads a batch to its longest prompt and decodes until its longest
-answer is complete. The best grouping depends on the engine, so several are
-tried
-and the fastest is kept.
+Such an engine pads a batch to its longest prompt. It decodes until the longest
+answer of the batch is complete. The best grouping depends on the engine, so
+trials find the fastest one.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,22 +13,21 @@ import itertools
 from benchmarks import workload
 from benchmarks.workers import trials
 
-# Part of the requests that a trial runs, and its fewest batches.
+# A trial runs one of this many requests, and at least this many batches.
 _SAMPLE = 6
 _FEWEST = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-  """A grouping.
+  """A grouping of requests into batches.
 
   Attributes:
-    order: The order of the requests before they are cut into batches: by length
-      of the "prompt", by length of the "output", or by output and, within
-      groups
-      of four batches, by prompt ("both"). "equal" is by prompt, and all prompts
-      of a batch have the same length.
-    size: The largest number of requests in a batch.
+    order: The order of the requests before they are cut into batches. "prompt"
+      and "output" sort by the length of the prompt or the answer. "both" sorts
+      by the answer and, within groups of four batches, by the prompt. "equal"
+      sorts by the prompt, and all prompts of a batch have the same length.
+    size: The maximum number of requests in a batch.
   """
 
   order: str
@@ -39,7 +37,7 @@ class Batching:
     return f'batches of {self.size} by {self.order}'
 
   def cut(self, requests: Sequence[workload.Request]) -> list[list[int]]:
-    """Indices of each batch's requests."""
+    """Returns the indices of the requests of each batch."""
 
     def by_prompt(i: int):
       return len(requests[i].tokens), requests[i].max_new
@@ -63,10 +61,12 @@ def run(
   batching: Batching,
   generate: Callable[[Sequence[workload.Request]], list[list[int]]],
 ) -> list[list[int]]:
-  """Answers requests in their order, each cut to the tokens it asked for.
+  """Returns the answers in the order of the requests.
+
+  Each answer is cut to the number of tokens that was requested.
 
   Args:
-    requests: Any number of requests.
+    requests: The requests.
     batching: The grouping.
     generate: The function that answers one batch.
   """
@@ -88,18 +88,17 @@ def choose(
   """Finds the fastest grouping by trials.
 
   It tries all orders at a middle size, then all sizes, then the orders again. A
-  trial groups all requests and runs some of the batches, evenly chosen.
-  Requests
-  that are all alike have no order; one batch of all of them is tried too. If
-  answers end by themselves, their lengths are unknown, and orders by output are
-  left out.
+  trial groups all requests and runs an even sample of the batches. If all
+  requests are alike, there is no order, and one batch with all of them is tried
+  too. If the model ends its answers, their lengths are unknown, and orders by
+  output are left out.
 
   Args:
     requests: All requests of the run.
     orders: The orders to choose from; see Batching.
     sizes: The sizes to choose from.
     generate: The function that answers one batch.
-    new_tokens: The limit of an answer in a trial. None asks for all tokens.
+    new_tokens: The limit of an answer in a trial; None for no limit.
   """
   first = requests[0]
   sizes = [s for s in sizes if s <= len(requests)] or [len(requests)]
@@ -130,7 +129,7 @@ def choose(
 def _sample(
   requests: Sequence[workload.Request], batching: Batching
 ) -> list[list[workload.Request]]:
-  """Returns some of the batches, evenly chosen."""
+  """Returns an even sample of the batches."""
   batches = batching.cut(requests)
   count = min(len(batches), max(_FEWEST, len(batches) // _SAMPLE))
   step = len(batches) / count

@@ -43,22 +43,23 @@ class BatchingTest(parameterized.TestCase):
     self.assertEqual(prompts('output')[0], [(4, 1), (2, 2)])
     lengths = [[_LENGTHS[i][0] for i in b] for b in _cut('equal', 2)]
     self.assertEqual(lengths, [[1], [2], [3], [4], [5, 5], [8], [9]])
-    # One group of four batches holds all eight.
+    # A group of four batches contains all eight requests.
     self.assertEqual(prompts('both'), prompts('prompt'))
 
   def test_chooses_what_is_fastest(self):
     requests = [_request(4, 1 + i % 16) for i in range(64)]
-    # As an engine whose step costs the same however many it decodes.
+    # A step of this engine costs the same for any size of the batch.
     engine = _Engine(lambda batch: max(r.max_new for r in batch) + 4)
     with engine.clock():
       chosen = batching.choose(
         requests, ('prompt', 'output'), (2, 8), engine.generate
       )
-    # Prompts of one length leave both orders the same.
+    # All prompts have the same length, so both orders are equal.
     self.assertEqual(chosen.size, 8)
 
   @parameterized.parameters(
-    # Cost of a step grows with the batch: together, in pairs, or alone.
+    # The cost of a step grows with the batch. The best batches have all
+    # requests, two, or one.
     (lambda size: 1, 6),
     (lambda size: 1 if size <= 2 else size, 2),
     (lambda size: size**2, 1),
@@ -81,7 +82,7 @@ class BatchingTest(parameterized.TestCase):
 
 
 class _Engine:
-  """Answers at once, on a clock that says what an answer costs."""
+  """An engine that answers at once, with a clock that counts costs."""
 
   def __init__(self, cost: Callable[[Sequence[workload.Request]], float]):
     self._cost = cost

@@ -1,10 +1,11 @@
-"""Makes CTranslate2's int8 form of a GPT-J without holding the model in memory.
+"""Converts a GPT-J to CTranslate2's int8 format with little memory.
 
 CTranslate2's converter loads the model with transformers and quantizes all of
-it before it writes the first byte: 18 GB for a GPT-J of 6 billion parameters in
-bfloat16. Here each matrix is read, quantized and written before the next is
-read. The specification, the quantization and the file format are those of
-CTranslate2's own Python package, and the file is equal to its converter's.
+it before it writes the first byte. For a GPT-J of 6 billion parameters in
+bfloat16, this takes 18 GB. This module reads, quantizes and writes one matrix
+after the other. The specification, the quantization and the file format are
+those of CTranslate2's Python package. The file is equal to that of its
+converter.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,8 @@ import transformers
 from converters.convert import model_source
 from saxml_ext.common import files
 
-# Values of a matrix that are quantized together; they exist in float32 then.
+# The number of values that are quantized together, which exist in float32
+# during that time.
 _BLOCK = 1 << 22
 
 _Read = Callable[[], np.ndarray]
@@ -29,12 +31,12 @@ def convert(model: str, path: str) -> None:
   """Writes an int8 model for CTranslate2.
 
   Args:
-    model: directory of a Hugging Face GPT-J with its tokenizer.
-    path: directory to write, which appears when it is whole.
+    model: The directory of a Hugging Face GPT-J with its tokenizer.
+    path: The directory to write, which appears when it is complete.
 
   Raises:
-    errors.CheckpointError: the directory holds no GPT-J.
-    OSError: a file cannot be written.
+    errors.CheckpointError: The directory has no GPT-J.
+    OSError: A file cannot be written.
   """
   source = model_source.ModelSource(model)
   spec = _spec(source)
@@ -49,15 +51,15 @@ def convert(model: str, path: str) -> None:
 
 
 class _Stored(model_spec.Variable):
-  """A variable whose values are made when they are written."""
+  """A variable whose values are computed when they are written."""
 
   def __init__(self, shape: tuple[int, ...], dtype: str, read: _Read):
     """Stores the arguments; reads nothing.
 
     Args:
       shape: The shape of the values.
-      dtype: The type of the values, by NumPy's name.
-      read: The function that makes the values.
+      dtype: The NumPy name of the type of the values.
+      read: The function that returns the values.
     """
     self._shape = shape
     self._dtype = dtype
@@ -93,7 +95,7 @@ _ITEM_BYTES = {'int8': 1, 'float16': 2, 'bfloat16': 2, 'float32': 4}
 def _spec(
   source: model_source.ModelSource,
 ) -> ct2_specs.TransformerDecoderModelSpec:
-  """Returns the specification with all its variables, none of them read yet."""
+  """Returns the specification with all its variables, without reading them."""
   config = source.checkpoint.config
   shapes = source.checkpoint.shapes
   spec = ct2_specs.TransformerDecoderModelSpec.from_config(
@@ -132,7 +134,7 @@ def _spec(
 
 
 class _Tensors:
-  """Puts tensors of a checkpoint into parts of a specification."""
+  """Assigns tensors of a checkpoint to the parts of a specification."""
 
   def __init__(self, source: model_source.ModelSource):
     self._checkpoint = source.checkpoint
@@ -154,13 +156,14 @@ class _Tensors:
 
     Args:
       spec: The layer that has the weight.
-      names: The tensors [outputs, inputs], stacked along the outputs.
-      order: The order of the rows of the stacked tensors. None keeps it.
+      names: The names of the tensors [outputs, inputs], which are stacked along
+        the outputs.
+      order: The order of the rows of the stacked tensors; None keeps it.
     """
     shapes = [self._checkpoint.shapes[name] for name in names]
     rows = sum(shape[0] for shape in shapes)
 
-    # A weight is written right before its scale.
+    # A weight is written directly before its scale, so one result is enough.
     @functools.lru_cache(maxsize=1)
     def made() -> tuple[np.ndarray, np.ndarray]:
       tensors = [self._checkpoint.read(name) for name in names]
@@ -179,12 +182,11 @@ class _Tensors:
     spec.weight_scale = _Stored((rows,), 'float32', scale)
 
   def sliced_rotary(self) -> np.ndarray:
-    """Returns an order of the rows of q, k and v that makes pairs two halves.
+    """Returns an order of the q, k and v rows that splits pairs into halves.
 
-    GPT-J rotates neighboring rows of a head. CTranslate2 without
-    `rotary_interleave` rotates rows that are half of the rotated rows apart.
-    The
-    rows of v stay.
+    GPT-J rotates neighboring rows of a head. Without `rotary_interleave`,
+    CTranslate2 rotates row i and row i + n / 2 of the n rotated rows. The rows
+    of v keep their order.
     """
     config = self._checkpoint.config
     rotated = config.rotary_dim
@@ -208,7 +210,7 @@ def _quantized(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   step = max(1, _BLOCK // matrix.shape[1])
   for begin in range(0, len(matrix), step):
     rows = slice(begin, begin + step)
-    # Any part of a specification that has a weight and a scale will do.
+    # Any part of a specification works if it has a weight and a scale.
     part = common_spec.EmbeddingsSpec()
     part.weight = matrix[rows].astype(np.float32)
     part.validate()

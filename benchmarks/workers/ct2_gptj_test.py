@@ -1,4 +1,4 @@
-"""The streamed conversion against CTranslate2's own converter."""
+"""Tests the streamed conversion against CTranslate2's own converter."""
 
 import filecmp
 import os

@@ -1,8 +1,8 @@
-"""Worker: CTranslate2.
+"""Runs CTranslate2 in a worker.
 
-CTranslate2 reads the choice of its library of matrix products when it is
-imported. So this process imports it once that is chosen, in `open`, and what
-needs it before runs in a process of its own.
+CTranslate2 selects its library of matrix products when it is imported. This
+process therefore imports it only in `open`, after the library was chosen.
+Earlier uses of CTranslate2 run in separate processes.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,15 +29,16 @@ _T = TypeVar('_T')
 _MODULE = 'ctranslate2'
 _USE_MKL = 'CT2_USE_MKL'
 _ORDERS = ('output', 'prompt', 'both', 'equal')
-# It takes a batch's prompts together up to the shortest one's end, and from
-# there on token by token: uneven prompts are at their best in tiny batches.
+# CTranslate2 processes the prompts of a batch together only up to the end of
+# the shortest one, and then token by token. Prompts of different lengths are
+# therefore fastest in very small batches.
 _SIZES = (1, 2, 4, 8, 16, 32)
 
 
-# Its libraries of matrix products -> the value of CT2_USE_MKL that takes them.
-# By itself it takes MKL on Intel's processors alone.
+# Maps CTranslate2's libraries of matrix products to the values of CT2_USE_MKL
+# that select them. By default, it uses MKL only on Intel's processors.
 _BACKENDS = {'MKL': '1', 'oneDNN': '0'}
-# Of a contender's dtype: its compute types of that size of weights.
+# Maps each dtype to the compute types with weights of the same size.
 _COMPUTE_TYPES = {
   'float32': ('float32',),
   'bfloat16': ('bfloat16',),
@@ -57,10 +58,10 @@ class _Variant:
 
 
 class CTranslate2:
-  """generate_batch, as trials have shown it to be fastest.
+  """The generate_batch of CTranslate2, with the fastest settings.
 
-  Tried are its libraries of matrix products, its compute types, and how the
-  requests are cut into batches.
+  Trials choose its library of matrix products, its compute type and the
+  grouping of requests into batches.
   """
 
   def convert(self, job: service.Job) -> None:
@@ -69,8 +70,8 @@ class CTranslate2:
       name, convert = 'ct2-int8', _convert_int8
     self._path = models.derived(job.cache, job.model, name)
     if not os.path.isdir(self._path):
-      # In a process of its own: it needs PyTorch, whose memory is not
-      # CTranslate2's.
+      # The conversion needs PyTorch. A separate process keeps PyTorch's memory
+      # out of this one.
       _apart(convert, job.model, self._path)
     variants = [
       _Variant(backend, compute_type)
@@ -84,7 +85,7 @@ class CTranslate2:
   ) -> Callable[[Sequence[_Variant]], _Variant]:
     return lambda variants: trials.fastest(
       variants,
-      # A process chooses its library once.
+      # A process can choose its library only once.
       lambda variant: _apart(_rate, self._path, job, variant),
     )
 
@@ -94,7 +95,7 @@ class CTranslate2:
     candidates: Sequence[_T],
     choose: Callable[[Sequence[_T]], _T],
   ) -> _T:
-    """Calls `choose`; for a large model, returns what an earlier run chose."""
+    """Calls `choose`; for a large model, reuses an earlier choice."""
     if job.trial_new_tokens is None:
       return choose(candidates)
     lengths = [(len(r.tokens), r.min_new, r.max_new) for r in job.requests]
@@ -109,11 +110,11 @@ class CTranslate2:
     self.open(self._path, job, self._variant)
 
   def open(self, path: str, job: service.Job, variant: _Variant) -> None:
-    """Loads a converted model, by the variant's library.
+    """Loads a converted model with the variant's library.
 
     Raises:
-      ValueError: this processor has no such compute type.
-      RuntimeError: CTranslate2 has been imported already.
+      ValueError: This processor does not support the compute type.
+      RuntimeError: CTranslate2 was already imported.
     """
     self._job = job
     self._variant = variant
@@ -134,7 +135,7 @@ class CTranslate2:
       intra_threads=job.threads,
     )
     if self._generator.compute_type != variant.compute_type:
-      # It takes what is nearest, which is another candidate.
+      # CTranslate2 falls back to the nearest type, which is another candidate.
       raise ValueError(
         f'here CTranslate2 computes in {self._generator.compute_type} when'
         f' asked for {variant.compute_type}'
@@ -165,7 +166,7 @@ class CTranslate2:
   def top1(
     self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
   ) -> list[list[int]]:
-    """Returns the most likely token at each place from `starts` on."""
+    """Returns the most likely token at each position from `starts` on."""
     result = []
     for sequence, start in zip(sequences, starts):
       logits = self._generator.forward_batch([list(sequence)])
@@ -181,7 +182,7 @@ class CTranslate2:
   def batch(self, requests: Sequence[workload.Request]) -> list[list[int]]:
     """Generates as many tokens as the longest answer needs.
 
-    A batch has one limit; what exceeds a shorter request is cut off later.
+    A batch has one limit. Longer answers to shorter requests are cut later.
     """
     return [r.sequences_ids[0] for r in self._search(requests, 1)]
 
@@ -194,7 +195,7 @@ class CTranslate2:
     exact = all(r.exact for r in requests)
     options = {}
     if self._job.beams == 1 and min(limits) < longest:
-      # It can end answers one by one, in greedy search alone.
+      # CTranslate2 can end single answers of a batch only in greedy search.
       options['callback'] = lambda s: s.step + 1 >= limits[s.batch_id]
     return self._generator.generate_batch(
       [[self._words[t] for t in r.tokens] for r in requests],
@@ -215,8 +216,8 @@ class CTranslate2:
 def _compute_types(dtype: str) -> Sequence[str]:
   """Returns the compute types of a dtype that this processor supports.
 
-  If it supports none, all are returned. Loading a model would also report a
-  missing one, but may take minutes.
+  If it supports none, all are returned. Loading a model would then report the
+  missing type, but loading may take minutes.
   """
   import ctranslate2  # pylint: disable=g-import-not-at-top
 
@@ -226,7 +227,7 @@ def _compute_types(dtype: str) -> Sequence[str]:
 
 
 def _apart(function: Callable[..., _T], *args) -> _T:
-  """Calls a function in a process of its own."""
+  """Calls a function in a separate process."""
   context = multiprocessing.get_context('spawn')
   with futures.ProcessPoolExecutor(1, context) as pool:
     return pool.submit(function, *args).result()
@@ -242,18 +243,18 @@ def _convert(model: str, path: str) -> None:
 
 
 def _convert_int8(model: str, path: str) -> None:
-  # It imports CTranslate2.
+  # This module imports CTranslate2, so it is imported only here.
   from benchmarks.workers import ct2_gptj  # pylint: disable=g-import-not-at-top
 
   ct2_gptj.convert(model, path)
 
 
 def _rate(path: str, job: service.Job, variant: _Variant) -> float:
-  """Tokens per CPU second of a variant, in a short trial."""
+  """Returns the tokens per CPU second of a variant, from a short trial."""
   engine = CTranslate2()
   engine.open(path, job, variant)
   requests = trials.sample(job.requests, job.trial_new_tokens)
-  # The first call allocates.
+  # The first call allocates memory, so it is not measured.
   engine.batch(requests[:1])
   return trials.rate([requests], engine.batch)
 

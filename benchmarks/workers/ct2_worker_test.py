@@ -1,4 +1,4 @@
-"""The library that CTranslate2 uses, and its tokens beside our engine's."""
+"""Tests the library that CTranslate2 uses, and compares its tokens."""
 
 import os
 import re
@@ -10,7 +10,8 @@ from benchmarks import random_model
 from benchmarks import settings as settings_lib
 from benchmarks import worker as worker_lib
 
-# What CTranslate2 prints when it loads a model, and what a trial's rate is of.
+# CTranslate2 prints its library when it loads a model. The rate of a trial
+# names the library too.
 _USED = re.compile(r'Use Intel MKL: (true|false)|trial: (MKL|oneDNN) ')
 _EXPECTED = {'MKL': 'true', 'oneDNN': 'false'}
 
@@ -38,7 +39,7 @@ class CT2WorkerTest(absltest.TestCase):
     )
 
   def _run(self, engine: str) -> tuple[str, list[list[int]], str]:
-    """Returns how an engine computes, its answers, and its log."""
+    """Returns the settings of an engine, its answers, and its log."""
     contender = contenders.Contender(engine, 'float32')
     log = os.path.join(self._out, f'{engine}.log')
     worker = worker_lib.Worker(contender, self._settings.cores, log)
@@ -53,7 +54,7 @@ class CT2WorkerTest(absltest.TestCase):
   def test_trials_use_the_library_they_name(self):
     note, answers, log = self._run('ct2')
     lines = [used or tried for used, tried in _USED.findall(log)]
-    # One line when a trial loads the model, and one with its rate.
+    # Each trial has one line when it loads the model, and one with its rate.
     *trials, chosen = lines
     self.assertEqual(trials, ['true', 'MKL', 'false', 'oneDNN'], log[-4000:])
     self.assertEqual(chosen, _EXPECTED[note.split()[0]])

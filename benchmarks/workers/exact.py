@@ -1,7 +1,7 @@
-"""Computes a model in float32 one layer at a time.
+"""Computes a model in float32, one layer at a time.
 
-It is the reference for number formats of models whose float32 weights do not
-fit into memory: all sequences go through a layer before the next one is read.
+It is the reference for number formats if the float32 weights of a model do not
+fit into memory. All sequences pass a layer before the next one is read.
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,15 @@ def top1(
   sequences: Sequence[Sequence[int]],
   starts: Sequence[int],
 ) -> list[list[int]]:
-  """Returns the most likely token at each place of each sequence.
+  """Returns the most likely token at each position of each sequence.
 
   Args:
     stored: The model.
-    sequences: The sequences of tokens.
-    starts: The first place of each sequence, at least 1.
+    sequences: The token sequences.
+    starts: The first position of each sequence, at least 1.
 
   Returns:
-    One token per place of each sequence, from its start on.
+    One token per position of each sequence, beginning at its start.
   """
   config = stored.config
   reader = weights_lib.PaxReader(stored.variables, config, 'float32')
@@ -58,7 +58,7 @@ def top1(
   head = weights_lib.assemble(leaves.get, ())
   result = []
   for row, (sequence, start) in enumerate(zip(sequences, starts)):
-    # One at a time: logits are many.
+    # Logits are large, so the sequences are processed one at a time.
     best = likeliest(head, x[row])
     result.append(best[start - 1 : len(sequence) - 1].tolist())
   return result

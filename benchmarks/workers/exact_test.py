@@ -1,4 +1,4 @@
-"""One layer at a time against the whole model at once."""
+"""Tests the computation layer by layer against the whole model."""
 
 from absl.testing import absltest
 import jax.numpy as jnp

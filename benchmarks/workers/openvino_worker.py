@@ -1,4 +1,4 @@
-"""Worker: OpenVINO through optimum-intel, which brings its own transformers."""
+"""Runs OpenVINO in a worker, with optimum-intel's version of transformers."""
 
 import os
 from typing import Any
@@ -11,8 +11,8 @@ from benchmarks.workers import torch_engine
 from benchmarks.workers import trials
 from saxml_ext.common import files
 
-# Settings of OpenVINO's CPU plugin, of which int8 takes what trials show to be
-# fastest: its own choice; keys and values of 8 bits with activations rounded in
+# The settings of OpenVINO's CPU plugin that trials compare for int8. The
+# candidates are: the default; 8-bit keys and values with activations rounded in
 # groups of several sizes or not at all; and neither of both.
 _INT8: tuple[dict[str, str], ...] = (
   {},
@@ -28,20 +28,21 @@ _INT8: tuple[dict[str, str], ...] = (
 
 
 class OpenVINO(torch_engine.TorchEngine):
-  """OVModelForCausalLM; int8 are weights of 8 bits."""
+  """OVModelForCausalLM of optimum-intel; int8 means 8-bit weights."""
 
   def convert(self, job: service.Job) -> None:
     name = f'openvino-{job.dtype}'
     self._path = models.derived(job.cache, job.model, name)
     if not os.path.isdir(self._path):
       self._convert(job)
-    # Its own choice for float32 is bfloat16 where the processor has that.
+    # By default, OpenVINO computes float32 models in bfloat16 if the processor
+    # supports it.
     self._variant = {'INFERENCE_PRECISION_HINT': 'f32'}
     if job.dtype == 'int8':
       self._variant = trials.fastest(_INT8, lambda v: self._rate(job, v))
 
   def _convert(self, job: service.Job) -> None:
-    # Without saying so, large models would get 8 bits by themselves.
+    # Without this option, large models would get 8-bit weights by default.
     options: dict[str, Any] = {'load_in_8bit': False}
     if job.dtype == 'int8':
       options = {
@@ -61,11 +62,11 @@ class OpenVINO(torch_engine.TorchEngine):
     return ', '.join([*words, super().prepare()])
 
   def _rate(self, job: service.Job, variant: dict[str, str]) -> float:
-    """Tokens per CPU second of a variant, in a short trial."""
+    """Returns the tokens per CPU second of a variant, from a short trial."""
     self._set_up(job)
     self._model = self._open(variant)
     requests = trials.sample(job.requests)
-    # The first call compiles and allocates.
+    # The first call compiles and allocates memory, so it is not measured.
     self._batch(requests[:1])
     return trials.rate([requests], self._batch)
 

@@ -1,7 +1,7 @@
-"""Our engine's programs, compiled apart and kept, as a server is given them.
+"""Compiles our engine's programs in another process, and caches them.
 
-A compiler leaves 200 MB behind in its process, which an engine that was given
-its programs never had.
+A compiler leaves 200 MB in its process. An engine that loads its programs, as a
+server does, does not have this overhead.
 """
 
 from concurrent import futures
@@ -32,10 +32,11 @@ def kept(
   """Returns a set of all programs, compiled now unless `cache` has it.
 
   Args:
-    cache: The directory of sets, each named by what its programs depend on.
+    cache: The directory of the sets. The name of a set depends on the inputs of
+      its programs.
     model: The sizes of the model.
     engine: The settings of the engine.
-    dtype: The argument of `weights.from_pax`.
+    dtype: The dtype argument of `weights.from_pax`.
     quantization: The matrices that are int8.
 
   Returns:

@@ -1,4 +1,4 @@
-"""Worker: this repository's engine."""
+"""Runs this repository's engine in a worker."""
 
 from collections.abc import Sequence
 import os
@@ -21,25 +21,27 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
 
-# More than which make no product faster; the same for its other sizes.
+# More rows than this make no matrix product faster. The same is true for its
+# other sizes.
 _MANY_ROWS = 1024
 _MANY_OUTPUTS = 4096
-# XLA's option to write down what it compiles.
+# The XLA option that writes the compiled programs to files.
 _DUMP = '--xla_dump_to'
 
 
 class Ours:
-  """The engine behind the policy of the server's scheduler."""
+  """The engine, driven by the policy of the server's scheduler."""
 
   def convert(self, job: service.Job) -> None:
-    """Compiles the programs, if that was not done before."""
+    """Compiles the programs, unless they are cached."""
     self._job = job
     self._stored = streamed.GPTJ(job.model)
     self._config = self._stored.config
     self._engine = engine_config(job)
     self._dtype, self._quantization = job.dtype, None
     if job.dtype == 'int8':
-      # That of what is not int8, as in the published params.
+      # This is the format of values that are not int8, as in the published
+      # params.
       self._dtype, self._quantization = 'bfloat16', 'int8'
     self._ready, self._how = None, 'compiled here'
     if _DUMP in os.environ.get('XLA_FLAGS', ''):
@@ -55,8 +57,8 @@ class Ours:
     reader = weights_lib.PaxReader(
       self._stored.variables, self._config, self._dtype, self._quantization
     )
-    # The head first: it is large in float32 and small in int8, and is made while
-    # there is nothing else.
+    # The head comes first. It is large in float32 and small in int8, and now
+    # most of the memory is free.
     head = reader.leaf('head')
     fields = (
       'embedding',
@@ -75,7 +77,7 @@ class Ours:
     )
     self._runner.warm_up()
     memory.collect()  # What compilers leave, and files of programs.
-    # The first call of each program allocates.
+    # The first call of each program allocates memory, so it is not measured.
     first = self._job.requests[: self._engine.num_slots]
     self.generate(trials.shortened(first, self._job.trial_new_tokens))
     return f'{self._engine.num_slots} slots, {self._how}'
@@ -115,7 +117,7 @@ class Ours:
   def top1(
     self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
   ) -> list[list[int]]:
-    """Returns the most likely token at each place from `starts` on."""
+    """Returns the most likely token at each position from `starts` on."""
     length = max(map(len, sequences))
 
     @jax.jit
@@ -134,25 +136,29 @@ class Ours:
   def exact_top1(
     self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
   ) -> list[list[int]]:
-    """Computes `top1` in float32, whatever format this worker computes in."""
+    """Returns `top1` in float32, for any number format of this worker."""
     return exact.top1(streamed.GPTJ(self._job.model), sequences, starts)
 
   def trace(self, directory: str, count: int) -> None:
-    """Profiles a run of the first `count` requests into a directory."""
+    """Profiles a run of the first `count` requests; writes to a directory."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0  # It would slow down the host's side.
     with jax.profiler.trace(directory, profiler_options=options):
       self.generate(self._job.requests[:count])
 
   def rates(self, read_bytes: int, rows: int) -> dict:
-    """Measures what this machine does in a CPU second; fields of floor.Rates.
+    """Measures the work of this machine per CPU second.
 
     Args:
-      read_bytes: The bytes that a decode step reads.
-      rows: The rows of a decode step's products.
+      read_bytes: The number of bytes that a decode step reads.
+      rows: The number of rows of a decode step's products.
+
+    Returns:
+      The fields of floor.Rates.
     """
     c = self._config
-    # An engine may compute in any format that is no coarser than its own.
+    # An engine may compute in any format that is at least as precise as its
+    # own.
     formats: tuple[str, ...] = ('int8', 'bfloat16', 'float32')
     formats = formats[formats.index(self._job.dtype) :]
     floats = [f for f in formats if f != 'int8']
@@ -170,10 +176,10 @@ class Ours:
 
 
 def engine_config(job: service.Job) -> config_lib.EngineConfig:
-  """Settings for a set of requests: exact buckets if it has one length.
+  """Returns engine settings with exact buckets if all lengths are equal.
 
-  Keys and values are float32. Half as many bytes would be read of bfloat16, but
-  XLA:CPU loses as much time in writing them.
+  Keys and values are float32. With bfloat16, only half as many bytes are read,
+  but XLA:CPU loses the saved time when it writes them.
   """
   lengths = {len(r.tokens) for r in job.requests}
   slots = min(job.slots, len(job.requests))

@@ -1,6 +1,6 @@
-"""Measures the work of a CPU second: bytes read, products computed.
+"""Measures the work of a CPU second: bytes read, and products computed.
 
-Each rate is the best of several ways, so that lower bounds based on it hold.
+Each rate is the best of several methods, so that lower bounds based on it hold.
 """
 
 from collections.abc import Callable
@@ -14,16 +14,17 @@ from saxml_ext.engine.kernels import kernels
 
 _REPEATS = 5
 _LEAST_SECONDS = 0.05
-# After which no more trials are made: large products take seconds.
+# No more trials start after this time, because large products take seconds.
 _ENOUGH_SECONDS = 2.0
-# No core's cache is as large, and reading more is as fast.
+# No core's cache is this large, and reading more is not slower.
 _LARGEST_READ = 1 << 29
 
 
 def read(size: int) -> float:
-  """Bytes per CPU second of reading a buffer of `size` bytes again and again.
+  """Returns the bytes per CPU second when a buffer of `size` is read.
 
-  A buffer that fits a cache is read from there, as weights are.
+  The buffer is read repeatedly. If it fits a cache, it is read from there, as
+  weights are.
   """
   values = np.ones(max(1, min(size, _LARGEST_READ) // 4), np.float32)
   array = jnp.asarray(values)
@@ -37,10 +38,10 @@ def read(size: int) -> float:
 
 
 def products(dtype: str, rows: int, width: int, outputs: int) -> float:
-  """Operations per CPU second of [rows, width] times weights [outputs, width].
+  """Returns operations per CPU second of [rows, width] x [outputs, width].
 
-  Sums are int32 for int8, else float32; a multiplication and an addition are
-  two operations.
+  Sums are int32 for int8, otherwise float32. A multiplication and an addition
+  count as two operations.
   """
   x = jnp.ones((rows, width), dtype)
   w = jnp.ones((outputs, width), dtype)
@@ -70,7 +71,7 @@ def products(dtype: str, rows: int, width: int, outputs: int) -> float:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-  """Returns the CPU seconds of one call, the least of several trials."""
+  """Returns the CPU seconds of one call, the minimum of several trials."""
   began = time.process_time()
   work()
   if (first := time.process_time() - began) > _ENOUGH_SECONDS:

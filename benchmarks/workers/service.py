@@ -1,8 +1,8 @@
-"""A worker's side: takes commands, runs its engine, measures.
+"""Implements the worker's side: receives commands, runs an engine, measures.
 
-One JSON object a line on standard input, {"command": name, ...}; one a line on
-standard output, {"value": ...} or {"error": text}. The worker ends with its
-input.
+Standard input has one JSON object per line, {"command": name, ...}. Standard
+output has one per line, {"value": ...} or {"error": text}. The worker ends at
+the end of its input.
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,16 @@ class Job:
 
   Attributes:
     model: The Hugging Face directory.
-    cache: The directory for what is made from the model.
-    dtype: "float32", "bfloat16" or "int8".
-    threads: The threads that compute.
+    cache: The directory for files that are derived from the model.
+    dtype: The number format: "float32", "bfloat16" or "int8".
+    threads: The number of threads that compute.
     beams: The number of beams; 1 is greedy search.
-    slots: The requests decoded together, if the engine has such a setting.
+    slots: The number of requests decoded together, if the engine has such a
+      setting.
     eos: The token that ends an answer.
-    requests: All requests of the job; a run takes the first of them.
-    trial_new_tokens: The limit of an answer in trials of settings. None leaves
-      it to the trials.
+    requests: The requests of the job; a run takes the first of them.
+    trial_new_tokens: The limit of an answer in trials of settings; None for the
+      default of the trials.
   """
 
   model: str
@@ -53,8 +54,8 @@ class Job:
 class NBest(TypedDict):
   """All beams of a search, the best first.
 
-  tokens [K][n], an end-of-sequence token left out; scores [K]: sums of
-  log-probabilities divided by the number of tokens.
+  tokens has K lists of n tokens, without the end-of-sequence token. scores has
+  K sums of log-probabilities, divided by the number of tokens.
   """
 
   tokens: list[list[int]]
@@ -62,16 +63,16 @@ class NBest(TypedDict):
 
 
 class Engine(Protocol):
-  """The engine of a worker. Its other public methods are further commands."""
+  """The engine of a worker; additional public methods are further commands."""
 
   def convert(self, job: Job) -> None:
-    """Makes the engine's own form of the model, where it has one."""
+    """Converts the model to the engine's own format, if it has one."""
 
   def load(self, job: Job) -> None:
     """Loads the model."""
 
   def prepare(self) -> str:
-    """Compiles, warms up, chooses batches; says what was chosen."""
+    """Compiles, warms up and chooses batches; returns a text on the choices."""
 
   def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
     """Returns the best answer to each request, without its end token."""
@@ -80,10 +81,10 @@ class Engine(Protocol):
 def serve(engine: Engine) -> None:
   """Answers commands until standard input ends."""
   if sys.platform == 'linux':
-    # Whatever becomes of the benchmark, its workers end with it.
+    # The kernel kills the workers whenever the benchmark ends.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
   answers = os.fdopen(os.dup(1), 'w', buffering=1)
-  # Libraries print; only answers may go there.
+  # Libraries print to standard output, which is reserved for answers.
   os.dup2(2, 1)
   commands = _Commands(engine)
   for line in sys.stdin:
@@ -92,14 +93,14 @@ def serve(engine: Engine) -> None:
       value = commands.call(message.pop('command'), message)
       answer = {'value': value}
     except Exception as error:  # pylint: disable=broad-except
-      # The benchmark decides what to do about it.
+      # The benchmark gets the error and handles it.
       traceback.print_exc()
       answer = {'error': f'{type(error).__name__}: {error}'}
     answers.write(json.dumps(answer) + '\n')
 
 
 class _Commands:
-  """The commands that every worker knows."""
+  """The commands that every worker supports."""
 
   def __init__(self, engine: Engine):
     self._engine = engine
@@ -111,7 +112,7 @@ class _Commands:
     return getattr(self._engine, name)(**arguments)
 
   def load(self, job: dict) -> dict:
-    """Loads and prepares; seconds of each, apart."""
+    """Loads and prepares the engine; returns the seconds of each part."""
     self._requests = workload.from_json(job['requests'])
     todo = Job(**{**job, 'requests': self._requests})
     self._engine.convert(todo)
@@ -127,7 +128,7 @@ class _Commands:
     }
 
   def run(self, count: int) -> dict:
-    """Answers the first `count` requests, timed."""
+    """Answers the first `count` requests and returns the measurements."""
     requests = self._requests[:count]
     cpu, wall = time.process_time(), time.perf_counter()
     answers = self._engine.generate(requests)

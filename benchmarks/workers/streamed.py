@@ -1,8 +1,8 @@
-"""A Hugging Face GPT-J as PAX variables, each read when it is looked up.
+"""Reads a Hugging Face GPT-J as PAX variables, one at a time.
 
-A model of 6 billion parameters has 24 GB in float32. The engine makes its own
-arrays of one variable after the other, so that no more than one of them needs
-to be there in float32.
+A model of 6 billion parameters has 24 GB in float32. The engine converts one
+variable after the other to its own arrays. Therefore only one variable at a
+time needs to exist in float32.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,25 +16,25 @@ from saxml_ext.common import memory
 from saxml_ext.engine import config as config_lib
 from saxml_ext.families import layout
 
-# Values that are copied at a time.
+# The number of values that are copied at a time.
 _BLOCK = 1 << 22
 # JAX's alignment, in bytes.
 _LINE = 64
 
 
 class GPTJ:
-  """A model that has not been read yet.
+  """A model whose variables are read on demand.
 
   Attributes:
-    config: its sizes.
-    variables: name -> float32 array.
+    config: The sizes of the model.
+    variables: The float32 arrays by name.
   """
 
   def __init__(self, directory: str):
-    """Opens a directory of Hugging Face's layout.
+    """Opens a directory in Hugging Face's layout.
 
     Raises:
-      errors.CheckpointError: it does not hold a whole GPT-J.
+      errors.CheckpointError: The directory does not have a complete GPT-J.
     """
     source = model_source.ModelSource(directory)
     self.config = config_lib.ModelConfig.from_pax(
@@ -45,24 +45,25 @@ class GPTJ:
 
 
 class _Variables(Mapping):
-  """Each read, as float32, when it is looked up."""
+  """A mapping that reads each variable, as float32, on lookup."""
 
   def __init__(self, source: model_source.ModelSource):
     self._source = source
     self._by_name = {v.name: v for v in source.variables}
-    # Tensors of which the last answer was a view.
+    # The tensors behind the latest result, if that was a view.
     self._lent: Sequence[str] = ()
 
   def __getitem__(self, name: str) -> np.ndarray:
     variable = self._by_name[name]
-    # Of the variable before, which is not needed any more.
+    # The memory of the previous variable is not needed any more.
     memory.give_back()
     for lent in self._lent:
       self._source.checkpoint.release(lent)
     self._lent = ()
     view = self._view(variable)
     if view is not None and not view.flags.c_contiguous:
-      # The engine copies it anyway, and the head is as large as all layers.
+      # A view is enough, because the engine copies it. The head is as large as
+      # all layers.
       self._lent = variable.sources
       return view
     if view is None:
@@ -71,12 +72,12 @@ class _Variables(Mapping):
     step = max(1, _BLOCK * len(view) // view.size)
     for begin in range(0, len(view), step):
       whole[begin : begin + step] = view[begin : begin + step]
-      # What was read of the file.
+      # This releases the pages of the file that were read.
       self._source.checkpoint.release(variable.sources[0])
     return whole
 
   def _view(self, variable: layout.Variable) -> np.ndarray | None:
-    """Returns a view of a variable in the file if it is one float32 tensor."""
+    """Returns a view of a variable that is one float32 tensor, else None."""
     if len(variable.sources) != 1:
       return None
     tensor = self._source.checkpoint.read(variable.sources[0])
@@ -96,7 +97,7 @@ class _Variables(Mapping):
 
 
 def _aligned(shape: tuple[int, ...]) -> np.ndarray:
-  """Returns a float32 array that JAX uses without another copy."""
+  """Returns a float32 array that JAX can use without another copy."""
   size = 4 * math.prod(shape)
   memory_of = np.empty(size + _LINE, np.uint8)
   begin = -memory_of.ctypes.data % _LINE

@@ -1,4 +1,4 @@
-"""Generation by the `generate` of transformers, for whatever offers it."""
+"""Generates answers with `generate` of transformers, or a compatible method."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +10,14 @@ from benchmarks.workers import batching
 from benchmarks.workers import service
 from benchmarks.workers import trials
 
-# Left padding costs prompts little next to the waste of uneven answers.
+# Left padding of prompts costs little compared with answers of different
+# lengths.
 _ORDERS = ('output', 'prompt')
 _SIZES = (8, 16, 32)
 
 
 class TorchEngine:
-  """Padded batches; how they are cut, trials have shown to be fastest."""
+  """An engine with padded batches, grouped in the fastest way of the trials."""
 
   def __init__(self):
     self._model: Any = None
@@ -30,7 +31,7 @@ class TorchEngine:
     torch.set_num_threads(job.threads)
 
   def load_model(self, job: service.Job) -> Any:
-    """Loads the model; it has a `generate` like that of transformers."""
+    """Loads the model; its `generate` must be like that of transformers."""
     raise NotImplementedError
 
   def prepare(self) -> str:

@@ -1,4 +1,4 @@
-"""Worker: transformers on PyTorch, the implementation of reference."""
+"""Runs transformers on PyTorch, the reference implementation, in a worker."""
 
 import torch
 import transformers
@@ -8,10 +8,10 @@ from benchmarks.workers import torch_engine
 
 
 class Transformers(torch_engine.TorchEngine):
-  """GPTJForCausalLM."""
+  """GPTJForCausalLM of transformers."""
 
   def convert(self, job: service.Job) -> None:
-    """Does nothing: transformers reads its own format."""
+    """Does nothing, because transformers reads the Hugging Face format."""
 
   def load_model(self, job: service.Job) -> transformers.GPTJForCausalLM:
     return transformers.GPTJForCausalLM.from_pretrained(

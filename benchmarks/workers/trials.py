@@ -1,6 +1,6 @@
-"""Chooses an engine's settings by short trials on the requests to come.
+"""Chooses an engine's settings by short trials on the actual requests.
 
-Those of a large model take minutes, so that what was chosen is kept.
+The trials of a large model take minutes, so the choice is cached.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from saxml_ext.common import files
 _T = TypeVar('_T')
 _Generate = Callable[[Sequence[workload.Request]], list[list[int]]]
 
-# A trial of settings is one batch of so many requests and new tokens.
+# A trial of settings is one batch with this many requests and new tokens.
 _REQUESTS = 8
 _NEW_TOKENS = 32
 
@@ -24,16 +24,15 @@ _NEW_TOKENS = 32
 def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
   """Returns the candidate with the highest rate.
 
-  A candidate that fails is left out. Its traceback goes to the worker's log, as
-  do
-  the rates.
+  A candidate that fails is left out. The worker's log gets its traceback, and
+  the rates of the others.
 
   Args:
     candidates: The candidates, at least one.
     rate: The function that measures a candidate, in tokens per CPU second.
 
   Raises:
-    RuntimeError: All failed. The text has the reason of the last one.
+    RuntimeError: All candidates failed. The message has the last reason.
   """
   rates: list[tuple[float, _T]] = []
   reason = 'there are none'
@@ -53,11 +52,12 @@ def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
 def sample(
   requests: Sequence[workload.Request], new_tokens: int | None = None
 ) -> list[workload.Request]:
-  """Returns a batch for trials: spread over the requests, with shorter answers.
+  """Returns an even sample of the requests, with shorter answers, for trials.
 
   Args:
     requests: The requests, at least one.
-    new_tokens: The limit of an answer. None uses one that suits small models.
+    new_tokens: The limit of an answer; None for a limit that suits small
+      models.
   """
   count = min(_REQUESTS, len(requests))
   step = len(requests) / count
@@ -85,12 +85,12 @@ def kept(
   candidates: Sequence[_T],
   choose: Callable[[Sequence[_T]], _T],
 ) -> _T:
-  """Returns what an earlier run chose with the same key, or chooses now.
+  """Returns the cached choice of an earlier run, or chooses now.
 
   Args:
-    directory: The directory that keeps a small file for each key.
-    key: All that the choice depends on. The texts of its elements are compared.
-    candidates: The candidates. The text of the chosen one is kept.
+    directory: The directory that has a small file for each key.
+    key: The inputs of the choice. The texts of its elements are compared.
+    candidates: The candidates. The text of the chosen one is cached.
     choose: The function that chooses one of the candidates.
   """
   digest = hashlib.sha256(repr([str(k) for k in key]).encode()).hexdigest()
@@ -109,7 +109,7 @@ def kept(
 def rate(
   batches: Sequence[Sequence[workload.Request]], generate: _Generate
 ) -> float:
-  """Tokens that were asked for per CPU second of this process."""
+  """Returns the requested tokens per CPU second of this process."""
   tokens = 0
   began = time.process_time()
   for batch in batches:

@@ -42,13 +42,14 @@ class TrialsTest(absltest.TestCase):
     self.assertEqual(kept(('a', 1), [8, 9]), 9)
     self.assertEqual(kept(('a', 1), [8, 9]), 9)
     self.assertEqual(asked, [[8, 9]])
-    # With another key, or where it is no candidate any more, it is made anew.
+    # A new choice is made for another key, or if the old choice is no candidate
+    # any more.
     self.assertEqual(kept(('a', 2), [8, 9]), 9)
     self.assertEqual(kept(('a', 1), [5, 6]), 6)
     self.assertEqual(asked, [[8, 9], [8, 9], [5, 6]])
 
   def test_a_rate_counts_what_was_asked_for(self):
-    # An answer may be longer than asked, as those of its batch are.
+    # An answer may be longer than requested if another one of its batch is.
     batch = [workload.Request((1,), 2, 2), workload.Request((1,), 4, 4)]
     clock = iter([10.0, 12.0])
     with absltest.mock.patch.object(
