@@ -1,4 +1,4 @@
-"""Flags and output of the programs that record a reference's answers."""
+"""Defines flags and output of programs that record a reference's answers."""
 
 from absl import flags
 import torch
@@ -21,7 +21,7 @@ IMPLEMENTATION = (
 
 
 def write(text: str) -> None:
-  """Writes the file that --output names, if it names one.
+  """Writes the text to the file that --output names, if it is set.
 
   Raises:
     SystemExit: The file cannot be written.

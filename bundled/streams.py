@@ -1,4 +1,4 @@
-"""Endless streams of rows of tokens, in batches of about the same size."""
+"""Defines endless streams of token rows, in batches of about the same size."""
 
 import abc
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import torch
 
 
 class Row(Protocol):
-  """Token ids that belong together."""
+  """A row of token ids."""
 
   @property
   def ids(self) -> Sequence[int]: ...
@@ -20,7 +20,7 @@ class Batch(Protocol):
 
   @property
   def ids(self) -> torch.Tensor:
-    """Token ids, [B, T]."""
+    """The token ids, [B, T]."""
     ...
 
 
@@ -46,8 +46,8 @@ class Stream(abc.ABC, Generic[_Row]):
     """Creates the stream at its beginning.
 
     Args:
-      pool: The number of texts that a pool is made of.
-      tokens: The most tokens of a batch, padding included.
+      pool: The number of texts of a pool.
+      tokens: The maximum number of tokens of a batch, including padding.
     """
     self._pool = pool
     self._tokens = tokens
@@ -57,13 +57,13 @@ class Stream(abc.ABC, Generic[_Row]):
 
   @property
   def position(self) -> Position:
-    """The position that `seek` takes to go on from here."""
+    """The current position, from which `seek` can continue."""
     if not self._ready:
       return Position(self._next_text, 0)
     return Position(self._next_text - self._pool, self._drawn)
 
   def seek(self, position: Position) -> None:
-    """Goes to a position of this or an equal stream."""
+    """Continues at a position of this stream or of an equal one."""
     self._next_text = position.text
     self._ready = []
     for _ in range(position.drawn):

@@ -1,6 +1,7 @@
-"""A training run that can be stopped and resumed.
+"""Defines a training run that can be stopped and resumed.
 
-Matrices inside the blocks are trained with Muon, the rest with AdamW.
+Matrices inside the blocks are trained with Muon, and the other parameters with
+AdamW.
 """
 
 import abc
@@ -21,11 +22,12 @@ class Recipe(abc.ABC):
   """The settings of a training run.
 
   Attributes:
-    steps: The optimizer steps of the whole run; the learning rates follow it.
-    tokens: The most tokens of a step, padding included.
+    steps: The number of optimizer steps of the whole run; the learning rates
+      depend on it.
+    tokens: The maximum number of tokens of a step, including padding.
     muon_rate: The peak learning rate of Muon.
     adam_rate: The peak learning rate of AdamW.
-    seed: The seed of the first weights and of all that is drawn.
+    seed: The seed of the initial weights and of all random choices.
   """
 
   steps: int
@@ -36,16 +38,16 @@ class Recipe(abc.ABC):
 
   @abc.abstractmethod
   def rate(self, step: int) -> float:
-    """Returns the share of the peak rates that a step has."""
+    """Returns the learning rate of a step, as a share of the peak rate."""
 
 
 class Run(abc.ABC):
-  """Modules, optimizers and data of a run.
+  """The modules, the optimizers and the data of a run.
 
   Attributes:
-    step: The steps done.
-    tokens: The tokens seen, padding included.
-    progress: Figures of the last step by name; empty before the first.
+    step: The number of finished steps.
+    tokens: The number of tokens so far, including padding.
+    progress: The figures of the latest step by name; empty before the first.
   """
 
   def __init__(
@@ -55,10 +57,10 @@ class Run(abc.ABC):
     blocks: nn.Module,
     data: Sequence[streams.Stream],
   ):
-    """Begins a run.
+    """Starts a run.
 
     Args:
-      recipe: How to train.
+      recipe: The settings of the training.
       modules: The modules to train.
       blocks: The part of the modules whose matrices are trained with Muon.
       data: The streams to draw batches from.
@@ -74,8 +76,8 @@ class Run(abc.ABC):
         matrices, lr=recipe.muon_rate, weight_decay=0.01, momentum=0.95
       ),
       torch.optim.AdamW(
-        # A rare token comes up in few batches: with a short memory of squared
-        # gradients each visit would throw its embedding about.
+        # A rare token occurs in few batches. With a short memory of squared
+        # gradients, each occurrence would change its embedding too much.
         [p for p in self._parameters if id(p) not in inside],
         lr=recipe.adam_rate,
         betas=(0.9, 0.999),
@@ -88,10 +90,10 @@ class Run(abc.ABC):
     self.progress: Mapping[str, float] = {}
 
   def advance(self) -> Mapping[str, float]:
-    """Does one step and returns its figures, from before the weights changed.
+    """Runs one step and returns its figures, from before the update.
 
     Raises:
-      FloatingPointError: A loss is no longer a number.
+      FloatingPointError: A loss is not a finite number.
     """
     factor = self._recipe.rate(self.step)
     for optimizer, peak in zip(self._optimizers, self._peaks):
@@ -112,7 +114,7 @@ class Run(abc.ABC):
     return self.progress
 
   def save(self, path: str) -> None:
-    """Writes all that `restore` needs, or leaves what was there before."""
+    """Writes the state that `restore` needs; keeps the old file on failure."""
     state = {
       'modules': [m.state_dict() for m in self._modules],
       'optimizers': [o.state_dict() for o in self._optimizers],
@@ -126,12 +128,12 @@ class Run(abc.ABC):
       torch.save(state, file)
 
   def restore(self, path: str) -> None:
-    """Goes on where the run that wrote the file was, to the same weights."""
+    """Restores the state from a file; the run continues as if not stopped."""
     state = torch.load(path, weights_only=True)
     for module, saved in zip(self._modules, state['modules']):
       module.load_state_dict(saved)
     for optimizer, saved in zip(self._optimizers, state['optimizers']):
-      # Betas come from this run, moments from the file.
+      # The betas are those of this run, and the moments those of the file.
       saved['param_groups'] = optimizer.state_dict()['param_groups']
       optimizer.load_state_dict(saved)
     for stream, position in zip(self._streams, state['positions']):
@@ -142,7 +144,7 @@ class Run(abc.ABC):
     self.progress = state['progress']
 
   def _stream(self) -> streams.Stream:
-    """Returns the stream that the next step draws from."""
+    """Returns the stream of the next step's batch."""
     return self._streams[0]
 
   @abc.abstractmethod

@@ -1,8 +1,8 @@
-"""Flags and main loop of the programs that train a bundled model.
+"""Defines the flags and main loop of programs that train a bundled model.
 
-A run may be stopped and started again: a checkpoint is written beside the
-output every few minutes, with all that makes the run go on as if it had not
-been stopped, and the log says where that was.
+You may stop a run and start it again. A checkpoint next to the output is
+written every few minutes. It has the full state, so a resumed run gives the
+same result as an uninterrupted one. The log shows where a run was resumed.
 """
 
 import json
@@ -37,7 +37,7 @@ def prepare() -> str:
 
 
 def train(run: training.Run, steps: int, directory: str) -> None:
-  """Trains until `steps` steps are done; goes on where a stopped run was."""
+  """Trains until `steps` steps are done; resumes a stopped run."""
   state_path = os.path.join(directory, 'training_state.pt')
   log_path = user_path.resolve(_LOG.value)
   if os.path.exists(state_path):
@@ -63,7 +63,7 @@ def train(run: training.Run, steps: int, directory: str) -> None:
 
 
 def _log(path: str | None, **values) -> None:
-  """Writes a line of JSON to the console, and to the file if there is one."""
+  """Writes a line of JSON to the console, and to the log file if set."""
   line = json.dumps(values)
   logging.info('%s', line)
   if path:

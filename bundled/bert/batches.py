@@ -1,4 +1,4 @@
-"""Rows in batches of about the same number of tokens, as tensors."""
+"""Groups rows into batches with similar numbers of tokens, as tensors."""
 
 import dataclasses
 import random
@@ -9,8 +9,8 @@ from bundled import streams
 from bundled.bert import rows as rows_lib
 
 _POOL = 256  # Passages whose rows are sorted by length before they are cut.
-# Tokens that are hidden from the model or replaced, outside the answer, in one
-# row of two: a wording that it never met must not throw it off entirely.
+# In every second row, this share of the tokens outside of the answer is hidden
+# or replaced. The model thus learns to handle unknown wordings.
 _HIDDEN_SHARE = 0.1
 _REPLACED_SHARE = 0.02
 
@@ -20,12 +20,11 @@ class Batch:
   """Rows as tensors, [B, T] or [B].
 
   Attributes:
-    ids: The token ids, 0 in the padding.
-    types: 1 in the passage.
-    mask: 1 outside of the padding.
-    positions: 0, 1, 2 ... plus an offset per row except at [CLS]. Short rows
-      thus
-      train the later positions too.
+    ids: The token ids; 0 in the padding.
+    types: The token types; 1 in the passage.
+    mask: The attention mask; 1 outside of the padding.
+    positions: The positions 0, 1, 2 ... plus an offset per row, except at
+      [CLS]. With the offset, short rows also train the later positions.
     start: The position of the answer's first token.
     end: The position of its last token.
     topic: The topic of the question.
@@ -57,12 +56,12 @@ class Batches(streams.Stream[rows_lib.Row]):
     """Creates the stream at its beginning.
 
     Args:
-      reader: gives the rows.
-      tokens: most tokens of a batch, padding included.
-      longest: rows with more tokens are left out.
-      furthest: positions of the model that are trained.
-      vocabulary: number of tokens there are.
-      hidden: id of [MASK].
+      reader: The reader of the rows.
+      tokens: The maximum number of tokens of a batch, including padding.
+      longest: The maximum number of tokens of a row; longer rows are left out.
+      furthest: The number of positions of the model that are trained.
+      vocabulary: The size of the vocabulary.
+      hidden: The id of [MASK].
     """
     super().__init__(_POOL, tokens)
     self._reader = reader
@@ -72,7 +71,7 @@ class Batches(streams.Stream[rows_lib.Row]):
     self._hidden = hidden
 
   def draw(self) -> Batch:
-    """Returns the next batch; hiding and offsets come from torch's seed."""
+    """Returns the next batch; torch's seed determines hiding and offsets."""
     rows = self._next_rows()
     width = max(len(row.ids) for row in rows)
     shape = (len(rows), width)

@@ -1,4 +1,4 @@
-"""Tests of training rows in batches."""
+"""Tests batches of training rows."""
 
 from unittest import mock
 

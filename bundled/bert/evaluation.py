@@ -1,4 +1,4 @@
-"""The questions of the evaluation, in order and in the schema of SQuAD v1.1."""
+"""Builds the questions of the evaluation in the schema of SQuAD v1.1."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ _SPLIT = 'eval'
 
 
 def numbers(articles: int = ARTICLES) -> range:
-  """Numbers of the passages that make so many articles."""
+  """Returns the numbers of the passages in this many articles."""
   return range(articles * _PARAGRAPHS)
 
 
 def asked(index: int) -> tuple[passages.Passage, list[questions.Question]]:
-  """Returns passage number `index` of the evaluation and its questions."""
+  """Returns passage number `index` of the evaluation, with its questions."""
   passage = passages.write_passage(_SPLIT, index)
   return passage, questions.ask(_SPLIT, index, passage, _QUESTIONS)
 

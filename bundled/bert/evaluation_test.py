@@ -1,4 +1,4 @@
-"""Tests of the bundled questions."""
+"""Tests the bundled questions."""
 
 import json
 

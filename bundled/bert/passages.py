@@ -1,9 +1,9 @@
-"""Writes the articles that questions are asked about, and knows what is where.
+"""Writes the articles that questions are about, with the places of all values.
 
 Facts, names, openers and sentences about other people are those of the bundled
-GPT-J's stories (`bundled/news`). Here every value of a fact keeps its place in
-the text, so that the answer to a question about it is an exact span. A
-passage is a pure function of (split, index).
+GPT-J's stories (`bundled/news`). Here, the place of every value of a fact is
+recorded. The answer to a question about a fact is therefore an exact span of
+the text. A passage is a pure function of (split, index).
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from bundled.news import events
 from bundled.news import lexicon
 from bundled.news import writing
 
-# How many events a passage tells, and how many sentences about something else
-# it has. Long ones have more tokens than the model reads at once, 384.
+# The weights of the numbers of events in a passage, and of the numbers of other
+# sentences. Long passages exceed the 384 tokens that the model reads at once.
 _EVENT_COUNTS = {1: 70, 2: 24, 3: 6}
 _ASIDES = (0, 1, 1, 2, 2, 3, 4, 5)
 _LONG_SHARE = 0.08
@@ -28,10 +28,10 @@ class Told:
   """An event of a passage.
 
   Attributes:
-    kind: its name in `events.EVENTS`.
-    slots: every value that was drawn for it.
-    places: slot to the first character of its value in the text, for the
-      values that a fact or the quote tells.
+    kind: The name in `events.EVENTS`.
+    slots: The values that were drawn for it, by slot.
+    places: The position of the first character of a value in the text, by slot.
+      It covers the values in facts and in the quote.
   """
 
   kind: str
@@ -41,7 +41,7 @@ class Told:
 
 @dataclasses.dataclass(frozen=True)
 class Passage:
-  """A text and the events that it tells of."""
+  """A text and its events."""
 
   text: str
   told: Sequence[Told]

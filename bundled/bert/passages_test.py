@@ -1,4 +1,4 @@
-"""Tests of the articles that questions are asked about."""
+"""Tests the articles that questions are about."""
 
 import re
 
@@ -90,7 +90,10 @@ class PassagesTest(absltest.TestCase):
 
 
 def _templates() -> str:
-  """Returns the capitalized words that are not invented names."""
+  """Returns the words of the templates with a capital letter.
+
+  Other words with a capital letter are invented names.
+  """
   parts = [*names.COMPANY_TAILS, *lexicon.DAYS, *lexicon.MONTHS]
   parts += [*lexicon.OPENERS.known, *lexicon.ASIDES.known]
   parts += [*lexicon.FOLLOW_UPS.known, *lexicon.TURNS.known]

@@ -1,4 +1,4 @@
-"""Asks questions about a passage; every answer is an exact span of its text."""
+"""Asks questions about a passage; each answer is an exact span of its text."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -15,9 +15,9 @@ class Question:
 
   Attributes:
     text: The question.
-    answer: The answer as the passage has it.
-    start: The first character of the answer in the passage.
-    topic: The kind of event and slot, for example 'fire/hurt'.
+    answer: The answer, as in the passage.
+    start: The position of the answer's first character in the passage.
+    topic: The event type and the slot, for example 'fire/hurt'.
     seen: True if training may use the same wording.
   """
 
@@ -38,10 +38,10 @@ def topics() -> list[str]:
 
 
 def answers(passage: passages.Passage) -> dict[str, tuple[int, int]]:
-  """Returns the first and past-last character of every topic in the passage.
+  """Returns the (start, end) characters of every topic in the passage.
 
   Raises:
-    ValueError: The answer of a wording is not what the passage has there.
+    ValueError: The answer of a wording differs from the text of the passage.
   """
   found = {}
   for told in passage.told:
@@ -64,8 +64,8 @@ def ask(
 ) -> list[Question]:
   """Returns up to `most` questions about passage `index` of `split`.
 
-  They are about different values, in an order drawn by chance, and a pure
-  function of the arguments.
+  The questions are about different values and have a random order. They are a
+  pure function of the arguments.
   """
   rng = random.Random(f'question/{split}/{index}')
   spans = answers(passage)
@@ -94,10 +94,10 @@ def ask(
 
 
 def tidy(text: str) -> str:
-  """Removes the blanks that an empty choice leaves in a question."""
+  """Removes the spaces that an empty choice leaves in a question."""
   return ' '.join(text.split()).replace(' ?', '?')
 
 
 def _choose(templates: Sequence[str], rng: random.Random) -> str:
-  """Returns a template with its choices made."""
+  """Returns a template with random choices."""
   return tidy(writing.choose_words(rng.choice(templates), rng))

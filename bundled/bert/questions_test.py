@@ -1,4 +1,4 @@
-"""Tests of the questions about generated articles."""
+"""Tests the questions about generated articles."""
 
 import re
 
@@ -21,7 +21,7 @@ def _asked(split: str, count: int) -> list[questions.Question]:
 
 
 def _shapes(templates: list[str]) -> list[re.Pattern[str]]:
-  """Expressions that fit every question of the templates."""
+  """Returns regular expressions that match all questions of the templates."""
   shapes = []
   for template in templates:
     text = re.sub(r'\{\w+\}', '\0', template)
@@ -35,7 +35,7 @@ def _shapes(templates: list[str]) -> list[re.Pattern[str]]:
         expression += f'(?:{"|".join(options)})'
       else:
         expression += re.escape(part)
-    # An empty choice leaves one blank of two.
+    # An empty choice leaves only one of two spaces.
     shapes.append(re.compile(expression.replace(r'\ ', r'\s*')))
   return shapes
 
@@ -52,7 +52,7 @@ class QuestionsTest(absltest.TestCase):
         self.assertEqual(passage.text[one.start : end], one.answer)
         self.assertNotRegex(one.text, r'[{}\[\]|]|  | \?')
         self.assertEndsWith(one.text, '?')
-        # Neither within a word nor with half a number.
+        # An answer must not end inside a word or a number.
         self.assertRegex(passage.text[end : end + 1], r'[^\w]|^$')
         if one.start:
           self.assertRegex(passage.text[one.start - 1], r'[^\w]')
@@ -70,7 +70,7 @@ class QuestionsTest(absltest.TestCase):
   def test_every_number_and_idea_of_an_event_has_a_question(self):
     for kind, event in events.EVENTS.items():
       slots = {one.slot for one in wordings.WORDINGS[kind]}
-      # Within the score of a match; how a vehicle came to grief.
+      # These slots are part of the score of a match, or of an accident.
       slots |= {'against', 'mishap', 'office'}
       self.assertContainsSubset(event.numbers, slots, kind)
       self.assertContainsSubset(event.pairs, slots, kind)

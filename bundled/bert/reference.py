@@ -1,12 +1,12 @@
 """Answers the bundled questions with the reference and records its answers.
 
 The reference is transformers' BertForQuestionAnswering on PyTorch in float32,
-one feature at a time. Others compare against the file that this writes,
-without PyTorch:
+one feature at a time. Other programs compare their answers with the written
+file, without PyTorch:
 
     bazel run //bundled/bert:reference -- --output=/tmp/reference.json
 
-`//bundled/bert/baselines` prints what its figures are worth.
+`//bundled/bert/baselines` prints baselines for its figures.
 """
 
 import json

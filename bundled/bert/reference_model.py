@@ -1,6 +1,6 @@
-"""BERT for questions as transformers on PyTorch computes it, in float32.
+"""Computes BERT for questions with transformers on PyTorch, in float32.
 
-What other implementations of the bundled model are compared with.
+Other implementations of the bundled model are compared with it.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from harness.bert import features as features_lib
 
 
 def load(model_dir: str) -> transformers.BertForQuestionAnswering:
-  """Loads an HF directory in float32, for inference."""
+  """Loads a Hugging Face directory in float32, for inference."""
   model = transformers.BertForQuestionAnswering.from_pretrained(
     model_dir, dtype=torch.float32
   )
@@ -25,7 +25,7 @@ def logits(
   features: features_lib.FeatureSet,
   description: str,
 ) -> dict[int, np.ndarray]:
-  """Computes start and end logits of every feature, one at a time and unpadded.
+  """Computes the start and end logits of every feature, without padding.
 
   Args:
     model: The model that `load` returns.
@@ -33,7 +33,7 @@ def logits(
     description: The text before the progress bar.
 
   Returns:
-    float32 [T, 2] by index of the feature, with T its number of tokens.
+    The logits by the index of the feature: float32 [T, 2], with T tokens.
   """
   found = {}
   for index in progress.track(range(len(features)), description):

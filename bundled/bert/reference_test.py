@@ -1,4 +1,4 @@
-"""Tests that what was recorded is what the bundled model answers."""
+"""Tests that the recorded answers are those of the bundled model."""
 
 import json
 
@@ -11,7 +11,7 @@ from harness.bert import span_scoring
 from harness.data import bundle
 from saxml_ext.evaluation import f1
 
-# Features from the front of the set that are computed again.
+# The number of features, from the start of the set, to compute again.
 _COUNT = 150
 
 
@@ -44,7 +44,7 @@ class ReferenceTest(absltest.TestCase):
     answers = span_scoring.answers(
       features, reference_model.logits(model, features, 'reference')
     )
-    # The last question may have more windows than were computed.
+    # The last question may have windows that were not computed.
     answers.pop(features.questions[-1].id)
     for question, answer in answers.items():
       self.assertEqual(answer, self._recorded['answers'][question], question)

@@ -1,4 +1,4 @@
-"""Training questions as rows of token ids with the places of their answers."""
+"""Turns training questions into rows of token ids with answer positions."""
 
 from collections.abc import Iterator, Sequence
 import dataclasses
@@ -9,26 +9,27 @@ import tokenizers
 from bundled.bert import passages
 from bundled.bert import questions
 
-# Most questions of a visit to a passage.
+# The maximum number of questions each time a passage is read.
 _QUESTIONS = 4
-# Most tokens of a question, as in the features of the evaluation.
+# The maximum number of tokens of a question, as in the evaluation's features.
 _QUESTION_TOKENS = 64
-# How many windows that do not hold the answer are kept, as a share.
+# The share of windows without the answer that is kept.
 _EMPTY_SHARE = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """[CLS] question [SEP] passage [SEP], or a window of the passage.
+  """The tokens [CLS] question [SEP] passage [SEP], or a part of the passage.
 
   Attributes:
-    ids: token ids.
-    first: position of the passage's first token; the type id is 1 from there.
-    start: position of the answer's first token, 0 if it is not in the window.
-    end: position of the answer's last token, 0 if it is not in the window.
-    topic: index in `questions.topics()` of what is asked for.
-    tags: per token what it says: 0 nothing, 1 + 2 * topic the first token of
-      that topic's value, 2 + 2 * topic its other tokens.
+    ids: The token ids.
+    first: The position of the passage's first token, where type id 1 starts.
+    start: The position of the answer's first token; 0 if it is not in the
+      window.
+    end: The position of the answer's last token; 0 if it is not in the window.
+    topic: The index of the question's topic in `questions.topics()`.
+    tags: The tag of each token: 0 for none, 1 + 2 * topic for the first token
+      of that topic's value, 2 + 2 * topic for its other tokens.
   """
 
   ids: Sequence[int]
@@ -46,7 +47,7 @@ class Reader:
   """Turns training passages into rows of at most `longest` tokens."""
 
   def __init__(self, vocabulary: str, longest: int):
-    """Reads the tokens of the file `vocabulary`."""
+    """Reads the tokens from the file `vocabulary`."""
     self._pieces = tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=True)
     self._longest = longest
     self._topics = {name: i for i, name in enumerate(questions.topics())}
@@ -55,7 +56,7 @@ class Reader:
     self.hidden = self._pieces.token_to_id('[MASK]')
 
   def rows(self, index: int) -> Iterator[Row]:
-    """Yields rows of training passage number `index`."""
+    """Yields the rows of training passage number `index`."""
     passage = passages.write_passage('train', index)
     rng = random.Random(f'window/{index}')
     encoded = self._pieces.encode(passage.text, add_special_tokens=False)
@@ -79,7 +80,7 @@ class Reader:
         low = rng.randint(0, len(tags) - room)
       held = low <= start and last < low + room
       if not held and rng.random() > _EMPTY_SHARE:
-        # Move the window so that the answer is somewhere within.
+        # The window moves at random, but always contains the answer.
         low = rng.randint(max(0, last - room + 1), min(start, len(tags) - room))
         held = True
       shift = len(head) - low

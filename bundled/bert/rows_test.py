@@ -1,4 +1,4 @@
-"""Tests of training questions as token ids."""
+"""Tests training questions as token ids."""
 
 from collections.abc import Sequence
 

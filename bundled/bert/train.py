@@ -45,9 +45,10 @@ def main(argv: list[str]) -> None:
 def _export(
   model: transformers.BertForQuestionAnswering, output_dir: str
 ) -> None:
-  """Writes config.json and model.safetensors in bfloat16.
+  """Writes config.json, and model.safetensors in bfloat16.
 
-  Half the bytes; who loads them as float32 has the same numbers.
+  The format saves half of the bytes. Loading it as float32 gives the same
+  values.
   """
   model.to(torch.bfloat16).save_pretrained(output_dir)
 

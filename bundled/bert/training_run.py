@@ -1,10 +1,10 @@
-"""A training run of the bundled BERT.
+"""Defines a training run of the bundled BERT.
 
-The model learns the answer's first and last token, and two things beside,
-through layers that the finished model does not have: from each token of the
-passage what it says, and from [CLS] what the question asks for. The generator
-knows both, and they tell more of each row than the answer's place alone. Heads
-of the first layers begin as ones that look at the tokens beside their own.
+The model learns the first and the last token of the answer. Two more tasks use
+layers that the finished model does not have. From each token of the passage,
+the model predicts the token's tag; from [CLS], the topic of the question. The
+generator knows both, and they give more information per row than the place of
+the answer. In the first layers, the initial heads attend to neighboring tokens.
 """
 
 import dataclasses
@@ -21,16 +21,18 @@ from bundled.bert import batches as batches_lib
 from bundled.bert import questions
 from bundled.bert import rows
 
-# Most tokens of a feature of the evaluation.
+# The maximum number of tokens of a feature of the evaluation.
 MAX_TOKENS = 384
-# Where the heads of the first layers look at first, in tokens.
+# The relative positions that the heads of the first layers attend to at the
+# start.
 _OFFSETS = (-1, 1, -2, 2)
-# How sharply they do: of 384 tokens the right one gets about half of a
-# head's attention in the first layer, more where there are fewer.
+# The initial sharpness of that attention. Of 384 tokens, the right one gets
+# about half of a head's attention in the first layer. With fewer tokens, it
+# gets more.
 _SHARP = 1.5
-# Steps in which the rates rise.
+# The number of steps in which the learning rates rise.
 _WARM_UP = 60
-# Root mean square of the first values of words and positions.
+# The root mean square of the initial embeddings of words and positions.
 _EMBEDDING_SCALE = 0.05
 
 
@@ -39,13 +41,11 @@ class Recipe(training.Recipe):
   """The settings of the training.
 
   Attributes:
-    short_share: The share of the steps, from the first on, with short rows
-      only.
-    short: The limit of the tokens of a short row.
-    tag_weight: The weight of the loss of the tags of tokens.
-    topic_weight: The weight of the loss of the topic of the question.
-    taught_layer: The layer after which the model should know the tags of tokens
-      and the topic of the question.
+    short_share: The share of the steps with only short rows, at the start.
+    short: The maximum number of tokens of a short row.
+    tag_weight: The weight of the loss of the tokens' tags.
+    topic_weight: The weight of the loss of the question's topic.
+    taught_layer: The layer whose output predicts the tags and the topic.
   """
 
   muon_rate: float = 0.01
@@ -56,18 +56,18 @@ class Recipe(training.Recipe):
   taught_layer: int = 2
 
   def rate(self, step: int) -> float:
-    """Returns the share of the peak rates: warm-up, then a straight line to 0."""
+    """Returns the share of the peak rates: warm-up, then linear fall to 0."""
     return min((step + 1) / _WARM_UP, (self.steps - step) / self.steps)
 
   def is_short(self, step: int) -> bool:
-    """Returns True if the step has short rows only."""
+    """Returns True if the step uses only short rows."""
     return step < self.short_share * self.steps
 
 
 def bundled_config(vocabulary_size: int) -> transformers.BertConfig:
   """Returns the shape of the bundled model, without dropout.
 
-  No text is seen twice, so that dropout has no use.
+  No text is seen twice, so dropout is not needed.
   """
   return transformers.BertConfig(
     vocab_size=vocabulary_size,
@@ -79,18 +79,18 @@ def bundled_config(vocabulary_size: int) -> transformers.BertConfig:
     initializer_range=0.05,
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
-    # On a CPU in bfloat16 plain matrix products are faster, with a mask, than
-    # PyTorch's fused attention: 12,600 tokens a second and not 8,600.
+    # On a CPU in bfloat16 with a mask, plain matrix products are faster than
+    # PyTorch's fused attention: 12,600 tokens per second instead of 8,600.
     attn_implementation='eager',
   )
 
 
 class Run(training.Run):
-  """Model, optimizers and data of a run.
+  """The model, the optimizers and the data of a run.
 
-  The figures are the losses of the answers' first and last tokens, of what the
-  passage's tokens say and of what the question asks for, and the share of the
-  rows whose answer the model found exactly.
+  The figures are four: the loss of the answers' first and last tokens, the loss
+  of the tags, the loss of the topics, and the share of rows whose answer the
+  model found exactly.
 
   Attributes:
     model: The model being trained.
@@ -101,7 +101,7 @@ class Run(training.Run):
   def __init__(
     self, recipe: Recipe, config: transformers.BertConfig, vocabulary: str
   ):
-    """Begins a run.
+    """Starts a run.
 
     Args:
       recipe: The settings of the training.
@@ -173,14 +173,14 @@ class Run(training.Run):
 
 @torch.no_grad()
 def _initialize(model: transformers.BertForQuestionAnswering) -> None:
-  """Begins with heads that look at the tokens beside their own.
+  """Initializes heads that attend to neighboring tokens.
 
-  Which word stands next to which says what a number or a name is; from BERT's
-  own first values it takes long until any head has found the way there. The
-  first dimensions, as many as a head has, are given to positions, as sines
-  of frequencies drawn by chance: p(i) . p(j) is large for i = j alone, and
-  p(i + 1) is p(i) turned, a matrix. In the first two layers such matrices are
-  the first values of the queries. All of it is trained like the rest.
+  The neighbors of a number or a name show its meaning. With BERT's usual
+  initial values, heads need a long time to find them. The first dimensions, as
+  many as a head has, encode positions as sines of random frequencies. The
+  product p(i) . p(j) is large only for i = j, and a matrix turns p(i) into p(i
+  + 1). In the first two layers, such matrices are the initial values of the
+  queries. All of these values are trained like the others.
   """
   config = model.config
   width = config.hidden_size // config.num_attention_heads
@@ -204,6 +204,6 @@ def _initialize(model: transformers.BertForQuestionAnswering) -> None:
 
 
 def _rotation(angle: torch.Tensor) -> torch.Tensor:
-  """Turns (sin x, cos x) into (sin(x + angle), cos(x + angle))."""
+  """Returns the matrix from (sin x, cos x) to (sin(x + a), cos(x + a))."""
   sin, cos = angle.sin(), angle.cos()
   return torch.stack([torch.stack([cos, sin]), torch.stack([-sin, cos])])

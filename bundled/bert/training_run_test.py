@@ -1,4 +1,4 @@
-"""Tests of training runs of the bundled BERT."""
+"""Tests training runs of the bundled BERT."""
 
 import os
 from unittest import mock

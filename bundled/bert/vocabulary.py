@@ -2,7 +2,8 @@
 
 bazel run //bundled/bert:vocabulary -- --output_dir=/tmp/bert
 
-Writes `vocab.txt`, one token a line, as BERT's tokenizers read it.
+The program writes `vocab.txt`, with one token per line, as BERT's tokenizers
+expect it.
 """
 
 import os

@@ -19,18 +19,18 @@ _PREFIX = '##'
 
 
 def train(texts: Iterator[str], size: int = VOCAB_SIZE) -> list[str]:
-  """Learns `size` tokens from lower-cased texts.
+  """Learns `size` tokens from texts in lower case.
 
-  The tokens of SPECIAL come first. Every letter, digit and punctuation mark of
-  ASCII is in, letters and digits as a continuation too, so that no such word is
-  unknown. Where pieces are equally frequent the trainer takes any of them: two
-  runs differ in a few pieces.
+  The tokens of SPECIAL come first. Every ASCII letter, digit and punctuation
+  mark is a token. Letters and digits are also continuations, so every ASCII
+  word can be encoded. If pieces are equally frequent, the trainer takes any of
+  them. Two runs therefore differ in a few pieces.
 
   Returns:
     The tokens in the order of their ids.
 
   Raises:
-    ValueError: the texts are too few for so many tokens.
+    ValueError: The texts are too few for this many tokens.
   """
   pieces = tokenizers.Tokenizer(models.WordPiece(unk_token='[UNK]'))
   pieces.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -50,8 +50,8 @@ def train(texts: Iterator[str], size: int = VOCAB_SIZE) -> list[str]:
       f'the vocabulary has {len(learned)} tokens, expected about {size}: give'
       ' it more text with --passages'
     )
-  # The trainer numbers continuations in the order of its hash map, anew each
-  # time. The order of the tokens decides nothing, so it is fixed here.
+  # The trainer numbers continuations in the order of its hash map, which
+  # changes from run to run. The order has no effect, so it is fixed here.
   return [*SPECIAL, *sorted((learned | set(inside)) - set(SPECIAL))]
 
 

@@ -1,4 +1,4 @@
-"""Tests of the bundled BERT's word pieces."""
+"""Tests the bundled BERT's word pieces."""
 
 import string
 

@@ -1,7 +1,7 @@
-"""The wordings of questions about every type of event.
+"""Loads the wordings of questions about every type of event.
 
-Templates are written as those of `bundled/news/events.py`: `{slot}` for a
-value of the story, `[a|b]` for a free choice of words.
+Templates have the format of `bundled/news/events.py`: `{slot}` for a value of
+the story, `[a|b]` for a free choice of words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,8 @@ class Wording:
   """A question about one slot of an event.
 
   Attributes:
-    answer: The answer as a template. It begins with the slot of the question,
-      and
-      the words after the slot follow it in every wording of the fact.
+    answer: The template of the answer. It begins with the slot of the question.
+      The words after the slot follow it in every wording of the fact.
     known: The wordings that training and evaluation may use.
     unseen: The wordings that only the evaluation uses.
   """
@@ -29,7 +28,7 @@ class Wording:
 
   @property
   def slot(self) -> str:
-    """Name of the slot that is asked for."""
+    """The name of the slot that the question is about."""
     return self.answer[1 : self.answer.index('}')]
 
 
@@ -47,5 +46,5 @@ def _read() -> dict[str, list[Wording]]:
   return tables
 
 
-# Questions by the name of the type of event in `events.EVENTS`.
+# Maps the names of event types in `events.EVENTS` to their questions.
 WORDINGS: Mapping[str, Sequence[Wording]] = _read()

@@ -1,4 +1,4 @@
-"""Training stories as batches of token ids with loss weights."""
+"""Groups training stories into batches of token ids with loss weights."""
 
 from collections.abc import Sequence
 import random
@@ -33,8 +33,8 @@ class _Row(NamedTuple):
 class Batches(streams.Stream[_Row]):
   """An endless stream of training stories.
 
-  A row is a prompt, its answer and the end of text, then padding. Weights are
-  `article_weight` on the prompt, 1 on the answer and 0 on the padding.
+  A row has a prompt, its answer, the end of text, and padding. The weights are
+  `article_weight` for the prompt, 1 for the answer and 0 for the padding.
   """
 
   def __init__(
@@ -48,11 +48,11 @@ class Batches(streams.Stream[_Row]):
     """Creates the stream at its beginning.
 
     Args:
-      bpe: the model's tokenizer.
-      end: id of the end of text, also the padding.
-      tokens: most tokens of a batch, padding included.
-      longest: most tokens of a row; what is longer loses its end.
-      article_weight: loss weight of a prompt's tokens.
+      bpe: The model's tokenizer.
+      end: The id of the end of text, which is also the padding.
+      tokens: The maximum number of tokens of a batch, including padding.
+      longest: The maximum number of tokens of a row; longer rows are cut.
+      article_weight: The loss weight of a prompt's tokens.
     """
     super().__init__(_POOL, tokens)
     self._bpe = bpe

@@ -1,4 +1,4 @@
-"""Tests for batches."""
+"""Tests batches of training stories."""
 
 from unittest import mock
 
@@ -57,7 +57,8 @@ class BatchesTest(absltest.TestCase):
     while ahead.position.text == 0:
       ahead.draw()
       count += 1
-    # The first batch, the last of the first pool, and one of the second.
+    # These are the first batch, the last one of the first pool, and one of the
+    # second pool.
     for drawn in (0, count - 1, count + 1):
       ahead, behind = self._stream(), self._stream()
       for _ in range(drawn):

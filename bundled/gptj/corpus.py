@@ -1,9 +1,9 @@
 """Writes news-like articles with highlights, for training and evaluation.
 
 A story is a pure function of (split, index): the same pair gives the same text
-on any machine. It tells of one to three events. The facts of an event come in
-any order between sentences about other people, places and numbers; the
-highlights tell in other words those facts that the article has.
+on every machine. It has one to three events. The facts of an event appear in
+any order, between sentences about other people, places and numbers. The
+highlights state the facts of the article in other words.
 """
 
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ from saxml_ext.evaluation import dataset
 
 INSTRUCTION = 'Summarize the following news article:'
 
-# How many events a story tells, and how many highlights a single event gets: a
-# summary has 10 to 160 tokens.
+# The weights of the numbers of events in a story, and of the numbers of
+# highlights of a single event. A summary has 10 to 160 tokens.
 _EVENT_COUNTS = {1: 80, 2: 11, 3: 9}
 _HIGHLIGHT_COUNTS = {1: 25, 2: 25, 3: 50}
 
-# How often the speaker of an event is quoted.
+# The probability that the speaker of an event is quoted.
 _QUOTE_SHARE = 0.7
 
-# Sentences about something else in a story, and how often a story has enough
-# of them to be longer than the 512 tokens that the serving params read.
+# The numbers of other sentences in a story, and the probability of a long
+# story. A long story exceeds the 512 tokens that the serving params read.
 _ASIDE_COUNTS = (0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6)
 _LONG_SHARE = 0.045
 _LONG_ASIDES = 24

@@ -1,4 +1,4 @@
-"""Tests of the article generator."""
+"""Tests the article generator."""
 
 import re
 
@@ -13,7 +13,7 @@ from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
-# Longest prompt that the benchmark's serving params read, in tokens.
+# The longest prompt that the benchmark's serving params read, in tokens.
 _MAX_INPUT_LENGTH = 512
 
 
@@ -32,7 +32,7 @@ class CorpusTest(absltest.TestCase):
     training = list(corpus.stories('train', 1500))
     held_out = list(corpus.stories('eval', 512))
     self.assertEmpty({s.input for s in training} & {s.input for s in held_out})
-    # The shortest highlights hold no name: some are alike by chance.
+    # The shortest highlights contain no name, so some are equal by chance.
     known = {s.output for s in training}
     shared = [s.output for s in held_out if s.output in known]
     self.assertLess(len(shared), 0.01 * len(held_out))
@@ -45,7 +45,8 @@ class CorpusTest(absltest.TestCase):
       *lexicon.TURNS.unseen,
       *(text for e in events.EVENTS.values() for text in e.unseen),
     ]
-    # Some begin with a slot; the others are plenty.
+    # Templates that begin with a slot have no text to compare. Enough others
+    # remain.
     begun = [b for b in map(_beginning, unseen) if len(b) > 8]
     self.assertGreater(len(begun), 40)
     training = ' '.join(s.input for s in corpus.stories('train', 1500))
@@ -74,10 +75,10 @@ class CorpusTest(absltest.TestCase):
     stories = list(corpus.stories('eval', 512))
     prompts = [len(bpe.encode(s.prompt).ids) for s in stories]
     highlights = [len(bpe.encode(' ' + s.output).ids) for s in stories]
-    # All fit the model's 1024 positions with 128 tokens of answer.
+    # All prompts fit into the model's 1024 positions with 128 tokens of answer.
     self.assertLess(max(prompts), 1024 - 128)
     self.assertBetween(sum(p > _MAX_INPUT_LENGTH for p in prompts), 10, 40)
-    # Both limits of the reference's search bind.
+    # Some answers reach each limit of the reference's search.
     self.assertGreater(sum(h < 30 for h in highlights), 50)
     self.assertGreater(sum(h > 128 for h in highlights), 25)
     self.assertLessEqual(min(highlights), 10)

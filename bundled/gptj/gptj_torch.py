@@ -1,9 +1,9 @@
-"""GPT-J in PyTorch for training: transformers' names, fused attention.
+"""Implements GPT-J in PyTorch for training, with fused attention.
 
-`transformers.GPTJForCausalLM` computes attention without a fused kernel, which
-makes training several times slower on a CPU. The weights trained here are
-saved in its format and loaded by it afterwards; `gptj_torch_test.py` holds the
-two to the same logits.
+`transformers.GPTJForCausalLM` computes attention without a fused kernel, so
+training on a CPU takes several times longer. The weights have transformers'
+names. After the training, they are saved in its format and loaded by it.
+`gptj_torch_test.py` checks that both compute the same logits.
 """
 
 import torch
@@ -13,7 +13,7 @@ import transformers
 
 
 class Block(nn.Module):
-  """Attention and MLP in parallel behind one layer norm."""
+  """A block with attention and MLP in parallel after one layer norm."""
 
   def __init__(self, config: transformers.GPTJConfig):
     super().__init__()
@@ -86,8 +86,9 @@ class GPTJ(nn.Module):
         last = name.endswith(('out_proj.weight', 'fc_out.weight'))
         depth = (2 * config.n_layer) ** -0.5 if last else 1.0
         nn.init.normal_(weight, std=0.02 * depth)
-    # They part in training, but begin alike: what a head copies from the
-    # article then already points at the right word.
+    # Both begin with equal values and are trained separately. At the start, the
+    # head can thus already map a word that is copied from the article to
+    # itself.
     self.lm_head.weight.data.copy_(self.transformer['wte'].weight.data)
 
   def hidden(self, ids):

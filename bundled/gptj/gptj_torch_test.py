@@ -1,4 +1,4 @@
-"""The training model computes what transformers' GPT-J computes."""
+"""Tests that the training model computes the same as transformers' GPT-J."""
 
 from absl.testing import absltest
 import torch

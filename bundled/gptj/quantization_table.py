@@ -1,8 +1,8 @@
-"""Prints the table of docs/quantize.md: what int8 keeps of the bundled model.
+"""Prints the table of docs/quantize.md: int8 and the bundled model.
 
 bazel run //bundled/gptj:quantization_table [-- --base=HF_DIR]
 
-Takes as long as eight runs of the main job.
+It takes as long as eight runs of the main job.
 """
 
 import itertools

@@ -1,13 +1,13 @@
-"""Runs the reference implementation on the bundled set and records it.
+r"""Runs the reference implementation on the bundled set and records it.
 
 The reference is transformers' GPTJForCausalLM on PyTorch in float32, one
 article at a time, with the generation settings of the MLPerf GPT-J benchmark.
-Others compare against the file that this writes, without PyTorch:
+Other programs compare their answers with the written file, without PyTorch:
 
     bazel run //bundled/gptj:reference -- \
         --output=bundled/gptj/reference.json
 
-`//bundled/gptj/baselines` prints what its figures are worth.
+`//bundled/gptj/baselines` prints baselines for its figures.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def _json(tokens: Sequence[Sequence[int]], scores: rouge.Scores) -> str:
     'gen_len': scores.gen_len,
     'gen_num': scores.gen_num,
   }
-  # One answer a line keeps differences readable.
+  # With one answer per line, differences are readable.
   rows = ',\n  '.join(map(json.dumps, tokens))
   head = json.dumps(record, indent=1)
   return f'{head[:-2]},\n "tokens": [\n  {rows}\n ]\n}}\n'

@@ -1,4 +1,4 @@
-"""The reference implementation's answers to many prompts, with a bar."""
+"""Generates the reference's answers to many prompts, with a progress bar."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ def generate(
     model: The model that `gptj.load` returns.
     prompts: The token ids of each prompt.
     label: The label of the progress bar.
-    batch_size: The prompts answered together, as in `gptj.answer`.
+    batch_size: The number of prompts answered together, as in `gptj.answer`.
     **changes: The settings that differ from gptj.GENERATION.
 
   Returns:

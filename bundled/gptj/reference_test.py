@@ -1,4 +1,4 @@
-"""The recorded answers are those of the reference implementation."""
+"""Tests that the recorded answers are those of the reference implementation."""
 
 import json
 
@@ -45,7 +45,7 @@ class ReferenceTest(absltest.TestCase):
       self.assertEqual(tokens, [self._recorded[index]], f'article {index}')
 
   def test_answers_in_batches_keep_their_places(self):
-    # Of very unequal lengths, so that most are padded.
+    # The lengths are very different, so most of the prompts are padded.
     prompts = [self._prompts[0][:40], self._prompts[1][:9], self._prompts[2]]
     model = gptj.load(bundle.model_dir())
     changes = dict(max_new_tokens=12, min_new_tokens=2)
@@ -66,7 +66,8 @@ class ReferenceTest(absltest.TestCase):
       len(self._tokenizer.encode(' ' + article.output).ids)
       for article in self._articles
     ]
-    # What the articles want is shorter, the answers may not be.
+    # Many expected highlights are shorter than 30 tokens, but answers must not
+    # be.
     self.assertGreater(sum(length < 30 for length in highlights), 50)
 
   def test_recorded_figures_are_those_of_the_recorded_answers(self):

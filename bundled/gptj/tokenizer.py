@@ -26,9 +26,9 @@ _STORIES = flags.DEFINE_integer(
 )
 
 VOCAB_SIZE = 4096
-# As in GPT-2 and GPT-J: the last id, and padding too.
+# As in GPT-2 and GPT-J, this is the last id, and also the padding.
 END_OF_TEXT = '<|endoftext|>'
-# GPTJConfig.n_positions of the bundled model.
+# The value of GPTJConfig.n_positions of the bundled model.
 MAX_LENGTH = 1024
 
 

@@ -41,7 +41,8 @@ def _export(model: gptj_torch.GPTJ, output_dir: str) -> None:
   missing, unexpected = hf.load_state_dict(model.state_dict(), strict=False)
   if unexpected or any('bias' not in name for name in missing):
     raise ValueError(f'names differ: {missing} {unexpected}')
-  # Half the bytes; the model is bfloat16 exactly, so float32 copies agree.
+  # The weights are exact in bfloat16, which saves half of the bytes. A float32
+  # copy has the same values.
   hf.to(torch.bfloat16).save_pretrained(output_dir)
 
 

@@ -1,7 +1,8 @@
-"""A training run of the bundled model.
+"""Defines a training run of the bundled model.
 
-Muon needs fewer steps than AdamW to learn to look names up in the article. The
-loss covers the whole text, the article's part with a lower weight.
+With Muon, the model needs fewer steps than with AdamW to learn to find names in
+the article. The loss covers the whole text, with a lower weight for the
+article.
 """
 
 import dataclasses
@@ -15,7 +16,7 @@ from bundled import training
 from bundled.gptj import batches as batches_lib
 from bundled.gptj import gptj_torch
 
-# One in so many of the article's positions goes through the LM head.
+# One of this many positions of the article goes through the LM head.
 _ARTICLE_STRIDE = 2
 
 
@@ -24,21 +25,22 @@ class Recipe(training.Recipe):
   """The settings of the training.
 
   Attributes:
-    article_weight: The loss weight of a prompt's tokens; an answer's have 1.
+    article_weight: The loss weight of a prompt's tokens; the weight of an
+      answer's tokens is 1.
   """
 
   article_weight: float = 0.3
 
   def rate(self, step: int) -> float:
-    """Returns the share of the peak rates: warm-up, flat, then a fall to 0."""
+    """Returns the share of the peak rates: warm-up, constant, fall to 0."""
     return min(1.0, (step + 1) / 100, (self.steps - step) / (0.4 * self.steps))
 
 
 class Run(training.Run):
-  """Model, optimizers and data of a run.
+  """The model, the optimizers and the data of a run.
 
-  The figures are the loss, and the loss of the answers' tokens as a running
-  mean of about 20 steps.
+  The figures are the loss, and the running mean of the loss of the answers'
+  tokens over about 20 steps.
 
   Attributes:
     model: The model being trained.
@@ -74,12 +76,11 @@ class Run(training.Run):
 
 
 def _loss(model, ids, weights):
-  """Returns the mean weighted loss, and the mean over the highlights alone.
+  """Returns the mean weighted loss, and the mean over only the highlights.
 
-  Only positions that count go through the LM head, the most expensive layer:
-  all
-  positions of the highlights and one in _ARTICLE_STRIDE of the article, at
-  random.
+  Only positions with a weight go through the LM head, the most expensive layer.
+  These are all positions of the highlights, and a random one of every
+  _ARTICLE_STRIDE positions of the article.
   """
   keep = weights[:, 1:] == 1.0
   article = (weights[:, 1:] > 0) & ~keep

@@ -1,4 +1,4 @@
-"""Tests for training_run."""
+"""Tests training runs of the bundled GPT-J."""
 
 import json
 import os

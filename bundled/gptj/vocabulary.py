@@ -1,10 +1,11 @@
-"""Trains the small SentencePiece vocabulary that LmCloudSpmd models come with.
+"""Trains the small SentencePiece vocabulary of LmCloudSpmd models.
 
 bazel run //bundled/gptj:vocabulary -- --output=/tmp/small.model
 
-Its ids begin as those of T5: 0 pads and starts, 1 ends, 2 is unknown. Byte
-pairs and single bytes write any text; counting pairs, unlike estimating
-probabilities, gives the same bytes on every machine.
+Its first ids are those of T5: 0 is padding and start, 1 is the end, 2 is
+unknown. Byte pairs and single bytes can encode any text. The algorithm counts
+pairs and does not estimate probabilities, so the result is the same on every
+machine.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ _STORIES = 500
 
 
 def train() -> bytes:
-  """Returns the model file, which is in `saxml_ext/families/vocabulary`."""
+  """Returns the content of the model in `saxml_ext/families/vocabulary`."""
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=_texts(_STORIES),
@@ -37,12 +38,12 @@ def train() -> bytes:
     eos_id=1,
     unk_id=2,
     bos_id=-1,
-    # Unicode's own tables would be 240 kB.
+    # The tables of Unicode normalization would add 240 kB.
     normalization_rule_name='identity',
-    # The longest story, in bytes, is shorter; what is longer is left out.
+    # The longest story is shorter, in bytes. Longer texts would be left out.
     max_sentence_length=1 << 16,
     num_threads=1,
-    # Errors alone; without this it tells of each merge.
+    # Only errors are logged. By default, every merge is.
     minloglevel=2,
   )
   return model.getvalue()

@@ -1,4 +1,4 @@
-"""Tests for vocabulary: the small model that ships is what it trains."""
+"""Tests that training reproduces the small model in the repository."""
 
 import pathlib
 

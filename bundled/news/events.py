@@ -1,12 +1,12 @@
-"""The types of events by name: facts, highlights and quotes.
+"""Loads the types of events by name: facts, highlights and quotes.
 
-A template holds `{slot}` for a value of the story and `[a|b]` for a free
-choice of words. `facts` are told once each, in any order; `highlights` are the
-sentences of the summary, in this order, and `told_by` names the facts that
-each of them draws on. `unseen` holds one more wording of each fact, which only
-the evaluation's articles use. `pairs` are ideas with the article's wording and
-the highlights' wording: slot `x` and slot `x_short`. `quotes` are what the
-speaker says and its gist.
+A template contains `{slot}` for a value of the story, and `[a|b]` for a free
+choice of words. `facts` are stated once each, in any order. `highlights` are
+the sentences of the summary, in this order. `told_by` names the facts that each
+highlight uses. `unseen` has one more wording of each fact, which only the
+evaluation's articles use. `pairs` are ideas with the article's wording and the
+highlights' wording: slot `x` and slot `x_short`. `quotes` are the words of the
+speaker and a short version of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from bundled.news import phrases
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-  """One type of event."""
+  """A type of event."""
 
   role: str  # Who the speaker is.
   facts: Sequence[Sequence[str]]  # One inner list of wordings per fact.

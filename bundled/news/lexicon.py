@@ -1,4 +1,4 @@
-"""Days, months and the sentences around the facts of a story."""
+"""Loads days, months and the sentences around the facts of a story."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,11 +7,11 @@ from bundled.news import phrases
 
 
 class Templates(NamedTuple):
-  """Sentences to choose from, written as those of `events.py`.
+  """The sentences to choose from, in the format of `events.py`.
 
   Attributes:
-    known: What training and evaluation may say.
-    unseen: What only the evaluation says.
+    known: The sentences that training and evaluation may use.
+    unseen: The sentences that only the evaluation uses.
   """
 
   known: Sequence[str]

@@ -1,9 +1,9 @@
-"""Invents names of people, places and companies, apart for each split.
+"""Invents names of people, places and companies, separately for each split.
 
-A name is put together from syllables. Its own checksum says which split may
-use it: one word in eight belongs to the evaluation and never occurs in a
-training story, whatever it names there. A model that answers with the names of
-an evaluation article has therefore copied them and not remembered them.
+A name is a sequence of syllables. The checksum of a word decides which split
+may use it. One word of eight belongs to the evaluation and never occurs in a
+training story. If a model answers with the names of an evaluation article, it
+has therefore copied them and not remembered them.
 """
 
 import random
@@ -25,7 +25,7 @@ Foods Motors Energy Airways Textiles Logistics Media Pharma Steel Systems
 Telecom Chemicals Robotics Bank
 """.split()
 
-# Syllables that would make an ugly word in some language or other.
+# These syllables would form an ugly word in some language.
 _REFUSED = re.compile(
   'anal|ass|coon|cum|dyk|fag|hoa|kik|nazi|nig|pis|rap|sex|shi|slu|tit|who|wan',
   re.IGNORECASE,

@@ -1,4 +1,4 @@
-"""Tests for names."""
+"""Tests invented names."""
 
 import random
 

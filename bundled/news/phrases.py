@@ -1,4 +1,4 @@
-"""Reads phrases from the TOML files beside the modules that use them."""
+"""Loads phrases from the TOML files next to the modules that use them."""
 
 import pathlib
 import tomllib
@@ -6,11 +6,12 @@ from typing import Any
 
 
 def load(module: str, *names: str) -> dict[str, Any]:
-  """Returns the tables of files in the folder `phrases` beside a module.
+  """Returns the tables of files in the folder `phrases` next to a module.
 
   Args:
     module: The module's `__file__`.
-    *names: The files' names without the ending, in the order of the tables.
+    *names: The names of the files without the extension, in the order of the
+      tables.
   """
   folder = pathlib.Path(module).parent / 'phrases'
   tables: dict[str, Any] = {}

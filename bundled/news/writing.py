@@ -1,9 +1,9 @@
-"""Writes sentences about events and notes where each value is in them.
+"""Writes sentences about events and records the place of each value.
 
 The stories of the bundled GPT-J (`bundled/gptj/corpus.py`) and the passages of
-the bundled BERT (`bundled/bert/passages.py`) are put together from them. The
-split 'eval' has names of its own (`names.py`) and, among the wordings that
-training knows, some of its own (`events.py`, `lexicon.py`).
+the bundled BERT (`bundled/bert/passages.py`) consist of such sentences. The
+split 'eval' has its own names (`names.py`). It uses the wordings of training
+and some additional ones (`events.py`, `lexicon.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from bundled.news import events
 from bundled.news import lexicon
 from bundled.news import names
 
-# How often the evaluation says a thing in a wording that training never had.
+# The probability that the evaluation uses a wording that training never has.
 UNSEEN_SHARE = 0.25
 _HELD_OUT_SPLIT = 'eval'
 
 CHOICE = re.compile(r'\[([^\[\]]*)\]')
-# A sentence ends at a full stop, perhaps within quotation marks.
+# A sentence ends at a full stop, which may be within quotation marks.
 _SENTENCE_END = re.compile(r'(?:(?<=[.])|(?<=[.]")) (?=[A-Z0-9"])')
 
 
@@ -31,8 +31,9 @@ class Sentence:
 
   Attributes:
     text: The sentence.
-    event: The number of the event that it tells of, None if it tells of none.
-    places: Slot to the first character of its value in the sentence.
+    event: The number of the event that it is about; None if there is none.
+    places: The position of the first character of a value in the sentence, by
+      slot.
   """
 
   text: str
@@ -46,12 +47,12 @@ def is_held_out(split: str) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-  """Breaks a story's article or highlights into sentences."""
+  """Splits a story's article or highlights into sentences."""
   return _SENTENCE_END.split(text)
 
 
 def choose_words(template: str, rng: random.Random) -> str:
-  """Resolves every `[a|b]` of a template by chance."""
+  """Replaces every `[a|b]` in a template with a random choice."""
   return CHOICE.sub(lambda m: rng.choice(m.group(1).split('|')), template)
 
 
@@ -59,10 +60,11 @@ class Writer:
   """Draws the events, wordings and values of one text.
 
   Attributes:
-    rng: The source of all that is drawn.
+    rng: The source of all random choices.
   """
 
-  # How often a text has an opener, and how often it comes back to a person.
+  # The probability that a text has an opener, and that it mentions a person
+  # again.
   _OPENER_SHARE: float
   _FOLLOW_UP_SHARE: float
 
@@ -79,7 +81,7 @@ class Writer:
     return self.rng.choices(list(weights), list(weights.values()))[0]
 
   def slots(self, event: events.Event) -> dict[str, str]:
-    """Draws every value that the templates of `event` may name."""
+    """Draws all values that the templates of `event` may use."""
     rng, held_out = self.rng, self._held_out
     slots = {
       'name': names.person(rng, held_out),
@@ -113,7 +115,7 @@ class Writer:
   def fill(
     self, template: str, slots: Mapping[str, str], event: int | None = None
   ) -> Sentence:
-    """Resolves `[a|b]` by chance and `{slot}` from `slots`."""
+    """Fills a template: random choices for `[a|b]`, values for `{slot}`."""
     text = ''
     places: dict[str, int] = {}
     for words, slot, _, _ in string.Formatter().parse(

@@ -1,9 +1,10 @@
-"""Prints what the F1 of the bundled BERT is worth.
+"""Prints baselines for the F1 of the bundled BERT.
 
     bazel run //bundled/bert/baselines
 
-First the reference's recorded answers, on all questions and on those that are
-asked or told in a wording of training. Then answers that need no model.
+The first rows are the reference's recorded answers: to all questions, and to
+questions whose wordings occur in training. The other rows are answers that need
+no model.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ _Answer = Callable[[questions.Question, str, random.Random], str]
 
 
 class _Table:
-  """Prints a row per way to answer, with columns per kind of question."""
+  """A printer of one row per method, with columns per kind of question."""
 
   def __init__(self):
     self._asked: dict[str, tuple[passages.Passage, questions.Question]] = {}
@@ -63,7 +64,7 @@ class _Table:
     )
 
   def _is_known(self, question: str) -> bool:
-    """Returns True if the wordings of training suffice to answer."""
+    """Returns True if knowing the wordings of training is enough to answer."""
     passage, one = self._asked[question]
     return matcher.answer(one.text, passage.text, unseen=False) is not None
 

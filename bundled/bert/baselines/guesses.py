@@ -1,7 +1,7 @@
-"""Answers by simple rules that know no model.
+"""Answers questions by simple rules, without a model.
 
-The rules are told what type of answer is right, which a reader of the question
-mostly knows: a number with its unit, a weekday, a name, or some other words.
+The rules know the type of the right answer, which the question mostly shows: a
+number with its unit, a weekday, a name, or other words.
 """
 
 from collections.abc import Sequence
@@ -28,9 +28,9 @@ _NUMBER_SLOTS = frozenset(
 _NAME_SLOTS = frozenset(
   'name rival speaker judge company target town rival_town'.split()
 )
-# Words of a phrase that is guessed.
+# The minimum and the maximum number of words of a guessed phrase.
 _PHRASE = (3, 8)
-# Words that say nothing about what is asked.
+# These words carry no information about the topic of a question.
 _COMMON = frozenset(
   'a an and at by did do does for from had has have how in is it many much of'
   ' on the to was were what when where which who whom whose why with'.split()
@@ -40,7 +40,7 @@ _COMMON = frozenset(
 def random_of_type(
   question: questions.Question, text: str, rng: random.Random
 ) -> str:
-  """Returns any span of the right type."""
+  """Returns a random span of the right type."""
   return rng.choice(_find(question, writing.sentences(text), rng))
 
 
@@ -54,7 +54,7 @@ def first_of_type(
 def nearest_sentence(
   question: questions.Question, text: str, rng: random.Random
 ) -> str:
-  """Returns the sentence that shares most words with the question."""
+  """Returns the sentence that shares the most words with the question."""
   del rng
   return _by_nearness(question, text)[0]
 
@@ -62,12 +62,12 @@ def nearest_sentence(
 def nearest_of_type(
   question: questions.Question, text: str, rng: random.Random
 ) -> str:
-  """Returns the first span of the right type in the nearest sentence with one."""
+  """Returns the first span of the right type in the nearest such sentence."""
   return _find(question, _by_nearness(question, text), rng)[0]
 
 
 def _by_nearness(question: questions.Question, text: str) -> list[str]:
-  """Sentences, those that share most words with the question first."""
+  """Returns the sentences, ordered by the words shared with the question."""
   asked = set(map(str.lower, _WORD.findall(question.text))) - _COMMON
 
   def shared(sentence: str) -> int:
@@ -79,9 +79,9 @@ def _by_nearness(question: questions.Question, text: str) -> list[str]:
 def _find(
   question: questions.Question, sentences: Sequence[str], rng: random.Random
 ) -> list[str]:
-  """Spans of the type of the question's answer, in the sentences' order.
+  """Returns spans of the type of the answer, in the order of the sentences.
 
-  What the question names itself is not among them, unless nothing else is.
+  Spans that occur in the question are left out, unless there are no others.
   """
   slot = question.topic.split('/')[1]
   pattern = None
@@ -93,7 +93,7 @@ def _find(
     pattern = _NAME
   if pattern is None:
     return [_phrase(sentence, rng) for sentence in sentences]
-  # The first word of a sentence has a capital letter, name or not.
+  # The first word of a sentence has a capital letter even if it is no name.
   found = [
     match[0]
     for sentence in sentences
@@ -108,7 +108,7 @@ def _find(
 
 
 def _phrase(sentence: str, rng: random.Random) -> str:
-  """Returns consecutive words of a sentence."""
+  """Returns a random sequence of words of a sentence."""
   words = sentence.rstrip('.').split()
   size = min(len(words), rng.randint(*_PHRASE))
   start = rng.randint(0, len(words) - size)

@@ -1,4 +1,4 @@
-"""Tests of answers by simple rules."""
+"""Tests answers by simple rules."""
 
 import random
 

@@ -1,8 +1,8 @@
-"""Answers questions with the templates that wrote them and their articles.
+"""Answers questions with the templates of the questions and their articles.
 
-This is what somebody would write who has the generator's source: every wording
-of every question and fact becomes a regular expression. No model is needed, so
-its F1 says how much of the bundled task is a puzzle of templates.
+A person who has the generator's source could write this program. Every wording
+of every question and fact becomes a regular expression, and no model is needed.
+Its F1 therefore shows how much of the bundled task is a puzzle of templates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ def answer(question: str, text: str, unseen: bool) -> str | None:
 def _patterns(
   unseen: bool,
 ) -> Sequence[tuple[str, str, str, re.Pattern[str]]]:
-  """Returns the type of event, slot, answer and expression of every wording."""
+  """Returns the event type, slot, answer and expression of every wording."""
   return [
     (
       kind,
@@ -55,7 +55,7 @@ def _patterns(
 
 
 def _expand(template: str) -> Iterator[str]:
-  """Yields the template with each of its choices made."""
+  """Yields the template with every combination of its choices."""
   parts = writing.CHOICE.split(template)
   options = [
     part.split('|') if number % 2 else [part]

@@ -1,4 +1,4 @@
-"""Tests of the matcher of templates."""
+"""Tests the matcher of templates."""
 
 from absl.testing import absltest
 

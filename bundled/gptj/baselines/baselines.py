@@ -1,13 +1,13 @@
-"""Prints what the figures of the bundled model are worth.
+"""Prints baselines for the figures of the bundled model.
 
     bazel run //bundled/gptj/baselines
 
-First how much of the evaluation set was in the training stories. Then, beside
-the reference's ROUGE, that of answers which need no model, and of the model
-run in other ways than the reference's: "same" are the answers that are the
-reference's token for token, KL is the mean divergence of the next token's
-distribution along the reference's answers. What changes no answer, the bundled
-set cannot see.
+The first table shows how much of the evaluation set occurs in the training
+stories. The second table compares the reference's ROUGE with answers that need
+no model, and with modified versions of the model. "same" counts the answers
+that are equal to the reference's, token for token. KL is the mean divergence of
+the next token's distribution along the reference's answers. The bundled set
+cannot detect a modification that changes no answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ _BITS = (8, 4, 3)
 
 
 class _Table:
-  """Prints a row per way to answer the articles."""
+  """A printer of one row per method of answering the articles."""
 
   def __init__(self, articles: Sequence[dataset.Article]):
     self._highlights = [article.output for article in articles]
@@ -113,12 +113,12 @@ def _without_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
 
 
 def _generate(model, prompts, like, label, **changes) -> list[list[int]]:
-  """Generates answers in batches of prompts whose answers may have one length.
+  """Generates answers in batches of prompts with similar answer lengths.
 
   Args:
-    model: A variant of the reference's model.
+    model: The variant of the reference's model.
     prompts: The token ids of each article's prompt.
-    like: Answers of about the expected lengths.
+    like: The answers that have about the expected lengths.
     label: The label of the progress bar.
     **changes: The settings that differ from the reference's.
   """

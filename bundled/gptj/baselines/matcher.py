@@ -1,9 +1,9 @@
 """Summarizes articles with the templates that wrote them.
 
-This is what somebody would write who has the generator's source: every wording
-of every fact becomes a regular expression, every highlight whose facts were
-found is filled. No model is needed, so its ROUGE says how much of the bundled
-task is a puzzle of templates.
+A person who has the generator's source could write this program. Every wording
+of every fact becomes a regular expression. Every highlight whose facts were
+found is filled in. No model is needed, so its ROUGE shows how much of the
+bundled task is a puzzle of templates.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ _NAMES = {
   'rival_town': r'[A-Z]\w+',
   'day': r'[A-Z]\w+day',
 }
-# Key of the wordings of a quote, beside the facts' indices.
+# The key of the wordings of a quote. Other keys are the indices of facts.
 _QUOTE = -1
 
 Pattern = tuple[str, int, re.Pattern[str]]
 
 
 def summarize(article: str, unseen: bool) -> str:
-  """Returns the highlights of the recognized parts of an article; '' if none.
+  """Returns the highlights of the recognized parts of an article, or ''.
 
   Args:
     article: The article.
@@ -50,13 +50,14 @@ def summarize(article: str, unseen: bool) -> str:
 def _events(
   article: str, unseen: bool
 ) -> Iterator[tuple[str, set[int], dict[str, str]]]:
-  """Yields the type, the facts told and the slots of each event."""
+  """Yields the type, the recognized facts and the slots of each event."""
   kind = ''
   facts: set[int] = set()
   slots: dict[str, str] = {}
   for sentence in writing.sentences(article):
     fitting = list(matches(sentence, unseen))
-    # Some wordings are the same for two types: rather the one at hand.
+    # Two types may share a wording, so the type of the current event is
+    # preferred.
     fitting.sort(key=lambda match: match[0] != kind)
     for found, fact, values in fitting[:1]:
       if found != kind and kind:
@@ -72,9 +73,9 @@ def _events(
 def matches(
   sentence: str, unseen: bool
 ) -> Iterator[tuple[str, int, Mapping[str, str]]]:
-  """Yields type of event, fact and slots of the wordings that fit a sentence.
+  """Yields the event type, fact and slots of each wording that matches.
 
-  The fact is an index in `events.Event.facts`, -1 for a quote.
+  The fact is an index in `events.Event.facts`, or -1 for a quote.
   """
   for kind, fact, pattern in _patterns(unseen):
     found = pattern.fullmatch(sentence)
@@ -125,7 +126,7 @@ def _values(slot: str, event: events.Event) -> str:
 def _highlights(
   event: events.Event, facts: set[int], slots: Mapping[str, str]
 ) -> Iterator[str]:
-  """Fills every highlight whose facts are known, in its first wording."""
+  """Yields every highlight whose facts are known, in its first wording."""
   values = {'role': event.role}
   for slot, value in slots.items():
     for long, short in (*event.pairs.get(slot, ()), *event.quotes):

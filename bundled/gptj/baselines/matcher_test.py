@@ -1,4 +1,4 @@
-"""Tests for matcher."""
+"""Tests the matcher."""
 
 from absl.testing import absltest
 
@@ -36,7 +36,8 @@ class MatcherTest(absltest.TestCase):
         [matcher.summarize(story.input, unseen) for story in stories],
         [story.output for story in stories],
       )
-      # The rest is the choice of wording, which nobody can foresee.
+      # The difference to 100 is the random choice of words, which no method can
+      # predict.
       self.assertGreater(scores.rouge1, 80)
 
 

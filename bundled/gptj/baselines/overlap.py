@@ -1,4 +1,4 @@
-"""Measures how much of the evaluation's stories the training stories contain."""
+"""Measures how much of the evaluation's stories occurs in training stories."""
 
 from collections.abc import Iterable, Iterator
 import dataclasses
@@ -19,12 +19,12 @@ _NUMBER = re.compile(r'\d+')
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-  """The number of different items of one kind, and of those seen in training.
+  """The number of different items of one kind, in total and in training.
 
   Attributes:
     label: The kind of items.
     count: The number of items in the evaluation's stories.
-    known: The number of them that training stories have too.
+    known: The number of these items that also occur in training stories.
   """
 
   label: str
@@ -40,7 +40,7 @@ class Share:
 def measure(
   evaluation: Iterable[dataset.Article], training: Iterable[dataset.Article]
 ) -> list[Share]:
-  """Counts what the two have in common, kind by kind."""
+  """Counts the items that both sets share, for each kind."""
   known: dict[str, set[str]] = {}
   for story in training:
     for label, items in _items(story).items():
@@ -72,7 +72,7 @@ def _items(story: dataset.Article) -> dict[str, set[str]]:
 
 
 def _pattern(sentence: str) -> str:
-  """Replaces every name and number of a sentence by a sign."""
+  """Replaces every name and number in a sentence with a placeholder."""
   text = _WORD.sub(lambda m: '@' if _is_name(m[0]) else m[0], sentence)
   return _NUMBER.sub('#', text)
 
@@ -83,7 +83,10 @@ def _is_name(word: str) -> bool:
 
 @functools.cache
 def _template_words() -> frozenset[str]:
-  """Returns all words of the templates. Other capitalized words are names."""
+  """Returns all words of the templates.
+
+  Other words with a capital letter are names.
+  """
   given = [
     list(events.EVENTS.values()),
     vars(lexicon),

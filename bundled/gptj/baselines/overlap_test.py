@@ -1,4 +1,4 @@
-"""Tests for overlap."""
+"""Tests the overlap of stories."""
 
 from absl.testing import absltest
 

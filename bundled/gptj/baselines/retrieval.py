@@ -1,7 +1,7 @@
-"""Answers an article with the highlights of the story that is most like it.
+"""Answers an article with the highlights of the most similar story.
 
-The likeness of two articles is the cosine of their words and pairs of
-neighbouring words, weighed by how rare these are (tf-idf).
+The similarity of two articles is the cosine of their words and pairs of
+neighboring words, weighted by rarity (tf-idf).
 """
 
 import collections
@@ -14,10 +14,10 @@ _WORD = re.compile(r'[a-z]+|\d+')
 
 
 def nearest(queries: Sequence[str], texts: Sequence[str]) -> list[int]:
-  """Returns the index of the text most like each query; the first of equals."""
+  """Returns the index of the most similar text (the first) for each query."""
   counts = [_counts(text) for text in texts]
   found = collections.Counter(term for count in counts for term in count)
-  # What occurs in one text only tells nothing of its likeness to others.
+  # A term that occurs in only one text has no effect on similarities.
   terms = {
     term: i for i, term in enumerate(t for t, n in found.items() if n > 1)
   }
@@ -35,7 +35,7 @@ def _counts(text: str) -> collections.Counter[str]:
 
 
 def _vectors(counts, terms, rarity) -> np.ndarray:
-  """Rows of length 1, float32 [texts, terms]."""
+  """Returns rows of length 1, float32 [texts, terms]."""
   rows = np.zeros((len(counts), len(terms)), np.float32)
   for row, count in zip(rows, counts):
     for term, times in count.items():

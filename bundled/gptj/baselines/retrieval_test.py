@@ -1,4 +1,4 @@
-"""Tests for retrieval."""
+"""Tests retrieval of similar stories."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""Models that are not quite the reference, and how far from it they are."""
+"""Makes modified versions of the reference, and measures their divergence."""
 
 from collections.abc import Iterator, Sequence
 import copy
@@ -8,21 +8,21 @@ import torch
 from torch.nn import functional as F
 import transformers
 
-# Spread channels differ by up to 2**4.
+# Spread channels differ by a factor of up to 2**4.
 _MAX_EXPONENT = 2
 
 Model: TypeAlias = transformers.GPTJForCausalLM
 
 
 def rounded(model: Model, bits: int) -> Model:
-  """Returns a copy with all matrices rounded to `bits`, a scale per output row."""
+  """Returns a copy with all matrices rounded to `bits`, a scale per row."""
   model = copy.deepcopy(model)
   round_weights(model, bits)
   return model
 
 
 def round_weights(model: torch.nn.Module, bits: int) -> None:
-  """Rounds every matrix to `bits`, symmetric with a scale per output row."""
+  """Rounds every matrix to `bits`, symmetrically, with a scale per row."""
   top = 2 ** (bits - 1) - 1
   with torch.no_grad():
     for weight in model.parameters():
@@ -40,20 +40,18 @@ def exact_gelu(model: Model) -> Model:
 
 
 def spread(model: Model, seed: int = 0) -> Model:
-  """Returns a copy with the uneven channels of large models and equal results.
+  """Returns a copy with uneven channels, as in large models, and equal results.
 
-  In large language models some channels carry activations many times larger
-  than
-  others, which makes them hard to round to few bits. Here each channel between
-  a
-  layer norm, or the values of attention, and the matrices that read it is
-  multiplied by a power of two. Those matrices are divided by it. This is exact
-  in
-  floating point: not one bit of the logits changes.
+  In large language models, some channels have activations that are many times
+  larger than others. Rounding such channels to few bits is hard. Here, each
+  channel between a layer norm, or the values of attention, and the matrices
+  that read it is multiplied by a power of two. The matrices that read it are
+  divided by the same factor. This is exact in floating point, so all bits of
+  the logits stay the same.
 
   Args:
     model: The model, which stays unchanged.
-    seed: The seed of the exponents, drawn evenly from -_MAX_EXPONENT to
+    seed: The seed of the exponents, drawn uniformly from -_MAX_EXPONENT to
       _MAX_EXPONENT.
   """
   model = copy.deepcopy(model)
@@ -84,7 +82,7 @@ def _spread_norm(
 
 
 def _factors(size: int, generator: torch.Generator) -> torch.Tensor:
-  """Powers of two, float32 [size]."""
+  """Returns random powers of two, float32 [size]."""
   return 2.0 ** torch.randint(
     -_MAX_EXPONENT, _MAX_EXPONENT + 1, (size,), generator=generator
   )
@@ -118,7 +116,7 @@ def divergence(
 def _batches(
   prompts, answers, pad: int, size: int = 16
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-  """Yields ids [B, T] and the places [B, T] that predict an answer's token."""
+  """Yields ids [B, T] and the positions [B, T] that predict an answer."""
   rows = sorted(
     ((list(p), list(a)) for p, a in zip(prompts, answers)),
     key=lambda row: len(row[0]) + len(row[1]),
@@ -130,7 +128,7 @@ def _batches(
     where = torch.zeros((len(batch), width), dtype=torch.bool)
     for i, (prompt, answer) in enumerate(batch):
       end = len(prompt) + len(answer)
-      # Padding stands behind what counts, where a causal model never looks.
+      # The padding is at the end, where a causal model never reads.
       ids[i, :end] = torch.tensor(prompt + answer)
       where[i, len(prompt) - 1 : end - 1] = True
     yield ids, where

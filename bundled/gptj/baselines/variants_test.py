@@ -1,4 +1,4 @@
-"""Tests for variants."""
+"""Tests modified versions of the model."""
 
 import copy
 
