@@ -1,9 +1,8 @@
-"""A model as a server would have loaded it, without its checkpoint.
+"""Builds a model as a server would load it, without its checkpoint.
 
-Programs are compiled ahead of time for weights that only their shapes stand
-for. They are those of a checkpoint as the model server puts it on its devices:
-read, stacked, padded and split (`server/loading/loader.py`); a test in `tests/`
-compares the two.
+Programs are compiled ahead of time with shapes in place of weights. The shapes
+are those of a checkpoint on the model server's devices: read, stacked, padded
+and split (`server/loading/loader.py`). A test in `tests/` compares the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,19 +22,18 @@ from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 
-# Used where neither the params nor a checkpoint say otherwise, as by the
-# loader.
+# The loader uses the same value if neither the params nor a checkpoint set one.
 _LN_EPSILON = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
 class AbstractModel:
-  """The model that programs are specialized to.
+  """The model that programs are compiled for.
 
   Attributes:
     settings: The settings of the engine's programs.
-    weights: The stacked weights, jax.ShapeDtypeStruct in place of arrays;
-      padded for the mesh.
+    weights: The stacked weights, padded for the mesh. Each array is replaced by
+      a jax.ShapeDtypeStruct.
     mesh: The devices.
     xla_flags: The XLA_TPU_FLAGS of the serving params.
   """
@@ -46,26 +44,27 @@ class AbstractModel:
   xla_flags: Mapping[str, str]
 
   def executables(self) -> executables.Executables:
-    """Returns the programs, none of them compiled yet."""
+    """Returns the programs, before they are compiled."""
     return executables.Executables(self.settings, self.weights, self.mesh)
 
 
 def of(
   model_path: str, overrides: Mapping[str, str], devices: Sequence[jax.Device]
 ) -> AbstractModel:
-  """Returns the model that a server of these devices would have loaded.
+  """Returns the model that a server with these devices would load.
 
   Args:
     model_path: The registered name of serving params that fix the model's
       sizes.
-    overrides: Attributes of the params -> values as JSON, as in a publish.
-    devices: The devices, of which the first are used, as many as ICI_MESH_SHAPE
-      has.
+    overrides: The attributes of the params and their values as JSON, as in a
+      publish.
+    devices: The available devices. The model uses the first ones, as many as
+      ICI_MESH_SHAPE has.
 
   Raises:
-    errors.InvalidArgument: There are no such params, they leave something to
-      the checkpoint, or the mesh does not divide the model.
-    errors.Unimplemented: The params ask for what the engine does not do.
+    errors.InvalidArgument: The params do not exist, they leave a value to the
+    checkpoint, or the mesh does not divide the model.
+    errors.Unimplemented: The params ask for a feature that the engine lacks.
   """
   params: type[template.ServableLMParams] = overrides_lib.apply(
     registry.lookup(model_path), overrides

@@ -1,4 +1,4 @@
-"""Tests of models that are compiled for without a checkpoint."""
+"""Tests the models that programs are compiled for without a checkpoint."""
 
 from absl.testing import absltest
 import jax
@@ -97,7 +97,8 @@ class AbstractModelTest(absltest.TestCase):
       {'ICI_MESH_SHAPE': '[1, 2, 1]', 'NUM_CACHE_SLOTS': '36'},
       jax.devices() * 2,
     )
-    # A sixteenth of 36 slots is rounded up to 3, which two do not share.
+    # A sixteenth of 36 slots rounds up to 3. Two parts cannot share 3 slots
+    # equally, so the width is 4.
     self.assertEqual(found.settings.engine.widths, (4, 10, 36))
 
   def test_too_few_devices_are_refused(self):

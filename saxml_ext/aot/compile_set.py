@@ -1,8 +1,8 @@
 """Compiles the programs of an engine into a set.
 
-Two sets of the same sources, flags and devices have the same bytes if each is
-compiled by a process that compiles nothing else: XLA numbers the programs of a
-process, and writes the number into them.
+Two sets from the same sources, flags and devices have identical bytes if a
+separate process compiles each set. XLA numbers the programs of a process and
+writes the numbers into the programs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,12 +21,13 @@ from saxml_ext.aot import serialization
 from saxml_ext.common import errors
 from saxml_ext.engine import executables
 
-# A program, and its files: content by path.
+# A program, and the content of its files by path.
 Built = tuple[manifest_lib.Program, dict[str, bytes]]
-# More files of a compiled program: content by kind.
+# Returns the content of additional files of a compiled program, by kind.
 MoreFiles = Callable[[jax.stages.Compiled], Mapping[str, bytes]]
-# Gets a set before it is written: its manifest and files, content by path. What
-# it returns is written too; what it raises keeps the set from being written.
+# Receives a set before it is written: its manifest, and the content of its
+# files by path. The returned files are written too. If it raises, the set is
+# not written.
 Finish = Callable[
   [manifest_lib.Manifest, Mapping[str, bytes]], Mapping[str, bytes]
 ]
@@ -45,31 +46,31 @@ def compile_set(
   jobs: int = 1,
   progress: Callable[[str], None] = lambda _: None,
 ) -> manifest_lib.Manifest:
-  """Compiles programs and writes them as a set, whole or not at all.
+  """Compiles programs and writes them as a set atomically.
 
   Args:
-    path: The set's directory, empty or not there yet.
-    run: The engine's programs. Shapes are enough for its weights, and a
-      described topology for its devices.
+    path: The set's directory, which is empty or does not exist.
+    run: The engine's programs. The weights may be shapes, and the devices may
+      be those of a described topology.
     keys: The programs to compile; see `Executables.keys`.
-    serving: The params that the engine was made from.
+    serving: The params that the engine was created from.
     xla_flags: The options for the compiler.
-    stablehlo: True to keep the programs as StableHLO too.
-    finish: Called before the set is written.
-    elsewhere: Compiles a program as `build` does, in a process of its own; None
-      compiles all here.
-    jobs: The programs compiled at a time; more than 1 only elsewhere, for the
-      sake of equal bytes.
-    progress: Gets a line for each program.
+    stablehlo: True to also keep the programs as StableHLO.
+    finish: The function to call before the set is written.
+    elsewhere: The function that compiles a program like `build`, but in a
+      separate process. None compiles all programs in this process.
+    jobs: The number of programs to compile at a time. Use more than 1 only with
+      `elsewhere`, otherwise the bytes are not reproducible.
+    progress: The function that receives one line per program.
 
   Returns:
     The manifest that was written.
 
   Raises:
     errors.ResourceExhausted: A program is too large for the devices' memory.
-    errors.Internal: The compiler refuses a program for another reason.
+    errors.Internal: The compiler rejects a program for another reason.
     OSError: The set cannot be written.
-    ValueError: A program cannot be kept; see `serialization.serialize`.
+    ValueError: A program cannot be serialized; see `serialization.serialize`.
   """
   configuration = configuration_lib.of(run, serving)
   options = dict(xla_flags or {})
@@ -91,7 +92,7 @@ def compile_set(
         f' {program.files[manifest_lib.EXECUTABLE].bytes} bytes)'
       )
   finally:
-    # Where a program cannot be compiled, the others are not begun any more.
+    # After a failure, do not start the remaining programs.
     pool.shutdown(cancel_futures=True)
   manifest = manifest_lib.Manifest(
     format=manifest_lib.FORMAT,
@@ -110,25 +111,28 @@ def build(
   stablehlo: bool,
   more_files: MoreFiles = lambda _: {},
 ) -> Built:
-  """Compiles a program and returns it with its files: content by path.
+  """Compiles a program and returns it with the content of its files by path.
 
   Args:
     run: The engine's programs, as in `compile_set`.
     key: The key of the program.
     options: The options for the compiler.
-    stablehlo: True to keep the program as StableHLO too.
-    more_files: Returns more files to keep of the program: content by kind.
+    stablehlo: True to also keep the program as StableHLO.
+    more_files: The function that returns the content of additional files by
+      kind.
 
   Raises:
-    errors.ResourceExhausted, errors.Internal, ValueError: As in `compile_set`.
+    errors.ResourceExhausted: The program is too large for the devices' memory.
+    errors.Internal: The compiler rejects the program for another reason.
+    ValueError: The program cannot be serialized.
   """
   paths = _configured('jax_traceback_in_locations_limit', 0)
-  with paths, _without_cache():  # No path of a source file is in the programs.
+  with paths, _without_cache():  # Programs contain no source paths.
     lowered = run.lower(key)
     try:
       compiled = lowered.compile(dict(options))
     except jax.errors.JaxRuntimeError as e:
-      # The first paragraph says what is wrong; a list of buffers may follow.
+      # The first paragraph describes the problem. A list of buffers may follow.
       why = str(e).split('\n\n')[0]
       too_large = why.startswith('RESOURCE_EXHAUSTED')
       kind = errors.ResourceExhausted if too_large else errors.Internal
@@ -154,7 +158,7 @@ def build(
 
 
 def memory(compiled: jax.stages.Compiled) -> manifest_lib.Memory:
-  """Returns what a program takes on each device, by its compiler."""
+  """Returns the memory that a program uses on each device."""
   told = compiled.memory_analysis()
   return manifest_lib.Memory(
     peak=told.peak_memory_in_bytes,
@@ -168,7 +172,7 @@ def memory(compiled: jax.stages.Compiled) -> manifest_lib.Memory:
 
 @contextlib.contextmanager
 def _configured(name: str, value: Any) -> Iterator[None]:
-  """Sets an option of JAX for a while."""
+  """Sets an option of JAX during a `with` block."""
   before = getattr(jax.config, name)
   jax.config.update(name, value)
   try:
@@ -179,9 +183,9 @@ def _configured(name: str, value: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_cache() -> Iterator[None]:
-  """Keeps JAX from its cache of programs.
+  """Disables JAX's compilation cache during a `with` block.
 
-  XLA for CPU (jaxlib 0.10) serializes a program from there without all of its
+  XLA for CPU (jaxlib 0.10) serializes cached programs without some of their
   functions. JAX reads the setting again only after a reset.
   """
   try:

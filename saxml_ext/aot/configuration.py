@@ -1,4 +1,4 @@
-"""Describes what programs compiled in this process depend on, for manifests."""
+"""Describes the inputs of programs compiled in this process, for manifests."""
 
 from collections.abc import Mapping, Sequence
 import functools
@@ -18,7 +18,7 @@ from saxml_ext.engine import executables
 from saxml_ext.engine.kernels import kernels
 
 _ENGINE = 'saxml_ext.engine.'
-# Of the features that Linux lists, those that instructions are chosen by.
+# Matches the CPU features of Linux that affect the choice of instructions.
 _INSTRUCTIONS = re.compile(
   r'(s?sse|avx|amx|fma|f16c|bmi|popcnt|abm|movbe|v?aes|v?pclmul|gfni|sha_ni)'
 )
@@ -27,12 +27,12 @@ _INSTRUCTIONS = re.compile(
 def of(
   run: executables.Executables, serving: manifest.Serving
 ) -> manifest.Configuration:
-  """Returns the configuration of an engine's programs, compiled here or not.
+  """Returns the configuration of an engine's programs.
 
   Args:
-    run: The engine's programs; the devices may be those of a described
+    run: The engine's programs. The devices may be those of a described
       topology.
-    serving: The params that it was made from.
+    serving: The params that the engine was created from.
   """
   mesh = run.mesh
   devices = [jax.devices()[0]] if mesh is None else list(mesh.devices.flat)
@@ -48,7 +48,7 @@ def of(
 
 
 def target(devices: Sequence[Any]) -> manifest.Target:
-  """Returns what compiled code depends on of these devices."""
+  """Returns the properties of the devices that compiled code depends on."""
   first = devices[0]
   if first.platform == 'cpu':
     return manifest.Target(
@@ -70,7 +70,7 @@ def target(devices: Sequence[Any]) -> manifest.Target:
 
 
 def versions(device: Any) -> Mapping[str, str]:
-  """Returns the versions of all that takes part in compiling for a device."""
+  """Returns the versions of all software that compiles for a device."""
   return {
     'jax': jax.__version__,
     'jaxlib': jaxlib.__version__,
@@ -80,7 +80,7 @@ def versions(device: Any) -> Mapping[str, str]:
 
 
 def _bounds(devices: Sequence[Any]) -> tuple[int, ...]:
-  """Returns the extent of the coordinates of devices that have some."""
+  """Returns the extent of the coordinates of devices that have coordinates."""
   coords = [d.coords for d in devices if hasattr(d, 'coords')]
   return tuple(max(axis) - min(axis) + 1 for axis in zip(*coords))
 
@@ -104,10 +104,11 @@ def _spec(leaf: jax.ShapeDtypeStruct) -> tuple[str | None, ...]:
 
 @functools.cache
 def _engine(platform_name: str) -> str:
-  """Returns a hash of all of ours that makes the programs, or that they call.
+  """Returns a hash of our code that builds the programs or that they call.
 
-  These are the sources of the engine's modules, and on CPU the kernels, whose
-  arguments and results may change their form without a change in Python.
+  This covers the sources of the engine's modules. On CPU it also covers the
+  kernels, because their arguments and results may change without a change in
+  Python.
   """
   found: dict[str, types.ModuleType] = {}
   waiting = [executables]

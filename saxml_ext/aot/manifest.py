@@ -1,9 +1,9 @@
-"""Describes a program set and what it was compiled for: its manifest.json.
+"""Defines manifest.json, which describes a program set and its target.
 
-A compiled program runs only on the devices, and with the settings, versions and
-shapes that it was compiled for. Its bytes do not tell them, so the manifest
-does. The manifest has no times, host names or paths of the machine that wrote
-it: the same sources and flags give the same bytes anywhere.
+A compiled program runs only with the devices, settings, versions and shapes
+that it was compiled for. Its bytes do not contain them, so the manifest records
+them. The manifest has no times, host names or paths of the machine that wrote
+it. The same sources and flags therefore give the same bytes on any machine.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from saxml_ext.aot import strict_json
 from saxml_ext.common import files
 from saxml_ext.engine import config as config_lib
 
-# Raised when a reader of the old form would misunderstand the new one.
+# Increase this if a reader of the old format would misread the new one.
 FORMAT = 1
 NAME = 'manifest.json'
 
-# Kinds of files of a program.
-EXECUTABLE = 'executable'  # What the device runs.
-STABLEHLO = 'stablehlo'  # The program before it was compiled, by jax.export.
-OPTIMIZED_HLO = 'optimized_hlo'  # What XLA made of it, as text.
+# The kinds of files of a program.
+EXECUTABLE = 'executable'  # The program for the device.
+STABLEHLO = 'stablehlo'  # The exported program of jax.export.
+OPTIMIZED_HLO = 'optimized_hlo'  # The program that XLA optimized, as text.
 
 
-# Names of versions.
+# A key of `Configuration.versions`.
 ENGINE = 'engine'
 
 
@@ -35,7 +35,7 @@ class File:
 
   Attributes:
     path: The path below the set's directory, with forward slashes.
-    sha256: The hash of its content, 64 hexadecimal digits.
+    sha256: The hash of the content, as 64 hexadecimal digits.
     bytes: The size.
   """
 
@@ -46,15 +46,16 @@ class File:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-  """The memory of a program on each device, in bytes, by its compiler.
+  """The memory of a program on each device in bytes, reported by the compiler.
 
   Attributes:
-    peak: The most at any time, arguments and results included; 0: not known.
-    arguments: The weights and the state that it is called with.
-    temporaries: The memory beside arguments and results.
-    outputs: The results.
-    aliased: The part of the results that is written in place of arguments.
-    code: The program itself.
+    peak: The maximum at any time, including arguments and results; 0 if
+      unknown.
+    arguments: The size of the arguments, which are weights and state.
+    temporaries: The memory in addition to arguments and results.
+    outputs: The size of the results.
+    aliased: The part of the results that overwrites arguments.
+    code: The size of the program itself.
   """
 
   peak: int
@@ -71,10 +72,10 @@ class Program:
 
   Attributes:
     key: The str() of its `executables.Key`.
-    dropped: The indices of the arguments, counted through all their leaves,
-      that it does not use and is not given.
-    memory: The memory.
-    files: The files by kind; always an EXECUTABLE.
+    dropped: The indices of the unused arguments, which callers leave out. The
+      indices count the leaves of all arguments.
+    memory: The memory of the program.
+    files: The files by kind. An EXECUTABLE is always included.
   """
 
   key: str
@@ -89,16 +90,18 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-  """Devices, as far as compiled code depends on them.
+  """The properties of devices that compiled code depends on.
 
   Attributes:
-    platform: JAX's name: "cpu", "tpu" or "cuda".
-    kind: The kind of device, such as "TPU v5 lite"; for a CPU its architecture.
+    platform: JAX's name of the platform: "cpu", "tpu" or "cuda".
+    kind: The kind of device, such as "TPU v5 lite", or a CPU's architecture.
     devices: The number of devices that a program runs on.
-    bounds: For a TPU the extent of the devices' coordinates, such as (2, 2, 1).
-    host_bounds: The same for one host's devices.
-    features: For a CPU its instruction sets, sorted.
-    threads: For a CPU the cores that a program is cut up for; else 0.
+    bounds: The extent of the devices' coordinates, such as (2, 2, 1), for a
+      TPU.
+    host_bounds: The extent of the coordinates of one host's devices, for a TPU.
+    features: The sorted instruction sets, for a CPU.
+    threads: The number of cores that a program is split for, for a CPU;
+      otherwise 0.
   """
 
   platform: str
@@ -116,9 +119,9 @@ class Leaf:
 
   Attributes:
     shape: The shape of the whole array.
-    dtype: NumPy's name.
-    spec: The mesh axes that split each dim, joined by "+"; None: none does.
-      Empty without a mesh.
+    dtype: The dtype's name in NumPy.
+    spec: The mesh axes that split each dimension, joined by "+", or None for a
+      dimension that is not split. Empty without a mesh.
   """
 
   shape: tuple[int, ...]
@@ -128,11 +131,11 @@ class Leaf:
 
 @dataclasses.dataclass(frozen=True)
 class Serving:
-  """The serving params that a set is for.
+  """The serving params of a set.
 
   Attributes:
     model_path: The registered name.
-    overrides: The attributes -> values as JSON.
+    overrides: The overridden attributes and their values as JSON.
   """
 
   model_path: str
@@ -141,18 +144,18 @@ class Serving:
 
 @dataclasses.dataclass(frozen=True)
 class Configuration:
-  """All that a program depends on, apart from which one it is.
+  """All inputs of compilation that the programs of a set have in common.
 
   Attributes:
     serving: The serving params.
     target: The devices.
-    versions: The packages -> versions: jax, jaxlib, the device's runtime, and
-      the engine's own sources; see `configuration.py`.
-    mesh: The sizes of its axes [replica, data, model]; empty: one device,
-      without a mesh.
+    versions: The versions of jax, jaxlib, the device's runtime and the engine's
+      sources; see `configuration.py`.
+    mesh: The sizes of the mesh's axes [replica, data, model]; empty for one
+      device without a mesh.
     model: The sizes of the model.
     engine: The settings of the engine.
-    weights: The places in `weights.Weights` -> arrays.
+    weights: The arrays, by their path in `weights.Weights`.
   """
 
   serving: Serving
@@ -166,12 +169,12 @@ class Configuration:
 
 @dataclasses.dataclass(frozen=True)
 class Manifest:
-  """A program set.
+  """The content of manifest.json.
 
   Attributes:
-    format: FORMAT.
-    configuration: The configuration that it was compiled for.
-    xla_flags: The options that the compiler was given -> values.
+    format: The version of the format, FORMAT.
+    configuration: The configuration that the set was compiled for.
+    xla_flags: The options of the compiler and their values.
     programs: The programs, sorted by key.
   """
 
@@ -181,20 +184,20 @@ class Manifest:
   programs: tuple[Program, ...]
 
   def program(self, key: str) -> Program | None:
-    """Returns the program of that key; None if the set has none."""
+    """Returns the program with a key, or None if the set does not have it."""
     return next((p for p in self.programs if p.key == key), None)
 
 
 def dumps(manifest: Manifest) -> str:
-  """Returns the manifest as JSON; equal manifests give equal text."""
+  """Returns the manifest as JSON. Equal manifests give equal text."""
   return files.encode_json(manifest, indent=1, sort_keys=True)
 
 
 def loads(text: str | bytes) -> Manifest:
-  """Reads what `dumps` wrote.
+  """Reads the output of `dumps`.
 
   Raises:
-    ValueError: It is not that, or of another format.
+    ValueError: The text is not a manifest, or has another format.
   """
   head = files.decode_json(text, Any, 'it')
   found = head.get('format') if isinstance(head, dict) else None
@@ -211,13 +214,13 @@ def loads(text: str | bytes) -> Manifest:
 
 
 def differences(made_for: Configuration, here: Configuration) -> list[str]:
-  """Returns what keeps a set from being used, in words; empty if nothing does.
+  """Returns the differences that prevent a set from being used, as text.
 
-  The serving params are not compared: they count by what they make of the rest.
+  The serving params are not compared. Their effects are in the other fields.
 
   Args:
     made_for: The set's configuration.
-    here: The configuration of the machine and of the model to be served.
+    here: The configuration of this machine and of the model to serve.
   """
   same = dataclasses.replace(made_for, serving=here.serving)
   found = strict_json.differences(*map(strict_json.plain, (same, here)))
@@ -225,10 +228,11 @@ def differences(made_for: Configuration, here: Configuration) -> list[str]:
 
 
 def only_versions_differ(made_for: Configuration, here: Configuration) -> bool:
-  """Returns whether programs can still be compiled from the set's StableHLO.
+  """Returns True if programs can still be compiled from the set's StableHLO.
 
-  They can where nothing differs but the versions of JAX and of the device's
-  runtime. The engine's sources decide what a program computes: they must not.
+  This requires that only the versions of JAX and of the device's runtime
+  differ. The engine's sources must be the same, because they determine the
+  computation.
   """
   same = dataclasses.replace(made_for, versions=here.versions)
   same_engine = made_for.versions.get(ENGINE) == here.versions.get(ENGINE)
@@ -236,7 +240,7 @@ def only_versions_differ(made_for: Configuration, here: Configuration) -> bool:
 
 
 def _words(made_for: Any, here: Any) -> str:
-  """Returns how two values differ, in words."""
+  """Returns the difference between two values as text."""
   both = (made_for, here)
   if all(isinstance(x, list) for x in both) and all(
     isinstance(name, str) for x in both for name in x

@@ -1,4 +1,4 @@
-"""Tests of manifests: as text, read strictly, and compared in words."""
+"""Tests manifests: as text, strict parsing, and differences as text."""
 
 import dataclasses
 import json

@@ -11,8 +11,8 @@ def _program_set_impl(ctx):
     args.add("--out", out.path)
     args.add_all(ctx.attr.args_of_compiler)
 
-    # A program for a CPU is for the CPU of the machine that compiled it, which
-    # no key of a cache names: it must not be handed to another machine.
+    # A program for CPU or GPU works only on the machine that compiled it. Cache
+    # keys do not contain the machine, so the output must not leave it.
     local = ctx.attr.platform != "tpu"
     ctx.actions.run(
         executable = ctx.executable.compiler,
@@ -55,8 +55,8 @@ as --programs; see docs/programs.md.""",
         "args_of_compiler": attr.string_list(
             doc = "More flags for the compiler, such as those of a topology.",
         ),
-        # Of the target's configuration: then the engine and its kernels are
-        # built once, for the set and for the server.
+        # In the target's configuration, the engine and its kernels are built
+        # once for both the set and the server.
         "compiler": attr.label(
             default = Label("//saxml_ext/server/commands:compile_programs"),
             executable = True,

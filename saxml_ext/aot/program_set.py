@@ -1,12 +1,13 @@
-"""A directory of compiled programs, written once and read by servers.
+"""Reads and writes directories of compiled programs, which servers load.
 
-    manifest.json             what it holds and what it was compiled for
-    decode_32.executable      what the device runs, and its like
-    decode_32.stablehlo       the same before it was compiled
+    manifest.json             the content, and what it was compiled for
+    decode_32.executable      the program for the device; one file per program
+    decode_32.stablehlo       the program before it was compiled
 
-Nothing of it is executed as it is read, apart from the programs themselves: no
-pickles. Every file is checked against the manifest's hash before it is used.
-The manifest is not signed: who may write a set may run programs on its server.
+Reading a set executes no code, because it contains no pickles. Only the
+programs themselves run. Every file is compared with the manifest's hash before
+it is used. The manifest is not signed, so anyone who can write a set can run
+programs on its server.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +29,7 @@ from saxml_ext.engine import executables
 
 @dataclasses.dataclass(frozen=True)
 class ProgramSet:
-  """A set that was opened; its programs are read when they are loaded.
+  """An open set. Its programs are read when they are loaded.
 
   Attributes:
     path: The directory.
@@ -43,8 +44,8 @@ class ProgramSet:
     """Reads the manifest of the set at `path`, a directory or a URL.
 
     Raises:
-      errors.InvalidArgument: There is none, or it is damaged or of another
-        version.
+      errors.InvalidArgument: The manifest is missing or damaged, or has another
+      version.
     """
     place = f'{path.rstrip("/")}/{manifest_lib.NAME}'
     try:
@@ -62,16 +63,16 @@ class ProgramSet:
   def load(
     self, key: executables.Key, signature: executables.Signature
   ) -> jax.stages.Compiled | None:
-    """Returns a program that can be called; None if the set does not have it.
+    """Returns a callable program, or None if the set does not have it.
 
     Args:
       key: The key of the program.
-      signature: The program's signature; the set's configuration must be that
-        of the engine that it comes from, see `manifest.differences`.
+      signature: The program's signature. The set's configuration must match
+        that of the signature's engine, see `manifest.differences`.
 
     Raises:
-      errors.FailedPrecondition: Its file is damaged, or the device's runtime
-        refuses it.
+      errors.FailedPrecondition: The file is damaged, or the device's runtime
+      rejects it.
     """
     program = self.manifest.program(str(key))
     if program is None:
@@ -88,10 +89,17 @@ class ProgramSet:
   def compile(
     self, key: executables.Key, signature: executables.Signature
   ) -> Callable | None:
-    """Returns the same, compiled here from the set's StableHLO.
+    """Compiles a program from the set's StableHLO.
+
+    Args:
+      key: The key of the program.
+      signature: The program's signature.
+
+    Returns:
+      The callable program, or None if the set does not have it.
 
     Raises:
-      errors.FailedPrecondition: Its file is missing or damaged.
+      errors.FailedPrecondition: The file is missing or damaged.
     """
     program = self.manifest.program(str(key))
     if program is None:
@@ -104,12 +112,12 @@ class ProgramSet:
     """Reads a file of a program.
 
     Args:
-      program: A program of the manifest.
+      program: The program in the manifest.
       kind: The kind of the file, such as `manifest.STABLEHLO`.
 
     Raises:
-      errors.FailedPrecondition: There is none, or it does not match the
-        manifest.
+      errors.FailedPrecondition: The file is missing, or does not match the
+      manifest.
     """
     file = program.files.get(kind)
     if file is None:
@@ -136,33 +144,33 @@ class ProgramSet:
 
 
 def file_of(path: str, content: bytes) -> manifest_lib.File:
-  """Returns a file of a set as a manifest names it."""
+  """Returns the manifest's entry for a file of a set."""
   digest = hashlib.sha256(content).hexdigest()
   return manifest_lib.File(path, digest, len(content))
 
 
 def check_place(path: str) -> None:
-  """Raises OSError unless a set can be written to `path`; see `write`."""
+  """Raises OSError if a set cannot be written to `path`; see `write`."""
   path = os.path.abspath(path)
   if os.path.isdir(path) and os.listdir(path):
     raise OSError(f'{path} holds something: name a new or empty directory')
   with tempfile.TemporaryDirectory(dir=os.path.dirname(path)):
-    pass  # Its parent is there, and may be written to.
+    pass  # The parent exists and is writable.
 
 
 def write(
   path: str, manifest: manifest_lib.Manifest, contents: Mapping[str, bytes]
 ) -> None:
-  """Writes a set, whole or not at all.
+  """Writes a set atomically.
 
   Args:
-    path: The directory, which is empty or does not exist; its parent does.
+    path: The directory, which is empty or does not exist. Its parent exists.
     manifest: The manifest of the set.
-    contents: The contents of all files that the manifest names, by path below
-      the directory.
+    contents: The contents of all files in the manifest, by path below the
+      directory.
 
   Raises:
-    OSError: It cannot be written, or the directory holds something.
+    OSError: The set cannot be written, or the directory is not empty.
   """
   check_place(path)
   text = manifest_lib.dumps(manifest).encode()

@@ -1,4 +1,4 @@
-"""Tests of program sets: written, read, refused, and run by a real engine."""
+"""Tests program sets: written, read, rejected, and run by a real engine."""
 
 import dataclasses
 import hashlib
@@ -83,10 +83,11 @@ class ProgramSetTest(parameterized.TestCase):
     )
     decode = manifest.program('decode 2')
     assert decode is not None
-    # The suffix block and the slots are written in place.
+    # The program overwrites the suffix block and the slots.
     self.assertGreater(decode.memory.aliased, 0)
     self.assertGreater(decode.memory.arguments, decode.memory.aliased)
-    # It needs the seeds of samples as little as `hypotheses` the weights.
+    # Decode does not use the sampling seeds, and `hypotheses` does not use the
+    # weights.
     self.assertLen(decode.dropped, 1)
     hypotheses = manifest.program('hypotheses')
     assert hypotheses is not None
@@ -118,7 +119,7 @@ class ProgramSetTest(parameterized.TestCase):
 
 
 class RefusalTest(parameterized.TestCase):
-  """Sets that cannot be used."""
+  """Tests sets that cannot be used."""
 
   def setUp(self):
     super().setUp()

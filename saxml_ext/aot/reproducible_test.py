@@ -1,4 +1,4 @@
-"""Tests that a set's bytes do not tell where and when it was compiled."""
+"""Tests that the bytes of a set do not depend on time or directory."""
 
 import os
 import pathlib
@@ -13,13 +13,13 @@ from saxml_ext.aot.testing import small_engine
 
 _PROGRAM = 'saxml_ext.aot.testing.small_engine'
 _ROOT = pathlib.Path(small_engine.__file__).parents[3]
-# What the program imports.
+# The program imports these packages.
 _ROOMS = ('aot', 'common', 'engine')
 
 
 class ReproducibleTest(absltest.TestCase):
   def _compile(self, name: str, seed: int, cache: str = '') -> dict[str, bytes]:
-    """Compiles a set with a copy of the sources; content by file."""
+    """Compiles a set with a copy of the sources, and returns its files."""
     root = pathlib.Path(self.create_tempdir().full_path, name)
     for room in _ROOMS:
       shutil.copytree(

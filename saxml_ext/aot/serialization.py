@@ -1,14 +1,14 @@
-"""Compiled programs as bytes, and back: executables, and StableHLO.
+"""Converts compiled programs to bytes and back: executables and StableHLO.
 
-An executable is for one version of the device's runtime. JAX's own
-`serialize_executable` pickles: unpickling runs what the bytes say, and the
-bytes differ from place to place. Here the bytes are the device runtime's alone,
-and all that JAX must know besides is given again by the caller that loads them.
-JAX's private interfaces are used here and in `engine/parallel/
-cpu_collectives.py` alone; they are those of jax 0.10.
+An executable works with one version of the device's runtime. JAX's own
+`serialize_executable` uses pickle. Unpickling can run any code, and the bytes
+differ between machines. Here the bytes come from the device's runtime only. The
+caller that loads them passes everything else that JAX needs.
 
-StableHLO is promised to be read by later versions, and from it the same program
-is compiled there.
+JAX's private interfaces are used only here and in
+`engine/parallel/cpu_collectives.py`. They are those of jax 0.10.
+
+Later versions of JAX can read StableHLO and compile the same program from it.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,15 +25,16 @@ import numpy as np
 from saxml_ext.engine import executables
 from saxml_ext.engine.kernels import kernels
 
-# What `with_layout_constraint` becomes, which XLA knows and JAX promises
-# nothing of.
+# The custom call of `with_layout_constraint`. XLA supports it, but JAX does not
+# guarantee that it stays compatible.
 _LAYOUT = 'LayoutConstraint'
 
-# Fields of what XLA for CPU serializes, and what an object file begins with.
+# Fields of the format that XLA for CPU serializes, and the first bytes of an
+# object file.
 _RESULT = 1
 _OBJECT_FILE = 8
 _ELF = b'\x7fELF'
-# Wire types of protocol buffers, and the bytes of those of a fixed size.
+# Wire types of protocol buffers, and the sizes of those with a fixed size.
 _VARINT, _DELIMITED = 0, 2
 _FIXED = {1: 8, 5: 4}
 
@@ -41,8 +42,10 @@ _FIXED = {1: 8, 5: 4}
 class Serialized(NamedTuple):
   """A compiled program.
 
-  executable: the runtime's bytes; dropped: the indices of the arguments,
-  counted through all their leaves, that it does not use and is not given.
+  Attributes:
+    executable: The bytes of the runtime.
+    dropped: The indices of the unused arguments, which callers leave out. The
+      indices count the leaves of all arguments.
   """
 
   executable: bytes
@@ -50,10 +53,11 @@ class Serialized(NamedTuple):
 
 
 def serialize(compiled: jax.stages.Compiled) -> Serialized:
-  """Returns the bytes of a program, which may be for devices that are not here.
+  """Returns the bytes of a program, even if its devices are not present.
 
   Raises:
-    ValueError: It needs arrays that are neither arguments nor in its bytes.
+    ValueError: The program needs arrays that are not arguments. Its bytes do
+      not contain them.
   """
   if compiled._params.const_args:
     raise ValueError(
@@ -71,19 +75,19 @@ def serialize(compiled: jax.stages.Compiled) -> Serialized:
 def load(
   serialized: Serialized, signature: executables.Signature, name: str
 ) -> jax.stages.Compiled:
-  """Returns a program that can be called, on the devices of its signature.
+  """Returns a callable program on the devices of its signature.
 
-  Without shardings in the signature that is JAX's default device. The functions
-  of `engine/kernels` that it calls must have been registered.
+  If the signature has no shardings, JAX's default device is used. The functions
+  of `engine/kernels` that the program calls must be registered before.
 
   Args:
     serialized: The result of `serialize`.
-    signature: The signature, as of the `Executables` that compiled it.
-    name: The name of the program, for errors and profiles.
+    signature: The signature from the `Executables` that compiled the program.
+    name: The name of the program in errors and profiles.
 
   Raises:
-    jax.errors.JaxRuntimeError: The bytes are none of this runtime's, or for
-      other devices.
+    jax.errors.JaxRuntimeError: The bytes belong to another runtime or to other
+    devices.
   """
   args, in_tree = jax.tree.flatten((signature.args, {}))
   results, out_tree = jax.tree.flatten(signature.results)
@@ -93,7 +97,7 @@ def load(
   out_shardings = [x.sharding or single for x in results]
   first, *_ = in_shardings + out_shardings
   devices = xla_client.DeviceList(
-    tuple(first.mesh.devices.flat)  # In the mesh's order.
+    tuple(first.mesh.devices.flat)  # These are in the mesh's order.
     if isinstance(first, jax.sharding.NamedSharding)
     else tuple(first.device_set)
   )
@@ -116,7 +120,8 @@ def load(
     host_callbacks=[],
     kept_var_idx=set(kept),
     mut=None,
-    # Arrays have the device's own layouts: the programs ask for no others.
+    # The programs request no layouts, so all arrays have the device's own
+    # layouts.
     xla_in_layouts=[None] * len(kept),
     dispatch_in_layouts=[None] * len(kept),
     xla_out_layouts=[None] * len(results),
@@ -132,11 +137,12 @@ def load(
 def _options(
   devices: xla_client.DeviceList,
 ) -> xla_client.CompileOptions | None:
-  """Names the devices to a CPU's runtime, which would take those of the bytes.
+  """Returns options that set the device ids for a CPU runtime.
 
-  Their numbers depend on the processes that have them: 0 to 3 are four CPUs of
-  one process, which also compiles for groups, and two are 2048 and 2049 where
-  they are those of a second process.
+  Without them, the runtime uses the ids in the bytes. The ids depend on the
+  processes that own the devices. Four CPUs of one process, which also compiles
+  for groups, have the ids 0 to 3. Two CPUs of a second process have 2048 and
+  2049.
   """
   if devices[0].platform != 'cpu' or len(devices) == 1:
     return None
@@ -163,8 +169,8 @@ def _aval(x: jax.ShapeDtypeStruct) -> core.ShapedArray:
 def stablehlo(run: executables.Executables, key: executables.Key) -> bytes:
   """Returns a program as StableHLO with JAX's calling convention.
 
-  Its arguments and results are leaves: trees would need their classes to be
-  known to the reader.
+  Its arguments and results are leaves. To read trees, a reader would need their
+  classes.
   """
   signature = run.signature(key)
   leaves, tree = jax.tree.flatten(signature.args)
@@ -178,7 +184,7 @@ def stablehlo(run: executables.Executables, key: executables.Key) -> bytes:
     donate_argnums=_donated(signature),
     out_shardings=tuple(x.sharding for x in jax.tree.leaves(signature.results)),
   )
-  # JAX does not know these functions, so it cannot promise that they stay.
+  # JAX does not know these functions, so it cannot guarantee compatibility.
   names = (*kernels.TARGETS, _LAYOUT)
   own = [export.DisabledSafetyCheck.custom_call(n) for n in names]
   exporter = export.export(
@@ -193,11 +199,11 @@ def stablehlo(run: executables.Executables, key: executables.Key) -> bytes:
 def compile_exported(
   content: bytes, signature: executables.Signature
 ) -> Callable:
-  """Compiles what `stablehlo` made.
+  """Compiles the output of `stablehlo`.
 
   Args:
     content: The bytes.
-    signature: The signature, as of the `Executables` that it comes from.
+    signature: The signature from the `Executables` that exported the program.
   """
   exported = export.deserialize(bytearray(content))
   jitted = jax.jit(exported.call, donate_argnums=_donated(signature))
@@ -216,19 +222,20 @@ def platform(run: executables.Executables) -> str:
 
 
 def sort_object_files(executable: bytes) -> bytes:
-  """Returns a CPU's executable with its object files sorted by their bytes.
+  """Returns a CPU executable with its object files sorted by their bytes.
 
-  XLA compiles the kernels of a program on several threads and writes their
-  object files as these end, so that two compilations of one program differ by
-  nothing but that order. It has no meaning: the files are linked by the names
-  of their symbols. Sorted, equal programs are equal bytes.
+  XLA compiles a program's kernels on several threads, and writes each object
+  file when its thread finishes. Two compilations of one program differ only in
+  this order. The order has no meaning, because the files are linked by the
+  names of their symbols. Sorting the files makes the bytes of equal programs
+  equal.
 
-  The bytes are protocol buffers without a published schema: a header, preceded
-  by its length, then a message whose field 1 is XLA's CompilationResultProto,
-  whose field 8 are the object files, as of jaxlib 0.10.
+  The bytes are protocol buffers without a published schema (jaxlib 0.10). A
+  header comes first, preceded by its length. A message follows. Its field 1 is
+  XLA's CompilationResultProto, and field 8 of that contains the object files.
 
   Raises:
-    ValueError: It is not laid out as described above.
+    ValueError: The bytes have another layout.
   """
   length, begin = _varint(executable, 0)
   for number, start, end in _fields(executable, begin + length):
@@ -252,7 +259,7 @@ def _sorted(result: bytes) -> bytes:
 
 
 def _fields(message: bytes, at: int) -> Iterator[tuple[int, int, int]]:
-  """Yields number, start and end of each field from `at` on, tags included."""
+  """Yields number, start and end of each field from `at` on, with its tag."""
   while at < len(message):
     start = at
     tag, at = _varint(message, at)
@@ -272,7 +279,7 @@ def _fields(message: bytes, at: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-  """Returns a number of variable length and where it ends."""
+  """Returns a variable-length integer, and the index after its last byte."""
   value = 0
   for place, byte in enumerate(message[at : at + 10]):
     value |= (byte & 127) << 7 * place

@@ -1,7 +1,7 @@
-"""Reads JSON as a dataclass strictly, and compares dataclasses.
+"""Converts JSON to dataclasses strictly, and compares dataclasses.
 
-What is read decides which program a server runs, so nothing is guessed: a
-missing key, an unknown one and a value of another type are errors.
+The JSON determines the programs that a server runs, so nothing is guessed. A
+missing key, an unknown key and a value of another type are errors.
 """
 
 from collections.abc import Iterator
@@ -14,10 +14,11 @@ _T = TypeVar('_T')
 
 
 def parse(data: Any, kind: type[_T]) -> _T:
-  """Returns decoded JSON as a dataclass.
+  """Converts decoded JSON to a dataclass.
 
   Raises:
-    ValueError: It is not one; the message names the place.
+    ValueError: The JSON does not match the dataclass. The message contains the
+      path of the value.
   """
   try:
     value = msgspec.convert(data, kind)
@@ -33,17 +34,17 @@ def parse(data: Any, kind: type[_T]) -> _T:
 
 
 def plain(value: Any) -> Any:
-  """Returns a dataclass as dicts, lists and scalars."""
-  # msgspec alone would leave out defaults of what it has read.
+  """Converts a dataclass to dicts, lists and scalars."""
+  # The output of msgspec alone would lack fields with default values.
   return msgspec.json.decode(msgspec.json.encode(dataclasses.asdict(value)))
 
 
 def differences(
   a: Any, b: Any, place: str = ''
 ) -> Iterator[tuple[str, Any, Any]]:
-  """Yields the places where two plain values differ, and what each has there.
+  """Yields the path and both values of each difference between plain values.
 
-  What only one of them has is None in the other.
+  If only one of them has a key, the value in the other is None.
   """
   if isinstance(a, dict) and isinstance(b, dict):
     for key in sorted({*a, *b}):

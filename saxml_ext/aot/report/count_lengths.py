@@ -1,7 +1,7 @@
-"""Counts how long a calibration set's prompts and summaries are.
+"""Counts the lengths of a calibration set's prompts and summaries.
 
-The rules of MLPerf Inference let a system be tuned to the calibration set, and
-forbid it for the evaluation set: give this program the former alone.
+The rules of MLPerf Inference allow tuning a system to the calibration set, but
+not to the evaluation set. Run this program only on the calibration set.
 """
 
 from collections.abc import Sequence
@@ -37,18 +37,18 @@ def main(argv: Sequence[str]) -> None:
 
 
 def count(path: str, tokenizer_path: str) -> str:
-  """Returns a file of `lengths.histogram`.
+  """Returns the content of a file for `lengths.read`.
 
-  Outputs are the set's own summaries, not the model's, cut to the benchmark's
-  limits.
+  The outputs are the set's own summaries, not the model's. They are cut to the
+  benchmark's limits.
 
   Args:
-    path: the calibration set.
-    tokenizer_path: the model's tokenizer.
+    path: The path of the calibration set.
+    tokenizer_path: The path of the model's tokenizer.
 
   Raises:
-    OSError: a file cannot be read.
-    ValueError: it is not what it should be.
+    OSError: A file cannot be read.
+    ValueError: A file is malformed.
   """
   articles = dataset.load_articles(path)
   tokenizer = tokenizer_lib.load(tokenizer_path)
@@ -57,7 +57,7 @@ def count(path: str, tokenizer_path: str) -> str:
   least, most = lengths.OUTPUT_LIMITS
   return lengths.histogram(
     [len(prompt) for prompt in prompts],
-    # The token that ends an answer is decoded too.
+    # Add one, because the token that ends an answer is decoded too.
     [min(max(len(answer.ids) + 1, least), most) for answer in answers],
     f'counted in {pathlib.Path(path).name}, {len(articles)} records; outputs'
     " are its summaries, not the model's",

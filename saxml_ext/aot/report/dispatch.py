@@ -1,9 +1,9 @@
-"""Measures the host's time per decode call, as far as a CPU can show it.
+"""Measures the host's time per decode call on CPU devices.
 
 While the host reads a call's results and starts the next programs, the chips
-wait. Programs with the arguments and results of the engine's, but without its
-work, are called on as many CPU devices as the slice has chips. What a TPU's
-runtime and its links to the host add is not measured.
+wait. This program calls functions with the engine's arguments and results, but
+without its work. It uses as many CPU devices as the slice has chips. The
+overhead of a TPU's runtime and of its links to the host is not measured.
 """
 
 from collections.abc import Sequence
@@ -42,10 +42,11 @@ def main(argv: Sequence[str]) -> None:
 def seconds(
   signature: executables.Signature, mesh: jax.sharding.Mesh
 ) -> tuple[float, float]:
-  """Returns the least and the median seconds of a call and of reading its news.
+  """Returns the least and the median seconds of a call and of reading results.
 
   Args:
-    signature: The arguments and results. Donated arguments come back first.
+    signature: The arguments and results. Donated arguments are the first
+      results.
     mesh: The devices.
   """
   place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -57,7 +58,7 @@ def seconds(
     return kept, [jnp.zeros(s.shape, s.dtype) for s in jax.tree.leaves(news)]
 
   def argument(struct):
-    if isinstance(struct, jax.ShapeDtypeStruct):  # The host's own, each time.
+    if isinstance(struct, jax.ShapeDtypeStruct):  # The host passes a new array.
       return np.zeros(struct.shape, struct.dtype)
     return jax.tree.map(lambda _: jax.device_put(0, place), struct)
 

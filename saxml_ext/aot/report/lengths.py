@@ -1,8 +1,8 @@
-"""Lengths of prompts and answers, which the estimates of samples/s depend on.
+"""Draws lengths of prompts and answers for the estimates of samples/s.
 
-A distribution is a file, a histogram made from the calibration set by
-`count_lengths.py`; never from the evaluation set, which the rules of MLPerf
-Inference forbid to tune to. Where there is none, `ASSUMED` stands in.
+A distribution is a file with a histogram. `count_lengths.py` creates it from
+the calibration set. The rules of MLPerf Inference forbid tuning to the
+evaluation set. Without a file, `ASSUMED` is used.
 """
 
 import collections
@@ -25,9 +25,9 @@ class Lengths:
   """The requests of a run.
 
   Attributes:
-    prompts: [N] int, the tokens of each request's prompt.
-    outputs: [N] int, the tokens of each request's answer.
-    source: The origin of the lengths, in words.
+    prompts: The tokens of each request's prompt, [N] int.
+    outputs: The tokens of each request's answer, [N] int.
+    source: The origin of the lengths, as text.
   """
 
   prompts: np.ndarray
@@ -38,11 +38,12 @@ class Lengths:
     return len(self.prompts)
 
   def decoded(self, steps: float) -> 'Lengths':
-    """Returns the requests with the steps that they decode as their outputs.
+    """Returns the requests with their decode steps as their outputs.
 
     Args:
       steps: The decode steps per token of an answer. No request decodes more
-        steps than the benchmark's limit, or than its answer is long.
+        steps than the benchmark's limit, or than the length of its answer if
+        that is longer.
     """
     most = np.maximum(self.outputs, OUTPUT_LIMITS[1])
     outputs = np.minimum(np.rint(self.outputs * steps), most).astype(int)
@@ -51,15 +52,17 @@ class Lengths:
 
 @dataclasses.dataclass(frozen=True)
 class Assumed:
-  """A parametric distribution that stands in for the calibration set's.
+  """A parametric distribution for use without a calibration set.
 
   Prompts are lognormal. The articles of CNN/DailyMail have 781 words on average
-  (See et al., "Get To The Point", 2017); at 1.1 tokens a word and with the
-  benchmark's instruction around them that is 893 tokens after cutting at 1,919,
-  the mean of a lognormal with median 810 and sigma 0.5. Outputs are normal, cut
-  to what the benchmark allows: LoadGen counts 69 tokens a sample, and 300 to
-  311 characters a sample, as reference and submissions have them, are as many
-  at 4.4 characters a token. Their spread is a guess.
+  (See et al., "Get To The Point", 2017). With 1.1 tokens per word and the
+  benchmark's instruction, that is 893 tokens after cutting at 1,919. A
+  lognormal with median 810 and sigma 0.5 has this mean.
+
+  Outputs are normal, cut to the benchmark's limits. LoadGen counts 69 tokens
+  per sample. The reference and submissions have 300 to 311 characters per
+  sample, which gives the same number at 4.4 characters per token. The deviation
+  is a guess.
 
   Attributes:
     median: The median of prompts, in tokens.
@@ -74,7 +77,7 @@ class Assumed:
   deviation: float = 20
 
   def draw(self, count: int, seed: int = 0) -> Lengths:
-    """Returns `count` requests, always the same for a seed."""
+    """Returns `count` requests. The same seed gives the same requests."""
     rng = np.random.default_rng(seed)
     prompts = self.median * np.exp(self.sigma * rng.standard_normal(count))
     outputs = self.mean + self.deviation * rng.standard_normal(count)
@@ -89,7 +92,8 @@ class Assumed:
 
 
 ASSUMED = Assumed()
-# What the assumption brings in: each is drawn and predicted as well.
+# The report repeats the prediction with each of these assumptions, to show
+# their effect.
 VARIATIONS: Mapping[str, Assumed] = {
   'prompts 10 % longer': dataclasses.replace(ASSUMED, median=891),
   'prompts 10 % shorter': dataclasses.replace(ASSUMED, median=729),
@@ -102,7 +106,7 @@ def bucket(length: int, buckets: Sequence[int]) -> int:
   """Returns the smallest of the ascending buckets that holds a prompt.
 
   Raises:
-    ValueError: The prompt is longer than all of them.
+    ValueError: The prompt is longer than all buckets.
   """
   for size in buckets:
     if size >= length:
@@ -124,10 +128,10 @@ class Histogram:
   """A file of lengths.
 
   Attributes:
-    format: FORMAT.
-    source: The origin of the lengths, in words.
-    prompts: The lengths of prompts -> how many have them.
-    outputs: The same of answers.
+    format: The version of the format, FORMAT.
+    source: The origin of the lengths, as text.
+    prompts: The number of prompts of each length.
+    outputs: The number of answers of each length.
   """
 
   format: int
@@ -137,7 +141,7 @@ class Histogram:
 
 
 def histogram(prompts: list[int], outputs: list[int], source: str) -> str:
-  """Returns a file of lengths, as `read` takes it."""
+  """Returns the content of a file of lengths, which `read` accepts."""
   if not prompts or not outputs:
     raise ValueError(
       f'there are {len(prompts)} prompts and {len(outputs)} outputs to count;'
@@ -151,17 +155,17 @@ def histogram(prompts: list[int], outputs: list[int], source: str) -> str:
 def read(text: str, name: str, count: int, seed: int = 0) -> Lengths:
   """Draws requests from a file of `histogram`.
 
-  Prompts and outputs are drawn apart: summaries of long articles are hardly
-  longer than those of short ones.
+  Prompts and outputs are drawn independently, because summaries of long
+  articles are only slightly longer than those of short ones.
 
   Args:
-    text: The file.
+    text: The content of the file.
     name: The name of the file, for errors.
     count: The number of requests.
     seed: The seed of the draw.
 
   Raises:
-    ValueError: It is no such file.
+    ValueError: The text is not a file of lengths.
   """
   try:
     found: Histogram = files.decode_json(text, Histogram, 'it')

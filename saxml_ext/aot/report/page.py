@@ -1,4 +1,4 @@
-"""The report as a page: its text, a roofline, and where a program's time goes."""
+"""Renders the report as a page with a roofline and charts of program times."""
 
 import pathlib
 
@@ -32,16 +32,16 @@ def write(
   made: costs.Set,
   requests: lengths_lib.Lengths,
 ) -> None:
-  """Writes the page, whole or not at all.
+  """Writes the page atomically.
 
   Args:
-    path: file to write.
-    text: the report.
-    made: the programs that it is about.
-    requests: their lengths say what a step has to read.
+    path: The output file.
+    text: The report.
+    made: The programs of the report.
+    requests: The requests. Their lengths determine the reads of a step.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: The file cannot be written.
   """
   page = plotly_charts.render(
     _TEMPLATE,
@@ -59,7 +59,7 @@ def write(
 def shares(
   made: costs.Set, requests: lengths_lib.Lengths
 ) -> plotly_charts.Figure:
-  """Returns bars of where each program's time goes, by the central rule."""
+  """Returns bars of the parts of each program's time, by the central rule."""
   topology = rules.topology_of(made)
   found = [row for row in tables.timed(made) if not row[0].endswith('a call')]
   slots = rules.live(made, requests)
@@ -89,7 +89,7 @@ def shares(
 def roofs(
   made: costs.Set, requests: lengths_lib.Lengths
 ) -> plotly_charts.Figure:
-  """Returns what programs reach of the chip's peaks, by the central rule."""
+  """Returns a roofline chart with all programs, by the central rule."""
   topology = rules.topology_of(made)
   chip = topology.chip
   intensities = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4]
@@ -121,7 +121,7 @@ def roofs(
           y=[point.operations / seconds / 1e12],
           mode='markers+text',
           text=[name],
-          # Neighbours' names would overlap.
+          # Alternating positions keep the names of neighbors from overlapping.
           textposition='bottom center' if i % 2 else 'top center',
           name=name,
           marker={'size': 11},

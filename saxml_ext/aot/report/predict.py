@@ -1,7 +1,7 @@
-"""Predicts samples per second, of this server and of Sax as it was submitted.
+"""Predicts samples per second of this server, and of Sax as submitted.
 
-All of it is estimated: programs are timed by a rule (`rules.py`), serving is
-simulated (`schedule.py`).
+All results are estimates. A rule (`rules.py`) estimates the times of programs,
+and serving is simulated (`schedule.py`).
 """
 
 import collections
@@ -15,18 +15,20 @@ from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import schedule
 from saxml_ext.aot.report.compiled import costs
 
-# Of MLPerf Inference's Server scenario for GPT-J: 99 of 100 within 20 s.
+# The Server scenario of GPT-J in MLPerf Inference requires 99 of 100 queries
+# within 20 s.
 LATENCY_BOUND = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-  """Samples per second by one rule.
+  """The predicted samples per second by one rule.
 
   Attributes:
-    offline: The samples/s of Offline.
-    server: The samples/s of Server; None if it was not asked for.
-    outcome: The outcome of the simulated Offline run; None for static batching.
+    offline: The samples/s in Offline.
+    server: The samples/s in Server, or None if it was not requested.
+    outcome: The outcome of the simulated Offline run, or None for static
+      batching.
   """
 
   offline: float
@@ -36,14 +38,14 @@ class Prediction:
 
 @dataclasses.dataclass(frozen=True)
 class Published:
-  """A result of MLPerf Inference on four chips of v5e, gptj-99, closed.
+  """A published MLPerf result on four v5e chips (gptj-99, closed).
 
   Attributes:
     name: The name of the round.
-    source: The place of its logs.
-    buckets: The buckets of the model that was served.
-    offline: The samples/s that were measured in Offline.
-    server: The same in Server.
+    source: The path of its logs.
+    buckets: The buckets of the served model.
+    offline: The measured samples/s in Offline.
+    server: The measured samples/s in Server.
   """
 
   name: str
@@ -53,8 +55,8 @@ class Published:
   server: float
 
 
-# Buckets: GPTJ4BS32Int8Opt10Early of v3.1's code, and ...Wait40MB6Offline of
-# the branch mlperf4.0.
+# The buckets are those of GPTJ4BS32Int8Opt10Early in v3.1's code, and of
+# ...Wait40MB6Offline in the branch mlperf4.0.
 PUBLISHED = (
   Published(
     'v3.1',
@@ -79,12 +81,12 @@ _SAX_LONGEST = 128
 def policy(
   programs: costs.Set, buckets: tuple[int, ...] = ()
 ) -> schedule.Policy:
-  """Returns how a set's programs are used.
+  """Returns the batching policy for a set's programs.
 
   Args:
-    programs: The set; all of its rows are used.
-    buckets: The lengths that prompts are padded to; none: the set's own. Times
-      of others are taken in proportion.
+    programs: The set. The policy uses all of its rows.
+    buckets: The lengths that prompts are padded to; empty for the set's own
+      lengths. Times of other lengths are interpolated.
   """
   return schedule.Policy(
     slots=programs.slots,
@@ -101,13 +103,13 @@ def of_set(
   server: bool = True,
   buckets: tuple[int, ...] = (),
 ) -> Prediction:
-  """Returns what this server is expected to reach with a set.
+  """Returns the prediction for this server with a set.
 
   Args:
     programs: The set.
     requests: The requests.
     rule: The rule for the times.
-    server: True to estimate the Server scenario as well.
+    server: True to estimate the Server scenario too.
     buckets: The lengths that prompts are padded to, as in `policy`.
   """
   requests = requests.decoded(rule.steps)
@@ -129,7 +131,7 @@ def _server(
   offline: float,
   latencies: Callable[[np.ndarray], np.ndarray],
 ) -> float:
-  """Returns samples/s of the Server scenario, by the latencies at arrivals."""
+  """Returns the samples/s in Server, from the latencies at given arrivals."""
   return schedule.highest_rate(
     lambda rate: latencies(schedule.poisson(len(requests), rate)),
     offline,
@@ -140,10 +142,10 @@ def _server(
 def shares(
   programs: costs.Set, requests: lengths_lib.Lengths, central: Prediction
 ) -> Mapping[str, float]:
-  """Returns the share of each of `rules.PARTS`, and of the host, in Offline.
+  """Returns the share of `rules.PARTS` and of the host in Offline's time.
 
   Args:
-    programs: The set. Prompts are taken to be padded to its own lengths.
+    programs: The set. Prompts are padded to its own lengths.
     requests: The requests of the run.
     central: The prediction by the central rule.
   """
@@ -161,7 +163,7 @@ def shares(
     if rows == how.rows[-1]:
       cost += program.once.times(counts[length])
   decode = programs.programs[f'decode {programs.slots}']
-  assert decode.step is not None  # The outcome has steps.
+  assert decode.step is not None  # An outcome has steps.
   prefill, once, step = (
     rules.parts(each, where, rule, slots)
     for each in (cost, decode.once, decode.step)
@@ -183,22 +185,22 @@ def of_sax(
   rule: rules.Rule,
   server: bool = True,
 ) -> Prediction:
-  """Returns the rule's prediction of a published configuration of Sax.
+  """Returns the rule's prediction for a published configuration of Sax.
 
   Args:
-    by_bucket: The programs of each bucket, for batches of 32; times of a bucket
-      that is not there are taken between its neighbors.
-    published: The result, whose buckets are taken.
+    by_bucket: The programs of each bucket, for batches of 32. Times of missing
+      buckets are interpolated between neighbors.
+    published: The published result, which determines the buckets.
     requests: The requests.
     rule: The rule for the times.
-    server: True to estimate the Server scenario as well.
+    server: True to estimate the Server scenario too.
   """
   requests = requests.decoded(rule.steps)
   sizes = sorted(by_bucket)
   own = np.array([lengths_lib.bucket(n, sizes) for n in requests.prompts])
   known = {}
   for bucket in sizes:
-    # A batch reads the KV of its own prompts.
+    # A batch reads only the KV of its own prompts.
     here = own == bucket if bucket in own else own > 0
     padded = dataclasses.replace(
       requests, prompts=requests.prompts[here], outputs=requests.outputs[here]
@@ -222,7 +224,7 @@ def of_sax(
 
 
 def _between(known: Mapping[int, rules.Times], bucket: int) -> rules.Times:
-  """Returns the times of a bucket; in proportion between the next ones."""
+  """Returns the times of a bucket, interpolated if it is unknown."""
   if bucket in known:
     return known[bucket]
   below = max(b for b in known if b < bucket)

@@ -1,7 +1,8 @@
-"""Says how fast compiled programs may serve, from their costs alone.
+"""Estimates the serving speed of compiled programs from their costs alone.
 
-No TPU runs anything here: every figure of speed is an estimate, by a rule that
-is printed with it, and that is applied to Sax's published configuration too.
+Nothing runs on a TPU here, so every figure of speed is an estimate. The report
+prints the rule of the estimates, and also applies it to Sax's published
+configuration.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.common import program
 
 _DATA = pathlib.Path(__file__).parent / 'data'
-# The buckets of the costs of Sax's programs.
+# The buckets of the stored costs of Sax's programs.
 _SAX = (512, 1024, 1919)
 
 _COSTS = flags.DEFINE_list(
@@ -73,11 +74,11 @@ def main(argv: Sequence[str]) -> None:
 
 
 def report() -> str:
-  """Returns the text; writes the page as well if one is asked for.
+  """Returns the text of the report, and writes the page if requested.
 
   Raises:
     OSError: A file cannot be read or written.
-    ValueError: A file is not what it should be.
+    ValueError: A file is malformed.
   """
   sets = [costs.read(path) for path in _COSTS.value]
   if _PROGRAMS.value is not None:
@@ -147,7 +148,7 @@ def _buckets() -> tuple[int, ...]:
 def _sax(
   requests: lengths_lib.Lengths,
 ) -> list[tuple[predict.Published, dict[str, predict.Prediction]]]:
-  """Returns the rules' predictions of what was published."""
+  """Returns the rules' predictions for the published results."""
   by_bucket = {n: costs.read(_DATA / f'sax_{n}.json') for n in _SAX}
   server = _SERVER.value
   return [
@@ -163,7 +164,7 @@ def _sax(
 
 
 def _variations(made: costs.Set, requests: lengths_lib.Lengths) -> str:
-  """Returns Offline by the central rule, if other lengths were assumed."""
+  """Returns Offline by the central rule, for other assumed lengths."""
   if _LENGTHS.value is not None:
     return '  They are counted, not assumed; only the draw is random.'
   others = lengths_lib.VARIATIONS.items()

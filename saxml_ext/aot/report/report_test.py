@@ -40,7 +40,8 @@ class ReportTest(absltest.TestCase):
   def test_one_line_says_the_prediction(self):
     text = self._report(sets.small())
     (found,) = _HEADLINE.findall(text)
-    # 8 slots: 10 to 30 ms of prefill, and 69.5 * 1.077 - 1 steps of 20 ms.
+    # There are 8 slots. A prefill takes 10 to 30 ms, and 69.5 * 1.077 - 1 steps
+    # take 20 ms each.
     least = 1 / (0.030 + 73.9 * 0.020 / 8)
     most = 1 / (0.010 + 73.9 * 0.020 / 8)
     self.assertBetween(float(found), 0.9 * least, most)
@@ -52,7 +53,7 @@ class ReportTest(absltest.TestCase):
     measured = dataclasses.replace(
       made, programs=dict.fromkeys(made.programs, program)
     )
-    # Only the host's time, the call's and the copy of nothing are left.
+    # Only the times of the host, of the call and of the empty copy remain.
     for one, share in ((made, '100%'), (measured, '0%')):
       self.assertIn(f'covers {share} of the time', self._report(one))
 
@@ -72,7 +73,7 @@ class ReportTest(absltest.TestCase):
     self.assertIn('three articles', text)
     self.assertNotIn('lognormal', text)
     (found,) = _HEADLINE.findall(text)
-    # Answers of the limit take no more steps than the limit.
+    # Answers at the length limit take no additional steps.
     least = 1 / (0.030 + 127 * 0.020 / 8)
     self.assertAlmostEqual(float(found), least, delta=0.1)
 

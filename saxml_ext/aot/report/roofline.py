@@ -1,8 +1,8 @@
-"""Computes the lower bound of serving times from the peaks of the chips alone.
+"""Computes the lower bound of serving times from the peaks of the chips.
 
-It counts what has to be computed and read, from the model's sizes: no padding,
-no float32, no exchange between chips. The time of a program beyond it is what
-is left to gain.
+The bound counts the required computation and reads, from the model's sizes. It
+includes no padding, no float32 and no exchange between chips. The time of a
+program above its bound is the potential gain.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,8 +23,8 @@ class Point:
 
   Attributes:
     operations: The additions and multiplications of products.
-    bytes: The bytes that it has to read from HBM.
-    seconds: The least seconds.
+    bytes: The bytes that must be read from HBM.
+    seconds: The lower bound in seconds.
   """
 
   operations: float
@@ -33,7 +33,7 @@ class Point:
 
 
 def matrix_parameters(model: Mapping[str, Any]) -> int:
-  """Returns the parameters of all layers that a token is multiplied with."""
+  """Returns the number of parameters in all layers that multiply each token."""
   d, f = model['model_dim'], model['hidden_dim']
   heads = model['num_heads'] * model['head_dim']
   return model['num_layers'] * (4 * d * heads + 2 * d * f)
@@ -54,8 +54,8 @@ def decode(programs: costs.Set, prompt: float, answer: float) -> Point:
 
   Args:
     programs: The set.
-    prompt: The mean tokens of the prompts, whose KV the beams share.
-    answer: The mean tokens of each beam's answer that are decoded so far.
+    prompt: The mean tokens of the prompts. The beams share a prompt's KV.
+    answer: The mean tokens of each beam's answer that are already decoded.
   """
   m = programs.model
   heads = m['num_heads'] * m['head_dim']
@@ -76,7 +76,7 @@ def decode(programs: costs.Set, prompt: float, answer: float) -> Point:
 def points(
   programs: costs.Set, requests: lengths_lib.Lengths, how: schedule.Policy
 ) -> Iterator[tuple[str, Point]]:
-  """Yields the set's step and its prefills, by the names in reports."""
+  """Yields the set's step and its prefills, by their names in reports."""
   prompt, output = requests.prompts.mean(), requests.outputs.mean()
   step = decode(programs, prompt, output / 2)
   yield f'decode {programs.slots}, a step', step
@@ -88,7 +88,7 @@ def points(
 def samples_per_second(
   programs: costs.Set, requests: lengths_lib.Lengths
 ) -> float:
-  """Returns the rate without padding, with all slots busy."""
+  """Returns the rate without padding and with all slots busy."""
   prompt, output = requests.prompts.mean(), requests.outputs.mean()
   prompts = [prefill(programs, 1, float(n)).seconds for n in requests.prompts]
   step = decode(programs, prompt, output / 2).seconds

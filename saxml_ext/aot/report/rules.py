@@ -1,19 +1,21 @@
-"""Computes seconds from a program's costs by a rule. All are estimates.
+"""Converts a program's costs to seconds by a rule. All are estimates.
 
 Seconds = max(work, memory) + exchange, where
 
-  work      XLA's cycles over the clock, corrected by the kind of operation; a
-            Pallas kernel's bundles over the clock, or the time to read its
-            operands if that is longer, block by block of the KV that the slots
-            have (`Live`); for an operation without an estimate, the time to
-            move its operands and results at the memory's bandwidth;
-  memory    all bytes that operations and prefetches move to and from HBM, over
-            its bandwidth: prefetches run beside the work, not in it;
-  exchange  collectives, by the formulas of a ring, one after the other.
+  work      is XLA's cycles divided by the clock rate, corrected by the kind of
+            operation. For a Pallas kernel, it is the bundles divided by the
+            clock rate, or the time to read its operands if that is longer. It
+            is computed for each block of the slots' KV (`Live`). For an
+            operation without an estimate, it is the time to move its operands
+            and results at the memory's bandwidth.
+  memory    is all bytes that operations and prefetches move to and from HBM,
+            divided by its bandwidth. Prefetches run in parallel to the work.
+  exchange  is the time of all collectives one after the other, by the formulas
+            of a ring.
 
-No program of ours has run on a TPU, so nothing is fitted to one that did. Each
-term of the rule is uncertain and is varied: `RULES` are its pessimistic,
-central and optimistic forms.
+No program of this repository has run on a TPU, so the rule is not fitted to
+measurements of our programs. Each term of the rule is uncertain and is varied:
+`RULES` contains a pessimistic, a central and an optimistic form.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,33 +35,34 @@ OTHERS = 'without an estimate'
 MEMORY = 'waiting for memory'
 EXCHANGE = 'exchange'
 PARTS = (*costs.KINDS, KERNELS, OTHERS, MEMORY, EXCHANGE)
-# The parts whose time follows single operations that were measured on a v5e.
+# The time of these parts is based on operations that others measured on a v5e.
 MEASURED = (costs.ELEMENTWISE, costs.COPIES)
 
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """One way to take what is uncertain.
+  """One choice of the uncertain terms.
 
   docs/aot_report.md gives the source of each value.
 
   Attributes:
     name: The name of the column.
-    hbm: The share of HBM's peak bandwidth that is reached.
-    computing: The time of products and of kernels' bundles, over what XLA's
-      cycles and one bundle per cycle give.
-    elementwise: The time of passes over data that multiply no matrices, over
-      what XLA's cycles give.
-    copies: The same for operations that only move data.
-    launch: The seconds added for each operation without an estimate.
+    hbm: The share of HBM's peak bandwidth that programs reach.
+    computing: The factor from XLA's cycles, or from one cycle per bundle, to
+      the time of products and kernels.
+    elementwise: The factor from XLA's cycles to the time of elementwise
+      operations, which multiply no matrices.
+    copies: The factor from XLA's cycles to the time of operations that only
+      move data.
+    launch: The overhead in seconds of each operation without an estimate.
     link: The share of a link's bandwidth that an exchange reaches.
     hop: The seconds that an empty message takes from a chip to its neighbor.
-    overlap: True if exchanges run beside the work instead of after it.
-    host: The seconds that the host takes for a decode call while the chips
-      wait.
+    overlap: True if exchanges overlap with the work instead of following it.
+    host: The seconds of the host per decode call. The chips wait during this
+      time.
     steps: The decode steps per token of an answer.
-    always_longest: True if a static batch decodes until the limit, as Pax's
-      beams do without early exit; False if it ends with its last request.
+    always_longest: True if a static batch decodes until the limit, like beam
+      search in Pax without early exit. False if it ends with its last request.
   """
 
   name: str
@@ -76,23 +79,26 @@ class Rule:
   always_longest: bool
 
 
-# Microseconds on a v5e that others measured, and 1,500 cycles of XLA's estimate
-# for the same operation, over [512, 256000]: a copy in float32, 1,562 and
-# 1,590; bfloat16 to float32, 1,237 and 2,277; argmax in float32, 696 and 1,634.
+# These are the microseconds that others measured on a v5e, and the time of
+# XLA's estimated cycles at 1,500 cycles per microsecond. The operations are
+# over [512, 256000]: a copy in float32 (1,562 and 1,590), bfloat16 to float32
+# (1,237 and 2,277) and argmax in float32 (696 and 1,634).
 _COPY, _CONVERT, _ARGMAX = 1562 / 1590, 1237 / 2277, 696 / 1634
-# GB/s of HBM in these measurements and in XLA's own model, of 819.
+# HBM's rate in GB/s in these measurements and in XLA's model, divided by the
+# peak of 819.
 _ARGMAX_RATE, _MODEL_RATE, _COPY_RATE = 753 / 819, 737 / 819, 671 / 819
-# A collective among 4 chips of TPU7x was measured to start in 7 to 14 us, after
-# 3 hops (all-gather, reduce-scatter) or 6 (all-reduce). A microsecond a hop is
-# what interconnects of this kind take at the least.
+# Others measured that a collective among 4 chips of TPU7x starts in 7 to 14 us.
+# It needs 3 hops (all-gather, reduce-scatter) or 6 (all-reduce). Interconnects
+# of this kind take at least a microsecond per hop.
 _HOP, _LEAST_HOP = 7e-6 / 3, 1e-6
-# `//saxml_ext/aot/report:dispatch` measured on a CPU: 0.32 ms for a decode
-# call, and 0.34 ms for each finished request, of which a call has about two.
+# `//saxml_ext/aot/report:dispatch` measured 0.32 ms for a decode call on a CPU,
+# and 0.34 ms for each finished request. A call has about two of these.
 _HOST = 1e-3
-# `//harness/systems/engine:answer_steps` measured the bundled model's answers.
+# `//harness/systems/engine:answer_steps` measured this with the answers of the
+# bundled model.
 _STEPS = 1.077
 
-# The attributes of the rule's three forms, from the pessimistic one on.
+# The attributes of the rule's three forms, starting with the pessimistic one.
 _FORMS: Mapping[str, Sequence[Any]] = {
   'name': ('pessimistic', 'central', 'optimistic'),
   'hbm': (_COPY_RATE, _MODEL_RATE, _ARGMAX_RATE),
@@ -114,10 +120,10 @@ CENTRAL = RULES[1]
 
 
 def topology_of(programs: costs.Set) -> topologies.Topology:
-  """Returns the chips of a set.
+  """Returns the topology of a set.
 
   Raises:
-    ValueError: Not all that the estimates need is known of them.
+    ValueError: A figure of the chip is unknown that the estimates need.
   """
   found = topologies.find(programs.topology)
   chip = found.chip
@@ -135,15 +141,16 @@ def topology_of(programs: costs.Set) -> topologies.Topology:
 
 @dataclasses.dataclass(frozen=True)
 class Live:
-  """Slots that are all busy with requests of a distribution.
+  """A model of slots that are all busy with requests of a distribution.
 
-  A kernel that reads each slot's own length takes as long as the slots have
-  keys. That depends on the requests: a slot is more often found with one of
-  many steps than with one of few, at each of its steps alike.
+  The time of a kernel that reads each slot's own length is proportional to the
+  keys in the slots. That depends on the requests. At a random time, a slot more
+  often holds a request with many steps than one with few steps. All steps of a
+  request are equally likely.
 
   Attributes:
-    slots: The slots on each chip: all of them, or those of its part.
-    beams: The beams of each slot.
+    slots: The number of slots on each chip: all of them, or those of its part.
+    beams: The number of beams of each slot.
     requests: The requests.
   """
 
@@ -158,14 +165,13 @@ class Live:
 
     Args:
       block: The kind of block.
-      computing: The seconds to compute a block, full or not.
-      reading: The seconds to read a full block, which hides behind computing,
-        or the other way round.
+      computing: The seconds to compute a block, even if it is not full.
+      reading: The seconds to read a full block. Reading and computing overlap.
     """
     full = max(computing, reading)
     if block.suffix:
-      # The ring of steps turns wherever it stands: t steps that begin anywhere
-      # lie in 1 + (t - 1) / n blocks of n steps on average.
+      # A request can start at any position in the ring of steps. On average, t
+      # steps cover 1 + (t - 1) / n blocks of n steps.
       steps = block.keys / self.beams
       return full * self.slots * (1 + (self._mean_steps - 1) / steps)
     blocks, rest = np.divmod(self.requests.prompts, block.keys)
@@ -176,13 +182,13 @@ class Live:
 
   @functools.cached_property
   def _steps(self) -> np.ndarray:
-    # Answers of one token are complete after the prefill. Even if there are no
-    # others, a mean must exist.
+    # The prefill completes answers of one token. A mean must exist even if all
+    # answers have one token.
     return np.maximum(self.requests.outputs - 1, 1)
 
   @functools.cached_property
   def _mean_steps(self) -> float:
-    """Mean over all steps of how many have been done, itself included."""
+    """The mean position of a step in its request, starting at 1."""
     return float(np.average((self._steps + 1) / 2, weights=self._steps))
 
 
@@ -197,13 +203,13 @@ def parts(
   rule: Rule,
   slots: Live | None = None,
 ) -> Mapping[str, float]:
-  """Returns the seconds of each of PARTS; their sum is the estimate.
+  """Returns the seconds of each of PARTS. Their sum is the estimate.
 
   Args:
     cost: The cost of a program or of a step.
     topology: The chips.
     rule: The form of the rule.
-    slots: The requests in the slots; needed if a kernel reads blocks of KV.
+    slots: The requests in the slots. Required if a kernel reads blocks of KV.
   """
   clock = topology.chip.clock
   bandwidth = topology.chip.hbm_bandwidth * rule.hbm
@@ -244,7 +250,7 @@ def seconds(
   rule: Rule,
   slots: Live | None = None,
 ) -> float:
-  """Returns the estimate. The arguments are those of `parts`."""
+  """Returns the estimated seconds. The arguments are those of `parts`."""
   return sum(parts(cost, topology, rule, slots).values())
 
 
@@ -254,8 +260,8 @@ def collective_seconds(
   """Returns the seconds of an exchange, by a ring in both directions.
 
   A ring passes each part of the data on in n - 1 steps, half of it in each
-  direction, and so takes (n - 1) / n * bytes / (2 links); an all-reduce goes
-  round twice. n chips of a slice form a ring as they are (2x2, 2x4).
+  direction. This takes (n - 1) / n * bytes / (2 links). An all-reduce goes
+  around twice. The n chips of a slice (2x2, 2x4) form a ring.
 
   Args:
     collective: The exchange among all chips or along an axis.
@@ -270,7 +276,7 @@ def collective_seconds(
   if collective.kind == 'collective-permute':
     return collective.bytes / link + rule.hop
   if collective.kind == 'all-to-all':
-    # What a chip sends goes a quarter of the ring's way on average.
+    # On average, the data of a chip travels a quarter of the ring.
     return collective.bytes * n / 4 / (2 * link) + n // 2 * rule.hop
   moved = rounds * (n - 1) / n * collective.bytes / (2 * link)
   return moved + rounds * (n - 1) * rule.hop
@@ -281,11 +287,11 @@ class Times:
   """The seconds of a set's programs by a rule, for simulations of serving.
 
   Attributes:
-    prefills: The seconds of the prefills that were compiled, by their rows
-      (prompts together) and padded length.
-    call: The seconds of a call of decoding, whatever its steps.
-    step: The seconds of one step of decoding.
-    host: The seconds of the host per call of decoding, in which the chips wait.
+    prefills: The seconds of the compiled prefills, by their rows (prompts that
+      are prefilled together) and padded length.
+    call: The seconds of a decode call without its steps.
+    step: The seconds of one decode step.
+    host: The seconds of the host per decode call, while the chips wait.
   """
 
   prefills: Mapping[tuple[int, int], float]
@@ -300,8 +306,8 @@ class Times:
   def prefill(self, rows: int, length: int) -> float:
     """Returns the seconds of one prefill.
 
-    Between compiled lengths they are in proportion. Beyond them the nearest one
-    is scaled by length.
+    Between compiled lengths, the time is interpolated. Outside of them, the
+    time of the nearest one is scaled by length.
     """
     known = {n: s for (r, n), s in self.prefills.items() if r == rows}
     nearest = min(max(length, min(known)), max(known))
@@ -318,10 +324,10 @@ def times(
   Args:
     programs: The set.
     rule: The form of the rule.
-    requests: The requests that all of its slots are busy with.
+    requests: The requests in its slots, which are all busy.
 
   Raises:
-    ValueError: It has no prefill, or not one decode program.
+    ValueError: The set lacks a prefill or its decode program.
   """
   topology = topology_of(programs)
   slots = live(programs, requests)

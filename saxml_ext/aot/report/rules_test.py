@@ -12,7 +12,8 @@ from saxml_ext.aot.tpu import topologies
 
 _TOPOLOGY = topologies.find('v5e 2x2')
 _BANDWIDTH = 819e9
-# Peaks and XLA's cycles as they are: figures that can be checked by hand.
+# This rule uses the peaks and XLA's cycles unchanged, so figures can be checked
+# by hand.
 _PLAIN = rules.Rule(
   name='plain',
   hbm=1.0,
@@ -27,7 +28,7 @@ _PLAIN = rules.Rule(
   steps=1.0,
   always_longest=False,
 )
-# A cost with every part.
+# A cost that contains every part.
 _COST = costs.Cost(
   {costs.MATRICES: 1e9, costs.ELEMENTWISE: 2e9, costs.COPIES: 1e9},
   1e9,
@@ -59,7 +60,8 @@ class RulesTest(absltest.TestCase):
       self.assertAlmostEqual(found, seconds)
 
   def test_a_kernel_reads_what_the_slots_have(self):
-    # Of 2 slots: 250 keys of prompts, 4 bytes a key; steps 1 to 9 of 2 beams, which reach over 1 + (5 - 1) / 4 blocks of 8 keys.
+    # There are 2 slots, with prompts of 250 keys and 4 bytes per key. The 9
+    # steps of 2 beams cover 1 + (5 - 1) / 4 blocks of 8 keys on average.
     slots = rules.Live(
       2, 2, lengths.Lengths(np.array([250]), np.array([10]), 'one')
     )
@@ -81,7 +83,7 @@ class RulesTest(absltest.TestCase):
       (385, 'computing', 20),
       (768, 'computing', 20),
       (384, 'reading', 30),
-      # 10 to compute a block, 10 to read each chunk of it.
+      # Computing a block takes 10, and reading each chunk takes 10.
       (385, 'reading', 30 + 10),
       (384 + 129, 'reading', 30 + 20),
       (768, 'reading', 60),
@@ -93,7 +95,7 @@ class RulesTest(absltest.TestCase):
       self.assertAlmostEqual(slots.seconds(block, 10, reading), seconds)
 
   def test_an_all_reduce_goes_round_the_ring_twice(self):
-    # 2 * 3 / 4 of the bytes over two links of 50e9 * 0.9, and 6 hops.
+    # 2 * 3 / 4 of the bytes pass over two links of 50e9 * 0.9, in 6 hops.
     exchange = costs.Collective('all-reduce', int(9e10), 4, 1)
     found = rules.collective_seconds(exchange, _TOPOLOGY, _PLAIN)
     self.assertAlmostEqual(found, 1.5 + 6e-6)
@@ -104,7 +106,8 @@ class RulesTest(absltest.TestCase):
     self.assertEqual(rules.collective_seconds(alone, _TOPOLOGY, _PLAIN), 0)
 
   def test_a_collective_starts_as_late_as_was_measured(self):
-    # 7 to 14 us among 4 chips; a microsecond a hop is the least.
+    # Starts among 4 chips were measured at 7 to 14 us. A hop takes at least a
+    # microsecond.
     for kind, times in (
       ('all-gather', (14, 7, 3)),
       ('all-reduce', (28, 14, 6)),
@@ -115,7 +118,7 @@ class RulesTest(absltest.TestCase):
         self.assertAlmostEqual(1e6 * found, microseconds)
 
   def test_an_exchange_beside_the_work_takes_what_the_work_leaves(self):
-    # 1 s of work, 1 s more of memory, and 1.5 s or 2.5 s of exchange.
+    # There is 1 s of work, 1 s more of memory, and 1.5 s or 2.5 s of exchange.
     beside = dataclasses.replace(_PLAIN, hop=0.0, overlap=True)
     for gigabytes, left in ((90, 0.0), (150, 0.5)):
       exchange = costs.Collective('all-reduce', gigabytes * 10**9, 4, 1)
@@ -127,7 +130,8 @@ class RulesTest(absltest.TestCase):
       self.assertAlmostEqual(sum(found.values()), 2 + left)
 
   def test_passes_take_what_single_operations_were_measured_to(self):
-    # 1,237 us for what XLA expects 3,415,064 cycles of, and 1,562 for 2,384,276.
+    # XLA estimates 3,415,064 cycles for 1,237 measured us, and 2,384,276 cycles
+    # for 1,562 us.
     passes = costs.Cost({costs.ELEMENTWISE: 3415064, costs.COPIES: 2384276})
     found = rules.parts(passes, _TOPOLOGY, rules.CENTRAL)
     self.assertAlmostEqual(1e6 * found[costs.ELEMENTWISE], 1237, delta=1)
@@ -168,7 +172,7 @@ class RulesTest(absltest.TestCase):
 
 class RooflineTest(absltest.TestCase):
   def test_parameters_of_gptj(self):
-    # 28 layers of 4 * 4096^2 and 2 * 4096 * 16384.
+    # There are 28 layers of 4 * 4096^2 and 2 * 4096 * 16384 parameters.
     self.assertEqual(roofline.matrix_parameters(sets.MODEL), 28 * 201326592)
 
   def test_a_step_without_kv_reads_the_weights(self):

@@ -1,19 +1,19 @@
-"""Simulates serving, with estimated times for a clock.
+"""Simulates serving with estimated times.
 
-`run` simulates this server's scheduler. It follows
-`server/scheduling/scheduler.py` and `engine/runner.py`: free slots are refilled
-whenever one has finished, requests of one bucket in runs; a prefill of each
-batch of one bucket; then all slots decode until one finishes. It leaves out the
-network, cancelled requests, jitter, and the host's time except for `Times.host`
-per decode call.
+`run` simulates this server's scheduler (`server/scheduling/scheduler.py` and
+`engine/runner.py`). When a request finishes, its slot is refilled, with runs of
+requests from one bucket. Each batch of one bucket has one prefill. Then all
+slots decode until one finishes. The simulation leaves out the network,
+cancelled requests, jitter, and the host's time except for `Times.host` per
+decode call.
 
-`StaticBatching` simulates Sax, for a check of the estimates. A batch is
-prefilled together at the bucket of its longest prompt, decodes until its last
-request is done, and only then the next one begins. Google's harness sorted an
-Offline query by the prompts' lengths (`issue_queries` of
-closed/Google/code/gptj-99/backend.py in MLCommons' inference_results_v3.1). A
-Server's batch is taken when it is full, or when its oldest request has waited
-BATCH_WAIT_SECS, in order of arrival.
+`StaticBatching` simulates Sax, to check the estimates. A batch is prefilled
+together at the bucket of its longest prompt, and decodes until its last request
+is done. Only then does the next batch start. Google's harness sorted an Offline
+query by the lengths of its prompts (`issue_queries` of
+closed/Google/code/gptj-99/backend.py in MLCommons' inference_results_v3.1). In
+the Server scenario, requests are batched in order of arrival. A batch starts
+when it is full, or when its oldest request has waited for BATCH_WAIT_SECS.
 """
 
 import collections
@@ -26,26 +26,27 @@ from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import rules
 from saxml_ext.engine.attention import slot_parts
 
-# As in the scheduler: a run of one bucket, in times the slots; steps of a call
-# while a request that arrives could have a slot.
+# These match the scheduler: the length of a run from one bucket as a multiple
+# of the slots, and the steps of a call while there are free slots for new
+# requests.
 _SLOTS_PER_RUN = 4
 _SHORT_CALL = 8
-# As in the engine: steps of a call while prompts wait.
+# This matches the engine: the steps of a call while prompts wait.
 _STEPS_BESIDE_PREFILL = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-  """The rules by which requests are batched.
+  """The rules for batching requests.
 
   Attributes:
-    slots: The requests decoded together.
+    slots: The number of requests that are decoded together.
     buckets: The lengths that prompts are padded to, ascending.
-    rows: The prompts prefilled together, ascending choices; multiples of
-      `parts`.
-    steps_per_call: The most steps of one decode call.
-    parts: The parts of the slots, which prefill prompts of their own beside
-      each other.
+    rows: The allowed numbers of prompts that are prefilled together, ascending.
+      They are multiples of `parts`.
+    steps_per_call: The maximum number of steps in a decode call.
+    parts: The number of parts of the slots. The parts prefill separate prompts
+      in parallel.
   """
 
   slots: int
@@ -61,12 +62,12 @@ class Outcome:
 
   Attributes:
     samples_per_second: The rate over the whole run.
-    latencies: [N] seconds from arrival to answer.
+    latencies: The seconds [N] from arrival to answer.
     prefill_share: The share of the time that was spent in prefills.
     busy: The mean share of the slots that decode, over the steps.
-    padding: The prefilled tokens over tokens of prompts.
-    calls: The decode calls.
-    steps: The decode steps in these calls.
+    padding: The number of prefilled tokens divided by the prompts' tokens.
+    calls: The number of decode calls.
+    steps: The number of decode steps in these calls.
   """
 
   samples_per_second: float
@@ -89,8 +90,9 @@ def run(
   Args:
     requests: The requests, in order of arrival.
     times: The times of the programs.
-    policy: The rules of batching.
-    arrivals: [N] ascending seconds; None: all at 0, as in Offline.
+    policy: The rules for batching.
+    arrivals: The ascending arrival times [N] in seconds. If it is None, all
+      requests arrive at 0, as in Offline.
   """
   server = _Server(requests, times, policy, arrivals)
   while server.step():
@@ -99,7 +101,7 @@ def run(
 
 
 class _Server:
-  """One run's state."""
+  """The state of a simulated run."""
 
   def __init__(
     self,
@@ -121,14 +123,14 @@ class _Server:
     }
     sizes = tuple(rows // policy.parts for rows in policy.rows)
     self._batches = slot_parts.Batches(policy.slots, policy.parts, sizes)
-    # Requests by slot, as in the engine.
+    # The queue maps slots to requests, as in the engine.
     self._queue: slot_parts.PromptQueue[int] = slot_parts.PromptQueue(
       self._batches
     )
-    self._run = (policy.buckets[0], 0)  # Bucket, and what is left of its run.
+    self._run = (policy.buckets[0], 0)  # The bucket and the rest of its run.
     self._arrived = 0
     self._now = 0.0
-    # Of each slot: its request, and steps until it is done; 0: it is free.
+    # Each slot's request, and its remaining steps. A free slot has 0 steps.
     self._request = np.zeros(policy.slots, int)
     self._left = np.zeros(policy.slots, int)
     self._ends = np.zeros(count)
@@ -151,7 +153,7 @@ class _Server:
     )
 
   def step(self) -> bool:
-    """Runs a round of the scheduler; returns False when all is done."""
+    """Runs a round of the scheduler, and returns False when all is done."""
     arrived = int(np.searchsorted(self._arrivals, self._now, side='right'))
     for request in range(self._arrived, arrived):
       self._waiting[self._buckets[request]].append(request)
@@ -188,7 +190,7 @@ class _Server:
     return bucket
 
   def _prefill(self, bucket: int, batch: Mapping[int, int]) -> None:
-    """Prefills a batch of requests, by slot."""
+    """Prefills a batch of requests, which are given by slot."""
     rows = len(self._batches.rows(list(batch)))
     seconds = self._times.prefill(rows, bucket)
     self._now += seconds
@@ -196,7 +198,7 @@ class _Server:
     self._prefilled += rows * bucket
     for slot, request in batch.items():
       self._request[slot] = request
-      # The first token is chosen by the prefill.
+      # The prefill already chooses the first token.
       self._left[slot] = self._requests.outputs[request] - 1
       if not self._left[slot]:
         self._finish([slot])
@@ -224,7 +226,7 @@ class _Server:
 
 
 def poisson(count: int, rate: float, seed: int = 1) -> np.ndarray:
-  """Returns arrivals [N] in seconds at a rate, as LoadGen's Server."""
+  """Returns Poisson arrival times [N] in seconds, as in LoadGen's Server."""
   rng = np.random.default_rng(seed)
   return np.cumsum(rng.exponential(1 / rate, count))
 
@@ -232,14 +234,14 @@ def poisson(count: int, rate: float, seed: int = 1) -> np.ndarray:
 def highest_rate(
   served: Callable[[float], np.ndarray], most: float, bound: float
 ) -> float:
-  """Returns the highest rate of which 99 % are within a bound, by bisection.
+  """Returns the highest rate with a 99th-percentile latency within a bound.
 
-  It is exact to `most` / 512.
+  The bisection is exact to `most` / 512.
 
   Args:
-    served: Returns the latencies [N] in seconds at a rate.
-    most: The samples per second that cannot be exceeded: Offline's.
-    bound: The most seconds.
+    served: The function that returns the latencies [N] in seconds at a rate.
+    most: The upper limit of the rate, which is Offline's.
+    bound: The latency bound in seconds.
   """
   low, high = 0.0, most
   for _ in range(9):
@@ -251,14 +253,14 @@ def highest_rate(
 
 @dataclasses.dataclass(frozen=True)
 class StaticBatching:
-  """Sax's settings.
+  """Simulates serving with Sax's static batches.
 
   Attributes:
-    batch: The requests together; a batch that is not full costs as much.
+    batch: The number of requests in a batch. A partial batch costs as much.
     buckets: The lengths that prompts are padded to, ascending.
-    wait: The seconds that a request waits for company.
-    longest: The steps that every batch decodes; 0: until its last request is
-      done.
+    wait: The seconds that a request waits for others.
+    longest: The number of steps that every batch decodes. With 0, a batch ends
+      with its last request.
   """
 
   batch: int
@@ -285,11 +287,12 @@ class StaticBatching:
   def offline(
     self, requests: lengths_lib.Lengths, times: Mapping[int, rules.Times]
   ) -> float:
-    """Returns samples per second of a query of all requests, sorted by length.
+    """Returns the samples/s of a query of all requests, sorted by length.
 
     Args:
       requests: The requests.
-      times: The times by bucket; programs of a bucket keep KV of its length.
+      times: The times by bucket. The programs of a bucket hold KV of its
+        length.
     """
     order = np.argsort(requests.prompts, kind='stable')
     total = sum(
@@ -304,12 +307,12 @@ class StaticBatching:
     times: Mapping[int, rules.Times],
     arrivals: np.ndarray,
   ) -> np.ndarray:
-    """Returns latencies [N] in seconds of requests that arrive at `arrivals`.
+    """Returns the latencies [N] in seconds, given the requests' arrival times.
 
     Args:
       requests: The requests.
       times: The times by bucket, as in `offline`.
-      arrivals: [N] seconds, ascending.
+      arrivals: The ascending arrival times [N] in seconds.
     """
     ends = np.zeros(len(arrivals))
     now = 0.0

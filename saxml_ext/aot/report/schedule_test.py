@@ -28,7 +28,8 @@ def _equal(count: int, prompt: int = 100, output: int = 11):
 
 class ScheduleTest(absltest.TestCase):
   def test_equal_requests_run_in_rounds(self):
-    # 3 rounds of 4 prefills and 10 steps; the first token is the prefill's.
+    # There are 3 rounds of 4 prefills and 10 steps. The prefill produces the
+    # first token.
     found = schedule.run(_equal(12), _TIMES, _POLICY)
     seconds = 3 * (4 * _PREFILL + _CALL + 10 * _STEP)
     self.assertEqual((found.calls, found.steps), (3, 30))
@@ -58,17 +59,18 @@ class ScheduleTest(absltest.TestCase):
     seconds = rules.Times({(1, 512): 0.5, (4, 512): 0.75}, 0, 0)
     together = schedule.run(_equal(8), seconds, policy)
     self.assertAlmostEqual(together.samples_per_second, 8 / 1.5)
-    # 3 are a batch of 4 with one row repeated.
+    # 3 requests form a batch of 4 with one repeated row.
     three = schedule.run(_equal(3), seconds, policy)
     self.assertAlmostEqual(three.samples_per_second, 3 / 0.75)
 
   def test_parts_prefill_beside_each_other(self):
     seconds = rules.Times({(2, 512): 0.5}, 0, 0.25)
     policy = schedule.Policy(4, (512,), (2,), parts=2)
-    # Two rounds of two prefills and 10 steps.
+    # There are two rounds of two prefills and 10 steps.
     found = schedule.run(_equal(8), seconds, policy)
     self.assertAlmostEqual(8 / found.samples_per_second, 2 * (2 * 0.5 + 2.5))
-    # The last two are of one part, and cannot be prefilled together.
+    # The last two requests are in the same part, so they cannot be prefilled
+    # together.
     found = schedule.run(_equal(6), seconds, policy)
     self.assertAlmostEqual(6 / found.samples_per_second, 7.0)
 
@@ -78,7 +80,8 @@ class ScheduleTest(absltest.TestCase):
     seconds = rules.Times({(2, 512): 0.5}, 0, 0.25)
     policy = schedule.Policy(4, (512,), (2,), parts=2)
     found = schedule.run(requests, seconds, policy)
-    # Slot 0 is free after a step and slot 3 after another: one prefill for both.
+    # Slot 0 is free after one step, and slot 3 after another. One prefill fills
+    # both.
     self.assertAlmostEqual(found.latencies[4], 3 * 0.5 + 12 * 0.25)
     self.assertAlmostEqual(found.latencies[5], 3 * 0.5 + 12 * 0.25)
 
@@ -88,7 +91,8 @@ class ScheduleTest(absltest.TestCase):
     )
     policy = schedule.Policy(2, (512,), (1,))
     found = schedule.run(requests, _TIMES, policy)
-    # Two prefills and a step; the third's prefill; 9 steps of both.
+    # The run has two prefills and a step, the third request's prefill, and 9
+    # steps of both.
     seconds = 3 * _PREFILL + 2 * _CALL + 10 * _STEP
     self.assertAlmostEqual(found.latencies.max(), seconds)
     self.assertEqual(found.busy, 1)
@@ -111,7 +115,7 @@ class ScheduleTest(absltest.TestCase):
   def test_a_lone_arrival_waits_for_nobody(self):
     arrivals = np.array([5.0, 100.0])
     found = schedule.run(_equal(2), _TIMES, _POLICY, arrivals)
-    # Calls are short while slots are free: 8 and 2 steps.
+    # Calls are short while slots are free, so there are calls of 8 and 2 steps.
     alone = _PREFILL + 2 * _CALL + 10 * _STEP
     np.testing.assert_allclose(found.latencies, [alone, alone])
 
@@ -168,7 +172,7 @@ class StaticBatchingTest(absltest.TestCase):
 class PredictTest(absltest.TestCase):
   def test_requests_decode_more_steps_than_their_answers_have_tokens(self):
     found = predict.of_set(sets.small(), _equal(80), rules.CENTRAL, False)
-    # 11 tokens take 11 * 1.077 = 12 steps, of which the prefill does one.
+    # 11 tokens take 11 * 1.077 = 12 steps. The prefill does one of them.
     seconds = 8 * 0.010 + 0.001 + 11 * 0.020
     self.assertAlmostEqual(found.offline, 8 / seconds)
     shares = predict.shares(sets.small(), _equal(80), found)

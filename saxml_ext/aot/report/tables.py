@@ -1,4 +1,4 @@
-"""Writes the report's tables; every figure of speed is called an estimate."""
+"""Formats the report's tables, which mark all speeds as estimates."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -17,7 +17,7 @@ Row = tuple[str, ...]
 
 
 def table(rows: Iterable[Row]) -> str:
-  """Returns rows in columns; the first is flush left, the others right."""
+  """Returns rows in columns. The first is left-aligned, the others right."""
   return text_columns.render(rows, indent='  ')
 
 
@@ -46,7 +46,7 @@ def terms() -> str:
 
 
 def programs(made: costs.Set, requests: lengths_lib.Lengths) -> str:
-  """Returns milliseconds of each program: by all rules, and of each part."""
+  """Returns the milliseconds of each program, by all rules and by part."""
   where, slots = rules.topology_of(made), rules.live(made, requests)
   names = (rule.name for rule in rules.RULES)
   rows: list[Row] = [('ms (estimates)', *names, *rules.PARTS)]
@@ -59,7 +59,7 @@ def programs(made: costs.Set, requests: lengths_lib.Lengths) -> str:
 
 
 def _unknown_kernels(made: costs.Set) -> str:
-  """Returns a warning about kernels of which only the bytes are known."""
+  """Returns a warning about kernels without a count of bundles."""
   unknown = {
     f'{call.name} ({name})'
     for name, cost in timed(made)
@@ -74,7 +74,7 @@ def _unknown_kernels(made: costs.Set) -> str:
 
 
 def timed(made: costs.Set) -> list[tuple[str, costs.Cost]]:
-  """Returns what the tables show of a set: steps of decoding, then prefills."""
+  """Returns the costs in the tables: steps of decoding, then prefills."""
   steps, prefills = [], []
   for key in sorted(made.programs, key=_numbers):
     program = made.programs[key]
@@ -88,13 +88,13 @@ def timed(made: costs.Set) -> list[tuple[str, costs.Cost]]:
 
 
 def _numbers(key: str) -> tuple[str, list[int]]:
-  """Orders programs by name, then by size."""
+  """Returns a sort key that orders programs by name, then by size."""
   name, *sizes = key.split()
   return name, [int(size) for size in sizes]
 
 
 def memory(made: costs.Set) -> str:
-  """Returns GiB of each chip, as XLA planned them: no estimate of ours."""
+  """Returns the GiB on each chip. These are XLA's values, not estimates."""
   kinds = ('peak', 'arguments', 'temporaries', 'code')
   rows: list[Row] = [('GiB per chip (XLA)', *kinds)]
   for key in sorted(made.programs, key=_numbers):
@@ -107,7 +107,7 @@ def memory(made: costs.Set) -> str:
 
 
 def floor(made: costs.Set, requests: lengths_lib.Lengths) -> str:
-  """Returns each program beside the least that the chips allow."""
+  """Returns the estimate of each program and its lower bound."""
   topology, slots = rules.topology_of(made), rules.live(made, requests)
   rows: list[Row] = [('', 'floor ms', 'estimate ms', 'estimate / floor')]
   found = dict(timed(made))
@@ -147,7 +147,7 @@ def shares(
 def predictions(
   made: costs.Set, by_rule: Mapping[str, predict.Prediction]
 ) -> str:
-  """Returns samples per second by each rule, and the headlines in the end."""
+  """Returns the samples per second by each rule, followed by the headlines."""
   found = by_rule.values()
   rows: list[Row] = [('samples/s (estimates)', *by_rule)]
   rows.append(('Offline', *(f'{p.offline:.1f}' for p in found)))
@@ -180,7 +180,7 @@ def headlines(
 def sax(
   found: Sequence[tuple[predict.Published, Mapping[str, predict.Prediction]]],
 ) -> str:
-  """Returns what was published beside the rules' predictions of the same."""
+  """Returns the published results and the rules' predictions for them."""
   names = (f'{rule.name} (estimate)' for rule in rules.RULES)
   rows: list[Row] = [
     ('Sax, samples/s', 'measured', *names, 'central / measured')
@@ -199,7 +199,7 @@ def sax(
 
 
 def lengths(requests: lengths_lib.Lengths) -> str:
-  """Returns what is assumed or counted about the requests."""
+  """Returns the lengths of the requests, assumed or counted."""
   rows: list[Row] = [('tokens', 'mean', '10 %', 'median', '90 %', 'largest')]
   for name in ('prompts', 'outputs'):
     values = getattr(requests, name)
@@ -209,7 +209,7 @@ def lengths(requests: lengths_lib.Lengths) -> str:
 
 
 def path(sets: Sequence[costs.Set], requests: lengths_lib.Lengths) -> str:
-  """Returns configurations side by side, in the order they were tried."""
+  """Compares configurations, in the order in which they were tried."""
   rows: list[Row] = [
     (
       *('configuration', 'step ms', 'prefill ms / 1,000', 'peak GiB'),

@@ -1,4 +1,4 @@
-"""Tests of a set for several devices: as on TPU, stacked and split."""
+"""Tests a set for several devices, with stacked and split weights as on TPU."""
 
 import dataclasses
 import os
@@ -70,7 +70,7 @@ class MeshSetTest(absltest.TestCase):
     self.assertEqual(compiled, [])
 
   def test_devices_may_come_in_another_order(self):
-    # As the ring of four chips of a v5e host.
+    # This is the order of the ring of four chips of a v5e host.
     ring = [jax.devices()[i] for i in (0, 1, 3, 2)]
     mesh = sharding.make_mesh((1, 1, 4), ring)
     self.assertEqual(mesh.devices.flatten().tolist(), ring)

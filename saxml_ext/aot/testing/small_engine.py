@@ -1,6 +1,6 @@
-"""A random two-layer engine, whose programs tests compile within seconds.
+"""Creates a random engine with two layers, which compiles in seconds.
 
-Run as a program it writes a set of two of them to the directory that is named.
+As a program, it writes a set of two of the engine's programs to a directory.
 """
 
 import sys
@@ -39,12 +39,12 @@ SERVING = manifest.Serving('params.of.Tests', {})
 
 
 def weights() -> weights_lib.Weights:
-  """The same ones at every call."""
+  """Returns random weights, the same in each call."""
   return weights_lib.from_pax(random_model.variables(MODEL), MODEL)
 
 
 def executables() -> executables_lib.Executables:
-  """Of the engine; they have the weights' shapes alone."""
+  """Returns the engine's programs, with shapes in place of the weights."""
   return executables_lib.Executables(
     state.Settings(MODEL, ENGINE), jax.eval_shape(weights)
   )

@@ -1,11 +1,11 @@
-"""Compiles a program set for TPU, on a machine that needs none.
+"""Compiles a program set for TPU on a machine without a TPU.
 
   compile_programs --params=saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2
       --topology=v5e_2x2 --out=DIR
 
-The set holds every program that a model server of these serving params calls;
-what stands in it is said by manifest.json, and for people by summary.txt. A set
-that does not fit the chips' memory is not written.
+The set contains every program that a model server with these serving params
+calls. manifest.json describes the set for programs, and summary.txt for people.
+If the set does not fit the chips' memory, it is not written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -99,10 +99,10 @@ def _compile() -> None:
 
 
 def _keys(run: executables.Executables) -> list[executables.Key]:
-  """Returns the programs asked for.
+  """Returns the keys of the requested programs.
 
   Raises:
-    errors.InvalidArgument: There are none.
+    errors.InvalidArgument: No program matches the flags.
   """
   begins = tuple(_ONLY.value) or ''
   found = [key for key in run.keys() if str(key).startswith(begins)]
@@ -120,7 +120,7 @@ def _summary(
   """Returns the summary of a set.
 
   Raises:
-    errors.ResourceExhausted: It does not fit the chips.
+    errors.ResourceExhausted: The set does not fit the chips' memory.
   """
   topology = topologies.find(_TOPOLOGY.value)
   memory = {p.key: p.memory for p in manifest.programs}

@@ -1,7 +1,7 @@
-"""Compiles one program of a set for TPU, in a process that compiles no other.
+"""Compiles one program of a set for TPU in a separate process.
 
-XLA numbers the programs that a process compiles and writes the number into
-them: only the first has the same bytes whatever is compiled beside it.
+XLA numbers the programs that a process compiles, and writes the numbers into
+them. Only the first program of a process has reproducible bytes.
 """
 
 from collections.abc import Mapping
@@ -23,13 +23,13 @@ from saxml_ext.params import all_params  # noqa: F401 Registers them.
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """The task that all programs of a set have in common.
+  """The settings that all programs of a set have in common.
 
   Attributes:
     params: The name of the serving params.
-    overrides: The attributes of the params to override -> values as JSON.
+    overrides: The overridden attributes of the params and their values as JSON.
     topology: The name of the slice.
-    with_xla_flags: True if XLA gets the params' XLA_TPU_FLAGS.
+    with_xla_flags: True if XLA receives the params' XLA_TPU_FLAGS.
   """
 
   params: str
@@ -38,11 +38,13 @@ class Task:
   with_xla_flags: bool
 
   def model(self) -> abstract_model.AbstractModel:
-    """Returns the model that the programs are made of.
+    """Returns the model that the programs are compiled for.
 
     Raises:
-      errors.InvalidArgument, errors.Unimplemented: As in `abstract_model.of`.
-      RuntimeError: libtpu cannot be used.
+      errors.InvalidArgument: The params cannot be used; see
+      `abstract_model.of`.
+      errors.Unimplemented: The params ask for a feature that the engine lacks.
+      RuntimeError: libtpu is unusable.
     """
     topologies.prepare()
     devices = topologies.find(self.topology).describe()
@@ -54,21 +56,21 @@ class Task:
 
 
 def compile_program(task: Task, name: str) -> tuple[compile_set.Built, int]:
-  """Compiles a program in a process of its own. Several threads may call it.
+  """Compiles a program in a separate process. The function is thread-safe.
 
   Args:
-    task: The task of its set.
-    name: The str() of its key.
+    task: The settings of the set.
+    name: The str() of the program's key.
 
   Returns:
-    The program with its files, and the most bytes of memory that the process
-    had.
+    The program with its files, and the peak memory of the process in bytes.
 
   Raises:
-    errors.SaxError: As in `compile_set.build`; Internal if the process ends
-      without an answer.
+    errors.SaxError: The program does not compile, see `compile_set.build`. The
+    error is Internal if the process ends without an answer.
   """
-  # Not forked: JAX has threads by now, and libtpu is loaded.
+  # Forking is unsafe here, because JAX has started threads and libtpu is
+  # loaded.
   context = multiprocessing.get_context('spawn')
   receiver, sender = context.Pipe(duplex=False)
   process = context.Process(
@@ -92,14 +94,14 @@ def compile_program(task: Task, name: str) -> tuple[compile_set.Built, int]:
 
 
 def _answer(sender: connection.Connection, task: Task, name: str) -> None:
-  """Sends what `compile_program` returns or raises."""
+  """Compiles a program, and sends the result or the error to the parent."""
   try:
     model = task.model()
     run = model.executables()
     (key,) = [key for key in run.keys() if str(key) == name]
     flags = task.xla_flags(model)
     built = compile_set.build(run, key, flags, True, optimized_hlo)
-    # Linux counts in KiB.
+    # Linux reports this value in KiB.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     sender.send((built, peak))
   except errors.SaxError as e:
@@ -107,7 +109,7 @@ def _answer(sender: connection.Connection, task: Task, name: str) -> None:
 
 
 def optimized_hlo(compiled: jax.stages.Compiled) -> dict[str, bytes]:
-  """Returns what XLA made of a program, as text for the estimates of speed."""
-  # Without a time in its header the same text gives the same bytes.
+  """Returns the optimized program as text, for estimates of its speed."""
+  # Without a time in the header, the same text gives the same bytes.
   text = gzip.compress(compiled.as_text().encode(), mtime=0)
   return {manifest_lib.OPTIMIZED_HLO: text}

@@ -1,7 +1,7 @@
-"""What libtpu itself says of the topologies.
+"""Tests that the table of topologies agrees with libtpu.
 
-Fetches libtpu (684 MB) and takes half a minute: run it by hand where the locked
-libtpu changes.
+The test downloads libtpu (684 MB) and takes half a minute. Run it by hand when
+the locked libtpu changes.
 
   ./bazelw test //saxml_ext/aot/tpu:libtpu_test
 """
@@ -43,16 +43,19 @@ class LibtpuTest(parameterized.TestCase):
     for host in mesh.devices[0]:
       self.assertLen({chip.process_index for chip in host}, 1)
       for chip, other in zip(host, np.roll(host, 1)):
-        # Each is linked with the next, the last with the first.
+        # Each chip is linked to the next one, and the last to the first.
         steps = np.abs(np.subtract(chip.coords, other.coords))
         self.assertEqual(steps.sum(), 1)
 
 
 def _limit(device: jax.Device) -> float:
-  """GiB of a device that XLA lets a program use; a program fails for it."""
+  """Returns the GiB of a device that XLA lets a program use.
+
+  The limit is in the error message of a program that is too large.
+  """
   mesh = jax.sharding.Mesh(np.array([device]), 'x')
   sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-  # 200 GiB in and out: no chip has as much.
+  # The program needs 200 GiB for arguments and results, more than any chip has.
   x = jax.ShapeDtypeStruct((200, 2**30), jnp.int8, sharding=sharding)
   try:
     jax.jit(lambda x: x + 1).lower(x).compile()

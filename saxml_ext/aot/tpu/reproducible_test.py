@@ -1,7 +1,7 @@
-"""Two builds of a program set, from sources in two directories, are the same.
+"""Tests that builds of a program set in two directories are identical.
 
-Fetches libtpu and compiles for minutes: run it by hand where the compiler, the
-engine's kernels or libtpu change.
+The test downloads libtpu and compiles for minutes. Run it by hand when the
+compiler, the engine's kernels or libtpu change.
 
   ./bazelw test //saxml_ext/aot/tpu:reproducible_test
 """
@@ -17,7 +17,7 @@ from absl.testing import absltest
 
 from saxml_ext.aot.tpu import topologies
 
-# GPT-J, but for its sizes: two layers that compile within seconds.
+# These sizes reduce GPT-J to two layers that compile in seconds.
 _SMALL = {
   'NUM_LAYERS': '2',
   'MODEL_DIMS': '512',
@@ -35,7 +35,7 @@ _SMALL = {
 
 class ReproducibleTest(absltest.TestCase):
   def test_sets_of_two_copies_of_the_sources_are_the_same(self):
-    # They differ in their paths, and in the order of Python's sets.
+    # The builds differ in their paths, and in the order of Python's sets.
     one = _contents(self._build('a', seed=1))
     other = _contents(self._build('much/longer/and/elsewhere', seed=2))
     self.assertIn('manifest.json', one)
@@ -47,7 +47,7 @@ class ReproducibleTest(absltest.TestCase):
     self.assertEqual(sources, [], 'these name source files')
 
   def _build(self, where: str, seed: int) -> pathlib.Path:
-    """A set, built from a copy of the sources."""
+    """Builds a set from a copy of the sources, and returns its directory."""
     root = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
     copy = root / where
     sources = pathlib.Path(topologies.__file__).absolute().parents[2]

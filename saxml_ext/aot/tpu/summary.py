@@ -1,8 +1,8 @@
 """Summarizes a program set for TPU, and checks that it fits the devices.
 
-XLA refuses a program that is too large by itself. A server needs more: while
-one program runs, the weights, the state of all slots and the code of every
-program stay where they are.
+XLA rejects a single program that is too large. A server needs more memory.
+While one program runs, the weights, the state of all slots and the code of
+every program also stay in memory.
 """
 
 import collections
@@ -16,7 +16,7 @@ from saxml_ext.common import errors
 
 NAME = 'summary.txt'
 
-# The program that makes the state, see `executables.EmptyState`.
+# The program that creates the state, see `executables.EmptyState`.
 _EMPTY_STATE = 'empty_state'
 _COLLECTIVE = re.compile(
   r' = .*? (all-reduce|all-gather|reduce-scatter|all-to-all|'
@@ -27,13 +27,13 @@ _COLUMNS = ('peak', 'args', 'temp', 'out', 'alias', 'code', 'needs')
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-  """Bytes of memory on each device.
+  """The memory that a server needs on each device, in bytes.
 
   Attributes:
-    resident: The weights and the state, which every program leaves in place.
-    code: The code of all programs, which stay loaded.
-    by_program: The most that the device holds while a program runs, all of this
-      included.
+    resident: The size of the weights and the state, which stay in memory.
+    code: The size of the code of all programs, which stay loaded.
+    by_program: The peak memory of the device while a program runs, including
+      the values above, by key.
     limit: The memory that XLA lets programs use.
   """
 
@@ -44,34 +44,34 @@ class Needs:
 
   @property
   def worst(self) -> str:
-    """Key of the program that needs most."""
+    """The key of the program that needs the most memory."""
     return max(self.by_program, key=lambda key: self.by_program[key])
 
   @property
   def left(self) -> int:
-    """Bytes that are free beside the worst program; negative: none fits."""
+    """The free bytes while the largest program runs; negative if too few."""
     return self.limit - self.by_program[self.worst]
 
 
 def needs(
   memory: Mapping[str, manifest_lib.Memory], resident: int, limit: int
 ) -> Needs:
-  """Returns what a server of all these programs needs on each device.
+  """Returns the memory that a server of all these programs needs per device.
 
   Args:
-    memory: The memory of every program, by key. XLA's peak holds a program's
-      arguments and results; whatever else is resident is added here.
-    resident: The weights and the state, see `resident_bytes`.
-    limit: The limit of `Needs`.
+    memory: The memory of every program, by key. XLA's peak includes a program's
+      arguments and results. The function adds all other resident memory.
+    resident: The size of the weights and the state, see `resident_bytes`.
+    limit: The memory that XLA lets programs use.
   """
   code = sum(m.code for m in memory.values())
 
   def of(key: str, m: manifest_lib.Memory) -> int:
     made = m.outputs - m.aliased
-    # XLA's peak is the most that is in use at a time. The temporaries are one
-    # piece of memory, which is taken as a whole, so the parts may be more.
+    # XLA's peak is the maximum memory in use at a time. The temporaries are
+    # allocated as one block, so the sum of the parts may be larger.
     alone = max(m.peak, m.arguments + m.temporaries + made)
-    # Its results are the state itself, of which there is none before.
+    # The results of this program are the state, which does not exist before.
     new = made if key == _EMPTY_STATE else 0
     return resident - m.arguments - new + alone + code
 
@@ -80,24 +80,24 @@ def needs(
 
 
 def resident_bytes(memory: Mapping[str, manifest_lib.Memory]) -> int:
-  """Returns the bytes of weights and state, as the devices lay them out.
+  """Returns the bytes of weights and state in the devices' layout.
 
-  They are the arguments of a decode program, which reads all weights and all
-  state; its other arguments are a few kilobytes. Without such a program, it is
-  the most that there is evidence of.
+  A decode program has all weights and all state as arguments. Its other
+  arguments are a few kilobytes. Without a decode program, the result is a lower
+  bound.
   """
   return max(max(m.arguments, m.outputs - m.aliased) for m in memory.values())
 
 
 def check(memory: Mapping[str, manifest_lib.Memory], limit: int) -> Needs:
-  """Returns what a server of all these programs needs on each device.
+  """Returns the memory that a server of all these programs needs per device.
 
   Args:
     memory: The memory of every program, by key.
     limit: The bytes of a device that XLA lets programs use.
 
   Raises:
-    errors.ResourceExhausted: It does not fit.
+    errors.ResourceExhausted: The programs do not fit in this memory.
   """
   found = needs(memory, resident_bytes(memory), limit)
   if found.left >= 0:
@@ -123,18 +123,18 @@ def text(
   needs: Needs,
   hlo: Mapping[str, str],
 ) -> str:
-  """Returns the summary of a set. It has no times, which no two builds share.
+  """Returns the summary of a set, without times so that it is reproducible.
 
   Args:
     manifest: The manifest of the set.
-    topology: The topology that it is for.
-    needs: The needs of the set.
+    topology: The target topology.
+    needs: The memory that the set needs.
     hlo: The optimized HLO of each program, by key.
   """
   c = manifest.configuration
   engine = c.engine
   overrides = ''.join(f' {k}={v}' for k, v in c.serving.overrides.items())
-  # The runtime describes itself in several lines.
+  # The runtime's version has several lines.
   versions = [f'{k} {" ".join(v.split())}' for k, v in c.versions.items()]
   worst = needs.by_program[needs.worst]
   return '\n'.join(
@@ -165,7 +165,8 @@ def text(
 def _program(program: manifest_lib.Program, needs: Needs, hlo: str) -> str:
   """Returns the row of a program.
 
-  A collective in the body of a loop, such as that over the layers, counts once.
+  A collective in the body of a loop, such as the loop over the layers, counts
+  once.
   """
   m = program.memory
   sizes = (

@@ -1,4 +1,4 @@
-"""Tests of a program set's summary, and of the arithmetic of device memory."""
+"""Tests a program set's summary and its arithmetic of device memory."""
 
 from absl.testing import absltest
 
@@ -85,7 +85,7 @@ def _memory(
   )
 
 
-# Weights of 30 and a state of 70.
+# The weights have 30 bytes and the state 70.
 _SET = {
   'decode 4': _memory(peak=105, arguments=100, outputs=40, aliased=40, code=2),
   'prefill': _memory(peak=60, arguments=50, outputs=20, aliased=20, code=1),
@@ -100,8 +100,9 @@ class FitTest(absltest.TestCase):
     found = summary.needs(_SET, resident, limit=120)
     self.assertEqual(
       found.by_program,
-      # Beside the prefill's 60 there are the 50 that it does not get; beside
-      # the new state there are only the weights; and there is all code.
+      # The prefill adds 50 resident bytes, which are not its arguments, to its
+      # own 60. With the new state, only the weights are resident. All code is
+      # always included.
       {'decode 4': 108, 'prefill': 113, 'empty_state': 103},
     )
     self.assertEqual(found.worst, 'prefill')

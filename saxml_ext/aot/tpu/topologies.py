@@ -1,18 +1,23 @@
 """Describes the TPU slices that programs are compiled for, and their chips.
 
-The compiler of program sets and the estimates of speed read one table.
+The compiler of program sets and the estimates of speed use the same table.
 
-Sources. Peaks, bandwidths: Google's pages "TPU v5e", "TPU v5p", "TPU v6e" and
-"TPU7x (Ironwood)" below https://docs.cloud.google.com/tpu/docs (v5e, v5p, v6e,
-tpu7x), read in 2026. Where a page gives no int8 figure (v5p): the table of
-jax/_src/pallas/mosaic/tpu_info.py in JAX 0.10.2, whose v5p row is 918 TOP/s; no
-source has one for TPU7x. Usable memory: what XLA's compiler (libtpu 0.0.42)
-names in "exceeds available HBM" when a program is too large for the topology;
-`libtpu_test.py` reads it off again. It is less than what the pages give,
-because the runtime keeps some for itself. Clock: Google does not publish it.
-For v5e it is the peak over what the matrix units do in a cycle, 197e12 / (4
-units * 128 * 128 * 2 operations) = 1.5e9. XLA's own roofline of a product (2
-n^3 / 197e12 s) agrees with its cycles at that rate.
+Sources:
+
+- Peaks and bandwidths: Google's pages "TPU v5e", "TPU v5p", "TPU v6e" and
+  "TPU7x (Ironwood)" below https://docs.cloud.google.com/tpu/docs (v5e, v5p,
+  v6e, tpu7x), read in 2026.
+- int8 of v5p, which the page lacks: the table of
+  jax/_src/pallas/mosaic/tpu_info.py in JAX 0.10.2, 918 TOP/s. No source has the
+  int8 figure of TPU7x.
+- Usable memory: the limit in the message "exceeds available HBM" of XLA's
+  compiler (libtpu 0.0.42) for a program that is too large. `libtpu_test.py`
+  reads the limit again. It is lower than on the pages, because the runtime
+  reserves memory.
+- Clock: Google does not publish it. For v5e it is the peak divided by the
+  operations of the matrix units per cycle, 197e12 / (4 units * 128 * 128 * 2
+  operations) = 1.5e9. At that rate, XLA's roofline of a product (2 n^3 / 197e12
+  s) agrees with its cycles.
 """
 
 from collections.abc import Mapping
@@ -27,20 +32,22 @@ from jax.experimental import topologies
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-  """One kind of TPU. All figures are of a chip, whatever its cores.
+  """One kind of TPU. All figures are per chip, for any number of cores.
 
   Attributes:
     kind: The `device_kind` of its JAX devices.
-    devices: The JAX devices of a chip: 2 where each of its two cores is one.
-    hbm: The bytes of memory of one device that XLA lets programs use.
-    bf16: The peak operations per second of bfloat16 products, an addition and a
-      multiplication counting as two.
-    int8: The same of int8 products; NaN if it is not published.
-    hbm_bandwidth: The bytes per second.
-    ici_bandwidth: The bytes per second to all of its neighbors together, both
-      directions added.
-    ici_ports: The links to neighbors in a whole torus.
-    clock: The cycles per second that XLA's estimates count; NaN if unknown.
+    devices: The number of JAX devices per chip: 2 if each of the two cores is
+      one.
+    hbm: The bytes of one device's memory that XLA lets programs use.
+    bf16: The peak operations per second of bfloat16 products. A multiplication
+      and an addition count as two operations.
+    int8: The peak operations per second of int8 products; NaN if it is not
+      published.
+    hbm_bandwidth: The bytes per second between the chip and its memory.
+    ici_bandwidth: The bytes per second to all neighbors together, in both
+      directions.
+    ici_ports: The number of links to neighbors in a full torus.
+    clock: The cycles per second in XLA's estimates; NaN if unknown.
   """
 
   kind: str
@@ -55,37 +62,38 @@ class Chip:
 
   @property
   def link(self) -> float:
-    """Bytes per second from a chip to one neighbor, in one direction."""
+    """The bytes per second from a chip to one neighbor, in one direction."""
     return self.ici_bandwidth / self.ici_ports / 2
 
 
 _GIB = 2**30
 
-# libtpu reads these as it is loaded. Without them it asks the metadata server
-# of a cloud machine for its place in a slice, writes a log file per process,
-# and takes a lock that keeps a second process from compiling.
+# libtpu reads these variables when it is loaded. Without them, it asks the
+# metadata server of a cloud machine for its place in a slice, writes one log
+# file per process, and takes a lock that prevents other processes from
+# compiling.
 _ENVIRONMENT = {
-  # No cloud machine's metadata server is asked.
+  # This skips the query to the metadata server.
   'TPU_SKIP_MDS_QUERY': '1',
-  # Both answer what it would have been asked for. Any TPU will do: what is
-  # compiled for is said by the topology.
+  # These two replace the answers of the metadata server. Any TPU type works,
+  # because the topology determines the compilation target.
   'TPU_WORKER_HOSTNAMES': 'localhost',
   'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
-  # No lock file, so that several processes can compile at once.
+  # Without the lock file, several processes can compile at once.
   'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
   'TPU_LOG_DIR': 'disabled',
 }
 
-# The columns are the attributes of Chip, in their order.
+# The columns are the attributes of Chip, in order.
 V5E = Chip(
   'TPU v5 lite', 1, int(15.75 * _GIB), 197e12, 393e12, 819e9, 400e9, 4, 1.5e9
 )
 V6E = Chip(
   'TPU v6 lite', 1, int(31.25 * _GIB), 918e12, 1836e12, 1638e9, 800e9, 4
 )
-# Two cores, which work as one device.
+# The two cores act as one device.
 V5P = Chip('TPU v5', 1, int(95.74 * _GIB), 459e12, 918e12, 2765e9, 1200e9, 6)
-# Two cores with half of the memory each, which are two devices.
+# Each of the two cores is a device with half of the memory.
 V7X = Chip('TPU7x', 2, int(94.75 * _GIB), 2307e12, math.nan, 7380e9, 1200e9, 6)
 
 
@@ -96,11 +104,11 @@ class Topology:
   Attributes:
     name: Our name, which is part of the names of program sets.
     libtpu: The name in libtpu.
-    chip: The kind of its chips.
-    shape: The chips along x, y and z.
-    host: The chips of one host along x, y and z.
-    mesh: [replica, data, model], as in ICI_MESH_SHAPE, unless serving params
-      ask for another.
+    chip: The kind of chip.
+    shape: The number of chips along x, y and z.
+    host: The number of one host's chips along x, y and z.
+    mesh: The default mesh [replica, data, model] for ICI_MESH_SHAPE, unless the
+      serving params set another.
   """
 
   name: str
@@ -123,7 +131,7 @@ class Topology:
     return self.chips // math.prod(self.host)
 
   def describe(self) -> tuple[jax.Device, ...]:
-    """Returns its devices, to compile for; none of them needs to be present.
+    """Returns the slice's devices to compile for. They need not be present.
 
     Raises:
       RuntimeError: libtpu cannot be loaded, or does not know the topology.
@@ -135,7 +143,7 @@ class Topology:
         chips_per_host_bounds=self.host,
         num_slices=1,
       )
-    except Exception as e:  # JAX lets through whatever a plugin raises.
+    except Exception as e:  # JAX passes on any error of a plugin.
       raise RuntimeError(
         f'libtpu does not describe {self.name} ({self.libtpu}): {e}. Is libtpu'
         ' installed, and of the locked version?'
@@ -153,7 +161,7 @@ def _topology(
   x, y, z = (*shape, 1)[:3]
   size = 'x'.join(map(str, shape))
   flat = size.removesuffix('x1') if len(shape) == 3 else size
-  # libtpu calls the seventh generation by the product's name.
+  # libtpu uses the product's name for the seventh generation.
   libtpu = 'tpu7x' if generation == 'v7x' else generation
   return Topology(
     name=f'{generation}_{flat}',
@@ -185,10 +193,10 @@ BY_NAME: Mapping[str, Topology] = {t.name: t for t in _TOPOLOGIES}
 
 
 def find(name: str) -> Topology:
-  """Returns the topology of a name, such as "v5e_2x2" or "v5e 2x2".
+  """Returns the topology with a name, such as "v5e_2x2" or "v5e 2x2".
 
   Raises:
-    ValueError: There is none; the message lists all.
+    ValueError: There is no such topology. The message lists all of them.
   """
   name = name.replace(' ', '_')
   if name not in BY_NAME:
@@ -201,10 +209,11 @@ def find(name: str) -> Topology:
 def prepare() -> None:
   """Prepares this process to compile for a Cloud TPU that is not present.
 
-  Call it before any topology is described. Variables that are set already keep
-  their values. Arrays of this process are on the CPU, also where there is a
-  TPU. Programs that are compiled from now on contain no path or line of a
-  source file, so that their bytes do not depend on the place of the sources.
+  Call this function before any topology is described. Variables that are
+  already set keep their values. Arrays of this process are on the CPU, even if
+  there is a TPU. Programs that are compiled after this call contain no path or
+  line of a source file. Their bytes therefore do not depend on the location of
+  the sources.
   """
   for name, value in _ENVIRONMENT.items():
     os.environ.setdefault(name, value)

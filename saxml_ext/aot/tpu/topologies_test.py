@@ -1,4 +1,4 @@
-"""Tests of the table of topologies; libtpu is not needed."""
+"""Tests the table of topologies without libtpu."""
 
 import math
 

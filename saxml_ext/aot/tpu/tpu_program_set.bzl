@@ -1,17 +1,18 @@
-"""Program sets for TPU as targets."""
+"""Defines targets for TPU program sets."""
 
 load("//saxml_ext/aot:program_set.bzl", "program_set")
 
 def tpu_program_set(name, params, **kwargs):
-    """Compiles a model for a TPU slice, on a machine that needs none.
+    """Compiles a model for a TPU slice on a machine without a TPU.
 
-    It takes minutes and fetches libtpu, so no pattern of targets includes it.
+    The target is manual, because it takes minutes and fetches libtpu.
 
     Args:
-      name: of the set; it ends in a name of topologies.py, such as v5e_2x2.
-      params: the serving params' name, of which `saxml_ext.params.gptj.` may be
-        left out.
-      **kwargs: as of program_set.
+      name: The name of the set. It ends in a name of topologies.py, such as
+        v5e_2x2.
+      params: The name of the serving params. The prefix
+        `saxml_ext.params.gptj.` may be omitted.
+      **kwargs: The other arguments of program_set.
     """
     program_set(
         name = name,

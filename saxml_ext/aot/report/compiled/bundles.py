@@ -1,14 +1,15 @@
 """Counts the VLIW instructions of a Pallas kernel in its compiled code.
 
-XLA has no estimate of a kernel's cycles. libtpu writes its final code, a bundle
-a line, where LIBTPU_INIT_ARGS has "--xla_jf_dump_to=DIR
---xla_jf_dump_llo_text=true"; a bundle takes a cycle unless it waits. Code of a
-loop is counted apart from the rest, and parts of it that a branch skips apart
-from those that every trip runs, largest first. Only callers that know the
-kernel can say which of them a trip runs.
+XLA does not estimate the cycles of a kernel. libtpu writes the final code, one
+bundle per line, if LIBTPU_INIT_ARGS contains "--xla_jf_dump_to=DIR
+--xla_jf_dump_llo_text=true". A bundle takes one cycle unless it waits.
 
-Dumps hold all operations' code in every state of compilation: a gigabyte for a
-decode program. Compile a kernel alone.
+The code of a loop is counted separately. Within a loop, the parts that a branch
+skips are counted separately, largest first. The code does not show which parts
+an iteration runs. Callers must know the kernel for that.
+
+Dumps contain the code of all operations after every compiler pass. For a decode
+program this is about a gigabyte, so compile each kernel alone.
 """
 
 from collections.abc import Mapping
@@ -23,18 +24,18 @@ _LINE = re.compile(
   r'^\s*(0x[0-9a-f]+|0)\s+(?:LH|LB|LE|PB|PF|CT)?\s*:\s*(>*)\s*(.*)$'
 )
 _BRANCH = re.compile(r'sbr\.rel .*?target = \$region(\d+)')
-# A branch takes effect after the bundles behind it.
+# A branch takes effect after this many further bundles.
 _DELAY = 4
 
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-  """A loop without loops around it.
+  """A top-level loop. Inner loops are part of it.
 
   Attributes:
-    common: The bundles of every trip.
-    skippable: The bundles of each part that a branch may skip, largest first,
-      parts within parts left out.
+    common: The bundles that every iteration runs.
+    skippable: The bundles of each part that a branch may skip, largest first.
+      Nested parts are not listed.
   """
 
   common: int
@@ -47,8 +48,8 @@ class Kernel:
 
   Attributes:
     loops: The loops, in order.
-    depths: The bundles outside of loops, in loops, in loops within these, and
-      so on; those that a branch may skip included.
+    depths: The number of bundles at each loop depth, starting outside of loops.
+      Skippable bundles are included.
   """
 
   loops: tuple[Loop, ...]
@@ -56,7 +57,7 @@ class Kernel:
 
 
 class _Bundle(NamedTuple):
-  """A line: the bundles that it stands for, its loop depth, its text."""
+  """A line of code: its address, its size in bundles, loop depth and text."""
 
   address: int
   size: int
@@ -65,7 +66,9 @@ class _Bundle(NamedTuple):
 
 
 def read(directory: pathlib.Path) -> Mapping[str, Kernel]:
-  """Returns kernels by name without final numbers; the last dump of each.
+  """Returns the kernels by name, without the number at the end of the name.
+
+  If a kernel was dumped several times, the last dump counts.
 
   Raises:
     ValueError: The directory has no dumped code.
@@ -96,10 +99,10 @@ def parse(text: str) -> Kernel:
 
 
 def of_decode_attention(code: Kernel) -> tuple[int, int, int]:
-  """Returns the bundles outside of its loop, and of each kind of block.
+  """Returns the bundles outside of the loop, and of each kind of block.
 
-  The largest part that its loop may skip handles a prompt's block, the next one
-  a suffix's.
+  The largest skippable part of the loop handles a prompt's block. The next one
+  handles a suffix's block.
   """
   loop = max(code.loops, key=lambda x: x.common + sum(x.skippable))
   if len(loop.skippable) < 2:
@@ -117,7 +120,7 @@ def _bundles(text: str) -> list[_Bundle]:
   ends = [*addresses[1:], *(a + 1 for a in addresses[-1:])]
   bundles: list[_Bundle] = []
   for m, address, end in zip(matches, addresses, ends):
-    # Bundles behind a branch may be empty, and are then not marked.
+    # Bundles after a branch may be empty. These lack the depth mark.
     empty = bool(bundles) and re.match(r'\{\s*\}', m[3])
     depth = bundles[-1].depth if empty else len(m[2])
     bundles.append(_Bundle(address, end - address, depth, m[3]))
@@ -125,7 +128,7 @@ def _bundles(text: str) -> list[_Bundle]:
 
 
 def _loop(body: list[_Bundle]) -> Loop:
-  """Sorts a loop's bundles by whether a branch forward skips them."""
+  """Separates the bundles of a loop that a forward branch can skip."""
   ends: dict[str, int] = {}
   for bundle in body:
     for number in re.findall(r'region (\d+)', bundle.text):

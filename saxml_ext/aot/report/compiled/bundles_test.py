@@ -4,8 +4,8 @@ from absl.testing import absltest
 
 from saxml_ext.aot.report.compiled import bundles
 
-# As libtpu writes code: two bundles, a loop of 14 of which 5 and 3 can be
-# skipped, and one bundle behind it.
+# Code in libtpu's format: two bundles, a loop of 14 bundles that can skip 5 and
+# 3 of them, and one bundle after it.
 _CODE = """\
 = control target key start
 LB: loop body

@@ -1,7 +1,7 @@
-"""Compiles a configuration's programs for a TPU and keeps what they cost.
+"""Compiles the programs of a configuration for a TPU, and stores their costs.
 
-Needs libtpu, but no TPU. The report reads the file that this writes; the ones
-in `data/` are made by the commands that docs/aot_report.md names.
+This needs libtpu, but no TPU. The report reads the output. docs/aot_report.md
+has the commands that produce the files in `data/`.
 """
 
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _described(path: pathlib.Path) -> costs.Set:
-  """Returns the set to compile; its programs have no costs yet."""
+  """Returns the set to compile. Its programs have no costs yet."""
   if _AGAIN.value:
     return costs.read(path)
   replica, data, model = map(int, _MESH.value)
@@ -97,7 +97,8 @@ def _described(path: pathlib.Path) -> costs.Set:
     beams=4,
     kv=_KV.value,
     weights=_WEIGHTS.value,
-    # GPT-J 6B as in MLPerf; its vocabulary has one token of padding.
+    # These are the sizes of GPT-J 6B in MLPerf. The vocabulary has one padding
+    # token.
     model=dict(
       num_layers=_LAYERS.value,
       model_dim=4096,
@@ -118,7 +119,7 @@ def _compiled(described: costs.Set) -> costs.Set:
   """Returns the set with the costs of its programs.
 
   Raises:
-    RuntimeError: libtpu cannot be used, or a program does not compile.
+    RuntimeError: libtpu is unusable, or a program does not compile.
     ValueError: The mesh does not divide the model.
   """
   topology = topologies.find(described.topology)

@@ -1,7 +1,7 @@
-"""The cost of a compiled program, before a rule makes seconds of it.
+"""Defines the cost of a compiled program, which a rule converts to seconds.
 
-Costs are kept as JSON beside the programs: making it takes XLA's compiler for
-TPU, reading it does not.
+Costs are stored as JSON. Computing them requires XLA's compiler for TPU;
+reading them does not.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ FORMAT = 2
 
 _PREFILL = re.compile(r'prefill_and_insert (\d+) 0 (\d+)')
 
-# What an operation is counted under; the order is that of tables and figures.
+# The kinds of operations, in the order of tables and figures.
 MATRICES = 'matrices'
 ATTENTION = 'attention'
 ELEMENTWISE = 'elementwise'
@@ -30,13 +30,13 @@ _Call = TypeVar('_Call', 'Collective', 'KernelCall')
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
-  """An exchange between chips.
+  """A data exchange between chips.
 
   Attributes:
-    kind: XLA's name, such as "all-reduce".
+    kind: XLA's name of the collective, such as "all-reduce".
     bytes: The size of the whole array that each chip of a group has before or
-      after.
-    group: The chips that take part together.
+      after the exchange.
+    group: The number of chips in a group.
     count: The number of exchanges.
   """
 
@@ -48,15 +48,15 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """The work of a kernel for each block of keys that a slot has.
+  """A kernel's work for one block of a slot's keys.
 
   Attributes:
-    suffix: True if the keys are of a suffix, which has each beam's own; False
-      if they are of a prompt.
-    keys: The keys of a block, all of which are computed.
-    chunk: The keys that are read together. Of a last block that is not full,
-      only the chunks with keys are read.
-    bytes: The bytes that are read from HBM for a full block, on each chip.
+    suffix: True for keys of a suffix, which are separate for each beam. False
+      for keys of a prompt.
+    keys: The number of keys in a block. The kernel computes all of them.
+    chunk: The number of keys that are read together. If the last block is not
+      full, only the chunks with keys are read.
+    bytes: The bytes that each chip reads from HBM for a full block.
     bundles: The VLIW instructions that are issued for a block.
   """
 
@@ -69,15 +69,16 @@ class Block:
 
 @dataclasses.dataclass(frozen=True)
 class KernelCall:
-  """A call of a kernel that XLA knows nothing of, such as a Pallas kernel.
+  """A call of a kernel that XLA cannot analyze, such as a Pallas kernel.
 
   Attributes:
     name: The name of the kernel.
-    bytes: The bytes of its operands and results in HBM, read once.
+    bytes: The bytes of its operands and results in HBM. Each is read once.
     count: The number of calls.
-    bundles: The VLIW instructions that a call issues, as `count_bundles.py`
-      counts them; None: not known, the bytes alone bound its time.
-    blocks: The blocks of keys, each of which adds to this.
+    bundles: The VLIW instructions that a call issues, counted by
+      `count_bundles.py`. If it is None, only the bytes determine the time.
+    blocks: The kinds of blocks of keys. Each block adds to the cost of the
+      call.
   """
 
   name: str
@@ -92,11 +93,11 @@ class Cost:
   """The cost of a program, or of one step of its loop.
 
   Attributes:
-    cycles: The kinds of operations -> sums of XLA's estimates, in cycles of the
-      clock.
-    hbm_bytes: The bytes that operations and their prefetches move in HBM.
-    uncosted: The number of operations without an estimate of XLA's.
-    uncosted_bytes: The bytes that these move, wherever they lie.
+    cycles: The sum of XLA's estimates in clock cycles, by kind of operation.
+    hbm_bytes: The bytes that operations and their prefetches move to and from
+      HBM.
+    uncosted: The number of operations that XLA does not estimate.
+    uncosted_bytes: The bytes that these operations move, in any memory.
     collectives: The exchanges with other chips.
     kernels: The calls of kernels.
   """
@@ -140,7 +141,7 @@ class Cost:
 
 
 def _merged(calls: tuple[_Call, ...]) -> tuple[_Call, ...]:
-  """Returns calls that differ in their count alone as one."""
+  """Merges calls that differ only in their count."""
   counts: dict[_Call, int | float] = {}
   for call in calls:
     key = dataclasses.replace(call, count=0)
@@ -153,12 +154,12 @@ class Program:
   """A compiled program.
 
   Attributes:
-    once: The cost of a run, apart from the steps of its data-dependent loop.
-    step: The cost of one step of that loop; None: it has none.
-    memory: "peak", "arguments", "temporaries", "outputs", "aliased", "code" ->
-      bytes on each chip.
-    lowered: The hash of the program before XLA compiled it, as of
-      `engine_programs.fingerprint`; empty if it was not kept.
+    once: The cost of a run without the steps of its data-dependent loop.
+    step: The cost of one step of that loop, or None without such a loop.
+    memory: The bytes on each chip, by the keys "peak", "arguments",
+      "temporaries", "outputs", "aliased" and "code".
+    lowered: The hash of the program before XLA compiled it, see
+      `engine_programs.fingerprint`; empty if it was not stored.
   """
 
   once: Cost
@@ -169,20 +170,20 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class Set:
-  """The programs of one way to serve a model.
+  """The programs of one serving configuration of a model.
 
   Attributes:
-    title: The title, in words.
-    topology: The chips, as `topologies.py` names them.
-    slots: The requests decoded together.
-    beams: The beams of each request.
+    title: The title.
+    topology: The name of the chips in `topologies.py`.
+    slots: The number of requests that are decoded together.
+    beams: The number of beams of each request.
     kv: The number format of keys and values.
     weights: The number format of the matrices.
-    model: The sizes, as of the engine's `ModelConfig`.
+    model: The sizes of the model, as in the engine's `ModelConfig`.
     compiler: The version of XLA's TPU compiler.
-    programs: The programs by the engine's name (`str(executables.Key)`).
+    programs: The programs, by the engine's name (`str(executables.Key)`).
     mesh: The sizes of the mesh axes [replica, data, model].
-    static: True if all slots begin and end together, as in Sax.
+    static: True if all slots start and end together, as in Sax.
   """
 
   title: str
@@ -199,7 +200,7 @@ class Set:
 
   @property
   def parts(self) -> int:
-    """The parts of the slots that prefill prompts of their own."""
+    """The number of parts of the slots that prefill separate prompts."""
     return math.prod(self.mesh[:-1])
 
   @property
@@ -210,30 +211,30 @@ class Set:
 
 
 def write(costs: Set) -> str:
-  """Returns costs as JSON with sorted keys: two builds give the same text."""
+  """Returns costs as JSON with sorted keys, for reproducible text."""
   record = {'format': FORMAT, **dataclasses.asdict(costs)}
   return files.encode_json(record, indent=1, sort_keys=True)
 
 
 def read(path: str | pathlib.Path) -> Set:
-  """Reads a file that `write` made.
+  """Reads a file with the output of `write`.
 
   Raises:
-    OSError: It cannot be read.
-    ValueError: It is no such file, or of another version.
+    OSError: The file cannot be read.
+    ValueError: The file is not a file of costs, or has another version.
   """
   return parse(pathlib.Path(path).read_text('utf-8'), str(path))
 
 
 def parse(text: str, name: str) -> Set:
-  """Parses what `write` made.
+  """Parses the output of `write`.
 
   Args:
     text: The text.
     name: The name of the file, for errors.
 
   Raises:
-    ValueError: It is no such text, or of another version.
+    ValueError: The text is not a file of costs, or has another version.
   """
   compile_costs = '//saxml_ext/aot/report/compiled:compile_costs'
   try:

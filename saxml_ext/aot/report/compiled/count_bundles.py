@@ -1,8 +1,8 @@
 """Counts the bundles of the engine's kernels.
 
-Compiles each of them alone for a TPU, for the sizes that GPT-J's programs have
-on 1 to 16 chips, and reads the code that libtpu dumps. Needs libtpu, but no
-TPU, and takes minutes. `kernel_costs.py` reads the file that this writes.
+The program compiles each kernel alone for a TPU, with the sizes of GPT-J's
+programs on 1 to 16 chips. Then it reads the code that libtpu dumps. This needs
+libtpu, but no TPU, and takes minutes. `kernel_costs.py` reads the output.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,10 +37,11 @@ _WIDTHS = (256, 512, 1024, 2048, 4096, 8192)
 _MODEL_DIM = 4096
 _HEAD_DIM = 256
 _ROTARY_HALF = 32
-# Lengths whose chunks have 128, 256, 384 and 512 tokens, more than one each.
+# These lengths have chunks of 128, 256, 384 and 512 tokens, and several chunks
+# each.
 _LENGTHS = (640, 1280, 1152, 1024)
-# Decode attention: heads of a chip of 4 and of one, numbers and their size; the
-# code does not depend on how many slots and keys there are.
+# Decode attention: the heads per chip (of 4 chips, or of one) and the number
+# format. The code does not depend on the number of slots and keys.
 _DECODE = ((4, 'int8'), (16, 'int8'), (4, 'bfloat16'))
 _SLOTS, _BEAMS, _PROMPT, _SUFFIX = 8, 4, 1920, 512
 _BLOCKS = work_lib.Blocks(384)
@@ -49,7 +50,7 @@ _BLOCKS = work_lib.Blocks(384)
 def main(argv: Sequence[str]) -> None:
   del argv
   with tempfile.TemporaryDirectory() as folder:
-    # libtpu reads it once, as it is loaded.
+    # libtpu reads this variable only once, when it is loaded.
     os.environ['LIBTPU_INIT_ARGS'] = (
       f'--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true'
     )
@@ -65,9 +66,9 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _count(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, int]]]:
-  """Yields the key and bundles of each kernel, by its dump in a folder."""
+  """Yields the key and bundles of each kernel, from dumps in a folder."""
   chip = topologies.find(_TOPOLOGY.value).describe()[0]
-  # Pallas asks the mesh which chip it lowers for.
+  # Pallas reads the kind of the target chip from the mesh.
   mesh = sharding.make_mesh((1, 1, 1), [chip])
   place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
   for function, shapes in _calls():
@@ -99,7 +100,7 @@ def _calls() -> Iterator[tuple]:
   count = 4 * kernel_costs.ROWS
   for width in _WIDTHS:
     yield rows.quantize, [((count, width), jnp.bfloat16)]
-  for width in _WIDTHS[:-1]:  # What decode attention gives.
+  for width in _WIDTHS[:-1]:  # The output of decode attention.
     yield rows.quantize, [((count, width), jnp.float32)]
   normalize = functools.partial(rows.normalize, epsilon=1e-5)
   yield normalize, [((count, _MODEL_DIM), jnp.float32), norm, norm]
@@ -119,7 +120,7 @@ def _calls() -> Iterator[tuple]:
 
 
 def _decode_attention(heads: int, kv_dtype: str) -> tuple:
-  """Returns a function that calls decode attention, and shapes to call it."""
+  """Returns a function that calls decode attention, and its argument shapes."""
 
   def parts(*dims: int) -> list[tuple]:
     values = ((1, _SLOTS, heads, *dims), jnp.dtype(kv_dtype))
@@ -147,7 +148,7 @@ def _decode_attention(heads: int, kv_dtype: str) -> tuple:
 
 
 def _called(text: str) -> tuple[str, str]:
-  """Returns the name of the one kernel that a program calls, and its key."""
+  """Returns the name and the key of the only kernel that a program calls."""
   calls = []
 
   def seen(i: hlo_text.Instruction, within: hlo_text.Computation, _) -> None:

@@ -1,8 +1,8 @@
-"""The engine's programs that a file of costs describes.
+"""Lowers the engine's programs that a file of costs describes.
 
-They are lowered for TPU without libtpu, in less than a second each: only XLA's
-compiler needs it. So a test can tell whether kept costs are those of the
-engine's programs.
+Only XLA's compiler needs libtpu. The programs are lowered for TPU without it,
+each in less than a second. A test can therefore check that stored costs belong
+to the engine's current programs.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from saxml_ext.engine import logical
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 
-# A table of constants, such as the rotary embedding's sines.
+# Matches a table of constants, such as the sines of the rotary embedding.
 _TABLE = re.compile(r'dense<"0x[0-9A-F]+">')
 
 
 class _Static(config_lib.EngineConfig):
-  """All slots begin together: one suffix block holds whole answers."""
+  """Settings for slots that start together: one suffix block per answer."""
 
   @property
   def num_suffix_blocks(self) -> int:
@@ -36,12 +36,12 @@ class _Static(config_lib.EngineConfig):
 def of(
   described: costs.Set, devices: Sequence[jax.Device] | None = None
 ) -> executables.Executables:
-  """Returns the programs of a set, none of them compiled.
+  """Returns the programs of a set, before they are compiled.
 
   Args:
     described: The set. Only the keys of its programs are read, not their costs.
-    devices: The devices to compile for; None: an abstract mesh of such devices,
-      for which programs can be lowered.
+    devices: The devices to compile for. None selects an abstract mesh of the
+      set's topology, which is enough to lower programs.
 
   Raises:
     ValueError: The mesh does not divide the model.
@@ -78,12 +78,12 @@ def lowered(described: costs.Set, program: str) -> str:
   """Returns the StableHLO of a program for TPU, without locations.
 
   Args:
-    described: The set, on whose abstract mesh the program is lowered.
+    described: The set. The program is lowered on its abstract mesh.
     program: The key of the program.
   """
   run = of(described)
   (key,) = [key for key in run.keys() if str(key) == program]
-  # Locations are part of the kernels' code, which is part of the text.
+  # Locations are part of the kernels' code, and so of the text.
   jax.config.update('jax_traceback_in_locations_limit', 0)
   with jax.sharding.use_abstract_mesh(run.mesh):
     traced = run.jitted(key).trace(*run.signature(key).args)
@@ -93,8 +93,9 @@ def lowered(described: costs.Set, program: str) -> str:
 def fingerprint(described: costs.Set, program: str) -> str:
   """Returns the SHA-256 of `lowered` without the values of its tables.
 
-  It depends on the version of JAX. The values do not change a program's cost,
-  and NumPy computes sines with other last bits on processors with AVX-512.
+  The hash depends on the version of JAX. The values are removed because NumPy
+  computes sines with different last bits on processors with AVX-512. They do
+  not change the cost of a program.
   """
   text = _TABLE.sub('dense<>', lowered(described, program))
   return hashlib.sha256(text.encode()).hexdigest()

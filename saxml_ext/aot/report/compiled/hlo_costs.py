@@ -1,14 +1,14 @@
-"""Adds up what XLA's own cost model says of a compiled TPU program.
+"""Adds up XLA's cost estimates in a compiled TPU program.
 
-XLA for TPU writes into each fusion how many cycles it expects it to take. The
-sum, with bodies of loops multiplied by their trip counts, is the base of all
-estimates of speed here. What it leaves out (exchanges between chips, Pallas
-kernels, prefetches into the chip's memory) is listed with its bytes, for
-`rules.py` to price.
+XLA for TPU annotates each fusion with the cycles that it expects. The sum is
+the base of all estimates of speed here. Bodies of loops are multiplied by their
+trip counts. XLA does not estimate exchanges between chips, Pallas kernels and
+prefetches into the chip's memory. These are listed with their bytes, so that
+`rules.py` can compute their time.
 
-Loops whose trip count the condition does not state run a number of steps that
-depends on data: decoding. A program may have one; its cost is kept per step. Of
-a conditional the branch with most cycles counts.
+If the condition of a loop does not contain the trip count, the number of steps
+depends on data. Decoding has such a loop. A program may have one, and its cost
+is stored per step. For a conditional, the branch with the most cycles counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ from saxml_ext.aot.report.compiled import hlo_text
 from saxml_ext.aot.report.compiled import kernel_costs
 from saxml_ext.aot.tpu import topologies
 
-# They move no data, or their start has been counted.
+# These opcodes move no data, or their start was already counted.
 _FREE = re.compile(
   r'^(parameter|constant|tuple|get-tuple-element|bitcast|after-all|'
   r'partition-id|replica-id|opt-barrier|optimization-barrier|.*-done)$'
@@ -40,12 +40,13 @@ _COLLECTIVE = re.compile(
   r'^(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)'
   r'(-start)?$'
 )
-# Names by which fusions around collectives are known.
+# Names that mark fusions around collectives.
 _REDUCE_SCATTER = 'all-reduce-scatter'
 _STARTS = 'custom_call_target="AsyncCollectiveStart"'
 _PRODUCTS = ('convolution', 'dot')
-# jnp.einsum names its products by their spec. Those of attention have one first
-# dim, the request, in both operands and the result; those of matrices do not.
+# jnp.einsum names its products by their spec. In attention, the first dimension
+# of both operands and of the result is the request. Products of matrices have
+# no such dimension.
 _PER_REQUEST = re.compile(r'/([a-z])[a-z]+,\1[a-z]+->\1[a-z]+/')
 _MOVES = (
   'copy',
@@ -56,15 +57,15 @@ _MOVES = (
   'dynamic-update-slice',
   *hlo_text.SLICES,
 )
-# XLA writes the largest number there is where it has no estimate.
+# Without an estimate, XLA writes the largest integer.
 _UNKNOWN = 2**62
 _PALLAS = 'tpu_custom_call'
-# Called with a call of a kernel, its computation, and the bytes of its operands
-# and results in HBM.
+# Describes a call of a kernel. The arguments are the call, its computation, and
+# the bytes of its operands and results in HBM.
 Describe = Callable[
   [hlo_text.Instruction, hlo_text.Computation, float], costs.KernelCall | None
 ]
-# What is paid once, and each step of data-dependent loops.
+# The cost outside of data-dependent loops, and the cost of a step of each loop.
 _Costs = tuple[costs.Cost, tuple[costs.Cost, ...]]
 
 
@@ -76,13 +77,14 @@ def read(
   """Returns the costs of a program.
 
   Args:
-    text: The optimized HLO, as of `jax.stages.Compiled.as_text()`.
-    memory: The memory, as of `costs.Program`.
-    describe: Returns the cost of a call of a Pallas kernel; None: not known,
-      all of its operands are taken to be read once.
+    text: The optimized HLO from `jax.stages.Compiled.as_text()`.
+    memory: The memory of the program, see `costs.Program`.
+    describe: The function that returns the cost of a Pallas kernel's call. If
+      it returns None, the kernel is assumed to read all of its operands once.
 
   Raises:
-    ValueError: It is no HLO module, or has more than one data-dependent loop.
+    ValueError: The text is not an HLO module, or has several data-dependent
+      loops.
   """
   module = hlo_text.parse(text)
   once, steps = _Reader(module, describe).computation(module.entry)
@@ -95,14 +97,14 @@ def read(
 
 
 def read_set(directory: pathlib.Path) -> costs.Set:
-  """Returns the costs of a program set, from the HLO that lies in it.
+  """Returns the costs of a program set, from the HLO in its directory.
 
   Args:
-    directory: The set.
+    directory: The directory of the set.
 
   Raises:
     OSError: A file cannot be read.
-    ValueError: It is no set, or not one for a TPU slice that is known.
+    ValueError: The directory is not a set for a known TPU slice.
   """
   manifest = manifest_lib.loads((directory / manifest_lib.NAME).read_bytes())
   made_for = manifest.configuration
@@ -151,10 +153,10 @@ def _topology(target: manifest_lib.Target) -> str:
 def trip_count(
   module: hlo_text.Module, loop: hlo_text.Instruction
 ) -> int | None:
-  """Returns how often a `while` runs; None: that depends on data.
+  """Returns the trip count of a `while`, or None if it depends on data.
 
-  It is what XLA noted, or the one constant that the counter is compared with:
-  JAX's loops count from 0 in steps of 1.
+  The trip count is in XLA's annotation. Otherwise it is the only constant in
+  the condition, because JAX's loops count from 0 in steps of 1.
   """
   noted = loop.text(r'known_trip_count"?:\{"?n"?:"?(\d+)')
   if noted:
@@ -174,7 +176,7 @@ def trip_count(
 
 
 class _Reader:
-  """Walks a module; each computation is read once."""
+  """Walks a module. Each computation is read once."""
 
   def __init__(self, module: hlo_text.Module, describe: Describe):
     self._module = module
@@ -182,7 +184,7 @@ class _Reader:
     self._known: dict[str, _Costs] = {}
 
   def computation(self, name: str) -> _Costs:
-    """Cost of a computation, and of one step of each loop in it."""
+    """Returns the cost of a computation, and of a step of each of its loops."""
     if name not in self._known:
       total = costs.Cost()
       steps: tuple[costs.Cost, ...] = ()
@@ -242,9 +244,9 @@ class _Reader:
   def _exchanges(self, i: hlo_text.Instruction) -> tuple[costs.Collective, ...]:
     """Returns the exchanges of a collective, or of a fusion around one.
 
-    XLA wraps a reduce-scatter as an all-reduce and the slice that is kept, and
-    cuts an asynchronous collective into fusions for its start, what runs
-    meanwhile and its end: it is counted where it starts.
+    XLA represents a reduce-scatter as an all-reduce and a slice in one fusion.
+    It splits an asynchronous collective into fusions for its start, the
+    concurrent work and its end. The collective is counted at its start.
     """
     found = _COLLECTIVE.match(i.opcode)
     if found:
@@ -274,7 +276,7 @@ class _Reader:
     return costs.MATRICES
 
   def _only_moves(self, i: hlo_text.Instruction) -> bool:
-    """Returns whether an operation changes no value, just its place."""
+    """Returns True if an operation only moves values and changes none."""
     if i.opcode == 'fusion':
       return all(map(self._only_moves, self._module.callee(i).values()))
     return i.opcode in _MOVES or bool(_FREE.match(i.opcode))
@@ -292,7 +294,7 @@ def _exchange(i: hlo_text.Instruction, kind: str) -> costs.Collective:
   starts = i.opcode.endswith('-start')
   sizes: Iterable[int] = [array.bytes for array in i.arrays]
   if starts and kind != 'all-reduce':
-    sizes = [max(sizes)]  # Operand, result and flags.
+    sizes = [max(sizes)]  # The arrays are operand, result and flags.
   size = sum(sizes)
   if kind == 'reduce-scatter' and not starts:
     size *= group
@@ -300,13 +302,14 @@ def _exchange(i: hlo_text.Instruction, kind: str) -> costs.Collective:
 
 
 def group_size(attributes: str) -> int:
-  """Returns the devices in each group of a collective, in any notation.
+  """Returns the number of devices in each group of a collective.
 
-  `{{0,1},{2,3}}`, `[2,2]<=[4]` and `mesh['x'=1,'y'=4] {'y'}` are of 2, 2 and 4;
-  the last may have the order of devices too, before its axes.
+  XLA has several notations: `{{0,1},{2,3}}` has groups of 2, `[2,2]<=[4]` has
+  groups of 2, and `mesh['x'=1,'y'=4] {'y'}` has groups of 4. The last one may
+  also have the order of devices before its axes.
 
   Raises:
-    ValueError: It is none of them.
+    ValueError: The notation is unknown.
   """
   if m := re.search(
     r'replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}', attributes

@@ -58,11 +58,12 @@ class HloCostsTest(parameterized.TestCase):
 
   def test_what_is_outside_the_loop_is_paid_once(self):
     self.assertEqual(self.program.once.cycles, {costs.ELEMENTWISE: 11})
-    self.assertEqual(self.program.once.hbm_bytes, 64)  # The prefetch.
+    self.assertEqual(self.program.once.hbm_bytes, 64)  # This is the prefetch.
 
   def test_a_slice_of_stacked_weights_is_what_is_read(self):
     assert self.program.step is not None
-    # Per trip 16 bytes of a layer, 48 by the kernel; the copy writes 64.
+    # Each of 3 trips reads 16 bytes of a layer, and the kernel moves 48 bytes.
+    # The copy writes 64.
     self.assertEqual(self.program.step.hbm_bytes, 3 * (16 + 48) + 64)
 
   def test_exchanges_and_kernels_are_listed(self):

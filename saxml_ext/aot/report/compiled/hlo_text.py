@@ -1,12 +1,12 @@
 """Parses the text of an optimized HLO module, and counts the bytes it moves.
 
-XLA gives its compiled programs only as text (`Compiled.as_text()`).
-`hlo_costs.py` adds up what is read off that: names, shapes, where each array
-lies, which computation calls which.
+XLA exports its compiled programs only as text (`Compiled.as_text()`). This
+module extracts the names, the shapes, the memory of each array and the calls
+between computations. `hlo_costs.py` adds up their costs.
 
-XLA's estimates do not give the bytes per operation, and its own total counts
-bodies of loops once. A fusion that takes a slice of a stacked array reads that
-slice alone, and one that updates an array in place writes the update alone.
+XLA does not estimate the bytes of each operation, and its own total counts
+bodies of loops once. A fusion that slices a stacked array reads only the slice.
+A fusion that updates an array in place writes only the update.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _ARRAY = re.compile(r'\b([a-z]\w*)\[([\d,<=]*)\](\{[^}]*\})?')
 _NAME = re.compile(r'%([\w.\-]+)')
 _HEADER = re.compile(r'^(ENTRY )?%?([\w.\-]+) \(.*\{$')
 _LINE = re.compile(r'^\s+(ROOT )?%?([\w.\-]+) = ')
-# XLA's memory space 1 is the chip's fast memory (VMEM). It writes no space for
-# HBM, and others for scalars and semaphores.
+# XLA's memory space 1 is the chip's fast memory (VMEM). XLA omits the space of
+# HBM, and uses other spaces for scalars and semaphores.
 _ON_CHIP = re.compile(r'S\([1-9]\d*\)')
-# Attributes that name computations, in any version's notation.
+# Attributes that name computations, in the notation of any version.
 _CALLED = re.compile(
   r'\b(calls|condition|body|branch_computations|true_computation|'
   r'false_computation|to_apply|called_computations)='
@@ -32,25 +32,25 @@ _CALLED = re.compile(
 
 _UPDATE = 'dynamic-update-slice'
 SLICES = ('dynamic-slice', 'slice', 'gather')
-# Custom calls of XLA's that only say something about their operand.
+# XLA's custom calls that only annotate their operand.
 _MARKS = (
   'AssumeGatherIndicesInBound',
   'ConcatBitcast',
   'GatherScatterIndicesBitpacked',
 )
-# What they make is used as their operand is.
+# The results of these operations have the same values as their operand.
 _SAME_VALUES = ('bitcast', 'copy', 'reshape', 'transpose', 'convert')
 
 
 @dataclasses.dataclass(frozen=True)
 class Array:
-  """A shape.
+  """An array's shape and place.
 
   Attributes:
     dtype: XLA's name of the number format.
-    dims: The sizes.
-    in_hbm: False if XLA placed it in the chip's own memory, or if it is a
-      scalar, which costs nothing to move.
+    dims: The sizes of the dimensions.
+    in_hbm: False if XLA placed the array in the chip's own memory, or if it is
+      a scalar. Moving scalars costs nothing.
   """
 
   dtype: str
@@ -59,7 +59,7 @@ class Array:
 
   @property
   def bytes(self) -> int:
-    """Without the padding of tiles."""
+    """The size in bytes without the padding of tiles."""
     return math.ceil(math.prod(self.dims) * bits(self.dtype) / 8)
 
 
@@ -68,12 +68,12 @@ class Instruction:
   """One line of a computation.
 
   Attributes:
-    name: The name, unique in its computation.
+    name: The name, which is unique in its computation.
     opcode: The operation, such as "fusion".
-    arrays: The arrays of its result, one by one if that is a tuple.
+    arrays: The arrays of the result. A tuple has several.
     operands: The names of the instructions that it reads.
-    rest: The line from the operands on, attributes included.
-    is_root: True if it is the computation's result.
+    rest: The text of the line after the opcode: operands and attributes.
+    is_root: True if this is the result of the computation.
   """
 
   name: str
@@ -85,7 +85,7 @@ class Instruction:
 
   @functools.cached_property
   def called(self) -> Mapping[str, tuple[str, ...]]:
-    """Names of computations by the attribute that names them."""
+    """The names of the called computations, by attribute."""
     return {
       attribute: tuple(_NAME.findall(names))
       for attribute, names in _CALLED.findall(self.rest)
@@ -93,7 +93,7 @@ class Instruction:
 
   @property
   def size(self) -> int:
-    """Elements of its result."""
+    """The number of elements of the result."""
     return sum(math.prod(array.dims) for array in self.arrays)
 
   @property
@@ -102,11 +102,11 @@ class Instruction:
 
   @property
   def hbm_bytes(self) -> int:
-    """Bytes of its result that lie in HBM."""
+    """The bytes of the result that are in HBM."""
     return sum(array.bytes for array in self.arrays if array.in_hbm)
 
   def text(self, pattern: str) -> str | None:
-    """Returns the first group of a regular expression in its attributes."""
+    """Returns the first group of a regular expression in the attributes."""
     found = re.search(pattern, self.rest)
     return found[1] if found else None
 
@@ -116,22 +116,23 @@ Computation = Mapping[str, Instruction]
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-  """A program: computations by name, and the name of the first one to run."""
+  """A program: its computations by name, and the name of its entry point."""
 
   computations: Mapping[str, Computation]
   entry: str
 
   def callee(self, i: Instruction) -> Computation:
-    """Returns the computation of a fusion; an empty one for others."""
+    """Returns the computation of a fusion, or an empty one for others."""
     names = i.called.get('calls')
     return self.computations[names[0]] if names else {}
 
 
 def parse(text: str) -> Module:
-  """Reads what `jax.stages.Compiled.as_text()` gives.
+  """Parses the output of `jax.stages.Compiled.as_text()`.
 
   Raises:
-    ValueError: It is no HLO module, or a line of it cannot be understood.
+    ValueError: The text is not an HLO module, or has a line that cannot be
+      parsed.
   """
   computations: dict[str, dict[str, Instruction]] = {}
   entry = None
@@ -155,12 +156,12 @@ def parse(text: str) -> Module:
 
 
 def root(computation: Computation) -> Instruction:
-  """Returns the instruction whose result is that of its computation."""
+  """Returns the instruction that computes the result of a computation."""
   return next(i for i in computation.values() if i.is_root)
 
 
 def bits(dtype: str) -> int:
-  """Returns the bits of an element; 0 of a token, which carries no data."""
+  """Returns the bits of an element, or 0 for a token, which carries no data."""
   if dtype == 'pred':
     return 8
   found = _BITS.match(dtype)
@@ -168,7 +169,7 @@ def bits(dtype: str) -> int:
 
 
 def _instruction(start: re.Match[str]) -> Instruction:
-  """Parses the instruction that a match of _LINE begins."""
+  """Parses the instruction that starts at a match of _LINE."""
   line, rest = start.string, start.string[start.end() :]
   shape_end = _end(rest) if rest.startswith('(') else rest.index(' ')
   opcode, bracket, operands = rest[shape_end:].strip().partition('(')
@@ -194,7 +195,7 @@ def _instruction(start: re.Match[str]) -> Instruction:
 
 
 def _end(text: str) -> int:
-  """Returns where the bracket that `text` begins with is closed."""
+  """Returns the index after the bracket that closes the first one in `text`."""
   depth = 0
   for i, letter in enumerate(text):
     depth += (letter == '(') - (letter == ')')
@@ -204,7 +205,7 @@ def _end(text: str) -> int:
 
 
 def kernel_name(i: Instruction) -> str:
-  """Returns the name of a Pallas kernel: the end of its place."""
+  """Returns the name of a Pallas kernel, the last part of its op_name."""
   place = i.text(r'op_name="([^"]*)"') or i.name
   return place.removesuffix('/pallas_call').rsplit('/', 1)[-1]
 
@@ -215,7 +216,7 @@ def hbm_bytes(module: Module, i: Instruction, within: Computation) -> float:
   Args:
     module: The module.
     i: The operation.
-    within: Its computation.
+    within: The computation that contains the operation.
   """
   if i.opcode in SLICES:
     return 2 * i.hbm_bytes
@@ -232,7 +233,7 @@ def hbm_bytes(module: Module, i: Instruction, within: Computation) -> float:
 
 
 def _share_read(module: Module, callee: Computation, index: int) -> float:
-  """Returns the share of its operand that a fusion reads, if it slices it."""
+  """Returns the share of an operand that a fusion reads, if it slices it."""
   parameter = next(
     i
     for i in callee.values()
@@ -244,7 +245,7 @@ def _share_read(module: Module, callee: Computation, index: int) -> float:
 def _share_used(
   module: Module, callee: Computation, value: Instruction
 ) -> float:
-  """Returns the share of a value that the operations beside it use."""
+  """Returns the share of a value that operations in its computation use."""
   if value.is_root or not value.size:
     return 1.0
   used = 0.0
@@ -255,7 +256,7 @@ def _share_used(
     if user.opcode in SLICES and place == 0:
       used += user.size / value.size
     elif user.opcode == _UPDATE and place == 0:
-      continue  # Written in place.
+      continue  # The update is in place.
     elif user.opcode == 'fusion':
       share = _share_read(module, module.callee(user), place)
       whole = share == 1.0 and user.size == value.size
@@ -268,7 +269,7 @@ def _share_used(
 
 
 def _share_written(callee: Computation) -> float:
-  """Returns the share of its result that a fusion writes, if done in place."""
+  """Returns the share of the result that a fusion writes, if it is in place."""
   roots = [i for i in callee.values() if i.is_root]
   if roots and roots[0].opcode == 'tuple':
     roots = [callee[name] for name in roots[0].operands if name in callee]
@@ -281,9 +282,9 @@ def _share_written(callee: Computation) -> float:
 
 
 def moved(i: Instruction, within: Computation) -> float:
-  """Returns the bytes of an operation without an estimate, in any memory."""
+  """Returns the bytes that an operation without an estimate moves anywhere."""
   if not any(array.dims for array in i.arrays):
-    return 0  # Done by the scalar unit, beside the rest.
+    return 0  # The scalar unit runs this in parallel.
   target = i.text(r'custom_call_target="(\w+)')
   if i.opcode == 'custom-call' and target in _MARKS:
     return 0
@@ -295,9 +296,9 @@ def moved(i: Instruction, within: Computation) -> float:
 
 
 def prefetched(i: Instruction) -> float:
-  """Returns the bytes of a copy in the background.
+  """Returns the bytes of a background copy.
 
-  Its results are source and destination.
+  The results of the copy are its source and its destination.
   """
   arrays = [array for array in i.arrays if array.bytes > 4]
   size = min((array.bytes for array in arrays[:2]), default=0)

@@ -1,16 +1,16 @@
-"""The cost of the engine's Pallas kernels, by the sizes of their operands.
+"""Computes the cost of the engine's Pallas kernels from their operand sizes.
 
-`normalize_rows`, `quantize_rows` and `prefill_attention`
-(`engine/kernels/tpu`) go through a grid whose steps all run the same code, so
-their bundles are those of a step times the steps.
+`normalize_rows`, `quantize_rows` and `prefill_attention` (`engine/kernels/tpu`)
+process a grid. All steps of the grid run the same code, so the bundles of a
+step are multiplied by the number of steps.
 
-Decode attention, `attend_beams`, goes through a list of blocks of keys whose
-length depends on the requests. Its operands' shapes give the bytes and the
-number of keys of a block. Each trip of its loop runs a common part, and the
-part that handles a prompt's block or a suffix's.
+Decode attention, `attend_beams`, processes a list of blocks of keys. The length
+of the list depends on the requests. The shapes of the operands determine the
+bytes and the number of keys of a block. Each iteration of the loop runs a
+common part, and the part for a prompt's block or for a suffix's block.
 
-Bundles were counted once, in code that libtpu makes of the kernels alone
-(`count_bundles.py`), and are kept beside this module.
+The bundles were counted once, in code that libtpu compiles from the kernels
+alone (`count_bundles.py`). They are stored next to this module.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,14 +29,14 @@ ATTEND = 'prefill_attention'
 ATTEND_BEAMS = 'attend_beams'
 COUNTED = pathlib.Path(__file__).parent / 'kernel_bundles.json'
 
-# Rows of a step of the kernels of rows.
+# The rows per step of the kernels `normalize_rows` and `quantize_rows`.
 ROWS = 128
-# Tokens of a step of attention: a multiple of the first, at most the second.
+# The tokens per step of attention: a multiple of _TILE, and at most _CHUNK.
 _TILE = 128
 _CHUNK = 512
-# The keys that decode attention reads together, as of `block_list.CHUNK`.
+# The keys that decode attention reads together, see `block_list.CHUNK`.
 _KEYS = 128
-# The most keys and bytes of a prompt's block, as in `decode_attention.py`.
+# The limits on keys and bytes of a prompt's block, as in `decode_attention.py`.
 _BLOCK_KEYS = 384
 _BLOCK_BYTES = 1 << 20
 
@@ -46,14 +46,14 @@ _CHANGED = f'The kernel has changed: so must {_MODULE}.'
 
 @dataclasses.dataclass(frozen=True)
 class Code:
-  """VLIW instructions (bundles) of a kernel.
+  """The numbers of VLIW instructions (bundles) of a kernel.
 
   Attributes:
-    outside: The bundles of a call, whatever its grid.
-    step: The bundles of each step of the grid; of decode attention, of a
+    outside: The bundles of a call, for any grid.
+    step: The bundles of each step of the grid. In decode attention, those of a
       prompt's block.
-    inner: The bundles of each trip of the loop within a step, 0 if it has none;
-      of decode attention, of a suffix's block.
+    inner: The bundles of each iteration of the loop within a step, or 0 without
+      a loop. In decode attention, those of a suffix's block.
   """
 
   outside: int
@@ -63,13 +63,14 @@ class Code:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-  """The work of a call of a kernel.
+  """The work of a kernel's call.
 
   Attributes:
-    key: The code that runs: the kernel's name, and what its code depends on.
-    steps: The steps of the grid; of one with less than 128 rows their share.
-    inner: The trips of the loop within steps, of all steps together.
-    blocks: The blocks of keys of decode attention: a prompt's and a suffix's.
+    key: The kernel's name and the properties that its code depends on.
+    steps: The number of steps of the grid. If the only step has fewer than 128
+      rows, it counts in proportion.
+    inner: The iterations of the loop within steps, for all steps together.
+    blocks: The blocks of keys in decode attention: a prompt's and a suffix's.
   """
 
   key: str
@@ -81,15 +82,15 @@ class Work:
 def describe(
   i: hlo_text.Instruction, within: hlo_text.Computation, traffic: float
 ) -> costs.KernelCall | None:
-  """Returns a call of one of the engine's kernels; None: it is another one's.
+  """Returns the cost of a kernel's call, or None if the kernel is unknown.
 
   Args:
     i: The call of a Pallas kernel.
-    within: Its computation.
-    traffic: The bytes of its operands and results that lie in HBM.
+    within: The computation that contains the call.
+    traffic: The bytes of its operands and results in HBM.
 
   Raises:
-    ValueError: Its operands are not those that are known.
+    ValueError: The operands of one of the engine's kernels have changed.
   """
   work = work_of(i, within)
   if work is None:
@@ -111,10 +112,10 @@ def describe(
 def work_of(
   i: hlo_text.Instruction, within: hlo_text.Computation
 ) -> Work | None:
-  """Returns what a call does; None: it is of no kernel that is known.
+  """Returns the work of a kernel's call, or None if the kernel is unknown.
 
   Raises:
-    ValueError: Its operands are not those that are known.
+    ValueError: The operands of one of the engine's kernels have changed.
   """
   name = hlo_text.kernel_name(i)
   operands = [within[x].arrays[0] for x in i.operands if x in within]
@@ -122,7 +123,8 @@ def work_of(
     return _beams(operands)
   if name in (NORMALIZE, QUANTIZE):
     x = _first(name, operands, 2)
-    # Fewer rows make a shorter step, but the last of several is a whole one.
+    # A single step with fewer rows is shorter. The last of several steps is
+    # always a full step.
     steps = x.dims[0] / ROWS
     steps = math.ceil(steps) if steps > 1 else steps
     return Work(f'{name} {x.dtype}[{x.dims[1]}]', steps)
@@ -134,7 +136,7 @@ def work_of(
 def _first(
   name: str, arrays: Sequence[hlo_text.Array], dims: int
 ) -> hlo_text.Array:
-  """Returns the first of a kernel's arrays, which has so many dims."""
+  """Returns a kernel's first array after a check of its dimensions."""
   if not arrays or len(arrays[0].dims) != dims:
     raise ValueError(
       f'{name} has arrays of shapes {[a.dims for a in arrays]}, of which the'
@@ -146,12 +148,12 @@ def _first(
 def _prompts(qkv: hlo_text.Array, keys: hlo_text.Array) -> Work:
   """Returns the work of prefill attention.
 
-  Each head of a prompt goes through the prompt's chunks, and in each of them
-  through the chunks before it.
+  For each head, the kernel iterates over the chunks of the prompt. For each
+  chunk, it iterates over the earlier chunks.
 
   Args:
-    qkv: [B, T, N * 3 * H].
-    keys: [B, N, H, T].
+    qkv: The queries, keys and values [B, T, N * 3 * H].
+    keys: The keys [B, N, H, T].
   """
   batch, heads, width, length = keys.dims
   if qkv.dims[:2] != (batch, length):
@@ -170,7 +172,7 @@ def _prompts(qkv: hlo_text.Array, keys: hlo_text.Array) -> Work:
 
 
 def _beams(arrays: Sequence[hlo_text.Array]) -> Work:
-  """Returns the work of decode attention: blocks whose code is not counted."""
+  """Returns the work of decode attention, without counts of bundles."""
   caches = [a for a in arrays if len(a.dims) == 5]
   masks = [a for a in arrays if len(a.dims) == 4 and a.dtype == 's8']
   lists = [a for a in arrays if len(a.dims) == 1]
@@ -194,7 +196,7 @@ def _beams(arrays: Sequence[hlo_text.Array]) -> Work:
       f' {suffix_block} keys of {suffix} in suffixes, and {prompt_blocks} of'
       f' {prompt_block} keys of {prompt} in prompts; that does not add up.'
     )
-  # A key and its value, and in int8 the scale of each in float32.
+  # The size of a key and its value. In int8, each also has a float32 scale.
   scales = heads * 4 if caches[0].dtype == 's8' else 0
   size = 2 * (values + scales)
   return Work(
@@ -208,6 +210,6 @@ def _beams(arrays: Sequence[hlo_text.Array]) -> Work:
 
 @functools.cache
 def counted() -> Mapping[str, Code]:
-  """Returns the kernels' bundles by `Work.key`, as `count_bundles.py` found."""
+  """Returns the bundles that `count_bundles.py` counted, by `Work.key`."""
   record = files.read_json(COUNTED)
   return {key: Code(**code) for key, code in record['kernels'].items()}

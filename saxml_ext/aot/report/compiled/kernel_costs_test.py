@@ -12,15 +12,16 @@ from saxml_ext.aot.report.compiled import kernel_costs
 from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.kernels.tpu import rows
 
-# As XLA writes a call: shapes of the result and of the operand, and a name.
+# A call in XLA's format, with the shapes of result and operand, and a name.
 _CALL = """\
 ENTRY %main (x: f32[1]) -> f32[1] {{
   %x = {operand}{{:T(8,128)}} parameter(0)
   ROOT %out = ({results}) custom-call(%x), custom_call_target="tpu_custom_call", metadata={{op_name="jit(f)/{name}/pallas_call"}}
 }}
 """
-# 2 layers, 3 slots of 2 beams, 1 head of width 8, prompts of 512 keys in two
-# blocks, suffixes of 2 blocks of 16 keys: 4 blocks a slot.
+# This call has 2 layers, 3 slots of 2 beams and 1 head of width 8. Prompts have
+# 512 keys in 2 blocks. Suffixes have 2 blocks of 16 keys. Each slot has 4
+# blocks.
 _BEAMS = """\
 ENTRY %main (a: s32[1]) -> f32[3,2,8] {
   %count = s32[1]{0:T(128)} parameter(0)
@@ -46,7 +47,7 @@ def _shape(x) -> str:
 
 
 def _pallas_call(function, *shapes):
-  """The one call of a kernel that a function makes."""
+  """Returns the only kernel call that a function makes."""
   jaxpr = jax.make_jaxpr(function)(*shapes)
   (found,) = [e for e in jaxpr.eqns if e.primitive.name == 'pallas_call']
   return found
@@ -135,7 +136,8 @@ class KernelsTest(parameterized.TestCase):
     self.assertEqual(
       call.bundles, code.outside + 4 * (2 * code.step + code.inner)
     )
-    # The operand and results lie in HBM; tables of angles are left out here.
+    # The operand and the results are in HBM. The text leaves out tables of
+    # angles.
     self.assertEqual(
       call.bytes, 1024 * (4 * 3 * 256 * 2 + 4 * 256 * (2 + 1 + 1) + 4 * 2 * 4)
     )
@@ -161,14 +163,16 @@ class AttentionKernelTest(absltest.TestCase):
 
   def test_blocks_are_read_off_the_operands(self):
     prompt, suffix = self._call().blocks
-    # A key and its value: 8 bytes each, and a scale of 4 bytes each. The kernel
-    # computes a prompt's blocks of 384 keys whole, and reads 128 at a time.
+    # A key and its value have 8 bytes each, and a scale of 4 bytes each. The
+    # kernel computes full blocks of 384 keys of a prompt, and reads 128 keys at
+    # a time.
     self.assertEqual(prompt, costs.Block(False, 384, 128, 384 * 2 * (8 + 4), 0))
     self.assertEqual(suffix, costs.Block(True, 16, 16, 16 * 2 * (8 + 4), 0))
     self.assertIsNone(self._call().bundles)
 
   def test_prompts_may_be_as_long_as_suffixes(self):
-    # Of 32 keys each, of which a block has 128 at least.
+    # Prompts and suffixes have 32 keys each, but a prompt's block has at least
+    # 128.
     text = _BEAMS.replace('512]', '32]').replace('512,8]', '32,8]')
     text = text.replace('s32[13]', 's32[10]')
     prompt, suffix = self._call(text).blocks
@@ -176,7 +180,7 @@ class AttentionKernelTest(absltest.TestCase):
     self.assertEqual(suffix.bytes / suffix.keys, 2 * (8 + 4))
 
   def test_instructions_were_counted_for_the_heads_of_a_chip(self):
-    # Four heads of 256, and 512 keys of suffixes as in GPT-J's programs.
+    # GPT-J's programs have four heads of width 256 per chip.
     text = _BEAMS.replace('[2,3,1,8,512]', '[2,3,4,256,512]')
     text = text.replace('[2,3,1,512,8]', '[2,3,4,512,256]')
     call = self._call(text)

@@ -1,15 +1,16 @@
-"""A small optimized HLO module whose costs are known by hand.
+"""Contains a small optimized HLO module with costs that are known by hand.
 
-Written in the notation of XLA's TPU compiler: two loops, one of three trips
-within one whose steps depend on data, as in decoding.
+The module is in the notation of XLA's TPU compiler. It has two loops. A loop of
+three trips is within a loop whose steps depend on data, as in decoding.
 """
 
-# Per trip: `product` 100 cycles of a matrix, reading one of three layers of
-# `weights` (16 bytes of s8) and `x` on the chip; a conditional of 7 or 40
-# cycles; an all-reduce of 64 bytes among 4; a Pallas kernel.
-# Per step: three trips, 5 cycles of the condition, a copy of 9 cycles, a sort
-# of 64 bytes that has no estimate.
-# Once: 11 cycles before the loop.
+# Costs per trip: `product` takes 100 cycles for a matrix, and reads one of
+# three layers of `weights` (16 bytes of s8) and `x` on the chip. A conditional
+# takes 7 or 40 cycles. An all-reduce exchanges 64 bytes among 4 chips. There is
+# also a Pallas kernel.
+# Costs per step: three trips, 5 cycles of the condition, a copy of 9 cycles,
+# and a sort of 64 bytes without an estimate.
+# Costs per run: 11 cycles before the loop.
 DECODE = """\
 HloModule jit_decode, is_scheduled=true
 
@@ -97,8 +98,8 @@ ENTRY %main (arg: f32[4,4], steps: s32[]) -> f32[4,4] {
 }
 """
 
-# A reduce-scatter and an asynchronous all-gather as XLA writes them: in fusions.
-# The former exchanges 128 bytes, the latter 256.
+# XLA writes a reduce-scatter and an asynchronous all-gather as fusions. The
+# first exchanges 128 bytes, the second 256.
 EXCHANGES = """\
 %all-reduce-scatter.1 (i: bf16[8,8]) -> bf16[2,8] {
   %i = bf16[8,8]{1,0:T(8,128)S(1)} parameter(0)

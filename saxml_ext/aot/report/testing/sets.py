@@ -1,4 +1,4 @@
-"""A small set of costs, of round figures."""
+"""Creates a small set of costs with round figures."""
 
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report.compiled import costs
@@ -11,18 +11,24 @@ MODEL = {
   'hidden_dim': 16384,
   'vocab_size': 50401,
 }
-# Of a v5e, whose clock is 1.5 GHz.
+# A millisecond has this many cycles on a v5e with a clock rate of 1.5 GHz.
 MILLISECOND = 1.5e6
 
 
 def milliseconds(count: float) -> costs.Cost:
-  """Returns a cost of so many milliseconds by the central rule."""
+  """Returns a cost of `count` milliseconds by the central rule."""
   cycles = count * MILLISECOND / rules.CENTRAL.computing
   return costs.Cost({costs.MATRICES: cycles})
 
 
 def small(step: float = 20.0, prefill: float = 10.0) -> costs.Set:
-  """8 slots; `prefill` ms for 512 tokens, three times that for 1919."""
+  """Returns a set with 8 slots.
+
+  Args:
+    step: The milliseconds of a decode step.
+    prefill: The milliseconds to prefill 512 tokens. A prefill of 1919 tokens
+      takes three times as long.
+  """
   memory = dict.fromkeys(
     ('peak', 'arguments', 'temporaries', 'outputs', 'aliased', 'code'), 2**30
   )
