@@ -1,4 +1,4 @@
-"""Articles to summarize: read, put into the prompt, turned into token ids."""
+"""Reads articles to summarize, builds their prompts and tokenizes them."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -8,8 +8,8 @@ import tokenizers
 
 from saxml_ext.common import files
 
-# The prompt of the MLPerf GPT-J reference: the model was fine-tuned on exactly
-# these bytes, so not one blank may differ.
+# The prompt of the MLPerf GPT-J reference. The model was fine-tuned on exactly
+# these bytes, so no blank may differ.
 PROMPT_TEMPLATE = (
   'Below is an instruction that describes a task, paired with an input that '
   'provides further context. Write a response that appropriately completes '
@@ -37,12 +37,12 @@ def load_articles(path: str, count: int = 0) -> tuple[Article, ...]:
   """Reads an evaluation file.
 
   Args:
-    path: a JSON file, a list of {"instruction", "input", "output"}.
-    count: how many to take from the front; 0 takes all.
+    path: The path of a JSON file, a list of {"instruction", "input", "output"}.
+    count: The number of articles to read from the start; 0 reads all.
 
   Raises:
-    ValueError: the file is not such a list, or holds fewer than `count`.
-    OSError: the file cannot be read.
+    ValueError: The file is not such a list, or has fewer than `count` articles.
+    OSError: The file cannot be read.
   """
   articles = files.read_json(path, list[Article])
   if not articles:
@@ -60,10 +60,11 @@ def encode_prompts(
   tokenizer: tokenizers.Tokenizer,
   max_input_length: int,
 ) -> list[np.ndarray]:
-  """Token ids of each prompt, int32 [T], T <= max_input_length.
+  """Returns the token ids of each prompt, int32 [T], T <= max_input_length.
 
-  A longer prompt loses its end, as in the reference: the response marker of a
-  very long article is cut off, and the reference scores were made that way.
+  The end of a longer prompt is cut off, as in the reference. A very long
+  article therefore has no response marker. The reference scores were computed
+  in the same way.
   """
   encodings = tokenizer.encode_batch([article.prompt for article in articles])
   return [

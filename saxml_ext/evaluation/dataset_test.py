@@ -13,7 +13,7 @@ _ARTICLE = dataset.Article('Summarize:', 'A {brace} and text.', 'Text.')
 
 
 def _byte_tokenizer() -> tokenizers.Tokenizer:
-  """One token per byte: a BPE with all bytes and no merges."""
+  """Returns a BPE tokenizer with one token per byte and no merges."""
   alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
   vocab = {letter: index for index, letter in enumerate(alphabet)}
   tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, []))

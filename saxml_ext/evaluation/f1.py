@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers to questions, as SQuAD v1.1 scores them.
+"""Computes exact match and F1 of answers to questions, as in SQuAD v1.1.
 
 Source: evaluate-v1.1.py of the data set, and its copy in the MLPerf reference,
 language/bert/evaluate_v1.1.py of mlcommons/inference.
@@ -17,11 +17,11 @@ _NO_PUNCTUATION = str.maketrans('', '', string.punctuation)
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-  """Result of an accuracy run.
+  """The scores of an accuracy run.
 
   Attributes:
-    exact_match: answers that are right to the letter, in percent.
-    f1: mean overlap of words with the best right answer, in percent.
+    exact_match: The share of answers that match exactly, in percent.
+    f1: The mean word overlap with the best correct answer, in percent.
   """
 
   exact_match: float
@@ -29,18 +29,18 @@ class Scores:
 
   @property
   def line(self) -> str:
-    """One line that the submission checker's pattern matches."""
+    """The line of figures that the submission checker's pattern matches."""
     return json.dumps(dataclasses.asdict(self))
 
 
 def normalize(text: str) -> str:
-  """Lower case, no ASCII punctuation, no articles, single blanks."""
+  """Removes case, ASCII punctuation, articles and repeated blanks."""
   plain = text.lower().translate(_NO_PUNCTUATION)
   return ' '.join(_ARTICLES.sub(' ', plain).split())
 
 
 def overlap(answer: str, truth: str) -> float:
-  """F1 of the words of two texts, 0 to 1; 0 if both have none."""
+  """Returns the F1 of the words of two texts, 0 to 1; 0 if both are empty."""
   found = normalize(answer).split()
   right = normalize(truth).split()
   common = collections.Counter(found) & collections.Counter(right)
@@ -59,14 +59,15 @@ def score(
   """Scores answers.
 
   Args:
-    answers: by question id; a question without an answer scores 0.
-    truths: right answers by question id, in the order of the data set, in
-      which figures are added up.
-    max_examples: questions to count, from the front; 0: all. The reference
-      counts the last of them without looking at its answer, and so does this.
+    answers: The answers, by question id. A missing answer scores 0.
+    truths: The correct answers, by question id, in the order of the data set.
+      The figures are added up in this order.
+    max_examples: The number of questions to count from the start; 0 counts all.
+      The reference scores the last of them with 0 without checking its answer,
+      and so does this function.
 
   Raises:
-    ValueError: there is no question, or one has no right answer.
+    ValueError: There are no questions, or a question has no correct answer.
   """
   total = exact = 0
   f1 = 0.0

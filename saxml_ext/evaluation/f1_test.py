@@ -14,9 +14,9 @@ class F1Test(parameterized.TestCase):
     ('An apple\tthen THE theory', 'apple then theory'),
     ('U.S.', 'us'),
     ('a', ''),
-    # Punctuation beyond ASCII stays, as in the official script.
+    # Non-ASCII punctuation stays, as in the official script.
     ('“word”', '“word”'),
-    # Punctuation goes first, which can join an article to a word.
+    # Punctuation is removed first, which can join an article to a word.
     ('the-cat', 'thecat'),
   )
   def test_normalizes(self, text, expected):
@@ -47,7 +47,7 @@ class F1Test(parameterized.TestCase):
 
   def test_the_checker_reads_the_line(self):
     line = f1.Scores(83.5, 90.87487).line
-    # The pattern of submission_checker.py.
+    # submission_checker.py uses this pattern.
     match = re.match(r'^{[\"\']exact_match[\"\']:\s*([\d\.]+),.*', line)
     self.assertIsNotNone(match)
     self.assertEqual(json.loads(line), {'exact_match': 83.5, 'f1': 90.87487})

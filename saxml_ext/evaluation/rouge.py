@@ -1,4 +1,4 @@
-"""ROUGE of an accuracy log, as the MLPerf GPT-J reference scores it."""
+"""Computes the ROUGE of an accuracy log like the MLPerf GPT-J reference."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 import concurrent.futures
@@ -17,26 +17,29 @@ from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 METRICS = ('rouge1', 'rouge2', 'rougeL')
 
-# Finds the sentences of a text.
+# Splits a text into sentences.
 Split = Callable[[str], Sequence[str]]
 
-# One pair takes about 5 ms, starting workers about 2 s: below this many pairs
-# (10 s of work) one process is as fast.
+# A pair takes about 5 ms, and starting the workers takes about 2 s. Below this
+# number of pairs (10 s of work), one process is equally fast.
 _PARALLEL_FROM = 2000
 
-# No vocabulary is as large; ids of a wrong type are larger.
+# No vocabulary is this large. Ids of a wrong type are larger.
 _MAX_ID = 2**24
 
 
 @dataclasses.dataclass(frozen=True)
 class Scores:
-  """Result of an accuracy run.
+  """The scores of an accuracy run.
 
   Attributes:
-    rouge1, rouge2, rougeL: mean F-measure times 100, four decimals.
-    gen_len: characters in all predictions together.
-    gen_num: number of predictions.
-    rougeLsum: as the others; None if the texts were not split into sentences.
+    rouge1: The mean ROUGE-1 F-measure times 100, with four decimals.
+    rouge2: The mean ROUGE-2 F-measure times 100, with four decimals.
+    rougeL: The mean ROUGE-L F-measure times 100, with four decimals.
+    gen_len: The number of characters in all predictions together.
+    gen_num: The number of predictions.
+    rougeLsum: The mean ROUGE-Lsum F-measure times 100, or None if the texts
+      were not split into sentences.
   """
 
   rouge1: float
@@ -48,10 +51,11 @@ class Scores:
 
   @property
   def line(self) -> str:
-    """The line of the reference, which the submission checker's patterns match.
+    """The line of scores in the reference's format, which the checker parses.
 
-    It is that of the reference up to v4.1. Since v5.0 it puts the figures, though
-    not the counts, in quotation marks, which the checkers up to v5.0 do not take.
+    The format is that of the reference up to v4.1. Since v5.0 the reference
+    puts the figures, but not the counts, in quotation marks. The checkers up to
+    v5.0 reject these.
     """
     names = (*METRICS, 'rougeLsum', 'gen_len', 'gen_num')
     figures = {name: getattr(self, name) for name in names}
@@ -59,16 +63,16 @@ class Scores:
 
 
 def read_accuracy_log(path: str, dtype: str) -> dict[int, tuple[int, ...]]:
-  """Answers of mlperf_log_accuracy.json: sample index -> token ids.
+  """Reads the token ids of mlperf_log_accuracy.json, by sample index.
 
-  LoadGen may log a sample more than once; the first answer counts.
+  LoadGen may log a sample more than once. The first answer counts.
 
   Args:
-    path: the log.
-    dtype: type of the answers' numbers, "int64", "int32" or "float32".
+    path: The path of the log.
+    dtype: The type of the ids, "int64", "int32" or "float32".
 
   Raises:
-    ValueError: the file is not such a log or its bytes are not of that type.
+    ValueError: The file is not such a log, or its ids have another type.
   """
   with open(path, encoding='utf-8') as file:
     try:
@@ -105,7 +109,7 @@ def _tokens(path: str, index: int, data: bytes, dtype: str) -> tuple[int, ...]:
       f' {dtype}; choose the type that the run wrote'
     )
   tokens = np.frombuffer(data, dtype)
-  # Numbers of another type come out as huge, negative or broken ones.
+  # Ids of another type become huge, negative or fractional numbers.
   usable = (tokens >= 0) & (tokens < _MAX_ID) & (tokens == np.trunc(tokens))
   if not usable.all():
     raise ValueError(
@@ -116,7 +120,7 @@ def _tokens(path: str, index: int, data: bytes, dtype: str) -> tuple[int, ...]:
 
 
 def _are_halves(answers: Collection[Sequence[int]]) -> bool:
-  """Whether these are 64 bit ids that were read as twice as many of 32 bits."""
+  """Returns True if these are 64-bit ids that were read as 32-bit ids."""
   return any(map(any, answers)) and all(
     len(answer) % 2 == 0 and not any(answer[1::2]) for answer in answers
   )
@@ -132,15 +136,16 @@ def score_tokens(
   """Scores answers against the highlights.
 
   Args:
-    answers: sample index -> generated token ids, without the prompt.
-    references: highlights by sample index.
-    tokenizer: turns ids to text; special tokens are left out.
-    clean_up: whether blanks before punctuation are taken out of the answers;
-      see tokenizer.cleans_up.
-    split: finds the sentences of a text, for rougeLsum; None leaves it out.
+    answers: The generated token ids without the prompt, by sample index.
+    references: The highlights, by sample index.
+    tokenizer: The tokenizer that decodes the ids. It skips special tokens.
+    clean_up: True to remove blanks before punctuation from the answers; see
+      tokenizer.cleans_up.
+    split: The function that splits a text into sentences for rougeLsum. None
+      skips rougeLsum.
 
   Raises:
-    ValueError: no answers, or one for a sample that the data do not have.
+    ValueError: There are no answers, or the index of an answer is too large.
   """
   pairs = texts(answers, references, tokenizer, clean_up).values()
   predictions, highlights = zip(*pairs)
@@ -153,9 +158,9 @@ def texts(
   tokenizer: tokenizers.Tokenizer,
   clean_up: bool = False,
 ) -> dict[int, tuple[str, str]]:
-  """What is scored: sample index -> answer as text, highlights.
+  """Returns (answer, highlights) as text, by sample index.
 
-  Args and exceptions are those of `score_tokens`.
+  The arguments and exceptions are those of `score_tokens`.
   """
   if not answers:
     raise ValueError('there is no answer to score')
@@ -179,18 +184,19 @@ def score_texts(
   parallel_from: int = _PARALLEL_FROM,
   split: Split | None = None,
 ) -> Scores:
-  """Scores predictions, each with the reference at the same place.
+  """Scores each prediction with the reference at the same index.
 
-  The reference program breaks both texts into lines, one per sentence. ROUGE-1,
-  -2 and -L do not see line breaks, and a break takes the place of a blank, so
-  these figures are the same without `split`. gen_len differs where sentences
-  have more than one blank between them.
+  The reference program puts each sentence of both texts on its own line.
+  ROUGE-1, -2 and -L ignore line breaks, and a break replaces a blank. These
+  figures are therefore the same without `split`. gen_len differs if there are
+  several blanks between sentences.
 
   Args:
-    predictions: texts of the model.
-    references: texts of people.
-    parallel_from: number of pairs from which on all cores take part.
-    split: finds the sentences of a text, for rougeLsum; None leaves it out.
+    predictions: The texts of the model.
+    references: The reference texts.
+    parallel_from: The number of pairs at which scoring starts to use all cores.
+    split: The function that splits a text into sentences for rougeLsum. None
+      skips rougeLsum.
   """
   predictions = [_lines(text, split) for text in predictions]
   pairs = list(zip(predictions, (_lines(text, split) for text in references)))
@@ -199,9 +205,9 @@ def score_texts(
     rows = _score_pairs(names, pairs)
   else:
     rows = _score_in_parallel(names, pairs)
-  # Sums and rounding are numpy's, as in the reference, to the last digit.
-  # Plain floats: numpy's own would print as np.float64(..), which no checker
-  # reads.
+  # NumPy computes the sums and the rounding, as in the reference, so all digits
+  # match. The values are converted to plain floats, because NumPy's floats
+  # print as np.float64(..) and the checkers cannot parse that.
   figures = {
     name: float(np.round(np.mean(column) * 100, 4))
     for name, column in zip(names, map(list, zip(*rows)))
@@ -236,7 +242,7 @@ def _score_in_parallel(
   size = -(-len(pairs) // workers)
   chunks = [pairs[i : i + size] for i in range(0, len(pairs), size)]
   score = functools.partial(_score_pairs, names)
-  # Not fork: the harness has gRPC threads by now.
+  # Forking is unsafe, because the harness has already started gRPC threads.
   context = multiprocessing.get_context('spawn')
   with concurrent.futures.ProcessPoolExecutor(workers, context) as pool:
     return [row for rows in pool.map(score, chunks) for row in rows]

@@ -35,8 +35,9 @@ class RougeTest(parameterized.TestCase):
     scores = rouge.score_texts(
       ['the cat sat', 'nothing alike'], ['the cat ran off', 'other words']
     )
-    # First pair: 2 of 3 and 2 of 4 words, F = 2*2/(3+4) = 4/7; bigrams 1 of 2
-    # and 1 of 3, F = 2/5; longest common subsequence 2, F = 4/7. Second: 0.
+    # The first pair shares 2 of 3 and 2 of 4 words, so F = 2*2/(3+4) = 4/7. It
+    # shares 1 of 2 and 1 of 3 bigrams, so F = 2/5. Its longest common
+    # subsequence is 2, so F = 4/7. The second pair scores 0.
     self.assertEqual(scores.rouge1, round(100 * 4 / 7 / 2, 4))
     self.assertEqual(scores.rouge2, 20.0)
     self.assertEqual(scores.rougeL, round(100 * 4 / 7 / 2, 4))
@@ -128,7 +129,7 @@ class RougeTest(parameterized.TestCase):
       texts[1:],
       split=lambda text: [part.strip() for part in text.split('.')],
     )
-    # The same sentences in another order.
+    # The sentences are the same, in another order.
     self.assertEqual(whole.rougeLsum, 100.0)
     self.assertEqual(
       (whole.rouge1, whole.rouge2, whole.rougeL),

@@ -1,8 +1,8 @@
-"""Tokenizers of the GPT-2 family, as files say they are.
+"""Loads tokenizers of the GPT-2 family from the files of a checkpoint.
 
-The official GPT-J checkpoint holds the files of the slow tokenizer, vocab.json
-and merges.txt; newer models hold a tokenizer.json. Both are read here, so that
-a directory of either kind can be given.
+The official GPT-J checkpoint has the files of the slow tokenizer, vocab.json
+and merges.txt. Newer models have a tokenizer.json. Both kinds of directories
+are supported.
 """
 
 import json
@@ -24,18 +24,18 @@ _END_OF_TEXT = '<|endoftext|>'
 
 
 def load(path: str) -> tokenizers.Tokenizer:
-  """Reads a tokenizer, which never truncates or pads by itself.
+  """Reads a tokenizer, and turns off its truncation and padding.
 
   Args:
-    path: a tokenizer.json, or a directory with one, or with vocab.json and
-      merges.txt of a GPT-2 tokenizer.
+    path: The path of a tokenizer.json, or of a directory. The directory has a
+      tokenizer.json, or vocab.json and merges.txt of a GPT-2 tokenizer.
 
   Raises:
-    ValueError: what lies there is no tokenizer.
+    ValueError: The path has no usable tokenizer.
   """
   try:
     tokenizer = _load(path)
-  except Exception as error:  # The library raises bare Exception only.
+  except Exception as error:  # The library raises only Exception.
     raise ValueError(f'no usable {_FILE} at {path}: {error}') from error
   tokenizer.no_truncation()
   tokenizer.no_padding()
@@ -55,12 +55,12 @@ def _load(path: str) -> tokenizers.Tokenizer:
 
 
 def _gpt2(path: str, vocabulary: str) -> tokenizers.Tokenizer:
-  """The tokenizer that transformers makes of the slow one's files."""
+  """Builds the tokenizer that transformers creates from these files."""
   bpe = models.BPE.from_file(vocabulary, os.path.join(path, _MERGES))
   tokenizer = tokenizers.Tokenizer(bpe)
   tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
   tokenizer.decoder = decoders.ByteLevel()
-  # Ids are given in the order of adding, and GPT-J's begin behind vocab.json.
+  # New tokens get consecutive ids. Those of GPT-J start after vocab.json.
   added = _read(os.path.join(path, _ADDED))
   tokenizer.add_tokens(sorted(added, key=lambda token: added[token]))
   end = _read(os.path.join(path, _CONFIG)).get('eos_token', _END_OF_TEXT)
@@ -83,14 +83,16 @@ def _read(path: str) -> dict[str, Any]:
 
 
 def cleans_up(path: str) -> bool:
-  """Whether blanks before punctuation are taken out of decoded texts.
+  """Returns True if decoding removes blanks before punctuation.
 
-  This is what the reference's evaluation does, which decodes by transformers 4:
-  unless tokenizer_config.json says otherwise, " ." becomes ".". The official
-  figures count characters, and were made so. transformers 5 no longer does it.
+  The reference's evaluation decodes with transformers 4, which removes them: "
+  ." becomes ".". Only tokenizer_config.json can turn this off. The official
+  figures count characters after this step. transformers 5 no longer removes the
+  blanks.
 
   Args:
-    path: as for `load`; the configuration lies in the same directory.
+    path: The path of the tokenizer, as for `load`. The configuration is in the
+      same directory.
 
   Raises:
     ValueError: tokenizer_config.json is not JSON.
@@ -99,7 +101,7 @@ def cleans_up(path: str) -> bool:
   return bool(_read(os.path.join(directory, _CONFIG)).get(_CLEAN_UP, True))
 
 
-# transformers' clean_up_tokenization, in its order.
+# The replacements of transformers' clean_up_tokenization, in its order.
 _SHORTENED = (
   (' .', '.'),
   (' ?', '?'),
@@ -115,7 +117,7 @@ _SHORTENED = (
 
 
 def clean_up(text: str) -> str:
-  """A decoded text without blanks before punctuation."""
+  """Removes blanks before punctuation from a decoded text."""
   for long, short in _SHORTENED:
     text = text.replace(long, short)
   return text
