@@ -305,7 +305,7 @@ class _Devices:
     return Counter(name, lambda: self._ask(energy, handle), _MILLI)
 
   def _ask(self, function: Callable[[Any], int], handle: Any) -> int:
-    """Calls the driver, and converts its errors to OSError as Source requires."""
+    """Calls the driver and converts its errors to OSError."""
     try:
       return function(handle)
     except self._nvml.NVMLError as error:
