@@ -63,7 +63,7 @@ def problem(
     first = next(iter(failed.values()))
     if len({error.message for error in failed.values()}) == 1:
       if len(failed) == len(outcomes):
-        return first  # As on a server of one process.
+        return first  # The same error as on a single host.
     text = '; '.join(f'{host}: {e.message}' for host, e in failed.items())
     return errors.from_code(first.code, text)
   identities = {

@@ -93,7 +93,7 @@ def _keep_compiled(process_id: int) -> None:
   jax.config.update('jax_compilation_cache_dir', own)
 
   def write(key, seconds, module, backend, executable, callbacks) -> None:
-    if callbacks:  # They are pointers into this process.
+    if callbacks:  # Callbacks are pointers into this process.
       return
     try:
       compilation_cache.put_executable_and_time(

@@ -172,10 +172,10 @@ class Members(grpc.GenericRpcHandler):
       for answer in answers:
         self._listener.answered(member, answer)
     except grpc.RpcError:
-      pass  # The stream has ended; `_left` is told too.
+      pass  # The stream has ended, so `_left` is called too.
 
   def _left(self, member: Member) -> None:
-    member.close()  # Its thread is to go on.
+    member.close()  # This unblocks the thread of the stream.
     self._listener.left(member)
 
 

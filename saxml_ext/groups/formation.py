@@ -235,7 +235,7 @@ def _with_port(address: str) -> str:
   host, colon, port = address.rpartition(':')
   if not colon or address.endswith(']'):
     host, port = address, str(DEFAULT_PORT)
-  elif ':' in host and not host.startswith('['):  # IPv6 without brackets.
+  elif ':' in host and not host.startswith('['):  # Bare IPv6 address.
     host, port = f'[{address}]', str(DEFAULT_PORT)
   if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
     raise errors.InvalidArgument(

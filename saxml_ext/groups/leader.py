@@ -177,7 +177,7 @@ class Leader(Generic[group_engine.PreparedT]):
     problem = agreement.problem(outcomes)
     if dropped or problem:
       self._wait_for_unload(dropped or self._append_unload(model))
-      self._check_wanted()  # Its reason goes before the followers'.
+      self._check_wanted()  # Its error has priority.
       raise problem or errors.Cancelled('nobody wants the model any more')
     return Loaded(prepared, self._start(model, prepared))
 

@@ -137,7 +137,7 @@ class FairLock:
   def __exit__(self, *unused) -> None:
     with self._guard:
       if self._waiting:
-        self._waiting.popleft().release()  # It stays held, by the next one.
+        self._waiting.popleft().release()  # The next thread holds it now.
       else:
         self._held = False
 

@@ -42,7 +42,7 @@ class OrderedLogTest(absltest.TestCase):
 
   def test_entries_arrive_in_the_order_of_their_numbers(self):
     """Checks a second thread that comes between numbering and sending."""
-    lock = self.log._lock = ordered_log.FairLock()  # It shows who waits.
+    lock = self.log._lock = ordered_log.FairLock()  # Shows waiting threads.
     numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
     second = threading.Thread(
       target=lambda: numbers.put(self.log.append(group_pb2.Entry()))

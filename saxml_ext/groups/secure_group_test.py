@@ -52,7 +52,7 @@ class SecureGroupTest(absltest.TestCase):
       group_engine.Host('x', 1),
       local_group.LIMITS,
       _prepare,
-      on_joined=lambda: None,  # Perhaps called before the refusal is there.
+      on_joined=lambda: None,  # May precede the refusal.
       on_end=ends.append,
     )
     self.assertFalse(stranger.run())

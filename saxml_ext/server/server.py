@@ -162,7 +162,7 @@ def _servable_paths(known: Collection[str]) -> list[str]:
   models loaded.
   """
   if server_flags.keeps_static():
-    return []  # The cell can have nothing loaded here.
+    return []  # The cell cannot load models here.
   pattern = _MODEL_FILTER_REGEX.value
   try:
     names = [
@@ -258,7 +258,7 @@ def _serve(
   """Serves until asked to stop, alone or as a process of a group."""
   known = [*registry.names(), *more_paths]
   static = _static_specs()
-  _servable_paths(known)  # Refuses a bad flag before anybody is waited for.
+  _servable_paths(known)  # Checks the flag before a long wait.
   if formed is not None:
     _join_group(formed)
   jax_setup.check_devices()

@@ -99,7 +99,7 @@ async def serve(
     await monitor.stop()
     if admin is not None:
       watching.cancel()
-      await admin.stop()  # Leaves the cell to the next admin server.
+      await admin.stop()  # Lets another admin server lead.
     if leader:
       await asyncio.to_thread(leader.finish)
 

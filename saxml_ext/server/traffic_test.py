@@ -86,7 +86,7 @@ class TrafficTest(parameterized.TestCase):
   def setUpClass(cls):
     super().setUpClass()
     directory = cls.enterClassContext(tempfile.TemporaryDirectory())
-    jax_setup.configure(f'{directory}/cache')  # Compiles each program once.
+    jax_setup.configure(f'{directory}/cache')  # Each program is compiled once.
     cls.first = small_model.write(f'{directory}/first')
     cls.second = small_model.write(f'{directory}/second', seed=1)
 
@@ -161,7 +161,7 @@ class TrafficTest(parameterized.TestCase):
       )
       traffic.wait_for(10)
     for (key, _), counts in traffic.answers.items():
-      self.assertLen(counts, 1)  # Deterministic, whatever runs beside it.
+      self.assertLen(counts, 1)  # Other requests change nothing.
       (answer,) = counts
       self.assertLessEqual(answer.count(',') + 1, 8 if key == _KEY else 4)
     # Neither model waits for the other to be idle.

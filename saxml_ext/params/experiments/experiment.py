@@ -35,7 +35,7 @@ from saxml_ext.pax import compat
 from saxml_ext.pax import description
 from saxml_ext.pax import metadata
 
-compat.install_paxml()  # Before the first import of paxml.
+compat.install_paxml()  # Must precede imports of paxml.
 
 import jax.numpy as jnp
 from paxml import base_experiment

@@ -14,7 +14,7 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 from saxml_ext.pax import compat
 
-compat.install_praxis()  # Before the first import of praxis.
+compat.install_praxis()  # Must precede imports of praxis.
 
 from praxis import decoder_hparams
 

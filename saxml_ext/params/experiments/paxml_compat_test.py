@@ -106,7 +106,7 @@ class CompatPaxmlTest(parameterized.TestCase):
   @parameterized.product(ocdbt=(False, True), markers=(False, True))
   def test_we_read_what_paxml_saves(self, ocdbt, markers):
     _save(self.path, ocdbt)
-    if not markers:  # As with the versions that paxml was released for.
+    if not markers:  # paxml's original dependencies write none.
       for marker in self.path.rglob('commit_success.txt'):
         marker.unlink()
     state = self.path / f'checkpoint_{_STEP:08d}' / 'state'
@@ -128,7 +128,7 @@ class CompatPaxmlTest(parameterized.TestCase):
     _save(self.path / 'paxml', ocdbt=False)
     for zarray in ours.rglob('.zarray'):
       if zarray.parent.name == 'step':
-        continue  # paxml has come to count in uint32; it takes either.
+        continue  # paxml writes uint32 and reads both types.
       same = self.path / 'paxml' / zarray.relative_to(ours)
       self.assertEqual(zarray.read_text(), same.read_text())
 

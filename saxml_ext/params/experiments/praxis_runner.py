@@ -18,7 +18,7 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import compat
 
-compat.install_praxis()  # Before the first import of praxis.
+compat.install_praxis()  # Must precede imports of praxis.
 
 from praxis import base_layer
 from praxis import decoder_hparams

@@ -29,7 +29,7 @@ _CHECKPOINT = flags.DEFINE_string('checkpoint', None, 'PAX checkpoint.')
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  jnp.zeros(8).block_until_ready()  # What JAX itself takes is not the load's.
+  jnp.zeros(8).block_until_ready()  # Excludes JAX's own memory.
   before, begin = _peak(), time.monotonic()
   try:
     path = user_path.resolve(_CHECKPOINT.value)

@@ -123,10 +123,10 @@ class Choice:
     self._text = codec.growing()
     self._cutter = Cutter(asked.stop_texts)
     self._news = completion_pb2.Choice(index=index)
-    self._end = completion_pb2.Choice()  # What is told when it has finished.
+    self._end = completion_pb2.Choice()  # Sent at the end.
     self._news.text = ''.join(map(self._text.push, asked.said_first))
-    self._length = 0  # Of the answer's own text, as far as it is decoded.
-    self._passed = 0  # Of that, what has come past the cutter.
+    self._length = 0  # The length of the decoded text, without the prompt.
+    self._passed = 0  # The length of the text after the cutter.
     self._waiting: list[tuple[int, completion_pb2.Token]] = []
 
   def grow(self, part: Any) -> None:

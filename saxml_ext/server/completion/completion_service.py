@@ -93,7 +93,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     tokens = asked_lib.with_start(ids, model).tolist()
     engine = model.settings.engine
     words = model.codecs.words
-    assert words is not None  # Or there were no ids.
+    assert words is not None  # Otherwise `encode` raises.
     return completion_pb2.TokenizeResponse(
       ids=tokens,
       texts=[words.piece(i).decode(errors='replace') for i in tokens],

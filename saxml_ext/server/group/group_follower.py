@@ -111,7 +111,7 @@ async def serve(
         'told to stop, but the leader of the group does not'
       )
   if following.done() and not following.result():
-    await asyncio.Event().wait()  # For `on_end`, which ends the process.
+    await asyncio.Event().wait()  # `on_end` ends the process.
   health.stop()
   await server.stop(0)
 

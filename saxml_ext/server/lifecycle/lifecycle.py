@@ -186,7 +186,7 @@ class Models(Generic[entry_lib.ModelT]):
     with self._lock:
       entry = self._entries.get(key)
       if self._again.pop(key, None) is not None:
-        return self._submit(lambda: None)  # It will not be loaded again.
+        return self._submit(lambda: None)  # This cancels the pending load.
       if entry is None or entry.state is State.UNLOADING:
         raise errors.InvalidArgument(self._unknown(key))
       future = self._submit(self._unload, key)
@@ -334,7 +334,7 @@ class Models(Generic[entry_lib.ModelT]):
       spec = dataclasses.replace(entry.spec, checkpoint_path=checkpoint_path)
       if not serves:
         self._entries[key] = Entry(spec, State.LOADING)
-      del entry  # Nothing may keep the old weights from here on.
+      del entry  # Releases the old weights.
     if not serves:
       self._load(key, spec)
       return
@@ -351,7 +351,7 @@ class Models(Generic[entry_lib.ModelT]):
     if not beside:
       self._replace_after(key, spec)
       return
-    if old is not None:  # Its engine may have failed meanwhile.
+    if old is not None:  # None if its engine has failed.
       old.close(drain=True)
     del old
     memory.collect()

@@ -187,7 +187,7 @@ class LifecycleTest(absltest.TestCase):
       nonlocal steps
       if spec.checkpoint_path == '/long':
         self.began.set()
-        while True:  # Nothing else ends it.
+        while True:  # Only the check ends the loop.
           steps += 1
           cancellation.check()
       return _Model(on_failure, self.may_close)
@@ -204,7 +204,7 @@ class LifecycleTest(absltest.TestCase):
     other.result(_TIMEOUT)
     self.assertGreater(steps, 0)
     self.assertEqual(list(models.entries()), ['/sax/test/n'])
-    cancellation.check()  # Nothing is left behind on other threads.
+    cancellation.check()  # The check of another thread is not set here.
 
   def test_load_that_fails_while_it_is_unloaded_leaves_nothing(self):
     self.may_load.clear()

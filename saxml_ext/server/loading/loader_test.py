@@ -129,7 +129,7 @@ class LoaderTest(parameterized.TestCase):
     self.assertLen(set(answers(temperature=0.0)), 1)
     with self.assertRaisesRegex(errors.InvalidArgument, 'top_p is 2.0'):
       answers(top_p=2.0)
-    self.assertLen(answers(seed=1), 3)  # The engine did not fail by it.
+    self.assertLen(answers(seed=1), 3)  # The engine still works.
 
   def test_pax_beam_rule_takes_effect_with_its_settings(self):
     prompt = np.array([1, 2, 3], np.int32)
@@ -140,7 +140,7 @@ class LoaderTest(parameterized.TestCase):
       result = servable.scheduler.generate(request_lib.Request(prompt))
       return result.result(_TIMEOUT).hypotheses[0]
 
-    alpha = 2.0  # Not the default.
+    alpha = 2.0  # This is not the default.
     hypothesis = best(LENGTH_NORM_ALPHA=str(alpha))
     length = len(hypothesis.tokens)
     self.assertEqual(hypothesis.tokens[-1], small_model.EOS_ID)
@@ -170,7 +170,7 @@ class LoaderTest(parameterized.TestCase):
 
   def test_is_split_among_the_devices_of_its_mesh(self):
     answers = []
-    for shape in ('[1, 1, 1]', '[1, 1, 2]', '[1, 1, 4]'):  # There are 2.
+    for shape in ('[1, 1, 1]', '[1, 1, 2]', '[1, 1, 4]'):  # On 2 devices.
       with self.assertLogs(level='INFO') as logs:
         servable = self._load(ICI_MESH_SHAPE=shape)
       self.addCleanup(servable.close, drain=False)

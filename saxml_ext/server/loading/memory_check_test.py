@@ -34,7 +34,7 @@ class FitTest(absltest.TestCase):
   def test_counts_weights_and_slots(self):
     shape = small_model.SHAPE
     layer = 4 * shape.model_dim**2 + 2 * shape.model_dim * shape.hidden_dim
-    matrices = 4 * shape.num_layers * layer  # float32.
+    matrices = 4 * shape.num_layers * layer  # A float32 has 4 bytes.
     small = memory_check.least(self._plan())
     self.assertBetween(small, matrices, 4 * matrices)
     more = memory_check.least(self._plan(BATCH_SIZE='4'))

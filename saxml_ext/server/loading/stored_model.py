@@ -38,7 +38,7 @@ from saxml_ext.server.lifecycle import cancellation
 # No answer contains this token.
 _VOCAB_SLACK = 1
 _DEFAULT_LN_EPSILON = 1e-5
-_DIGITS = 16  # Of a hash that people compare.
+_DIGITS = 16  # The digits of a hash in messages.
 
 
 class Source(abc.ABC):
@@ -327,7 +327,7 @@ def _check_variables(
   )
   for variable, layer in table.of_model(model):
     if repeated and variable.per_layer and layer:
-      continue  # All layers share what the first has.
+      continue  # The first layer's variable has all layers.
     leading = (model.num_layers,) if repeated and variable.per_layer else ()
     name = variables_lib.find(specs, variable.below_prefix(layer, repeated))
     shape = (*leading, *variable.shape(model))

@@ -164,7 +164,7 @@ class StoredModelTest(absltest.TestCase):
       for name in names:
         params = registry.lookup(name)
         if params.NUM_LAYERS != 28:
-          continue  # Of another model.
+          continue  # These params are for another model.
         settings = dataclasses.replace(
           settings_lib.Settings.of(params), rotary_dim=64, ln_epsilon=1e-5
         )

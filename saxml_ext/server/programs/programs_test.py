@@ -112,7 +112,7 @@ class ProgramsTest(parameterized.TestCase):
     (dict(KV_CACHE_DTYPE='"int8"'), 'engine.kv_dtype: the set has "float32"'),
   )
   def test_another_model_is_refused(self, overrides, message):
-    if message is None:  # No attribute of the params: it changes nothing.
+    if message is None:  # NUM_SLOTS is not an attribute, so it is ignored.
       self.assertIsNotNone(self._of(self.opened, **overrides))
       return
     with self.assertRaisesRegex(

@@ -50,7 +50,7 @@ class Living:
   def __init__(self):
     """Creates an object without programs."""
     self._lock = threading.Lock()
-    self._sets: list[_Set] = []  # The newest last.
+    self._sets: list[_Set] = []  # The newest is the last.
 
   def add(self, run: executables.Executables) -> None:
     """Adds the programs of a model."""

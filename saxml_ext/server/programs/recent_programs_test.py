@@ -91,7 +91,7 @@ class LivingTest(absltest.TestCase):
     again = _run(self.living.ready(_run()))
     again._prepare(_KEY)
     for slots in (3, 4, 5):
-      self.living.add(again)  # The same set once more takes no place.
+      self.living.add(again)  # Equal sets are kept once.
       self.living.add(_run(num_slots=slots, decode_widths=(slots,)))
     self.assertTrue(self._takes())
     for slots in (6, 7, 8, 9):

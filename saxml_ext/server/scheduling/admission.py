@@ -240,7 +240,7 @@ class Admission:
     if method in admitted.TEXTS:
       return len(self._texts) + len(self._on_text)
     if method == admitted.STREAM:
-      return len(self.streams())  # Those that wait count as lm.generate.
+      return len(self.streams())  # Waiting ones count as lm.generate.
     return len(self._waiting) + len(self._running)
 
   def _ready_at(self, free: int) -> float:

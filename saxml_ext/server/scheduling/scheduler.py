@@ -217,7 +217,7 @@ class Scheduler:
     Raises:
       errors.SaxError: The request is refused, see `generate`.
     """
-    runner: Any = self._runner  # Models without the method are not asked.
+    runner: Any = self._runner  # Has `embed` if the model serves it.
     text = _Text(tokens, lambda: runner.embed(tokens))
     return self._submit(EMBED, text, deadline, client)
 
@@ -305,7 +305,7 @@ class Scheduler:
       while self._admission.wait():
         self._drop_dead()
         if self._run_one_text():
-          self._drop_dead()  # Some may have died meanwhile.
+          self._drop_dead()  # More may be dead after the text.
         self._fill_slots()
         self._decode()
     except Exception as e:  # pylint: disable=broad-exception-caught

@@ -142,7 +142,7 @@ class Lane:
     # waiting requests.
     self._waiting = collections.Counter[str]()
     self._last: dict[str, int] = {}
-    self._run = 0  # Bucket of the present run.
+    self._run = 0  # The bucket of the current run.
     self._run_left = 0
 
   def __len__(self) -> int:
@@ -232,7 +232,7 @@ class WaitingList:
     self._run_length = run_length
     self._clock = clock
     self._lanes: dict[int, Lane] = {}
-    self._clients = collections.Counter[str]()  # Those of each that wait.
+    self._clients = collections.Counter[str]()  # Waiting requests.
     self._size = 0
     self._deadlines = LazyHeap[admitted.Work]()
     self._order = itertools.count()

@@ -333,5 +333,5 @@ class Wakeups:
     self._waking = False
     while self._answered:
       waiter = self._answered.popleft()
-      if not waiter.done():  # Else its coroutine was cancelled.
+      if not waiter.done():  # A cancelled waiter is done.
         waiter.set_result(None)

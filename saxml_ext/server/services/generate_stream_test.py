@@ -221,7 +221,7 @@ class _Reader:
 
   async def write(self, message: str) -> None:
     if len(self.read) == self._room:
-      await asyncio.Event().wait()  # For ever.
+      await asyncio.Event().wait()  # Waits forever.
     self.read.append(message)
 
 

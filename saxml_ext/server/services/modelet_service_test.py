@@ -230,7 +230,7 @@ class ModeletServiceTest(absltest.TestCase):
         time.sleep(0.01)
       self.load_gate.set()
       unloading.result()
-      gc.collect()  # Futures complain when they go.
+      gc.collect()  # Deleted futures log unread errors.
 
   def test_health_and_reflection(self):
     channel = grpc.insecure_channel(self.server.address)

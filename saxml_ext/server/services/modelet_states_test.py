@@ -169,7 +169,7 @@ class ModeletStatesTest(parameterized.TestCase):
     name, request = rpc
     call = getattr(self.server.modelet, name).future(request, timeout=_TIMEOUT)
     if name in ('WakeUp', 'GetStatus'):
-      call.result()  # They wait for nothing.
+      call.result()  # These RPCs do not wait.
     else:
       # The server must accept the RPC before the model leaves its state.
       self.server.modelet.GetStatus(modelet_pb2.GetStatusRequest())

@@ -6,7 +6,7 @@ variables of praxis.
 
 from saxml_ext.pax import compat
 
-compat.install_paxml()  # Before the first import of paxml.
+compat.install_paxml()  # Must precede imports of paxml.
 
 import jax
 from paxml import base_experiment

@@ -77,9 +77,9 @@ class Windowed:
     """
     self._decode = decode
     self._is_open = is_open
-    self._ids: list[int] = []  # Those before the new ones, and the new ones.
-    self._before = 0  # How many of them are not new.
-    self._told = 0  # Length of the text of those.
+    self._ids: list[int] = []  # Earlier ids, then new ones.
+    self._before = 0  # The number of earlier ids.
+    self._told = 0  # The length of their text.
 
   def push(self, token: int) -> str:
     self._ids.append(token)

@@ -40,7 +40,7 @@ class SentencePieceCodec:
     self._processor = sentencepiece.SentencePieceProcessor()
     try:
       self._processor.LoadFromSerializedProto(data)
-    except (RuntimeError, OSError) as e:  # By the library's kinds of status.
+    except (RuntimeError, OSError) as e:  # Bad files raise either.
       raise _refused(path, e) from e
     self._size = self._processor.GetPieceSize()
     self._unknown = self._processor.unk_id()
@@ -75,7 +75,7 @@ class SentencePieceCodec:
       return b''
     piece = processor.IdToPiece(known)
     if processor.IsByte(known):
-      return bytes([int(piece[1:-1], 16)])  # "<0xE2>".
+      return bytes([int(piece[1:-1], 16)])  # For example "<0xE2>".
     if processor.IsUnknown(known):
       return processor.DecodeIds([known]).encode()
     return piece.replace(_BLANK, ' ').encode()

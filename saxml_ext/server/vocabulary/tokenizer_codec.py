@@ -66,7 +66,7 @@ class TokenizerCodec:
     """
     try:
       return cls(tokenizers.Tokenizer.from_buffer(data))
-    except Exception as e:  # The library raises nothing narrower.
+    except Exception as e:  # The library raises Exception.
       raise errors.InvalidArgument(
         f'{path} is no tokenizer that the tokenizers library reads: {e}'
       ) from e
