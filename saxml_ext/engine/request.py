@@ -164,7 +164,11 @@ def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
     'early_stopping': engine.early_stopping,
     'num_samples': engine.most_samples,
   }
-  given = {k: v for k, v in vars(request).items() if v is not None}
+  # A subclass may have more fields.
+  values = {
+    f.name: getattr(request, f.name) for f in dataclasses.fields(Request)
+  }
+  given = {name: value for name, value in values.items() if value is not None}
   return Settled(**{**defaults, **given})
 
 

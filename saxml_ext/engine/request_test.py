@@ -43,6 +43,15 @@ class RequestTest(parameterized.TestCase):
     found = request_lib.with_defaults(asked, _ENGINE)
     self.assertEqual(_values(found), _values(asked))
 
+  def test_a_request_may_have_more_fields(self):
+    @dataclasses.dataclass(frozen=True)
+    class Watched(request_lib.Request):
+      on_first_token: object = None
+
+    asked = Watched(_TOKENS, top_k=7, on_first_token=print)
+    found = request_lib.with_defaults(asked, _ENGINE)
+    self.assertEqual(found.top_k, 7)
+
   def test_some_token_has_to_end_an_answer(self):
     engine = dataclasses.replace(_ENGINE, eos_id=None)
     with self.assertRaisesRegex(ValueError, 'no stop_ids and .* no eos_id'):
