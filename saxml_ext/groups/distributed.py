@@ -106,7 +106,9 @@ def _keep_compiled(process_id: int) -> None:
 
 
 def check(formed: formation.Formation) -> None:
-  """Checks that the devices agree with the job; uses a device first.
+  """Checks that the devices agree with the job.
+
+  This is the first use of a device.
 
   Raises:
     errors.FailedPrecondition: JAX numbers the processes differently.

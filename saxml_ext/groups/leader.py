@@ -153,7 +153,7 @@ class Leader(Generic[group_engine.PreparedT]):
 
     Raises:
       errors.SaxError: A process could not prepare the model, or the processes
-      have prepared different models. Then no process keeps it, and the group
+        have prepared different models. Then no process keeps it, and the group
         goes on.
     """
     begin = time.monotonic()

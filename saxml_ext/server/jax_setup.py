@@ -31,19 +31,19 @@ def configure(cache_dir: str | None) -> None:
 
 
 def check_devices(files: machine_files.MachineFiles | None = None) -> None:
-  """Checks that JAX uses the intended devices; uses a device first.
+  """Checks that JAX uses the intended devices.
 
-  If the machine has an accelerator that this program does not support, it logs
-  a warning. If the program supports an accelerator but cannot use one, it
-  fails. Otherwise it would compute on the CPU for hours, which users must
-  request.
+  This is the first use of a device. If the machine has an accelerator that this
+  program does not support, it logs a warning. If the program supports an
+  accelerator but cannot use it, it fails. Otherwise it would compute on the CPU
+  for hours. To use the CPU on purpose, set JAX_PLATFORMS.
 
   Args:
     files: The files of the machine; None stands for those under /.
 
   Raises:
     errors.FailedPrecondition: JAX cannot use the accelerator of this program,
-    or the platforms in JAX_PLATFORMS.
+      or the platforms in JAX_PLATFORMS.
   """
   if told := accelerators.idle(files=files):
     absl_logging.warning('%s', told)

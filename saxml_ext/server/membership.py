@@ -2,7 +2,7 @@
 
 Join is cheap, and repeating it changes nothing. It is sent every two seconds to
 the address in location.proto. If another address appears there, it is sent at
-once, even if the old admin server has not answered yet, because it may have
+once. It does not wait for the answer of the old admin server, which may have
 been stopped. So an admin server that was replaced, or restarted at the same
 address, knows this server again within two seconds.
 """
@@ -20,7 +20,7 @@ from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
 _INTERVAL = 2.0
-# The number of times that location.proto is read in this interval.
+# The number of times that location.proto is read in one interval.
 _LOOKS = 2
 # The timeout of the last message, because the process may have little time.
 _LEAVE_TIMEOUT = 0.5

@@ -69,7 +69,7 @@ def admin_port() -> int | None:
 
 
 def seed() -> int | None:
-  """Returns the seed of the seeds of samples; None if they are random."""
+  """Returns the seed from which samples get their seeds; None for random."""
   return _SEED if _DETERMINISTIC_RNG.value else None
 
 

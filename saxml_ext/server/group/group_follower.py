@@ -1,7 +1,8 @@
 """Runs a model server of several hosts, on a host that is not the leader.
 
 It does not accept requests. It repeats the leader's engine calls. On its port,
-it reports whether it has joined the group (grpc.health.v1).
+it serves health checks (grpc.health.v1), which succeed once it has joined the
+group.
 """
 
 import asyncio

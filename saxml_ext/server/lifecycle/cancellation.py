@@ -1,4 +1,4 @@
-"""Ends a load early that is no longer needed, and cleans up after a failure.
+"""Ends loads that are no longer needed, and cleans up after failures.
 
 The life cycle sets the check function of the thread that loads. Long functions
 call it between two steps.

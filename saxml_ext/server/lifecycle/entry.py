@@ -132,7 +132,7 @@ class Hold:
 
 
 class Dormancy:
-  """Stores whether this server still accepts new requests. Thread-safe.
+  """The state of a server that may become dormant. Thread-safe.
 
   In stock Sax, a server is dormant while its accelerators are taken away. Such
   a server may hold requests until the accelerators come back. With

@@ -96,7 +96,7 @@ class Models(Generic[entry_lib.ModelT]):
 
     Raises:
       errors.NotFound: The model does not serve. The message lists those that
-      do.
+        do.
       errors.Unavailable: This server is dormant and refuses requests early.
     """
     if self.dormancy.reason:
@@ -275,7 +275,7 @@ class Models(Generic[entry_lib.ModelT]):
 
     Raises:
       errors.SaxError: The model cannot be loaded, or is no longer needed. The
-      data loaded so far is released.
+        data loaded so far is released.
     """
     begin = time.monotonic()
     failed: list[str] = []

@@ -144,8 +144,7 @@ def prepare(
   """
   begin = time.monotonic()
   with executables.counting_compilations() as compiled:
-    # The steps that may fail come before the weights are read, which takes
-    # long.
+    # To read the weights takes long, so the steps that may fail come first.
     made = spec if isinstance(spec, Plan) else plan(spec)
     spec = made.spec
     shapes = made.executables()
@@ -290,8 +289,8 @@ def load_codecs(
   Args:
     settings: The settings of the model.
     vocab_size: The number of ids of the model.
-    checkpoint_path: The path where a tokenizer is searched, unless the settings
-      have a vocabulary path.
+    checkpoint_path: The path of the checkpoint. The tokenizer is searched for
+      beside it, unless the settings have a vocabulary path.
 
   Raises:
     errors.InvalidArgument: A tokenizer is needed and cannot be read.

@@ -1,4 +1,4 @@
-"""Estimates if a model fits into memory with the loaded models.
+"""Estimates the memory of a model and compares it with the free memory.
 
 The sizes of the weights and of the state of all slots (keys, values and
 searches) are known exactly before anything is read. The programs need more
@@ -41,7 +41,7 @@ class Loads:
 
     Raises:
       errors.InvalidArgument: The params, overrides or checkpoint are not
-      usable.
+        usable.
       errors.Unimplemented: The engine does not support the params.
     """
     # The plan is kept for the load that follows.

@@ -87,7 +87,7 @@ class Source(abc.ABC):
 
     Raises:
       errors.InvalidArgument: A variable is damaged, or cannot be used with
-      these params.
+        these params.
     """
     form = settings.dtype, settings.quantization, settings.quantize_head
     with self._refusing(), jax.default_device(device):
@@ -110,7 +110,7 @@ class Source(abc.ABC):
 
     Raises:
       errors.InvalidArgument: A variable is damaged, or cannot be used with
-      these params.
+        these params.
     """
     # A variable may be too large for one device, so it is first stored on the
     # host.

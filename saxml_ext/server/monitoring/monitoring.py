@@ -46,7 +46,7 @@ class Monitoring:
     serves: Callable[[], bool],
     expected: Collection[str],
   ):
-    """Creates the server, which `start` makes listen.
+    """Creates the server; `start` begins to listen.
 
     Args:
       models: The models of the server.

@@ -94,7 +94,7 @@ class Programs:
 
     Raises:
       errors.FailedPrecondition: Sets were built for these params, but none of
-      them matches, and `mismatch` is REFUSE.
+        them matches, and `mismatch` is REFUSE.
     """
     if not self.sets:
       return self._cached(run, serving)

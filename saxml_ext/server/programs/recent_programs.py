@@ -1,9 +1,14 @@
 """Keeps the programs of recently loaded models for similar models.
 
 Programs depend on settings, shapes and devices, but not on weights. So a model
-needs no new programs in three cases: it gets another checkpoint, it has the
-same params as another model, or it is loaded again. To compile the programs
-again would take minutes, and would slow down the models that serve.
+needs no new programs in these cases:
+
+- It gets another checkpoint.
+- It has the same params as another model.
+- It is loaded again.
+
+To compile the programs again would take minutes, and would slow down the models
+that serve.
 """
 
 from collections.abc import Callable, Mapping

@@ -244,7 +244,7 @@ class Admission:
     return len(self._waiting) + len(self._running)
 
   def _ready_at(self, free: int) -> float:
-    """Returns the time of `WaitingList.ready_at`; after `close`, now."""
+    """Returns `WaitingList.ready_at`; -inf if requests wait after `close`."""
     ready = self._waiting.ready_at(free)
     if self._closed_because is not None and ready < math.inf:
       return -math.inf

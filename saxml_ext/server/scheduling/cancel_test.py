@@ -18,7 +18,7 @@ from saxml_ext.server.scheduling import stats
 fast_compile.install()
 
 _TIMEOUT = 300
-# There are so many steps that they take a while.
+# The number of steps, which is large enough to take a while.
 _STEPS = 4000
 _MODEL = config_lib.ModelConfig(
   vocab_size=64,

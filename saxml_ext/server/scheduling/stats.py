@@ -1,4 +1,4 @@
-"""Statistics of one method of one model: of the last minute, and totals."""
+"""Statistics of a method of a model, for the last minute and in total."""
 
 import bisect
 import collections

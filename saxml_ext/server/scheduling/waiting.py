@@ -23,7 +23,7 @@ Full queues. A full queue must not let one client keep out the others. So
 of the queue. The queue may then exceed its limit by half. If one client floods
 the queue, its requests are refused, but another client's first request is not.
 The first client's requests are refused until the queue is below its limit
-again. So the shares become even in the time that a full queue takes.
+again. So the shares are even once a full queue has been served.
 
 Cost. The cost per operation barely depends on the number of waiting requests.
 To take or drop a request costs at most the number of buckets and priorities,
@@ -295,8 +295,9 @@ class WaitingList:
     """Returns the time at which requests should be admitted to `free` slots.
 
     Returns:
-      A monotonic time. It is in the past if the free slots can be filled or the
-      oldest request has waited long enough, and inf if there is nothing to do.
+      A monotonic time; inf if there is nothing to do. The time is in the past
+      if the free slots can be filled, or if the oldest request has waited long
+      enough.
     """
     if not self._size or not free:
       return math.inf

@@ -29,8 +29,8 @@ _OF_SAMPLES = [
   for option in request_options.BY_EXTRA_INPUT.values()
   if option.search == 'samples'
 ]
-# If a text has more characters per token of the limit than this, tokenizing it
-# would be a waste of time.
+# The limit of a text, in characters per token of the prompt limit. To tokenize
+# a longer text would waste time.
 _MOST_CHARACTERS_PER_TOKEN = 64
 _MOST_CHARACTERS_AT_LEAST = 1 << 16
 
@@ -199,7 +199,7 @@ def check_size(text: str, settings: settings_lib.Settings) -> None:
 
   Raises:
     errors.InvalidArgument: The text is far longer than the model's prompt
-    limit.
+      limit.
   """
   most = (
     _MOST_CHARACTERS_PER_TOKEN * settings.engine.max_prompt

@@ -46,9 +46,8 @@ class CharsmapTest(parameterized.TestCase):
     charsmap.check(_trained(name).normalizer_spec.precompiled_charsmap)
 
   def test_one_rule(self):
-    # The place of the root is 1, so byte 2 has unit 1 ^ 2 = 3. Its result is
-    # unit 3 ^
-    # 7 = 4.
+    # The place of the root is 1. Byte 2 is looked up at unit 1 ^ 2 = 3, and its
+    # result is at unit 3 ^ 7 = 4.
     good = [_unit(0, 1), _RESULT, _RESULT, _unit(2, 7, leaf=True)]
     charsmap.check(_rules(*good, _RESULT | 0))
     charsmap.check(_rules(*good, _RESULT | 1))

@@ -46,7 +46,7 @@ class IdCodec:
 
     Raises:
       errors.InvalidArgument: The text is not a list of ids, or an id is not in
-      the vocabulary.
+        the vocabulary.
     """
     if not _is_plain(text) and not _IDS.fullmatch(text):
       raise errors.InvalidArgument(
