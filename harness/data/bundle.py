@@ -1,4 +1,4 @@
-"""Where the model and the articles that come with the harness lie."""
+"""Returns the paths of the models, articles and questions of the harness."""
 
 import os
 
@@ -9,24 +9,24 @@ ROOT = programs_lib.ROOT
 _BUNDLED = os.path.join(ROOT, 'harness', 'bundled')
 _BERT = os.path.join(ROOT, 'harness', 'bert', 'bundled')
 
-# Serving params under which the bundled model is published, and the longest
-# prompt that they take.
+# The serving params of the bundled model, and the longest prompt that they
+# take.
 PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 MAX_INPUT_LENGTH = 512
 
 
 def eval_path() -> str:
-  """The 512 articles, in the schema of cnn_eval.json."""
+  """Returns the path of the 512 articles, in the schema of cnn_eval.json."""
   return os.path.join(_BUNDLED, 'eval.json')
 
 
 def reference_path() -> str:
-  """Tokens and ROUGE of the reference implementation on those articles."""
+  """Returns the path of the reference's tokens and ROUGE for those articles."""
   return os.path.join(_BUNDLED, 'reference.json')
 
 
 def model_dir() -> str:
-  """The model as a Hugging Face directory."""
+  """Returns the Hugging Face directory of the model."""
   return os.path.join(_BUNDLED, 'model')
 
 
@@ -35,17 +35,17 @@ def tokenizer_path() -> str:
 
 
 def pax_checkpoint() -> str | None:
-  """The PAX checkpoint that the build made of the model.
+  """Returns the PAX checkpoint that the build made from the model.
 
-  None outside of Bazel, where nothing has built one.
+  It is None outside of Bazel, because only the build makes it.
   """
   return _built('pax')
 
 
 def programs() -> str | None:
-  """The programs of PARAMS that the build compiled for its machine's CPU.
+  """Returns the programs of PARAMS, compiled for the CPU of the build machine.
 
-  None outside of Bazel, as `pax_checkpoint`.
+  They are None outside of Bazel, because only the build compiles them.
   """
   return _built('programs')
 
@@ -56,20 +56,20 @@ def _built(name: str) -> str | None:
 
 
 def bert_model_dir() -> str:
-  """Returns the BERT's HF directory: config.json, model.safetensors, vocab.txt."""
+  """Returns BERT's directory: config.json, model.safetensors and vocab.txt."""
   return os.path.join(_BERT, 'model')
 
 
 def bert_vocab_path() -> str:
-  """Returns the path of the BERT's word pieces."""
+  """Returns the path of BERT's word pieces."""
   return os.path.join(bert_model_dir(), 'vocab.txt')
 
 
 def bert_squad_path() -> str:
-  """Returns the path of the questions in the schema of SQuAD v1.1."""
+  """Returns the path of the questions, in the schema of SQuAD v1.1."""
   return os.path.join(_BERT, 'squad.json')
 
 
 def bert_reference_path() -> str:
-  """Returns the path of the reference's answers to these questions, scored."""
+  """Returns the path of the reference's scored answers to these questions."""
   return os.path.join(_BERT, 'reference.json')

@@ -1,4 +1,4 @@
-"""Whether files are the official ones, and if not, what they are instead."""
+"""Checks that files are the official ones, and describes other files."""
 
 import hashlib
 import json
@@ -17,11 +17,11 @@ _END_OF_TEXT, _END_ID = '<|endoftext|>', 50256
 
 
 def digest(path: str, algorithm: str) -> str:
-  """The sum of a file, in hexadecimal.
+  """Returns the checksum of a file in hexadecimal.
 
   Args:
-    path: the file.
-    algorithm: of hashlib: "md5" or "sha256".
+    path: The path of the file.
+    algorithm: The name of the algorithm in hashlib: "md5" or "sha256".
   """
   total = hashlib.new(algorithm, usedforsecurity=False)
   with open(path, 'rb') as file:
@@ -31,11 +31,11 @@ def digest(path: str, algorithm: str) -> str:
 
 
 def articles(path: str, count: int) -> str:
-  """Checks a file in the schema of cnn_eval.json; returns what it is.
+  """Checks a file in the schema of cnn_eval.json and returns a description.
 
   Raises:
-    ValueError: it holds another number of articles, or other instructions.
-    OSError: it cannot be read.
+    ValueError: The file has another number of articles, or other instructions.
+    OSError: The file cannot be read.
   """
   found = dataset.load_articles(path)
   if len(found) != count:
@@ -56,11 +56,11 @@ def articles(path: str, count: int) -> str:
 
 
 def by_md5(path: str, md5: str) -> str:
-  """Checks a file by its published MD5; returns what it is.
+  """Checks a file by its published MD5 and returns a description.
 
   Raises:
-    ValueError: it is another file.
-    OSError: it cannot be read.
+    ValueError: The file differs from the published one.
+    OSError: The file cannot be read.
   """
   found = digest(path, 'md5')
   if found != md5:
@@ -72,11 +72,11 @@ def by_md5(path: str, md5: str) -> str:
 
 
 def squad(path: str, md5: str) -> str:
-  """Checks dev-v1.1.json of SQuAD; returns what it is.
+  """Checks dev-v1.1.json of SQuAD and returns a description.
 
   Raises:
-    ValueError: it is another file.
-    OSError: it cannot be read.
+    ValueError: The file differs from the published one.
+    OSError: The file cannot be read.
   """
   try:
     return f'{_QUESTIONS} questions, {by_md5(path, md5)}'
@@ -103,11 +103,11 @@ def _questions(path: str) -> str:
 
 
 def vocabulary(path: str, md5: str) -> str:
-  """Checks vocab.txt of BERT; returns what it is.
+  """Checks vocab.txt of BERT and returns a description.
 
   Raises:
-    ValueError: it is another file.
-    OSError: it cannot be read.
+    ValueError: The file differs from the published one.
+    OSError: The file cannot be read.
   """
   try:
     return f'{_WORDS} words, {by_md5(path, md5)}'
@@ -120,13 +120,14 @@ def vocabulary(path: str, md5: str) -> str:
 
 
 def gptj_tokenizer(path: str) -> str:
-  """Checks that a directory holds GPT-J's tokenizer; returns what it is.
+  """Checks that a directory has GPT-J's tokenizer and returns a description.
 
   Raises:
-    ValueError: it is another tokenizer.
+    ValueError: The directory has another tokenizer.
   """
   tokenizer = tokenizer_lib.load(path)
-  # Two tokens that GPT-2's merges make, and the one that ends a text.
+  # The check encodes a text that becomes two tokens by GPT-2's merges. It also
+  # checks the id of the token that ends a text.
   found = tokenizer.encode(_SAMPLE).ids, tokenizer.token_to_id(_END_OF_TEXT)
   if found != (_SAMPLE_IDS, _END_ID):
     raise ValueError(
@@ -138,11 +139,12 @@ def gptj_tokenizer(path: str) -> str:
 
 
 def gptj_checkpoint(path: str) -> str:
-  """Checks that a directory holds a whole GPT-J; returns what it is.
+  """Checks that a directory has a complete GPT-J and returns a description.
 
   Raises:
-    ValueError: it is another model, or a file of its weights is missing.
-    OSError: it cannot be read.
+    ValueError: The directory has another model, or a file of its weights is
+      missing.
+    OSError: A file cannot be read.
   """
   with open(os.path.join(path, 'config.json'), encoding='utf-8') as file:
     try:

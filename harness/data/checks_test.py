@@ -62,7 +62,8 @@ class ChecksTest(absltest.TestCase):
 
   def test_tokenizer_of_gptj(self):
     vocab = {'Hello': 15496, ' world': 995, '<|endoftext|>': 50256}
-    # Each id once: of two words with one id, only one would be saved.
+    # Each id is used once. If two words had one id, only one of them would be
+    # saved.
     others = set(range(50257)) - set(vocab.values())
     vocab |= {f'word{n}': n for n in others}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab))

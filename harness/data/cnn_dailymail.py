@@ -1,8 +1,8 @@
-"""CNN/DailyMail 3.0.0 in the two files that the GPT-J benchmark reads.
+"""Converts CNN/DailyMail 3.0.0 to the two files that the GPT-J benchmark reads.
 
-The published scripts load the set from the hub; these functions read the files
-that lie there, parquet or JSON, wherever the user has put them, and write the
-same bytes.
+The published scripts load the set from the Hugging Face hub. These functions
+read local copies of the files on the hub, in parquet or JSON. They write the
+same bytes as the published scripts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,12 +18,13 @@ from pyarrow import parquet
 from harness.rules import rounds
 from saxml_ext.common import files
 
-# The instruction of every entry, in the published files.
+# The instruction of every entry in the published files.
 INSTRUCTION = 'Summarize the following news article:'
 EVAL_COUNT = rounds.FULL_SET[rounds.GPTJ]
 TRAIN_COUNT = 287113
 CALIBRATION_COUNT = 1000
-# Of language/gpt-j/calibration-list.txt, the same in all rounds from v3.1 on.
+# The hash of language/gpt-j/calibration-list.txt, which is equal in all rounds
+# since v3.1.
 LIST_SHA256 = '4de1bc2bcf345ba8fc118788455dfaf2e09530fd9ed4daedf2b15661324ad9a7'
 
 EVAL_FILE = 'cnn_eval.json'
@@ -41,18 +42,18 @@ Row = Mapping[str, str]
 
 
 def find(inputs: Sequence[str], split: str) -> list[str]:
-  """Files of a split among files and directories.
+  """Returns the files of a split among files and directories.
 
   Args:
-    inputs: files, or directories that are searched to the bottom.
-    split: VALIDATION or TRAIN; a file is of the split whose name its own name,
-      or that of its directory, begins with, as on the hub.
+    inputs: The files, or directories that are searched recursively.
+    split: The split, VALIDATION or TRAIN. A file belongs to a split if its name
+      or the name of its directory begins with the split's name, as on the hub.
 
   Returns:
-    Paths in the order of their names, which is that of the articles.
+    The paths in the order of their names, which is the order of the articles.
 
   Raises:
-    FileNotFoundError: an input is missing.
+    FileNotFoundError: An input is missing.
   """
   found = set()
   for path in inputs:
@@ -61,8 +62,8 @@ def find(inputs: Sequence[str], split: str) -> list[str]:
     if not os.path.isdir(path):
       found.add(path)
     else:
-      # The hub's client keeps records of its downloads in hidden folders, which
-      # glob leaves out.
+      # The hub's client records its downloads in hidden folders, which glob
+      # skips.
       found.update(glob.glob(os.path.join(path, '**', '*'), recursive=True))
   return sorted(
     path
@@ -73,14 +74,15 @@ def find(inputs: Sequence[str], split: str) -> list[str]:
 
 
 def rows(path: str) -> Iterator[Row]:
-  """The articles of a file, in its order, without holding all in memory.
+  """Yields the articles of a file in order, with few in memory at a time.
 
   Args:
-    path: parquet, JSON (a list) or JSON lines, with article, highlights, id.
+    path: The file in parquet, JSON (a list) or JSON lines. It has the fields
+      article, highlights and id.
 
   Raises:
-    ValueError: the file is of another form, or an article lacks a field.
-    OSError: it cannot be read.
+    ValueError: The file has another format, or an article lacks a field.
+    OSError: The file cannot be read.
   """
   read = _parquet if path.endswith('.parquet') else _json
   for number, row in enumerate(read(path)):
@@ -123,7 +125,7 @@ def _json(path: str) -> Iterator[Any]:
 
 
 def entry(row: Row) -> dict[str, str]:
-  """An article as the published files hold it."""
+  """Returns an article in the format of the published files."""
   return {
     'instruction': INSTRUCTION,
     'input': row['article'],
@@ -132,11 +134,11 @@ def entry(row: Row) -> dict[str, str]:
 
 
 def evaluation_set(paths: Sequence[str]) -> list[dict[str, str]]:
-  """The validation split, all of it and in its order.
+  """Returns the whole validation split in its order.
 
   Raises:
-    ValueError: it is not the validation split of version 3.0.0.
-    OSError: a file cannot be read.
+    ValueError: The files are not the validation split of version 3.0.0.
+    OSError: A file cannot be read.
   """
   entries = [entry(row) for path in paths for row in rows(path)]
   if len(entries) != EVAL_COUNT:
@@ -156,15 +158,15 @@ def evaluation_set(paths: Sequence[str]) -> list[dict[str, str]]:
 def calibration_set(
   paths: Sequence[str], ids: Sequence[str]
 ) -> list[dict[str, str]]:
-  """The articles with the ids of the calibration list, in its order.
+  """Returns the articles with the ids of the calibration list, in its order.
 
   Args:
-    paths: files of the train split.
-    ids: as the list has them; some are there twice, and so are their entries.
+    paths: The files of the train split.
+    ids: The ids of the list. Entries of repeated ids are repeated too.
 
   Raises:
-    ValueError: an article is not there.
-    OSError: a file cannot be read.
+    ValueError: An article is missing.
+    OSError: A file cannot be read.
   """
   wanted, found, count = set(ids), {}, 0
   for path in paths:
@@ -184,11 +186,11 @@ def calibration_set(
 
 
 def read_ids(path: str) -> list[str]:
-  """The ids of a calibration list.
+  """Returns the ids of a calibration list.
 
   Raises:
-    ValueError: it is not the published list.
-    OSError: it cannot be read.
+    ValueError: The file is not the published list.
+    OSError: The file cannot be read.
   """
   with open(path, encoding='utf-8') as file:
     ids = file.read().split()
@@ -205,14 +207,15 @@ def read_ids(path: str) -> list[str]:
 
 
 def write(path: str, entries: Sequence[Mapping[str, str]]) -> None:
-  """Writes a set, whole or not at all, with the bytes of the published scripts.
+  """Writes a set atomically, with the bytes of the published scripts.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: The file cannot be written.
   """
   text = json.dumps(list(entries), indent=4, ensure_ascii=False)
   if os.path.basename(path) == EVAL_FILE:
-    # simplejson, which writes the published one, escapes these two.
+    # The published file is written by simplejson, which escapes these two
+    # characters.
     text = text.replace('\u2028', '\\u2028').replace('\u2029', '\\u2029')
   os.makedirs(os.path.dirname(path), exist_ok=True)
   with files.replacing(path) as file:

@@ -145,7 +145,7 @@ class CnnDailymailTest(parameterized.TestCase):
     text = 'id1\nid2\n'
     published = hashlib.sha256(text.encode()).hexdigest()
     with mock.patch.object(cnn_dailymail, 'LIST_SHA256', published):
-      # Whatever git has made of the ends of the lines.
+      # A checkout by git may have changed the line ends.
       for form in (text, text.strip(), text.replace('\n', '\r\n')):
         path = self._text('list.txt', form)
         self.assertEqual(cnn_dailymail.read_ids(path), ['id1', 'id2'])

@@ -1,9 +1,9 @@
-"""Tells how to get the official data and models; verifies what is there.
+"""Prints the commands that fetch the official data and models.
 
 download [--benchmark=gptj|bert] [--verify]
 
-It prints commands and runs none of them: the files are large, and their
-licences are for the user to accept.
+It does not run the commands, because the files are large and the user must
+accept their licenses. With --verify it checks the files in the cache.
 """
 
 from collections.abc import Sequence

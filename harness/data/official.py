@@ -1,7 +1,7 @@
-"""The official files of the benchmarks: where they lie, how to get them.
+"""Lists the official files of the benchmarks, with paths and fetch commands.
 
-Nothing here fetches anything. What is missing is told together with the
-commands that fetch it, so that the user decides about licences and disks.
+Nothing here fetches a file. The error for a missing file has the commands that
+fetch it, so that the user decides about licenses and disk space.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,8 @@ from harness.data import cnn_dailymail
 
 BENCHMARKS = ('gptj', 'bert')
 
-# Apart from what is made of it, so that it can be removed afterwards.
+# The downloads have their own folder, so that they can be removed after the
+# conversion.
 _HUB = 'cnn_dailymail_hub'
 _CHECKPOINT = 'gpt-j'
 _INFERENCE = 'https://raw.githubusercontent.com/mlcommons/inference/v4.1'
@@ -26,21 +27,27 @@ _R2_DOWNLOADER = (
 )
 _R2_METADATA = 'https://inference.mlcommons-storage.org/metadata'
 
-# MD5s: mlcommons/mlperf-automations, script/get-dataset-squad,
-# get-dataset-squad-vocab and get-ml-model-bert-large-squad, which download and
-# verify the same files; of files in mlcommons/inference, which are the same
-# from v3.1 on, their own. No sum of cnn_eval.json is published in either.
+# Source of the MD5s: script/get-dataset-squad, get-dataset-squad-vocab and
+# get-ml-model-bert-large-squad of mlcommons/mlperf-automations, which download
+# and verify the same files. The MD5s of files in mlcommons/inference are
+# computed from the files, which are equal since v3.1. Neither repository
+# publishes a checksum of cnn_eval.json.
 _SQUAD_MD5 = '3e85deb501d4e538b6bc56f786231552'
 _VOCABULARY_MD5 = '64800d5d8528ce344256daf115d4965e'
 
 
 def itself(path: str) -> str | None:
-  """`path` if it is a file."""
+  """Returns `path` if it is a file, or None."""
   return path if os.path.isfile(path) else None
 
 
 def containing(name: str, path: str) -> str | None:
-  """The first directory in and below `path` that holds a file of that name."""
+  """Returns the first directory in or below `path` that has a file, or None.
+
+  Args:
+    name: The name of the file.
+    path: The directory to search.
+  """
   for folder, folders, files in os.walk(path):
     folders.sort()
     if name in files:
@@ -53,18 +60,19 @@ class Item:
   """An official file or directory.
 
   Attributes:
-    benchmark: "gptj" or "bert".
-    name: what it is called here, unique in its benchmark.
-    what: in words.
-    kind: folder of the cache.
-    path: where it belongs in that folder.
-    commands: lines of a shell that fetch it; {data} and {models} stand for the
-      folders of the cache, {run} for the flag that leads our programs there.
-    check: takes the path and says what lies there; raises ValueError if it is
-      another thing.
-    find: takes the path and returns what is to be used of it, or None.
-    md5: its published MD5; '' if none is published.
-    optional: whether the benchmark runs without it.
+    benchmark: The benchmark, "gptj" or "bert".
+    name: The name of the item, unique in its benchmark.
+    what: The description for messages.
+    kind: The folder of the cache.
+    path: The path of the item in that folder.
+    commands: The shell commands that fetch the item. {data} and {models} stand
+      for the folders of the cache, {run} for the flag that makes our programs
+      use the cache.
+    check: The function that checks the path and returns a description. It
+      raises ValueError if the item is not the official one.
+    find: The function that returns the part of the path to use, or None.
+    md5: The published MD5; '' if none is published.
+    optional: True if the benchmark runs without the item.
   """
 
   benchmark: str
@@ -79,15 +87,15 @@ class Item:
   optional: bool = False
 
   def place(self, cache: cache_lib.Cache) -> str:
-    """Where it belongs."""
+    """Returns the path of the item in the cache."""
     return os.path.join(cache.folder(self.kind), self.path)
 
   def found(self, cache: cache_lib.Cache) -> str | None:
-    """Where it lies, None if it does not."""
+    """Returns the path to use if the item is in the cache, or None."""
     return self.find(self.place(cache))
 
   def instructions(self, cache: cache_lib.Cache) -> list[str]:
-    """Commands that fetch it into this cache."""
+    """Returns the commands that fetch the item into this cache."""
     default = cache.root == cache_lib.root()
     return [
       command.format(
@@ -104,7 +112,10 @@ def _quoted(path: str) -> str:
 
 
 def _tokenizer(path: str) -> str | None:
-  """A directory with a tokenizer: there, or beside the fine-tuned weights."""
+  """Returns a directory with a tokenizer, or None.
+
+  The tokenizer is in `path` or beside the fine-tuned weights.
+  """
   for place in (path, os.path.join(os.path.dirname(path), _CHECKPOINT)):
     for name in ('tokenizer.json', 'vocab.json'):
       found = containing(name, place)
@@ -118,14 +129,14 @@ def _curl(path: str, url: str) -> str:
 
 
 def _file(name: str, what: str, path: str, url: str, md5: str) -> Item:
-  """A file of BERT's that is known by its sum.
+  """Returns an item of BERT that is checked by its MD5.
 
   Args:
-    name: of the item.
-    what: in words.
-    path: folder of the cache, and place in it.
-    url: where it is published.
-    md5: published there, or of what is published there.
+    name: The name of the item.
+    what: The description for messages.
+    path: The folder of the cache, and the path in that folder.
+    url: The address of the published file.
+    md5: The MD5 that is published, or that of the published file.
   """
   kind, _, place = path.partition('/')
   return Item(
@@ -269,10 +280,10 @@ ITEMS = (
 
 
 def item(benchmark: str, name: str) -> Item:
-  """An item by its name.
+  """Returns the item with a name.
 
   Raises:
-    ValueError: there is none of that name.
+    ValueError: There is no such item.
   """
   names = [each.name for each in ITEMS if each.benchmark == benchmark]
   for each in ITEMS:
@@ -285,16 +296,17 @@ def item(benchmark: str, name: str) -> Item:
 
 
 def path(benchmark: str, name: str, cache: cache_lib.Cache) -> str:
-  """Where an official file or directory lies.
+  """Returns the path of an official file or directory.
 
   Args:
-    benchmark: "gptj" (dataset, calibration, tokenizer, checkpoint) or "bert"
-      (dataset, vocab, calibration, config, onnx, onnx_int8, pytorch).
-    name: of the item.
-    cache: to look into.
+    benchmark: The benchmark, "gptj" (dataset, calibration, tokenizer,
+      checkpoint) or "bert" (dataset, vocab, calibration, config, onnx,
+      onnx_int8, pytorch).
+    name: The name of the item.
+    cache: The cache to search.
 
   Raises:
-    ValueError: it is not there; the text holds the commands that fetch it.
+    ValueError: The item is missing. The text has the commands that fetch it.
   """
   wanted = item(benchmark, name)
   found = wanted.found(cache)
@@ -309,9 +321,9 @@ def path(benchmark: str, name: str, cache: cache_lib.Cache) -> str:
 def paths(
   benchmark: str, names: Iterable[str], cache: cache_lib.Cache
 ) -> dict[str, str]:
-  """Where several of them lie, by name.
+  """Returns the paths of several items by name.
 
   Raises:
-    ValueError: one is not there.
+    ValueError: An item is missing.
   """
   return {name: path(benchmark, name, cache) for name in names}

@@ -2,8 +2,9 @@
 
 prepare_cnn_dailymail --input=DIR|FILE [--calibration_list=calibration-list.txt]
 
-writes cnn_eval.json and, with a list, cnn_dailymail_calibration.json into the
-cache. //harness/data:download tells where to get the input.
+writes cnn_eval.json into the cache. With a calibration list, it also writes
+cnn_dailymail_calibration.json. //harness/data:download prints the commands that
+fetch the input.
 """
 
 from collections.abc import Sequence

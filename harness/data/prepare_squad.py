@@ -1,4 +1,4 @@
-"""Checks SQuAD v1.1 and BERT's vocabulary, and puts them into the cache.
+"""Checks SQuAD v1.1 and BERT's vocabulary, and copies them into the cache.
 
 prepare_squad --dev=dev-v1.1.json [--vocab=vocab.txt]
 """

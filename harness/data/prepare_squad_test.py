@@ -34,7 +34,8 @@ class PrepareSquadTest(absltest.TestCase):
     return printed.getvalue()
 
   def test_keeps_the_official_file(self):
-    # SQuAD itself is not ours to bring along: another file takes its sum.
+    # SQuAD itself cannot be part of the repository. Another file with a
+    # matching checksum stands for it.
     dev = self._write('dev.json', 'questions')
     md5 = checks.digest(dev, 'md5')
     items = [

@@ -1,4 +1,4 @@
-"""The task of the GPT-J benchmark: news articles to be summarized."""
+"""Loads the task of the GPT-J benchmark: the summarization of news articles."""
 
 from collections.abc import Collection, Sequence
 import dataclasses
@@ -16,12 +16,12 @@ from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 @dataclasses.dataclass(frozen=True)
 class Summarization:
-  """Articles in memory. An article's place is LoadGen's sample index.
+  """Articles in memory. The position of an article is LoadGen's sample index.
 
   Attributes:
-    articles: in the file's order.
-    tokenizer: of the model.
-    max_input_length: tokens after which a prompt is cut.
+    articles: The articles in the file's order.
+    tokenizer: The tokenizer of the model.
+    max_input_length: The number of tokens after which a prompt is cut.
   """
 
   articles: tuple[dataset.Article, ...]
@@ -35,14 +35,14 @@ class Summarization:
 
   @functools.cached_property
   def prompt_ids(self) -> list[np.ndarray]:
-    """Token ids of each article's prompt, int32 [T]."""
+    """The token ids of each article's prompt, int32 [T]."""
     return dataset.encode_prompts(
       self.articles, self.tokenizer, self.max_input_length
     )
 
   @functools.cached_property
   def prompts(self) -> list[str]:
-    """Each article's prompt as comma-separated token ids."""
+    """The prompt of each article as comma-separated token ids."""
     return [','.join(map(str, ids)) for ids in self.prompt_ids]
 
 
@@ -57,8 +57,8 @@ def load(
   Args:
     dataset_path: The file in the schema of cnn_eval.json; '': the bundled one.
     tokenizer_path: The tokenizer.json of the model.
-    max_input_length: Tokens after which a prompt is cut.
-    sample_count: Articles to take from the front; 0: all.
+    max_input_length: The number of tokens after which a prompt is cut.
+    sample_count: The number of articles to take from the front; 0: all.
 
   Raises:
     OSError, ValueError: A file cannot be used, or a setting is missing.
@@ -87,12 +87,12 @@ def load_beside(
 
   Args:
     model_dir: The directory of the model's tokenizer.json.
-    longest: Most tokens of a prompt that the model takes.
-    usual: Tokens after which prompts are cut by default.
-    dataset_path: See `load`.
-    tokenizer_path: See `load`; '': the one in `model_dir`.
-    max_input_length: See `load`; None: `usual`.
-    sample_count: See `load`.
+    longest: The most tokens of a prompt that the model takes.
+    usual: The number of tokens after which prompts are cut by default.
+    dataset_path: The file of the articles; see `load`.
+    tokenizer_path: The tokenizer; see `load`. '': the one in `model_dir`.
+    max_input_length: The length at which a prompt is cut; None: `usual`.
+    sample_count: The number of articles; see `load`.
 
   Raises:
     OSError, ValueError: A file cannot be used, or a prompt would be too long.
@@ -111,9 +111,10 @@ def load_beside(
 
 
 def end_ids(tokenizer: tokenizers.Tokenizer) -> frozenset[int]:
-  """Ids of the special tokens; the first of them ends an answer.
+  """Returns the ids of the special tokens; the first of them ends an answer.
 
-  A model of the GPT-J benchmark knows one, which it also pads with.
+  A model of the GPT-J benchmark has one special token, which is also its
+  padding.
   """
   return frozenset(
     token_id
@@ -123,9 +124,9 @@ def end_ids(tokenizer: tokenizers.Tokenizer) -> frozenset[int]:
 
 
 def until_end(tokens: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
-  """An answer up to its first end id: without that one and what follows it.
+  """Returns an answer up to its first end id, without that id.
 
-  Servers and the reference differ in what they append: nothing, one end id, or
+  Servers and the reference append different numbers of end ids: none, one, or
   as many as make the answers of a batch equally long.
   """
   return tuple(itertools.takewhile(lambda token: token not in ends, tokens))

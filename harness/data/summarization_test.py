@@ -55,7 +55,7 @@ class SummarizationTest(absltest.TestCase):
     self.assertEqual(ends, {0})
     for answer in ([1, 1], [1, 1, 0], [1, 1, 0, 0, 0]):
       self.assertEqual(summarization.until_end(answer, ends), (1, 1))
-    # What follows the end is no part of the answer, whatever it is.
+    # All ids after the end id are removed.
     self.assertEqual(summarization.until_end([1, 0, 1], ends), (1,))
     self.assertEqual(summarization.until_end([0, 1], ends), ())
 
