@@ -1,8 +1,8 @@
-"""Lets a BERT stand behind LoadGen: batches of features in, logits out.
+"""Connects a BERT to LoadGen: batches of features in, logits out.
 
-Features of a batch are padded to the longest of them, not to 384 tokens, and
-an answer has the logits of the feature's own tokens: evaluation takes those
-that are missing for -10000, and would use none of them anyway.
+The features of a batch are padded to the longest of them, not to 384 tokens. An
+answer has only the logits of the feature's own tokens. The evaluation replaces
+missing logits by -10000, and it would not use them anyway.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,44 +19,45 @@ from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.loadgen import system
 
-# Lengths are rounded up to it: less than a vector's width saves no time.
+# Lengths are rounded up to a multiple of this number. A step below the width of
+# a vector saves no time.
 _MULTIPLE = 8
 
 
-# Most samples that are computed together by default.
+# The default for the greatest number of samples that are computed together.
 BATCH_SIZE = 8
 
 
 class Model(Protocol):
-  """A BERT that is ready."""
+  """A loaded BERT."""
 
   @property
   def fixed_length(self) -> int | None:
-    """The only length [T] it takes; None: any."""
+    """The only length [T] that the model takes; None: any length."""
 
   @property
   def fixed_batch(self) -> int | None:
-    """The only batch size [B] it takes; None: any."""
+    """The only batch size [B] that the model takes; None: any size."""
 
   def logits(
     self, input_ids: np.ndarray, mask: np.ndarray, segment_ids: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end logits, float32 [B, T] each.
+    """Returns the start and end logits, float32 [B, T] each.
 
     Args:
-      input_ids: int64 [B, T].
-      mask: int64 [B, T], 1 for tokens, 0 for padding.
-      segment_ids: int64 [B, T].
+      input_ids: The token ids, int64 [B, T].
+      mask: The mask, int64 [B, T], 1 for tokens and 0 for padding.
+      segment_ids: The segment ids, int64 [B, T].
     """
 
 
 def make_system(
   model: Model, features: features_lib.FeatureSet, batch_size: int
 ) -> system.BatchedSystem:
-  """A system that answers features with a model.
+  """Returns a system that answers features with a model.
 
   Raises:
-    ValueError: the model takes no such batches.
+    ValueError: The model does not take such batches.
   """
   check(model, batch_size)
   return system.BatchedSystem(
@@ -65,10 +66,10 @@ def make_system(
 
 
 def keep_flags(*names: str) -> None:
-  """Leaves the flags of the model and the set, with the reference's names.
+  """Keeps only the flags of the model and the set, with the reference's names.
 
   Args:
-    *names: The names of other flags of `run_flags`.
+    *names: The names of other flags of `run_flags` to keep.
   """
   run_flags.keep(
     *('checkpoint', 'dataset_path', 'tokenizer_path', 'sample_count'),
@@ -81,11 +82,12 @@ def keep_flags(*names: str) -> None:
 
 
 def features(model: str, samples: run_lib.Samples) -> features_lib.FeatureSet:
-  """Reads the set.
+  """Loads the features of the set.
 
   Args:
-    model: The path of the model, beside which the vocabulary lies.
-    samples: The set; the bundled questions and that vocabulary by default.
+    model: The path of the model. The default vocabulary is next to it.
+    samples: The set. The defaults are the bundled questions and that
+      vocabulary.
 
   Raises:
     OSError, ValueError: A file cannot be used.
@@ -102,9 +104,10 @@ def main(argv: Sequence[str], kind: type, load: Callable[..., Model]) -> None:
   """Runs LoadGen against a BERT.
 
   Args:
-    argv: The command line, flags taken out.
+    argv: The command line without flags.
     kind: The type of the system in run.json.
-    load: Loads a model, of its path, number format, device and threads.
+    load: The function that loads a model, with the arguments path, number
+      format, device and threads.
   """
   run: run_lib.Run[Any] = runner.asked(argv, kind)
   bert = run.system
@@ -121,7 +124,7 @@ def main(argv: Sequence[str], kind: type, load: Callable[..., Model]) -> None:
 
 
 def check(model: Model, batch_size: int) -> None:
-  """Raises ValueError where a model takes no batch of that size or less."""
+  """Raises ValueError if a model cannot take every batch up to a size."""
   if model.fixed_batch not in (None, 1):
     raise ValueError(
       f'the model takes batches of {model.fixed_batch} only, and queries may'
@@ -140,13 +143,13 @@ def answer(
   indices: Sequence[int],
   length: int | None = None,
 ) -> list[system.Answer]:
-  """Answers one batch: float32 [T, 2] for each feature, its tokens only.
+  """Answers one batch with float32 [T, 2] for each feature's own tokens.
 
   Args:
-    model: answers.
-    features: the set.
-    indices: of the features in the batch.
-    length: to which to pad; None: as far as the batch needs.
+    model: The model that answers.
+    features: The set.
+    indices: The indices of the features in the batch.
+    length: The length to pad to; None: the length that the batch needs.
   """
   rows = np.asarray(indices)
   lengths = features.lengths[rows]

@@ -7,7 +7,7 @@ from harness.bert.testing import tiny_set
 
 
 class _Model:
-  """Answers with the token's id and its negative; keeps what it was asked."""
+  """A model that answers with token ids and their negatives; it keeps masks."""
 
   def __init__(self, fixed_batch=None, fixed_length=None):
     self.fixed_batch = fixed_batch
@@ -32,7 +32,7 @@ class AnsweringTest(absltest.TestCase):
   def test_pads_to_the_longest_and_answers_with_what_was_asked(self):
     model = _Model()
     found = answering.answer(model, self._features, [4, 3])
-    # 322 tokens, rounded up to a multiple of 8.
+    # 322 tokens are rounded up to a multiple of 8.
     self.assertEqual(model.masks[0].shape, (2, 328))
     self.assertEqual(model.masks[0].sum(1).tolist(), [12, 322])
     for answer, index, length in zip(found, (4, 3), (12, 322)):

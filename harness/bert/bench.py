@@ -2,8 +2,8 @@
 
 bench --model=DIRECTORY --val_data=squad.json --vocab_file=vocab.txt
 
-All answer the same batches in turn, so that whatever else the machine does
-meets all of them alike.
+The ways answer each batch in turn, so that other load on the machine affects
+all of them equally.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ from saxml_ext.common import user_path
 from saxml_ext.common.pages import text_columns
 from saxml_ext.evaluation import f1
 
-# Share of the F1 in float32 that a lower precision must keep.
+# The share of the float32 F1 that a lower precision must keep.
 _KEPT = requirements.SHARES['bert-99']
 
 
@@ -41,10 +41,11 @@ class Way:
   """A way to run the model.
 
   Attributes:
-    label: what the table calls it.
-    load: makes the model of (path, device, threads).
-    plain: whether it answers as the reference's code does, one sample at a
-      time and padded to 384 tokens; else in batches padded to their longest.
+    label: The label in the table.
+    load: The function that loads the model from (path, device, threads).
+    plain: True if it answers like the reference's code, one sample at a time
+      and padded to 384 tokens. Otherwise it answers batches that are padded to
+      their longest sample.
   """
 
   label: str
@@ -86,13 +87,13 @@ _WAYS = flags.DEFINE_list(
 
 @dataclasses.dataclass
 class Trial:
-  """What came out of a way.
+  """The result of a way.
 
   Attributes:
-    way: which.
-    model: the model, ready.
-    seconds: that it took for all samples.
-    logits: by sample index.
+    way: The way.
+    model: The loaded model.
+    seconds: The time that it took for all samples.
+    logits: The logits by sample index.
   """
 
   way: Way
@@ -115,7 +116,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _trial(name: str, path: str) -> Trial:
-  """Returns a way that --ways names, its model loaded."""
+  """Returns the trial of a name in --ways, with its model loaded."""
   if name.endswith('.onnx'):
     path = user_path.resolve(name)
     way = Way(os.path.basename(path), _onnx(None))
@@ -139,7 +140,7 @@ def _model(
 def compare(
   trials: Sequence[Trial], features: features_lib.FeatureSet, batch_size: int
 ) -> None:
-  """Lets all answer all features, batch by batch in turn."""
+  """Runs all trials on all features, batch by batch in turn."""
   count = len(features)
   order = system.copies_longest_first(range(count), features.lengths, count)
   batches = [
@@ -150,7 +151,7 @@ def compare(
     _answer(trial, features, batches[0])
     trial.seconds = 0.0
   for number, batch in enumerate(batches):
-    # No way is always the first on a fresh batch.
+    # The order rotates, so that no way is always the first on a new batch.
     shift = number % len(trials)
     for trial in [*trials[shift:], *trials[:shift]]:
       _answer(trial, features, batch)
@@ -178,7 +179,7 @@ def _answer(
 
 
 def table(trials: Sequence[Trial], features: features_lib.FeatureSet) -> str:
-  """Samples/s, their ratio to the first, F1 and its part of the first's."""
+  """Returns a table of samples/s and F1, with ratios to the first way."""
   truths = {q.id: q.answers for q in features.questions}
   scores = [
     f1.score(span_scoring.answers(features, trial.logits), truths).f1

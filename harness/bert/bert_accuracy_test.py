@@ -23,7 +23,7 @@ class AccuracyTest(absltest.TestCase):
     )
 
   def test_scores_a_log(self):
-    # Tokens: [CLS] who sat ? [SEP] the cat sat on the mat . [SEP]
+    # The tokens are [CLS] who sat ? [SEP] the cat sat on the mat . [SEP].
     logits = np.zeros((13, 2), np.float16)
     logits[5, 0] = logits[6, 1] = 1
     log = os.path.join(self._dir, 'mlperf_log_accuracy.json')

@@ -1,7 +1,7 @@
-"""Weights of a BERT for question answering, as numpy arrays.
+"""Loads the weights of a BERT for question answering as numpy arrays.
 
-The exporter writes a graph of them itself and needs no PyTorch for that; only a
-checkpoint in PyTorch's own format is read with it.
+The exporter writes an ONNX graph from them and does not need PyTorch. Only a
+checkpoint in PyTorch's own format is read with PyTorch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _WEIGHTS_FILE = 'model.safetensors'
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-  """Sizes of a BERT, by their names in config.json; BERT-large by default."""
+  """The sizes of a BERT, by names in config.json; BERT-large by default."""
 
   vocab_size: int = 30522
   hidden_size: int = 1024
@@ -34,12 +34,12 @@ class Config:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-  """A BERT.
+  """The sizes and weights of a BERT.
 
   Attributes:
-    config: its sizes.
-    tensors: float32 by the names of BertForQuestionAnswering; matrices of
-      linear layers are [out, in].
+    config: The sizes.
+    tensors: The weights in float32 by their names in BertForQuestionAnswering.
+      Matrices of linear layers are [out, in].
   """
 
   config: Config
@@ -50,12 +50,12 @@ def load(path: str) -> Checkpoint:
   """Reads a checkpoint.
 
   Args:
-    path: a Hugging Face directory (config.json, model.safetensors), or a file
+    path: A Hugging Face directory (config.json, model.safetensors), or a file
       with the state_dict of BERT-large, such as the reference's model.pytorch.
 
   Raises:
-    OSError: there is none.
-    ValueError: it is none of a BERT for question answering.
+    OSError: The checkpoint does not exist.
+    ValueError: The checkpoint is not a BERT for question answering.
   """
   if os.path.isfile(path):
     config, tensors = Config(), _read_state_dict(path)
@@ -74,11 +74,11 @@ def load(path: str) -> Checkpoint:
 
 
 def make_random(config: Config, seed: int) -> Checkpoint:
-  """A BERT that has learned nothing, for trials of speed."""
+  """Returns a BERT with random weights, for measurements of speed."""
   random = np.random.default_rng(seed)
   tensors = {}
   for name, shape in shapes(config).items():
-    # As BERT is initialized before training.
+    # BERT is initialized in the same way before training.
     if name.endswith('LayerNorm.weight'):
       tensors[name] = np.ones(shape, np.float32)
     else:
@@ -90,7 +90,7 @@ def save(made: Checkpoint, directory: str) -> None:
   """Writes a Hugging Face directory.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: The directory cannot be written.
   """
   os.makedirs(directory, exist_ok=True)
   safetensors_numpy.save_file(
@@ -109,7 +109,7 @@ def save(made: Checkpoint, directory: str) -> None:
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
-  """Shape of every tensor of a BertForQuestionAnswering."""
+  """Returns the shape of every tensor of a BertForQuestionAnswering."""
   return dict(_shapes(config))
 
 

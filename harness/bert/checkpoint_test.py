@@ -37,7 +37,8 @@ class CheckpointTest(parameterized.TestCase):
     sizes = [
       np.prod(s) for s in checkpoint.shapes(checkpoint.Config()).values()
     ]
-    # 334 million, as of BertForQuestionAnswering of bert-large-uncased.
+    # BertForQuestionAnswering of bert-large-uncased also has 334 million
+    # weights.
     self.assertEqual(sum(sizes), 334_094_338)
 
   def test_no_model(self):

@@ -1,11 +1,12 @@
-"""Turns questions into what BERT reads, as the MLPerf reference does.
+"""Converts questions to the inputs of BERT, as the MLPerf reference does.
 
-A paragraph that is too long for one input is cut into overlapping windows, each
-of which becomes a feature: [CLS] question [SEP] window [SEP]. A feature is one
-sample of LoadGen; the official development set has 10833 of 10570 questions.
+A paragraph that is too long for one input is cut into overlapping windows. Each
+window becomes a feature: [CLS] question [SEP] window [SEP]. A feature is one
+sample of LoadGen. The official development set has 10570 questions, which
+become 10833 features.
 
-Source of the numbers and of the rules for windows: language/bert/squad_QSL.py
-and create_squad_data.py of mlcommons/inference. The schema of the questions:
+Source of the numbers and the rules for windows: language/bert/squad_QSL.py and
+create_squad_data.py of mlcommons/inference. The schema of the questions:
 https://rajpurkar.github.io/SQuAD-explorer, dev-v1.1.json.
 """
 
@@ -23,18 +24,18 @@ MAX_LENGTH = 384
 _MAX_QUESTION = 64
 _STRIDE = 128
 
-# [CLS], [SEP] and [SEP].
+# The number of special tokens in a feature: [CLS], [SEP] and [SEP].
 _SPECIAL = 3
 _SPECIAL_TOKENS = ('[CLS]', '[SEP]', '[UNK]')
 
-# Of padding, whatever the vocabulary says of [PAD].
+# The id of padding. The id of [PAD] in the vocabulary is not used.
 _PAD_ID = 0
 
 Tokenize = Callable[[str], Sequence[str]]
 
 
-# What separates words for the reference (read_squad_examples): no other blank
-# does, so that a no-break space stays inside of a word.
+# The characters that separate words in the reference (read_squad_examples).
+# Other blanks do not, so a no-break space stays inside a word.
 _BLANKS = frozenset(' \t\r\n\u202f')
 
 _URL = 'https://rajpurkar.github.io/SQuAD-explorer/dataset/dev-v1.1.json'
@@ -45,10 +46,10 @@ class Question:
   """A question about a paragraph.
 
   Attributes:
-    id: of the question in the data set.
-    text: the question.
-    words: of the paragraph, as `split_words` splits it.
-    answers: texts that are right; empty where the file has none.
+    id: The id of the question in the data set.
+    text: The text of the question.
+    words: The words of the paragraph, as `split_words` returns them.
+    answers: The correct answers; empty if the file has none.
   """
 
   id: str
@@ -61,8 +62,8 @@ def read_questions(path: str) -> tuple[Question, ...]:
   """Reads a file in the order of its articles, paragraphs and questions.
 
   Raises:
-    OSError: it cannot be read.
-    ValueError: it is of another schema, or has no question.
+    OSError: The file cannot be read.
+    ValueError: The file has another schema, or has no question.
   """
   try:
     with open(path, encoding='utf-8') as file:
@@ -88,9 +89,9 @@ def read_questions(path: str) -> tuple[Question, ...]:
 
 
 def split_words(text: str) -> tuple[str, ...]:
-  """Words of a paragraph, punctuation and all."""
+  """Returns the words of a paragraph, with punctuation."""
   spaced = ''.join(' ' if letter in _BLANKS else letter for letter in text)
-  # Not split(), which knows more blanks than the reference.
+  # split() without arguments separates at more blanks than the reference.
   return tuple(filter(None, spaced.split(' ')))
 
 
@@ -112,12 +113,12 @@ class Feature:
   """One input of BERT, before padding.
 
   Attributes:
-    question: index of the question it belongs to.
-    tokens: word pieces.
-    words: by token position: index of the paragraph's word that the token is
-      a piece of; -1 outside of the paragraph.
-    best_context: by token position: whether no other window shows more of the
-      text around the token. An answer may only begin where it is true.
+    question: The index of the question.
+    tokens: The word pieces.
+    words: The index of the paragraph's word that a token belongs to, by token
+      position; -1 outside of the paragraph.
+    best_context: True for a token if no other window has more text around it,
+      by token position. An answer may begin only at such a token.
   """
 
   question: int
@@ -128,15 +129,16 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSet:
-  """Features in memory. A feature's place is LoadGen's sample index.
+  """Features in memory. The position of a feature is LoadGen's sample index.
 
   Attributes:
-    questions: all questions that have one of the features.
-    features: in the order of the questions and their windows.
-    input_ids: int64 [N, 384], padded with 0.
-    input_mask: int64 [N, 384], 1 for tokens, 0 for padding.
-    segment_ids: int64 [N, 384], 0 for the question, 1 for the paragraph.
-    lengths: tokens of each feature, int64 [N].
+    questions: The questions that have at least one of the features.
+    features: The features in the order of the questions and their windows.
+    input_ids: The token ids, int64 [N, 384], padded with 0.
+    input_mask: The mask, int64 [N, 384], 1 for tokens and 0 for padding.
+    segment_ids: The segments, int64 [N, 384], 0 for the question and 1 for the
+      paragraph.
+    lengths: The number of tokens of each feature, int64 [N].
   """
 
   questions: tuple[Question, ...]
@@ -154,13 +156,13 @@ def load(val_data: str, vocab_file: str, max_examples: int = 0) -> FeatureSet:
   """Reads questions and makes their features.
 
   Args:
-    val_data: SQuAD v1.1 in JSON.
-    vocab_file: vocab.txt of a BERT that knows lower case only.
-    max_examples: features to take from the front; 0 takes all. What is called
-      an example here is one in the reference's run.py as well: a sample.
+    val_data: The questions, SQuAD v1.1 in JSON.
+    vocab_file: The vocab.txt of a BERT for lower case only.
+    max_examples: The number of features to take from the front; 0: all. The
+      reference's run.py also calls a sample an example.
 
   Raises:
-    OSError, ValueError: one of the files cannot be used.
+    OSError, ValueError: A file cannot be used.
   """
   return convert(read_questions(val_data), tokenizer(vocab_file), max_examples)
 
@@ -168,14 +170,14 @@ def load(val_data: str, vocab_file: str, max_examples: int = 0) -> FeatureSet:
 def tokenizer(
   vocab_file: str,
 ) -> tokenization_bert_legacy.BertTokenizerLegacy:
-  """The tokenizer that the reference used: the one written in Python.
+  """Returns the tokenizer of the reference, which is written in Python.
 
-  The newer one in Rust treats 760 rare characters in another way, by an older
-  Unicode, and does not know the final form of the Greek sigma.
+  The newer tokenizer in Rust differs in 760 rare characters, because it uses an
+  older Unicode. It also does not support the final form of the Greek sigma.
 
   Raises:
-    OSError: there is no such file.
-    ValueError: it is no vocabulary of BERT.
+    OSError: The file does not exist.
+    ValueError: The file is not a vocabulary of BERT.
   """
   if not os.path.isfile(vocab_file):
     raise FileNotFoundError(
@@ -203,14 +205,14 @@ def convert(
   """Makes the features of questions.
 
   Args:
-    questions: in order.
-    bert_tokenizer: see `tokenizer`.
-    max_examples: features to take from the front; 0 takes all.
+    questions: The questions in order.
+    bert_tokenizer: The tokenizer that `tokenizer` returned.
+    max_examples: The number of features to take from the front; 0: all.
 
   Raises:
-    ValueError: there are fewer features than asked for, or none.
+    ValueError: The number of features is 0 or lower than requested.
   """
-  # Paragraphs have several questions, and most words come up again and again.
+  # Several questions share a paragraph, and most words occur often.
   tokenize = functools.cache(bert_tokenizer.tokenize)
   features: list[Feature] = []
   for index, question in enumerate(questions):
@@ -223,7 +225,7 @@ def convert(
       f' 1 to {len(features)}, or 0 for all'
     )
   features = features[: max_examples or len(features)]
-  # A question at the end may have no feature, but none lies between others.
+  # With a limit, the questions after the last feature are left out.
   used = features[-1].question + 1 if max_examples else len(questions)
   return _padded(tuple(questions[:used]), features, bert_tokenizer)
 
@@ -231,12 +233,12 @@ def convert(
 def windows(
   index: int, question: Question, tokenize: Tokenize
 ) -> Iterator[Feature]:
-  """The features of one question.
+  """Yields the features of one question.
 
   Args:
-    index: of the question.
-    question: the question.
-    tokenize: text -> word pieces.
+    index: The index of the question.
+    question: The question.
+    tokenize: The function that splits a text into word pieces.
   """
   asked = list(tokenize(question.text))[:_MAX_QUESTION]
   pieces = [
@@ -261,7 +263,7 @@ def windows(
 
 
 def _spans(count: int, room: int) -> list[range]:
-  """Positions of the windows in a paragraph of `count` tokens."""
+  """Returns the windows of a paragraph of `count` tokens, by position."""
   spans: list[range] = []
   start = 0
   while start < count:
@@ -273,10 +275,10 @@ def _spans(count: int, room: int) -> list[range]:
 
 
 def _best_span(spans: Sequence[range], position: int) -> int:
-  """The window that shows most of the text around a token; the first of them.
+  """Returns the first of the windows that have the most text around a token.
 
-  That is the smaller of what it shows to the left and to the right, and a
-  little for the window's length (_check_is_max_context of the reference).
+  The score is the smaller number of tokens on either side, plus a small share
+  of the window's length (_check_is_max_context of the reference).
   """
 
   def score(number: int) -> float:

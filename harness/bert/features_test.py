@@ -44,14 +44,15 @@ class FeaturesTest(parameterized.TestCase):
     self.assertEqual(made.input_ids.dtype, np.int64)
 
   def test_windows_of_a_long_paragraph(self):
-    # A question of 2 tokens leaves 384 - 2 - 3 = 379 for the paragraph.
+    # A question of 2 tokens leaves 384 - 2 - 3 = 379 tokens for the paragraph.
     made = self._convert('Who?', 'cat ' * 700)
     self.assertEqual(made.lengths.tolist(), [384, 384, 384, 321])
     starts = [feature.words[4] for feature in made.features]
     self.assertEqual(starts, [0, 128, 256, 384])
-    # Windows are [0, 379), [128, 507), [256, 635) and [384, 700). Token 253 is
-    # 125 tokens from the end of the first and from the begin of the second:
-    # equal, so the first has it. Token 254 is the second's.
+    # The windows are [0, 379), [128, 507), [256, 635) and [384, 700). Token 253
+    # is 125 tokens from the end of the first window and from the start of the
+    # second. The first window wins the tie. Token 254 belongs to the second
+    # window.
     owners = {
       word: [
         n
@@ -66,8 +67,8 @@ class FeaturesTest(parameterized.TestCase):
     )
 
   def test_a_longer_window_wins_between_equals(self):
-    # Windows [0, 379), [128, 440): token 253 sees 125 on its nearer side in
-    # both, but the second shows fewer tokens altogether.
+    # The windows are [0, 379) and [128, 440). Token 253 has 125 tokens on its
+    # nearer side in both, but the second window is shorter.
     made = self._convert('Who?', 'cat ' * 440)
     self.assertEqual(made.lengths.tolist(), [384, 317])
     first, second = made.features
@@ -75,14 +76,16 @@ class FeaturesTest(parameterized.TestCase):
     self.assertFalse(second.best_context[4 + 253 - 128])
 
   def test_a_longer_window_wins_although_a_shorter_one_shows_more(self):
-    # Windows [0, 379), [128, 380): token 254 sees 124 on its nearer side in the
-    # first and 125 in the second, which is shorter by 127 tokens.
+    # The windows are [0, 379) and [128, 380). Token 254 has 124 tokens on its
+    # nearer side in the first window and 125 in the second, which is 127 tokens
+    # shorter.
     made = self._convert('Who?', 'cat ' * 380)
     first, second = made.features
     self.assertTrue(first.best_context[4 + 254])
     self.assertFalse(second.best_context[4 + 254 - 128])
     self.assertTrue(second.best_context[4 + 379 - 128])
-    # Six tokens more count more than a window that is longer by 107.
+    # Six more tokens around the token weigh more than a window that is 107
+    # tokens longer.
     made = self._convert('Who?', 'cat ' * 400)
     first, second = made.features
     self.assertFalse(first.best_context[4 + 256])
@@ -93,8 +96,8 @@ class FeaturesTest(parameterized.TestCase):
     self.assertEqual(made.features[0].tokens.count('cat'), 64)
 
   @parameterized.parameters(
-    # Final sigma, accents, CJK, controls, odd blanks, special tokens: as the
-    # tokenizer in Python of the reference splits them.
+    # The reference's tokenizer in Python splits final sigma, accents, CJK,
+    # control characters, unusual blanks and special tokens like this.
     ('ΣΑΣ', ['σας']),
     ('Naïve İe\u0301', ['naive', 'ie']),
     ('a北京b', ['a', '北', '京', 'b']),

@@ -1,16 +1,18 @@
 """Writes a BERT for question answering as an ONNX graph.
 
-Inputs are input_ids, attention_mask and token_type_ids, int64 [B, T] with any B
-and T; outputs start_logits and end_logits, float32 [B, T].
+The inputs are input_ids, attention_mask and token_type_ids, int64 [B, T] with
+any B and T. The outputs are start_logits and end_logits, float32 [B, T].
 
-In float32 and float16 the graph has standard operators only, and runs
-everywhere. In int8 it has those of ONNX Runtime for the CPU: every matrix is
-int8 with a scale for each column, activations are quantized when they are
-there, with one scale for a whole batch, and products are summed in int32
-(DynamicQuantizeMatMul). Embeddings, norms, softmax and the last layer, which
-cost little, stay in float32, and so do linear layers that are named: where a
-few activations are far larger than all others, one scale leaves little of
-these.
+In float32 and float16 the graph has only standard operators and runs
+everywhere. In int8 it uses operators of ONNX Runtime for the CPU
+(DynamicQuantizeMatMul). Every matrix is int8 with a scale for each column.
+Activations are quantized at run time with one scale for the whole batch.
+Products are summed in int32.
+
+Embeddings, norms, softmax and the last layer take little time, so they stay in
+float32. Named linear layers can also stay in float32. This is useful if a few
+activations are much larger than all others, because one scale then leaves few
+distinct values for the others.
 """
 
 import os
@@ -31,27 +33,28 @@ PRECISIONS = (FLOAT32, FLOAT16, INT8)
 
 _OPSET = 17
 _IR_VERSION = 8
-# Operators of ONNX Runtime.
+# The domain of ONNX Runtime's own operators.
 _CONTRIB = 'com.microsoft'
 
-# What hides padding from attention: in float32, e to the power of it is 0.
+# This value hides padding from attention: its exponential is 0 in float32.
 _HIDDEN = -10000.0
 
 
 def build(
   made: checkpoint_lib.Checkpoint, precision: str, float32_layers: str = ''
 ) -> onnx.ModelProto:
-  """The graph of a BERT.
+  """Builds the graph of a BERT.
 
   Args:
-    made: the weights.
-    precision: one of PRECISIONS.
-    float32_layers: in int8: a regular expression for names of linear layers
-      that stay in float32, such as "layer.3.output.dense". The layers of query,
-      key and value are one, "attention.self". Empty: none.
+    made: The weights.
+    precision: The precision, one of PRECISIONS.
+    float32_layers: A regular expression for the names of linear layers that
+      stay in float32 in an int8 graph, such as "layer.3.output.dense". Query,
+      key and value have one name, "attention.self". Empty: no layer.
 
   Raises:
-    ValueError: `float32_layers` is no regular expression, or fits no layer.
+    ValueError: `float32_layers` is not a regular expression, or no layer
+      matches.
   """
   try:
     re.compile(float32_layers)
@@ -70,10 +73,10 @@ def write(
   path: str,
   float32_layers: str = '',
 ) -> None:
-  """Writes an ONNX file, whole or not at all; see `build`.
+  """Writes an ONNX file atomically; see `build`.
 
   Raises:
-    OSError: it cannot be written.
+    OSError: The file cannot be written.
     ValueError: `float32_layers` cannot be used.
   """
   os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
@@ -83,7 +86,7 @@ def write(
 
 
 class _Graph:
-  """Collects nodes and weights; the names of values are node names."""
+  """Collects nodes and weights. The name of a value is the name of its node."""
 
   def __init__(
     self,
@@ -137,14 +140,17 @@ class _Graph:
     return outputs[0]
 
   def weight(self, name: str, value: np.ndarray) -> str:
-    """Adds a constant, in the graph's type if real, and returns its name."""
+    """Adds a constant and returns its name.
+
+    A float32 constant gets the type of the graph.
+    """
     if value.dtype == np.float32:
       value = value.astype(self._dtype)
     self._weights.append(numpy_helper.from_array(value, name))
     return name
 
   def prepare(self) -> None:
-    """Adds what all layers use."""
+    """Adds the values that all layers use."""
     heads, size = self._config.num_attention_heads, self._head_size
     for name, value in (
       ('one', 1),
@@ -202,13 +208,13 @@ class _Graph:
     )
 
   def gelu(self, hidden: str) -> str:
-    """x/2 * (1 + erf(x / sqrt(2)))."""
+    """Adds x/2 * (1 + erf(x / sqrt(2))) and returns its name."""
     error = self.node('Erf', [self.node('Div', [hidden, 'root_of_two'])])
     total = self.node('Mul', [hidden, self.node('Add', [error, 'one'])])
     return self.node('Mul', [total, 'half'])
 
   def attention(self, hidden: str, name: str) -> str:
-    """Softmax(Q K' / sqrt(size of a head) + mask) V by head."""
+    """Adds softmax(Q K' / sqrt(head size) + mask) V; returns its name."""
     query, key, value = (
       self._heads(self.linear(hidden, f'{name}.{part}'), axes)
       for part, axes in (
@@ -249,7 +255,7 @@ class _Graph:
 
 
 class _Int8Graph(_Graph):
-  """With the operators that ONNX Runtime has for the CPU."""
+  """A graph with the int8 operators of ONNX Runtime for the CPU."""
 
   def __init__(self, made: checkpoint_lib.Checkpoint, float32_layers: str):
     super().__init__(made)
@@ -275,7 +281,8 @@ class _Int8Graph(_Graph):
 
   def attention(self, hidden: str, name: str) -> str:
     parts = [f'{name}.{part}' for part in ('query', 'key', 'value')]
-    # One product for the three, as one input is quantized only once.
+    # Query, key and value share one product, so the input is quantized only
+    # once.
     together = self._linear_of(
       hidden,
       name,
@@ -303,8 +310,9 @@ class _Int8Graph(_Graph):
       self._kept += 1
       return self._exact_linear_of(hidden, name, weight, bias)
     scale = np.maximum(np.abs(weight).max(1), 1e-30) / 127
-    # Unsigned, around 128. Without VNNI, ONNX Runtime adds pairs of products of
-    # unsigned activations and signed weights in 16 bits, which overflow.
+    # The weights are unsigned with the zero point 128. Without VNNI, ONNX
+    # Runtime adds pairs of products of unsigned activations and signed weights
+    # in 16 bits, and these sums overflow.
     rounded = (np.rint(weight / scale[:, None]) + 128).astype(np.uint8)
     return self.node(
       'DynamicQuantizeMatMul',

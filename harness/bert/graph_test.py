@@ -44,7 +44,8 @@ class GraphTest(parameterized.TestCase):
   def test_layers_in_float32_bear_large_activations(self):
     made = tiny_model.make()
     tensors = dict(made.tensors)
-    # One of 64 inner activations of a layer is far too large, and not needed.
+    # One of the 64 inner activations of a layer is much too large, and its
+    # weights are 0.
     for layer in range(2):
       name = f'bert.encoder.layer.{layer}.intermediate.dense.bias'
       tensors[name] = tensors[name].copy()

@@ -1,4 +1,4 @@
-"""One LoadGen run of BERT in ONNX Runtime, on a CPU or a CUDA device."""
+"""Runs LoadGen once with BERT in ONNX Runtime, on a CPU or a CUDA device."""
 
 from collections.abc import Sequence
 import os
@@ -19,7 +19,8 @@ DEVICES = (CPU, CUDA)
 
 _PROVIDERS = {CPU: 'CPUExecutionProvider', CUDA: 'CUDAExecutionProvider'}
 
-# What exporters call the inputs: ours and Hugging Face's, and the reference's.
+# The names that exporters give to the inputs. The first one is used here and by
+# Hugging Face, the second one by the reference.
 _NAMES = (
   ('input_ids',),
   ('attention_mask', 'input_mask'),
@@ -32,14 +33,14 @@ class OnnxRuntimeModel:
   """A graph in a session; see `answering.Model`."""
 
   def __init__(self, session: onnxruntime.InferenceSession, path: str):
-    """Takes a session.
+    """Checks the inputs and outputs of a session.
 
     Args:
-      session: of a BERT for question answering.
-      path: of the model, for errors.
+      session: The session of a BERT for question answering.
+      path: The path of the model, for error messages.
 
     Raises:
-      ValueError: inputs or outputs are other ones.
+      ValueError: The model has other inputs or outputs.
     """
     self._session = session
     inputs = {each.name: each for each in session.get_inputs()}
@@ -54,7 +55,7 @@ class OnnxRuntimeModel:
         ' attention_mask) and segment_ids (or token_type_ids) and gives start'
         ' and end logits'
       )
-    # Most exporters write the start first.
+    # Most exporters write the start logits first.
     self._outputs = sorted(outputs, key=lambda name: 'end' in name.lower())
     batch, length = self._inputs[0].shape
     self.fixed_batch = batch if isinstance(batch, int) else None
@@ -74,19 +75,19 @@ class OnnxRuntimeModel:
 def load(
   path: str, precision: str | None, device: str, threads: int
 ) -> OnnxRuntimeModel:
-  """Makes a session.
+  """Loads a model into a session.
 
   Args:
-    path: an ONNX file; or a checkpoint (see `checkpoint.load`), of which the
-      graph is made now.
-    precision: of that graph, one of graph.PRECISIONS; None: float32. None for
-      an ONNX file, which has a precision already.
-    device: one of DEVICES.
-    threads: of the CPU for one batch; 0: one for each core.
+    path: An ONNX file, or a checkpoint (see `checkpoint.load`). For a
+      checkpoint, the graph is built first.
+    precision: The precision of that graph, one of graph.PRECISIONS; None:
+      float32. It must be None for an ONNX file, which already has a precision.
+    device: The device, one of DEVICES.
+    threads: The number of CPU threads for one batch; 0: one for each core.
 
   Raises:
-    OSError: there is no such file.
-    ValueError: the file is no such model, or the device cannot run it.
+    OSError: The file does not exist.
+    ValueError: The file is not such a model, or the device cannot run it.
   """
   if precision not in (None, *graph.PRECISIONS):
     raise ValueError(
@@ -129,7 +130,7 @@ def providers_for(device: str, available: Sequence[str]) -> list[str]:
   """Returns the execution providers of a device, the best first.
 
   Raises:
-    ValueError: this ONNX Runtime has none for it.
+    ValueError: This ONNX Runtime has no provider for the device.
   """
   if device not in DEVICES:
     raise ValueError(
@@ -142,7 +143,7 @@ def providers_for(device: str, available: Sequence[str]) -> list[str]:
       ' onnxruntime-gpu in the place of onnxruntime (docs/bert.md says how), or'
       ' take --device=cpu'
     )
-  # The CPU's comes last: it has what the device's lacks.
+  # The CPU's provider is last. It has the operators that the device's lacks.
   return list(dict.fromkeys([_PROVIDERS[device], _PROVIDERS[CPU]]))
 
 

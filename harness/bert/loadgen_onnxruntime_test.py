@@ -84,7 +84,7 @@ class OnnxRuntimeModelTest(parameterized.TestCase):
     exact = self._answers(self._load(), 0, 3, 4)
     for one, other in zip(exact, self._answers(self._load(precision), 0, 3, 4)):
       np.testing.assert_allclose(one, other, atol=tolerance)
-      # Of what has a standard deviation of about 0.5.
+      # The standard deviation of the exact logits is about 0.5.
       self.assertGreater(np.corrcoef(one.ravel(), other.ravel())[0, 1], 0.98)
 
   @parameterized.parameters(graph.FLOAT32, graph.INT8)
@@ -94,12 +94,12 @@ class OnnxRuntimeModelTest(parameterized.TestCase):
     _, padded = self._answers(model, 3, 4)
     self.assertEqual(alone.shape, (12, 2))
     self.assertEqual(alone.dtype, np.float32)
-    # int8: one scale for the whole batch.
+    # In int8, padding changes the result, because a batch has one scale.
     tolerance = 0.15 if precision == graph.INT8 else 1e-5
     np.testing.assert_allclose(alone, padded, atol=tolerance)
 
   def _save(self, rename: dict[str, str], shape=(None, None)) -> str:
-    """The model in a file, as another exporter might have written it."""
+    """Saves the model as another exporter might do; returns the path."""
     made = graph.build(tiny_model.make(), graph.FLOAT32)
     for node in made.graph.node:
       node.input[:] = [rename.get(name, name) for name in node.input]

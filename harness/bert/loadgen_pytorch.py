@@ -1,4 +1,4 @@
-"""One LoadGen run of BERT in PyTorch, on a CPU or a CUDA device.
+"""Runs LoadGen once with BERT in PyTorch, on a CPU or a CUDA device.
 
 The model runs as in the reference.
 """
@@ -51,18 +51,18 @@ class TorchModel:
 def load(
   path: str, precision: str | None, device: str, threads: int
 ) -> TorchModel:
-  """Reads a model.
+  """Loads a model.
 
   Args:
-    path: a Hugging Face directory, or a file with the state_dict of BERT-large,
+    path: A Hugging Face directory, or a file with the state_dict of BERT-large,
       such as the reference's model.pytorch.
-    precision: One of PRECISIONS; None: float32.
-    device: one of DEVICES.
-    threads: of the CPU for one batch; 0: one for each core.
+    precision: The precision, one of PRECISIONS; None: float32.
+    device: The device, one of DEVICES.
+    threads: The number of CPU threads for one batch; 0: one for each core.
 
   Raises:
-    OSError: there is none.
-    ValueError: it is no such model, or there is no such device.
+    OSError: The file does not exist.
+    ValueError: The file is not such a model, or the device does not exist.
   """
   precision = precision or FLOAT32
   for name, value, known in (
@@ -98,7 +98,7 @@ def load(
 
 
 def _from_state_dict(path: str) -> transformers.BertForQuestionAnswering:
-  # The sizes of the reference's bert_config.json.
+  # The sizes are from the reference's bert_config.json.
   config = transformers.BertConfig(
     hidden_size=1024,
     num_hidden_layers=24,

@@ -2,7 +2,8 @@
 
 Source of the rules: write_predictions and get_final_text in
 language/bert/accuracy-squad.py of mlcommons/inference. The reference keeps the
-twenty best answers of a question; only the best is scored, and is found here.
+twenty best answers of a question. Only the best one is scored, so only the best
+one is computed here.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,18 +30,19 @@ DTYPES = (
   'float64',
 )
 
-# Of tokens that a system left out, which are those after the last.
+# The logit of tokens that a system left out, which are those after the last
+# one.
 _PADDING_LOGIT = -10000.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Format:
-  """How a system writes its answers.
+  """The format of a system's answers.
 
   Attributes:
-    dtype: numpy's name of the logits' type.
-    transposed: whether all starts come before all ends; else both logits of a
-      token stand together.
+    dtype: The name of the logits' type in numpy.
+    transposed: True if all starts come before all ends. Otherwise the two
+      logits of a token are adjacent.
   """
 
   dtype: str = 'float32'
@@ -49,12 +51,12 @@ class Format:
 
 @dataclasses.dataclass(frozen=True)
 class Scored:
-  """An accuracy run that was scored.
+  """The scores of an accuracy run.
 
   Attributes:
-    scores: exact match and F1.
-    answers: text by question id.
-    logits: [384, 2] by sample index, as LoadGen logged them.
+    scores: The exact match and F1.
+    answers: The texts by question id.
+    logits: The logits [384, 2] by sample index, as LoadGen logged them.
   """
 
   scores: f1.Scores
@@ -72,14 +74,14 @@ def score_log(
   """Scores an accuracy log and writes the line that submissions contain.
 
   Args:
-    log_path: mlperf_log_accuracy.json.
-    features: of the run.
-    answer_format: of the logged answers.
-    max_examples: questions to count; 0: all of `features`.
-    output: file for the line; None: accuracy.txt beside the log.
+    log_path: The path of mlperf_log_accuracy.json.
+    features: The features of the run.
+    answer_format: The format of the logged answers.
+    max_examples: The number of questions to count; 0: all of `features`.
+    output: The file for the line; None: accuracy.txt beside the log.
 
   Raises:
-    OSError, ValueError: the log cannot be used, or is of another set.
+    OSError, ValueError: The log cannot be used, or is from another set.
   """
   logits = read_log(log_path, len(features), answer_format)
   found = answers(features, logits)
@@ -94,18 +96,18 @@ def score_log(
 def read_log(
   path: str, count: int, answer_format: Format
 ) -> dict[int, np.ndarray]:
-  """Logits of an accuracy log, float64 [384, 2] by sample index.
+  """Returns the logits of an accuracy log, float64 [384, 2] by sample index.
 
-  Of a sample that was logged more than once the last answer counts.
+  If a sample was logged more than once, the last answer counts.
 
   Args:
-    path: mlperf_log_accuracy.json.
-    count: samples of the set.
-    answer_format: of the logged answers.
+    path: The path of mlperf_log_accuracy.json.
+    count: The number of samples of the set.
+    answer_format: The format of the logged answers.
 
   Raises:
-    OSError: it cannot be read.
-    ValueError: it is no such log, or of another set or format.
+    OSError: The file cannot be read.
+    ValueError: The file is not an accuracy log, or has another set or format.
   """
   with open(path, encoding='utf-8') as file:
     try:
@@ -152,11 +154,12 @@ def _logits(
   return padded
 
 
-# Best starts and best ends that are combined; longest answer in word pieces.
+# The number of best starts and best ends to combine, and the length of the
+# longest answer in word pieces.
 _N_BEST = 20
 _LONGEST = 30
 
-# What the reference says where no answer is possible.
+# The reference's answer if no answer is possible.
 _NO_ANSWER = 'empty'
 
 _basic = tokenization_bert_legacy.BasicTokenizer(do_lower_case=True)
@@ -165,22 +168,22 @@ _basic = tokenization_bert_legacy.BasicTokenizer(do_lower_case=True)
 def answers(
   features: features_lib.FeatureSet, logits: Mapping[int, np.ndarray]
 ) -> dict[str, str]:
-  """The answer to every question.
+  """Returns the answer to every question.
 
   Args:
-    features: what was asked.
-    logits: [T, 2] by sample index: start and end. Features without any are
-      left out.
+    features: The features of the questions.
+    logits: The start and end logits [T, 2] by sample index. Features without
+      logits are left out.
 
   Returns:
-    Text by question id.
+    The texts by question id.
   """
   best: dict[int, tuple[float, int, int, int]] = {}
   for index, feature in enumerate(features.features):
     if index not in logits:
       continue
     for score, start, end in _candidates(feature, logits[index]):
-      # Of equals the first stays.
+      # The first of several equal scores wins.
       known = best.get(feature.question)
       if known is None or score > known[0]:
         best[feature.question] = (score, index, start, end)
@@ -195,7 +198,7 @@ def answers(
 def _candidates(
   feature: features_lib.Feature, logits: np.ndarray
 ) -> Iterator[tuple[float, int, int]]:
-  """Sum of logits, first and last token of all possible answers."""
+  """Yields all possible answers: sum of logits, first token, last token."""
   length = len(feature.tokens)
   starts, ends = (
     [int(i) for i in _best_positions(logits[:, k]) if i < length]
@@ -211,14 +214,14 @@ def _candidates(
 
 
 def _best_positions(values: np.ndarray) -> np.ndarray:
-  """Where the highest values are, the highest first; of equals the first."""
+  """Returns the positions of the highest values, highest and earliest first."""
   return np.argsort(-values, kind='stable')[:_N_BEST]
 
 
 def _text(
   features: features_lib.FeatureSet, index: int, start: int, end: int
 ) -> str:
-  """The answer in the letters of the paragraph."""
+  """Returns the answer as it is written in the paragraph."""
   feature = features.features[index]
   words = features.questions[feature.question].words
   pieces = ' '.join(feature.tokens[start : end + 1])
@@ -230,16 +233,17 @@ def _text(
 
 
 def original_text(answer: str, original: str) -> str:
-  """Finds the letters of the paragraph that an answer stands for.
+  """Returns the part of the paragraph that an answer stands for.
 
   Args:
-    answer: word pieces put together: lower case, no accents, punctuation
-      apart, such as "steve smith".
-    original: the words it was found in, such as "Steve Smith's".
+    answer: The joined word pieces in lower case, without accents and with
+      separated punctuation, such as "steve smith".
+    original: The words of the paragraph that contain the answer, such as "Steve
+      Smith's".
 
   Returns:
-    The part of `original`, such as "Steve Smith"; the whole where letters of
-    the two cannot be matched one to one.
+    The part of `original`, such as "Steve Smith". If the letters of the two
+    texts do not match one to one, the whole text.
   """
   plain = ' '.join(_basic.tokenize(original))
   begin = plain.find(answer)
@@ -256,5 +260,5 @@ def original_text(answer: str, original: str) -> str:
 
 
 def _letter_places(text: str) -> list[int]:
-  """Where a text has something else than a blank."""
+  """Returns the positions of a text that are not blanks."""
   return [place for place, letter in enumerate(text) if letter != ' ']

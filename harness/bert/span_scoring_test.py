@@ -37,14 +37,15 @@ class ScoringTest(parameterized.TestCase):
     dtype=('float32', 'float16', 'int8'), transposed=(False, True)
   )
   def test_scores_and_writes_the_line(self, dtype, transposed):
-    # Tokens: [CLS] who sat ? [SEP] the cat sat on the mat . [SEP]
+    # The tokens are [CLS] who sat ? [SEP] the cat sat on the mat . [SEP].
     answers = [(0, self._logits(5, 6)), (1, self._logits(7, 8, 12))]
     self._write(answers, dtype, transposed)
     scored = span_scoring.score_log(
       self._log, self._features, span_scoring.Format(dtype, transposed)
     )
-    # Who sat? The cat: right. Where? [CLS] where ? [SEP] the cat sat on the
-    # mat: "on the" has no word in common with "the mat" but the article.
+    # The answer to "Who sat?" is "The cat", which is correct. The second
+    # feature is [CLS] where ? [SEP] the cat sat on the mat. Its answer "on the"
+    # shares only the article with "the mat", and articles do not count.
     self.assertEqual(scored.answers, {'q0': 'The cat', 'q1': 'on the'})
     self.assertEqual(scored.scores.f1, 50.0)
     path = os.path.join(self._dir, span_scoring.ACCURACY_FILE)
@@ -90,14 +91,14 @@ class SpansTest(parameterized.TestCase):
     return features.convert(questions, features.tokenizer(vocab))
 
   def _logits(self, **values: float) -> np.ndarray:
-    """Zeros, with s4=2.0 for a start at token 4 and e5=1.0 for an end."""
+    """Returns logits: zeros, but s4=2.0 sets a start and e5=1.0 an end."""
     made = np.zeros((384, 2))
     for name, value in values.items():
       made[int(name[1:]), 'se'.index(name[0])] = value
     return made
 
   def test_the_best_sum_in_the_letters_of_the_paragraph(self):
-    # Tokens: [CLS] who ? [SEP] the cat sat on the mat . [SEP]
+    # The tokens are [CLS] who ? [SEP] the cat sat on the mat . [SEP].
     made = self._features('The Cat sat on the (Mat).')
     logits = self._logits(s5=3, s4=2, e6=3, e4=4)
     self.assertEqual(span_scoring.answers(made, {0: logits}), {'q0': 'Cat sat'})
@@ -117,7 +118,7 @@ class SpansTest(parameterized.TestCase):
 
   @parameterized.parameters((19, 'cat'), (20, 'empty'))
   def test_the_twenty_best_starts_are_combined(self, better, expected):
-    """As many as that of the padding are better than the only possible one."""
+    """Gives `better` padding positions a higher logit than the answer."""
     made = self._features('The cat sat.')
     logits = self._logits(s5=5, e5=5)
     logits[300 : 300 + better, 0] = 9
@@ -150,11 +151,11 @@ class SpansTest(parameterized.TestCase):
     ('steve smith', "Steve Smith's", 'Steve Smith'),
     ('1895', '(1895-1943).', '1895'),
     ('naive cafe', 'the naïve café,', 'naïve café'),
-    # Nothing matches: the words as they are.
+    # No text matches, so the result is the original words.
     ('dog', 'The cat', 'The cat'),
-    # A letter that vanishes spoils the match of letters.
+    # A character that the tokenizer removes prevents a match of letters.
     ('ab c', 'a\u200bb c', 'a\u200bb c'),
-    # A decomposed accent, too.
+    # A decomposed accent also prevents it.
     ('te', 'te\u0301', 'te\u0301'),
   )
   def test_original_text(self, answer, original, expected):

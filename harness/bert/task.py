@@ -1,4 +1,4 @@
-"""Questions to be answered from articles, as a job runs and judges them."""
+"""Loads the questions of a job and judges the answers."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -19,11 +19,11 @@ _TOLERANCE = requirements.FLOAT32_TOLERANCE[rounds.BERT]
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-  """What the reference implementation answers to the same questions.
+  """The answers of the reference implementation to the same questions.
 
   Attributes:
-    scores: exact match and F1.
-    answers: text by question id.
+    scores: The exact match and F1.
+    answers: The texts by question id.
   """
 
   scores: f1.Scores
@@ -36,9 +36,9 @@ class Judged(judgement.Judgement[f1.Scores]):
 
   Attributes:
     questions: The number of questions.
-    share: part of the reference's F1 that passes; None: F1 must be equal
+    share: The share of the reference's F1 that passes; None: F1 must be equal
       within the error of float32.
-    target: published target; None: the questions are not the official set.
+    target: The published target; None: the questions are not the official set.
   """
 
   questions: int
@@ -47,7 +47,7 @@ class Judged(judgement.Judgement[f1.Scores]):
 
   @property
   def _least(self) -> list[tuple[float, str]]:
-    """The least F1 that passes, and its source, for each rule that holds."""
+    """The least F1 that passes and its source, for each rule that applies."""
     found = []
     if self.target is not None:
       found.append((self.target, 'the published target for the official set'))
@@ -101,11 +101,11 @@ class BertTask:
     """Reads the inputs, so that a mistake is reported before anything starts.
 
     Args:
-      samples: The questions, in SQuAD v1.1's schema, and the vocab.txt of the
-        model; its count is one of features.
-      model: The name of the model as it is submitted.
-      reference_path: What the reference answers to all of them; None compares
-        with nothing.
+      samples: The questions in SQuAD v1.1's schema, and the vocab.txt of the
+        model. The count is a number of features.
+      model: The submitted name of the model.
+      reference_path: The path of the reference's answers to all questions;
+        None: there is no reference.
 
     Raises:
       OSError, ValueError: An input cannot be used.
@@ -135,12 +135,12 @@ class BertTask:
     """Scores an accuracy run and writes accuracy.txt beside its logs.
 
     Args:
-      directory: of LoadGen's logs.
-      exact: whether the system computes in float32, as the reference does.
-      other_search: nothing; BERT does not search.
+      directory: The directory of LoadGen's logs.
+      exact: True if the system computes in float32, as the reference does.
+      other_search: An unused argument, because BERT does not search.
 
     Raises:
-      OSError, ValueError: the logs cannot be used.
+      OSError, ValueError: The logs cannot be used.
     """
     scored = span_scoring.score_log(
       os.path.join(directory, loadgen_log.ACCURACY_LOG), self._features
@@ -163,12 +163,13 @@ class BertTask:
     )
 
   def _read_reference(self) -> Reference:
-    """The reference's answers to these questions, scored anew if they are
-    only some of its questions.
+    """Returns the reference's answers to these questions.
+
+    If the reference has more questions, the answers to these are scored again.
 
     Raises:
-      OSError: it cannot be read.
-      ValueError: it is no such record, or of other questions.
+      OSError: The file cannot be read.
+      ValueError: The file is not a recorded reference, or has other questions.
     """
     assert self._reference_path
     with open(self._reference_path, encoding='utf-8') as file:

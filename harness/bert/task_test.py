@@ -76,7 +76,7 @@ class TaskTest(absltest.TestCase):
     judged = task.judge(directory, exact=True)
     self.assertTrue(judged.passed)
     self.assertIn('not judged: the samples are not the', judged.verdict)
-    # The official set has 10,833 features; their number is what tells it.
+    # Only the number of features identifies the official set, which has 10,833.
     with mock.patch.dict(rounds.FULL_SET, {rounds.BERT: _COUNT}):
       judged = task.judge(directory, exact=True)
     [problem] = judged.problems()

@@ -1,4 +1,4 @@
-"""A BERT of two small layers with random weights for tests."""
+"""Makes a BERT with two small layers and random weights for tests."""
 
 import os
 
@@ -16,9 +16,10 @@ CONFIG = checkpoint.Config(
 
 
 def make() -> checkpoint.Checkpoint:
-  """The model, with weights ten times those of a fresh BERT.
+  """Returns the model, with ten times the weights of a newly initialized BERT.
 
-  So that its logits differ from token to token by more than rounding.
+  With larger weights, the logits of different tokens differ by more than
+  rounding errors.
   """
   made = checkpoint.make_random(CONFIG, seed=0)
   tensors = {

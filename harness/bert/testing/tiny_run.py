@@ -17,13 +17,13 @@ def run(
   """Runs a program to its end.
 
   Args:
-    module: of the program.
-    directory: empty; logs go into its `logs`.
-    scenario: LoadGen's name.
-    mode: accuracy or performance.
-    *more: flags, the last of a kind counts.
+    module: The module of the program.
+    directory: An empty directory. Logs go to its folder `logs`.
+    scenario: LoadGen's name of the scenario.
+    mode: The mode, accuracy or performance.
+    *more: The remaining flags. The last one of a name counts.
   """
-  # Four windows of the first question and one of the second.
+  # The first question has four windows, and the second one has one.
   questions = tiny_set.write_questions(directory, sentences=100)
   told = settings.RunSettings(
     benchmark=rounds.BERT,
@@ -31,7 +31,8 @@ def run(
     round='v4.0',
     sample_count=5,
     buffer_count=5,
-    # Streams: LoadGen prepares 400 queries, and errs if they end too early.
+    # For streams, LoadGen prepares 400 queries. It reports an error if they end
+    # before this duration.
     min_duration_ms=20,
     min_query_count=10,
     target_qps=20 if scenario == rounds.SERVER else None,

@@ -1,9 +1,9 @@
-"""A vocabulary and a few questions for tests of BERT."""
+"""Writes a vocabulary and a few questions for tests of BERT."""
 
 import json
 import os
 
-# Word pieces by id. Letters alone make every word of lower case possible.
+# The word pieces by id. The single letters cover every word in lower case.
 _LETTERS = 'abcdefghijklmnopqrstuvwxyz'
 VOCAB = (
   '[PAD]',
@@ -35,12 +35,12 @@ def write_vocab(directory: str) -> str:
 
 
 def write_questions(directory: str, sentences: int = 1) -> str:
-  """Writes squad.json, of two questions, and returns its path.
+  """Writes squad.json with two questions and returns its path.
 
   Args:
-    directory: where to.
-    sentences: of seven word pieces each in the first paragraph; the second
-      has one.
+    directory: The directory to write to.
+    sentences: The number of sentences in the first paragraph, with seven word
+      pieces each. The second paragraph has one sentence.
   """
   path = os.path.join(directory, 'squad.json')
   paragraphs = [
