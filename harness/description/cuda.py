@@ -193,7 +193,12 @@ def _call(
 
 
 def _dotted(number: int | None, wide_from: int) -> str | None:
-  """Formats an integer version; newer ones have one more digit per major."""
+  """Formats an integer version as text, such as 90100 as "9.1.0".
+
+  Args:
+    number: The version, or None if it is unknown.
+    wide_from: The first version whose major part counts 10000, not 1000.
+  """
   if number is None:
     return None
   major = 10000 if number >= wide_from else 1000

@@ -12,7 +12,7 @@ from typing import Any
 
 from saxml_ext.common.machine import machine_files
 
-# Virtual disks, and disks that combine other disks.
+# Matches block devices that are not disks or that combine other disks.
 _NO_DISK = re.compile(r'(loop|ram|zram|dm-|md|sr|fd|nbd|zd)\d*')
 _SECTOR_BYTES = 512  # /sys/block/*/size always has this unit.
 _GIB = 2**30

@@ -292,7 +292,7 @@ class _Devices:
       self._held = False
 
   def _source(self, index: int) -> Source:
-    """Returns the energy counter of a device, or else its power sensor."""
+    """Returns a device's energy counter, or its power sensor without one."""
     nvml, name = self._nvml, f'nvml:{index}'
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     energy = nvml.nvmlDeviceGetTotalEnergyConsumption

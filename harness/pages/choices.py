@@ -247,7 +247,7 @@ def defaults() -> dict[str, str]:
 def command(values: Mapping[str, str]) -> str:
   """Returns the command for some choices, with one flag per line.
 
-  compose.js in the page implements the same function.
+  compose.js implements the same function in the browser.
 
   Args:
     values: The values by flag. Empty values are left out. Several scenarios are

@@ -1,8 +1,8 @@
 """Computes the figures of entries from LoadGen's logs and the timeline.
 
-The code reads the keys of mlperf_log_detail.txt. These have not changed since
-LoadGen v3.1. The text of the summary has changed: "90th percentile latency"
-became "90.0th percentile latency" in some versions.
+The code reads the keys of mlperf_log_detail.txt, which are the same since
+LoadGen v3.1. The text of the summary differs between versions: "90th percentile
+latency" or "90.0th percentile latency".
 """
 
 import ast

@@ -47,8 +47,7 @@ class Unfinished:
     id: The id of the entry that the job creates.
     directory: The directory of the job.
     process: The process id of the running job, or None if it has ended.
-    error: The reason why result.json cannot be read; "" if there is no such
-      file.
+    error: The reason why result.json cannot be read, or "" if there is none.
   """
 
   id: str
@@ -284,7 +283,7 @@ def find_job(name: str, results_dir: str) -> str:
 
 
 def _with_id(beginning: str, results_dir: str) -> tuple[list[str], list[str]]:
-  """Returns directories by the start of their id, and errors of others."""
+  """Returns the directories with matching ids, and the errors of others."""
   found: list[str] = []
   unreadable: list[str] = []
   if len(beginning) < _FEWEST_LETTERS:

@@ -63,7 +63,7 @@ def of(
 
   Raises:
     errors.InvalidArgument: The params do not exist, they leave a value to the
-    checkpoint, or the mesh does not divide the model.
+      checkpoint, or the mesh does not divide the model.
     errors.Unimplemented: The params ask for a feature that the engine lacks.
   """
   params: type[template.ServableLMParams] = overrides_lib.apply(

@@ -21,7 +21,7 @@ NAME = 'manifest.json'
 
 # The kinds of files of a program.
 EXECUTABLE = 'executable'  # The program for the device.
-STABLEHLO = 'stablehlo'  # The exported program of jax.export.
+STABLEHLO = 'stablehlo'  # The uncompiled program, from jax.export.
 OPTIMIZED_HLO = 'optimized_hlo'  # The program that XLA optimized, as text.
 
 

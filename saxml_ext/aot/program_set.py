@@ -45,7 +45,7 @@ class ProgramSet:
 
     Raises:
       errors.InvalidArgument: The manifest is missing or damaged, or has another
-      version.
+        version.
     """
     place = f'{path.rstrip("/")}/{manifest_lib.NAME}'
     try:
@@ -72,7 +72,7 @@ class ProgramSet:
 
     Raises:
       errors.FailedPrecondition: The file is damaged, or the device's runtime
-      rejects it.
+        rejects it.
     """
     program = self.manifest.program(str(key))
     if program is None:
@@ -117,7 +117,7 @@ class ProgramSet:
 
     Raises:
       errors.FailedPrecondition: The file is missing, or does not match the
-      manifest.
+        manifest.
     """
     file = program.files.get(kind)
     if file is None:

@@ -87,7 +87,7 @@ def load(
 
   Raises:
     jax.errors.JaxRuntimeError: The bytes belong to another runtime or to other
-    devices.
+      devices.
   """
   args, in_tree = jax.tree.flatten((signature.args, {}))
   results, out_tree = jax.tree.flatten(signature.results)

@@ -1,4 +1,4 @@
-"""Replaces the module pynvml by a driver with any number of devices."""
+"""Replaces the module pynvml with a driver with any number of devices."""
 
 import types
 

@@ -5,7 +5,7 @@ published results, produce a page that compares them:
 
 report --result=results/offline --output=page.html
 report --result=ID --result=ID --official=summary_results.json
---output=page.html
+  --output=page.html
 """
 
 from collections.abc import Sequence

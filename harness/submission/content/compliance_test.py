@@ -26,7 +26,7 @@ def _run(scenario: str, score: float, **values) -> loadgen_log.RunLog:
 
 
 class Test01RunTest(absltest.TestCase):
-  """TEST01 as LoadGen runs it."""
+  """Tests TEST01 with real runs of LoadGen."""
 
   @classmethod
   def setUpClass(cls):

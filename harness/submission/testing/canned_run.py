@@ -1,7 +1,7 @@
 """Runs LoadGen once against predefined answers.
 
-The answers of GPT-J are a few token ids, those of BERT the logits of its first
-tokens. They produce real logs faster than any model could.
+An answer of GPT-J is a few token ids. An answer of BERT is the logits of its
+first tokens. Such answers produce real logs faster than any model could.
 """
 
 from collections.abc import Sequence

@@ -53,8 +53,8 @@ class Job:
     benchmark: The benchmark, gptj or bert.
     scenario: LoadGen's name of the scenario.
     round: The round whose seeds and rules apply.
-    model: The name of the model in submissions, or None for the benchmark's 99
-      % model.
+    model: The name of the model in submissions, or None for the benchmark's
+      99% model.
     samples: The number of samples in the set of the system.
     min_duration_ms: The minimum duration of the performance run.
     target_qps: The target_qps of the performance run.

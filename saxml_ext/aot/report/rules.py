@@ -143,8 +143,8 @@ def topology_of(programs: costs.Set) -> topologies.Topology:
 class Live:
   """A model of slots that are all busy with requests of a distribution.
 
-  The time of a kernel that reads each slot's own length is proportional to the
-  keys in the slots. That depends on the requests. At a random time, a slot more
+  The time of a kernel that reads each slot's own length depends on the keys in
+  the slots, and so on the requests. At a random time, a slot more
   often holds a request with many steps than one with few steps. All steps of a
   request are equally likely.
 

@@ -1,9 +1,9 @@
 """Simulates serving with estimated times.
 
 `run` simulates this server's scheduler (`server/scheduling/scheduler.py` and
-`engine/runner.py`). When a request finishes, its slot is refilled, with runs of
-requests from one bucket. Each batch of one bucket has one prefill. Then all
-slots decode until one finishes. The simulation leaves out the network,
+`engine/runner.py`). When a request finishes, its slot is refilled. Requests are
+taken in runs from one bucket, and each batch of a bucket has one prefill. Then
+all slots decode until one finishes. The simulation leaves out the network,
 cancelled requests, jitter, and the host's time except for `Times.host` per
 decode call.
 

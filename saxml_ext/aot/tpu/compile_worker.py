@@ -42,7 +42,7 @@ class Task:
 
     Raises:
       errors.InvalidArgument: The params cannot be used; see
-      `abstract_model.of`.
+        `abstract_model.of`.
       errors.Unimplemented: The params ask for a feature that the engine lacks.
       RuntimeError: libtpu is unusable.
     """
@@ -67,7 +67,7 @@ def compile_program(task: Task, name: str) -> tuple[compile_set.Built, int]:
 
   Raises:
     errors.SaxError: The program does not compile, see `compile_set.build`. The
-    error is Internal if the process ends without an answer.
+      error is Internal if the process ends without an answer.
   """
   # Forking is unsafe here, because JAX has started threads and libtpu is
   # loaded.

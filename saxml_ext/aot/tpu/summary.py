@@ -49,7 +49,7 @@ class Needs:
 
   @property
   def left(self) -> int:
-    """The free bytes while the largest program runs; negative if too few."""
+    """The free bytes with the largest program; negative if it does not fit."""
     return self.limit - self.by_program[self.worst]
 
 

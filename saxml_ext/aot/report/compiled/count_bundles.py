@@ -100,7 +100,7 @@ def _calls() -> Iterator[tuple]:
   count = 4 * kernel_costs.ROWS
   for width in _WIDTHS:
     yield rows.quantize, [((count, width), jnp.bfloat16)]
-  for width in _WIDTHS[:-1]:  # The output of decode attention.
+  for width in _WIDTHS[:-1]:  # Decode attention outputs float32.
     yield rows.quantize, [((count, width), jnp.float32)]
   normalize = functools.partial(rows.normalize, epsilon=1e-5)
   yield normalize, [((count, _MODEL_DIM), jnp.float32), norm, norm]
