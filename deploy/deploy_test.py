@@ -1,4 +1,4 @@
-"""Checks what deploy/ says against the programs that it starts."""
+"""Compares the files in deploy/ with the programs that they start."""
 
 import os
 import re
@@ -22,13 +22,13 @@ _PROGRAMS = {
   )
 }
 _DIRECTORY = '/opt/sax'
-# What the images' entry points run in the end.
+# The entry points of the images end by running these programs.
 _IMAGES = {
   'sax-admin-server': 'admin_server',
   'sax-gateway': 'gateway',
   'sax-model-server': 'server',
 }
-# Manifests of model servers.
+# These manifests start model servers.
 _SERVERS = ('server', 'tpu_group', 'gpu_group')
 
 
@@ -48,7 +48,7 @@ def _pod(name: str) -> dict:
 
 
 def _units() -> dict[str, list[str]]:
-  """Command line of each unit."""
+  """Returns the command line of each unit."""
   found = {}
   for name in ('sax-admin', 'sax-gateway', 'sax-server', 'sax-group@'):
     unit = _read(f'systemd/{name}.service')
@@ -57,7 +57,7 @@ def _units() -> dict[str, list[str]]:
 
 
 def _containers() -> dict[str, list[str]]:
-  """Command line of each container."""
+  """Returns the command line of each container."""
   return {
     f'{name}/{each["name"]}': [_program(each), *each['args']]
     for name in ('admin', 'gateway', *_SERVERS)
@@ -66,10 +66,10 @@ def _containers() -> dict[str, list[str]]:
 
 
 def _program(container: dict) -> str:
-  """What a container runs, as a path like those of the units."""
+  """Returns the program of a container, as a path in the form of the units."""
   image = container['image']
   if command := container.get('command'):
-    # A shell that prepares something for the image's own entry point.
+    # The shell prepares a file before the image's own entry point.
     shell, option, script, program = command
     assert (shell, option) == ('/bin/sh', '-c'), command
     assert script.endswith(' && exec "$0" "$@"'), command
@@ -114,7 +114,7 @@ class DeployTest(absltest.TestCase):
     literals = kustomization['configMapGenerator'][0]['literals']
     given = {each.partition('=')[0] for each in literals}
     wanted = re.findall(r'\$\((\w+)\)', str(_containers()))
-    # The first two are for the entry points themselves.
+    # The entry points themselves use the first two.
     self.assertEqual({'SAX_FS_ROOT', 'SAX_ROOT', *wanted}, given)
     files = _read('systemd/cell.env') + _read('systemd/group.env')
     given = set(re.findall(r'^(\w+)=', files, re.M))

@@ -1,7 +1,7 @@
-"""Checks how deploy/ starts one model server on several hosts.
+"""Checks the files in deploy/ that start one model server on several hosts.
 
-The fields of a LeaderWorkerSet are those of its custom resource definition,
-leaderworkerset.x-k8s.io/v1, from its release 0.6 on.
+The fields of a LeaderWorkerSet come from its custom resource definition,
+leaderworkerset.x-k8s.io/v1, release 0.6 or later.
 """
 
 import os
@@ -12,7 +12,7 @@ import yaml
 
 _HERE = os.path.dirname(__file__)
 _GROUPS = ('tpu_group', 'gpu_group')
-# As jax/_src/clusters/cloud_tpu_cluster.py has it, for groups that name none.
+# jax/_src/clusters/cloud_tpu_cluster.py has this default port.
 _COORDINATOR_PORT = 8482
 
 _RESTART_POLICIES = (
@@ -20,7 +20,7 @@ _RESTART_POLICIES = (
   'RecreateGroupAfterStart',
   'None',
 )
-# Field -> type, allowed values, or fields of its own.
+# Each field has a type, its allowed values, or fields of its own.
 _FIELDS = {
   'replicas': int,
   'startupPolicy': ('LeaderCreated', 'LeaderReady'),
@@ -62,13 +62,13 @@ def _read(name: str) -> str:
 
 
 def _manifests(name: str) -> tuple[dict, dict]:
-  """The group and its network policy."""
+  """Returns the group and its network policy."""
   group, policy = yaml.safe_load_all(_read(f'kubernetes/{name}.yaml'))
   return group, policy
 
 
 def _wrong(value, wanted, path: str) -> list[str]:
-  """Fields that are unknown or of another kind than is wanted."""
+  """Returns a message for each field that is unknown or has the wrong type."""
   if isinstance(wanted, tuple):
     return [] if value in wanted else [f'{path}: {value} is none of {wanted}']
   if isinstance(wanted, type):
@@ -89,7 +89,7 @@ class GroupsTest(absltest.TestCase):
       group, policy = _manifests(name)
       self.assertEqual(group['apiVersion'], 'leaderworkerset.x-k8s.io/v1')
       self.assertEqual(group['kind'], 'LeaderWorkerSet')
-      # It names a Service: letters, digits and hyphens.
+      # A Service gets this name, so it has only letters, digits and hyphens.
       self.assertRegex(group['metadata']['name'], r'^[a-z][a-z0-9-]{0,62}$')
       self.assertEqual(_wrong(group['spec'], _FIELDS, name), [])
       self.assertEqual(policy['apiVersion'], 'networking.k8s.io/v1')
@@ -124,7 +124,8 @@ class GroupsTest(absltest.TestCase):
           'coordinator': _COORDINATOR_PORT,
         },
       )
-      # Others reach the server's port, the pods of the group all ports.
+      # Clients may reach the server's port. Pods of the group may reach all
+      # ports.
       spec, labels = policy['spec'], template['metadata']['labels']
       self.assertEqual(spec['podSelector']['matchLabels'], labels)
       inner, outer = spec['ingress']

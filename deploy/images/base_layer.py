@@ -1,10 +1,10 @@
-"""Builds the lowest layer of every image: Python, and what it needs.
+"""Builds the lowest layer of every image: Python and its dependencies.
 
-It is taken from the machine that builds: the system's Python 3.11, or else the
-one that runs this, the C and C++ libraries, a shell for those who look inside,
-and certificate authorities. /opt/sax/base.txt in the image names the Debian
-packages that the files came from, with their versions; where these are the
-same, so are the layer's bytes.
+The files come from the machine that builds: Python 3.11, C and C++ libraries, a
+shell for debugging, and certificate authorities. Python is the system's Python
+3.11 or, without one, the interpreter of this program. /opt/sax/base.txt in the
+image lists the Debian packages of the files with their versions. Equal versions
+give equal bytes of the layer.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,8 +24,8 @@ from saxml_ext.common import program
 
 _LAYER = flags.DEFINE_string('layer', None, 'The layer to write, .tar.gz.')
 
-# Of the standard library, what no server needs: its own tests, graphics,
-# installers; and what is about terminals, whose libraries would come along.
+# No server needs these parts of the standard library: its tests, graphics,
+# installers, and terminal modules, which would bring more libraries.
 _WITHOUT = frozenset(
   {
     '__pycache__',
@@ -45,8 +45,8 @@ _WITHOUT = frozenset(
 _WITHOUT_MODULES = re.compile(
   r'(_curses|_curses_panel|_tkinter|readline|_test\w*|_xx\w*|xx\w*)\.'
 )
-# What compiled packages of Python expect of any Linux (PEP 600), and what
-# resolves the names of hosts.
+# Compiled Python packages expect these libraries on any Linux (PEP 600), or
+# host names need them.
 _LIBRARIES = (
   'libc.so.6',
   'libdl.so.2',
@@ -76,14 +76,14 @@ _ASK = (
 
 
 def _output(*command: str, check: bool = True) -> str:
-  """Returns what a command prints."""
+  """Returns the output of a command."""
   return subprocess.run(
     command, capture_output=True, text=True, check=check
   ).stdout
 
 
 def _python() -> tuple[pathlib.Path, list[pathlib.Path]]:
-  """The interpreter, and the directories of its standard library."""
+  """Returns the interpreter and the directories of its standard library."""
   executable = shutil.which('python3.11') or sys.executable
   told = json.loads(_output(executable, '-I', '-c', _ASK))
   paths = dict.fromkeys(map(pathlib.Path, told))
@@ -96,21 +96,21 @@ def _standard_library(root: pathlib.Path) -> dict[str, layer.Entry]:
     folders[:] = sorted(
       name
       for name in set(folders) - _WITHOUT
-      if not name.startswith('config-')  # For compiling extensions.
+      if not name.startswith('config-')  # It is for building extensions.
     )
     for name in sorted(names):
       if _WITHOUT_MODULES.match(name) or name.endswith(('.a', '.pyc')):
         continue
       path = pathlib.Path(directory, name)
       if not path.exists():
-        continue  # A link into a package that is not installed.
+        continue  # The link's package is missing.
       inside = f'{_STANDARD_LIBRARY}/{path.relative_to(root)}'
       entries[inside] = layer.File(path.resolve())
   return entries
 
 
 def _needed(files: Iterable[pathlib.Path]) -> dict[str, pathlib.Path]:
-  """Shared libraries that programs and modules load: path -> file."""
+  """Returns the shared libraries of programs and modules, by path."""
   found: dict[str, pathlib.Path] = {}
   for file in files:
     told = _output('ldd', str(file), check=False)
@@ -139,11 +139,14 @@ def _system_libraries() -> list[pathlib.Path]:
 
 
 def _packages(files: Iterable[pathlib.Path]) -> str:
-  """Debian packages of files, a line each with the version; '' elsewhere."""
+  """Returns the Debian packages of files, or '' on other systems.
+
+  Each line has one package and its version.
+  """
   if shutil.which('dpkg-query') is None:
     return ''
   names = sorted({str(file) for file in files})
-  # Which of /lib and /usr/lib a package names depends on its age.
+  # Older packages list files in /lib, and newer ones in /usr/lib.
   both = [*names, *(n.removeprefix('/usr') for n in names)]
   told = _output('dpkg-query', '--search', *both, check=False)
   packages = sorted({line.split(': ')[0] for line in told.splitlines()})
@@ -164,7 +167,7 @@ def _licenses(packages: str) -> dict[str, layer.Entry]:
 
 
 def entries() -> Mapping[str, layer.Entry]:
-  """Everything of the layer, by path in the image."""
+  """Returns all entries of the layer by their paths in the image."""
   executable, libraries = _python()
   shell = pathlib.Path('/bin/sh').resolve()
   whole: dict[str, layer.Entry] = {}
@@ -185,7 +188,7 @@ def entries() -> Mapping[str, layer.Entry]:
   loaded = _needed([executable, shell, *modules, *common])
   loaded |= {str(path): path.resolve() for path in common}
   for path, file in loaded.items():
-    # /lib and its like are links into /usr.
+    # /lib and similar directories are links into /usr.
     inside = path[1:] if path.startswith('/usr/') else f'usr{path}'
     whole[inside] = layer.File(file, 0o755)
   packages = _packages([*files, *loaded.values()])

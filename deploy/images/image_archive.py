@@ -1,8 +1,9 @@
-"""Puts layers together to an image, as one archive that every tool reads.
+"""Combines layers into an image, as one archive that every tool can read.
 
-It is an OCI image layout (opencontainers/image-spec, image-layout.md) with the
-file manifest.json beside it that `docker load` of any age looks for; `podman
-load`, `ctr images import` and `skopeo copy oci-archive:...` take it too.
+It is an OCI image layout (opencontainers/image-spec, image-layout.md) with an
+additional file manifest.json, which `docker load` of any version reads. `podman
+load`, `ctr images import` and `skopeo copy oci-archive:...` accept the archive
+too.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ _CONFIG = 'application/vnd.oci.image.config.v1+json'
 _GZIP = 'application/vnd.oci.image.layer.v1.tar+gzip'
 _INDEX = 'application/vnd.oci.image.index.v1+json'
 _MANIFEST = 'application/vnd.oci.image.manifest.v1+json'
-# Images bear no time, or no two builds would be the same.
+# A fixed time makes all builds of an image identical.
 _TIME = '1970-01-01T00:00:00Z'
 _ARCHITECTURES = {'x86_64': 'amd64', 'aarch64': 'arm64'}
 
@@ -51,7 +52,7 @@ def _blob(digest: str) -> str:
 
 
 def config(diff_ids: Sequence[str]) -> dict[str, Any]:
-  """The image's configuration (image-spec, config.md)."""
+  """Returns the image's configuration (image-spec, config.md)."""
   machine = platform.machine()
   return {
     'created': _TIME,

@@ -1,7 +1,8 @@
 """Runs the images without a container daemon: unpacked, in namespaces.
 
-What they say of themselves is checked against the specifications' rules, and
-what is published for them (docker run --env SAX_ROOT=... IMAGE ...) is done.
+The tests check the metadata of the images against the rules of the
+specifications. They also run the documented commands (docker run --env
+SAX_ROOT=... IMAGE ...).
 """
 
 import hashlib
@@ -35,7 +36,7 @@ _MODEL = (
   'BATCH_SIZE=1',
   'ICI_MESH_SHAPE=[1,1,1]',
 )
-# A container's file systems, and then its program.
+# The command mounts a container's file systems, and then runs its program.
 _INSIDE = (
   'mount --rbind /dev "$0/dev" && mount --rbind /proc "$0/proc"'
   ' && mount --bind "$1" "$0/home/nonroot" && root=$0 && shift'
@@ -45,7 +46,7 @@ _QUICK_COMPILER = (
   '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
 )
 _SHARED = '/home/nonroot'
-# Why file systems cannot be mounted here; '' if they can.
+# The reason why this machine cannot mount file systems; '' if it can.
 _obstacle = ''
 
 
@@ -53,9 +54,9 @@ class Image:
   """An image as its archive describes it.
 
   Attributes:
-    archive: what `docker load` takes.
-    config: of the program that it runs.
-    layers: descriptors, the lowest first.
+    archive: The archive for `docker load`.
+    config: The configuration of its program.
+    layers: The descriptors of the layers, the lowest first.
   """
 
   def __init__(self, target: str):
@@ -78,7 +79,7 @@ class Image:
     return file.read()
 
   def blob(self, descriptor: dict[str, Any]) -> bytes:
-    """A blob, which must be as long as it should and have its digest."""
+    """Returns a blob after checking its length and its digest."""
     data = self.read(f'blobs/{descriptor["digest"].replace(":", "/")}')
     assert len(data) == descriptor['size'], descriptor
     found = f'sha256:{hashlib.sha256(data).hexdigest()}'
@@ -161,7 +162,7 @@ class ImagesTest(absltest.TestCase):
 
 
 def _get(url: str) -> str:
-  """What a server answers, once it listens."""
+  """Returns a server's response once the server listens."""
   for _ in range(600):
     try:
       with urllib.request.urlopen(url) as answer:
@@ -174,7 +175,7 @@ def _get(url: str) -> str:
 
 
 class _Containers:
-  """Containers that share a directory, for as long as this is open."""
+  """Containers that share a directory while this context is open."""
 
   def __init__(self, images: dict[str, Image]):
     self._images = images
@@ -203,7 +204,7 @@ class _Containers:
     )
 
   def run(self, name: str, *arguments: str) -> str:
-    """What a program prints; it must succeed."""
+    """Returns the output of a program, which must succeed."""
     done = subprocess.run(
       **self._command(name, arguments, {}),
       stdout=subprocess.PIPE,
@@ -214,7 +215,7 @@ class _Containers:
     return done.stdout
 
   def wait_for(self, name: str) -> None:
-    """Returns when a file is in the shared directory."""
+    """Waits until a file is in the shared directory."""
     path = os.path.join(self._shared, name)
     while not os.path.exists(path):
       (process,) = self._running

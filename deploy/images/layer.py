@@ -1,7 +1,7 @@
-"""Layers of container images: compressed archives that are always the same.
+"""Builds layers of container images as reproducible compressed archives.
 
-The same files give the same bytes, whoever builds them and when: entries are
-sorted, belong to root and bear no times.
+Equal files give equal bytes on any machine and at any time: entries are sorted,
+belong to root and have no times.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,8 +23,8 @@ class File:
   """A file of a layer.
 
   Attributes:
-    contents: the bytes, or where they are.
-    mode: permission bits.
+    contents: The bytes, or the path of the file that has them.
+    mode: The permission bits.
   """
 
   contents: bytes | pathlib.Path
@@ -40,7 +40,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Directory:
-  """A directory that is to exist, or to have an unusual mode."""
+  """A directory, for one that is empty or has an unusual mode."""
 
   mode: int = 0o755
 
@@ -50,11 +50,11 @@ Entry: TypeAlias = File | Link | Directory
 
 @dataclasses.dataclass(frozen=True)
 class Digests:
-  """What an image's description says of a layer, "sha256:..." both.
+  """The digests of a layer for an image's description, as "sha256:...".
 
   Attributes:
-    blob: of the compressed bytes.
-    diff_id: of the archive inside.
+    blob: The digest of the compressed bytes.
+    diff_id: The digest of the archive inside.
   """
 
   blob: str
@@ -65,16 +65,16 @@ def write(path: pathlib.Path, entries: Mapping[str, Entry]) -> Digests:
   """Writes a layer.
 
   Args:
-    path: of the file, .tar.gz.
-    entries: by path in the image, relative to its root: "usr/bin/python3".
-      Directories above them are added.
+    path: The path of the file, .tar.gz.
+    entries: The entries by their paths in the image, relative to its root, such
+      as "usr/bin/python3". Parent directories are added.
 
   Raises:
-    ValueError: a path is absolute or leads out of the image.
+    ValueError: A path is absolute or leads out of the image.
   """
   with path.open('wb') as raw:
     outer: Any = _Hashing(raw)
-    # Level 9 takes five times as long for 2 % less.
+    # Level 9 takes five times as long and saves only 2 %.
     with gzip.GzipFile('', 'wb', 5, outer, mtime=0) as packed:
       inner: Any = _Hashing(packed)
       with tarfile.open(
@@ -91,7 +91,7 @@ def add_all(tar: tarfile.TarFile, entries: Mapping[str, Entry]) -> None:
 
 
 def digests(path: pathlib.Path) -> Digests:
-  """The digests of a layer that was written before."""
+  """Returns the digests of an existing layer."""
   outer, inner = hashlib.sha256(), hashlib.sha256()
   with path.open('rb') as f:
     while chunk := f.read(2**20):
@@ -103,7 +103,7 @@ def digests(path: pathlib.Path) -> Digests:
 
 
 class _Hashing:
-  """A file that is written, and its digest."""
+  """An output file that computes its digest."""
 
   def __init__(self, below: BinaryIO | gzip.GzipFile):
     self._below = below
@@ -122,7 +122,7 @@ class _Hashing:
 
 
 def _with_parents(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Entry]]:
-  """Sorted, each directory before what is in it."""
+  """Yields the entries and their parents, sorted, each directory first."""
   whole = dict(entries)
   for name in entries:
     if posixpath.normpath(name) != name or name.startswith(('/', '..')):
@@ -155,12 +155,13 @@ def _add(tar: tarfile.TarFile, name: str, entry: Entry) -> None:
 
 
 def compiled(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-  """Returns compiled modules for those sources among `entries` that compile.
+  """Returns compiled modules for the sources in `entries` that compile.
 
-  A container's file system is often not writable, and what is compiled at a
-  start is lost with the container. The modules say nothing of times, and are
-  not compared with their sources. They are made one after another in one
-  process, because what Python writes depends on which strings it has seen.
+  A container's file system is often not writable, and modules that are compiled
+  at a start are lost with the container. The compiled modules contain no times,
+  and Python does not compare them with their sources. One process compiles them
+  one after another, because Python's output depends on the strings that it has
+  seen before.
   """
   found: dict[str, Entry] = {}
   with tempfile.TemporaryDirectory() as directory:
@@ -177,7 +178,8 @@ def compiled(entries: Mapping[str, Entry]) -> dict[str, Entry]:
           invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
       except py_compile.PyCompileError:
-        # Packages ship templates and tests that are no Python of today.
+        # Packages contain templates and tests that are not valid in this Python
+        # version.
         continue
       path = pathlib.PurePosixPath(name)
       cached = path.with_name('__pycache__') / (

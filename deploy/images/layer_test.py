@@ -1,4 +1,4 @@
-"""Tests of layers: what is in them, and that they are always the same."""
+"""Tests of the contents of layers, and that builds are reproducible."""
 
 import pathlib
 import tarfile

@@ -1,7 +1,7 @@
 """Builds a layer of an image: programs, or the packages that they need.
 
-A manifest names the files; what of them lies in a site-packages is a package's,
-the rest is this repository's own.
+A manifest names the files. Files below a site-packages directory belong to
+packages, and the others to this repository.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ _PROGRAM = flags.DEFINE_multi_string(
 PACKAGES = 'opt/sax/packages'
 OWN = 'opt/sax/lib'
 _SITE = '/site-packages'
-# Of packages, what is read at no run.
+# No program reads these files of packages.
 _WITHOUT = ('.a', '.c', '.cc', '.cpp', '.h', '.hpp', '.pyc', '.pyi', '.pyx')
 _LAUNCHER = """#!/usr/bin/python3.11 -P
 import runpy
@@ -37,7 +37,7 @@ runpy.run_module({module!r}, run_name='__main__', alter_sys=True)
 
 
 def _tree(inside: str, path: pathlib.Path) -> dict[str, layer.Entry]:
-  """A file, or all files of a directory."""
+  """Returns a file, or all files of a directory."""
   if not path.is_dir():
     mode = 0o755 if os.access(path, os.X_OK) else 0o644
     return {inside: layer.File(path.resolve(), mode)}
@@ -55,7 +55,7 @@ def _tree(inside: str, path: pathlib.Path) -> dict[str, layer.Entry]:
 def entries(
   manifest: str, packages: bool, programs: Sequence[str]
 ) -> dict[str, layer.Entry]:
-  """The files of the layer, by path in the image."""
+  """Returns the files of the layer by their paths in the image."""
   whole: dict[str, layer.Entry] = {}
   for line in manifest.splitlines():
     runfile, _, path = line.partition('\t')

@@ -1,6 +1,6 @@
-"""Builds a wheel (PEP 427) of files that a manifest names.
+"""Builds a wheel (PEP 427) from files that a manifest names.
 
-The same files give the same bytes: entries are sorted and bear no times.
+Equal files give equal bytes: entries are sorted and have no times.
 """
 
 import ast
@@ -35,7 +35,7 @@ _MODULE = flags.DEFINE_multi_string(
   'module', [], 'Console script that is a top-level module too.'
 )
 
-# The earliest time that a zip archive can tell.
+# A zip archive cannot represent an earlier time.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o100644 << 16
 _LAUNCHER_TEXT = '''"""The console scripts: each runs one module as __main__."""
@@ -47,7 +47,7 @@ def _run(module: str) -> None:
   runpy.run_module(module, run_name='__main__', alter_sys=True)
 
 '''
-# Distributions whose modules do not have their name.
+# The modules of these distributions have other names.
 _MODULES = {
   'absl-py': 'absl',
   'grpcio': 'grpc',
@@ -62,10 +62,11 @@ _MODULES = {
   'pyyaml': 'yaml',
 }
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]*')
-# What manylinux_2_35 lets a library want of the C and the C++ library (PEP 600
-# and auditwheel's policies).
+# manylinux_2_35 lets a library require up to these versions of the C and the
+# C++ library (PEP 600 and auditwheel's policies).
 _NEWEST = {b'GLIBC': (2, 35), b'GLIBCXX': (3, 4, 30)}
-# ELF's e_machine, two bytes from 18 on -> what a platform tag calls it.
+# The keys are ELF's e_machine, two bytes from byte 18 on. The values are the
+# names in platform tags.
 _MACHINES = {62: 'x86_64', 183: 'aarch64'}
 
 
@@ -123,7 +124,7 @@ def _metadata(
 
 
 def _check_platform(files: Mapping[str, bytes], tag: str) -> None:
-  """Raises ValueError if a library is not of the platform of the tag."""
+  """Raises ValueError if a library is not built for the platform of the tag."""
   for path, data in files.items():
     if path.endswith('.so'):
       machine = _MACHINES.get(int.from_bytes(data[18:20], 'little'), 'unknown')
@@ -136,7 +137,7 @@ def _check_platform(files: Mapping[str, bytes], tag: str) -> None:
 
 
 def _check_libraries(path: str, data: bytes) -> None:
-  """Raises ValueError if a library needs newer ones than its tag promises."""
+  """Raises ValueError if a library needs versions that its tag forbids."""
   for name, newest in _NEWEST.items():
     for match in re.finditer(rb'\b%s_([0-9.]+)' % name, data):
       wanted = tuple(int(part) for part in match[1].split(b'.') if part)
@@ -163,18 +164,18 @@ def build(
 
   Args:
     wheel_name: The file's name, which has distribution, version and tags.
-    files: Contents by path in the wheel.
-    summary: One line for the metadata.
-    description: Markdown for the metadata.
-    license_text: Contents of the license's file.
-    programs: Modules by the name of the console script that runs them.
-    modules: Programs that `python3 -m` runs by that name too.
-    requirements: Requirements to declare where `files` import them.
-    extras: Those of extras, likewise.
+    files: The contents by path in the wheel.
+    summary: The line for the metadata.
+    description: The Markdown text for the metadata.
+    license_text: The contents of the license file.
+    programs: The modules by the name of the console script that runs them.
+    modules: The programs that `python3 -m` also runs by that name.
+    requirements: The requirements to declare if `files` import them.
+    extras: The requirements of each extra, to declare in the same way.
 
   Raises:
-    ValueError: The wheel's name is malformed, a library is of another
-      platform, or an import of no requirement.
+    ValueError: The wheel's name is malformed, a library is for another
+      platform, or no requirement provides an imported module.
   """
   parts = re.fullmatch(r'(\w+)-([^-]+)-(.+)\.whl', wheel_name)
   if parts is None:
@@ -187,7 +188,7 @@ def build(
   pure = tag.endswith('-any')
   core, more = needed(files, requirements, extras)
   info = f'{name}-{version}.dist-info'
-  # Two wheels in one environment may not hold different files of one name.
+  # Two wheels in one environment must not have different files of one name.
   launcher = f'{name}_programs'
   scripts = '\n'.join(f'{p} = {launcher}:{_function(p)}' for p in programs)
   metadata = {
@@ -233,20 +234,20 @@ def _pairs(values: Iterable[str]) -> dict[str, str]:
 
 
 class UnknownImportError(ValueError):
-  """A module is neither Python's, nor the files' own, nor a requirement's."""
+  """A module is not in Python, in the files or in a requirement."""
 
 
 def read_requirements(text: str) -> list[str]:
-  """Returns the requirements of a requirements file, without its comments."""
+  """Returns the requirements in a requirements file, without its comments."""
   lines = (line.partition('#')[0].strip() for line in text.splitlines())
   return [line for line in lines if line]
 
 
 def module_of(requirement: str) -> str:
-  """Returns the top-level module that a requirement is imported as.
+  """Returns the name under which a requirement's top-level module is imported.
 
   Raises:
-    ValueError: It does not begin with a distribution's name.
+    ValueError: The requirement does not begin with a distribution's name.
   """
   found = _NAME.match(requirement)
   if found is None:
@@ -259,9 +260,9 @@ def module_of(requirement: str) -> str:
 
 
 def imported_modules(sources: Iterable[bytes]) -> set[str]:
-  """Returns the top-level modules that sources import, wherever in them.
+  """Returns the top-level modules that sources import anywhere.
 
-  Modules that are imported by `importlib.import_module('name')` count too.
+  Imports by `importlib.import_module('name')` count too.
   """
   found: set[str] = set()
   for source in sources:
@@ -289,12 +290,12 @@ def needed(
   """Returns the requirements that Python files import.
 
   Args:
-    files: Contents of the files by path.
-    requirements: Requirements to choose from.
-    extras: Further requirements, by the name of their extra.
+    files: The contents of the files by path.
+    requirements: The requirements to choose from.
+    extras: The further requirements by the name of their extra.
 
   Returns:
-    Those that are imported, and those of each extra that are.
+    The imported requirements, and the imported ones of each extra.
 
   Raises:
     UnknownImportError: A module belongs to none of them.

@@ -1,4 +1,4 @@
-"""Tests of building wheels."""
+"""Tests of wheels and their metadata."""
 
 import base64
 import csv

@@ -1,7 +1,7 @@
-"""The wheel, installed into an environment of its own, and its programs.
+"""Installs the wheel into a new environment and runs its programs.
 
-pip installs it without what it needs, since a test has no network; that comes
-from where this test's own packages are.
+pip installs it without dependencies, because a test has no network. The
+dependencies come from the directories of this test's own packages.
 """
 
 import glob
@@ -15,12 +15,13 @@ import pip
 
 from converters.testing import small_models
 
-# Each starts a Python that imports jax or gRPC; slow machines take long.
+# Each program starts a Python that imports jax or gRPC, which takes long on
+# slow machines.
 _TIMEOUT_SECONDS = 120
 
 
 def _packages() -> list[str]:
-  """Returns the directories of this test's packages, not of the machine's."""
+  """Returns the directories of this test's packages, without the machine's."""
   return [
     path
     for path in sys.path
@@ -35,7 +36,7 @@ def _install(distribution: str) -> str:
   root = absltest.TEST_TMPDIR.value
   home = os.path.join(root, distribution)
   venv.create(home, symlinks=True)
-  # Not `pip --python`: Ubuntu 22.04's pip has no such option.
+  # Ubuntu 22.04's pip does not support `pip --python`.
   packages = os.path.dirname(os.path.dirname(pip.__file__))
   subprocess.run(
     [f'{home}/bin/python', '-m', 'pip', '--disable-pip-version-check']
@@ -57,7 +58,7 @@ class WheelTest(absltest.TestCase):
   def run_program(
     self, *command: str, status: int = 0, home: str | None = None
   ) -> str:
-    """Runs a program of an environment; returns all it prints."""
+    """Runs a program of an environment and returns all of its output."""
     done = subprocess.run(
       [os.path.join(home or self.home, 'bin', command[0]), *command[1:]],
       stdout=subprocess.PIPE,

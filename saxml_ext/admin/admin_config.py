@@ -1,4 +1,4 @@
-"""Sets up a Sax cell.
+r"""Sets up a Sax cell.
 
     admin_config --sax_root=/tmp/sax-root --sax_cell=/sax/test \
         --fs_root=/tmp/sax-fs-root

@@ -1,6 +1,6 @@
-"""Tests of ./bazelw and .ci/run on machines that lack something.
+"""Tests of ./bazelw and .ci/run on machines without some needed programs.
 
-The programs that install it are stand-ins on PATH.
+Stand-ins on PATH replace the programs that install the missing ones.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _TOOLS = (
   *('gzip', 'mkdir', 'mktemp', 'mv', 'rm', 'sed', 'sh', 'sha512sum', 'tar'),
   *('tee', 'touch', 'tr', 'uname'),
 )
-# Stand-ins write a line each to $LOG. What they install comes from $STORE.
+# Each stand-in writes a line to $LOG. Installed files come from $STORE.
 _LOGGED = '#!/bin/sh\necho "$(basename "$0") $*" >>"$LOG"\n'
 _BAZEL = """
 if [ "$1" = --version ]; then echo 'bazel 4.2.3'; exit; fi
@@ -46,7 +46,7 @@ _SUDO = """
 [ "$1" != --non-interactive ] || shift
 exec "$@"
 """
-# The offered packages stand in $OFFERED. Another program holds dpkg's lock.
+# $OFFERED lists the offered packages. Another program holds dpkg's lock.
 _APT_GET = """
 if [ "$*" = '-qq update' ]; then touch "$BIN/refreshed"; exit; fi
 [ "$2 $3 $4" = '--option DPkg::Lock::Timeout=600 install' ] || exit 100
@@ -60,9 +60,9 @@ for package in "$@"; do
   [ ! -e "$STORE/$name" ] || cp "$STORE/$name" "$BIN/$name"
 done
 """
-# It knows nothing before `apt-get update`, as in a new container. A list of
-# versions that is longer than a pipe holds follows the candidate: who closes
-# the pipe early ends the program. It speaks the user's language.
+# It knows no package before `apt-get update`, as in a new container. After the
+# candidate, it prints a list of versions that does not fit into a pipe. A
+# reader that closes the pipe early kills it. It prints in the user's language.
 _APT_CACHE = """
 [ -e "$BIN/refreshed" ] || exit 0
 [ "${LC_ALL:-}" = C ] && word=Candidate || word=Installationskandidat
@@ -123,7 +123,7 @@ class BazelwTest(absltest.TestCase):
   def _run(
     self, *command: str, **variables: str
   ) -> subprocess.CompletedProcess[str]:
-    """Runs a command from outside the workspace, by default a test of all."""
+    """Runs a command outside the workspace; by default, a test of all."""
     script, *arguments = command or ('bazelw', 'test', '//...')
     return subprocess.run(
       ['/bin/bash', str(self._workspace / script), *arguments],
@@ -190,7 +190,7 @@ class BazelwTest(absltest.TestCase):
     self._assert_ran(run, 'cache/bazelw/bazelisk', python)
     log = self._log()
     self.assertRegex(log, 'python3 -m pip install .*--require-hashes')
-    # Not npm's own cache, which is in the home.
+    # npm's own cache is in the home directory, which cannot be used.
     self.assertRegex(log, r'npm pack .*--cache /\S+ @bazel/bazelisk@[0-9.]+\n')
     # Later runs install nothing.
     (self._root / 'log').unlink()

@@ -1,4 +1,4 @@
-"""The commands, flags and links of the documentation."""
+"""Finds the commands, flags and links of the documentation."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -9,7 +9,7 @@ import shlex
 from tests.house import tree
 
 _FENCE = '```'
-# Between two commands of one line; what follows a comment sign.
+# This matches the text between two commands of a line, and comments.
 _NEXT = re.compile(r'\s(?:&&|\|\||;|\||&)(?:\s|$)|\s#.*')
 _LINK = re.compile(r'\]\((?!https?:|#)([^)\s]+)\)')
 _INLINE = re.compile(r'`([^`\n]+)`')
@@ -19,11 +19,11 @@ _SETTING = re.compile(r'[A-Z_]+=\S*')
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-  """A command as a page shows it.
+  """A command on a page.
 
   Attributes:
-    place: `docs/cell.md:12`.
-    words: the program and its arguments, without settings before it.
+    place: The page and the line, such as `docs/cell.md:12`.
+    words: The program and its arguments, without variables before it.
   """
 
   place: str
@@ -47,7 +47,7 @@ def _split(line: str) -> Iterator[tuple[str, ...]]:
     try:
       words = shlex.split(part)
     except ValueError:
-      continue  # A line of output with a quotation mark.
+      continue  # It is output with a quotation mark.
     while words and _SETTING.fullmatch(words[0]):
       words.pop(0)
     if words:
@@ -55,7 +55,7 @@ def _split(line: str) -> Iterator[tuple[str, ...]]:
 
 
 def commands(page: pathlib.Path) -> Iterator[Command]:
-  """Commands in a page's code blocks and in its text between backticks."""
+  """Yields the commands in a page's code blocks and between backticks."""
   fenced, begun, number = False, '', 0
   for i, line in enumerate(_read(page), 1):
     if line.lstrip().startswith(_FENCE):
@@ -75,14 +75,17 @@ def commands(page: pathlib.Path) -> Iterator[Command]:
 
 
 def links(page: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
-  """Places, and the files that links there lead to, from the root."""
+  """Yields the place and the target of each link, relative to the root."""
   for i, line in enumerate(_read(page), 1):
     for target in _LINK.findall(line):
       yield f'{page}:{i}', page.parent / target.split('#')[0]
 
 
 def inline_flags(page: pathlib.Path) -> Iterator[tuple[str, str]]:
-  """Places, and flags that stand there between backticks, without dashes."""
+  """Yields the place and the name of each flag between backticks.
+
+  The names have no dashes.
+  """
   fenced = False
   for i, line in enumerate(_read(page), 1):
     if line.lstrip().startswith(_FENCE):

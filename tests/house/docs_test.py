@@ -23,7 +23,7 @@ _BAZEL_FLAGS = {
   'test_env',
   'test_output',
 }
-# absl's own, which every program has.
+# absl defines these flags for every program.
 _COMMON_FLAGS = {'alsologtostderr', 'help', 'helpfull', 'logtostderr', 'v'}
 _SAXUTIL = '//saxml_ext/client:saxutil'
 
@@ -79,7 +79,7 @@ class DocsTest(absltest.TestCase):
 
   def wrong_label(self, place, label, arguments) -> list[str]:
     if label.endswith(('/...', ':all')) or label.startswith('//saxml/gptj_'):
-      return []  # Many targets, or one of the tree that the overlay makes.
+      return []  # The label is a pattern or in the overlay.
     try:
       target = targets.resolve(targets.absolute(label, ''))
     except KeyError:

@@ -22,7 +22,7 @@ from tests.house import tree
 _CLAUSES = frozenset(
   'As For From How Of What Where Whether Which Who Whose Why'.split()
 )
-# Words that end in s and are no verbs.
+# These words end in s and are not verbs.
 _NO_VERBS = frozenset('Its Names Texts This Thus Values'.split())
 _VERB = re.compile(r'[A-Z][a-z]*s')
 _ENTRY = re.compile(
@@ -56,8 +56,8 @@ def reasons(node: ast.AST, text: str) -> Iterator[str]:
   """Yields the rules that a docstring breaks.
 
   Args:
-    node: The module, class or function.
-    text: Its docstring.
+    node: The module, class or function of the docstring.
+    text: The docstring.
   """
   first = text.split(maxsplit=1)[0].strip('.,:;')
   function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -85,7 +85,7 @@ def problems(paths: Sequence[pathlib.Path]) -> list[Problem]:
 
 
 def main(argv: Sequence[str]) -> int:
-  """Prints the problems below the folders that the arguments name."""
+  """Prints the problems below the folders in the arguments."""
   found = [
     problem
     for problem in problems(tree.files('*.py'))

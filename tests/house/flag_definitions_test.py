@@ -1,4 +1,4 @@
-"""Tests of the house: a flag is defined in one place."""
+"""Tests that each flag is defined in one place."""
 
 import ast
 import collections
@@ -22,7 +22,7 @@ def defined(source: str) -> set[str]:
     if isinstance(node, ast.Call)
     and isinstance(node.func, ast.Attribute)
     and node.func.attr.startswith('DEFINE_')
-    # Another name of a flag has no value of its own.
+    # An alias of a flag has no value of its own.
     and node.func.attr != 'DEFINE_alias'
     and node.args
     and isinstance(node.args[0], ast.Constant)
@@ -35,8 +35,8 @@ def problems(
 ) -> Iterator[str]:
   """Yields a sentence for each second definition of a flag.
 
-  The libraries of a room define a flag once, and a program defines none that a
-  library defines that it imports. Separate programs may share a name.
+  The libraries of a room define a flag once. A program does not define a flag
+  that an imported library defines. Separate programs may share a name.
 
   Args:
     sources: The code of each module.

@@ -1,4 +1,4 @@
-"""Reads which modules of this repository import which."""
+"""Finds the imports between the modules of this repository."""
 
 import ast
 import functools
@@ -13,14 +13,17 @@ ROOMS = (
 
 
 def room(path: pathlib.PurePath) -> str:
-  """Returns the room that a file belongs to, such as `saxml_ext/engine`."""
+  """Returns the room of a file, such as `saxml_ext/engine`."""
   depth = 2 if path.parts[0] == 'saxml_ext' else 1
   return '/'.join(path.parts[:depth])
 
 
 @functools.cache
 def imported(path: pathlib.PurePath) -> tuple[pathlib.PurePath, ...]:
-  """Files of ours that a module imports, whether or not they are there."""
+  """Returns the files of this repository that a module imports.
+
+  A file may not exist.
+  """
   parsed = ast.parse((tree.ROOT / path).read_text(encoding='utf-8'))
   found = []
   for node in ast.walk(parsed):
@@ -32,7 +35,7 @@ def imported(path: pathlib.PurePath) -> tuple[pathlib.PurePath, ...]:
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
-  """Returns the names along a cycle of a graph; none if it has no cycle."""
+  """Returns the names along a cycle of a graph, or none without a cycle."""
   done: set[str] = set()
   for start in sorted(graph):
     trail: list[str] = []

@@ -1,4 +1,4 @@
-"""Tests of the house: sizes of folders and files, and who imports whom."""
+"""Tests the sizes of folders and files, and the imports between rooms."""
 
 import collections
 import pathlib
@@ -12,11 +12,11 @@ from tests.house import tree
 _MODULES_OF_A_FOLDER = 30
 _LINES_OF_A_MODULE = 400
 _LINES_OF_A_BUILD_FILE = 400
-# Names of modules that several files of a top-level folder have.
+# The limit of module names that several files of a top-level folder share.
 _SHARED_NAMES = 20
 
-# What each room may import besides itself. Whatever joins rooms that do not
-# know each other belongs to tests/, which may import everything.
+# Each room may import the rooms in its row. Code that joins unrelated rooms
+# belongs to tests/, which may import everything.
 _BELOW = {
   'sax.py': ('saxml_ext/client',),
   'saxml_ext/protobuf': (),
@@ -140,7 +140,7 @@ class LayoutTest(absltest.TestCase):
       self.assertEqual(long, {}, f'limit for {pattern}: {limit} lines')
 
   def test_programs_have_what_all_have(self):
-    # Of absl's run, a program gets neither --version nor a whole --help.
+    # With absl's run, a program has neither --version nor a complete --help.
     starting = [
       str(path)
       for path in tree.files('*.py')
@@ -175,7 +175,10 @@ class LayoutTest(absltest.TestCase):
     self.assertEqual(imports.cycle(graph), [])
 
   def test_folders_are_levels(self):
-    """Modules and subfolders of a folder import each other in one direction."""
+    """Checks that the parts of a folder import each other in one direction.
+
+    The parts are its modules and subfolders.
+    """
     production = [p for p in tree.files('*.py') if tree.is_production(p)]
     graphs: dict[str, dict[str, set[str]]] = collections.defaultdict(dict)
     for path in production:

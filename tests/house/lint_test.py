@@ -8,8 +8,8 @@ import ruff
 
 from tests.house import tree
 
-# Bazel's directory of @buildifier lies beside the repository's. With modules,
-# its name has the extension's before it: `+lint+buildifier`.
+# Bazel's directory of @buildifier is beside the repository's. With modules, its
+# name begins with the name of the extension: `+lint+buildifier`.
 _BUILDIFIER = '*buildifier/program'
 
 
@@ -21,9 +21,10 @@ def _buildifier() -> pathlib.Path:
 
 
 def _ruff() -> pathlib.Path:
-  """Returns the program of the pinned package; `python -m` may find another.
+  """Returns the program of the pinned package.
 
-  The wheel puts it beside the modules or beside their folder.
+  `python -m` may find another one. The wheel puts the program beside the
+  modules or beside their folder.
   """
   modules = pathlib.Path(ruff.__file__).parent.parent
   for folder in (modules, modules.parent):

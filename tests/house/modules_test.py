@@ -1,4 +1,4 @@
-"""Tests of what only newer Bazel reads: MODULE.bazel and its extensions."""
+"""Tests the files that only newer Bazel reads: MODULE.bazel and extensions."""
 
 import re
 
@@ -11,7 +11,7 @@ _HUBS = re.compile(r'@(pypi\w*)//')
 
 
 def _extension(file: str) -> str:
-  """Returns the path of an extension's file of our own."""
+  """Returns the path of an extension's file in this repository."""
   return file.removeprefix('//').replace(':', '/')
 
 
@@ -92,7 +92,7 @@ class ModulesTest(absltest.TestCase):
 
 class NpmProgramTest(absltest.TestCase):
   def _fetch(self, present: list[str]) -> list[list[str]]:
-    """Returns the commands that fetching buildifier runs."""
+    """Returns the commands that run when buildifier is fetched."""
     commands: list[list[str]] = []
 
     def execute(arguments: list[str]) -> str:

@@ -2,14 +2,14 @@
 
   bazel run //tests/house:old_figures
 
-A page says beside its figures at which commit they were measured, and of which
-folders or files they are, in a comment that readers do not see:
+A page has a hidden comment beside its figures. The comment gives the commit at
+which they were measured, and the folders or files that they depend on:
 
   <!-- measured: 257b2e4 saxml_ext/engine benchmarks -->
 
-Figures age with the commits that change those folders. The program prints, for
-each comment, the page, the line and the number of such commits; the ones to
-measure again come first.
+Figures become old with the commits that change those folders. The program
+prints the page, the line and the number of such commits for each comment. The
+figures to measure again come first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 _MARK = re.compile(r'^<!--\s*measured:\s*(.*?)\s*-->', re.DOTALL | re.MULTILINE)
 _COMMIT = re.compile(r'[0-9a-f]{7,40}')
-# So many changes of what was measured make a figure old.
+# Figures are old after this many changes of the measured files.
 _MOST = 50
 
 
@@ -68,7 +68,7 @@ def figures(root: pathlib.Path) -> Iterator[Figure]:
 
 
 def age(root: pathlib.Path, figure: Figure) -> int:
-  """Returns the number of commits since then that changed what was measured.
+  """Returns the number of commits since then that changed the measured files.
 
   Raises:
     ValueError: The repository has no such commit.

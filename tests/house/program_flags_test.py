@@ -1,8 +1,8 @@
-"""The table of flags: for each program, where each of its flags acts.
+"""Tests the effect of each flag of each program, from a table.
 
-A flag acts always, or it has a rule (`flag_rules`) and is refused where it has
-no effect. The scenarios' programs have a table of their own,
-harness/scenarios/flag_table.py.
+A flag always has an effect, or it has a rule (`flag_rules`) and is refused if
+it has no effect. harness/scenarios/flag_table.py has the table for the
+scenarios' programs.
 """
 
 import json
@@ -22,14 +22,14 @@ from tests.house import tree
 
 
 class _Program(NamedTuple):
-  """Decisions on the flags of a program.
+  """The expected effects of the flags of a program.
 
   Attributes:
-    always: The names of the flags without a rule. Each acts always, or the
-      program's own checks refuse it where it does not.
-    refused: Sets of flags with values, between semicolons. The last flag of
-      each set has no effect.
-    acting: Sets of flags with values, all of which act.
+    always: The names of the flags without a rule. Each flag always has an
+      effect, or the program's own checks refuse it.
+    refused: The sets of flags with values, separated by semicolons. The last
+      flag of each set has no effect.
+    acting: The sets of flags with values. All of them have an effect.
   """
 
   always: str
@@ -240,8 +240,8 @@ _PROGRAMS = {
     ' checker_revision=a; result=a results_dir=a cache_dir=a',
   ),
 }
-# Of saxutil and its commands; those that do not act are refused, as tests of
-# saxutil show.
+# These flags belong to saxutil and its commands. saxutil's tests show that
+# flags without effect are refused.
 _LM = 'extra proxy'
 _SAXUTIL = {
   'saxutil': f'sax_root sax_timeout {_TLS} logtostderr alsologtostderr v'
@@ -257,12 +257,13 @@ _SAXUTIL = {
   'update': 'replicas',
 }
 _ROOMS = ('benchmarks', 'converters', 'harness', 'saxml_ext', 'serve')
-# Programs that others start, and that make what is bundled, have none.
+# These programs have no rules: other programs start them, or they generate
+# bundled files.
 _INTERNAL = re.compile('testing|bundled|harness/(loadgen|network|systems)')
-# Flags of the scenarios' programs, and of those that call LoadGen.
+# These are flags of the scenarios' programs, and of programs that call LoadGen.
 _OTHERS = {'execution_mode', 'loadgen_attributes'}
 
-# Prints which flags a program refuses of each line of flags.
+# The script prints the flags that a program refuses, for each line of flags.
 _CHILD = """
 import importlib, json, re, sys
 from absl import flags
@@ -286,7 +287,7 @@ print(json.dumps(refused))
 
 
 def _programs() -> dict[str, set[str]]:
-  """Returns the programs of the rooms that have flags, with their names."""
+  """Returns the flags of each program in the rooms, by the program's label."""
   found = {
     label: targets.flags(target)
     for label, target in targets.targets().items()
@@ -295,7 +296,7 @@ def _programs() -> dict[str, set[str]]:
     and not _INTERNAL.search(target.package)
   }
   return {
-    # Programs that take dashes, too, have both spellings.
+    # Programs that also accept dashes have both spellings.
     label: {n for n in names if n.replace('-', '_') not in names - {n}}
     for label, names in found.items()
     if names and not names & _OTHERS

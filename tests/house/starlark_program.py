@@ -1,7 +1,7 @@
-"""Runs .bzl files and MODULE.bazel without Bazel, and records what they do.
+"""Runs .bzl files and MODULE.bazel without Bazel, and records their calls.
 
 Bazel 4.2.3 reads neither MODULE.bazel nor module extensions. Here they run in a
-Starlark interpreter, where Bazel's own functions only check their arguments and
+Starlark interpreter. Bazel's own functions only check their arguments and
 record the call.
 """
 
@@ -14,8 +14,9 @@ import starlark
 
 from tests.house import tree
 
-# Attributes of the tags of rules_python 2.3.2's extensions, of which we use
-# some; from python/private/python.bzl and python/private/pypi/extension.bzl.
+# The attributes of the tags of rules_python 2.3.2's extensions that this
+# repository uses. They are from python/private/python.bzl and
+# python/private/pypi/extension.bzl.
 _TAGS = {
   '@rules_python//python/extensions:python.bzl': {
     'defaults': ['python_version', 'python_version_env', 'python_version_file'],
@@ -34,7 +35,8 @@ _TAGS = {
     ],
   },
 }
-# Bazel's functions. A repository rule checks its attributes as Bazel does.
+# The prelude defines Bazel's functions. A repository rule checks its attributes
+# as Bazel does.
 _PRELUDE = """
 def _attribute(**options):
     return options
@@ -106,8 +108,8 @@ class Call:
   """A recorded call.
 
   Attributes:
-    kind: The function, "bazel_dep" or "pip.parse"; "repository" for a
-      repository that is declared.
+    kind: The function, such as "bazel_dep" or "pip.parse"; "repository" for a
+      declared repository.
     values: The arguments by name.
   """
 
@@ -116,7 +118,7 @@ class Call:
 
 
 class Program:
-  """A file that has run, with the calls it made.
+  """A file that has run, with its calls.
 
   Attributes:
     calls: The recorded calls in order.
@@ -133,8 +135,8 @@ class Program:
 
     Args:
       path: The file, relative to the repository's root.
-      then: Starlark that runs after it in the same file.
-      **functions: More functions that the file and `then` may call.
+      then: The Starlark code that runs after it in the same file.
+      **functions: The additional functions that the file and `then` may call.
     """
     self.calls: list[Call] = []
     self._functions = functions

@@ -1,4 +1,4 @@
-"""Bazel targets as BUILD files name them, and the flags of programs."""
+"""Reads Bazel targets from BUILD files, and the flags of programs."""
 
 import ast
 from collections.abc import Iterator
@@ -18,9 +18,9 @@ class Target:
   """A rule of a BUILD file.
 
   Attributes:
-    kind: the rule's name, `py_binary`.
-    package: path of its package from the root.
-    attributes: those whose values are literals.
+    kind: The name of the rule, such as `py_binary`.
+    package: The path of its package from the root.
+    attributes: The attributes whose values are literals.
   """
 
   kind: str
@@ -33,7 +33,7 @@ class Target:
 
 
 def absolute(label: str, package: str) -> str:
-  """Returns the full form of a label that stands in a package: `//a/b:c`."""
+  """Returns the full form of a label in a package: `//a/b:c`."""
   if label.startswith(':'):
     return f'//{package}{label}'
   if not label.startswith('//'):
@@ -51,7 +51,7 @@ def _rules(path: pathlib.Path) -> Iterator[Target]:
         try:
           attributes[keyword.arg] = ast.literal_eval(keyword.value)
         except ValueError:
-          continue  # A glob or a name: no attribute that is read here.
+          continue  # This module reads no glob or name.
       if 'name' in attributes and isinstance(node.value.func, ast.Name):
         name = '' if package == '.' else package
         yield Target(node.value.func.id, name, attributes)
@@ -59,13 +59,13 @@ def _rules(path: pathlib.Path) -> Iterator[Target]:
 
 @functools.cache
 def targets() -> dict[str, Target]:
-  """Returns all rules of our BUILD files by their labels."""
+  """Returns all rules of the repository's BUILD files by their labels."""
   found = [rule for path in tree.files('BUILD') for rule in _rules(path)]
   return {rule.label: rule for rule in found}
 
 
 def resolve(label: str) -> Target:
-  """Returns a target; follows aliases.
+  """Returns a target, after following aliases.
 
   Raises:
     KeyError: No target has that label.
@@ -93,11 +93,11 @@ def _defined(path: pathlib.PurePath) -> frozenset[str]:
 
 
 def flags(target: Target) -> set[str]:
-  """Flags that a program of ours or a module it imports defines.
+  """Returns the flags that a program or an imported module defines.
 
-  Programs that take dashes for underscores have both spellings.
+  Programs that also accept dashes have both spellings.
   """
-  # A test without sources has the module of its name: see py_test.bzl.
+  # A test without sources has the module of its name; see py_test.bzl.
   sources = target.attributes.get('srcs', [f'{target.attributes["name"]}.py'])
   main = target.attributes.get('main', sources[0])
   todo: list[pathlib.PurePath] = [pathlib.PurePath(target.package, main)]

@@ -1,8 +1,8 @@
-"""The repository's sources, as its other tests find them beside themselves."""
+"""Finds the repository's sources for the other tests."""
 
 import pathlib
 
-# In Bazel this file lies in the runfiles, whose layout is the repository's.
+# In Bazel, this file is in the runfiles, which have the repository's layout.
 ROOT = pathlib.Path(__file__).parents[2]
 
 _NOT_OURS = ('external', 'results')
@@ -10,7 +10,10 @@ _GENERATED = ('_pb2.py', '_pb2_grpc.py', '_stage2_bootstrap.py')
 
 
 def files(pattern: str) -> list[pathlib.Path]:
-  """Paths relative to ROOT of our own files whose names match, sorted."""
+  """Returns the paths of the repository's own files that match, sorted.
+
+  The paths are relative to ROOT.
+  """
   found = (path.relative_to(ROOT) for path in ROOT.rglob(pattern))
   return sorted(
     path
@@ -24,7 +27,7 @@ def files(pattern: str) -> list[pathlib.Path]:
 
 
 def is_production(path: pathlib.Path) -> bool:
-  """Returns True if a Python file is neither a test nor made for tests alone."""
+  """Returns True if a Python file is neither a test nor only used by tests."""
   return (
     path.parts[0] != 'tests'
     and 'testing' not in path.parts

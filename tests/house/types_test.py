@@ -1,4 +1,4 @@
-"""Tests that mypy finds nothing wrong in production code."""
+"""Tests that mypy finds no error in production code."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Tests that files are replaced by saxml_ext/common/files.py alone."""
+"""Tests that only saxml_ext/common/files.py replaces files."""
 
 import ast
 
@@ -11,8 +11,8 @@ _CALLS = {
   'shutil': {'move'},
   'tempfile': {'mkstemp'},
 }
-# Other modules that rename, and why `files.replacing` and `files.new_directory`
-# do not fit.
+# These other modules rename files. The values give the reason why they do not
+# use `files.replacing` or `files.new_directory`.
 _EXCEPTIONS = {
   'benchmarks/random_model.py': 'An interrupted run leaves a directory that'
   ' the next run completes.',
@@ -28,7 +28,7 @@ _EXCEPTIONS = {
 
 
 def _replaces(call: ast.Call) -> bool:
-  """Returns True if a call renames a file or makes one to be renamed."""
+  """Returns True if a call renames a file, or creates one to be renamed."""
   function = call.func
   if not isinstance(function, ast.Attribute):
     return False
@@ -39,8 +39,8 @@ def _replaces(call: ast.Call) -> bool:
     return name in _CALLS[module] or (name == 'NamedTemporaryFile' and kept)
   if module in ('copy', 'dataclasses'):
     return False
-  # Methods of pathlib.Path. Those of strings and dates take other arguments, and
-  # msgspec's names the fields that it changes.
+  # The methods are those of pathlib.Path. Those of strings and dates take other
+  # arguments, and msgspec's take the fields to change.
   if name not in ('rename', 'replace'):
     return False
   return len(call.args) == 1 and not call.keywords

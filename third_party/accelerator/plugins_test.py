@@ -1,9 +1,9 @@
-"""Tests that JAX finds what --config has brought, and nothing else.
+"""Tests that JAX finds only the libraries that --config selects.
 
-    bazel test [--config=tpu | --config=cuda] //third_party/accelerator:plugins_test
+  bazel test [--config=KIND] //third_party/accelerator:plugins_test
 
-No accelerator is needed: that the libraries load shows that they are found. The
-machine's own drivers are no part of it.
+KIND is tpu or cuda. The test needs no accelerator: the libraries are found if
+they load. It does not test the machine's own drivers.
 """
 
 import importlib
@@ -23,12 +23,12 @@ from saxml_ext.common.machine import accelerators
 _ROOT = pathlib.Path(__file__).parents[2]
 _BAZELRC = _ROOT / '.bazelrc'
 _PIN = re.compile(r'^([a-z0-9-]+)(?:\[.*\])?==(\S+)', re.MULTILINE)
-# Asks JAX for a platform in a process of its own, with no other one allowed.
+# A separate process asks JAX for a platform, and allows no other one.
 _ASK = 'import jax; print(jax.devices()[0].platform)'
 
 
 def _pins(group: str) -> dict[str, str]:
-  """Returns the versions in a lock by package."""
+  """Returns the versions in a lock file by package."""
   path = _ROOT / 'third_party' / 'python' / f'{group}.lock'
   return dict(_PIN.findall(path.read_text(encoding='utf-8')))
 
@@ -62,7 +62,7 @@ class PluginsTest(absltest.TestCase):
     self.assertEqual(cuda['jax-cuda12-plugin'], jax['jax'])
     self.assertEqual(cuda['jax-cuda12-pjrt'], jax['jax'])
     self.assertEqual(set(tpu), {'libtpu'})
-    # Else a program would have two versions of a package.
+    # Otherwise, a program would have two versions of a package.
     self.assertEmpty(set(cuda) & set(jax))
 
   def test_nothing_comes_unasked(self):
@@ -79,7 +79,7 @@ class PluginsTest(absltest.TestCase):
     self.assertTrue(os.path.isfile(path), path)
     asked = _ask('tpu')
     if asked.returncode:
-      # libtpu itself says so: it was loaded.
+      # This message comes from libtpu, so libtpu was loaded.
       self.assertIn('TPU initialization failed', asked.stderr)
     else:
       self.assertEqual(asked.stdout, 'tpu\n')
@@ -98,7 +98,8 @@ class PluginsTest(absltest.TestCase):
     self.assertTrue(os.path.isfile(plugin._get_library_path()))
     asked = _ask('cuda')
     if asked.returncode:
-      # NVIDIA's libraries were loaded and are new enough; the driver is next.
+      # NVIDIA's libraries were loaded and are new enough. The driver is checked
+      # next.
       self.assertIn('cuInit(0) failed', asked.stderr)
     else:
       self.assertEqual(asked.stdout, 'gpu\n')
@@ -108,7 +109,8 @@ class PluginsTest(absltest.TestCase):
       self.skipTest('needs --config=cuda')
     importlib.import_module('jax_plugins.xla_cuda12')._load_nvidia_libraries()
     versions = importlib.import_module('jax_cuda12_plugin._versions')
-    # The major version of each; what fails to load raises.
+    # These are the major versions. A library that fails to load raises an
+    # error.
     self.assertEqual(versions.cudnn_get_version() // 10000, 9)
     self.assertEqual(versions.cublas_get_version() // 10000, 12)
     self.assertEqual(versions.cusparse_get_version() // 1000, 12)

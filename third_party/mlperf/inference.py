@@ -1,10 +1,10 @@
-"""Prints where the pinned checkout of mlcommons/inference lies.
+r"""Prints the path of the pinned checkout of mlcommons/inference.
 
   bazel run //harness:submission -- --run_checker \
       --inference_dir=$(bazel run //third_party/mlperf:inference) ...
 
-Bazel fetches it when this is first run: the reference implementations and the
-submission checkers of all rounds from v3.1 to v6.1.
+Bazel fetches the checkout at the first run. It has the reference
+implementations and the submission checkers of all rounds from v3.1 to v6.1.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Stock Sax's labels lead to programs, and leave its package name alone."""
+"""Tests that stock Sax's labels lead to programs and keep its package name."""
 
 import importlib.util
 import pathlib
@@ -7,7 +7,7 @@ import subprocess
 from absl.testing import absltest
 from absl.testing import parameterized
 
-# Of the runfiles, where Bazel puts what the labels in saxml/ stand for.
+# The runfiles contain the targets of the labels in saxml/.
 _ROOT = pathlib.Path(__file__).parents[2]
 
 
@@ -31,8 +31,9 @@ class LabelsTest(parameterized.TestCase):
       self.assertIn(command, told)
 
   def test_upstreams_package_is_not_shadowed(self):
-    # A folder without __init__.py yields to a package that is found later, and
-    # shares its name with other such folders, as the overlay does.
+    # Python prefers a package that it finds later to a folder without
+    # __init__.py. Such folders share their name with each other, like those of
+    # the overlay.
     spec = importlib.util.find_spec('saxml')
     if spec is not None:
       self.assertIsNone(spec.origin)

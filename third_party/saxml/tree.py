@@ -1,4 +1,4 @@
-"""Lays the overlay over a copy of upstream Saxml's tree."""
+"""Copies upstream Saxml's tree and adds the overlay."""
 
 from collections.abc import Sequence
 import pathlib
@@ -8,7 +8,8 @@ import shutil
 _ROOT = pathlib.Path(__file__).parents[2]
 _OVERLAY = 'third_party/saxml/overlay/'
 
-# Paths in the tree that is made, and where in this workspace they come from.
+# The keys are paths in the new tree, and the values are paths in this
+# workspace.
 FILES = {
   'saxml/gptj_overlay/BUILD': _OVERLAY + 'saxml/gptj_overlay/BUILD.upstream',
   'saxml_ext/BUILD': _OVERLAY + 'saxml_ext/BUILD.upstream',
@@ -33,7 +34,7 @@ FILES = {
   },
 }
 
-# What the overlay imports and builds on.
+# The overlay imports these files or builds on them.
 NEEDED = (
   'WORKSPACE',
   'requirements.txt',
@@ -52,13 +53,14 @@ PINS = {'fiddle': '0.3.0', 'flax': '0.8.1'}
 
 
 def lay(upstream: pathlib.Path, out: pathlib.Path) -> None:
-  """Copies `upstream` to `out` and the overlay over it.
+  """Copies `upstream` to `out` and adds the overlay.
 
-  Its requirements are kept, but for the PINS of what has no version in them.
+  Upstream's requirements are kept, but PINS are set for requirements without a
+  version.
 
   Args:
-    upstream: a checkout of Saxml; only read.
-    out: the directory to make; parents that are missing are made too.
+    upstream: The checkout of Saxml, which is only read.
+    out: The directory to make. Missing parents are made too.
 
   Raises:
     FileExistsError: `out` exists, or upstream has a file of the overlay's name.
@@ -79,7 +81,7 @@ def lay(upstream: pathlib.Path, out: pathlib.Path) -> None:
     raise FileExistsError(f'{out} exists; move it or name another directory')
 
   def skip(directory: str, names: Sequence[str]) -> list[str]:
-    # Bazel's links lead to what it built of the checkout.
+    # Bazel creates these links to its outputs in the checkout.
     at_top = pathlib.Path(directory) == upstream
     return [n for n in names if at_top and n.startswith(('.git', 'bazel-'))]
 

@@ -1,4 +1,4 @@
-"""Tests for tree, with a stand-in for a checkout of upstream Saxml."""
+"""Tests of the copied tree, with a stand-in for upstream Saxml."""
 
 import ast
 import os

@@ -1,14 +1,16 @@
-"""Makes a workspace of upstream Saxml with our GPT-J serving params in it.
+"""Makes a workspace of upstream Saxml with our GPT-J serving params.
 
   bazel run //third_party/saxml:workspace -- --out=DIR
 
-copies the branch mlperf4.0, which this fetches unless
---override_repository=saxml=CHECKOUT says where it lies, and lays the overlay
-over the copy; //third_party/saxml:workspace_r1_2_0 and saxml_r1_2_0 do the same
-for the release r1.2.0. In there upstream's own Bazel builds
-//saxml/gptj_overlay:server, upstream's model server with the params registered.
-Upstream's targets cannot be depended on from here, as its BUILD files load what
-only its own WORKSPACE declares.
+copies the branch mlperf4.0 and adds the overlay. Bazel fetches the branch,
+unless --override_repository=saxml=CHECKOUT gives a local checkout.
+//third_party/saxml:workspace_r1_2_0 and saxml_r1_2_0 do the same for the
+release r1.2.0.
+
+In the new workspace, upstream's own Bazel builds //saxml/gptj_overlay:server,
+which is upstream's model server with our params. Targets here cannot depend on
+upstream's targets, because upstream's BUILD files load repositories that only
+its own WORKSPACE declares.
 """
 
 from collections.abc import Sequence

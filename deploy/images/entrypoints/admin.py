@@ -1,15 +1,16 @@
-"""What the image sax-admin-server starts: a cell's config, then its admin server.
+"""Starts the admin server in the image sax-admin-server.
 
-As in stock Sax's image, these variables say where the cell is:
+It first writes the cell's config. As in stock Sax's image, these variables give
+the location of the cell:
 
-    GSBUCKET   files lie in gs://$GSBUCKET/sax-root and .../sax-fs-root
-    SAX_ROOT   where the cell is found, if no bucket is given
-    FS_ROOT    what the admin server has to remember (SAX_FS_ROOT means the same)
-    SAX_CELL   /sax/test unless set
-    PORT       10000 unless set (SAX_ADMIN_SERVER_PORT means the same)
+    GSBUCKET   files are in gs://$GSBUCKET/sax-root and .../sax-fs-root
+    SAX_ROOT   the directory of the cell, if no bucket is given
+    FS_ROOT    the directory of the state (SAX_FS_ROOT means the same)
+    SAX_CELL   the cell; by default, /sax/test
+    PORT       the port; by default, 10000 (or SAX_ADMIN_SERVER_PORT)
 
-A cell that has a config keeps it, with its access control. All arguments go to
-the admin server.
+An existing config of a cell is kept, with its access control. The admin server
+gets all arguments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,10 +27,10 @@ _PORT = '10000'
 
 
 def settings(variables: Mapping[str, str]) -> dict[str, str]:
-  """The variables of our own programs, for those of the image.
+  """Returns the variables of our programs for the variables of the image.
 
   Raises:
-    errors.InvalidArgument: they do not say where the files lie.
+    errors.InvalidArgument: The variables do not give the location of the files.
   """
   fs_root = variables.get(cell.FS_ROOT_VARIABLE) or variables.get('FS_ROOT')
   bucket = variables.get('GSBUCKET')

@@ -1,4 +1,4 @@
-"""Tests of the variables that the images' programs understand."""
+"""Tests of the variables that the images' programs accept."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

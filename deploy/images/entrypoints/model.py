@@ -1,8 +1,8 @@
-"""What the image sax-model-server starts: a model server.
+"""Starts the model server in the image sax-model-server.
 
-As in stock Sax's image, SAX_ROOT says where the cell is found; or GSBUCKET,
-SAX_DIR, or SAX_GCS_BUCKET with SAX_REPLICA_NAME do. All arguments go to the
-server.
+As in stock Sax's image, the cell's location is in SAX_ROOT, or else in
+GSBUCKET, in SAX_DIR, or in SAX_GCS_BUCKET with SAX_REPLICA_NAME. The server
+gets all arguments.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ ROOT = 'SAX_ROOT'
 
 
 def sax_root(variables: Mapping[str, str]) -> str:
-  """Returns SAX_ROOT, or what stands for it; '' if nothing does."""
+  """Returns SAX_ROOT, or the root that other variables give; '' without any."""
   if root := variables.get(ROOT):
     return root
   if bucket := variables.get('GSBUCKET'):

@@ -1,8 +1,8 @@
-"""Imported by upstream's model server, registers our GPT-J serving params.
+"""Registers our GPT-J serving params in upstream's model server.
 
-Every name of upstream's package under which `saxml_ext.params.published`
-publishes a class is registered here, unless upstream has a class of that name:
-then its own stays.
+Upstream's server imports this module. It registers every name of upstream's
+package under which `saxml_ext.params.published` publishes a class. If upstream
+has a class of that name, that class stays.
 """
 
 from saxml.gptj_overlay import servables
@@ -14,7 +14,8 @@ from saxml_ext.params import registry
 PACKAGE = 'saxml.server.pax.lm.params.'
 
 for _name in registry.names():
-  # `servables` imported upstream's module, so that its classes are known.
+  # `servables` imported upstream's module, so upstream's classes are
+  # registered.
   if servable_model_registry.get(_name) is None and _name.startswith(PACKAGE):
     servable_model_registry.register(
       servables.of(_name, registry.lookup(_name))

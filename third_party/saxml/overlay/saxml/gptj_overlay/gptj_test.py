@@ -1,4 +1,4 @@
-"""Tests for gptj and servables, against a stand-in for upstream Saxml."""
+"""Tests of gptj and servables, with a stand-in for upstream Saxml."""
 
 from unittest import mock
 
@@ -21,7 +21,7 @@ _FACTS = upstream_facts.load(saxml_release.NAME)
 _STOCK = [f'{gptj.PACKAGE}gptj.{name}' for name in _FACTS.classes]
 _PUBLISHED = [n for n in registry.names() if n.startswith(gptj.PACKAGE)]
 _OURS = sorted(set(_PUBLISHED) - set(_STOCK))
-# Of v3.1, int8, and in no release of Saxml.
+# This int8 class is from v3.1. No release of Saxml has it.
 _INT8 = gptj.PACKAGE + 'GPTJ4BS32Int8Opt10Early'
 
 
@@ -60,7 +60,7 @@ class GPTJTest(parameterized.TestCase):
     params = registry.lookup(name)
     self.assertEqual(cls.__name__, name.rpartition('.')[2])
     self.assertEqual(cls.__doc__, params.__doc__)
-    # make_servable came with upstream's class.
+    # The new class gets make_servable from upstream's class.
     self.assertTrue(issubclass(cls, upstream.GPTJ))
     self.assertTrue(issubclass(cls, template.ServingTemplate))
 
@@ -97,7 +97,7 @@ class GPTJTest(parameterized.TestCase):
   def test_an_override_of_batch_sharding_takes_effect(self):
     cls = servables.of('x.GPTJ', published.GPTJ)
     self.assertTrue(cls().task().batch_sharding)
-    # What upstream does with an override of a publish.
+    # Upstream changes a class in this way for an override of a publish.
     with mock.patch.object(cls, 'USE_BATCH_SHARDING', False):
       self.assertFalse(cls().task().batch_sharding)
 

@@ -1,9 +1,9 @@
-"""Turns serving params of ours into classes that upstream's server serves.
+"""Converts our serving params to classes for upstream's model server.
 
-Such a class derives from upstream's own GPT-J, and so has its Pax experiment
-and its serving template, and takes the attributes that our params set. What
-upstream has no attribute for is an error: it would be without effect. Two
-attributes of the branch mlperf4.0 are given an effect in older releases too.
+Such a class derives from upstream's own GPT-J. So it has upstream's Pax
+experiment and serving template. It also gets the attributes that our params
+set. An attribute that upstream lacks is an error, because it would have no
+effect. Two attributes of the branch mlperf4.0 also work in older releases.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ from saxml.server.pax.lm.params import template as upstream_template
 from saxml_ext.families import gptj_published
 from saxml_ext.params import template
 
-# Ours are names, upstream's are types.
+# Our values are names, and upstream's are types.
 _DTYPES = ('MODEL_DTYPE', 'FPROP_DTYPE')
-# Ours is an attribute, upstream's a class decorator.
+# This is an attribute in our params, and a class decorator in upstream's.
 _QUANTIZATION = 'QUANTIZATION'
-# Upstream quantizes the weights alone, whichever of these ours says.
+# For both of our values, upstream quantizes only the weights.
 _QUANTIZED = ('int8', 'int8_weights')
 
 
@@ -31,8 +31,7 @@ def of(name: str, params: type[template.ServableLMParams]) -> type:
   """Returns a class with the attributes of `params` for upstream's registry.
 
   It is compiled with the flags of the branch mlperf4.0 and those in
-  XLA_TPU_FLAGS.
-  With QUANTIZATION it serves a checkpoint that is int8 already.
+  XLA_TPU_FLAGS. With QUANTIZATION, it serves a checkpoint that is already int8.
 
   Args:
     name: The dotted name under which it is registered.
@@ -63,7 +62,7 @@ def of(name: str, params: type[template.ServableLMParams]) -> type:
     **dict(added.values()),
     **values,
   }
-  # Unlike type(), takes the metaclass of upstream's class.
+  # Unlike type(), this uses the metaclass of upstream's class.
   servable = types.new_class(
     name.rpartition('.')[2],
     (upstream.GPTJ,),
@@ -83,7 +82,10 @@ def attributes(params: type[template.ServableLMParams]) -> dict[str, Any]:
 
 
 def _added() -> dict[str, tuple[str, Callable[[Any], Any]]]:
-  """Attributes that this Saxml lacks -> the method that follows each."""
+  """Returns the methods that implement attributes which this Saxml lacks.
+
+  The keys are the attributes. The values are the name and the method.
+  """
   methods = {
     'USE_BATCH_SHARDING': ('task', _task),
     'XLA_TPU_FLAGS': ('compiler_options', _compiler_options),
@@ -123,10 +125,11 @@ def _check(name: str, values: dict[str, Any], added: dict[str, Any]) -> None:
 
 
 def _serving_mesh_shape(cls) -> list[int]:
-  """Axes replica, data_mdl2, mdl and, with DECODE_MESH_TRANSPOSE, fprop_*.
+  """Returns the sizes of the mesh axes replica, data_mdl2 and mdl.
 
-  The prefix then runs on the last two and decoding on the first ones, which
-  are made of the same devices; upstream's sharding takes them in this order.
+  DECODE_MESH_TRANSPOSE adds the axes fprop_*. The prefix then runs on the last
+  two axes and decoding on the first ones. Both are made of the same devices.
+  Upstream's sharding expects this order.
   """
   replica, data, model = cls.ICI_MESH_SHAPE
   if cls.DECODE_MESH_TRANSPOSE:

@@ -1,7 +1,8 @@
-"""Stand-in for upstream's registry of servable models.
+"""A stand-in for upstream's registry of servable models.
 
-Names a class as upstream does: by `sax_registration_name` where that answers,
-else by its module and name. A later class of a name takes its place.
+As in upstream, the name of a class is the result of `sax_registration_name`.
+Without a result, it is the module and the name of the class. A later class
+replaces an earlier one of the same name.
 """
 
 _by_name: dict[str, type] = {}

@@ -1,7 +1,7 @@
-"""Stand-in for upstream's decorators that quantize a class's Pax task.
+"""A stand-in for upstream's decorators that quantize a class's Pax task.
 
-Upstream's changes the task of praxis that the class builds; this one writes
-into the stand-in's task what upstream was asked for. Parameters are upstream's.
+Upstream's decorators change the praxis task that the class builds. These record
+their arguments in the stand-in's task. The parameters are upstream's.
 """
 
 import dataclasses

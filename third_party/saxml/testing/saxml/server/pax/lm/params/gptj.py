@@ -1,6 +1,6 @@
-"""Stand-in for upstream's GPT-J: all its classes, from what is known of them.
+"""A stand-in for upstream's GPT-J with all of its known classes.
 
-Its task is a record of what upstream would build a Pax task of.
+Its task records the values from which upstream would build a Pax task.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ class Task:
   """The configuration of a Pax task.
 
   Attributes:
-    sizes: num_layers, model_dims, hidden_dims, num_heads, dim_per_head and
-      vocab_size.
+    sizes: The values of num_layers, model_dims, hidden_dims, num_heads,
+      dim_per_head and vocab_size.
     dtypes: The types of parameters and of activations.
     mesh_shape: The mesh of the devices.
     transposed: True if decoding uses another mesh than the prefix.
@@ -52,7 +52,7 @@ class Experiment:
       self.VOCAB_SIZE,
     )
     sharding = {}
-    if hasattr(self, 'USE_BATCH_SHARDING'):  # From mlperf4.0 on.
+    if hasattr(self, 'USE_BATCH_SHARDING'):  # Since mlperf4.0.
       sharding['use_batch_sharding'] = self.USE_BATCH_SHARDING
     return template.set_decoding_sharding_hparams(
       Task(sizes=sizes, dtypes=(self.MODEL_DTYPE, self.FPROP_DTYPE)),

@@ -1,6 +1,6 @@
-"""Stand-in for upstream's serving template.
+"""A stand-in for upstream's serving template.
 
-It has every attribute that the template of the release has, with its default.
+It has every attribute of the template of the release, with its default.
 """
 
 import abc
@@ -46,7 +46,8 @@ def make_servable(servable_class=ServingTemplate):
     class Servable(experiment, servable_class):
       @classmethod
       def sax_registration_name(cls):
-        # As upstream's: the experiment's name, not inherited by subclasses.
+        # As in upstream, the name is the experiment's, and subclasses do not
+        # inherit it.
         if cls is Servable:
           return servable_model_registry.full_registration_name(experiment)
         return None
@@ -59,7 +60,7 @@ def make_servable(servable_class=ServingTemplate):
 def set_decoding_sharding_hparams(
   task_p, mesh_shape, decode_mesh_transpose=None, use_batch_sharding=False
 ):
-  """Records in the stand-in's task what upstream was asked for."""
+  """Records the arguments in the stand-in's task."""
   return dataclasses.replace(
     task_p,
     mesh_shape=tuple(mesh_shape),
