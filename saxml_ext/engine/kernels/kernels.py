@@ -184,10 +184,9 @@ def find_likeliest(
 
   Returns:
     The largest logit of all tokens, [S, R]; the logarithm of the sum of
-    exp(logit
-    - largest), [S, R]; the C largest logits, [S, R, C] float32, in descending
-    order; and their tokens, int32. If logits are equal, the lowest token comes
-    first. The first two results include excluded tokens.
+    exp(logit - largest), [S, R]; the C largest logits, [S, R, C] float32, in
+    descending order; and their tokens, int32. If logits are equal, the lowest
+    token comes first. The first two results include excluded tokens.
   """
   rows = logits.shape[:2]
   best = _floats(*rows, count), _ints(*rows, count)

@@ -1,14 +1,14 @@
-"""Chooses the address at which CPUs of several processes find each other.
+"""Chooses the address at which the CPUs of several processes connect.
 
-JAX carries sums among processes' CPUs by gloo, which listens on the address
-that the machine's own name stands for. On many machines that is a loopback
-address such as Debian's 127.0.1.1, on machines with two networks it may be the
-wrong one, and network namespaces share one name: other hosts then call in vain.
-The address from which a process reaches the group's coordinator is one that the
-others can reach too, so gloo is told that one.
+JAX uses gloo for sums among the CPUs of processes. gloo listens on the address
+to which the machine's own host name resolves. On many machines that is a
+loopback address such as Debian's 127.0.1.1. On machines with two networks it
+may be the wrong address, and network namespaces share one host name. In these
+cases other hosts cannot connect. The others can always reach the address from
+which a process connects to the group's coordinator. So gloo gets that address.
 
-GPUs need none of this: NCCL tries a machine's interfaces, and
-NCCL_SOCKET_IFNAME names one. TPUs have a network of their own.
+GPUs do not need this: NCCL tries a machine's interfaces, and NCCL_SOCKET_IFNAME
+selects one. TPUs have their own network.
 """
 
 import socket
@@ -20,22 +20,23 @@ from jax._src.lib import _jax
 
 
 def listen_towards(coordinator_address: str) -> str:
-  """Has gloo listen on the address from which the coordinator is reached.
+  """Makes gloo listen on the address from which the coordinator is reached.
 
   Call it after `jax.distributed.initialize` and before the first use of a
-  device. It has no effect where JAX does not use CPUs, or where
-  `jax_cpu_collectives_implementation` is not gloo, JAX's default. These are
+  device. It has no effect if JAX does not use CPUs, or if
+  `jax_cpu_collectives_implementation` is not gloo, JAX's default. It uses
   private interfaces of jax 0.10, which has no option for the address.
 
   Args:
-    coordinator_address: HOST:PORT, as `jax.distributed.initialize` takes it.
+    coordinator_address: The address HOST:PORT that `jax.distributed.initialize`
+      uses.
 
   Returns:
     The address, such as 10.0.0.5.
 
   Raises:
-    OSError: the host is unknown, or there is no route to it.
-    RuntimeError: a device has been used already, or JAX is not initialized for
+    OSError: The host is unknown, or there is no route to it.
+    RuntimeError: A device has been used already, or JAX is not initialized for
       several processes.
   """
   address = source_address(coordinator_address)
@@ -60,7 +61,7 @@ def source_address(destination: str) -> str:
   """Returns the address from which this machine would send to HOST:PORT.
 
   Raises:
-    OSError: the host is unknown, or there is no route to it.
+    OSError: The host is unknown, or there is no route to it.
   """
   host, _, port = destination.rpartition(':')
   found = socket.getaddrinfo(

@@ -6,7 +6,7 @@ from absl.testing import absltest
 
 from saxml_ext.engine.parallel import cpu_collectives
 
-# Each of two processes gives its own number, and all get the sum.
+# Each of two processes contributes its own number, and all receive the sum.
 _SUM = """
 import os, sys
 import jax
@@ -53,7 +53,7 @@ class CpuCollectivesTest(absltest.TestCase):
       self.assertEqual((lines[0], lines[-1]), ('127.0.0.1', '7'))
 
   def test_the_address_depends_on_the_destination(self):
-    # Nothing is sent; every machine has a way to itself.
+    # No data is sent. Every machine has a route to itself.
     self.assertEqual(cpu_collectives.source_address('127.0.0.1:9'), '127.0.0.1')
     self.assertIn(
       cpu_collectives.source_address('localhost:9'), ('127.0.0.1', '::1')

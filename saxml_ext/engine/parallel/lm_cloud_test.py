@@ -1,6 +1,6 @@
-"""LmCloudSpmd models answer alike on one device, in any form, and on meshes.
+"""Tests that LmCloudSpmd models give equal answers on a device and on meshes.
 
-That they are praxis' models is shown in tests/parity.
+tests/parity compares these models with praxis.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ def _weights(quantization=None, stacked=False, config=_CONFIG):
 
 
 def _serve(engine, quantization=None, mesh=None, config=_CONFIG, stacked=False):
-  """Results of 6 requests."""
+  """Returns the results of six requests."""
   rng = np.random.default_rng(7)
   requests = [
     request_lib.Request(
@@ -99,7 +99,7 @@ class LmCloudTest(parameterized.TestCase):
 
   @parameterized.parameters((None, True), ('int8', False))
   def test_heads_that_the_mesh_does_not_divide(self, quantization, stacked):
-    """Their zeros change no token, neither in float32 nor in int8."""
+    """Checks that zeros in padded heads change no token in float32 or int8."""
     config = dataclasses.replace(_CONFIG, num_heads=3)
     engine = dataclasses.replace(_ENGINE, kv_dtype=quantization or 'float32')
     alone = _serve(engine, quantization, config=config)
@@ -109,7 +109,7 @@ class LmCloudTest(parameterized.TestCase):
     self.assertEqual(serving.tokens(got), serving.tokens(alone))
 
   def test_padded_tokens_keep_no_logit(self):
-    """A cap would make something finite of minus infinity."""
+    """Checks that padding has logits of -inf, which a cap would bound."""
     mesh = sharding.make_mesh((1, 1, 4))
     weights = sharding.pad(mesh, _weights())
     self.assertEqual(weights.embedding.shape, (1024, 32))

@@ -1,4 +1,4 @@
-"""Tests of the prompts that wait for others."""
+"""Tests of the queue in which prompts wait for other prompts."""
 
 from absl.testing import absltest
 import numpy as np
@@ -24,7 +24,7 @@ def _queue(
 class PromptQueueTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    # Slots 0 to 3, and 4 to 7.
+    # The parts are slots 0 to 3 and slots 4 to 7.
     self.queue = _queue(parts=2, size=1)
 
   def test_prompts_of_other_parts_and_the_same_bucket_are_company(self):
@@ -45,7 +45,7 @@ class PromptQueueTest(absltest.TestCase):
       _slots(self.queue.take(14, hurry=False)), [(512, [0]), (512, [1])]
     )
     self.assertEmpty(self.queue.slots)
-    # A bucket that was empty has patience again.
+    # The wait starts again in a bucket that was empty.
     self.queue.add(512, _requests(2), now=20)
     self.assertEqual(self.queue.take(20, hurry=False), [])
 

@@ -1,9 +1,9 @@
-"""Random variables of a model, each number made when it is asked for.
+"""Generates random variables of a model, each number on demand.
 
-They stand in for a checkpoint where only the sizes of a model count. As each
-number depends on nothing but the seed, its variable's name and its place in
-that, any process can make any part alone, and all parts together are the same
-model however it is split.
+They replace a checkpoint when only the sizes of a model matter. Each number
+depends only on the seed, the name of its variable and its position there. So
+any process can generate any part alone. The whole model is the same for every
+split.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,15 +25,16 @@ _LARGEST_CODE = 127
 
 
 class RandomVariables(Mapping[str, np.ndarray]):
-  """Variables by the names of a checkpoint; layers have variables of their own.
+  """Random variables under the names of a checkpoint, separate for each layer.
 
-  They are spread as praxis initializes them: matrices uniformly, within what
-  Glorot and Bengio propose (https://proceedings.mlr.press/v9/glorot10a.html),
-  the embedding normally with 1 / sqrt(width), and no norm, bias or scale does
-  anything yet.
+  They are distributed as praxis initializes them. Matrices are uniform within
+  the limits of Glorot and Bengio
+  (https://proceedings.mlr.press/v9/glorot10a.html). The embedding is normal
+  with a deviation of 1 / sqrt(width). Norms, biases and scales have no effect
+  yet.
 
   Attributes:
-    specs: shape and dtype of each variable.
+    specs: The shape and dtype of each variable.
   """
 
   def __init__(
@@ -42,16 +43,16 @@ class RandomVariables(Mapping[str, np.ndarray]):
     seed: int = 0,
     quantization: str | None = None,
   ):
-    """Makes nothing yet.
+    """Creates the specs; variables are generated when they are read.
 
     Args:
-      config: sizes.
-      seed: other seeds make other models.
-      quantization: None makes all of them float32. Else the matrices of layers
-        are int8, with their scales beside them: those of float32 rounded.
+      config: The configuration of the model, which gives the sizes.
+      seed: The seed. Different seeds make different models.
+      quantization: None for variables in float32. Otherwise the matrices of
+        layers are int8 and have scales, rounded from the same float32 numbers.
 
     Raises:
-      ValueError: the quantization is unknown.
+      ValueError: The quantization is unknown.
     """
     if quantization not in quant.QUANTIZATIONS:
       raise ValueError(
@@ -81,11 +82,11 @@ class RandomVariables(Mapping[str, np.ndarray]):
     return len(self.specs)
 
   def read_part(self, name: str, slices: _Slices) -> np.ndarray:
-    """A part of one variable, for example `np.s_[10, :, 0:5]` of it.
+    """Generates a part of one variable, for example `np.s_[10, :, 0:5]`.
 
     Raises:
-      KeyError: there is no such variable.
-      ValueError: a slice has a step.
+      KeyError: There is no such variable.
+      ValueError: A slice has a step other than 1.
     """
     spec, row = self.specs[name], self._rows[name]
     starts, sizes, kept = _places(slices, spec.shape)
@@ -120,7 +121,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
     self.specs[name] = jax.ShapeDtypeStruct(tuple(shape), dtype)
 
   def _key(self, name: str) -> np.ndarray:
-    """Returns two words of 32 bits, of the seed and a variable's name."""
+    """Returns two 32-bit words derived from the seed and a variable's name."""
     text = f'{self._seed} {name}'.encode()
     return np.frombuffer(hashlib.sha256(text).digest()[:8], np.uint32)
 
@@ -128,7 +129,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
 def _places(
   slices: _Slices, shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-  """Returns a part's begin, its size, and its size without dims of ints."""
+  """Returns a part's start, its size, and its size without integer indices."""
   given = slices if isinstance(slices, tuple) else (slices,)
   given = (*given, *[slice(None)] * (len(shape) - len(given)))
   starts, sizes, kept = [], [], []
@@ -147,7 +148,7 @@ def _places(
 
 
 def _limit(shape: tuple[int, ...]) -> float:
-  """Returns the largest number of a matrix; fans are counted as praxis does."""
+  """Returns the limit of a matrix's values, with fans counted as in praxis."""
   *others, fan_in, fan_out = shape
   return math.sqrt(6 / ((fan_in + fan_out) * math.prod(others)))
 
@@ -164,20 +165,21 @@ def _make(
   """Returns a part of a variable.
 
   Args:
-    sizes: its shape; static, as is what follows up to `kind`.
-    strides: of the whole variable, in numbers.
-    kind: "uniform" within the spread, "normal" with that deviation, or "codes",
-      what is uniform in int8.
-    key: [2] uint32.
-    first: place of the first number, [] uint32. Places are counted up to 2**32.
-    spread: of the numbers.
+    sizes: The shape of the part. Static, like `strides` and `kind`.
+    strides: The strides of the whole variable, in numbers.
+    kind: The distribution: "uniform" within the spread, "normal" with the
+      spread as deviation, or "codes" for uniform int8.
+    key: The key of the variable, [2] uint32.
+    first: The position of the first number, [] uint32. Positions are counted
+      modulo 2**32.
+    spread: The spread of the numbers.
   """
   place = first
   for dim, stride in enumerate(strides):
     index = jax.lax.broadcasted_iota(jnp.uint32, sizes, dim)
     place = place + index * np.uint32(stride % 2**32)
   bits = _mixed(_mixed(place ^ key[0]) + key[1])
-  # In steps of 2**-22, and as far from -1 as from 1.
+  # The numbers are multiples of 2**-22, with the same distance from -1 and 1.
   uniform = ((bits >> 9).astype(jnp.float32) + 0.5) * 2.0**-22 - 1
   if kind == 'codes':
     return jnp.rint(uniform * _LARGEST_CODE).astype(jnp.int8)
@@ -187,10 +189,11 @@ def _make(
 
 
 def _mixed(x: jax.Array) -> jax.Array:
-  """A bijection of 32 bits in which each bit depends on all.
+  """Returns a bijection of 32 bits in which each bit depends on all bits.
 
-  Constants: https://github.com/skeeto/hash-prospector, which searches for those
-  of the least bias. JAX's threefry takes twenty times as long.
+  The constants are from https://github.com/skeeto/hash-prospector, which
+  searches for constants with the least bias. JAX's threefry takes 20 times as
+  long.
   """
   x = (x ^ (x >> 16)) * np.uint32(0x21F0AAAD)
   x = (x ^ (x >> 15)) * np.uint32(0xD35A2D97)

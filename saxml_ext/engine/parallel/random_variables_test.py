@@ -1,4 +1,4 @@
-"""Tests of variables that are made up."""
+"""Tests of random variables."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -67,7 +67,7 @@ class RandomVariablesTest(parameterized.TestCase):
     for i, one in enumerate(arrays):
       for other in arrays[:i]:
         correlation = np.corrcoef(one.ravel(), other.ravel())[0, 1]
-        self.assertLess(abs(correlation), 0.04)  # Five deviations.
+        self.assertLess(abs(correlation), 0.04)  # Five standard errors.
 
   def test_spread_is_that_of_praxis(self):
     made = random_variables.RandomVariables(_LM_CLOUD)

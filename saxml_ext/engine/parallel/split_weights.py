@@ -1,15 +1,15 @@
-"""Weights that are split among devices, each process reading its own parts.
+"""Loads weights that are split among devices; a process reads only its parts.
 
-A model for several hosts may be too large for the memory of each of them, and
-reading it whole on all of them would take the time of one. So of every variable
-only the range is read that the devices of this process hold along each axis:
-those parts together are a model with fewer heads, hidden units and tokens,
-which `weights.PaxReader` makes as it makes a whole one.
+A model for several hosts may be too large for the memory of one host. If all
+hosts read it whole, they would also take as long as a single host. So a process
+reads, along each axis, only the range that its devices hold. These parts form a
+model with fewer heads, hidden units and tokens. `weights.PaxReader` converts
+them like a whole model.
 
-The parts are bit for bit those of the whole model. One kind of matrix must be
-read whole for that: a float one that is quantized as it is loaded and whose
-products sum over a split axis (`post` and `down`), since its scales are those
-of whole rows. They are read one at a time, and only the parts are kept.
+The parts equal those of the whole model bit for bit. This requires some
+matrices to be read whole: float matrices that are quantized during loading and
+whose products sum over a split axis (`post` and `down`). Their scales depend on
+whole rows. These matrices are read one at a time, and only the parts are kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,21 +40,21 @@ class Spec(Protocol):
 
 
 class Source(Protocol):
-  """Variables that are read in parts, such as those of a checkpoint."""
+  """Variables that can be read in parts, such as those of a checkpoint."""
 
   @property
   def specs(self) -> Mapping[str, Spec]:
     """The descriptions of all variables, by name."""
 
   def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
-    """Reads a part of one."""
+    """Reads a part of one variable."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-  """The range of an axis that a process holds: from begin to end of `size`.
+  """The range of an axis of length `size` that a process holds.
 
-  What goes beyond `size` is padding.
+  Indices beyond `size` are padding.
   """
 
   begin: int
@@ -71,30 +71,30 @@ class Range:
 
   @property
   def stored(self) -> slice:
-    """The part of the range that can be read."""
+    """The part of the range that is not padding."""
     return slice(min(self.begin, self.size), min(self.end, self.size))
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
-  """A source of arrays, whose own specs they are."""
+  """A source of arrays in memory, which serve as their own specs."""
 
   specs: Mapping[str, np.ndarray]
 
   def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
-    """See `Source.read_part`."""
+    """Reads a part of one array; see `Source.read_part`."""
     return self.specs[name][slices]
 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-  """The form of the weights that are made of the variables.
+  """The form of the weights to load.
 
   Attributes:
-    dtype: as of `weights.PaxReader`, and so are the next two.
-    quantization: which matrices are int8.
-    quantize_head: whether the head is among them.
-    stacked: whether the layers are stacked.
+    dtype: The dtype of float weights, as in `weights.PaxReader`.
+    quantization: The quantization of matrices, as in `weights.PaxReader`.
+    quantize_head: True if the head is quantized too.
+    stacked: True if the layers are stacked.
   """
 
   dtype: str = 'float32'
@@ -111,22 +111,22 @@ def from_pax(
 ) -> weights_lib.Weights:
   """Returns the weights of a model on the devices of a mesh.
 
-  Takes the memory of this process's parts and of about one variable; of stacked
-  layers, that of one field's parts in all layers. Tells other processes
-  nothing.
+  The memory required is that of this process's parts plus about one variable.
+  For stacked layers it is one field's parts in all layers. The function does
+  not communicate with other processes.
 
   Args:
-    source: of variables with the names that `weights.PaxReader` wants.
-    config: sizes of the whole model.
-    form: what to make of them.
-    mesh: of `sharding.make_mesh`; `sharding.check` must have passed.
+    source: The variables, with the names that `weights.PaxReader` expects.
+    config: The configuration of the whole model.
+    form: The form of the weights.
+    mesh: The mesh from `sharding.make_mesh`. It must satisfy `sharding.check`.
 
   Returns:
-    What `weights.from_pax`, `weights.stack`, `sharding.pad` and
-    `sharding.place` would give.
+    The same weights as `weights.from_pax`, `weights.stack`, `sharding.pad` and
+    `sharding.place` in sequence.
 
   Raises:
-    ValueError: as `weights.PaxReader`.
+    ValueError: The variables do not fit the model, as in `weights.PaxReader`.
   """
   targets = structs(config, form, mesh)
   parts = _Parts(source, config, form, mesh)
@@ -142,7 +142,7 @@ def from_pax(
 def _layers(
   parts: '_Parts', config: config_lib.ModelConfig, targets: weights_lib.Layers
 ) -> weights_lib.Layers:
-  """Returns all layers on the devices, in the form that their targets have."""
+  """Returns all layers on the devices, in the form of `targets`."""
   if not isinstance(targets, tuple):
     return weights_lib.assemble_layer(
       lambda field: _stack(parts, field, config, _field(targets, field))
@@ -169,7 +169,7 @@ def structs(
 def _field(tree: Any, field: str) -> Any:
   """Returns the field `layers.norm.scale` or `head` of a Layer or of Weights.
 
-  None: models of this family do not have it.
+  The result is None if models of this family do not have the field.
   """
   for name in field.removeprefix('layers.').split('.'):
     tree = None if tree is None else getattr(tree, name)
@@ -177,11 +177,12 @@ def _field(tree: Any, field: str) -> Any:
 
 
 class View(Mapping):
-  """Variables of which only the ranges are seen, padded where they go beyond.
+  """The given ranges of variables, padded if they exceed the variables.
 
-  It has the names of the whole, and the shapes of a model with fewer heads,
-  hidden units and tokens, so that whatever reads a checkpoint reads it. It is
-  `weights.Parts`: of what all layers share, one is read.
+  It has the names of the whole model and the shapes of a model with fewer
+  heads, hidden units and tokens. So any code that reads a checkpoint can read
+  it. It is a `weights.Parts`: a single layer of a repeated variable can be
+  read.
   """
 
   def __init__(
@@ -201,7 +202,7 @@ class View(Mapping):
     return self._read(name, row, axes, ())
 
   def read_part(self, name: str, layer: int) -> np.ndarray:
-    """One layer of a variable that all of them share."""
+    """Reads one layer of a variable that all layers share."""
     row, axes = _axes(self._table, name, self._repeated)
     return self._read(name, row, axes[1:], (slice(layer, layer + 1),))[0]
 
@@ -212,10 +213,10 @@ class View(Mapping):
     axes: tuple[str, ...],
     leading: tuple[slice, ...],
   ) -> np.ndarray:
-    """Reads what is seen of a variable's `axes`, and `leading` before them."""
+    """Reads the ranges of a variable's `axes`, after the indices `leading`."""
     whole = tuple(self._source.specs[name].shape)[len(leading) :]
     shape = tuple(self._sizes[axis] for axis in axes)
-    # A head's bias may be longer, see `weights.PaxReader`.
+    # A head's bias may be longer; see `weights.PaxReader`.
     longer = row.field == 'head_bias' and whole > shape
     if whole != shape and not longer:
       raise ValueError(
@@ -230,7 +231,7 @@ class View(Mapping):
     ]
     if not any(after for _, after in missing):
       return value
-    # As `sharding.pad` does.
+    # The padding is the same as in `sharding.pad`.
     fill = -np.inf if row.field == 'head_bias' else 0
     return np.pad(value, missing, constant_values=fill)
 
@@ -247,7 +248,7 @@ class View(Mapping):
 def _axes(
   table: variables_lib.Table, name: str, repeated: bool
 ) -> tuple[variables_lib.Variable, tuple[str, ...]]:
-  """The row of a variable, or of the matrix that it scales, and its axes."""
+  """Returns a variable's row, or that of the matrix it scales, and its axes."""
   matrix = name.removesuffix(variables_lib.SCALE_SUFFIX)
   row = table.named(matrix)
   if row is None:
@@ -259,7 +260,7 @@ def _axes(
 
 
 class _Parts:
-  """Reads what the devices of this process hold of a model."""
+  """Reads the parts of a model that the devices of this process hold."""
 
   def __init__(
     self,
@@ -291,7 +292,7 @@ class _Parts:
     self._whole = self._reader(View(source, config, whole), padded)
 
   def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix | None:
-    """Returns this process's part of a field, or the whole if needed."""
+    """Returns this process's part of a field, or the whole if necessary."""
     row = self._table.by_field.get(field)
     if row is None:
       return None
@@ -299,7 +300,7 @@ class _Parts:
     return reader.leaf(field, layer)
 
   def _needs_all(self, row: variables_lib.Variable, layer: int) -> bool:
-    """Returns True if the scales of a part depend on what is not in it."""
+    """Returns True if the scales of a part depend on values outside it."""
     form = self._form
     if form.quantization is None or not self._split & set(row.contracted):
       return False
@@ -334,7 +335,7 @@ def _ranges(
 def _box(
   own: jax.sharding.Sharding, shape: tuple[int, ...]
 ) -> tuple[slice, ...]:
-  """Returns the smallest box that holds this process's part of an array."""
+  """Returns the smallest box that contains this process's part of an array."""
   indices = own.addressable_devices_indices_map(shape).values()
   bounds = [
     [each.indices(size)[:2] for each, size in zip(index, shape)]
@@ -348,14 +349,14 @@ def _box(
 
 
 def _cut(host: np.ndarray, box: tuple[slice, ...]) -> np.ndarray:
-  """Returns the part of an array in a box, unless the array is that part."""
+  """Returns the given box of an array; the array may be that box already."""
   if host.shape == tuple(each.stop - each.start for each in box):
     return host
   return host[box]
 
 
 def _placed(part: Any, target: Any) -> Any:
-  """Returns arrays on the devices, of this process's part of each or of all."""
+  """Returns arrays on the devices, from whole arrays or from parts."""
 
   def place(part: jax.Array, like: jax.ShapeDtypeStruct) -> jax.Array:
     box = _box(like.sharding, like.shape)
@@ -367,7 +368,7 @@ def _placed(part: Any, target: Any) -> Any:
 def _on_devices(
   host: np.ndarray, box: tuple[slice, ...], like: jax.ShapeDtypeStruct
 ) -> jax.Array:
-  """Returns an array of which `host` is the part in this process's box."""
+  """Returns an array on the devices; `host` is its part in `box`."""
 
   def piece(index: tuple[slice, ...]) -> np.ndarray:
     bounds = [each.indices(size)[:2] for each, size in zip(index, like.shape)]
@@ -385,7 +386,7 @@ def _on_devices(
 def _stack(
   parts: _Parts, field: str, config: config_lib.ModelConfig, target: Any
 ) -> Any:
-  """Returns a field of all layers on the devices, with the stack's `target`."""
+  """Returns a field of all layers on the devices, stacked as `target`."""
   likes, tree = jax.tree.flatten(target)
   boxes = [_box(like.sharding, like.shape) for like in likes]
   hosts = [

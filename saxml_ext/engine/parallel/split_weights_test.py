@@ -1,4 +1,4 @@
-"""Tests of split_weights on four CPU devices; tests/groups has processes."""
+"""Tests split_weights on four CPU devices; tests/groups uses processes."""
 
 import collections
 import dataclasses
@@ -25,7 +25,7 @@ _MODEL = config_lib.ModelConfig(
   head_dim=16,
   hidden_dim=64,
   rotary_dim=8,
-  vocab_size=301,  # Of four parts of 128 tokens, the last has none.
+  vocab_size=301,  # The last of four parts of 128 is empty.
 )
 _LM_CLOUD = random_model.lm_cloud(
   num_layers=2,
@@ -39,7 +39,7 @@ _MESHES = ((1, 1, 1), (1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2))
 
 
 def _apart(variables, model):
-  """Variables as praxis stores them if queries, keys, values are not one."""
+  """Returns variables with separate queries, keys and values, as in praxis."""
   del model
   result = {}
   for name, value in variables.items():
@@ -52,7 +52,7 @@ def _apart(variables, model):
 
 
 def _quantized(variables):
-  """Variables as `offline_quantize` stores them: matrices int8, with scales."""
+  """Returns int8 matrices with scales, as `offline_quantize` stores them."""
   result = {}
   for name, value in variables.items():
     row = variables_lib.GPTJ.named(name)
@@ -69,7 +69,7 @@ def _quantized(variables):
 
 @dataclasses.dataclass(frozen=True)
 class _Counting(split_weights.Arrays):
-  """Counts in `read` how many elements are read of each."""
+  """A source that counts in `read` the elements read from each variable."""
 
   read: collections.Counter
 
@@ -169,12 +169,12 @@ class SplitWeightsTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ('float', None, {}),
-    # Their scales are those of whole rows.
+    # These are read whole, because their scales depend on whole rows.
     ('float', 'int8', {'post.w': 1, 'ffn_layer2.linear.w': 1}),
     ('int8', 'int8', {}),
   )
   def test_reads_what_its_devices_hold(self, stored, quantization, more):
-    """As if of four processes this one had the second device alone."""
+    """Runs as the process that has only the second of four devices."""
     variables = random_model.variables(_MODEL)
     if stored == 'int8':
       variables = _quantized(variables)

@@ -1,22 +1,22 @@
-"""The int8 matrices of a layer on TPU, split among the devices of `model`.
+"""Computes layers with int8 matrices on TPU, split along the axis `model`.
 
-XLA, told only where arrays lie, makes three things of a layer that cost more
-than its products: it sums int32 products over the interconnect, because the
-activations' scale is known only of whole rows; it repeats the layer norm and
-the residual on each device; and it quantizes in several passes over float32.
-Here the devices do instead what is known as sequence parallelism:
+If XLA gets only the shardings, three parts of a layer cost more than its
+products. It sums int32 products over the interconnect, because the activations'
+scale depends on whole rows. It repeats the layer norm and the residual on each
+device. It quantizes in several passes over float32. This module uses sequence
+parallelism instead:
 
-  x [R, D], the residual stream, is split by rows. Each device normalizes and
-  quantizes its own rows, and sends the others int8 codes: half of the bytes of
-  bfloat16.
-  What `post` and `down` contract is split among the devices. Each quantizes its
-  part by a scale of its own, which needs no word from the others and is
-  never coarser than the scale of the whole row. It rounds its part of the sum
-  to bfloat16, and each device receives the sum of its own rows.
+- x [R, D], the residual stream, is split by rows. Each device normalizes and
+  quantizes its own rows, and sends int8 codes to the others. These are half the
+  bytes of bfloat16.
+- The dimensions that `post` and `down` contract are split among the devices.
+  Each device quantizes its part with its own scale. This needs no
+  communication, and the scale is never coarser than that of the whole row. The
+  device rounds its part of the sum to bfloat16, and gets the sum of its rows.
 
-The result differs from that of `components.Whole` as roundings do. Letters in
-shapes as in `model.py`; M rows are B * T or S * K, and R is M rounded up so
-that each device has whole registers.
+The result differs from that of `components.Whole` by rounding. The letters in
+shapes are those of `model.py`. M is the number of rows, B * T or S * K. R is M
+rounded up so that each device has whole registers.
 """
 
 from collections.abc import Callable
@@ -37,14 +37,14 @@ from saxml_ext.engine.kernels.tpu import rows as rows_lib
 from saxml_ext.engine.numerics import quant
 
 _AXIS = 'model'
-# Rows of a register of 32-bit numbers.
+# The number of rows in a register of 32-bit numbers.
 _SUBLANES = 8
 
 P = jax.sharding.PartitionSpec
 
 
 def applies(weights: weights_lib.Weights) -> bool:
-  """Returns True if layers are computed here: on TPU, in int8 throughout."""
+  """Returns True if this module computes the layers: on TPU, all in int8."""
   layers = weights.layers
   layer = layers[0] if isinstance(layers, tuple) else layers
   matrices = (layer.qkv, layer.post, layer.up, layer.down)
@@ -52,7 +52,7 @@ def applies(weights: weights_lib.Weights) -> bool:
 
 
 def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:
-  """Returns True if `Rows.attend` takes this model, and KV of this type."""
+  """Returns True if `Rows.attend` supports this model and this type of KV."""
   turns = 0 < config.rotary_dim <= logical.TILE
   capped = config.architecture.attention_cap is not None
   return (
@@ -68,7 +68,7 @@ def _for_tpu() -> bool:
 
 
 def in_int8(matrix: weights_lib.Matrix | None) -> bool:
-  """Returns True if it is multiplied with activations made int8 too."""
+  """Returns True if the activations of this matrix are quantized to int8."""
   if not isinstance(matrix, quant.QuantizedArray):
     return False
   return matrix.activations is None
@@ -77,13 +77,12 @@ def in_int8(matrix: weights_lib.Matrix | None) -> bool:
 class Rows:
   """The operations of a layer, split by rows of activations; static.
 
-  `model.Whole` has the same operations, which XLA splits.
+  `components.Whole` has the same operations, which XLA splits.
 
   Attributes:
-    shape: the leading dims of the activations, for example (B, T).
+    shape: The leading dimensions of the activations, for example (B, T).
     config: The sizes of the model, and its architecture.
-    axes: mesh axes along which the first of these is split if it divides:
-      those of slots.
+    axes: The mesh axes of slots, which split the first dimension if it divides.
   """
 
   def __init__(
@@ -97,7 +96,7 @@ class Rows:
     self.shape = shape
     self.config = config
     groups = math.prod(sizes.get(axis, 1) for axis in axes)
-    whole = groups == 1 or shape[0] % groups  # Else but a few of the slots.
+    whole = groups == 1 or shape[0] % groups  # Few slots do not divide.
     self.axes = () if whole else axes
     self._groups = 1 if whole else groups
     self._parts = sizes.get(_AXIS, 1)
@@ -105,7 +104,7 @@ class Rows:
 
   @property
   def _count(self) -> int:
-    """M of each group."""
+    """The number of rows of each group, M."""
     return math.prod(self.shape) // self._groups
 
   @property
@@ -115,11 +114,11 @@ class Rows:
 
   @property
   def _part(self) -> tuple[str, ...]:
-    """The mesh axes that split the rows, along `model` too."""
+    """The mesh axes that split the rows, including `model`."""
     return (*self.axes, _AXIS)
 
   def split(self, x: jax.Array) -> jax.Array:
-    """Returns [*shape, D], whole on each device of `model`, as [R, D]."""
+    """Returns [*shape, D], which is whole along `model`, as [R, D]."""
 
     def local(x):
       x = self._padded(x.reshape(-1, x.shape[-1]))
@@ -140,7 +139,7 @@ class Rows:
     """Returns logits [*shape, V] float32 of hidden states x [R, D].
 
     Raises:
-      ValueError: the head is not in int8.
+      ValueError: The head is not in int8.
     """
     head = weights.head
     if not isinstance(head, quant.QuantizedArray):
@@ -162,12 +161,12 @@ class Rows:
     """Normalizes, quantizes and multiplies with `qkv`.
 
     Args:
-      layer: weights.
-      x: [R, D] float32.
+      layer: The weights.
+      x: The residual, [R, D] float32.
 
     Returns:
-      The normalized rows, quantized, on every device of `model`; and queries,
-      keys and values [M, N * (G + 2) * H] bfloat16, split by heads.
+      The normalized and quantized rows, on every device of `model`. The
+      queries, keys and values [M, N * (G + 2) * H] bfloat16, split by heads.
     """
 
     def local(norm, qkv, bias, x):
@@ -184,7 +183,7 @@ class Rows:
     )(layer.norm, layer.qkv, layer.qkv_bias, x)
 
   def heads(self, qkv: jax.Array) -> jax.Array:
-    """Returns queries, keys and values of `project` as [G + 2, A, N, R, H]."""
+    """Returns the result of `project` as [G + 2, A, N, R, H]."""
     c = self.config
     qkv = qkv.reshape(*self.shape, c.kv_heads, c.group + 2, c.head_dim)
     return qkv.transpose(3, 0, 2, 1, 4)
@@ -195,16 +194,17 @@ class Rows:
     rotations: tuple[np.ndarray, np.ndarray],
     kv_dtype: str,
   ) -> tuple[jax.Array, cache.KV, cache.KV]:
-    """Attention of whole prompts; see `prefill_attention.py`.
+    """Computes attention of whole prompts; see `prefill_attention.py`.
 
     Args:
-      qkv: of `project`.
-      rotations: sin, cos [T, rotary_dim / 2] of `components.rotary_table`.
-      kv_dtype: such that `attends`. T must be a multiple of TILE.
+      qkv: The queries, keys and values from `project`.
+      rotations: The tables sin and cos [T, rotary_dim / 2] of
+        `components.rotary_table`. T must be a multiple of TILE.
+      kv_dtype: The number format of KV, which `attends` must support.
 
     Returns:
-      What `finish` wants of it; and keys [B, N, H, T] and values [B, N, T, H]
-      as the cache keeps them.
+      The mixed values for `finish`, and the keys [B, N, H, T] and values [B, N,
+      T, H] in the form of the cache.
     """
 
     def local(qkv):
@@ -246,11 +246,11 @@ class Rows:
     """Returns the operations and operands to finish one token of each prompt.
 
     Args:
-      layer: Its weights.
-      x: [R, D], as of `project`.
-      codes: As of `project`.
-      mixed: As of `finish`.
-      at: [B, 1, 1] int32, the index of the token.
+      layer: The weights.
+      x: The residual, [R, D], as in `project`.
+      codes: The quantized rows from `project`.
+      mixed: The mixed values, as in `finish`.
+      at: The index of the token, [B, 1, 1] int32.
     """
     del codes
     mixed = self._flat(mixed).reshape(*self.shape, -1, self.config.head_dim)
@@ -269,13 +269,13 @@ class Rows:
     """Adds attention's result and the feed-forward layer to the residual.
 
     Args:
-      layer: weights.
-      x: [R, D] float32, as of `project`.
-      codes: of `project`.
-      mixed: What attention read, [A, N * G, R, H] or as `attend` returns it.
+      layer: The weights.
+      x: The residual, [R, D] float32, as in `project`.
+      codes: The quantized rows from `project`.
+      mixed: The mixed values, [A, N * G, R, H], or in the form of `attend`.
 
     Returns:
-      The next residual [R, D] float32, and nothing for `model.Taps`.
+      The next residual [R, D] float32, and None twice for `model.Taps`.
     """
     architecture = self.config.architecture
     sequential = architecture.residual == architecture_lib.SEQUENTIAL
@@ -325,13 +325,13 @@ class Rows:
     return x, None, None
 
   def _flat(self, mixed: jax.Array) -> jax.Array:
-    """Returns what attention read as [M, N * G * H]."""
+    """Returns the mixed values as [M, N * G * H]."""
     if mixed.ndim == 2:
       return mixed
     return mixed.transpose(0, 2, 1, 3).reshape(math.prod(self.shape), -1)
 
   def _codes(self, x: jax.Array, norm: weights_lib.Norm) -> rows_lib.Codes:
-    """Returns the layer norm of all rows, quantized, of this device's rows."""
+    """Normalizes and quantizes this device's rows, and gathers all rows."""
     codes = rows_lib.normalize(
       x, norm.scale, norm.bias, self.config.ln_epsilon, rows_lib.interpreted()
     )
@@ -340,7 +340,7 @@ class Rows:
   def _added(
     self, x: jax.Array, part: jax.Array, *biases: jax.Array | None
   ) -> jax.Array:
-    """Returns this device's rows with the sum of all devices' parts added."""
+    """Returns this device's rows plus the sum of all devices' parts."""
     x = x + self._scatter(part.astype(jnp.bfloat16))
     for bias in biases:
       if bias is not None:
@@ -348,7 +348,7 @@ class Rows:
     return x
 
   def _map(self, function: Callable, in_specs, out_specs) -> Callable:
-    """`function` on each device's part; itself where there is no mesh."""
+    """Returns `function` on each device's part, or itself without a mesh."""
     if not self._split:
       return function
     return jax.shard_map(
@@ -356,18 +356,18 @@ class Rows:
     )
 
   def _padded(self, x: jax.Array) -> jax.Array:
-    """Rows [M, ...] of a group, filled up so that they can be split."""
+    """Returns the rows [M, ...] of a group, padded to divide evenly."""
     missing = -self._count % (self._parts * _SUBLANES)
     return jnp.pad(x, ((0, missing), (0, 0)))
 
   def _gather(self, x: jax.Array) -> jax.Array:
-    """This device's rows with those of the others, [M, ...]."""
+    """Returns the rows of all devices, [M, ...]."""
     if self._parts > 1:
       x = jax.lax.all_gather(x, _AXIS, tiled=True)
     return x[: self._count]
 
   def _scatter(self, x: jax.Array) -> jax.Array:
-    """The sum over devices of x [M, D], this device's rows of it."""
+    """Returns this device's rows of the sum over devices of x [M, D]."""
     x = self._padded(x)
     if self._parts == 1:
       return x
@@ -379,7 +379,7 @@ def _quantized(x: jax.Array) -> rows_lib.Codes:
 
 
 def _matrix(*dims: str | None) -> quant.QuantizedArray:
-  """Returns how the codes of a matrix are split, and its scales."""
+  """Returns the partition specs of a matrix's codes and of its scales."""
   return quant.QuantizedArray(P(*dims), P(*dims[:1]))
 
 
@@ -389,7 +389,7 @@ def _kept(
   keep: Callable[[jax.Array, str], cache.KV],
   kv_dtype: str,
 ) -> cache.KV:
-  """Keys or values in the form that `keep` would give them."""
+  """Returns keys or values in the form of the results of `keep`."""
   floats = jax.ShapeDtypeStruct(values.shape, jnp.float32)
   form = jax.eval_shape(lambda x: keep(x, kv_dtype), floats)
   leaves = [values] if scale is None else [values, scale]

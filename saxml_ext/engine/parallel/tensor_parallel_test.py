@@ -1,7 +1,7 @@
-"""Tests of the layers for TPU against those of `model.py`, on CPUs.
+"""Compares the layers for TPU with those of `model.py`, on CPUs.
 
-On a TPU they are lowered for it; here the platform is only said to be one, and
-XLA computes the same with four CPU devices.
+On a TPU the layers are compiled for it. In these tests the platform only
+reports a TPU, and XLA computes the layers with four CPU devices.
 """
 
 import contextlib
@@ -69,7 +69,7 @@ def _as_on_tpu():
 
 
 def _logits(weights, tokens, last, mesh, config=_MODEL):
-  """Of prompts, in a program that is told of the mesh."""
+  """Returns the logits of prompts, from a program for the mesh."""
 
   def run(weights):
     x, _ = model.prefill(weights, config, tokens, 'float32', last)
@@ -91,7 +91,7 @@ class TensorParallelTest(parameterized.TestCase):
     (None, 24, False),
   )
   def test_prefill_agrees(self, mesh, length, only_last):
-    """13 tokens do not divide among four devices."""
+    """Compares logits; 13 tokens do not divide among four devices."""
     rng = np.random.default_rng(1)
     tokens = jnp.asarray(rng.integers(0, 512, (2, length)))
     last = jnp.asarray([length - 1, 4]) if only_last else None
@@ -100,8 +100,8 @@ class TensorParallelTest(parameterized.TestCase):
     with _as_on_tpu():
       got = _logits(_weights(), tokens, last, mesh)
     self.assertEqual(got.shape, plain.shape)
-    # Both are roundings of the same logits. bfloat16 between the products adds
-    # to what int8 loses, and finer scales take from it.
+    # Both round the same logits. bfloat16 between the products increases the
+    # error of int8, and finer scales reduce it.
     lost = np.abs(plain - exact).mean()
     self.assertLess(np.abs(got - exact).mean(), 1.2 * lost)
     self.assertGreater(np.abs(got - plain).mean(), 0)
@@ -137,7 +137,7 @@ class TensorParallelTest(parameterized.TestCase):
 
   @parameterized.parameters(((2, 1, 2),), (None,))
   def test_served_answers_agree(self, shape):
-    """With widths of 2 and 4 slots, chunks of prompts and refilled slots."""
+    """Checks widths of 2 and 4 slots, chunks of prompts, and refilled slots."""
     mesh = None if shape is None else sharding.make_mesh(shape)
     rng = np.random.default_rng(7)
     requests = [
@@ -157,14 +157,14 @@ class TensorParallelTest(parameterized.TestCase):
     exact, plain = serve(None), serve('int8')
     with _as_on_tpu():
       got = serve('int8')
-    # Random logits are often close: int8 keeps but most of the tokens.
+    # Random logits are often close, so int8 changes some of the tokens.
     kept = (plain == exact).mean()
     self.assertGreater(kept, 0.6)
     self.assertGreater((got == exact).mean(), kept - 0.2)
 
   @parameterized.parameters(((1, 2, 2), False), (None, True))
   def test_prefill_kernel_keeps_what_the_plain_engine_keeps(self, mesh, last):
-    """130 tokens are padded to 256 for the kernel."""
+    """Compares keys and values; the kernel pads 130 tokens to 256."""
     wide = dataclasses.replace(_MODEL, head_dim=128, rotary_dim=64)
     self.assertFalse(tensor_parallel.attends(_MODEL, 'int8'))
     self.assertTrue(tensor_parallel.attends(wide, 'int8'))
@@ -176,7 +176,7 @@ class TensorParallelTest(parameterized.TestCase):
     tokens = jnp.asarray(np.random.default_rng(1).integers(0, 512, (2, 130)))
 
     def run(weights, kept_length):
-      # Of the last layer, for the loop keeps them all in one place.
+      # The loop writes all layers to one place, so the last layer remains.
       kept = jax.tree.map(
         jnp.zeros_like,
         (
@@ -228,13 +228,13 @@ class TensorParallelTest(parameterized.TestCase):
         self.assertFalse(tensor_parallel.applies(_weights(other)))
 
   def test_large_parts_do_not_coarsen_others(self):
-    """Each device rounds by the largest of its own part of a row."""
+    """Checks that each device scales by the largest value of its own part."""
     mesh = sharding.make_mesh((1, 1, 4))
     weights = _weights()
     layer = jax.tree.map(lambda x: x[0], weights.layers)
     mixed = np.random.default_rng(2).normal(size=(8, 64)).astype(np.float32)
     mixed[:, :16] *= 1000
-    # The first head, as large as it is, multiplies zeros.
+    # The large values of the first head are multiplied with zeros.
     post = np.array(layer.post.values)
     post[:, :16] = 0
     layer = dataclasses.replace(

@@ -1,7 +1,8 @@
-"""Lets XLA compile fast, for tests of what programs compute.
+"""Reduces the time that XLA takes to compile programs in tests.
 
-Small programs take XLA a second each, of which it spends most on making them
-fast. Told not to, it takes a fifth of that. Speed must not be measured so.
+XLA takes a second for each small program, and spends most of it on
+optimization. Without optimization it takes a fifth of that time. Do not measure
+speed with these settings.
 """
 
 import os
@@ -15,9 +16,9 @@ _FLAGS = (
 
 
 def install() -> None:
-  """Sets XLA's flags; call it before anything is compiled.
+  """Sets XLA's flags; call it before the first compilation.
 
-  Flags that XLA_FLAGS has already count more than these.
+  Flags that are already in XLA_FLAGS take precedence.
   """
   own = os.environ.get('XLA_FLAGS', '')
   os.environ['XLA_FLAGS'] = ' '.join([*_FLAGS, own]).strip()

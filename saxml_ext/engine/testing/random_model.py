@@ -1,4 +1,4 @@
-"""Random variables under their PAX names, for tests and benchmarks."""
+"""Generates random variables with PAX names, for tests and benchmarks."""
 
 from collections.abc import Mapping
 import math
@@ -14,7 +14,7 @@ def lm_cloud(
   architecture: architecture_lib.Architecture = architecture_lib.LM_CLOUD,
   **sizes: int,
 ) -> config_lib.ModelConfig:
-  """Returns an LmCloudSpmd model; its layer norms are praxis' own."""
+  """Returns an LmCloudSpmd model with layer norms as in praxis."""
   return config_lib.ModelConfig(
     **sizes,
     rotary_dim=0,
@@ -27,12 +27,13 @@ def lm_cloud(
 def variables(
   config: config_lib.ModelConfig, seed: int = 0, scale: float = 1.0
 ) -> dict[str, np.ndarray]:
-  """Every variable of a model, float32.
+  """Returns every variable of a model in float32.
 
   Args:
-    config: sizes.
-    seed: of the generator.
-    scale: factor of the head's weights; larger makes surer predictions.
+    config: The configuration of the model, which gives the sizes.
+    seed: The seed of the generator.
+    scale: The factor of the head's weights. A larger factor gives more certain
+      predictions.
   """
   rng = np.random.default_rng(seed)
   sizes = variables_lib.axis_sizes(config)
@@ -50,7 +51,8 @@ def variables(
       spread *= scale
     return rng.normal(0, spread, shape).astype(np.float32)
 
-  # Tests know the models of some seeds: what is outside of layers comes first.
+  # Tests depend on the models of some seeds, so variables outside layers come
+  # first.
   order = sorted(table.of_model(config), key=lambda pair: pair[0].per_layer)
   return {row.path(layer): draw(row) for row, layer in order}
 
@@ -58,7 +60,7 @@ def variables(
 def repeated(
   variables: Mapping[str, np.ndarray], config: config_lib.ModelConfig
 ) -> dict[str, np.ndarray]:
-  """The same model as praxis stores it if it repeats one layer's code."""
+  """Returns the same variables as praxis stores them with repeated layers."""
   result = {}
   for row in variables_lib.table_of(config.architecture).stored:
     name = f'{variables_lib.PREFIX}.{row.below_prefix(repeated=True)}'

@@ -12,13 +12,14 @@ def serve(
   order: Iterable[int] | None = None,
   after_call: Callable[[], None] | None = None,
 ) -> list[request_lib.Result]:
-  """Results by request; slots are refilled as they become free.
+  """Returns the results by request; slots are refilled as they become free.
 
   Args:
-    runner: with all slots free.
-    requests: to answer.
-    order: in which the requests get slots; None: as they are.
-    after_call: called after each call of the runner.
+    runner: The runner, with all slots free.
+    requests: The requests to answer.
+    order: The order in which the requests get slots. None stands for their own
+      order.
+    after_call: The function to call after each call of the runner.
   """
   waiting = list(range(len(requests)) if order is None else order)
   holder: dict[int, int] = {}
@@ -39,5 +40,5 @@ def serve(
 
 
 def tokens(results: Iterable[request_lib.Result]) -> list[list[list[int]]]:
-  """The tokens of each hypothesis of each result."""
+  """Returns the tokens of each hypothesis of each result."""
   return [[h.tokens.tolist() for h in r.hypotheses] for r in results]

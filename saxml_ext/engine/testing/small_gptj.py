@@ -1,15 +1,15 @@
-"""A small random GPT-J of transformers, and its weights under PAX names."""
+"""Creates a small random GPT-J of transformers, with weights in PAX names."""
 
 import numpy as np
 import torch
 import transformers
 
-# Its only special token.
+# The only special token.
 EOS = 0
 
 
 def model(vocab_size: int = 96) -> transformers.GPTJForCausalLM:
-  """Two layers of four heads; sure of what it says."""
+  """Returns a model of two layers and four heads with peaked predictions."""
   torch.manual_seed(0)
   torch.set_num_threads(1)
   model = transformers.GPTJForCausalLM(
@@ -26,8 +26,9 @@ def model(vocab_size: int = 96) -> transformers.GPTJForCausalLM:
     )
   )
   with torch.no_grad():
-    # Sharper than the initial weights, so that the beams really differ; and
-    # biased towards the end, so that some end early.
+    # The predictions are sharper than those of the initial weights, so that the
+    # beams differ. They are biased toward the end, so that some answers end
+    # early.
     model.lm_head.weight.mul_(30)
     model.lm_head.bias[EOS] = 1.5
   return model.eval()
@@ -36,7 +37,7 @@ def model(vocab_size: int = 96) -> transformers.GPTJForCausalLM:
 def pax_variables(
   model: transformers.GPTJForCausalLM,
 ) -> dict[str, np.ndarray]:
-  """The model's weights under PAX names."""
+  """Returns the model's weights under PAX names."""
   state = {k: v.numpy() for k, v in model.state_dict().items()}
   d, n = model.config.n_embd, model.config.n_head
   lm = 'params.lm'

@@ -1,4 +1,4 @@
-"""Hashes the bits of an engine's state, to compare processes of a group."""
+"""Hashes the bits of an engine's state to compare processes of a group."""
 
 import hashlib
 
@@ -15,8 +15,8 @@ def digests(runner: runner_lib.Runner) -> dict[str, str]:
     runner: An engine that is between two calls.
 
   Returns:
-    Name and index of the part -> hash of its bytes. Parts that several
-    processes hold have the same key in each of them.
+    A mapping from the name and index of each part to the hash of its bytes. A
+    part that several processes hold has the same key in each of them.
   """
   state = {
     'segments': runner._segments,
