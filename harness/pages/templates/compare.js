@@ -12,7 +12,7 @@
   const mostBars = 24;
   const mostCharts = 16;
   const value = (id) => document.getElementById(id).value;
-  // Labels of charts understand some HTML.
+  // Escape names, because labels of charts can contain HTML.
   const escaped = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
 
   function chosen(record) {
@@ -29,13 +29,13 @@
         record.result / record.accelerator_count : null;
   }
 
-  // Whether less is better: of latencies, energy and costs.
+  // Returns true for latencies, energy and costs.
   function lessIsBetter(key, unit) {
     return key === 'joules_per_sample' || key === 'cost_per_1000' ||
         (key === 'result' && unit.startsWith('Latency'));
   }
 
-  // Our records stay, whatever their rank; the best of the others join them.
+  // Returns all of our records, and the best of the others.
   function best(group, key, unit) {
     const sign = lessIsBetter(key, unit) ? 1 : -1;
     const sorted = [...group].sort(
@@ -157,7 +157,7 @@
     const of = (row) => records[row.dataset.row][heading.dataset.key];
     rows.sort((one, other) => {
       const [a, b] = [of(one), of(other)];
-      // What has no figure stands at the end in either order.
+      // Rows without a figure are at the end in both orders.
       if (a === null || b === null) return (a === null) - (b === null);
       const order = typeof a === 'number' ?
           a - b : String(a).localeCompare(String(b), 'en', {numeric: true});
@@ -166,7 +166,7 @@
     body.append(...rows);
   }
 
-  // Who types a name need not wait for the charts of each letter.
+  // A delay avoids redrawing the charts after each typed letter.
   let waiting = 0;
   form.addEventListener('input', (event) => {
     clearTimeout(waiting);

@@ -1,4 +1,4 @@
-// Keeps the command in step with the form. choices.py has the same rules.
+// Updates the command when the form changes. choices.py has the same rules.
 'use strict';
 
 (() => {
@@ -23,7 +23,7 @@
       !choice.benchmarks[option] ||
       choice.benchmarks[option].includes(benchmark(model));
 
-  // Takes away what the model cannot have, and chooses what it can.
+  // Hides options that the model does not support, and selects another one.
   function limit(model) {
     for (const choice of choices.filter((each) => each.kind === 'one')) {
       const select = field(choice.flag);
@@ -33,7 +33,7 @@
         option.hidden = option.disabled;
       }
       if (select.selectedOptions[0].disabled) {
-        // The last round, or the first system, that the model has.
+        // Select the last round or the first system that the model supports.
         const left = [...select.options].filter((each) => !each.disabled);
         select.value =
             (choice.flag === 'round' ? left[left.length - 1] : left[0]).value;
@@ -41,7 +41,7 @@
     }
   }
 
-  // Words that a shell takes as they are; the same as Python's shlex.quote.
+  // Quotes a word for the shell, like Python's shlex.quote.
   const quoted = (word) => /^[\w@%+=:,./-]+$/.test(word) ?
       word : `'${word.replace(/'/g, `'"'"'`)}'`;
 
@@ -100,7 +100,7 @@
       await navigator.clipboard.writeText(composed.textContent);
       told.textContent = ' Copied.';
     } catch {
-      // Some browsers give pages from files no clipboard.
+      // Some browsers deny local files access to the clipboard.
       getSelection().selectAllChildren(composed);
       told.textContent = ' Selected; copy it with Ctrl+C.';
     }
