@@ -14,7 +14,7 @@ from saxml_ext.groups import leader_address
 # A fallback if the group's own timeouts fail: JAX ends the process when the job
 # is dead.
 _HEARTBEAT_SECS = 10
-# JAX's timeout is longer than ours by this time, so that ours expires first.
+# The time by which JAX's timeout exceeds ours, so that ours expires first.
 _LATER_SECS = 60
 _BIND = 'JAX_COORDINATOR_BIND_ADDRESS'
 

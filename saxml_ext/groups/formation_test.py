@@ -1,4 +1,4 @@
-"""Tests of how a process finds its group."""
+"""Tests that a process finds its group."""
 
 from http import server as http_server
 import threading

@@ -66,7 +66,10 @@ class LeaderRunner:
     return self._runner.progress
 
   def interrupt(self) -> None:
-    """Does nothing, because the other processes would make the whole step."""
+    """Does nothing, because the other processes would make the whole step.
+
+    The scheduler frees the slot after the current call.
+    """
 
   def release(self, slot: int) -> None:
     """Frees a slot in all processes."""

@@ -19,8 +19,8 @@ class ServableLMParams:
   # Sax's, and a publish cannot override it.
   test_mode: bool = False
 
-  # --- Shape of the model. None takes the checkpoint's; others are compared.
-  # ---
+  # --- Shape of the model. ---
+  # A size is checked against the checkpoint; None takes the checkpoint's size.
   NUM_LAYERS: int | None = None
   MODEL_DIMS: int | None = None
   HIDDEN_DIMS: int | None = None
@@ -169,9 +169,10 @@ class ServableLMParams:
   MIXED_SEARCH: bool = False
   # The maximum number of likeliest tokens per position that a request may get.
   MAX_LOGPROBS: int = 0
-  # 'none'; 'int8': matrices of a float checkpoint become int8 at load time, and
-  # so do the activations that are multiplied with them; 'int8_weights': only
-  # the matrices become int8, which stock Sax calls int8.
+  # - 'none': no quantization.
+  # - 'int8': matrices of a float checkpoint become int8 at load time, and so do
+  #   the activations that are multiplied with them.
+  # - 'int8_weights': only the matrices become int8. Stock Sax calls this int8.
   QUANTIZATION: str = 'none'
   # True if QUANTIZATION includes the head (praxis' softmax layer). This is
   # faster, but the head affects the choice of tokens most. praxis keeps it in

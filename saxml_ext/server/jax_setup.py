@@ -97,7 +97,7 @@ def _check(kind: str, found: bool) -> None:
 
 @contextlib.contextmanager
 def _held_back(name: str) -> Iterator[list[logging.LogRecord]]:
-  """Holds back the records of a logger; the remaining ones are logged last."""
+  """Yields the held-back records of a logger; logs the remaining ones last."""
   records: list[logging.LogRecord] = []
   logger = logging.getLogger(name)
 

@@ -8,7 +8,7 @@ model of its task is the praxis LanguageModel of the family. If the params set
 QUANTIZATION, the model has praxis' quantized layers, and the checkpoint must be
 an INT8 one.
 
-Praxis' layers differ from this server's engine as follows:
+Praxis' layers compare to this server's engine as follows:
 
 - QUANTIZATION 'int8_weights' is the same computation.
 - With 'int8', praxis has one scale for the activations of the whole batch
@@ -102,7 +102,12 @@ def of(
 def _read(
   params: type[template.ServableLMParams], checkpoint_path: str | None
 ) -> tuple[settings_lib.Settings, config_lib.ModelConfig, str, bool]:
-  """Returns settings, sizes, the variables' type, and if layers are stacked."""
+  """Reads the params and, if there is one, the checkpoint.
+
+  Returns:
+    The settings, the sizes, the type of the variables, and True if the layers
+    are stacked in the checkpoint.
+  """
   settings = settings_lib.Settings.of(params)
   said = description.Description()
   specs: Mapping[str, metadata.ArraySpec] = {}
@@ -131,7 +136,7 @@ def _model(
   config: config_lib.ModelConfig,
   repeated: bool,
 ) -> pax_fiddle.Config:
-  """Returns the LanguageModel, with quantized layers if the settings ask."""
+  """Returns the LanguageModel, with quantized layers if configured."""
   make = praxis_models.MODELS.get(settings.family.name)
   if make is None:
     raise errors.Unimplemented(

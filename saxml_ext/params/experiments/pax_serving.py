@@ -2,8 +2,8 @@
 
 In Sax's convention, an experiment class has serving attributes such as
 BATCH_SIZE and INPUT_SEQ_LEN (`params.template` lists them). An attribute that
-the class does not have is taken from its model's decoder. Without any
-attribute, a model decodes with its own `decoder_tpl`, one request at a time,
+the class does not have is taken from its model's decoder. Without
+attributes, a model decodes with its own `decoder_tpl`, one request at a time,
 with ids as input and output.
 """
 

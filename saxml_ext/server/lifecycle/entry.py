@@ -118,7 +118,7 @@ class Hold:
     return future
 
   def release(self) -> None:
-    """Lets all waiting and future requests continue."""
+    """Lets all requests continue, now and later."""
     with self._lock:
       self._released = True
       waiting = list(self._waiting)

@@ -37,8 +37,7 @@ from saxml_ext.common import memory
 from saxml_ext.server.lifecycle import cancellation
 from saxml_ext.server.lifecycle import entry as entry_lib
 
-# As upstream, further requests are refused while this number of loads and
-# unloads waits.
+# As upstream, this many loads and unloads may wait before more are refused.
 _MAX_PENDING = 4
 
 State: TypeAlias = entry_lib.State
@@ -51,8 +50,7 @@ LoadFn: TypeAlias = Callable[
 class Models(Generic[entry_lib.ModelT]):
   """The models of one server, by key. Safe to use from several threads.
 
-  A lock guards the table of models. It is not held while a model is loaded or
-  closed.
+  A lock guards the table. No model is loaded or closed while it is held.
 
   Attributes:
     dormancy: The dormancy of the server.
@@ -95,8 +93,7 @@ class Models(Generic[entry_lib.ModelT]):
     """Returns a model that serves.
 
     Raises:
-      errors.NotFound: The model does not serve. The message lists those that
-        do.
+      errors.NotFound: It does not serve. The message lists those that do.
       errors.Unavailable: This server is dormant and refuses requests early.
     """
     if self.dormancy.reason:
@@ -191,8 +188,7 @@ class Models(Generic[entry_lib.ModelT]):
         raise errors.InvalidArgument(self._unknown(key))
       future = self._submit(self._unload, key)
       if entry.state is not State.FAILED:
-        # If the model is still being loaded, this state makes the loading
-        # thread stop.
+        # This state stops the loading thread if it still loads the model.
         self._set(key, state=State.UNLOADING, hold=None)
         if entry.hold is not None:
           entry.hold.release()

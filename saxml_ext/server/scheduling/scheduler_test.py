@@ -203,8 +203,7 @@ class SchedulerTest(absltest.TestCase):
     held.append(scheduler.generate(_request(2)))
     self.runner.gate.set()
     futures.wait(held, _TIMEOUT)
-    # The first request is alone for one call. Then both slots are occupied
-    # until it ends.
+    # The first request is alone for one call. Then both slots are occupied.
     self.assertEqual(self.runner.max_steps, [8, None, None, None, 8])
 
   def test_calls_are_short_while_scores_wait(self):

@@ -201,7 +201,7 @@ class MethodStats:
       queued: The seconds that it waited for a slot.
       first_token: The seconds until the first progress report; None if the
         request did not ask for progress.
-      in_slot: The seconds from its admission to a slot to its answer.
+      in_slot: The seconds between its admission to a slot and its answer.
     """
     self._histograms['queue'].observe(queued)
     if first_token is not None:
