@@ -38,8 +38,8 @@ from saxml_ext.common import user_path
 from serve import programs
 from serve import progress
 
-# The answers in a file beside LoadGen's own log: [{"qsl_idx": 0, "data":
-# "1,2,3"}, ...].
+# The file of answers beside LoadGen's own log, in this format:
+# [{"qsl_idx": 0, "data": "1,2,3"}, ...]
 _ANSWERS = 'sax_accuracy.json'
 
 # The folder with the logs of a job, by mode.

@@ -24,7 +24,7 @@ from harness.loadgen import system
 _MULTIPLE = 8
 
 
-# The default for the greatest number of samples that are computed together.
+# The default for the maximum number of samples that are computed together.
 BATCH_SIZE = 8
 
 

@@ -90,7 +90,7 @@ class Trial:
   """The result of a way.
 
   Attributes:
-    way: The way.
+    way: The way to run the model.
     model: The loaded model.
     seconds: The time that it took for all samples.
     logits: The logits by sample index.

@@ -47,7 +47,7 @@ class Judged(judgement.Judgement[f1.Scores]):
 
   @property
   def _least(self) -> list[tuple[float, str]]:
-    """The least F1 that passes and its source, for each rule that applies."""
+    """The minimum F1 that passes and its source, for each rule that applies."""
     found = []
     if self.target is not None:
       found.append((self.target, 'the published target for the official set'))

@@ -23,8 +23,8 @@ INSTRUCTION = 'Summarize the following news article:'
 EVAL_COUNT = rounds.FULL_SET[rounds.GPTJ]
 TRAIN_COUNT = 287113
 CALIBRATION_COUNT = 1000
-# The hash of language/gpt-j/calibration-list.txt, which is equal in all rounds
-# since v3.1.
+# The hash of language/gpt-j/calibration-list.txt, which is the same in all
+# rounds since v3.1.
 LIST_SHA256 = '4de1bc2bcf345ba8fc118788455dfaf2e09530fd9ed4daedf2b15661324ad9a7'
 
 EVAL_FILE = 'cnn_eval.json'

@@ -30,14 +30,14 @@ _R2_METADATA = 'https://inference.mlcommons-storage.org/metadata'
 # Source of the MD5s: script/get-dataset-squad, get-dataset-squad-vocab and
 # get-ml-model-bert-large-squad of mlcommons/mlperf-automations, which download
 # and verify the same files. The MD5s of files in mlcommons/inference are
-# computed from the files, which are equal since v3.1. Neither repository
+# computed from the files, which are the same since v3.1. Neither repository
 # publishes a checksum of cnn_eval.json.
 _SQUAD_MD5 = '3e85deb501d4e538b6bc56f786231552'
 _VOCABULARY_MD5 = '64800d5d8528ce344256daf115d4965e'
 
 
 def itself(path: str) -> str | None:
-  """Returns `path` if it is a file, or None."""
+  """Returns `path` if it is a file, else None."""
   return path if os.path.isfile(path) else None
 
 

@@ -87,7 +87,7 @@ def load_beside(
 
   Args:
     model_dir: The directory of the model's tokenizer.json.
-    longest: The most tokens of a prompt that the model takes.
+    longest: The maximum number of prompt tokens that the model takes.
     usual: The number of tokens after which prompts are cut by default.
     dataset_path: The file of the articles; see `load`.
     tokenizer_path: The tokenizer; see `load`. '': the one in `model_dir`.

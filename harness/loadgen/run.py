@@ -53,7 +53,7 @@ class Run(  # type: ignore[call-arg]
     mode: The mode, ACCURACY or PERFORMANCE.
     user_conf: The path of LoadGen's user.conf.
     output_dir: The directory for LoadGen's logs.
-    concurrency: The greatest number of unanswered samples.
+    concurrency: The maximum number of unanswered samples.
     silence_secs: The time without any answer that ends the run.
     system: The system that answers.
     samples: The samples of the set.

@@ -21,9 +21,9 @@ _PATHS = (
   *('user_conf', 'audit_conf', 'output_dir', 'timeline'),
 )
 
-# The default of the most unanswered samples is at least this number, which is
-# from Google's published main.py (--num_client_threads). Twice as many samples
-# as a system computes together keep it busy while answers are in transit.
+# The lowest default for the number of unanswered samples, the same as for
+# --num_client_threads of Google's published main.py. Twice as many samples as a
+# system computes together keep it busy while answers are in transit.
 LEAST_CONCURRENCY = 200
 # Only silence reveals that the servers of a running cell are gone. Systems that
 # a job starts are watched, so a slow machine gets more time.

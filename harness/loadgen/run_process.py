@@ -17,7 +17,7 @@ _EXIT_SECS = 20.0
 
 
 class RunError(errors.HarnessError):
-  """An error: a LoadGen run ended before all samples were answered."""
+  """Raised if a LoadGen run ended before all samples were answered."""
 
 
 def follow(

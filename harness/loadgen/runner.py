@@ -57,8 +57,8 @@ _REQUIRED = ('mode', 'user_conf', 'output_dir', 'concurrency', 'silence_secs')
 
 _STATUS_INTERVAL_SECS = 0.5
 
-# The least time to the first answer after which a run is abandoned. A model may
-# have to compile its programs first.
+# A run is not abandoned before this time without a first answer, because a
+# model may have to compile its programs first.
 _FIRST_ANSWER_SECS = 300.0
 
 

@@ -34,10 +34,10 @@ class RunSettings:
     min_duration_ms: The duration of the shortest valid performance run, in
       milliseconds.
     max_duration_ms: The time after which a performance run ends; 0: never.
-    min_query_count: The least number of queries of a performance run (Offline:
-      samples). If samples are issued equally, LoadGen itself rounds the number
-      up to whole passes over the buffer.
-    max_query_count: The greatest number of queries; 0: no limit.
+    min_query_count: The minimum number of queries of a performance run; for
+      Offline, of samples. If samples are issued equally, LoadGen itself rounds
+      the number up to whole passes over the buffer.
+    max_query_count: The maximum number of queries; 0: no limit.
     target_qps: The target rate. For Offline, the expected speed in samples/s,
       from which LoadGen derives the number of samples. For Server, the rate of
       sent queries per second.
@@ -102,8 +102,9 @@ class RunSettings:
       'min_duration': self.min_duration_ms,
       'min_query_count': self.min_query_count,
     }
-    # Without this setting, LoadGen draws from the whole set. It always logs the
-    # benchmark's own count then, and checkers reject logs with a smaller count.
+    # Without this setting, LoadGen draws from the whole set. It then logs the
+    # benchmark's own sample count for a set of any size. Checkers reject logs
+    # with a smaller count, so only a smaller buffer changes it.
     if self.buffer_count < self.sample_count:
       entries['performance_sample_count_override'] = self.buffer_count
     if self.max_duration_ms:

@@ -64,7 +64,7 @@ class SystemUnderTest:
       sizes: The length of each sample by index; see
         `system.copies_longest_first`.
       copy: The number of samples in a copy of the set.
-      concurrency: The greatest number of samples that are sent and not
+      concurrency: The maximum number of samples that are sent and not
         answered.
     """
     self._system = system

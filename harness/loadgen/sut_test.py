@@ -19,7 +19,7 @@ from saxml_ext.evaluation import rouge
 
 
 class _Model:
-  """A model that answers 7 with [7, 8] and counts the waiting samples."""
+  """A model that answers sample 7 with [7, 8] and counts waiting samples."""
 
   def __init__(self):
     self._pool = futures.ThreadPoolExecutor(16)

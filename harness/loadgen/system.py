@@ -6,7 +6,7 @@ then called once per sample, with the sample's index in the set:
 
 * A client of a cell sends the sample to the cell and answers on its own thread.
 * A system that computes in this process passes a function for whole batches to
-`BatchedSystem`, which combines the waiting samples.
+  `BatchedSystem`, which combines the waiting samples.
 """
 
 from collections.abc import Callable, Sequence
@@ -81,7 +81,7 @@ class BatchedSystem:
     Args:
       answer_batch: The function that takes indices of samples and returns their
         answers in the same order.
-      batch_size: The greatest number of samples in a batch.
+      batch_size: The maximum number of samples in a batch.
     """
     self._answer_batch = answer_batch
     self._batch_size = batch_size

@@ -8,7 +8,7 @@ from harness.loadgen import system as system_lib
 
 
 class WarmUpError(Exception):
-  """An error: a sample of the warm-up was not answered."""
+  """Raised if a sample of the warm-up was not answered."""
 
 
 def parse(text: str) -> list[int]:
@@ -41,7 +41,7 @@ def run(
   silence_secs: float,
   first_secs: float = 0.0,
 ) -> None:
-  """Runs bursts of samples. Each burst starts after the previous answers.
+  """Runs bursts of samples, each after the answers to the previous one.
 
   Args:
     system: The system that answers the samples.

@@ -61,7 +61,7 @@ def join(nodes: Mapping[str, str]) -> str:
 
 
 class SutError(Exception):
-  """An error: a node of the system could not answer. The text has the cause."""
+  """Raised if a node of the system could not answer; has the cause."""
 
 
 class NetworkSystem:

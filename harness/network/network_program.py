@@ -6,7 +6,7 @@ set. The program then has three modes:
 
 * By default, LoadGen and the system run in one process.
 * With --network=lon (LoadGen over network), LoadGen runs alone and sends
-samples to the systems at --sut_server.
+  samples to the systems at --sut_server.
 * With --network=sut, the system runs alone and listens on --port.
 
 The flags have the same names as in the MLPerf reference of BERT.

@@ -3,14 +3,13 @@
 A program that has a system for LoadGen's own process becomes a Network SUT with
 one call:
 
-    query_server.serve(lambda inputs: MySystem(inputs), port=8500,
-    name='gptj-a')
+    query_server.serve(MySystem, port=8500, name='gptj-a')
 
 The system does not change. It is a `harness.loadgen.system.System` that
 receives the indices of samples. Only its inputs have another source. Instead of
 a list for the whole set, it gets `Inputs`, which has the arrays of the samples
 that have arrived and are not yet answered. An index is never used twice.
-Nothing of a sample is kept after its answer, as the rules of the Network
+No data of a sample is kept after its answer, as the rules of the Network
 division require.
 
 Connections are neither encrypted nor authenticated by default. Use the server

@@ -33,11 +33,11 @@ SHARES = {
   name: 0.999 if name.endswith('-99.9') else 0.99 for name in rounds.MODELS
 }
 
-# The least total number of characters in the answers to GPT-J's whole set. It
+# The minimum total number of characters in the answers to GPT-J's whole set. It
 # is 90 % of the reference's 4,016,878 for both shares.
 _GEN_LEN = 0.9 * 4_016_878
 
-# The least figures on the whole official set, by the submitted name of the
+# The minimum figures on the whole official set, by the submitted name of the
 # model.
 ACCURACY: Mapping[str, Mapping[str, float]] = {
   model: {
@@ -50,12 +50,12 @@ ACCURACY: Mapping[str, Mapping[str, float]] = {
   for model, benchmark in rounds.MODELS.items()
 }
 
-# The greatest allowed difference between the figures of two float32 runs of one
+# The maximum allowed difference between the figures of two float32 runs of one
 # model that add sums in different orders. This is a rule of our harness, with
 # ROUGE in points and F1 in percent.
 FLOAT32_TOLERANCE = {rounds.GPTJ: 0.01, rounds.BERT: 0.05}
 
-# The greatest allowed difference between the scores of TEST01 and of the
+# The maximum allowed difference between the scores of TEST01 and of the
 # accuracy run, in percent.
 TEST_PERCENT: Mapping[str, float] = {'bert-99': 1.0, 'bert-99.9': 0.1}
 

@@ -27,10 +27,10 @@ MODELS = {
 # hold.
 FULL_SET = {GPTJ: 13368, BERT: 10833}
 
-# The latency bound of the Server scenario in ms. It is equal in all rounds.
+# The latency bound of the Server scenario in ms. It is the same in all rounds.
 SERVER_LATENCY_MS = {GPTJ: 20_000, BERT: 130}
 
-# The shortest performance run in ms. It is equal in all rounds and scenarios.
+# The shortest performance run in ms, the same in all rounds and scenarios.
 MIN_DURATION_MS = 600_000
 
 OFFLINE = 'Offline'
@@ -38,7 +38,8 @@ SERVER = 'Server'
 SINGLE_STREAM = 'SingleStream'
 MULTI_STREAM = 'MultiStream'
 
-# The number of samples of a MultiStream query, and the least number of queries.
+# The number of samples of a MultiStream query, and the minimum number of
+# queries.
 MULTI_STREAM_SAMPLES = 8
 MULTI_STREAM_MIN_QUERIES = 662
 
@@ -60,13 +61,13 @@ class Scenario:
       is the key of the percentile.
     official_key: The key of the figure in official results. For a latency, it
       is the key of the estimate that LoadGen's early stopping makes.
-    min_queries: The least number of queries of a closed run, by LoadGen's
+    min_queries: The minimum number of queries of a closed run, by LoadGen's
       defaults; None: the number of samples of the whole set.
     enough_queries: The number of queries after which early stopping can report
       a valid run; 0: no percentile decides. If all of them are within the
-      bound, they confirm the percentile with 99 % confidence. The least numbers
-      are 64 queries for the 90th percentile, 459 for the 99th (512 is the next
-      power of two) and 662 for the 99th of MultiStream.
+      bound, they confirm the percentile with 99 % confidence. The 90th
+      percentile requires 64 queries. The 99th requires 459, and 512 is the next
+      power of two. The 99th of MultiStream requires 662.
     samples_per_query: The number of samples of a query; 0: all samples.
   """
 
@@ -184,7 +185,7 @@ class Round:
     schedule_seed: The seed that selects the arrival times of Server queries.
     equal_issue: The scenarios of GPT-J in which all samples must be issued
       equally often (sample_concatenate_permutation).
-    offline_min_queries: The least number of samples of an Offline run; None:
+    offline_min_queries: The minimum number of samples of an Offline run; None:
       the number of samples of the whole set.
     test05_seeds: The three seeds of the compliance test TEST05; None: the round
       does not have the test. Source: compliance/nvidia/TEST05/audit.config.
@@ -208,7 +209,7 @@ class Round:
     return benchmark == GPTJ and scenario in self.equal_issue
 
   def min_queries(self, benchmark: str, scenario: str) -> int:
-    """Returns the least number of queries of a closed run.
+    """Returns the minimum number of queries of a closed run.
 
     For Offline, it is the number of samples.
     """

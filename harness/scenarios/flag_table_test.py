@@ -62,7 +62,7 @@ class FlagTableTest(parameterized.TestCase):
     return other
 
   def _changes(self, system: str) -> dict[str, object]:
-    """Returns a value for every flag that differs from the value in _RUNS."""
+    """Returns a new value for every flag, different from that in _RUNS."""
     of_bert = system in flag_table.BERT_SYSTEMS
     vocabulary, questions, model = (
       (

@@ -33,8 +33,7 @@ SYSTEMS = {
   ),
   rounds.BERT: flag_table.BERT_SYSTEMS,
 }
-# The dataclass of each system. Its fields are filled from the flags of the same
-# names.
+# The class of each system. The flags of the same names fill its fields.
 _KINDS: Mapping[str, type] = {
   flag_table.RUNNING_CELL: launch.RunningCell,
   flag_table.OWN_CELL: launch.OwnCell,

@@ -106,8 +106,8 @@ class Load:
       the round.
     warm_up: The bursts of the warm-up; see harness.loadgen.warm_up.
     warm_up_rest_secs: The pause after the warm-up.
-    concurrency: The most unanswered samples; None: as many as keep the system
-      busy.
+    concurrency: The maximum number of unanswered samples; None: as many as
+      keep the system busy.
     silence_secs: The time without any answer that ends a run.
     user_conf_extra: The lines at the end of user.conf. They override earlier
       lines.
@@ -158,7 +158,7 @@ class Load:
     }[self.execution_mode]
 
   def in_flight(self, slots: int) -> int:
-    """Returns the most unanswered samples.
+    """Returns the maximum number of unanswered samples.
 
     Args:
       slots: The number of samples that the system computes together; 0:

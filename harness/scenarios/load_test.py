@@ -59,8 +59,8 @@ class LoadTest(parameterized.TestCase):
       execution_mode=load_lib.FAST, scenario=scenario, speed=speed
     )
     self.assertEqual(settings.min_query_count, count)
-    # The run also does not complete a pass over the buffer, which may take
-    # longer.
+    # The run also does not require a whole pass over the buffer, which may
+    # take longer.
     self.assertFalse(settings.issues_equally)
 
   @parameterized.parameters(

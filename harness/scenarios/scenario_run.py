@@ -42,7 +42,7 @@ def _write_scores(
     task: The task that judges the answers.
     accuracy_dir: The directory with LoadGen's logs of the accuracy run.
     test_dir: The directory with LoadGen's logs of the test.
-    exact: True if the system is exact; see tasks.Task.judge.
+    exact: True if the system computes as the reference does.
 
   Returns:
     True if the test requires the scores.
@@ -161,7 +161,7 @@ class ScenarioRun:
     return dataclasses.replace(settings, **changes)
 
   def _look_up(self) -> None:
-    """Takes over the speed that an earlier search found."""
+    """Uses the speed of an earlier search if no target is given."""
     job = self._job
     found = search.find(job.targets_path, job.targets_key)
     given = self._load.target_qps

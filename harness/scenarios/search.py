@@ -35,8 +35,8 @@ _MOST_GROWTH = 2.0
 _MOST_PROBES = 12
 # The time after which no further probe begins.
 _MOST_SECS = 3600.0
-# The least ratio of response times, later half of the samples to earlier half,
-# at which answers fall behind.
+# Answers fall behind if the later half of the samples takes more than this many
+# times as long to answer as the earlier half.
 _BEHIND = 2.0
 # The ratio of the expected latency of a stream to the measured latency. LoadGen
 # prepares as many queries as fit into twice min_duration at the expected
@@ -46,7 +46,7 @@ _STREAM_MARGIN = 1.6
 
 
 class SearchError(errors.HarnessError):
-  """An error: no valid run was found."""
+  """Raised if no valid run was found."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,8 +13,8 @@ from serve import progress
 class _System:
   """A stand-in for a system that holds `limit` queries/s.
 
-  It returns logs with LoadGen's values. Except in Offline, a run at a lower
-  target is too short.
+  It returns logs with LoadGen's values. An Offline run with a lower target is
+  too short and invalid, and so is a stream whose expected latency is too long.
   """
 
   def __init__(self, scenario: str, limit: float = 10.0):
@@ -33,8 +33,8 @@ class _System:
       valid = speed.target_qps <= self._limit
       values['result_99.00_percentile_latency_ns'] = 5e6
     else:
-      # LoadGen prepares twice the required queries, and each takes 1000 / limit
-      # ms.
+      # LoadGen prepares queries for twice min_duration, and each takes
+      # 1000 / limit ms.
       valid = speed.latency_ms <= 2 * 1000 / self._limit
       latency = 1e9 / self._limit
       values['result_mean_latency_ns'] = latency

@@ -26,7 +26,7 @@ _LEAST_BYTES = 1 << 17
 
 
 class DiskError(errors.HarnessError):
-  """An error: the disk has no room for the results."""
+  """Raised if the disk has no room for the results."""
 
 
 @contextlib.contextmanager

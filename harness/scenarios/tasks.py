@@ -113,7 +113,7 @@ class GPTJTask:
       model: The submitted name of the model.
       reference_path: The path of the recorded answers; None: there is no
         reference.
-      rouge_tolerance: The greatest difference from the reference's ROUGE that
+      rouge_tolerance: The maximum difference from the reference's ROUGE that
         passes; None: the tolerance of float32, or the share that `model`
         requires.
       require_identical: True if every answer must equal the reference's; None:

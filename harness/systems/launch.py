@@ -284,7 +284,7 @@ class Reference(_Settings):
     device: The device, such as "cpu" or "cuda".
     precision: The number format; None: "float32".
     beam_size: The number of beams of the search; None: $GPTJ_BEAM_SIZE, or 4.
-    batch_size: The greatest number of samples that are computed together.
+    batch_size: The maximum number of samples that are computed together.
   """
 
   checkpoint: str | None = None
@@ -350,7 +350,7 @@ class _Bert(_Settings):
       bundled model.
     device: The device, cpu or cuda.
     precision: The number format; None: float32, or the format of an ONNX file.
-    batch_size: The greatest number of samples that are computed together; None:
+    batch_size: The maximum number of samples that are computed together; None:
       8.
     threads: The number of CPU threads; 0: one for each core.
   """

@@ -30,7 +30,7 @@ _GIB = 2**30
 
 
 class TooLarge(ValueError):
-  """An error: the model needs more memory than is free."""
+  """Raised if the model needs more memory than is free."""
 
 
 def weights_bytes(config: transformers.GPTJConfig, dtype: torch.dtype) -> int:
@@ -120,7 +120,7 @@ def read_config(path: str) -> transformers.GPTJConfig:
 
 
 def longest_prompt(config: transformers.GPTJConfig) -> int:
-  """Returns the most tokens of a prompt that leave positions for the answer."""
+  """Returns the longest prompt in tokens that leaves room for the answer."""
   return config.n_positions - GENERATION['max_new_tokens']
 
 
