@@ -1,7 +1,7 @@
-"""A model made up from serving params is the one that a server loads.
+"""Tests that an abstract model equals the model that a server loads.
 
-On four CPU devices in place of four chips: the same steps as in
-`server/loading/loader.py`, from a checkpoint to the programs' arguments.
+The test uses four CPU devices instead of four chips. The steps are those of
+`server/loading/loader.py`, from a checkpoint to the arguments of the programs.
 """
 
 import tempfile
@@ -40,7 +40,7 @@ _PARAMS = 'saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2'
 _SHAPE = hf_config.HFConfig(
   num_layers=2, model_dim=64, num_heads=4, hidden_dim=128, vocab_size=50
 )
-# GPT-J's own params, but for sizes that compile within seconds.
+# These are GPT-J's own params, except for sizes that compile within seconds.
 _SMALL = {
   'NUM_LAYERS': '2',
   'MODEL_DIMS': '64',
@@ -77,7 +77,7 @@ class AbstractModelTest(parameterized.TestCase):
   def _loaded(
     self, overrides: dict[str, str]
   ) -> tuple[weights_lib.Weights, state.Settings, jax.sharding.Mesh]:
-    """Returns the weights, settings and mesh that the server has loaded."""
+    """Returns the weights, settings and mesh that the server loads."""
     params = overrides_lib.apply(registry.lookup(_PARAMS), overrides)
     settings = stored_model.complete(
       settings_lib.Settings.of(params), description.read(self.checkpoint)

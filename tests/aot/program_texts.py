@@ -2,11 +2,11 @@
 
   bazel run //tests/aot:program_texts -- --out=/tmp/after
 
-The programs are those of a GPT-J and of an LmCloudSpmd, each for this CPU and,
-with --tpu, for v5e 2x2 (this needs libtpu, but no TPU). Names of instructions
-and metadata are left out of the texts, as they change with the names of
-functions and files. `diff -r /tmp/before /tmp/after` prints nothing if two
-commits compile the same programs.
+The programs are those of a GPT-J and of an LmCloudSpmd, each for this CPU. With
+--tpu, they are also compiled for v5e 2x2, which needs libtpu but no TPU. The
+texts omit the names of instructions and metadata, because these depend on the
+names of functions and files. If two commits compile the same programs, `diff -r
+/tmp/before /tmp/after` prints nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ _ENGINE = config_lib.EngineConfig(
   max_new_tokens=32,
   num_beams=4,
 )
-# Serving params, with the attributes that make a depth of two layers.
+# Maps serving params to the attributes for a depth of two layers.
 _PUBLISHED = {
   'gptj': ('saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2', {}),
   'lm_cloud': (
@@ -61,7 +61,8 @@ _PUBLISHED = {
   ),
 }
 _METADATA = re.compile(r', (?:metadata|frontend_attributes)=\{[^}]*\}')
-# Before the first computation: names of files and functions, and their lines.
+# The tables before the first computation: names of files and functions, and
+# lines.
 _TABLES = re.compile(
   r'^(?:FileNames|FunctionNames|FileLocations|StackFrames)\n(?:\d.*\n)*',
   re.MULTILINE,
@@ -88,7 +89,7 @@ def _on_tpu() -> Iterator[tuple[str, executables.Executables]]:
 
 
 def _normal(text: str) -> str:
-  """Returns HLO without metadata, its names counted in order."""
+  """Returns HLO without metadata, with names that are numbered in order."""
   names: dict[str, str] = {}
 
   def number(match: re.Match[str]) -> str:

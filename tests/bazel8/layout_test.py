@@ -1,4 +1,4 @@
-"""Runs programs in the layout that Bazel 8 with rules_python gives them."""
+"""Tests that programs run in the layout of Bazel 8 with rules_python."""
 
 import os
 import pathlib
@@ -26,7 +26,7 @@ class LayoutTest(absltest.TestCase):
     return runfiles_layout.lay_out(_RUNFILES, program, out)
 
   def _run(self, *command: str) -> str:
-    """Returns the output of a command that must succeed."""
+    """Runs a command, which must succeed; returns its output."""
     launchers = ('RUNFILES_', 'PYTHON', 'TEST_', 'XML_')
     done = subprocess.run(
       command,

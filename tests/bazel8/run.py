@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
       'RUNFILES_MANIFEST_FILE',
     )
     env = {k: v for k, v in os.environ.items() if k not in ours}
-    # As `bazel run` and `bazel test` do.
+    # `bazel run` and `bazel test` set this variable too.
     env.setdefault('BUILD_WORKING_DIRECTORY', os.getcwd())
     runfiles = launcher.with_name(launcher.name + '.runfiles') / '_main'
     return subprocess.run(

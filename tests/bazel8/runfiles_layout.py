@@ -1,9 +1,9 @@
-"""Lays out a program of Bazel 4 as Bazel 8 with rules_python 2.3.2 would.
+"""Arranges a Bazel 4 program in the layout of Bazel 8 with rules_python 2.3.2.
 
 The names of repositories, the virtual environment of each program and its three
 launchers follow rules_python (python/private/py_executable.bzl and the
-templates beside it). Two things differ: packages are linked as folders, not
-file by file, and the interpreter is this machine's.
+templates next to it). There are two differences: packages are linked as folders
+and not file by file, and the interpreter is this machine's.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _NOT_COPIED = (
   'test',
 )
 
-# The launcher: finds its runfiles and becomes the Python of the environment.
+# The launcher finds its runfiles and starts the Python of the environment.
 _STAGE_1 = """#!/usr/bin/env bash
 set -e
 second={second}
@@ -43,8 +43,8 @@ export RUNFILES_DIR=$root
 export PYTHONSAFEPATH=${{PYTHONSAFEPATH-1}}
 exec "$root/{venv}/bin/python3" "$root/$second" "$@"
 """
-# Runs in that Python, and starts the program's main file. It is not formatted as
-# ours, so that a check of our own files must leave it out.
+# This file runs in that Python and starts the program's main file. It is not in
+# our format, so a check of our own files must skip it.
 _STAGE_2 = """import os
 import runpy
 import sys
@@ -57,7 +57,7 @@ main = os.path.join(root, {main!r})
 sys.argv[0] = main
 runpy.run_path(main, run_name='__main__')
 """
-# Runs when Python starts, and puts the program's imports on the path.
+# This file runs when Python starts, and adds the program's imports to the path.
 _SITE = """import os
 import sys
 
@@ -74,7 +74,7 @@ if sys.executable == sys._base_executable:
 
 
 def repository(name: str) -> str:
-  """Returns the directory of a repository under modules."""
+  """Returns the directory name of a repository when modules are used."""
   if name == _WORKSPACE:
     return '_main'
   if name == 'buildifier':
@@ -89,15 +89,15 @@ def repository(name: str) -> str:
 def lay_out(
   runfiles: pathlib.Path, program: str, out: pathlib.Path
 ) -> pathlib.Path:
-  """Lays out a program and all programs among its runfiles.
+  """Arranges a program and all programs among its runfiles.
 
   Args:
     runfiles: The runfiles of Bazel 4, `x.runfiles`.
     program: The program's path in the repository, without suffix.
-    out: An existing, empty directory.
+    out: The output directory, which exists and is empty.
 
   Returns:
-    The program's launcher, `out/NAME`; its runfiles lie beside it.
+    The program's launcher, `out/NAME`. Its runfiles are next to it.
   """
   root = out / f'{os.path.basename(program)}.runfiles'
   _link_interpreter(root / _INTERPRETER)
@@ -116,7 +116,7 @@ def lay_out(
 
 
 def _link(source: pathlib.Path, target: pathlib.Path) -> None:
-  """Links the files of a runfiles folder; a linked folder is one link."""
+  """Links the files of a runfiles folder; a linked folder becomes one link."""
   target.mkdir(parents=True)
   for entry in source.iterdir():
     if entry.name == 'external':

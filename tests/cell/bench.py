@@ -1,17 +1,17 @@
-"""Measures the overhead of the cell on top of its engine.
+"""Measures the overhead of the cell compared with its engine.
 
   bazel run //tests/cell:bench -- --json=/tmp/cell.json
 
 Part "overhead" sends requests through the real client to a cell whose engine
-answers at once, one at a time and many together. A bare gRPC server with
-messages of the same size gets the same requests in turn: its figures are the
-lower bound.
+answers at once. Some requests are sent one at a time, and others together. A
+bare gRPC server with messages of the same size gets the same requests in turn.
+Its figures are the lower bound.
 
 Part "offline" runs the harness's Offline scenario against a cell with the
-bundled model, in turn with the same engine without a cell, over the same
+bundled model. It takes turns with the same engine without a cell, over the same
 articles.
 
-CPU time is steadier than latency if other work shares the machine.
+If other work shares the machine, CPU time varies less than latency.
 """
 
 from collections.abc import Mapping, Sequence
@@ -105,7 +105,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _end(number: int, unused_frame) -> None:
-  # Unwinds the stack, and with it everything that was started.
+  # This ends the function calls, and stops all processes that were started.
   if number == signal.SIGALRM:
     print(f'bench: not done after {_MAX_SECS.value} s', file=sys.stderr)
   raise SystemExit(128 + number)
@@ -116,7 +116,8 @@ def _run(directory: str) -> None:
   articles = dataset.load_articles(bundle.eval_path(), _SAMPLES.value)
   tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
   prompts = dataset.encode_prompts(articles, tokenizer, bundle.MAX_INPUT_LENGTH)
-  # Whatever else runs here takes cores and caches from what is measured.
+  # Other load on the machine takes cores and caches from the measured
+  # processes.
   busy, cores = os.getloadavg()[0], os.cpu_count()
   progress.text(f'load average {busy:.1f} on {cores} cores before the start')
   results: dict[str, object] = {'load_average': busy, 'cores': cores}

@@ -1,13 +1,12 @@
-"""Measures the CPU time of a sample on LoadGen's side.
+"""Measures the CPU time per sample on the side of LoadGen.
 
   bazel run //tests/cell:client_cost
 
-LoadGen's Server scenario sends samples at a steady rate. Every row adds one
-part
-to the row that it is compared with. All processes are on this machine, so the
-only network is loopback. CPU time is steadier than latency if other work shares
-the machine, but caches are still shared. The rows are therefore measured in
-turn, several times, and the smallest figure of each counts.
+LoadGen's Server scenario sends samples at a constant rate. Each row adds one
+part to the row that it is compared with. All processes are on this machine, so
+the network is only loopback. If other work shares the machine, CPU time varies
+less than latency, but caches are still shared. The rows are therefore measured
+in turn, several times, and the smallest figure of each counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +38,7 @@ _SECONDS = flags.DEFINE_float('seconds', 10.0, 'How long a run takes.', 1.0)
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Runs of each row.', 1)
 _JSON = flags.DEFINE_string('json', None, 'File that gets the figures.')
 
-# One hundredth of a core at 300 samples a second.
+# This is one hundredth of a core at 300 samples per second.
 _MOST_US = 33.0
 
 
@@ -50,7 +49,8 @@ class Row:
   Attributes:
     name: The name to print.
     system: The value of the program's --system.
-    base: The system of the row that it adds to; None for the first row.
+    base: The system of the row that it is compared with; None for the first
+      row.
   """
 
   name: str
@@ -74,10 +74,10 @@ def measure(
   log_dir: str,
   progress: progress_lib.Progress,
 ) -> dict[str, float]:
-  """Microseconds of CPU a sample, by --system of `ROWS`.
+  """Measures the CPU microseconds per sample, by --system of `ROWS`.
 
   Raises:
-    errors.HarnessError, SaxError: a process failed.
+    errors.HarnessError, SaxError: A process failed.
   """
   found: dict[str, list[float]] = {row.system: [] for row in ROWS}
   with (
@@ -137,7 +137,7 @@ def _start_servers(
 
 
 def render(figures: Mapping[str, float]) -> str:
-  """Renders the figures as a table, and whether the client meets its limit."""
+  """Returns the figures as a table, with a line about the client's limit."""
   lines = []
   for row in ROWS:
     used = figures[row.system]

@@ -1,7 +1,7 @@
-"""One LoadGen run whose own CPU time is measured.
+"""Runs LoadGen once and measures the CPU time of this process.
 
-A process runs LoadGen once, see harness.loadgen.runner; so client_cost.py
-starts one of these for each of its rows.
+A process can run LoadGen only once, see harness.loadgen.runner. Therefore
+client_cost.py starts this program for each of its rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ _ANSWER = system.Answer(
 
 
 class _Instant:
-  """Answers at once, on the thread that asks."""
+  """A system that answers at once, on the thread of the caller."""
 
   def answer(self, index: int, reply: system.Reply) -> None:
     reply.done(_ANSWER)
@@ -77,7 +77,7 @@ class _Instant:
 
 
 class _Grpc:
-  """Asks a bare server through a bare stub."""
+  """A system that calls a bare server through a bare stub."""
 
   def __init__(self, address: str, prompts: Sequence[str]):
     channel = grpc_util.channel(address)
@@ -100,7 +100,7 @@ class _Grpc:
     reply.done(_ANSWER)
 
   def close(self) -> None:
-    """Does nothing: the connection ends with the process."""
+    """Does nothing, because the connection ends with the process."""
 
 
 def _make(where: str) -> system.System:
@@ -172,7 +172,8 @@ def main(argv: Sequence[str]) -> None:
       used = _run(_answer_in_call, lambda: None, directory)
     else:
       made = _make(_WHERE.value)
-      # Connections are made, and the client has learned where to ask.
+      # After the warm-up, connections exist, and the client knows the
+      # addresses.
       warm_up.run(made, _COPY, [1, _WARM_UP], 0.0, _TIMEOUT_SECS)
       sut = sut_lib.SystemUnderTest(made, [1] * _COPY, _COPY, _CONCURRENCY)
       threading.Thread(target=_watch, args=(sut,), daemon=True).start()
@@ -187,7 +188,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _watch(sut: sut_lib.SystemUnderTest) -> None:
-  """Ends the process, as LoadGen would wait for answers that cannot come."""
+  """Ends the process after a failure, because LoadGen would wait forever."""
   while not sut.failure:
     time.sleep(1.0)
   print(sut.failure, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Runs the measurement of LoadGen's client in small."""
+"""Runs a small version of the measurement of LoadGen's client."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""CPU time of processes that are measured from outside."""
+"""Reads the CPU time of child processes."""
 
 import psutil
 
@@ -6,7 +6,7 @@ from serve import children
 
 
 def seconds(child: children.Child) -> float:
-  """Returns the CPU seconds of a child so far, with a launcher's children."""
+  """Returns the CPU seconds of a child so far, with its own children."""
   process = psutil.Process(child.process.pid)
   everyone = [process, *process.children(recursive=True)]
   times = [each.cpu_times() for each in everyone]

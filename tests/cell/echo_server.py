@@ -1,4 +1,7 @@
-"""gRPC's own cost: the service of language models, answering a constant."""
+"""Serves the language model service with a constant answer.
+
+Its cost is that of gRPC alone.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -18,7 +21,7 @@ _BEAMS = 4
 
 
 class _Echo(lm_pb2_grpc.LMServiceServicer):
-  """Reads each request whole and answers with a message of the usual size."""
+  """A service that reads each request and sends a message of the usual size."""
 
   def __init__(self, answer: str):
     texts = [lm_pb2.DecodedText(text=answer, score=-1.0)] * _BEAMS

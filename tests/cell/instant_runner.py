@@ -1,4 +1,4 @@
-"""An engine that answers at once, to measure everything around engines."""
+"""Defines an engine that answers at once, to measure everything else."""
 
 from collections.abc import Mapping
 import time
@@ -8,7 +8,7 @@ import numpy as np
 
 from saxml_ext.engine import request as request_lib
 
-# The mean length of GPT-J's answers in the benchmark.
+# The mean length of GPT-J's answers in the benchmark, in tokens.
 ANSWER_TOKENS = 69
 _BEAMS = 4
 
@@ -29,7 +29,7 @@ class InstantRunner:
     Args:
       num_slots: The number of requests in a step.
       step_secs: The duration of a step.
-      completed: The file that gets a line for each answered prompt.
+      completed: The path of the file that gets a line for each answered prompt.
     """
     self.num_slots = num_slots
     self.progress: dict[int, Any] = {}  # Nothing is ever half done.
@@ -55,14 +55,14 @@ class InstantRunner:
     done = {slot: _result(r.tokens) for slot, r in self._admitted.items()}
     if self._completed:
       lines = [f'{r.tokens.tolist()}\n' for r in self._admitted.values()]
-      # One write, at the end of a file that several processes share.
+      # Several processes append to the file, so all lines are written at once.
       with open(self._completed, 'a', encoding='ascii') as file:
         file.write(''.join(lines))
     self._admitted.clear()
     return done
 
   def interrupt(self) -> None:
-    """Does nothing: a step is short."""
+    """Does nothing, because a step is short."""
 
   def release(self, slot: int) -> None:
     del self._admitted[slot]

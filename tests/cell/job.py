@@ -1,4 +1,4 @@
-"""The main job as a user runs it, in a process of its own, for tests."""
+"""Runs the main job as a user does, in its own process, for tests."""
 
 from collections.abc import Sequence
 import os
@@ -14,25 +14,25 @@ _JOB_FLAGS = flags.DEFINE_multi_string(
   'job_flag', [], 'NAME=VALUE, passed on to the job; may be repeated.'
 )
 
-# Starting takes half a minute alone, and compiles all the while.
+# Without other load, the start takes half a minute, mostly for compiling.
 _START_SECS = 1200.0
 
 
 def is_program(line: Sequence[str], program: str) -> bool:
-  """Returns whether a process with this command line runs `program`.
+  """Returns True if a process with this command line runs `program`.
 
   Args:
-    line: The arguments, the first of which is a launcher or Python.
+    line: The arguments; the first one is a launcher or Python.
     program: The program's path in the repository, without suffix.
   """
   folder, _, name = program.rpartition('/')
   text = ' '.join(line).replace('.', '/')
-  # rules_python's launchers become a Python that runs the second file.
+  # A launcher of rules_python becomes a Python that runs the second file.
   return program in text or f'{folder}/_{name}_stage2_bootstrap' in text
 
 
 class Job:
-  """A job in a process of its own, its output in a file."""
+  """A job in its own process, with its output in a file."""
 
   def __init__(self, directory: str, cache: str, values: dict[str, object]):
     """Starts the job.
@@ -69,12 +69,12 @@ class Job:
       return file.read()
 
   def read(self, *path: str) -> str:
-    """Reads a file of the results."""
+    """Returns the text of a file of the results."""
     with open(os.path.join(self.results, *path), encoding='utf-8') as file:
       return file.read()
 
   def wait_for(self, *path: str) -> None:
-    """Waits until a file among the results has something in it."""
+    """Waits until a file of the results is not empty."""
     path = os.path.join(self.results, *path)
     end = time.monotonic() + _START_SECS
     while not (os.path.exists(path) and os.path.getsize(path)):
@@ -83,11 +83,11 @@ class Job:
       time.sleep(0.1)
 
   def descendants(self) -> list[psutil.Process]:
-    """Returns all processes that the job has started, directly or not."""
+    """Returns all direct and indirect child processes of the job."""
     return psutil.Process(self.process.pid).children(recursive=True)
 
   def model_server(self, *words: str) -> psutil.Process:
-    """Returns the model server whose command line has all these words."""
+    """Returns the model server whose command line contains all these words."""
     for process in self.descendants():
       line = process.cmdline()
       if is_program(line, programs.MODEL_SERVER) and set(words) <= set(line):

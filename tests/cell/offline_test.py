@@ -1,4 +1,4 @@
-"""Runs the main job as a user does, and breaks it in several ways."""
+"""Tests the main job as a user runs it, also with several kinds of failures."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.cell import job as job_lib
 
 fast_compile.install()
 
-# From the death of the model server to the end of the job.
+# The limit from the death of the model server to the end of the job.
 _MOST_SECS_TO_FAIL = 30.0
 
 
@@ -23,7 +23,7 @@ class OfflineTest(absltest.TestCase):
     super().setUpClass()
     # A test runner may ignore Ctrl-C, and children would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Programs that one test compiles need not be compiled by the next.
+    # The tests share a cache, so that each program is compiled only once.
     cls.cache = os.path.join(absltest.TEST_TMPDIR.value, 'jax')
 
   def _job(self, **values: object) -> job_lib.Job:

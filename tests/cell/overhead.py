@@ -1,7 +1,7 @@
 """Measures the overhead of a request: latency, rate and CPU time.
 
-A cell whose engine answers at once is compared with a bare gRPC server whose
-messages have the same size. Both get their requests in turn.
+A cell whose engine answers at once is compared with a bare gRPC server with
+messages of the same size. Both get their requests in turn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,10 +43,10 @@ class Load:
   """The number of requests to send.
 
   Attributes:
-    rounds: The rounds of every measurement, both servers in turn.
-    sequential: The requests of a round that are sent one after another.
-    burst: The requests of a round that are sent together.
-    concurrencies: The limits of unanswered requests, each measured.
+    rounds: The number of rounds of each measurement, both servers in turn.
+    sequential: The number of requests per round that are sent one by one.
+    burst: The number of requests per round that are sent together.
+    concurrencies: The limits of unanswered requests; each limit is measured.
   """
 
   rounds: int
@@ -61,7 +61,8 @@ class Burst:
 
   Attributes:
     requests_per_second: The rate of the answers.
-    server_us, client_us: The CPU time per request in microseconds.
+    server_us: The CPU time of the server per request, in microseconds.
+    client_us: The CPU time of the client per request, in microseconds.
   """
 
   requests_per_second: float
@@ -71,10 +72,10 @@ class Burst:
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-  """The figures of one server, medians over the rounds.
+  """The figures of one server, as medians over the rounds.
 
   Attributes:
-    p50_ms, p90_ms, p99_ms: The latency of a request that is alone.
+    p50_ms, p90_ms, p99_ms: The latency of a single request.
     bursts: The results of bursts, by concurrency.
     rounds: The number of rounds.
   """
@@ -87,20 +88,20 @@ class Figures:
 
 
 class Target(Protocol):
-  """A server and a client of it."""
+  """A server and its client."""
 
   def ask(self, prompt: str) -> str:
     """Returns the best answer to a prompt."""
 
   def ask_later(self, prompt: str) -> futures.Future | grpc.Future:
-    """Sends a prompt; `read` makes the future's result an answer."""
+    """Sends a prompt; `read` extracts the answer from the future's result."""
 
   def read(self, result: object) -> str:
     """Returns the best answer in a future's result."""
 
 
 class _Cell:
-  """The model of a cell, through the client that users have."""
+  """The model of a cell, through the client of users."""
 
   def __init__(self, model_id: str):
     self._lm = sax.Model(model_id).LM()
@@ -149,7 +150,7 @@ def measure(
   Args:
     prompts: The token ids of each prompt; the answer is the first of them.
     load: The number of requests to send.
-    log_dir: The directory that gets a log per process.
+    log_dir: The directory for the logs, one per process.
     progress: The display of the progress.
 
   Returns:
@@ -157,7 +158,7 @@ def measure(
 
   Raises:
     errors.HarnessError, SaxError: A server failed.
-    ValueError: An answer is not the expected one.
+    ValueError: An answer is wrong.
   """
   texts = [','.join(map(str, ids)) for ids in prompts]
   answers = [
@@ -189,7 +190,7 @@ def measure(
 def start_echo(
   group: children.Children, answer: str, log_dir: str
 ) -> tuple[children.Child, str]:
-  """Starts the bare server; returns it and its address."""
+  """Starts the bare server; returns its process and its address."""
   port = net.pick_free_port()
   child = group.start(
     'echo server',
@@ -202,10 +203,10 @@ def start_echo(
 
 
 def wait_until_connected(child: children.Child, address: str) -> None:
-  """Waits until a server that was started takes connections.
+  """Waits until a new server accepts connections.
 
   Raises:
-    children.ChildError: it takes none in a minute.
+    children.ChildError: It accepts none within a minute.
   """
   with grpc_util.channel(address) as channel:
     try:
@@ -215,7 +216,7 @@ def wait_until_connected(child: children.Child, address: str) -> None:
 
 
 class _Meter:
-  """Asks one server and measures."""
+  """A meter that sends requests to one server and measures them."""
 
   def __init__(
     self,
@@ -230,7 +231,7 @@ class _Meter:
     self._answers = answers
 
   def sequential(self, count: int) -> list[float]:
-    """Seconds of each of `count` requests, one after another, sorted."""
+    """Returns the sorted seconds of `count` requests, sent one by one."""
     seconds = []
     for i in range(count):
       begin = time.perf_counter()
@@ -240,7 +241,7 @@ class _Meter:
     return sorted(seconds)
 
   def burst(self, count: int, concurrency: int) -> Burst:
-    """Sends `count` requests, at most `concurrency` unanswered."""
+    """Sends `count` requests, with at most `concurrency` unanswered ones."""
     free = threading.Semaphore(concurrency)
     wrong: list[Exception] = []
 

@@ -1,19 +1,20 @@
-"""Runs the measurement of the cell's overhead in small."""
+"""Runs a small version of the measurement of the cell's overhead."""
 
 from absl.testing import absltest
 
 from serve import progress
 from tests.cell import overhead
 
-# A request through the cell takes 2 to 3 times as long as one of the bare
-# server that is asked in turn with it, on a busy machine too. A pause or a poll
-# in the path of requests would be a multiple of that.
+# A request through the cell takes 2 to 3 times as long as one to the bare
+# server, also on a busy machine. A pause or a poll in the path of requests
+# would take several times that.
 _MOST_TIMES_THE_FLOOR = 15
 
 
 class OverheadTest(absltest.TestCase):
   def test_figures_of_cell_and_floor(self):
-    # The answers of more than a hundred different prompts are compared.
+    # The measurement checks the answers of more than a hundred different
+    # prompts.
     prompts = [[i % 7 + 1] * (20 + i) for i in range(150)]
     load = overhead.Load(
       rounds=2, sequential=60, burst=300, concurrencies=(8, 64)

@@ -1,4 +1,4 @@
-"""A Pax experiment with paxml's own checkpoint, served in a cell."""
+"""Tests serving a Pax experiment with paxml's own checkpoint in a cell."""
 
 import subprocess
 
@@ -42,7 +42,7 @@ def _apply(restored: restore.Restored, method, *args, **kwargs):
 def _beams(
   restored: restore.Restored, prompt: list[int]
 ) -> list[tuple[str, float]]:
-  """Returns the answers of praxis to one prompt, called directly."""
+  """Returns praxis' own answers to one prompt."""
   hparams = decoder_hparams.BeamSearchHParams(
     fprop_for_prefix=True,
     seqlen=100,

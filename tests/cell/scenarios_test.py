@@ -51,7 +51,7 @@ class ScenariosTest(absltest.TestCase):
     self.assertCountEqual(stored, _SCENARIOS)
     for scenario, each in stored.items():
       self._assert_complete(scenario, each.entry, each.directory)
-    # The second time, what was kept is shown, and nothing starts.
+    # The second run shows the stored results and starts nothing.
     code, again = self._run(*words)
     self.assertEqual(code, 0, again)
     self.assertNotIn('starting a cell', again)
@@ -74,7 +74,7 @@ class ScenariosTest(absltest.TestCase):
     self.assertEqual(kept.performance.samples, queries)
     times = os.path.join(directory, 'timeline', '{}.csv')
     self.assertLen(timeline.read(times.format('performance')), queries)
-    # MultiStream fills its last query with samples that it has had.
+    # MultiStream fills its last query with samples that were already sent.
     self.assertEqual(
       {each.index for each in timeline.read(times.format('accuracy'))},
       set(range(_SAMPLES)),

@@ -1,8 +1,9 @@
-"""Samples per second of a whole cell beside those of its engine alone.
+"""Measures samples per second of a whole cell and of its engine alone.
 
-The cell answers the harness's Offline runs, each by a LoadGen process of its
-own over gRPC. The engine, the same model with the same serving params, is
-driven in this process by a bare loop. Both take all articles in turn.
+The cell answers the harness's Offline runs. Each run is its own LoadGen
+process, which uses gRPC. The engine has the same model and the same serving
+params, and a bare loop in this process calls it. Both take turns with all
+articles.
 """
 
 from collections.abc import Sequence
@@ -47,8 +48,8 @@ class Load:
 
   Attributes:
     params: The name of the serving params.
-    rounds: The rounds, both systems in turn.
-    samples: The bundled articles per round; 0 for all.
+    rounds: The number of rounds, both systems in turn.
+    samples: The number of bundled articles per round; 0 for all.
     concurrency: The limit of unanswered requests in the harness.
     jax_cache_dir: The directory for compiled programs; None for no cache.
   """
@@ -65,11 +66,11 @@ class Round:
   """One pass over the articles.
 
   Attributes:
-    samples: answered.
-    wall: seconds, as LoadGen counts them for the cell.
-    cpu: CPU seconds of the model server, or of the engine's process.
-    harness_cpu: CPU seconds of the LoadGen process, its start included; 0 for
-      the engine.
+    samples: The number of answered samples.
+    wall: The elapsed seconds; for the cell, those that LoadGen reports.
+    cpu: The CPU seconds of the model server, or of the engine's process.
+    harness_cpu: The CPU seconds of the LoadGen process, including its start; 0
+      for the engine.
   """
 
   samples: int
@@ -80,14 +81,14 @@ class Round:
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-  """Medians over the rounds.
+  """The figures of one system, as medians over the rounds.
 
   Attributes:
-    samples_per_second, samples_per_cpu_second: The rates. CPU seconds are those
-      of the model server, or of the engine's process.
+    samples_per_second: The rate by elapsed time.
+    samples_per_cpu_second: The rate by CPU time of the model server, or of the
+      engine's process.
     harness_cpu_ms: The CPU time of the LoadGen process per sample, including
-      its
-      start and tokenization.
+      its start and tokenization.
     rounds: The number of rounds.
   """
 
@@ -103,12 +104,12 @@ def measure(
   results_dir: str,
   progress: progress_lib.Progress,
 ) -> dict[str, Figures]:
-  """Starts a cell, loads the engine beside it, and runs both in turn.
+  """Starts a cell, loads the engine without a cell, and runs both in turn.
 
   Args:
     prompts: The token ids of the articles, in the harness's order.
     load: The measurement to make.
-    results_dir: The directory that gets LoadGen's logs and a log per process.
+    results_dir: The directory for LoadGen's logs and one log per process.
     progress: The display of the progress.
 
   Returns:
@@ -116,7 +117,7 @@ def measure(
 
   Raises:
     errors.HarnessError: A process, the cell or a run failed.
-    SaxError: The cell refused a request.
+    SaxError: The cell rejected a request.
   """
   with (
     tempfile.TemporaryDirectory(prefix='sax_bench_') as work_dir,
@@ -151,7 +152,7 @@ def measure(
 
 
 def _checkpoint(group: children.Children, work_dir: str, log_dir: str) -> str:
-  """Returns the bundled model's checkpoint; converts it if no build did so."""
+  """Returns the bundled model's checkpoint; converts it if necessary."""
   path = bundle.pax_checkpoint()
   if path is None:
     path = os.path.join(work_dir, 'pax')
@@ -174,7 +175,7 @@ def _engine(load: Load, checkpoint: str) -> runner_lib.Runner:
 def _drive(
   engine: runner_lib.Runner, requests: Sequence[request_lib.Request]
 ) -> Round:
-  """Answers all requests, sorted by length, with every slot always filled."""
+  """Answers all requests, sorted by length, with all slots always in use."""
   waiting = sorted(requests, key=lambda r: len(r.tokens), reverse=True)
   free = list(range(engine.num_slots))
   done = 0

@@ -1,6 +1,6 @@
-"""The admin server's program, telling which files it opens.
+"""Runs the admin server's program and records the files that it opens.
 
-Appends their paths, one per line, to the file that AUDIT_FILE names.
+It appends their paths, one per line, to the file in AUDIT_FILE.
 """
 
 import os
@@ -15,7 +15,7 @@ _EVENTS = frozenset(
 
 
 def main(argv: list[str]) -> None:
-  """Runs the admin server under watch."""
+  """Runs the admin server with an audit hook."""
   fd = os.open(os.environ['AUDIT_FILE'], os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 
   def audit(event: str, args: tuple) -> None:

@@ -1,7 +1,7 @@
-"""Admin servers whose wall clocks are off by an hour, and jump.
+"""Tests admin servers whose wall clocks are off by an hour, and jump.
 
-wall_clock.c gives each process a wall clock of its own; monotonic clocks stay,
-as they do when an operator or NTP sets a machine's clock.
+wall_clock.c gives each process its own wall clock. The monotonic clocks do not
+change, as when an operator or NTP sets a machine's clock.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ import grpc
 from saxml_ext.protobuf import admin_pb2
 from tests.chaos import processes
 
-# An hour ahead, an hour behind, right.
+# One clock is an hour ahead, one is an hour behind, and one is right.
 _OFFSETS = (3600, -3600, 0)
 _MODEL_SERVER = 'tests.chaos.fake_server'
 _MODEL = processes.CELL + '/m'
@@ -33,16 +33,14 @@ class Result:
   Attributes:
     secs: The duration of the run.
     jumps: The number of clock jumps.
-    shown: The largest difference seen between the clocks of two servers, in
-      seconds.
-    leaders: The changes of the leader.
-    doubles: The samples in which two servers answered as leaders.
-    evictions: The changes of the address list.
+    shown: The largest difference between the clocks of two servers, in seconds.
+    leaders: The number of changes of the leader.
+    doubles: The number of samples in which two servers answered as leaders.
+    evictions: The number of changes of the address list.
     looks: The number of samples.
     stalled_secs: The largest delay of a short pause of this process. If the
-      machine stalls for as long as a lease lasts, the leader may change
-      whatever
-      the clocks show.
+      machine stalls for the duration of a lease, the leader may change
+      independently of the clocks.
   """
 
   secs: float = 0.0
@@ -65,7 +63,7 @@ class _Clock:
 
   def set(self, offset: int) -> None:
     """Sets the clock's offset in seconds."""
-    # In place, as running processes have it mapped.
+    # The file is changed in place, because running processes have mapped it.
     with self._path.open('r+b') as f:
       f.write(struct.pack('=q', offset))
 
@@ -78,14 +76,14 @@ class _Clock:
 
 
 def run(directory: str, secs: float) -> Result:
-  """Watches three admin servers and a model server.
+  """Runs three admin servers and a model server, and records changes.
 
   Args:
     directory: An empty directory.
     secs: The duration of the run.
 
   Raises:
-    FileNotFoundError: wall_clock.c was not built; Bazel builds it.
+    FileNotFoundError: wall_clock.c was not compiled. Bazel compiles it.
   """
   if not _LIBRARY.exists():
     raise FileNotFoundError(f'{_LIBRARY}: run this with Bazel, which builds it')
@@ -140,7 +138,7 @@ def _look(
 
 
 def _addresses(address: str) -> list[str] | None:
-  """Returns the model's addresses from an admin server; None from a standby."""
+  """Returns the model's addresses from a leader, or None from a standby."""
   try:
     response = processes.call(
       address, 'List', admin_pb2.ListRequest(model_id=_MODEL), 5.0
@@ -151,7 +149,7 @@ def _addresses(address: str) -> list[str] | None:
 
 
 def _now(clock: _Clock) -> float:
-  """Returns the time that a process with that clock sees."""
+  """Returns the current time of a process with that clock."""
   return float(
     subprocess.check_output(
       [sys.executable, '-c', 'import time; print(time.time())'],

@@ -1,10 +1,10 @@
-"""Short form of clocks.py; the full one is in `full`."""
+"""Runs the short form of clocks.py; `full` runs the full form."""
 
 from absl.testing import absltest
 
 from tests.chaos import clocks
 
-# Half of what a leader may be silent before another one takes over.
+# A standby takes over after the leader was silent for twice this time.
 _MOST_STALLED_SECS = 1.0
 _ATTEMPTS = 5
 

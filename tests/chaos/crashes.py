@@ -1,7 +1,7 @@
-"""kill -9 of an admin server while models are published, changed, taken away.
+"""Kills an admin server with SIGKILL while models are published and changed.
 
-Every model is changed by one thread, one call after the other. All its fields
-carry the number of the call that wrote it, so half a change would show.
+One thread changes each model, one call after the other. All fields of a model
+contain the number of the call that wrote them, so a partial change is detected.
 """
 
 import dataclasses
@@ -26,9 +26,9 @@ class Result:
 
   Attributes:
     rounds: The number of kills.
-    intact: The rounds after which every acknowledged change was there, and no
-      change was half done.
-    acknowledged: The acknowledged changes in all rounds.
+    intact: The number of rounds after which every acknowledged change was
+      there, and no change was partial.
+    acknowledged: The number of acknowledged changes in all rounds.
     back_secs: The seconds from the start of the next process to its first
       answer.
   """
@@ -50,10 +50,10 @@ def _model(model_id: str, number: int) -> admin_pb2.Model:
 
 
 class _Writer(threading.Thread):
-  """Changes one model until the admin server is gone.
+  """A thread that changes one model until the admin server is gone.
 
   Attributes:
-    allowed: The states that may remain: numbers, None for no model.
+    allowed: The states that may remain: numbers, or None for no model.
     acknowledged: The number of acknowledged changes.
   """
 

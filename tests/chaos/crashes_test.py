@@ -1,4 +1,4 @@
-"""Short form of crashes.py; the full one is in `full`."""
+"""Runs the short form of crashes.py; `full` runs the full form."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""Measures how soon a dead model server leaves the address list.
+"""Measures the time until a dead model server leaves the address list.
 
 A server that is only busy must stay in the list.
 """
@@ -15,7 +15,7 @@ from tests.chaos import processes
 
 _MODEL_SERVER = 'tests.chaos.fake_server'
 _MODEL = processes.CELL + '/m'
-# The admin server answers as soon as there is something to tell.
+# The admin server answers as soon as something changes.
 _ANSWER_SECS = 4.0
 
 
@@ -24,7 +24,7 @@ class Result:
   """The result of a run.
 
   Attributes:
-    gone_secs: The seconds from kill -9 of a server until clients know, by
+    gone_secs: The seconds from SIGKILL of a server until clients know, by
       round.
     busy_secs: The time for which another server did not answer.
     evicted: True if that server left the list.
@@ -36,7 +36,7 @@ class Result:
 
 
 def run(directory: str, rounds: int, busy_secs: float) -> Result:
-  """Kills servers; then stops one, which is as busy as one can be."""
+  """Kills servers, and then stops one, which looks like a busy server."""
   result = Result(busy_secs=busy_secs)
   with processes.Cell(directory) as cell:
     cell.admin()
@@ -74,8 +74,8 @@ def addresses(cell: processes.Cell, model_id: str) -> set[str]:
   """Returns the addresses of a model that a new client gets."""
   with grpc_util.channel(cell.location()) as channel:
     stub = admin_pb2_grpc.AdminStub(channel)
-    # A busy machine takes its time to connect; that is no answer. (A future of
-    # gRPC's for a channel that is ready looks five times a second only.)
+    # A busy machine needs time to connect, so the call waits for it. gRPC's
+    # future for a ready channel polls only five times per second.
     stub.Stats(
       admin_pb2.StatsRequest(),
       timeout=processes.PATIENCE,

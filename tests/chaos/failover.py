@@ -1,8 +1,8 @@
-"""A leader and two standbys: the leader is killed or stopped, again and again.
+"""Kills or stops a leader with two standbys, again and again.
 
-Meanwhile a client asks a model of the cell, and models are published. A leader
-that was stopped goes on after its successor is there; it is called directly at
-once, and must not change anything.
+Meanwhile, a client calls a model of the cell, and models are published. A
+stopped leader continues after its successor has taken over. It is then called
+directly at once, and must not change anything.
 """
 
 import dataclasses
@@ -30,12 +30,12 @@ class Result:
   Attributes:
     takeover_secs: The seconds from the signal until the next leader answers, by
       round.
-    stopped: The rounds in which the leader was stopped, not killed.
-    refused: The stopped rounds in which the old leader changed nothing after it
-      continued.
-    answers: The answers of the model.
+    stopped: The number of rounds in which the leader was stopped, not killed.
+    refused: The number of stopped rounds in which the old leader changed
+      nothing after it continued.
+    answers: The number of the model's answers.
     failures: The failed calls of the model.
-    lost: The acknowledged changes that were missing in the end.
+    lost: The acknowledged changes that were missing at the end.
   """
 
   takeover_secs: list[float] = dataclasses.field(default_factory=list)
@@ -62,7 +62,7 @@ def _publish(address: str, name: str) -> None:
 
 
 class _Traffic:
-  """Asks the model, and publishes others, until told to end."""
+  """Threads that call the model and publish other models until the end."""
 
   def __init__(self, cell: processes.Cell, result: Result):
     self.acknowledged: list[str] = []
@@ -105,7 +105,7 @@ class _Traffic:
 
 
 def run(directory: str, rounds: int) -> Result:
-  """Takes the leader away `rounds` times, killed and stopped in turn."""
+  """Stops the leader `rounds` times, by SIGKILL and SIGSTOP in turn."""
   result = Result()
   with processes.Cell(directory) as cell:
     admins = {a.address: a for a in (cell.admin() for _ in range(3))}

@@ -1,4 +1,4 @@
-"""Short form of failover.py; the full one is in `full`."""
+"""Runs the short form of failover.py; `full` runs the full form."""
 
 import os
 
@@ -16,7 +16,7 @@ class FailoverTest(absltest.TestCase):
     self.assertGreater(result.answers, 20)
     self.assertEqual((result.stopped, result.refused), (1, 1))
     self.assertEqual(result.lost, 0)
-    # 3 s on a machine that has nothing else to do; see `full`.
+    # An idle machine takes 3 s, see `full`.
     self.assertLess(max(result.takeover_secs), 30)
 
 

@@ -1,4 +1,4 @@
-"""Model servers without models, as a program: they join a cell for real."""
+"""Runs model servers without models, which really join a cell."""
 
 import asyncio
 from collections.abc import Sequence

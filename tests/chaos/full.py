@@ -1,9 +1,9 @@
-"""Full forms of the tests of this directory; prints what came of them.
+"""Runs the full forms of the tests of this directory and prints the results.
 
     bazel run //tests/chaos:full
 
-Takes about half an hour; --only names some. Figures mean something on a
-machine that does nothing else.
+It takes about half an hour; --only selects some tests. The figures are only
+meaningful on an otherwise idle machine.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ _STARVED_ROUNDS = flags.DEFINE_integer('starved', 5, 'Rounds of each trouble.')
 _ONLY = flags.DEFINE_list('only', [], 'Names of tests; default: all.')
 
 
-# Why disks cannot be mounted here; '' if they can.
+# The reason why disks cannot be mounted here; '' if they can.
 _obstacle = ''
 
 
@@ -170,7 +170,7 @@ _TESTS = {
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs and prints."""
+  """Runs the tests and prints the results."""
   del argv
   unknown = set(_ONLY.value) - _TESTS.keys()
   if unknown:

@@ -1,4 +1,4 @@
-"""An admin server that lacks CPU time, alone or because of huge publishes."""
+"""Tests an admin server that lacks CPU time, also because of huge publishes."""
 
 import dataclasses
 import threading
@@ -12,7 +12,7 @@ from saxml_ext.protobuf import admin_pb2_grpc
 from tests.chaos import processes
 
 _CLIENTS = 4
-# A starved process runs for 50 ms, then stops for longer than a lease lasts.
+# A starved process runs for 50 ms. Then it stops for longer than a lease.
 _RUNS_SECS = 0.05
 _STOPS_SECS = 2.4
 _PAUSE_SECS = 0.02
@@ -24,11 +24,11 @@ class Result:
   """The observations of clients of the only admin server.
 
   Attributes:
-    calls: The number of times that they listed the models.
-    failed: Status and text of each of these calls that failed.
-    slowest_secs: The longest of these calls.
-    answers: Status code of each huge publish; "OK" if it was accepted.
-    back_secs: Time from the end of the trouble until a change is made.
+    calls: The number of calls that list the models.
+    failed: The status and text of each of these calls that failed.
+    slowest_secs: The duration of the longest of these calls.
+    answers: The status code of each huge publish; "OK" if it was accepted.
+    back_secs: The time from the end of the trouble until a change succeeds.
   """
 
   calls: int = 0
@@ -39,7 +39,7 @@ class Result:
 
 
 class _Clients:
-  """Lists the models all the time, without any retry, until told to end."""
+  """Threads that list the models without any retry until the end."""
 
   def __init__(self, address: str, result: Result):
     self._address = address
@@ -95,7 +95,8 @@ def _publish(address: str, request: bytes) -> str:
   """Publishes a model; returns the name of the status code."""
   with grpc_util.channel(address) as channel:
     try:
-      # As bytes: to encode such a request takes this process a second, too.
+      # The request is sent as bytes, because encoding it would take a second
+      # here.
       channel.unary_unary('/sax.Admin/Publish')(
         request, timeout=processes.PATIENCE
       )
@@ -112,7 +113,7 @@ def _wait_for_change(address: str, result: Result) -> None:
 
 
 def starve(directory: str, secs: float) -> Result:
-  """Gives the only admin server 2 % of a CPU for some seconds."""
+  """Limits the only admin server to 2 % of a CPU for some seconds."""
   result = Result()
   with processes.Cell(directory) as cell:
     admin = cell.admin()
@@ -129,7 +130,7 @@ def starve(directory: str, secs: float) -> Result:
 
 
 def override(directory: str, overrides: int, publishes: int) -> Result:
-  """Publishes models with so many overrides to the only admin server."""
+  """Publishes models with this many overrides on the only admin server."""
   result = Result()
   requests = [_request(f'm{n}', overrides) for n in range(publishes)]
   with processes.Cell(directory) as cell:

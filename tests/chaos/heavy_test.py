@@ -1,4 +1,4 @@
-"""An admin server that lacks CPU time; short forms of heavy.py."""
+"""Runs the short forms of heavy.py: an admin server that lacks CPU time."""
 
 from absl.testing import absltest
 

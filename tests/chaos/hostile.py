@@ -1,4 +1,4 @@
-"""Ids and paths that want out of the cell, at every call that takes one."""
+"""Tests ids and paths that lead out of the cell, in all calls with one."""
 
 from collections.abc import Iterator, Sequence
 import dataclasses
@@ -76,8 +76,8 @@ _NAMES = (
   'file:///etc/passwd',
   'gs://bucket/a',
 )
-# Of no use as an id of another kind, but valid as the name of a model that
-# does not exist.
+# This text is invalid as other ids. It is a valid name for a model, but that
+# model does not exist.
 _VALID_NAMES = frozenset({'link'})
 _PATHS = tuple(
   p for p in _NAMES if not re.fullmatch(r'[A-Za-z0-9/_.%:=|+-]+', p, re.ASCII)
@@ -93,10 +93,10 @@ class Result:
 
   Attributes:
     names: The number of hostile texts.
-    calls: The number of calls made with them.
-    accepted: The calls that should have been refused but were not.
-    watched: The files inside of the directories that it was seen to open.
-    opened: The files outside of the cell's directories that the server touched.
+    calls: The number of calls with them.
+    accepted: The calls that should have been rejected but were not.
+    watched: The files in the cell's directories that the server opened.
+    opened: The files outside of the cell's directories that the server opened.
   """
 
   names: int = len(_NAMES)
@@ -149,7 +149,7 @@ def _requests(name: str) -> Iterator[tuple[str, object]]:
 
 
 def run(directory: str) -> Result:
-  """Tries all names at all calls, and at the status pages."""
+  """Tries all names in all calls, and on the status pages."""
   result = Result()
   with processes.Cell(directory) as cell:
     opened = pathlib.Path(directory) / 'opened'
@@ -185,7 +185,7 @@ def run(directory: str) -> Result:
 
 
 def _fetch(port: int, name: str) -> bytes:
-  """Fetches a status page; sends the path unchanged."""
+  """Returns a status page; sends the path without changes."""
   connection = http.client.HTTPConnection('127.0.0.1', port, timeout=5)
   connection.connect()
   path = name.encode('utf-8').replace(b'\n', b'').replace(b' ', b'')
@@ -203,7 +203,7 @@ def _outside(paths: Sequence[str], roots: Sequence[str]) -> list[str]:
       p
       for p in map(os.path.realpath, paths)
       if not p.startswith((*roots, *own))
-      # Modules that are imported late.
+      # Modules may be imported at any time.
       and not p.endswith(('.py', '.pyc', '.so'))
       and not os.path.isdir(p)
     }

@@ -1,4 +1,4 @@
-"""Hostile ids and paths against a real admin server."""
+"""Tests hostile ids and paths against a real admin server."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""Requests at an even rate, each of which must be answered, and once."""
+"""Sends requests at a constant rate; each must be answered exactly once."""
 
 from concurrent import futures
 import dataclasses
@@ -18,11 +18,11 @@ class Counts:
 
   Attributes:
     requests: The number of requests sent, at `rate` per second.
-    lost: The reasons why requests failed, or their wrong answers.
-    completed: The different prompts that engines have answered.
-    twice: The requests that two engines completed, because the first engine was
-      killed before its answer was sent.
-    longest_secs: The longest request.
+    lost: The reasons of failed requests, or their wrong answers.
+    completed: The number of different prompts that engines have answered.
+    twice: The number of requests that two engines completed, because the first
+      one was killed before its answer was sent.
+    longest_secs: The duration of the longest request.
   """
 
   rate: float = 0.0
@@ -33,22 +33,22 @@ class Counts:
   longest_secs: float = 0.0
 
   def count(self, completed: pathlib.Path) -> None:
-    """Reads the file in which instant engines note what they complete."""
+    """Counts the prompts in the file of answered prompts of instant engines."""
     lines = completed.read_text().splitlines()
     self.completed = len(set(lines))
     self.twice = len(lines) - self.completed
 
 
 class Load:
-  """Sends requests while the context lasts; engines are instant ones."""
+  """Sends requests to instant engines until the context ends."""
 
   def __init__(self, root: str, model_id: str, counts: Counts):
-    """Creates it; sends nothing yet.
+    """Stores the arguments.
 
     Args:
       root: The root directory of the cell.
       model_id: The model to call; it answers a prompt with the prompt.
-      counts: The object that holds the rate and gets the outcomes.
+      counts: The object that has the rate and receives the outcomes.
     """
     sax.SetRoot(root)
     self._lm = sax.Model(model_id).LM()

@@ -1,8 +1,8 @@
-"""Tests that callers notice nothing when model servers are killed under load.
+"""Tests that killing model servers under load causes no failed requests.
 
 Three replicas and a spare server get requests at 70 % of the capacity of three.
-In each round one replica is killed, the spare takes its place, and a new server
-starts as the next spare.
+In each round, one replica is killed, the spare takes its place, and a new
+server starts as the next spare.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ class Result(load_lib.Counts):
   """The result of a run.
 
   Attributes:
-    gone_secs: The seconds from each kill until clients know that it is gone.
+    gone_secs: The seconds from each kill until clients know about it.
     replaced_secs: The seconds from each kill until there are three replicas
       again.
   """
@@ -51,7 +51,7 @@ def run(
   Args:
     directory: An empty directory.
     rounds: The number of replicas to kill.
-    seed: The seed that decides which ones.
+    seed: The seed of the choice of replicas.
     step_secs: The duration of a request in the servers.
     load: The rate of requests, as a share of the capacity of all replicas.
   """
@@ -63,7 +63,7 @@ def run(
     model = admin_pb2.Model(
       model_id=_MODEL,
       model_path=_PARAMS,
-      # Not read by engines that answer at once.
+      # Engines that answer at once do not read the checkpoint.
       checkpoint_path=directory,
       requested_num_replicas=_REPLICAS,
     )

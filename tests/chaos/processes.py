@@ -1,4 +1,4 @@
-"""Programs of a cell as processes, to be killed, stopped and starved."""
+"""Runs the programs of a cell as processes, to kill, stop and starve them."""
 
 from collections.abc import Callable, Mapping, Sequence
 import importlib.util
@@ -24,7 +24,7 @@ from saxml_ext.protobuf import admin_pb2_grpc
 
 CELL = '/sax/test'
 ADMIN_SERVER = 'saxml_ext.admin.admin_server'
-# How long anything may take on a machine with too much to do.
+# The timeout, in seconds, for anything on an overloaded machine.
 PATIENCE = 120.0
 _ADDRESS = re.compile(r' at (\S+:\d+)$')
 
@@ -44,12 +44,12 @@ class Process:
     log: pathlib.Path,
     env: Mapping[str, str] | None = None,
   ):
-    """Starts `program`, a module, and waits until it tells its address."""
+    """Starts `program`, a module, and waits until it prints its address."""
     self.log = log
     self._lines: queue.Queue[str] = queue.Queue()
     with log.open('ab') as stderr:
       self.popen = subprocess.Popen(
-        # Its flags would clash with those of other programs if imported.
+        # The module is not imported, because its flags would clash with others.
         [sys.executable, importlib.util.find_spec(program).origin, *args],
         env={
           **os.environ,
@@ -73,7 +73,8 @@ class Process:
       ) from e
 
   def _read(self) -> None:
-    # Closed when the program ends: tests that run long start many.
+    # The pipe is closed when the program ends, because long tests start many
+    # programs.
     with self.popen.stdout as lines:
       for line in lines:
         self._lines.put(line.strip())
@@ -93,16 +94,16 @@ class Process:
     self.popen.send_signal(signal.SIGCONT)
 
   def end(self) -> None:
-    """Ends it whatever its state."""
+    """Ends the process in any state."""
     self.kill()
     self._reader.join()
 
 
 class Cell:
-  """Files and programs of one cell; a context manager that ends them."""
+  """The files and programs of one cell; the end of the context ends them."""
 
   def __init__(self, directory: str, fs_root: str | None = None):
-    """Uses an empty directory; `fs_root` may be elsewhere."""
+    """Sets the directory, which must be empty; `fs_root` may be elsewhere."""
     self.path = pathlib.Path(directory)
     self.root = f'{directory}/root'
     self.fs_root = fs_root or f'{directory}/fs'
@@ -132,7 +133,7 @@ class Cell:
     args: Sequence[str],
     env: Mapping[str, str] | None = None,
   ) -> Process:
-    """Starts a program of the cell on a port of its own."""
+    """Starts a program of the cell on its own port."""
     process = Process(
       program,
       [f'--sax_root={self.root}', f'--sax_cell={CELL}', '--port=0', *args],
@@ -143,21 +144,21 @@ class Cell:
     return process
 
   def location(self) -> str:
-    """Address of the leader as clients find it; '' if there is none."""
+    """Returns the leader's address as clients find it; '' if there is none."""
     try:
       return cell_lib.read_location(self.root, CELL).location
     except errors.SaxError:
       return ''
 
   def call(self, method: str, request: Any, timeout: float = PATIENCE) -> Any:
-    """Calls the leader, once; raises grpc.RpcError."""
+    """Calls the leader once; raises grpc.RpcError."""
     return call(self.location(), method, request, timeout)
 
   def wait_for_leader(self, but: Sequence[str] = ()) -> str:
     """Waits until an admin server answers List; returns its address.
 
     Args:
-      but: addresses that do not count.
+      but: The addresses that do not count.
     """
 
     def answers() -> str:
@@ -181,14 +182,14 @@ class Cell:
 def call(
   address: str, method: str, request: Any, timeout: float = PATIENCE
 ) -> Any:
-  """Calls an admin server over a connection of its own."""
+  """Calls an admin server over a new connection."""
   with grpc_util.channel(address) as channel:
     stub = admin_pb2_grpc.AdminStub(channel)
     return getattr(stub, method)(request, timeout=timeout)
 
 
 def wait(condition: Callable[[], Any], pause: float = 0.02) -> Any:
-  """Waits until a condition gives something true; returns that."""
+  """Waits until a condition returns a true value; returns that value."""
   until = time.monotonic() + PATIENCE
   while time.monotonic() < until:
     if result := condition():

@@ -1,7 +1,7 @@
 """Measures publish times and the admin server's memory in a large cell.
 
-All processes are on one machine: an admin server, fake model servers in one
-process, watching clients in one process with a connection each, and one client
+All processes are on one machine: an admin server, a process with fake model
+servers, a process with watching clients (one connection each), and one client
 that publishes.
 """
 
@@ -19,15 +19,15 @@ _PAUSE = 0.02
 
 @dataclasses.dataclass
 class Result:
-  """Times in seconds, memory in bytes.
+  """The result of a run: times in seconds, memory in bytes.
 
   Attributes:
     filling: The durations of the first publishes.
     publishing: The durations of publishes in the full cell, with all watchers.
     unpublishing: The durations of unpublishes in the full cell.
-    memory: The resident set size of the admin server in the end.
+    memory: The resident set size of the admin server at the end.
     cpu: The CPU seconds per second of the admin server in the full cell.
-    loaded: The number of models that are loaded in the end.
+    loaded: The number of models that are loaded at the end.
   """
 
   filling: list[float] = dataclasses.field(default_factory=list)
@@ -59,7 +59,7 @@ def run(
       for number in range(rounds):
         result.publishing.append(_publish(stub, models + number))
         time.sleep(_PAUSE)
-        # Also those that are loaded, so that servers become free.
+        # Loaded models are removed too, so that servers become free.
         result.unpublishing.append(_unpublish(stub, number))
         time.sleep(_PAUSE)
       result.cpu = (_cpu(admin) - used) / (time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""Prints what a publish takes in a large cell.
+"""Measures the duration of a publish in a large cell.
 
 bazel run //tests/chaos:scale_bench
 """
@@ -22,7 +22,7 @@ _ROUNDS = flags.DEFINE_integer('rounds', 300, 'Models added and removed.')
 
 
 def main(argv: Sequence[str]) -> None:
-  """Measures and prints."""
+  """Runs the measurement and prints the result."""
   del argv
   with tempfile.TemporaryDirectory(dir=_DIRECTORY.value) as directory:
     result = scale.run(

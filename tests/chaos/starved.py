@@ -1,4 +1,4 @@
-"""Storage that is full, read-only or away, under an admin server at work."""
+"""Tests an admin server whose storage is full, read-only or unreachable."""
 
 from collections.abc import Callable, Iterator
 import contextlib
@@ -24,11 +24,11 @@ _MODEL_SERVER = 'tests.chaos.fake_server'
 _MODEL = processes.CELL + '/m'
 _BUCKET = 'cell'
 _HOST = '127.0.0.1'
-# Longer than a lease lasts.
+# The failure takes longer than a lease.
 _SECS = 4.0
-# Clients try UNAVAILABLE again; nobody minds this much.
+# Clients retry UNAVAILABLE. A delay of this many seconds is acceptable.
 _TRY_SECS = 1.5
-# Bytes; enough for a claim, and for nothing else.
+# The limit of a file in bytes. It is enough only for a claim.
 _FILE_LIMIT = 300
 _CLEAR = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
 
@@ -38,15 +38,17 @@ class Result:
   """The result of one kind of failure.
 
   Attributes:
-    refused: The changes that were refused during the failure.
-    accepted: The changes that were acknowledged during the failure.
-    unclear: The changes with another outcome.
-    slowest_secs: The longest time until a change was refused.
-    looks: The lookups of the served model's addresses during the failure.
-    found: The lookups that gave its server within a client's retries.
-    recovery_secs: The seconds from the end of the failure until a change is
-      made.
-    intact: True if in the end every acknowledged change is there, and the
+    refused: The number of changes that were rejected during the failure.
+    accepted: The number of changes that were acknowledged during the failure.
+    unclear: The number of changes with another outcome.
+    slowest_secs: The longest time until a change was rejected.
+    looks: The number of lookups of the served model's addresses during the
+      failure.
+    found: The number of lookups that returned its server within a client's
+      retries.
+    recovery_secs: The seconds from the end of the failure until a change
+      succeeds.
+    intact: True if, at the end, every acknowledged change is there and the
       processes are alive.
   """
 
@@ -80,7 +82,7 @@ class Trouble:
 
 @contextlib.contextmanager
 def limited(directory: str) -> Iterator[Trouble]:
-  """Files of more than some bytes cannot be written (EFBIG)."""
+  """Makes a file system with a small limit for the size of files (EFBIG)."""
 
   def limit(pid: int, size: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
@@ -124,14 +126,15 @@ def read_only(directory: str) -> Iterator[Trouble]:
   """Makes a read-only file system (EROFS); see `MOUNTING`."""
   path = pathlib.Path(directory) / 'mounted'
   path.mkdir()
-  # One of our own, as a namespace cannot change the machine's.
+  # The test mounts its own file system, because a namespace cannot change those
+  # of the machine.
   _run('mount', '-t', 'tmpfs', 'tmpfs', os.fspath(path))
   mounted = []
 
   def begin(unused_pid: int) -> None:
     _run('mount', '--bind', os.fspath(path), os.fspath(path))
     mounted.append(os.fspath(path))
-    # It fails while a file is being written there.
+    # Remounting fails while a file is being written there.
     processes.wait(lambda: not _remount_fails(path))
 
   def end(unused_pid: int) -> None:
@@ -186,8 +189,8 @@ def away(unused_directory: str) -> Iterator[Trouble]:
     servers[-1].stop()
 
 
-# These mount file systems, for which a program must be in namespaces of its
-# own, see `namespaces.enter`.
+# These failures mount file systems, which requires separate namespaces, see
+# `namespaces.enter`.
 MOUNTING = (full, read_only)
 NAMESPACES = ('--mount',)
 PROBE = 'mount -t tmpfs none /mnt'
@@ -215,13 +218,13 @@ def run(
   secs: float = _SECS,
   try_secs: float = _TRY_SECS,
 ) -> Result:
-  """Lets the storage of a cell fail for a time.
+  """Makes the storage of a cell fail for some time.
 
   Args:
     directory: An empty directory.
     trouble: The kind of failure.
     secs: The duration of the failure.
-    try_secs: The time within which a client must get the addresses of a model.
+    try_secs: The time limit for a client to get the addresses of a model.
   """
   result = Result()
   with processes.Cell(directory, trouble.fs_root) as cell:

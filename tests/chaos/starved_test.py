@@ -1,17 +1,17 @@
-"""Storage that fails; short forms of starved.py."""
+"""Runs the short forms of starved.py: storage that fails."""
 
 from absl.testing import absltest
 
 from tests.chaos import starved
 from tests.hosts import namespaces
 
-# Longer than a lease lasts; and what a busy machine may need, see `full` for
-# what others must keep to.
+# The failure takes longer than a lease. The limit below suits a busy machine;
+# `full` has the strict limits.
 _SECS = 3.0
 _TRY_SECS = 15.0
 _RECOVERY_SECS = 30.0
 
-# Why disks cannot be mounted here; '' if they can.
+# The reason why disks cannot be mounted here; '' if they can.
 _obstacle = ''
 
 

@@ -1,7 +1,7 @@
-"""Many clients that watch models of a cell, each over its own connection.
+"""Runs many clients that watch models of a cell, each with its own connection.
 
-Prints one line once all of them wait, "watching at host:port" with the admin
-server's address.
+When all clients wait, it prints one line, "watching at host:port", with the
+admin server's address.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _SAX_CELL = flags.DEFINE_string('sax_cell', None, 'The cell.')
 _PORT = flags.DEFINE_integer('port', 0, 'Of no use here.')
 _COUNT = flags.DEFINE_integer('count', 1000, 'How many clients.')
 _MODELS = flags.DEFINE_integer('models', 1000, 'They watch m0, m1, ...')
-# A model that is not there is asked for again after this, in seconds.
+# The pause before another request for a missing model, in seconds.
 _PAUSE = 1.0
 
 

@@ -1,12 +1,13 @@
-"""Follows pages of the documentation: runs their commands in order.
+"""Runs the commands of documentation pages in order.
 
     ./bazelw run //tests/docs:follow -- --page=docs/cell.md
 
-The commands run in one shell in the root of the repository, as a reader types
-them. /tmp and the cache are replaced by fresh directories. The first command
-that fails ends the run with exit code 1 and the command's place. What the pages
-start in the background is stopped at the end. A page that needs what another
-one starts is named after it: --page=docs/cell.md --page=docs/client.md.
+The commands run in one shell in the root of the repository, as a reader would
+type them. /tmp and the cache are replaced by fresh directories. The first
+command that fails ends the run with exit code 1 and the location of the
+command. Background programs of the pages are stopped at the end. If a page
+needs programs that another page starts, name it after that page:
+--page=docs/cell.md --page=docs/client.md.
 """
 
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ _LIMIT = flags.DEFINE_float(
 )
 _TEMPORARY = '/tmp/'
 _STOP_SECONDS = 20.0
-# Stands on the first line of a script, where a page has its title.
+# The first line of a script, where a page has its title.
 _PRELUDE = (
   'set -evo pipefail; shopt -s expand_aliases; '
   'trap \'echo "{page}:$LINENO: failed: $BASH_COMMAND" >&2\' ERR; '
@@ -43,13 +44,13 @@ def follow(
   """Runs the commands of pages.
 
   Args:
-    pages: Markdown by the page's name.
-    directory: Takes the place of /tmp. It exists.
-    root: Directory where the commands run.
-    limit: Seconds after which they are stopped.
+    pages: The Markdown texts by page name.
+    directory: The directory that replaces /tmp, which must exist.
+    root: The directory where the commands run.
+    limit: The time limit in seconds.
 
   Returns:
-    The exit code of the shell, or 124 after the limit.
+    The exit code of the shell, or 124 after the time limit.
 
   Raises:
     ValueError: A page has no command.
@@ -86,12 +87,12 @@ def follow(
 
 
 def _environment() -> dict[str, str]:
-  """Returns a reader's environment, without what Bazel sets for this program."""
+  """Returns a reader's environment, without variables that Bazel has set."""
   return {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
 
 
 def _stop(shell: subprocess.Popen) -> None:
-  """Ends the shell and what it has left in the background."""
+  """Ends the shell and its background programs."""
   for number in (signal.SIGTERM, signal.SIGKILL):
     try:
       os.killpg(shell.pid, number)

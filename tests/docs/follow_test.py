@@ -1,4 +1,4 @@
-"""Tests that pages are followed, and that a command that fails is found."""
+"""Tests that pages are followed, and that a failing command is found."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Turns a page of the documentation into a shell script."""
+"""Converts a page of the documentation to a shell script."""
 
 import re
 import shlex
@@ -6,14 +6,15 @@ import shlex
 _FENCE = re.compile(r'\s*```(\S*)')
 _SHELL = ('bash', 'sh')
 _PROMPT = '$ '
-# A block below this comment is not run. The comment gives the reason.
+# A block below this comment does not run. The comment gives the reason.
 _SKIP = re.compile(r'<!-- Not followed: .+ -->')
-# The last command of a block below this comment runs in the background, until
-# the next such block. The page goes on when the command has printed the text.
+# The last command of a block below this comment runs in the background until
+# the next such block. The script continues when the command has printed the
+# text.
 _BACKGROUND = re.compile(r'<!-- Followed until it prints: (.+) -->')
 _FILE_NAME = re.compile(r'# (\S+\.\w+)')
-# For commands in the background: `halt` ends the last one, `await` waits until
-# the one that was just started has printed a text.
+# These functions control commands in the background. `halt` ends the last one.
+# `await` waits until the newest one has printed a text.
 BACKGROUND = (
   'halt() { [[ -z ${last-} ]] || { kill $last && wait $last || true; };'
   ' rm -f "$TMPDIR/log"; }; await() { last=$!;'
@@ -23,14 +24,14 @@ BACKGROUND = (
 
 
 def commands(page: str) -> str:
-  """Returns the commands of a page, each on the line where the page has it.
+  """Returns the commands of a page, each on the same line as in the page.
 
   Commands are the lines of blocks marked `bash` or `sh`. In a block marked
-  `console` they are the lines that begin with "$ "; the others are output.
-  The shell must have the functions of `BACKGROUND`.
+  `console`, they are the lines that begin with "$ "; the others are output. The
+  shell must have the functions of `BACKGROUND`.
 
   Args:
-    page: The text of the page, Markdown.
+    page: The Markdown text of the page.
   """
   lines = []
   language, skipped, continued = None, False, False
@@ -61,13 +62,13 @@ def commands(page: str) -> str:
 
 
 def files(page: str) -> dict[str, str]:
-  """Returns the files that a page shows: contents by path.
+  """Returns the files in a page: the contents by path.
 
   A file is a block whose first line is a comment with the file's path, for
-  example `# /tmp/ask.py`. Blocks of commands are no files.
+  example `# /tmp/ask.py`. Blocks of commands are not files.
 
   Args:
-    page: The text of the page, Markdown.
+    page: The Markdown text of the page.
   """
   found = {}
   for language, text in re.findall(

@@ -1,4 +1,4 @@
-"""Models whose engine is a stand-in: their params, and ids for text."""
+"""Makes models for fake engines: their params, and ids for text."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,14 @@ VOCAB_SIZE = 50400
 
 
 class Model(NamedTuple):
-  """All of a model but its engine."""
+  """The parts of a model except its engine."""
 
   settings: settings_lib.Settings
   codecs: codec.Codecs
 
 
 def model(spec: entry_lib.Spec) -> Model:
-  """Makes the model of a spec without a checkpoint; the last id ends answers."""
+  """Returns the model of a spec without a checkpoint; the last id is EOS."""
   params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
   settings = settings_lib.Settings.of(
     type(params.__name__, (params,), {'EOS_ID': VOCAB_SIZE - 1})

@@ -2,7 +2,7 @@
 
   bazel run //tests/flow:files_executed
 
-A file counts if a function of it runs, in any thread. Imports do not count.
+A file counts if one of its functions runs, in any thread. Imports do not count.
 Generate is traced in the client and in the model server while the server is
 warm. The Offline run is traced in `//harness:offline` and in its LoadGen
 process, from start to end.
@@ -31,11 +31,11 @@ from tests.flow import recorder
 GENERATE = 'Generate'
 OFFLINE = 'Offline'
 
-# The greatest number of files that a reader has to open.
+# The maximum number of files that a reader has to open.
 LIMITS = {GENERATE: 40, OFFLINE: 30}
 
 _CALLS = 5
-# Time for a signal to be handled. Longer windows record other work too.
+# The time to handle a signal. Longer windows would record other work too.
 _SETTLE_SECS = 0.1
 
 
@@ -43,7 +43,7 @@ def install(directory: str) -> dict[str, str]:
   """Returns the environment that makes a Python process record itself.
 
   Args:
-    directory: The directory that gets the records and the hook.
+    directory: The directory for the records and the hook.
   """
   version = f'python{sys.version_info.major}.{sys.version_info.minor}'
   site = pathlib.Path(directory, 'base', 'lib', version, 'site-packages')
@@ -110,7 +110,7 @@ def generate(directory: str) -> list[str]:
 
 
 def offline(directory: str) -> list[str]:
-  """Returns the files that an Offline run executes, child included."""
+  """Returns the files that an Offline run executes, including its child."""
   env = install(directory)
   command = programs.command(
     'harness/offline',

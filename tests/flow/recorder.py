@@ -1,8 +1,8 @@
-"""Records which files of the repository a Python process executes.
+"""Records the files of the repository that a Python process executes.
 
 `files_executed` installs this file as the `usercustomize` module of the
-processes that it starts, so it must not import anything of the repository.
-Code that runs while a module is imported does not count.
+processes that it starts. Therefore this file must not import anything from the
+repository. Code that runs while a module is imported does not count.
 """
 
 import os
@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 
-# The directory that gets one file per process; the repository's packages.
+# OUT is the variable with the directory for the records, one file per process.
 OUT = 'FLOW_OUT'
 PACKAGES = ('saxml_ext', 'harness', 'serve', 'converters')
 
@@ -54,7 +54,7 @@ def start(directory):
   """Records this process; SIGUSR2 starts the next window."""
   global _log
   _log = os.path.join(directory, str(os.getpid()))
-  # The launcher that Bazel makes is a Python of the same process id.
+  # Bazel's launcher is also a Python, and has the same process id.
   with open(_log, 'w', encoding='utf-8') as file:
     file.write(f'{sys.orig_argv[1]}\n')
   signal.signal(signal.SIGUSR2, next_window)

@@ -1,4 +1,4 @@
-"""Tests of the openai package against a gateway and a real cell."""
+"""Tests the openai package with a gateway and a real cell."""
 
 import os
 import tempfile
@@ -59,7 +59,7 @@ class OpenaiTest(absltest.TestCase):
 
   def test_streams_say_what_whole_answers_do(self):
     for beams in (False, True):
-      # Beam search, which draws nothing, refuses a seed.
+      # Beam search draws nothing, so it rejects a seed.
       settings = {'max_tokens': 12} | ({} if beams else {'seed': 7})
       whole = self.complete(beams, **settings)
       stream = self.complete(beams, **settings, stream=True)
@@ -128,7 +128,8 @@ class OpenaiTest(absltest.TestCase):
       )
       messages.append(got.choices[0].message.model_dump(exclude_none=True))
       messages.append({'role': 'user', 'content': 'And?'})
-    # The plain template says what was said, and a checkpoint's is not read.
+    # The plain template repeats the messages, and the checkpoint's template is
+    # not read.
     expected = self.complete(True, best_of=4, max_tokens=6).choices[0].text
     self.assertEqual(messages[1]['content'], expected)
     self.assertFalse(os.path.exists(self.cell.canary))

@@ -1,8 +1,7 @@
-"""A whole cell in this process: admin server, model server, real engine.
+"""Runs a whole cell in this process: admin server, model server, real engine.
 
-Its random model reads and writes text, by beams unless a request says
-otherwise. The checkpoint brings a chat template that leaves a trace where it is
-executed.
+Its random model reads and writes text, with beam search by default. The
+checkpoint contains a chat template that leaves a trace if it is executed.
 """
 
 import asyncio
@@ -36,7 +35,7 @@ _VOCAB_SIZE = 1024
 
 @registry.register(_PARAMS)
 class Params(gptj.TinyFP32):
-  """Few and small programs, so that they compile within seconds."""
+  """Serving params with few small programs, which compile within seconds."""
 
   VOCABULARY_PATH = lm_cloud.SMALL_VOCABULARY
   BATCH_SIZE = 1
@@ -58,11 +57,12 @@ class Params(gptj.TinyFP32):
 
 
 class RealCell:
-  """Serves until `stop`.
+  """A cell that serves until `stop`.
 
   Attributes:
     root: The root directory of the cell.
-    canary: A file that exists if the checkpoint's template was executed.
+    canary: The path of a file that exists if the checkpoint's template was
+      executed.
   """
 
   def __init__(self, directory: str):
@@ -118,7 +118,7 @@ class RealCell:
     await self._admin.stop()
 
   def stop(self) -> None:
-    """Ends everything."""
+    """Stops all servers."""
     self._run(self._stop())
     self._loop.call_soon_threadsafe(self._loop.stop)
     self._thread.join()

@@ -1,4 +1,4 @@
-"""The main job against a group of two hosts, and what ends it."""
+"""Tests the main job with a group of two hosts, and failures that end it."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tests.cell import job as job_lib
 
 fast_compile.install()
 
-# From the loss of a host to the end of the job.
+# The limit from the loss of a host to the end of the job, in seconds.
 _MOST_SECS_TO_FAIL = 30.0
 
 

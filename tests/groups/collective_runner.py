@@ -1,4 +1,4 @@
-"""An instant engine that needs every process of its group, as real ones do."""
+"""Defines an instant engine that needs every process of its group."""
 
 from collections.abc import Callable
 import time
@@ -11,10 +11,10 @@ from tests.cell import instant_runner
 
 
 class CollectiveRunner(instant_runner.InstantRunner):
-  """Each step adds up a number of every device, those of other hosts too.
+  """A runner whose steps sum a number of every device of all hosts.
 
-  It does so before its results are there, as the last layer of a model does. A
-  process that is gone leaves the others waiting in it, or has it fail.
+  The sum is computed before the results exist, like the last layer of a model.
+  If a process is gone, the other processes wait in the sum, or it fails.
   """
 
   def __init__(
@@ -25,9 +25,8 @@ class CollectiveRunner(instant_runner.InstantRunner):
     Args:
       num_slots: The number of requests in a step.
       step_secs: The duration of a step.
-      completed: The file that gets a line for each answered prompt of process
-        0.
-        The other processes answer no one.
+      completed: The path of the file that gets a line for each answered prompt
+        of process 0. The other processes give no answers.
     """
     leads = jax.process_index() == 0
     super().__init__(num_slots, completed=completed if leads else None)
@@ -42,7 +41,7 @@ class CollectiveRunner(instant_runner.InstantRunner):
 
 
 def _sum_of_devices() -> Callable[[], float]:
-  """Adds up a one of each device in all processes."""
+  """Returns a function that sums a one of each device in all processes."""
   count = jax.device_count()
   mesh = jax.sharding.Mesh(np.asarray(jax.devices()), ('all',))
   spec = jax.sharding.PartitionSpec

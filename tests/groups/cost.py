@@ -1,12 +1,12 @@
-"""Measures what driving a group adds to a call of the engine.
+"""Measures the overhead of a group per call of the engine.
 
-Three setups with two devices each run together and get calls in turn:
+Three setups with two devices each run at the same time and get calls in turn:
 
 * one process with both devices;
 * a group of two processes that both make the calls themselves: the cost of
-  splitting a model among processes;
+splitting a model among processes;
 * a group driven by the log of its process 0, as in a model server: the cost of
-  the log.
+the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ CALLS = ('prefill_and_insert', 'step', 'release')
 _PROCESS = 'tests/groups/cost_process'
 _DEVICES = 2
 _PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
-# Few programs, so that all is soon compiled.
+# With few programs, the compilation is fast.
 _OVERRIDES = {
   'BATCH_SIZE': '2',
   'INPUT_SEQ_LEN': '192',
@@ -42,7 +42,8 @@ class Load:
 
   Attributes:
     turns: The number of turns of each setup.
-    rounds: The rounds of calls in a turn: a prefill, four steps, a release.
+    rounds: The number of rounds of calls per turn: a prefill, four steps, a
+      release.
     mesh: The mesh of the model, [replica, data, model].
   """
 
@@ -51,7 +52,7 @@ class Load:
   mesh: Sequence[int] = (1, 1, _DEVICES)
 
 
-# Call -> set-up -> seconds of each.
+# The seconds of each call, by the name of the call and the setup.
 Seconds = Mapping[str, Mapping[str, Sequence[float]]]
 
 
@@ -66,14 +67,17 @@ def measure(checkpoint: str, load: Load, log_dir: str, cache: str) -> Seconds:
   Args:
     checkpoint: The PAX checkpoint of the bundled model.
     load: The size of the measurement.
-    log_dir: The directory that gets a log per process.
+    log_dir: The directory for the logs, one per process.
     cache: The directory for compiled programs.
+
+  Returns:
+    The seconds of each call, by the name of the call and the setup.
 
   Raises:
     RuntimeError: A process failed.
   """
   with contextlib.ExitStack() as stack:
-    # One after the other: programs that one compiles, the next need not.
+    # The setups start one after another, so that they share compiled programs.
     setups = {
       name: stack.enter_context(_SetUp(name, checkpoint, load, log_dir, cache))
       for name in (ALONE, COPIES, LOG)
@@ -89,7 +93,7 @@ def measure(checkpoint: str, load: Load, log_dir: str, cache: str) -> Seconds:
 
 
 class _SetUp:
-  """Processes of one set-up; they end with the context."""
+  """The processes of one setup, which end with the context."""
 
   def __init__(
     self,
@@ -99,7 +103,7 @@ class _SetUp:
     log_dir: str,
     cache: str,
   ):
-    """Starts them; returns when they are ready."""
+    """Starts the processes; returns when they are ready."""
     count = 1 if name == ALONE else _DEVICES
     overrides = _OVERRIDES | {'ICI_MESH_SHAPE': json.dumps(load.mesh)}
     flags = {
@@ -125,7 +129,7 @@ class _SetUp:
       )
       for process in range(count)
     ]
-    # Followers of the log answer nothing.
+    # Followers of the log give no answers.
     self._asked = self._all[:1] if name == LOG else self._all
     for process in self._asked:
       self._read(process)
@@ -139,7 +143,7 @@ class _SetUp:
       process.communicate()
 
   def ask(self, rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call in process 0, by name."""
+    """Returns the seconds of each call in process 0, by name."""
     for process in self._asked:
       assert process.stdin is not None
       process.stdin.write(f'{rounds}\n')

@@ -1,9 +1,10 @@
-"""A process that times calls of an engine, told on stdin how often.
+"""Measures the time of engine calls, controlled by stdin.
 
-Each line of stdin is a number of rounds; each is answered by a line of JSON,
-{"prefill_and_insert": [...], "step": [...], "release": [...]}, seconds of every
-call, and so is the start, by {}. Other lines are those of libraries. Process 0 of a group that is driven by its log is asked alone; where each
-process drives its own engine, all of them must be asked, as often.
+Each line of stdin is a number of rounds. The answer is a line of JSON with the
+seconds of every call, {"prefill_and_insert": [...], "step": [...], "release":
+[...]}. After the start, the program prints {}. Other lines come from libraries.
+In a group that is driven by its log, only process 0 gets commands. If each
+process drives its own engine, all of them must get the same commands.
 """
 
 from collections.abc import Callable, Sequence
@@ -87,7 +88,7 @@ def _answer(runner: group_engine.Runner) -> None:
 
 
 def _rounds(runner: group_engine.Runner, count: int) -> dict[str, list[float]]:
-  """Seconds of each call, by its name."""
+  """Returns the seconds of each call, by its name."""
   seconds: dict[str, list[float]] = {}
 
   def timed(name: str, call: Callable[[], object]) -> None:

@@ -1,9 +1,9 @@
-"""Full form of kills_test: prints what came of many lost processes.
+"""Runs the full form of kills_test, with many lost processes.
 
     bazel run //tests/groups:full_kills -- --kills=100
 
-Takes about half an hour. Figures mean something on a machine that does nothing
-else.
+It takes about half an hour. The figures are only meaningful on an otherwise
+idle machine.
 """
 
 from collections.abc import Sequence

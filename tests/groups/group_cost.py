@@ -1,9 +1,10 @@
-"""Prints what driving a group adds to a call of the engine.
+"""Prints the overhead of a group per call of the engine.
 
     bazel run //tests/groups:group_cost
 
-Wanted is that the log adds at most 1 ms (p50) to what the same processes take
-without it. Figures mean something on a machine that does nothing else.
+The goal is that the log adds at most 1 ms (p50) to the time of the same
+processes without it. The figures are only meaningful on an otherwise idle
+machine.
 """
 
 from collections.abc import Sequence

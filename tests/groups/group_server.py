@@ -1,8 +1,8 @@
-"""The model server's program, alone or in a group, with instant engines.
+"""Runs the model server's program, alone or in a group, with instant engines.
 
-Everything but the engine is what users run: flags, formation, log, barriers,
-services, scheduler, membership in the cell. No checkpoint is read. In a group
-each step of an engine needs all processes, see `collective_runner`.
+All other parts are those of users: flags, formation, log, barriers, services,
+scheduler and membership in the cell. No checkpoint is read. In a group, each
+step of an engine needs all processes, see `collective_runner`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ _COMPLETED = flags.DEFINE_string(
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
-  """An instant engine, see `prepared.Prepared`."""
+  """An instant engine with the interface of `prepared.Prepared`."""
 
   identity: Mapping[str, str]
   settings: settings_lib.Settings

@@ -1,6 +1,6 @@
-"""Tests that callers notice nothing when processes of groups are lost.
+"""Tests that losing processes of groups causes no failed requests.
 
-Two groups serve one model. In each round a process of one group is killed, or
+Two groups serve one model. In each round, a process of one group is killed, or
 stopped and continued, while the other group serves. Its own group may serve or
 be starting at that time. Each process has a supervisor that restarts it, as
 systemd does on separate hosts.
@@ -30,27 +30,29 @@ PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 _MODEL = processes.CELL + '/m'
 _COMPLETED = 'completed'
 _GROUPS = 2
-# What is lost at random, is lost so long after its group began to serve, or,
-# to find it at any point of its start, after the loss before it.
+# The maximum delays of random losses. The first is counted from the time when
+# the group serves. The second is counted from the previous loss, so that it can
+# hit any point of a start.
 _SERVE_SECS = 1.5
 _START_SECS = 12.0
-# How many find a group that serves, and how many are stopped, not killed.
+# The share of losses that hit a serving group, and the share of processes that
+# are stopped and not killed.
 _SERVING = 0.75
 _STOPPED = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-  """One process to take away.
+  """The loss of one process.
 
   Attributes:
     group: The group, 0 or 1.
     process: The number of the process in the group.
-    delay: The seconds to wait before.
-    serving: True if the delay begins when the group serves. Otherwise it begins
-      at once, so that the process may be anywhere in its start.
-    stopped: True if the process is stopped until the others have ended, and not
-      killed. It has no effect if its group does not serve.
+    delay: The seconds to wait before the loss.
+    serving: True if the delay begins when the group serves. Otherwise, it
+      begins at once, so the process may be at any point of its start.
+    stopped: True to stop the process until the others have ended, instead of
+      killing it. It has no effect if its group does not serve.
   """
 
   group: int
@@ -65,7 +67,7 @@ def at_random(count: int, size: int, seed: int) -> list[Loss]:
 
   Args:
     count: The number of losses.
-    size: The processes of a group.
+    size: The number of processes of a group.
     seed: The seed of the choice.
   """
   rng = random.Random(seed)
@@ -88,10 +90,10 @@ class Result(load_lib.Counts):
   """The result of a run.
 
   Attributes:
-    kills: The killed processes, by "group 0, process 1".
-    stopped: The killed processes that were only stopped until their group
+    kills: The number of kills by process, "group 0, process 1".
+    stopped: The number of processes that were only stopped until their group
       ended.
-    starting: The killed processes whose group did not serve yet.
+    starting: The number of processes whose group did not serve yet.
     gone_secs: The seconds from each loss in a serving group until clients know.
     zeros: The processes that ended with exit code 0.
   """
@@ -104,7 +106,7 @@ class Result(load_lib.Counts):
 
 
 class Group:
-  """One model server of several processes.
+  """A model server of several processes.
 
   Attributes:
     address: The address of its process 0.
@@ -120,7 +122,7 @@ class Group:
     flags: list[str],
     program: str = SERVER,
   ):
-    """Starts it.
+    """Starts the processes.
 
     Args:
       group: The object that owns the processes.
@@ -163,11 +165,11 @@ class Group:
 def started(
   directory: str, size: int, flags: list[str], program: str = SERVER
 ) -> Iterator[tuple[processes.Cell, list[Group]]]:
-  """Starts a cell in which two groups serve a model, until the context ends.
+  """Runs a cell in which two groups serve a model, until the context ends.
 
   Args:
     directory: An empty directory.
-    size: The processes of a group.
+    size: The number of processes of a group.
     flags: The flags of each process.
     program: The module of the model servers.
   """
@@ -177,7 +179,7 @@ def started(
     model = admin_pb2.Model(
       model_id=_MODEL,
       model_path=PARAMS,
-      # Not read by engines that answer at once.
+      # Engines that answer at once do not read the checkpoint.
       checkpoint_path=directory,
       requested_num_replicas=_GROUPS,
     )
@@ -208,14 +210,14 @@ def run(
   step_secs: float = 0.5,
   rate: float = 20.0,
 ) -> Result:
-  """Takes processes away while requests are sent.
+  """Makes processes fail while requests are sent.
 
   Args:
     directory: An empty directory.
-    losses: The processes to take away, in this order.
-    size: The processes of a group.
+    losses: The losses, in this order.
+    size: The number of processes of a group.
     step_secs: The duration of requests in the engines.
-    rate: The requests per second.
+    rate: The number of requests per second.
   """
   result = Result(rate=rate)
   completed = os.path.join(directory, _COMPLETED)
@@ -237,10 +239,10 @@ def run(
 def _take(
   cell: processes.Cell, groups: list[Group], loss: Loss, result: Result
 ) -> bool:
-  """Takes a process away, while the other group is up.
+  """Makes a process fail while the other group is up.
 
   Returns:
-    Whether there was one.
+    True if there was such a process.
   """
   victim, other = groups[loss.group], groups[1 - loss.group]
   if loss.serving:
@@ -261,7 +263,7 @@ def _take(
     return True
   processes.wait(lambda: not is_up(cell, victim))
   result.gone_secs.append(time.monotonic() - lost)
-  # None of them lives on without the others, nor goes on after them.
+  # All processes of the group must end and start again together.
   for each, before in zip(victim.members, starts, strict=True):
     if each is not member:
       processes.wait(lambda e=each, b=before: e.starts > b)

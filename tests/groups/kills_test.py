@@ -1,4 +1,4 @@
-"""Short form of kills.py; the full one is `kills_bench`."""
+"""Runs the short form of kills.py; `full_kills` runs the full form."""
 
 from absl.testing import absltest
 
@@ -12,7 +12,7 @@ class KillsTest(absltest.TestCase):
       [
         kills.Loss(group=0, process=1),
         kills.Loss(group=1, process=0),
-        # While its group is starting again.
+        # This loss happens while its group is starting again.
         kills.Loss(group=1, process=1, delay=2.0, serving=False),
         kills.Loss(group=0, process=1, stopped=True),
         kills.Loss(group=1, process=0, stopped=True),
@@ -23,7 +23,8 @@ class KillsTest(absltest.TestCase):
     self.assertGreater(result.requests, 50)
     self.assertGreaterEqual(result.completed, result.requests)
     self.assertEqual(sum(result.kills.values()), 5)
-    # Of a leader that hangs too; it would be 30 s if only its silence told.
+    # The limit also holds for a leader that hangs. Detection by silence alone
+    # would take 30 s.
     self.assertLess(max(result.gone_secs), 25)
     self.assertEqual(result.zeros, 0)
 

@@ -1,12 +1,12 @@
-"""Runs a program again and again, as systemd does with Restart=always.
+"""Restarts a program whenever it ends, as systemd does with Restart=always.
 
   python supervise.py GUARD STARTS PAUSE_SECS COMMAND...
 
-STARTS is a file that gets a line for each start: the id of the process. GUARD
-is //harness/systems:guard.py, which sees that COMMAND ends with this program.
-It is a program, so that it can be started on another host, and uses the
-standard library only. SIGTERM is for its process group: it waits for COMMAND
-to end by it, and ends.
+STARTS is a file that gets a line with the process id for each start. GUARD is
+//harness/systems:guard.py, which ends COMMAND if this program ends. This is a
+program so that it can be started on another host. It uses only the standard
+library. SIGTERM is sent to its process group: the program waits until COMMAND
+has ended, and then ends.
 """
 
 import os

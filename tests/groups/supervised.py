@@ -1,4 +1,4 @@
-"""Programs that are started again whenever they end, as on real hosts."""
+"""Runs programs that are restarted whenever they end, as on real hosts."""
 
 import os
 import pathlib
@@ -9,18 +9,19 @@ from serve import programs
 
 _SUPERVISE = pathlib.Path(__file__).with_name('supervise.py')
 _GUARD = pathlib.Path(children.__file__).with_name('guard.py')
-# In the log, where a process told that it has done its work.
+# This line in the log means that a process reported the end of its work.
 ENDED_WITH_0 = 'ended with 0\n'
-# As systemd's RestartSec of deploy/systemd, but for tests' patience.
+# The pause before a restart. It is shorter than RestartSec in deploy/systemd,
+# which would be too slow for tests.
 _PAUSE_SECS = 0.5
 
 
 class Supervised:
-  """A program under a supervisor of its own.
+  """A program with its own supervisor.
 
   Attributes:
     name: The name in messages.
-    log: The file that gets the output of all its processes.
+    log: The path of the file that receives the output of all its processes.
   """
 
   def __init__(
@@ -31,15 +32,15 @@ class Supervised:
     directory: str,
     prefix: tuple[str, ...] = (),
   ):
-    """Starts it.
+    """Starts the program.
 
     Args:
-      group: The object that owns the supervisor, and with it the program.
+      group: The object that owns the supervisor, and thus the program.
       name: The name in messages.
       command: The command that starts the program.
-      directory: The directory that gets its log and a file of its starts.
-      prefix: The words before the command line, for example those that enter
-        another host.
+      directory: The directory for its log and a file of its starts.
+      prefix: The words before the command line, for example to enter another
+        host.
     """
     self.name = name
     self.log = pathlib.Path(directory, f'{name}.log')
@@ -55,16 +56,16 @@ class Supervised:
 
   @property
   def starts(self) -> int:
-    """The number of times that it was started."""
+    """The number of starts so far."""
     return len(self._pids())
 
   @property
   def running(self) -> bool:
-    """True if it runs now, or is stopped by a signal."""
+    """True if the process runs now, or is stopped by a signal."""
     return self.send(0)
 
   def send(self, number: int) -> bool:
-    """Sends a signal to its process; False if there is none just now."""
+    """Sends a signal to the process; returns False if there is none."""
     pids = self._pids()
     if not pids:
       return False
@@ -75,6 +76,6 @@ class Supervised:
     return True
 
   def _pids(self) -> list[int]:
-    # A line may be half written.
+    # The last line may be incomplete.
     text = self._starts.read_text(encoding='ascii').rpartition('\n')[0]
     return [int(line) for line in text.split()]

@@ -1,6 +1,6 @@
-"""Asks a model all the time, until stdin is closed; prints what came of it.
+"""Calls a model continuously until stdin is closed; prints the results.
 
-Prints "asking" after the first answer, at the end a line of JSON:
+It prints "asking" after the first answer. At the end, it prints a line of JSON:
 {"answers": 1234, "longest_secs": 0.5, "errors": ["..."]}.
 """
 

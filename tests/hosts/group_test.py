@@ -1,4 +1,4 @@
-"""A cell with a group of two hosts, each of which loses the network in turn."""
+"""Tests a cell with a group of two hosts; each loses the network in turn."""
 
 import os
 import time
@@ -20,10 +20,11 @@ _SERVER = 'tests/groups/group_server'
 _ADMIN_PORT = 10000
 _PORT = 10001
 _COORDINATOR_PORT = 10002
-# Requests take so long: whenever a host is lost, some are under way there.
+# Requests take this many seconds, so some are in flight when a host is lost.
 _STEP_SECS = 1.0
 _RATE = 10.0
-# How long a host is cut off: the other one is started again meanwhile.
+# A host is cut off for this many seconds. The other host is restarted
+# meanwhile.
 _CUT_SECS = 8.0
 
 _obstacle = ''
@@ -74,7 +75,7 @@ class GroupTest(absltest.TestCase):
         time.sleep(_CUT_SECS)
         self.net.mend(lost)
         self.wait_for_addresses(both)
-        # Both had to begin anew.
+        # Both processes had to restart.
         for each, before in zip(members, starts, strict=True):
           self.assertGreater(each.starts, before)
       time.sleep(2 * _STEP_SECS)
@@ -106,7 +107,7 @@ class GroupTest(absltest.TestCase):
         model=admin_pb2.Model(
           model_id=_MODEL,
           model_path=_PARAMS,
-          # Not read by engines that answer at once.
+          # Engines that answer at once do not read the checkpoint.
           checkpoint_path=self.dir,
           requested_num_replicas=2,
         )
@@ -114,7 +115,7 @@ class GroupTest(absltest.TestCase):
     )
 
   def start_server(self, host, flags):
-    """Starts a model server on a host, again and again if need be."""
+    """Starts a model server on a host, which is restarted if it ends."""
     own = {
       'port': _PORT,
       'step_secs': _STEP_SECS,

@@ -1,4 +1,4 @@
-"""A cell of four hosts, two of which lose the network in turn."""
+"""Tests a cell of four hosts, two of which lose the network in turn."""
 
 import csv
 import io
@@ -22,13 +22,12 @@ _ASKER = 'tests/hosts/asker'
 _ADMIN_PORT = 10000
 _PORT = 10001
 _WAIT_SECS = 120.0
-# Requests take so long: whenever a host is lost, some are under way there.
+# Requests take this many seconds, so some are in flight when a host is lost.
 _STEP_SECS = 1.0
 _POLL_SECS = 0.2
-# A host is known to be lost after about 2 s; then what was under way there is
-# asked of another.
+# A lost host is detected after about 2 s. Then its requests go to another host.
 _LONGEST_SECS = 20.0
-# Longer than that: what was under way there does not wait for its return.
+# This is longer, so requests to the lost host do not wait for its return.
 _LOST_SECS = 24.0
 
 _obstacle = ''
@@ -53,7 +52,8 @@ class HostsTest(absltest.TestCase):
     both = [f'{host.address}:{_PORT}' for host in (self.a, self.b)]
     self.wait_for_addresses(both)
     asker = self.start_asker()
-    # Each of the two alone, the other one cut off, then both again.
+    # Each of the two serves alone while the other one is cut off. Then both
+    # serve.
     for lost, left, secs in (
       (self.a, both[1:], _LOST_SECS),
       (self.b, both[:1], 1.0),
@@ -90,7 +90,7 @@ class HostsTest(absltest.TestCase):
         _SERVER,
         {'sax_cell': _CELL, 'port': _PORT, 'step_secs': _STEP_SECS},
       )
-    # Its checkpoint is not read by engines that answer at once.
+    # Engines that answer at once do not read the checkpoint.
     self.saxutil('publish', _MODEL, _PARAMS, self.dir, '2')
     self.saxutil(f'--sax_timeout={_WAIT_SECS:g}s', 'wait', _MODEL, '2')
 
@@ -137,7 +137,7 @@ class HostsTest(absltest.TestCase):
     (row,) = csv.DictReader(io.StringIO(told))
     if int(row['# of Replicas']) != len(wanted):
       return False
-    # One of them, chosen anew each time.
+    # One of the replicas is selected anew each time.
     self.assertIn(row['(Selected) ReplicaAddress'], wanted)
     return True
 

@@ -1,4 +1,4 @@
-"""LoadGen on one host, the system under test on two others."""
+"""Tests LoadGen on one host with the system under test on two others."""
 
 import os
 import re
@@ -23,7 +23,7 @@ _PORT = 8000
 _SAMPLES = 40
 _WAIT_SECS = 120.0
 _POLL_SECS = 0.2
-# Longer than the test may last: a run that is cut off must end by itself.
+# This is longer than the test. A run that is cut off must end by itself.
 _SILENCE_SECS = 900
 
 _obstacle = ''
@@ -48,11 +48,11 @@ class LonTest(absltest.TestCase):
     for host in (self.a, self.b):
       log = self.start_on(host)
       self.wait_for(lambda log=log: 'answers' in log())
-      # The other test may just have mended its network.
+      # The other test may have restored the network just before.
       self.wait_for(lambda host=host: self.reaches(host))
 
   def start_on(self, host):
-    """Starts the system on a host; returns what reads its log."""
+    """Starts the system on a host; returns a function that reads its log."""
     path = os.path.join(self.dir, f'{host.name}.log')
     self.group.start(
       f'system on {host.name}',
@@ -67,7 +67,7 @@ class LonTest(absltest.TestCase):
     return read
 
   def reaches(self, host):
-    """Returns True if LoadGen's host can connect to the system on another host."""
+    """Returns True if LoadGen's host can connect to the system on a host."""
     connect = (
       'import socket;'
       f'socket.create_connection(({host.address!r}, {_PORT}), 5).close()'
@@ -160,7 +160,7 @@ class LonTest(absltest.TestCase):
       rf'SUT at {re.escape(self.b.address)}:{_PORT} went away with \d+ samples'
       ' unanswered',
     )
-    # What both have answered until then is kept.
+    # The earlier answers of both systems are kept.
     self.assertGreater(len(timeline.read(self.timeline)), 20)
 
 

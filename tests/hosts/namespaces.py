@@ -1,7 +1,8 @@
-"""Runs a program where it may mount and make networks without being root.
+"""Lets a program mount file systems and make networks without root rights.
 
-All of it is inside Linux namespaces of the calling process: no privileges are
-needed where the kernel lets users make those, and nothing is left behind.
+Everything happens in Linux namespaces of the calling process. No privileges are
+needed if the kernel lets users create namespaces, and nothing is left
+afterwards.
 """
 
 from collections.abc import Sequence
@@ -14,14 +15,14 @@ _UNSHARE = ('unshare', '--user', '--map-root-user')
 
 
 def enter(kinds: Sequence[str], probe: str) -> str:
-  """Starts this program anew in namespaces of its own, unless it is there.
+  """Restarts this program in new namespaces, unless it already runs there.
 
   Args:
-    kinds: options of unshare(1), such as --mount.
-    probe: shell commands that must work there.
+    kinds: The options of unshare(1), such as --mount.
+    probe: The shell commands that must succeed there.
 
   Returns:
-    '' once inside, else why that is not possible here.
+    '' inside the namespaces, or the reason why they are not available.
   """
   if os.environ.get(_INSIDE):
     return ''

@@ -1,8 +1,8 @@
-"""Several hosts on one machine: network namespaces joined by a bridge.
+"""Simulates several hosts on one machine: namespaces joined by a bridge.
 
-Each host has a name, an address and ports of its own, and a link that can be
-cut. They share the machine's files, as hosts of a cell share a bucket or a file
-server. The program that makes them is on their network too. All of it is in
+Each host has its own name, address, ports and a link that can be cut. The hosts
+share the machine's files, as hosts of a cell share a bucket or a file server.
+The program that creates them is on their network too. All of this is in
 namespaces, see `namespaces`.
 """
 
@@ -14,7 +14,7 @@ from tests.hosts import namespaces
 
 _BRIDGE = 'cell'
 _SUBNET = '10.77.0'
-# Gives a command line, "$@", a host's name, "$0".
+# This script sets a host's name, "$0", and runs a command line, "$@".
 _NAMED = 'echo "$0" > /proc/sys/kernel/hostname; exec "$@"'
 
 
@@ -40,10 +40,11 @@ def enter() -> str:
 
 
 class Network:
-  """Hosts on one bridge. Make one, after `enter`."""
+  """Hosts on one bridge; must be created after `enter`."""
 
   def __init__(self):
-    # Where ip keeps its names of namespaces; the machine's own stays unseen.
+    # The ip command stores its names of namespaces there. The mount hides the
+    # machine's own names.
     _run('mount', '-t', 'tmpfs', 'none', '/run')
     _ip(f'link add {_BRIDGE} type bridge')
     _ip(f'addr add {_SUBNET}.1/24 dev {_BRIDGE}')
@@ -63,8 +64,8 @@ class Network:
     return host
 
   def cut(self, host: Host) -> None:
-    """Takes a host off the network; it runs on, and notices nothing."""
-    # Its own end stays up: taking that down would end its connections.
+    """Takes a host off the network; its programs continue without notice."""
+    # The host's end stays up, because taking it down would end connections.
     _ip(f'link set to-{host.name} nomaster')
 
   def mend(self, host: Host) -> None:

@@ -1,4 +1,4 @@
-"""Tests that docstrings begin with a verb, and that the check finds others."""
+"""Tests the docstrings of this repository, and the check itself."""
 
 import ast
 

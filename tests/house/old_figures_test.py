@@ -1,4 +1,4 @@
-"""Tests of the list of old figures."""
+"""Tests the list of old figures."""
 
 import pathlib
 import shutil

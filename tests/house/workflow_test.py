@@ -1,4 +1,4 @@
-"""Tests of the workflow that a public host runs at each push."""
+"""Tests the workflow that a public host runs at each push."""
 
 import os
 import re

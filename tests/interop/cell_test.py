@@ -1,8 +1,8 @@
-"""Clients of every kind against a cell of real processes.
+"""Tests clients of every kind against a cell of real processes.
 
-Admin server and model server are the programs that users run; only the engine
-is one that answers at once. The client of another kind is one that knows of
-the cell only what its servers tell by reflection.
+The admin server and the model server are the programs of users, except for an
+engine that answers at once. One client is not ours. It knows only what the
+servers report by reflection.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class CellTest(absltest.TestCase):
     sax.WaitForReady(_MODEL, 1, _LIMIT)
 
   def saxutil(self, code: int, *args: str) -> str:
-    """Runs a command; returns what it printed, also to stderr."""
+    """Runs a command; returns its output, including stderr."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
       got = saxutil.run([f'--sax_root={self.cell.sax_root}', *args])
@@ -80,7 +80,7 @@ class CellTest(absltest.TestCase):
       ('am.recognize', _MODEL, __file__),
     ):
       with self.subTest(command[0]):
-        # At once: none of this can get better by trying again.
+        # The command fails at once, because a retry cannot help.
         out = self.saxutil(1, '--sax_timeout=60s', *command)
         self.assertNotIn('no answer within', out)
 
@@ -89,7 +89,7 @@ class CellTest(absltest.TestCase):
     self.take_away_server()
     self.saxutil(0, 'publish', bad, _PARAMS, 'None', '1', 'BATCH_SIZE="x"')
     self.addCleanup(self.saxutil, 0, 'unpublish', bad)
-    # Asked before and after it has failed.
+    # The model is called before and after a failure.
     for _ in range(2):
       out = self.saxutil(1, '--sax_timeout=10m', 'lm.generate', bad, '1')
       self.assertIn('FAILED', out)
@@ -114,7 +114,7 @@ class CellTest(absltest.TestCase):
     self.assertEqual(self.saxutil(0, *args, model, '1,2'), '1,2\n')
 
   def take_away_server(self) -> None:
-    """Frees the only server for another model, until the test ends."""
+    """Gives the only server to another model until the test ends."""
     self.saxutil(0, 'update', '-replicas=0', _MODEL)
     self.addCleanup(self.saxutil, 0, 'wait', _MODEL)
     self.addCleanup(self.saxutil, 0, 'update', '-replicas=1', _MODEL)
@@ -174,7 +174,7 @@ class CellTest(absltest.TestCase):
 
 
 def _call(address: str, service: str, method: str, request: dict) -> dict:
-  """Calls a method as told by the server's reflection; messages as JSON."""
+  """Calls a method by the server's reflection; messages are JSON."""
   with grpc.insecure_channel(
     address, options=(('grpc.enable_http_proxy', 0),)
   ) as channel:

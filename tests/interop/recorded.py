@@ -1,8 +1,9 @@
-"""The recorded calls, and what a replay may differ in.
+"""Loads the recorded calls, and lists the allowed differences of a replay.
 
-Every row has a replay: against our admin server if it was recorded at one
-(replay_admin_test), from our client if a client sent it (replay_client_test),
-from our admin server if one sent it (replay_modelet_test).
+Every recorded call has a replay. Calls that were recorded at an admin server
+are sent to ours (replay_admin_test). Calls of a client are made by our client
+(replay_client_test). Calls of an admin server are made by our admin server
+(replay_modelet_test).
 """
 
 import dataclasses
@@ -20,7 +21,8 @@ from saxml_ext.common.testing import golden
 ADMIN = 'upstream admin (Go)'
 CLIENT = 'upstream Go client'
 
-# Texts that the recorded callers' own gRPC made up, not the server.
+# These texts come from the gRPC library of the recorded callers, not from the
+# server.
 CALLERS_TEXTS = frozenset(
   {
     'Deadline Exceeded',
@@ -38,7 +40,7 @@ _MODULES = {
 
 
 def code_in(text: str) -> grpc.StatusCode | None:
-  """Returns the status code that an error's text names at its end."""
+  """Returns the status code at the end of an error's text."""
   found = _WRAPPED.search(text)
   if not found:
     return None
@@ -57,8 +59,9 @@ class Row:
     service: The name of the service, such as "sax.Admin".
     method: The name of the method, such as "Publish".
     step: The step of the recording.
-    caller, callee: The programs.
-    request: The request message; None for a method that no one has.
+    caller: The program that made the call.
+    callee: The program that received the call.
+    request: The request message; None for an unknown method.
     responses: The response messages; empty after an error.
     raw_code: The status code on the wire.
     details: The text of the error.
@@ -79,7 +82,7 @@ class Row:
   def code(self) -> grpc.StatusCode:
     """The status code that the server meant.
 
-    Old servers send UNKNOWN and name the code in the text.
+    Old servers send UNKNOWN and put the code into the text.
     """
     if code := code_in(self.details):
       return code
@@ -104,7 +107,7 @@ def _row(number: int, raw: dict[str, Any]) -> Row:
     )
     descriptor = module.DESCRIPTOR.services_by_name[service.split('.')[-1]]
     if method in descriptor.methods_by_name:
-      # Generate and GenerateStream share a request.
+      # Generate and GenerateStream have the same request type.
       found = descriptor.methods_by_name[method]
       request_type = getattr(module, found.input_type.name)
       response_type = getattr(module, found.output_type.name)
@@ -136,7 +139,8 @@ def rows() -> list[Row]:
 
 
 def renamed(value: message.Message, names: dict[str, str]) -> message.Message:
-  """Returns a copy with other addresses and names: old text -> new text."""
+  """Returns a copy with new addresses and names; `names` maps old to new texts.
+  """
   text = text_format.MessageToString(value)
   for old, new in names.items():
     text = text.replace(f'"{old}"', f'"{new}"')

@@ -1,10 +1,10 @@
-"""Every call recorded at an admin server, made to ours in the same situation.
+"""Replays every call that was recorded at an admin server against ours.
 
-What may differ:
-* Errors have the code that the recorded ones name in their text.
-* List has a field more, `replicas`, which other clients skip.
+The situation is the same. These differences are allowed:
+* Errors have the code that the recorded ones have in their text.
+* List has one more field, `replicas`, which other clients skip.
 * gRPC's own answers (an unknown method, a malformed reflection request) have
-  the texts of gRPC for Python.
+the texts of gRPC for Python.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ _NEED_UNLOADING = frozenset(
 
 
 def _listed(response: admin_pb2.ListResponse) -> admin_pb2.ListResponse:
-  """Removes what may differ: the order, and fields that stock servers omit."""
+  """Removes allowed differences: the order, and fields of our server only."""
   result = admin_pb2.ListResponse(
     published_models=sorted(
       response.published_models, key=lambda item: item.model.model_id
@@ -61,7 +61,7 @@ def _stats(response: admin_pb2.StatsResponse) -> admin_pb2.StatsResponse:
 
 
 class TablesTest(cell_fixture.CellTestCase):
-  """The recorded tables of requests; ids_test replays those of their parts."""
+  """Replays the recorded tables of requests; ids_test replays their ids."""
 
   async def outcome(self, row, call) -> None:
     if row['ok']:
@@ -113,7 +113,7 @@ class TablesTest(cell_fixture.CellTestCase):
     for row in golden.load('validation.json')['requests']:
       with self.subTest(row['input']):
         if row['input'] == 'watchloc other cell':
-          # Its id is in order, but no such model is published here.
+          # The id is valid, but no such model is published here.
           call = self.watch(model_id='/sax/other/m')
           await self.fails(grpc.StatusCode.NOT_FOUND, call)
         else:
@@ -126,7 +126,7 @@ class ReplayTest(cell_fixture.CellTestCase):
     self.assertLen(rows, 103)
     for row in rows:
       with self.subTest(row.name()):
-        # A cell of its own for each row.
+        # Each row gets its own cell.
         await self.asyncTearDown()
         await self.asyncSetUp()
         if row.request is None:
@@ -135,7 +135,7 @@ class ReplayTest(cell_fixture.CellTestCase):
           await getattr(self, f'replay_{row.method}')(row)
 
   async def check(self, row: recorded.Row, call, normal=lambda r: r) -> None:
-    """Awaits a call; compares its outcome to the recorded one."""
+    """Awaits a call; compares its outcome with the recorded one."""
     if row.code is not grpc.StatusCode.OK:
       text = await self.fails(row.code, call)
       if row.details not in recorded.CALLERS_TEXTS:
@@ -202,7 +202,7 @@ class ReplayTest(cell_fixture.CellTestCase):
   async def publish_listed(
     self, item: admin_pb2.PublishedModel, names: dict[str, str]
   ) -> None:
-    """Brings a model to where it was when it was listed."""
+    """Brings a model to the state in which it was listed."""
     model = admin_pb2.Model()
     model.CopyFrom(item.model)
     model.ClearField('method_names')
@@ -238,7 +238,7 @@ class ReplayTest(cell_fixture.CellTestCase):
     await self.check(row, self.call(row), _stats)
 
   async def join_servers(self, stats: admin_pb2.StatsResponse) -> None:
-    """Joins servers of which an answer counts as many."""
+    """Adds as many servers as an answer counts."""
     paths = dict(stats.num_servers_by_servable_model_path)
     for kind in stats.model_server_type_stats:
       for _ in range(kind.num_replicas):
@@ -282,7 +282,7 @@ class ReplayTest(cell_fixture.CellTestCase):
     await self.publish(model_id)
     server_id = (await self.watch(model_id=model_id)).admin_server_id
     result = row.responses[0].result
-    # Each change of the recorded log came from replicas going up or down.
+    # Each change of the recorded log is a replica that starts or stops.
     length = result.next_seqno - len(result.changelog)
     if result.has_fullset:
       length = row.request.seqno
@@ -296,7 +296,8 @@ class ReplayTest(cell_fixture.CellTestCase):
     request = recorded.renamed(row.request, names)
     call = asyncio.ensure_future(self.call(row, request))
     if result.has_fullset or (result.changelog and length):
-      # Of a model that is gone before the call arrives, it would learn that.
+      # If the model were unpublished before the call arrives, the call would
+      # fail.
       await asyncio.sleep(0.5)
       self.assertFalse(call.done(), 'it should wait for a change')
       if result.has_fullset:
@@ -308,13 +309,13 @@ class ReplayTest(cell_fixture.CellTestCase):
     )
 
   async def change(self, model_id: str, seqno: int) -> None:
-    """Makes change number `seqno`: the odd ones take the address away."""
+    """Makes change number `seqno`; odd numbers remove the address."""
     model = (await self.listed(model_id)).model
     model.requested_num_replicas = 0 if seqno % 2 else 1
     await self.stub.Update(admin_pb2.UpdateRequest(model=model))
 
   async def replay_foreign(self, row: recorded.Row) -> None:
-    """Calls that gRPC itself answers."""
+    """Replays calls that gRPC itself answers."""
     if row.service == 'sax.Admin':
       call = self.channel.unary_unary(f'/{row.service}/{row.method}')
       await self.fails(row.code, call(b''))

@@ -1,8 +1,8 @@
-"""Every call recorded from a client, made by ours: same request, same meaning.
+"""Replays every call that was recorded from a client with our client.
 
-Ours gets the recorded answer. Errors have the code that the recorded ones mean,
-and those that a client tries again end, with the deadline, in an error that
-names them.
+The requests must be the same. Our client gets the recorded answers. Errors must
+have the code that the recorded ones mean. If clients retry an error, the call
+ends at the deadline with an error that names it.
 """
 
 import contextlib
@@ -33,7 +33,8 @@ _RETRIED = frozenset(
   {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
 )
 
-# Long enough for one call, short enough for calls that never succeed.
+# The first is long enough for one call. The second is short enough for calls
+# that never succeed.
 _LONG, _SHORT = 60.0, 1.0
 
 
@@ -86,7 +87,7 @@ class ReplayTest(parameterized.TestCase):
     self.assertEqual(len(sent) > 1, _is_retried(row), sent)
 
   def check_result(self, result, row: recorded.Row) -> None:
-    """Compares what a call returned to the recorded response."""
+    """Compares the result of a call with the recorded response."""
     if row.method == 'GenerateStream':
       expected = [
         [(i.text, i.prefix_len, list(i.scores)) for i in response.items]
@@ -165,7 +166,7 @@ class ReplayTest(parameterized.TestCase):
     sax.Unpublish(row.request.model_id, self.options())
 
   def call_Update(self, row: recorded.Row):
-    """Calls the command that changes what the recorded call changed."""
+    """Calls the command for the field that the recorded call changed."""
     wanted = row.request.model
     before = admin_pb2.Model()
     before.CopyFrom(wanted)

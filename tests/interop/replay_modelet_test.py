@@ -1,6 +1,7 @@
-"""Every call recorded from an admin server to a model server, made by ours.
+"""Replays calls from an admin server to a model server with our admin server.
 
-What may differ: ours asks for the reasons of failures with every GetStatus.
+One difference is allowed: our server asks for the reasons of failures with
+every GetStatus.
 """
 
 from absl.testing import absltest
@@ -14,12 +15,12 @@ from tests.interop import recorded
 
 
 class _Modelet(fake_modelet.FakeModelet):
-  """Notes requests, and answers GetStatus as it is told to.
+  """A modelet that records requests and answers GetStatus as the test sets it.
 
   Attributes:
-    requests: in order, of every method but GetStatus.
-    asked: the last request for its status.
-    status: the answer to that; None for its own.
+    requests: The requests of all methods except GetStatus, in order.
+    asked: The latest GetStatus request.
+    status: The answer to GetStatus; None for the default.
   """
 
   def __init__(self, path: str):
@@ -55,7 +56,7 @@ class ReplayTest(cell_fixture.CellTestCase):
     self.assertLen(rows, 11)
     for row in rows:
       with self.subTest(row.name()):
-        # A cell of its own for each row.
+        # Each row gets its own cell.
         await self.asyncTearDown()
         await self.asyncSetUp()
         await getattr(self, f'replay_{row.method}')(row)

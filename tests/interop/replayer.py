@@ -1,4 +1,4 @@
-"""A server that answers any call with what was recorded."""
+"""Defines a server that answers calls with recorded responses."""
 
 from concurrent import futures
 import threading
@@ -9,12 +9,12 @@ from tests.interop import recorded
 
 
 class Replayer(grpc.GenericRpcHandler):
-  """Serves on loopback until `stop`.
+  """A server on loopback that runs until `stop`.
 
   Attributes:
-    address: "127.0.0.1:port".
-    rows: "/sax.Admin/List" -> the recorded call to answer with.
-    requests: (method, bytes) of every call so far.
+    address: The address, "127.0.0.1:port".
+    rows: The recorded call to answer with, by method, "/sax.Admin/List".
+    requests: The (method, bytes) of every call so far.
   """
 
   def __init__(self):
@@ -30,14 +30,14 @@ class Replayer(grpc.GenericRpcHandler):
     self._server.stop(None).wait()
 
   def answer(self, row: recorded.Row) -> None:
-    """Answers calls of this row's method with it from now on."""
+    """Answers further calls of this row's method with the row."""
     self.rows[f'/{row.service}/{row.method}'] = row
 
   def service(
     self, handler_call_details: grpc.HandlerCallDetails
   ) -> grpc.RpcMethodHandler:
     method = handler_call_details.method
-    # For the client's side, one response is a stream of one.
+    # For a client, one response is the same as a stream of one response.
     return grpc.unary_stream_rpc_method_handler(
       lambda request, context: self._serve(method, request, context)
     )

@@ -11,7 +11,8 @@ from saxml_ext.client import sax
 from saxml_ext.client import sax_aio
 from saxml_ext.client.testing import fake_cell
 
-# Names of arguments in stock's client (saxml/client/python/sax.pyi), in order.
+# The argument names in stock Sax's client (saxml/client/python/sax.pyi), in
+# order.
 _FUNCTIONS = {
   'GetACL': 'cell_or_model_id method_id options',
   'List': 'id options',
@@ -50,7 +51,7 @@ _METHODS = {
 
 
 def _names(function: Any) -> str:
-  """Returns the names of the arguments that may be given by position."""
+  """Returns the names of the arguments that can be positional."""
   parameters = inspect.signature(function).parameters.values()
   return ' '.join(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY)
 

@@ -1,4 +1,4 @@
-"""Streams from a real server to real clients; only the engine is a fake."""
+"""Tests streams from a real server to real clients, with a fake engine."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ class StreamTest(absltest.TestCase):
     self.words = codec.load_tokenizer(lm_cloud.SMALL_VOCABULARY, '')
 
   def _serve(self, steps: int = 3):
-    """Starts a replica that answers with the prompt's ids in reverse."""
+    """Starts a replica that answers with the prompt's ids in reverse order."""
     runner = fake_runner.FakeRunner(num_slots=2, steps=steps)
     server = server_fixture.ServerFixture(
       server_fixture.fake_load_fn(_Params, runner, self.words, 1024)
@@ -62,7 +62,8 @@ class StreamTest(absltest.TestCase):
     runner.step_secs = 0.1
     out = self._saxutil(f'-proxy={server.address}', _MODEL, '7,12,9')
     *_, last = screens = out.split(_CLEAR)[1:]
-    # Each shows more than the one before, the last one all hypotheses.
+    # Each screen shows more than the previous one, and the last one shows all
+    # hypotheses.
     for screen in screens[:-1]:
       self.assertTrue('9,12,7'.startswith(screen.rstrip('\n')), out)
     self.assertEqual(last, '9,12,7\n\n7\n\nScores: -1, -2\n')
@@ -99,7 +100,8 @@ class StreamTest(absltest.TestCase):
       if stopped is None:
         (stopped,) = (r for r in replicas if r[1].admissions)
         for server, runner in replicas:
-          # The one that is lost does not get far in the meantime.
+          # The server that will be lost is slow, so that its answer is not
+          # finished before.
           runner.step_secs = 0.5 if server is stopped[0] else 0
           runner.permits.release(100)
         stopped[0].stop_server(grace=0)

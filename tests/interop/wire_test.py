@@ -1,4 +1,4 @@
-"""Every recorded message means the same to us as to whoever wrote it."""
+"""Tests that every recorded message has the same meaning in our protocol."""
 
 from collections.abc import Iterator
 import struct
@@ -36,8 +36,8 @@ _SERVICES = {
   for service in module.DESCRIPTOR.services_by_name.values()
 }
 
-# Field numbers of messages that no recording holds, as stock's .proto files
-# (saxml/protobuf/vision.proto, multimodal.proto) have them.
+# The field numbers of messages that were not recorded, from stock Sax's .proto
+# files (saxml/protobuf/vision.proto, multimodal.proto).
 _NUMBERS = {
   vision_pb2.VideoToTokenRequest: 'model_key 1 image_frames 2 extra_inputs 3',
   vision_pb2.VideoToTokenResponse: 'tokens 1',
@@ -56,8 +56,8 @@ _NUMBERS = {
   multimodal_pb2.EmbedRpcResponse: 'response 1',
 }
 
-# Calls that no service offers: server reflection, and a method that a recorded
-# client made up.
+# Our services do not have these calls: server reflection, and an invented
+# method of a recorded client.
 _NOT_OURS = ('/grpc.', '/sax.Admin/Nope')
 
 
@@ -67,7 +67,7 @@ def _recorded_calls() -> list[dict[str, Any]]:
 
 
 def _unknown(value: message.Message) -> Iterator[str]:
-  """Yields full names of messages within `value` that carry unknown fields."""
+  """Yields the full names of messages in `value` that have unknown fields."""
   if len(unknown_fields.UnknownFieldSet(value)):
     yield value.DESCRIPTOR.full_name
   for field, content in value.ListFields():
@@ -92,7 +92,7 @@ class WireTest(parameterized.TestCase):
     self.assertEqual(got, text_format.Parse(text, cls()), data_hex)
     self.assertEmpty(list(_unknown(got)), data_hex)
     again = got.SerializeToString()
-    # Map entries may be written in another order, nothing else may differ.
+    # Only the order of map entries may differ.
     self.assertLen(again, len(data))
     self.assertEqual(cls.FromString(again), got)
 

@@ -1,4 +1,4 @@
-"""Checkpoints of LmCloudSpmd models, as a model server reads them."""
+"""Tests reading checkpoints of LmCloudSpmd models as a model server does."""
 
 import tempfile
 
@@ -30,7 +30,7 @@ _MODEL = random_model.lm_cloud(
 
 
 class _Params(lm_cloud.LmCloudSpmd175B):
-  """Serving params of the model above, as it is stored."""
+  """The serving params of the stored model above."""
 
   NUM_LAYERS = _MODEL.num_layers
   MODEL_DIMS = _MODEL.model_dim

@@ -1,4 +1,4 @@
-"""Test params with random weights, published in a cell and asked for text."""
+"""Tests params with random weights, which are published in a cell."""
 
 from collections.abc import Sequence
 import subprocess
@@ -21,7 +21,7 @@ _MODEL = _CELL + '/m'
 _GROUP_CELL = '/sax/group'
 _PARAMS = 'saxml.server.pax.lm.params.lm_cloud.'
 _TIMEOUT = 600
-# Of the published sizes the depth and the widths alone are others.
+# Only the depth and the widths differ from the published sizes.
 _SMALL = {
   'NUM_LAYERS': 2,
   'MODEL_DIMS': 64,
@@ -32,7 +32,7 @@ _SMALL = {
   'BATCH_SIZE': 2,
   'INPUT_SEQ_LEN': 32,
   'MAX_DECODE_STEPS': 12,
-  # The same tokens on any mesh need exact arithmetic, and no chance.
+  # Exact arithmetic and no random choices give the same tokens on any mesh.
   'MODEL_DTYPE': '"float32"',
   'FPROP_DTYPE': '"float32"',
   'EXTRA_INPUTS': '{"temperature": 0.0, "per_example_max_decode_steps": 12}',
@@ -46,7 +46,7 @@ class RandomWeightsTest(absltest.TestCase):
     super().setUpClass()
     cls.root = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
     sax.SetRoot(cls.root)
-    # An instance for its cleanups, which are due after the last test.
+    # This instance holds the cleanups that run after the last test.
     started = cls('start_cell')
     cls.addClassCleanup(started.doCleanups)
     started.start_cell(_CELL, [()], devices=4)
@@ -85,14 +85,15 @@ class RandomWeightsTest(absltest.TestCase):
   def publish(
     self, model_id: str, params: str, **overrides
   ) -> sax.LanguageModel:
-    """Publishes a small model of `params` with random weights and waits for it."""
+    """Publishes a small model of `params` with random weights; waits for it."""
     chosen = {k: str(v) for k, v in {**_SMALL, **overrides}.items()}
     sax.Publish(model_id, _PARAMS + params, 'None', 1, overrides=chosen)
     sax.WaitForReady(model_id, 1, options=sax.AdminOptions(timeout=_TIMEOUT))
     return sax.Model(model_id).LM()
 
   def ask(self, lm: sax.LanguageModel) -> tuple[str, str, float]:
-    """Returns two texts, and a score rounded so that meshes do not change it."""
+    """Returns two texts, and a score rounded so that meshes do not change it.
+    """
     [(text, _)] = lm.Generate(_PROMPT)
     [(other, _)] = lm.Generate('Two trains')
     [score] = lm.Score(_PROMPT, [' he would resign'])

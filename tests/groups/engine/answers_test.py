@@ -1,7 +1,8 @@
-"""Groups of processes answer with one process's tokens.
+"""Tests that groups of processes answer with the tokens of one process.
 
-Each process has two devices and only its own shards of the weights; gloo carries
-the sums. What drives them in step here is that all run the same script.
+Each process has two devices and only its own shards of the weights. gloo
+transfers the sums. The processes stay in step because all of them run the same
+script.
 """
 
 import os
@@ -15,7 +16,7 @@ from tests.groups.engine import group_case
 
 class AnswersTest(group_case.GroupCase):
   def test_two_processes(self):
-    """Compares answers; the first case has programs, the last ones are refused."""
+    """Compares answers; the first case has programs, the last ones fail."""
     programs = os.path.join(self.create_tempdir().full_path, 'set')
     cases = [
       {

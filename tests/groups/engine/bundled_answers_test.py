@@ -1,7 +1,7 @@
-"""The bundled model in groups of two and four processes, by every search.
+"""Tests the bundled model in groups of two and four processes, by every search.
 
-Each group has two devices a process. Its programs are compiled ahead by one
-process; answers_test.py has groups that compile for themselves.
+Each process has two devices. One process compiles the programs in advance;
+answers_test.py has groups that compile their own programs.
 """
 
 import os

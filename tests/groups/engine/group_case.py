@@ -17,7 +17,7 @@ from saxml_ext.engine.testing import random_model
 from saxml_ext.pax import checkpoint_writer
 
 _TINY = 'saxml_ext.params.gptj.TinyTokenizedFP32'
-# Its vocabulary is padded, so that the last device has only padding.
+# The vocabulary is padded, so that the last device has only padding.
 _RANDOM = config_lib.ModelConfig(
   num_layers=2,
   model_dim=32,
@@ -38,7 +38,7 @@ _OVERRIDES = {
 
 
 def random_case(directory: str, **overrides) -> dict[str, Any]:
-  """Returns seven requests for four slots, with prompts of one or two chunks."""
+  """Returns seven requests for four slots, with prompts of 1 or 2 chunks."""
   rng = np.random.default_rng(7)
 
   def draw(count: int) -> list[int]:
@@ -66,13 +66,13 @@ def random_case(directory: str, **overrides) -> dict[str, Any]:
 
 
 def bundled_case(directory: str, **overrides) -> dict[str, Any]:
-  """Returns texts to continue: the beginnings of some reference answers."""
+  """Returns requests to continue the beginnings of some reference answers."""
   with open(bundle.reference_path(), encoding='utf-8') as file:
     texts = json.load(file)['tokens']
   return {
     'params': _TINY,
     'checkpoint': directory,
-    # Its programs take long to compile: there are none for chunks.
+    # Its programs take long to compile, so there are none for chunks.
     'overrides': {**_OVERRIDES, 'PREFILL_CHUNK_LEN': 0, **overrides},
     'requests': [
       {'tokens': texts[i][:length], 'seed': i}
@@ -83,7 +83,7 @@ def bundled_case(directory: str, **overrides) -> dict[str, Any]:
 
 
 class GroupCase(absltest.TestCase):
-  """A test with checkpoints, of the random model and of the bundled one."""
+  """The base of tests with checkpoints of the random and the bundled model."""
 
   @classmethod
   def setUpClass(cls):
@@ -137,8 +137,8 @@ class GroupCase(absltest.TestCase):
     """Returns the results of one process without a mesh.
 
     It also writes the sets of programs that the cases name, for that many
-    devices in
-    all, because every process of a group would compile all programs.
+    devices in total. Otherwise, every process of a group would compile all
+    programs.
     """
     sets = [
       {**c, 'compile': c['programs'][0]} for c in cases if 'programs' in c
@@ -153,13 +153,13 @@ class GroupCase(absltest.TestCase):
     alone: Sequence[dict[str, Any]],
     shares: Sequence[float],
   ) -> None:
-    """Compares one of a group with one process; `shares` are of the weights."""
+    """Compares a group's answers and weight shares with those of `alone`."""
     for i, (got, expected, share) in enumerate(zip(answers, alone, shares)):
       with self.subTest(case=i):
         self.assertNotIn('error', got)
         self.assertEqual(got['tokens'], expected['tokens'])
         self.assertGreater(len({str(t) for t in got['tokens']}), 3)
-        # In int8 a last bit may turn the rounding of an activation.
+        # In int8, the last bit may change the rounding of an activation.
         delta = 0.5 if 'QUANTIZATION' in got['identity']['params'] else 1e-3
         for name in ('logprobs', 'scores'):
           for a, b in zip(_flat(got[name]), _flat(expected[name])):
@@ -189,7 +189,7 @@ class GroupCase(absltest.TestCase):
               {key: known[key] for key in shared},
             )
             known |= parts
-    # Processes that split the slots alone hold nothing in common.
+    # Processes that split only the slots share no state.
     self.assertGreater(compared, 0)
 
 

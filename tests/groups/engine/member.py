@@ -11,7 +11,7 @@ _PROCESS = flags.DEFINE_integer('process_id', 0, 'This one.')
 
 
 def join() -> None:
-  """Joins the group that the flags name; without a coordinator there is none."""
+  """Joins the group that the flags name, if they name a coordinator."""
   if not _COORDINATOR.value:
     return
   jax.distributed.initialize(

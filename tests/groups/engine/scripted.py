@@ -1,23 +1,23 @@
-"""One process of a group that runs a script of calls, each with its own Runner.
+"""Runs a script of calls in one process of a group, with its own Runner.
 
   scripted --script=FILE --result=FILE [--coordinator_address=HOST:PORT
       --num_processes=N --process_id=I]
 
-No log joins the processes: all run the same script, so their calls are the same
-in the same order. Without a coordinator the process is alone, and its answers
-are those that a group must give.
+No log connects the processes. All of them run the same script, so their calls
+are the same in the same order. Without a coordinator, the process is alone. Its
+answers are then those that a group must give.
 
 The script is a JSON list of cases:
 
   {"params": model path, "checkpoint": directory, "overrides": {name: value},
    "requests": [{"tokens": [...], other fields of engine.request.Request}],
    "scores": [[prefix, suffix], ...], "programs": [directories of sets],
-   "compile": directory of a set to write, instead of answering}
+   "compile": directory of a set to write, instead of answers}
 
-and the result a list, in the same order, of {"tokens": hypotheses by request,
-"logprobs": likewise, "scores", "identity", "own_bytes", "bits"} or {"error":
-message}; own_bytes is what the weights take on the first device of this process,
-and bits are the digests of the engine's state after each call.
+The result is a list in the same order. Its elements are {"tokens": hypotheses
+by request, "logprobs": the same, "scores", "identity", "own_bytes", "bits"} or
+{"error": message}. own_bytes is the size of the weights on the first device of
+this process. bits are the digests of the engine's state after each call.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,13 +1,13 @@
-"""Reads one process's shards of a checkpoint and prints the memory they took.
+"""Reads one process's shards of a checkpoint and prints the memory they need.
 
   shard_memory --checkpoint=DIR --overrides='{"QUANTIZATION": "int8"}'
       [--coordinator_address=HOST:PORT --num_processes=N --process_id=I]
 
-Prints JSON: `weights` are the bytes of the shards on this process's devices,
-`grown` by how many the process grew at its peak. To split a model among two
-hosts start it twice with ICI_MESH_SHAPE=[1, 1, 2] among the overrides; by
-itself it reads all of the model. Programs and the keys and values of slots come
-on top, see saxml_ext/server/commands/load_memory.py.
+It prints JSON: `weights` is the size of the shards on this process's devices in
+bytes, and `grown` the peak growth of the process. To split a model among two
+hosts, start it twice with ICI_MESH_SHAPE=[1, 1, 2] among the overrides. A
+single process reads the whole model. Programs and the keys and values of slots
+need additional memory, see saxml_ext/server/commands/load_memory.py.
 """
 
 from collections.abc import Sequence

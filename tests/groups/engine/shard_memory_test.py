@@ -1,4 +1,4 @@
-"""Each process of a group takes the memory of its own shards."""
+"""Tests that each process of a group uses only the memory of its own shards."""
 
 import json
 import tempfile
@@ -10,7 +10,7 @@ from saxml_ext.common.testing import modules
 from saxml_ext.server.testing import int8_model
 
 _MOST_OVER_WEIGHTS = 1.3
-# What the first use of tensorstore and of JAX takes, whatever the model.
+# The memory of the first use of tensorstore and JAX, for any model.
 _OF_THE_PROCESS = 96 * 2**20
 
 
