@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Builds a cell's programs and copies them, whole, to a directory:
+# Builds a cell's programs and copies them completely to a directory:
 #
 #   deploy/install.sh /opt/sax
-#   deploy/install.sh /opt/sax saxutil      only this program
+#   deploy/install.sh /opt/sax saxutil      installs only this program
 #
-# The copies need nothing of this checkout or of Bazel, only the Python 3.11
-# that Bazel built them with, at the same path.
+# The copies need neither this checkout nor Bazel. They only need the Python
+# 3.11 with which Bazel built them, at the same path.
 set -euo pipefail
 
 if (($# < 1)) || [[ $1 != /* ]]; then
@@ -48,7 +48,8 @@ mkdir -p "$directory"
 for program in "${programs[@]}"; do
   name=${program##*/}
   echo "copying $name to $directory"
-  # Beside what runs now, then swapped: a program that runs keeps its files.
+  # The new files replace the old directory at the end, so running programs keep
+  # their files.
   rm -rf "$directory/.$name.new" "$directory/.$name.old"
   mkdir "$directory/.$name.new"
   cp -L "bazel-bin/$program" "$directory/.$name.new/$name"

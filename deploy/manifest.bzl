@@ -5,8 +5,8 @@ def write_manifest(ctx, files):
 
     Args:
       ctx: The context of the rule.
-      files: Files of a program's runfiles. What rules_python adds to each
-        program is left out: a virtual environment and a second launcher.
+      files: The files in a program's runfiles. The files that rules_python
+        adds are left out: a virtual environment and a second launcher.
 
     Returns:
       The manifest.

@@ -1,3 +1,3 @@
-"""The version of the wheel and the images; of programs saxml_ext/common/program.py."""
+"""The version of the wheel and the images, as in saxml_ext/common/program.py."""
 
 VERSION = "1.1.0"

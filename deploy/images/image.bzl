@@ -10,7 +10,7 @@ def _layer(ctx, name, builder, arguments, inputs):
     ctx.actions.run(
         executable = builder,
         arguments = [args],
-        # Hashes of strings decide the order of sets in compiled Python.
+        # Hashes of strings determine the order of sets in compiled Python.
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONHASHSEED": "0"},
         inputs = inputs,
         mnemonic = "ImageLayer",
@@ -111,12 +111,13 @@ _image = rule(
 )
 
 def image(name, variables = {}, **kwargs):
-    """An image of Python programs above the base layer.
+    """Defines an image of Python programs above the base layer.
 
     Args:
-      name: of the target; the image's has dashes instead of underscores.
-      variables: of the environment.
-      **kwargs: see the rule.
+      name: The name of the target. The image's name has dashes instead of
+        underscores.
+      variables: The environment variables.
+      **kwargs: The other attributes of the rule.
     """
     _image(
         name = name,

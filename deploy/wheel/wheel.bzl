@@ -1,11 +1,11 @@
-"""A wheel of this workspace's own Python, and of what it needs beside it.
+"""Builds a wheel of this workspace's own Python files and their data.
 
-For Bazel 4.2.3, for which there is no rules_python with a py_wheel.
+rules_python has no py_wheel for Bazel 4.2.3.
 """
 
 load("//deploy:manifest.bzl", "write_manifest")
 
-# What a wheel holds: sources, compiled kernels and what programs read.
+# A wheel contains sources, compiled kernels and the data files of programs.
 _KINDS = ["css", "html", "js", "json", "model", "py", "safetensors", "so"]
 
 def _wheel_impl(ctx):

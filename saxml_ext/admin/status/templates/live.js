@@ -1,6 +1,6 @@
 'use strict';
-// Keeps a status page up to date, and tells the values under the pointer. The
-// page is complete without it, and then loads itself anew from time to time.
+// Updates a status page, and shows the values under the pointer. Without this
+// script, the page is complete and reloads itself from time to time.
 (() => {
   const PERIOD = 1000;
   const note = document.getElementById('live-note');
@@ -66,7 +66,7 @@
   });
 
   async function run() {
-    // Text that somebody marks to copy it must stay.
+    // Text that a user selects for copying must stay.
     if (!document.hidden && getSelection().isCollapsed) {
       try {
         await update();

@@ -1,10 +1,10 @@
-// Draws the figures that the page carries as JSON, in the page's colours.
+// Draws the figures in the page's JSON, in the page's colors.
 'use strict';
 
 const charts = (() => {
   const style = () => getComputedStyle(document.documentElement);
 
-  // Puts the values of CSS variables in the place of var(--name).
+  // Replaces var(--name) with the values of CSS variables.
   function colored(value, css) {
     if (typeof value === 'string') {
       const found = /^var\((--[\w-]+)\)$/.exec(value);
@@ -76,7 +76,7 @@ const charts = (() => {
   }
 
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again);
-  // Paper is light, whatever the screen is.
+  // Paper needs the light colors, even if the screen is dark.
   addEventListener('beforeprint', () => {
     document.documentElement.dataset.print = '';
     again();
@@ -93,9 +93,9 @@ const charts = (() => {
     }
   }
 
-  // Takes away the charts, with the figure elements that hold them.
+  // Removes the charts and the figure elements that contain them.
   function forget() {
-    // Plotly finishes a drawing later; until then its area must stay.
+    // Plotly finishes a drawing later. Until then, its area must stay.
     for (const [area, {done}] of drawn) {
       done.then(() => {
         Plotly.purge(area);
