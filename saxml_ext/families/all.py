@@ -1,4 +1,4 @@
-"""All families of models, by name."""
+"""Lists all families of models by name."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,11 @@ FAMILIES: Mapping[str, family.Family] = {
 
 
 def named(name: str | None) -> family.Family:
-  """Returns the family that a checkpoint names; one of GPT-J names none.
+  """Returns the family with a name.
+
+  Args:
+    name: The name in a checkpoint; None means GPT-J, whose checkpoints have no
+      name.
 
   Raises:
     errors.CheckpointError: The family is unknown.
@@ -29,5 +33,5 @@ def named(name: str | None) -> family.Family:
 
 
 def convertible() -> list[str]:
-  """Returns the names of the families that come from Hugging Face, sorted."""
+  """Returns the sorted names of the families with a Hugging Face format."""
   return sorted(name for name, f in FAMILIES.items() if f.config)

@@ -1,8 +1,8 @@
-"""Describes what is special to one family of models.
+"""Describes the properties of one family of models.
 
-Everything that depends on the family of a model reads its `Family`: the
-converters, the quantizer, serving params and `//:serve`. docs/families.md tells
-how to add one.
+The converters, the quantizer, the serving params and `//:serve` read all
+properties of a family from its `Family`. docs/families.md explains how to add a
+family.
 """
 
 from collections.abc import Mapping
@@ -17,25 +17,26 @@ from saxml_ext.families import servable
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-  """One family; all its values are data that others interpret.
+  """The properties of one family. All values are plain data.
 
   Attributes:
-    name: ARCHITECTURE of the serving params, and `model_type` in config.json.
+    name: The value of ARCHITECTURE in the serving params, and of `model_type`
+      in config.json.
     title: The name in messages, for example "GPT-J".
-    architecture: What the engine computes.
+    architecture: The computation of the engine.
     ln_direct_scale: True if a PAX checkpoint stores a layer norm's scale
-      itself; False if it stores scale - 1, as praxis does by default.
-    config: How config.json names its entries; None if no model comes from
-      Hugging Face.
+      itself; False if it stores scale - 1, the default of praxis.
+    config: The names of config.json's entries; None if the family has no
+      Hugging Face format.
     tensors: The Hugging Face tensors of each field of `engine/variables.py`;
       `{layer}` stands for the index of the layer. A field without tensors
       becomes zeros. Queries, keys and values come from three tensors, or from
-      one in which each head has its three parts together.
-    buffers: Matches names of tensors that are not weights.
+      one tensor in which the three parts of each head are adjacent.
+    buffers: The pattern of names of tensors that are not weights.
     params: The serving params of the family.
-    serving: The name of those that `//:serve` chooses.
-    published: The sizes of published models: layers, width, heads, rotated
-      dims of a head, tokens.
+    serving: The name of the serving params that `//:serve` chooses.
+    published: The sizes of published models: layers, width, heads, rotated dims
+      of a head, tokens.
   """
 
   name: str

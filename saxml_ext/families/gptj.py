@@ -1,13 +1,17 @@
-"""GPT-J: one norm for attention and feed-forward, which are added together.
+"""Defines the GPT-J family, with one norm for attention and feed-forward.
 
-`gptj_published` has the serving params that others published. Those here serve
-the bundled small model, a GPT-J of any size, and GPT-J 6B with programs that
-are compiled ahead of time for TPU, by `//saxml_ext/aot`. The latter are the
-params of the submission to MLPerf Inference v4.0 but for the devices and the
-slots: where Sax decodes batches of 32, this server decodes as many requests
-together as the chips' memory holds, which is where its throughput comes from.
-The numbers of slots are those with which the compiled programs fit;
-`summary.txt` of each set states how closely.
+The outputs of attention and feed-forward are added.
+
+The module `gptj_published` has the serving params that others published. The
+params here serve the bundled small model, a GPT-J of any size, and GPT-J 6B
+with programs that `//saxml_ext/aot` compiles ahead of time for TPU. The params
+for TPU are those of the submission to MLPerf Inference v4.0, except for the
+devices and the slots.
+
+Sax decodes batches of 32. This server decodes as many requests at once as the
+memory of the chips allows, which increases its throughput. The compiled
+programs fit into memory with these numbers of slots. `summary.txt` of each set
+reports the memory use.
 """
 
 import re
@@ -25,7 +29,7 @@ _SUBMITTED = (
   'saxml.server.pax.lm.params.gptj.GPTJ4TokenizedINT8BS32XLAWait40MB6Offline'
 )
 
-# Slice -> mesh [replica, data, model], slots in int8 and in bfloat16.
+# The mesh [replica, data, model] and the slots in int8 and bfloat16, by slice.
 SLICES = {
   'V5E1x1': ([1, 1, 1], 15, 5),
   'V5E2x2': ([1, 1, 4], 96, 84),
@@ -48,12 +52,14 @@ TABLE: servable.Table = {
     EOS_PADDING_AND_NO_SOS=True,
     TOKENIZED_INPUT=True,
     TOKENIZED_OUTPUT=True,
-    # Requests decoded per CPU second grow by a tenth from 8 slots to 32.
+    # From 8 to 32 slots, the requests decoded per CPU second increase by 10%.
     BATCH_SIZE=32,
-    # An Offline run sends its whole set at once: 1,024 requests may wait.
+    # An Offline run sends all its samples at once, so up to 1,024 requests can
+    # wait.
     MAX_LIVE_BATCHES=32,
     INPUT_SEQ_LEN=512,
-    # Half of the bundled prompts have less than 210 tokens, 1 in 27 is cut.
+    # Half of the bundled prompts have fewer than 210 tokens; 1 in 27 is
+    # truncated.
     BUCKET_KEYS=[192, 256, 320, 512],
     MIN_DECODE_STEPS=30,
     MAX_DECODE_STEPS=128,
@@ -86,9 +92,11 @@ TABLE: servable.Table = {
       'per_example_max_decode_steps': 128,
       'per_example_top_k': 40,
       'per_example_top_p': 1.0,
-      # Ids that end an answer, 0 for none; the model's own if there are none.
+      # The ids that end an answer, padded with 0. If all are 0, the model's own
+      # ids apply.
       'eos_id': [0, 0, 0, 0],
-      # A seed: the same one gives the same samples. Sax's value draws one.
+      # The seed. The same seed gives the same samples. The value of Sax
+      # requests a random seed.
       'gumbel_prng_key': 15753,
     },
   ),
@@ -102,7 +110,7 @@ TABLE: servable.Table = {
     ENABLE_GENERATE_STREAM=True,
     MIXED_SEARCH=True,
     NUM_SAMPLES=4,
-    # The most that OpenAI's API knows, in chat completions.
+    # The maximum of OpenAI's API in chat completions.
     MAX_LOGPROBS=20,
     FAIL_ON_INPUT_TRUNCATION=True,
     BATCH_SIZE=16,
@@ -115,11 +123,11 @@ TABLE: servable.Table = {
   _OWN + '_Tokenized': servable.Params(
     'Ids in and out, in int8 throughout: matrices, activations, KV.',
     _SUBMITTED,
-    # As the fine-tuned checkpoint of MLPerf has it.
+    # The fine-tuned checkpoint of MLPerf has this vocabulary.
     VOCAB_SIZE=50401,
     KV_CACHE_DTYPE='int8',
-    # Two more than the submission has: they pad prompts less, which
-    # docs/aot_report.md says is worth a tenth of the throughput.
+    # The submission has two buckets fewer. More buckets mean less padding.
+    # According to docs/aot_report.md, the two increase the throughput by 10%.
     BUCKET_KEYS=[512, 768, 1024, 1280, 1536, 1919],
   ),
   _OWN + '_BF16': servable.Params(
@@ -162,7 +170,8 @@ FAMILY = family.Family(
       'rotary_dim': 64,
       'ln_epsilon': 1e-5,
     },
-    # All are the tanh approximation of GELU, which praxis computes as well.
+    # All of these are the tanh approximation of GELU, which praxis computes
+    # too.
     accepted={
       'activation_function': ('gelu_new', 'gelu_pytorch_tanh', 'gelu_fast')
     },
@@ -182,7 +191,7 @@ FAMILY = family.Family(
     'head': ('lm_head.weight',),
     'head_bias': ('lm_head.bias',),
   },
-  # Masks and tables that older versions of transformers saved.
+  # Older versions of transformers saved these masks and tables.
   buffers=re.compile(
     r'transformer\.h\.\d+\.attn\.(bias|masked_bias|embed_positions)'
   ),

@@ -1,33 +1,36 @@
-"""GPT-J's serving params under the names that were published for Sax.
+"""Defines GPT-J's serving params under the names that were published for Sax.
 
-Names, values and inheritance are those of three sources, so that their publish
-commands work here unchanged:
+Names, values and inheritance come from three sources, so that their publish
+commands work here without changes:
 
-  mlperf4.0: the branch of tpu-inference/saxml that MLPerf Inference v4.0 was
-    submitted from, with GPTJ4TokenizedFP16BS32 of one commit in its history;
-  r1.2.0: the release of google/saxml, whose classes have BF16 in their names;
-  v3.1: Google's submission to MLPerf Inference v3.1, whose classes have Opt10
-    in their names and were published without the module's name as well.
+  mlperf4.0: the branch of tpu-inference/saxml for the submission to MLPerf
+    Inference v4.0, with GPTJ4TokenizedFP16BS32 of one commit in its history;
+  r1.2.0: the release of google/saxml, whose class names contain BF16;
+  v3.1: Google's submission to MLPerf Inference v3.1, whose class names contain
+    Opt10 and were also published without the module's name.
 
-Two things differ on purpose: beams follow the reference's rule unless BEAM_RULE
-says otherwise, and VOCABULARY_PATH is left to the checkpoint's own
-tokenizer.json, as upstream's names a bucket of its own. QUANTIZATION = 'int8'
-stands where upstream has a class decorator. Stock Sax quantizes the weights
-alone; this server the activations too, unless QUANTIZATION is overridden with
-'int8_weights'.
+Two things differ on purpose:
+
+- Beams follow the rule of the reference, unless BEAM_RULE is set.
+- VOCABULARY_PATH is empty, so the checkpoint's own tokenizer.json is used. The
+  value of upstream names a bucket of its authors.
+
+QUANTIZATION = 'int8' replaces a class decorator of upstream. Stock Sax
+quantizes only the weights. This server also quantizes the activations, unless
+QUANTIZATION is overridden with 'int8_weights'.
 """
 
 from typing import Any
 
 from saxml_ext.families import servable
 
-# Flags of the TPU compiler that upstream Saxml's GPT-J is compiled with.
-# Upstream's own server hands them to XLA. Here a program set for TPU can be
-# compiled with them (`aot/tpu/compile_programs.py`); a server that compiles
-# takes none. They were tuned with the libtpu of early 2024. Not every libtpu
-# knows every flag, and one that does not refuses to compile; 0.0.42 knows all.
+# These are the TPU compiler flags of upstream Saxml's GPT-J. Upstream's server
+# passes them to XLA. Here they apply to program sets for TPU
+# (`aot/tpu/compile_programs.py`), but not to a server that compiles by itself.
+# They were tuned with the libtpu of early 2024. A libtpu that does not know a
+# flag refuses to compile. libtpu 0.0.42 knows all of them.
 
-# For every class of the branch mlperf4.0, below the flags of its own.
+# The flags of every class of the branch mlperf4.0. A class may override them.
 XLA_FLAGS = {
   'xla_jf_auto_cross_replica_sharding': 'False',
   'xla_tpu_nd_short_transfer_max_chunks': '2048',
@@ -35,8 +38,9 @@ XLA_FLAGS = {
   'xla_tpu_rwb_fusion': 'False',
 }
 
-# Tuned for batches of 32 on four chips of TPU v5e by those who submitted GPT-J
-# to MLPerf Inference. Names and values as in the fork tpu-inference/saxml.
+# These flags were tuned for batches of 32 on four chips of TPU v5e, for the
+# GPT-J submission to MLPerf Inference. Names and values are those of the fork
+# tpu-inference/saxml.
 XLA_FLAGS_BATCH_32 = {
   # Sharding and communication.
   'xla_enable_async_collective_permute': 'true',
@@ -56,7 +60,7 @@ XLA_FLAGS_BATCH_32 = {
   'xla_tpu_rwb_fusion': 'false',
   'xla_tpu_vector_load_fusion_window': '555',
   'xla_tpu_vector_store_fusion_window': '3495',
-  # Copies, and what is fetched ahead into on-chip memory.
+  # Copies, and prefetching into on-chip memory.
   'xla_tpu_async_copy_bandwidth_scaling_factor': '1.0171797766001474',
   'xla_tpu_copy_elision_analysis_allowance': '675',
   'xla_tpu_copy_insertion_use_region_analysis_limit': '1308',
@@ -76,7 +80,7 @@ XLA_FLAGS_BATCH_32 = {
   'xla_vf_vmem_preferred_overlap_to_async_copy_ratio': (
     '0.0019865563814992176'
   ),
-  # The rest.
+  # Other flags.
   'xla_jf_rematerialization_percent_shared_memory_limit': '98',
   'xla_tpu_autofdo': 'false',
   'xla_tpu_enable_aggressive_broadcast_priority_update': 'True',
@@ -100,7 +104,8 @@ TABLE: servable.Table = {
     ROTARY_DIM=64,
     MAX_POSITION_EMBEDDINGS=2048,
     LAYER_NORM_EPSILON=1.0e-5,
-    # The tokenizer's 50257 ids, padded, as the checkpoint converter cuts it.
+    # The tokenizer has 50257 ids. The padded vocabulary is what the checkpoint
+    # converter writes.
     VOCAB_SIZE=50401,
     VOCABULARY_CLASS='GPT2BPEVocabulary',
     SOS_ID=50256,
@@ -111,7 +116,7 @@ TABLE: servable.Table = {
     BATCH_SIZE=1,
     BATCH_WAIT_SECS=0.2,
     MAX_LIVE_BATCHES=2,
-    # Prompt and answer together fill all but one of the 2048 positions.
+    # Prompt and answer together use all but one of the 2048 positions.
     INPUT_SEQ_LEN=1919,
     MIN_DECODE_STEPS=30,
     MAX_DECODE_STEPS=128,

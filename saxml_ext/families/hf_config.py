@@ -1,4 +1,4 @@
-"""Reads and writes config.json of Hugging Face models, by a table per family."""
+"""Reads and writes config.json of Hugging Face models by tables of families."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -6,7 +6,7 @@ from typing import Any
 
 from saxml_ext.pax import errors
 
-# The field of HFConfig -> its key in the config.json of every family.
+# The keys that config.json of every family has, by field of HFConfig.
 _COMMON = {
   'vocab_size': 'vocab_size',
   'tied_embeddings': 'tie_word_embeddings',
@@ -14,7 +14,7 @@ _COMMON = {
   'eos_id': 'eos_token_id',
   'pad_id': 'pad_token_id',
 }
-# The fields that are no integers, and what their numbers are less than.
+# The fields that are not integers, and the upper bounds of their values.
 _LIMITS = {'ln_epsilon': 1, 'rotary_share': 1.0000001, 'rotary_base': 1e9}
 
 
@@ -28,12 +28,12 @@ class HFConfig:
     num_layers, model_dim, num_heads, hidden_dim, vocab_size: The sizes of the
       model. A checkpoint's vocabulary may be larger; see `layout`.
     num_kv_heads: The number of heads of keys and values; 0 means num_heads.
-    rotary_dim: The leading dims of each head that rotate.
+    rotary_dim: The number of leading dims of each head that rotate.
     rotary_base: The base of the wavelengths of rotary positions.
-    max_positions: The longest sequence the model was made for, in tokens.
+    max_positions: The maximum sequence length of the model, in tokens.
     ln_epsilon: The number that is added to the variance in norms.
     tied_embeddings: True if the head may be the embedding.
-    bos_id, eos_id, pad_id: The tokens that begin and end a text and that fill
+    bos_id, eos_id, pad_id: The tokens that begin a text, end a text, and fill
       up a batch.
     stop_ids: All tokens that end an answer; the first is eos_id.
   """
@@ -94,19 +94,19 @@ class HFConfig:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """How config.json of one family says what it says.
+  """The names and the accepted values in config.json of one family.
 
   Attributes:
     model_class: The class of transformers, such as GPTJForCausalLM.
     keys: The key of each field of HFConfig that the family has. In place of
-      rotary_dim it may be `rotary_share`, the share of a head that rotates;
-      without both, all of it does.
-    defaults: The values of fields that may be missing. That of hidden_dim is a
-      multiple of the width.
+      rotary_dim it may be `rotary_share`, the share of a head that rotates.
+      Without both, the whole head rotates.
+    defaults: The values of fields that may be missing. The default of
+      hidden_dim is a multiple of the width.
     accepted: The values that other keys may have; the first is the default.
-    rotary_names: The names by which older files have the entries of
-      `rope_parameters`, where transformers 5 writes the settings of rotary
-      positions.
+    rotary_names: The names that older files use for the entries of
+      `rope_parameters`. transformers 5 writes the settings of rotary positions
+      there.
   """
 
   model_class: str
@@ -161,15 +161,15 @@ class _Entries:
 
 
 def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
-  """Reads the contents of a config.json.
+  """Returns the sizes of a model from the contents of its config.json.
 
   Args:
-    path: The path to name in errors.
-    document: The contents.
-    table: How the family names its entries.
+    path: The path of the file, for messages.
+    document: The contents of the file.
+    table: The names of the entries in the family's files.
 
   Raises:
-    errors.CheckpointError: An entry is missing, of another type or not
+    errors.CheckpointError: An entry is missing, has another type or is not
       accepted, or the sizes do not fit together.
   """
   rotation = document.get('rope_parameters')
@@ -207,12 +207,12 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
 
 
 def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
-  """Returns the contents of a config.json, as older files have them.
+  """Returns the contents of a config.json, with the names of older files.
 
   Args:
     name: The name of the family, `model_type`.
-    config: What to write.
-    table: How the family names its entries.
+    config: The entries to write.
+    table: The names of the entries in the family's files.
   """
   values = {
     **dataclasses.asdict(config),
@@ -222,7 +222,7 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
   return {
     'architectures': [table.model_class],
     'model_type': name,
-    # Entries that are null or 'default' are left out, as by transformers.
+    # Like in transformers, entries that are null or 'default' are omitted.
     **{
       key: accepted[0]
       for key, accepted in table.accepted.items()

@@ -46,26 +46,27 @@ from saxml_ext.pax import metadata
 
 PREFIX = variables_lib.PREFIX
 
-# GPT-J 6B has 50400 tokens; the fine-tuned model of MLPerf has one more, for
-# padding. Files of either may be padded further: rows beyond are cut, as Sax'
-# own converter does.
+# GPT-J 6B has 50400 tokens. The fine-tuned model of MLPerf has one more, for
+# padding. The files of both may have further padding. Like Sax' own converter,
+# this module cuts the additional rows.
 _OFFICIAL_VOCAB_SIZES = (50400, 50401)
 _OFFICIAL_VOCAB_LIMIT = 50401
 
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-  """One PAX variable and the Hugging Face tensors that it is made of.
+  """A PAX variable and the Hugging Face tensors that it is made of.
 
   Attributes:
-    name: PAX name without `mdl_vars.`, e.g. `params.lm.final_ln.scale`.
-    shape: of the PAX variable.
-    sources: names of the Hugging Face tensors, in the order they are stacked;
-      none if the variable is zeros.
-    source_shape: of each source, after the vocabulary was cut.
-    vocab_axis: axis of the source that counts tokens, or None.
-    view: from one source to its part of the PAX array, without a copy.
-    stacked: the sources are stacked along a new first axis.
+    name: The PAX name without `mdl_vars.`, e.g. `params.lm.final_ln.scale`.
+    shape: The shape of the PAX variable.
+    sources: The names of the Hugging Face tensors in the order in which they
+      are stacked; empty if the variable is zeros.
+    source_shape: The shape of each source after the vocabulary is cut.
+    vocab_axis: The axis of the source that counts tokens, or None.
+    view: A function from one source to a view of it in the form of its part of
+      the PAX array.
+    stacked: True if the sources are stacked along a new first axis.
   """
 
   name: str
@@ -77,33 +78,33 @@ class Variable:
   stacked: bool = False
 
   def spec(self, dtype: str) -> metadata.ArraySpec:
-    """Returns the shape and the type of the PAX variable in a type."""
+    """Returns the shape and type of the PAX variable, given the type."""
     return metadata.ArraySpec(self.shape, dtype)
 
   def pieces(
     self, tensors: Sequence[np.ndarray], begin: int, end: int
   ) -> list[np.ndarray]:
-    """Views that make up the rows [begin, end) of the PAX array, in order.
+    """Returns views that make up a range of rows of the PAX array.
 
     Args:
-      tensors: the sources in their order, each of source_shape.
-      begin: first row, along the first axis of the PAX array.
-      end: row after the last.
+      tensors: The sources in their order, each of source_shape.
+      begin: The first row, along the first axis of the PAX array.
+      end: The row after the last.
 
     Returns:
-      Views of the sources; together, one after the other, they are the rows.
+      Views of the sources. Concatenated, they are the rows [begin, end).
     """
     if not tensors:  # The family has no such tensor.
       return [np.zeros((end - begin, *self.shape[1:]), np.float32)]
     if self.stacked:
       return [self.view(t)[np.newaxis] for t in tensors[begin:end]]
-    if len(self.shape) == 4:  # Queries, keys and values of one tensor.
+    if len(self.shape) == 4:  # Queries, keys and values in one tensor.
       whole = self.view(tensors[0])
       return [whole[i : i + 1] for i in range(begin, end)]
     return [self.view(tensors[0])[begin:end]]
 
   def build(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
-    """Makes the C-contiguous PAX array from the sources, in their order."""
+    """Returns the C-contiguous PAX array, built from the sources in order."""
     pieces = self.pieces(tensors, 0, self.shape[0])
     return np.ascontiguousarray(np.concatenate(pieces))
 
@@ -113,12 +114,12 @@ def variables(
   tied_embeddings: bool = False,
   family: family_lib.Family = gptj.FAMILY,
 ) -> tuple[Variable, ...]:
-  """Returns all variables of a model in the order in which they are converted.
+  """Returns all variables of a model in the order of conversion.
 
   Args:
     shape: The sizes of the model.
-    tied_embeddings: True if the checkpoint has no matrix of its own for the
-      head; the embedding is used in its place.
+    tied_embeddings: True if the checkpoint has no separate matrix for the head.
+      The embedding is then used in its place.
     family: The family of the model.
 
   Raises:
@@ -163,7 +164,14 @@ def _form(
   shape: hf_config.HFConfig,
   count: int,
 ) -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]:
-  """Returns the shape of each of `count` tensors, and its view in PAX' form."""
+  """Returns the shape of a source, and a function that views it in PAX form.
+
+  Args:
+    row: The PAX variable in the table.
+    pax_shape: The shape of the PAX variable.
+    shape: The sizes of the model.
+    count: The number of sources of the variable.
+  """
   dim, heads, width = shape.model_dim, shape.num_heads, shape.head_dim
   if row.field == 'layers.qkv_bias' and count == 1:
     return (
@@ -175,7 +183,7 @@ def _form(
       (3 * dim, dim),
       lambda tensor: tensor.reshape(heads, 3, width, dim).transpose(1, 3, 0, 2),
     )
-  # Outputs of a projection are ordered (head, dimension of the head).
+  # The outputs of a projection are in the order (head, dimension of the head).
   if row.parts:
     pax_shape = pax_shape[1:]
   if row.field == 'layers.post':
@@ -188,15 +196,15 @@ def _form(
 
 
 def pax_vocab_size(config_vocab_size: int, rows: int) -> int:
-  """Vocabulary of the PAX checkpoint.
+  """Returns the vocabulary size of the PAX checkpoint.
+
+  The size in the config is used, except for the official GPT-J 6B. Its files
+  may have more rows than the config states. Then the number of rows is used, at
+  most 50401.
 
   Args:
-    config_vocab_size: `vocab_size` of the Hugging Face config.
-    rows: rows that the embedding has in the checkpoint.
-
-  Returns:
-    The size in the config, except for the official GPT-J 6B, whose files may
-    hold more rows than its config says: what they have, 50401 at most.
+    config_vocab_size: The `vocab_size` of the Hugging Face config.
+    rows: The number of rows of the embedding in the checkpoint.
   """
   if config_vocab_size in _OFFICIAL_VOCAB_SIZES and rows > config_vocab_size:
     return min(rows, _OFFICIAL_VOCAB_LIMIT)
@@ -204,5 +212,5 @@ def pax_vocab_size(config_vocab_size: int, rows: int) -> int:
 
 
 def is_padded_vocab(vocab_size: int) -> bool:
-  """Whether tensors may have more rows than this, which are then cut."""
+  """Returns True if tensors may have additional rows, which are then cut."""
   return vocab_size == _OFFICIAL_VOCAB_LIMIT

@@ -1,4 +1,4 @@
-"""Tests of the table of GPT-J's variables."""
+"""Tests of the mapping of GPT-J's variables."""
 
 import dataclasses
 

@@ -1,13 +1,13 @@
-"""LmCloudSpmd, paxml's example of a language model; it has no tokenizer.
+"""Defines LmCloudSpmd, paxml's example of a language model, without tokenizer.
 
-Its serving params have the names that stock Sax has. Cloud TPU's guide to
-serving on several hosts publishes these: 2 and 175 billion parameters, with one
-class for each number of chips. Those whose names end in Test are test params,
-which may be published with checkpoint `None` and have random weights then.
-Sizes are those of the Pax experiments that they serve.
+The serving params have the names of stock Sax. Cloud TPU's guide to serving on
+several hosts uses params with 2 and 175 billion parameters, with one class for
+each number of chips. Classes whose names end in Test are test params. They can
+be published with checkpoint `None`, and then have random weights. The sizes are
+those of the Pax experiments that the params serve.
 
-Upstream computes in bfloat16 with weights that are stored in float32; here the
-weights are bfloat16 as well, as which upstream uses them.
+Upstream stores weights in float32 and computes in bfloat16. Here the weights
+are stored in bfloat16, which gives the same computation.
 """
 
 import pathlib
@@ -16,8 +16,8 @@ from saxml_ext.engine import architecture
 from saxml_ext.families import family
 from saxml_ext.families import servable
 
-# Of 1,024 pieces, with 0 for the start and 1 for the end, as these params have
-# it; `bazel run //bundled/gptj:vocabulary` makes it.
+# A vocabulary of 1,024 pieces. As these params require, 0 is the start and 1 is
+# the end. `bazel run //bundled/gptj:vocabulary` makes the file.
 SMALL_VOCABULARY = str(
   pathlib.Path(__file__).parent / 'vocabulary' / 'small.model'
 )
@@ -34,13 +34,14 @@ TABLE: servable.Table = {
     DIMS_PER_HEAD=128,
     # Positions are added to the embeddings instead.
     ROTARY_DIM=0,
-    # praxis' default.
+    # The default of praxis.
     LAYER_NORM_EPSILON=1.0e-6,
     ATTEN_LOGIT_CAP=50.0,
     SOFTMAX_CAP_LOGITS=30.0,
     MODEL_DTYPE='bfloat16',
     FPROP_DTYPE='bfloat16',
-    # Any other is given as an override; upstream names one for tests, too.
+    # An override can set another vocabulary. Upstream also uses a test
+    # vocabulary.
     SPM_MODEL=SMALL_VOCABULARY,
     ICI_MESH_SHAPE=[1, 1, 4],
     MAX_SEQ_LEN=1024,
@@ -58,7 +59,7 @@ TABLE: servable.Table = {
     MODEL_DIMS=12288,
     HIDDEN_DIMS=49152,
     NUM_HEADS=96,
-    # As in stock Sax, where activations stay in bfloat16.
+    # In stock Sax, the activations stay in bfloat16.
     QUANTIZATION='int8_weights',
     ICI_MESH_SHAPE=[1, 1, 16],
     NUM_SAMPLES=1,

@@ -1,4 +1,4 @@
-"""GPT-NeoX and Pythia: attention and feed-forward side by side, two norms."""
+"""Defines GPT-NeoX and Pythia, with parallel attention and two norms."""
 
 import re
 
@@ -42,8 +42,8 @@ FAMILY = family.Family(
     },
     accepted={
       'hidden_act': ('gelu',),
-      # Without it the feed-forward follows attention, as in no published
-      # Pythia.
+      # If it is False, feed-forward follows attention. No published Pythia has
+      # this.
       'use_parallel_residual': (True,),
       'attention_bias': (True,),
       'rope_scaling': (None,),

@@ -1,8 +1,8 @@
-"""Families of models as praxis LanguageModels, with our checkpoints' variables.
+"""Builds praxis LanguageModels with the variables of our checkpoints.
 
-praxis offers all of GPT-J but two things, which are added here: attention and
-feed-forward side by side behind one layer norm, and a rotation of neighbouring
-pairs of the first dims of a head instead of its two halves.
+praxis lacks two features of GPT-J, which this module adds. Attention and
+feed-forward both read the output of one layer norm. The rotation applies to
+adjacent pairs of the first dims of a head, instead of its two halves.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,9 +44,9 @@ def _language_model(
 
   Args:
     config: The sizes of the model.
-    layer: Any of its layers.
+    layer: The config of any layer.
     repeated: True if the layers share their variables.
-    **parts: Further fields of its TransformerLm.
+    **parts: The other fields of the model's TransformerLm.
   """
   c = config
   stack = Config(
@@ -94,7 +94,12 @@ class PairwiseRotary(embedding_softmax.RotaryPositionalEmbedding):
   def __call__(
     self, inputs: jax.Array, position: jax.Array | None = None
   ) -> jax.Array:
-    """Rotates inputs [B, T, N, H] by position [B, T], None for 0, 1, ..."""
+    """Rotates heads by their positions.
+
+    Args:
+      inputs: The heads [B, T, N, H].
+      position: The positions [B, T]; None means 0, 1, ...
+    """
     outer, dim = inputs.shape[:-1], self.rotary_dim
     pairs = inputs[..., :dim].reshape(*outer, dim // 2, 2)
     halves = pairs.swapaxes(-1, -2).reshape(*outer, dim)
@@ -104,9 +109,9 @@ class PairwiseRotary(embedding_softmax.RotaryPositionalEmbedding):
 
 
 class ParallelTransformer(transformers.Transformer):
-  """One layer norm; attention and feed-forward both read it.
+  """A layer in which attention and feed-forward both read one layer norm.
 
-  The feed-forward layer's own norm and skip connection have to be off.
+  The feed-forward layer's own norm and skip connection must be off.
   """
 
   def __call__(
@@ -119,7 +124,7 @@ class ParallelTransformer(transformers.Transformer):
     segment_pos: jax.Array | None = None,
     segment_ids: jax.Array | None = None,
   ) -> tuple[jax.Array, py_utils.NestedMap]:
-    """As praxis' Transformer; cross attention is not offered."""
+    """Applies the layer like praxis' Transformer, without cross attention."""
     normal = self.layer_norm(inputs)
     mixed, probabilities = self.self_attention(
       normal,
@@ -141,7 +146,7 @@ class ParallelTransformer(transformers.Transformer):
     attention_mask: jax.Array,
     cross_attention_mask: jax.Array | None = None,
   ) -> jax.Array:
-    """As praxis' Transformer; cross attention is not offered."""
+    """Computes one step like praxis' Transformer, without cross attention."""
     normal = self.layer_norm(inputs)
     mixed = self.self_attention.extend_step(
       normal,
@@ -197,11 +202,11 @@ def gptj(config: config_lib.ModelConfig, repeated: bool = False) -> Config:
 def lm_cloud(config: config_lib.ModelConfig, repeated: bool = False) -> Config:
   """Returns an LmCloudSpmd of these sizes, in float32.
 
-  paxml's own experiments (paxml/tasks/lm/params/lm_cloud.py) configure
-  training, and fix their sizes; this is what of them computes.
+  paxml's own experiments (paxml/tasks/lm/params/lm_cloud.py) have fixed sizes
+  and also configure training. This function builds the computation only.
 
   Args:
-    config: The sizes, of the architecture LM_CLOUD or one with other caps.
+    config: The sizes, for the architecture LM_CLOUD or one with other caps.
     repeated: True if the layers share their variables.
   """
   architecture = config.architecture
@@ -232,7 +237,7 @@ def lm_cloud(config: config_lib.ModelConfig, repeated: bool = False) -> Config:
   )
 
 
-# What makes the model of a family, by its name.
+# The functions that build the models of the families, by name.
 MODELS: Mapping[str, Callable[[config_lib.ModelConfig, bool], Config]] = {
   'gptj': gptj,
   'lm_cloud': lm_cloud,

@@ -1,4 +1,4 @@
-"""The variables of praxis' GPT-J are those of the engine's table."""
+"""Tests that the variables of praxis' GPT-J match the engine's table."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

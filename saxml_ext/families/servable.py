@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-# Of most of Sax's published params.
+# The extra inputs of most of Sax's published params.
 EXTRA_INPUTS = {
   'temperature': 0.5,
   'per_example_max_decode_steps': 128,
@@ -13,11 +13,11 @@ EXTRA_INPUTS = {
 
 
 class Params:
-  """One class of serving params; its name is its key in a table.
+  """One class of serving params.
 
-  A table has the whole name, such as `saxml_ext.params.gptj.AnyGPTJ`, under
-  which the class is published. A name whose last part begins with "_" is not
-  published and serves as a base alone.
+  Its key in a table is the full name under which the class is published, such
+  as `saxml_ext.params.gptj.AnyGPTJ`. A class is not published if the last part
+  of its name begins with "_". It then only serves as a base.
   """
 
   def __init__(
@@ -31,9 +31,9 @@ class Params:
 
     Args:
       doc: The docstring.
-      base: The name of the params that these derive from, without the package
-        if it is the same; '' stands for the template. The base comes first in
-        the table, or is of an earlier family.
+      base: The name of the base params, without the package if it is the same;
+        '' means the template. The base must come earlier in the table, or from
+        an earlier family.
       aliases: Further names of the same class.
       **attributes: The values that differ from those of the base.
     """

@@ -1,4 +1,4 @@
-"""PAX checkpoints on disk or in a bucket: find and read them.
+"""Finds and reads PAX checkpoints on disk or in a bucket.
 
   <path>/checkpoint_00000000/
     commit_success.txt
@@ -10,10 +10,11 @@
     ...                                       directory for each variable
     state/step/                               int32 scalar
 
-This is what paxml writes where a file system has no atomic rename, and what it
-restores everywhere; only manifest.json is ours. Variables are named here
-without the `mdl_vars.` that all of a model's share. The OCDBT layout is read
-too, never written. Paths may be gs:// and s3:// URLs, see common/storage.py.
+paxml writes this layout where a file system has no atomic rename, and restores
+it everywhere. Only manifest.json is specific to this project. All variables of
+a model share the prefix `mdl_vars.`, so names omit it here. The OCDBT layout is
+also read, but never written. Paths may be gs:// and s3:// URLs, see
+common/storage.py.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,16 +39,20 @@ _AGAIN = 'convert or copy the checkpoint again'
 def find_step_dir(path: str) -> str:
   """Returns the directory of the newest complete step.
 
-  Args:
-    path: the directory that holds `checkpoint_00000000`, or that one itself.
+  A checkpoint with all commit markers is complete. On a disk, paxml writes no
+  markers. It writes to a temporary directory and renames it. Therefore a
+  checkpoint without any marker is complete too, with two exceptions: one in a
+  bucket, and one of this project, which always has markers. If a copy of
+  paxml's checkpoint was interrupted, variables of its metadata are missing.
+  `Reader` detects this.
 
-  Complete is one with all commit markers. paxml leaves none on a disk: there it
-  writes to a directory of another name, which it renames. So one without any is
-  complete too, unless it lies in a bucket or is ours, which always has them; a
-  copy of such a one that stopped half way lacks variables of its metadata.
+  Args:
+    path: The directory that contains `checkpoint_00000000`, or that step
+      directory itself.
 
   Raises:
-    errors.CheckpointError: there is none, or it lacks a commit marker.
+    errors.CheckpointError: There is no checkpoint, or a commit marker is
+      missing.
   """
   base = path.rstrip('/')
   is_step = _STEP_DIR.fullmatch(os.path.basename(base))
@@ -94,20 +99,24 @@ def _newest_step_dir(base: str) -> str:
 
 
 class Reader:
-  """A complete checkpoint, its variables read one at a time.
+  """A complete checkpoint whose variables are read one at a time.
 
   Attributes:
-    step_dir: the directory that is read.
-    manifest: checksums by variable; empty if paxml wrote the checkpoint.
-    specs: shape and type of every variable of the model, sorted by name.
+    step_dir: The step directory.
+    manifest: The manifest entries by variable; empty if paxml wrote the
+      checkpoint.
+    specs: The shape and type of every variable of the model, sorted by name.
   """
 
   def __init__(self, path: str):
-    """Opens the checkpoint at `path` (see find_step_dir) and checks it.
+    """Opens a checkpoint and checks its structure.
+
+    Args:
+      path: The checkpoint, see `find_step_dir`.
 
     Raises:
-      errors.CheckpointError: it is incomplete, or its arrays are not those
-        that its metadata names.
+      errors.CheckpointError: The checkpoint is incomplete, or its arrays do not
+        match its metadata.
     """
     self.step_dir = find_step_dir(path)
     self._state_dir = os.path.join(self.step_dir, 'state')
@@ -125,26 +134,33 @@ class Reader:
 
   @property
   def directory(self) -> str:
-    """The directory that holds the step's, and the files that describe it."""
+    """The parent of the step directory; it has the files that describe it."""
     return os.path.dirname(self.step_dir.rstrip('/'))
 
   def read(self, name: str) -> np.ndarray:
     """Reads one variable.
 
+    Args:
+      name: The variable.
+
     Raises:
-      errors.CheckpointError: there is no such variable, or it is damaged.
+      errors.CheckpointError: The variable does not exist or is damaged.
     """
     return self.read_part(name, ())
 
   def read_part(
     self, name: str, slices: tuple[slice | int, ...] | slice | int
   ) -> np.ndarray:
-    """Reads a part of one variable, e.g. `np.s_[10:20, :, 0:5]` or `np.s_[3]`.
+    """Reads a part of one variable.
 
-    Only the chunks that hold it are read, but each of those whole.
+    Only the chunks with the part are read, but each of them completely.
+
+    Args:
+      name: The variable.
+      slices: The part, for example `np.s_[10:20, :, 0:5]` or `np.s_[3]`.
 
     Raises:
-      errors.CheckpointError: there is no such variable, or it is damaged.
+      errors.CheckpointError: The variable does not exist or is damaged.
     """
     array = self._array(name)[slices]
     return store.read(array, f'{self._state_dir}: {name}')
@@ -152,23 +168,31 @@ class Reader:
   def read_rows(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
     """Reads one variable in the parts that checkpoint_writer.Writer takes.
 
+    Args:
+      name: The variable.
+
     Returns:
-      Iterator of index of the first row and the rows, along the first axis.
+      An iterator over pairs of the first row's index and the rows, along the
+      first axis.
 
     Raises:
-      errors.CheckpointError: there is no such variable, or it is damaged.
+      errors.CheckpointError: The variable does not exist or is damaged.
     """
     return store.read_rows(self._array(name), f'{self._state_dir}: {name}')
 
   def verify(self, name: str) -> bool:
     """Compares a variable with its checksum in manifest.json.
 
+    Args:
+      name: The variable.
+
     Returns:
-      True if there is a checksum: what paxml writes has no manifest.
+      True if there is a checksum. Checkpoints that paxml wrote have no
+      manifest.
 
     Raises:
-      errors.CheckpointError: the variable is damaged or not the one that the
-        manifest tells of.
+      errors.CheckpointError: The variable is damaged or does not match the
+        manifest.
     """
     entry = self.manifest.get(name)
     if entry is None:
@@ -218,14 +242,15 @@ def read_variables(
   """Reads variables into memory.
 
   Args:
-    path: see find_step_dir.
-    names: variables to read, such as `params.lm.final_ln.scale`; None for all.
+    path: The checkpoint, see `find_step_dir`.
+    names: The variables to read, such as `params.lm.final_ln.scale`; None means
+      all variables.
 
   Returns:
-    The arrays by name, in the types they are stored in.
+    The arrays by name, in their stored types.
 
   Raises:
-    errors.CheckpointError: the checkpoint or a variable is missing, incomplete
+    errors.CheckpointError: The checkpoint or a variable is missing, incomplete
       or damaged.
   """
   reader = Reader(path)

@@ -1,4 +1,4 @@
-"""Tests of checkpoints in buckets, against emulators of both kinds."""
+"""Tests of checkpoints in buckets, with emulators of gs:// and s3://."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -90,7 +90,7 @@ class CheckpointBucketsTest(parameterized.TestCase):
       self.write_rest(url)
     writer = checkpoint_writer.Writer(url, overwrite=True, source=_SOURCE)
     with self.assertRaises(errors.CheckpointError):
-      checkpoint.Reader(url)  # No marker of old over variables of new.
+      checkpoint.Reader(url)  # No old marker may remain.
     writer.add('params.c', _variables()['params.c'])
     writer.commit()
     self.assertEqual(list(checkpoint.Reader(url).specs), ['params.c'])

@@ -147,7 +147,7 @@ class CheckpointTest(parameterized.TestCase):
     (self.step_dir / 'manifest.json').unlink()
     read = checkpoint.read_variables(str(self.path))
     np.testing.assert_array_equal(read[_QKV], written[_QKV])
-    # A copy that stopped half way.
+    # The checkpoint resembles an interrupted copy.
     (self.state / f'mdl_vars.{_QKV}' / '.zarray').unlink()
     with self.assertRaisesRegex(errors.CheckpointError, f'{_QKV} is missing'):
       checkpoint.read_variables(str(self.path))

@@ -1,4 +1,4 @@
-"""Writes PAX checkpoints, on disk or in a bucket; see checkpoint.py."""
+"""Writes PAX checkpoints on disk or in a bucket; see checkpoint.py."""
 
 from collections.abc import Collection, Iterable
 from concurrent import futures
@@ -18,22 +18,25 @@ from saxml_ext.pax import store
 class Writer:
   """Writes a checkpoint of one step, variable by variable.
 
-  On a disk all goes to a directory of a temporary name, which `commit` renames,
-  so that `checkpoint_00000000` is always a complete one. In a bucket, which
-  cannot rename, all goes to its final place; readers want the commit markers,
-  which are written last. The same variables give the same bytes.
+  On a disk, all files go to a temporary directory, which `commit` renames. So
+  `checkpoint_00000000` is always complete. A bucket cannot rename, so all files
+  go to their final place. Readers require the commit markers, which are written
+  last. The same variables give the same bytes.
 
-  A writer that knows its `source` keeps a journal (see journal.py): killed, or
-  out of space, it leaves what it has written, and the next one with `resume`
-  goes on from there. Without `resume` the next one removes it first.
+  A writer with a `source` keeps a journal (see manifest.py). After a kill or on
+  a full disk, the written files stay. The next writer with `resume` continues
+  the work. Without `resume`, the next writer removes the files first.
 
-  A context manager: if the block ends without a commit, all that was written is
-  removed if nothing or a CheckpointError (of the source) ended it, and kept for
-  `resume` if an UnwritableError or anything else did.
+  The writer is a context manager. A block that ends without a commit removes
+  the written files in three cases: there was no exception, there was a
+  CheckpointError of the source, or the writer has no `source`. After an
+  UnwritableError or any other exception the files stay for `resume`.
 
   Attributes:
-    finished: `resume` found the checkpoint complete; add and commit nothing.
-    removed: what an earlier writer had left and this one has removed, or ''.
+    finished: True if `resume` found a complete checkpoint. The caller must then
+      add and commit nothing.
+    removed: The path of unfinished files of an earlier writer that this writer
+      has removed, or ''.
   """
 
   def __init__(
@@ -44,20 +47,22 @@ class Writer:
     resume: bool = False,
     source: manifest.Source | None = None,
   ):
-    """Starts a checkpoint in directory `path`, which is made if need be.
+    """Starts a checkpoint.
 
     Args:
-      path: local directory or URL.
-      step: number of the step.
-      overwrite: replace a checkpoint of that step. On a disk the old one stays
-        until the new one is complete; in a bucket it is deleted first.
-      resume: go on with what an earlier writer of the same `source` has left.
-      source: what the checkpoint is made of; None if it cannot be resumed.
+      path: The local directory or URL, which is created if it does not exist.
+      step: The number of the step.
+      overwrite: True to replace a checkpoint of that step. On a disk, the old
+        checkpoint stays until the new one is complete. In a bucket it is
+        deleted first.
+      resume: True to continue the work of an earlier writer of the same
+        `source`.
+      source: The source of the checkpoint; None if it cannot be resumed.
 
     Raises:
-      errors.CheckpointError: it has that step already and `overwrite` is off;
-        what is to be resumed is of another source.
-      errors.UnwritableError: the directory cannot be made.
+      errors.CheckpointError: The step exists and `overwrite` is off, or the
+        unfinished checkpoint was made from another source.
+      errors.UnwritableError: The directory cannot be created.
     """
     if resume and source is None:
       raise ValueError('only a checkpoint of a known source can be resumed')
@@ -66,10 +71,11 @@ class Writer:
     self._path = path.rstrip('/')
     self._final = f'{self._path}/checkpoint_{step:08d}'
     self._remote = storage.is_url(path)
-    # paxml and orbax know this suffix for a checkpoint that is not finished.
+    # In paxml and orbax, this suffix marks an unfinished checkpoint.
     suffix = '' if self._remote else '.orbax-checkpoint-tmp-0'
     self._work = self._final + suffix
-    # Where an older one of a disk is until it is deleted.
+    # On a disk, the replaced checkpoint is renamed to this path until it is
+    # deleted.
     self._replaced = f'{self._final}.orbax-checkpoint-tmp-1'
     self._state_dir = f'{self._work}/state'
     self._journal = manifest.Journal(f'{self._final}.journal')
@@ -81,7 +87,7 @@ class Writer:
     with errors.writing(self._work):
       self.finished = resumed is not None and self._is_finished(resumed)
       if self.finished:
-        # It may have been killed just before it did this.
+        # The earlier writer may have been killed before it deleted these files.
         storage.delete(self._replaced)
         self._journal.clear()
       else:
@@ -105,7 +111,7 @@ class Writer:
           f'{self._final} exists; choose another directory or say --overwrite'
         )
       if self._remote:
-        # Readers must never see the new variables under the old markers.
+        # Readers must never see the new variables with the old markers.
         for part in reversed(checkpoint.MARKED):
           storage.delete(os.path.join(self._final, part, checkpoint.MARKER))
     if resumed is None or not self._journal.load(resumed):
@@ -147,10 +153,14 @@ class Writer:
     return self._journal.finished.keys()
 
   def has(self, name: str) -> bool:
-    """Whether an earlier writer has finished this variable, and it is sound.
+    """Returns True if an earlier writer has finished a variable without damage.
 
-    Reads all of it and compares its checksum. If it is sound it counts as
-    added; if not, it is to be added again. Several threads may call this.
+    The whole variable is read and compared with its checksum. An undamaged
+    variable counts as added. A damaged one must be added again. Several threads
+    may call this method.
+
+    Args:
+      name: The variable.
     """
     done = self._journal.finished.get(name)
     if done is None:
@@ -161,12 +171,12 @@ class Writer:
       if manifest.entry_of(store.spec_of(array), rows) != done.entry:
         return False
     except errors.CheckpointError:
-      return False  # Cut off by a crash of the machine: made again.
+      return False  # Damaged by a crash, so made again.
     self._entries[name] = done.entry
     return True
 
   def note(self, name: str) -> Any:
-    """Returns the note that came with a variable, or None if there is none."""
+    """Returns the note of a finished variable, or None if there is none."""
     done = self._journal.finished.get(name)
     return done and done.note
 
@@ -186,21 +196,21 @@ class Writer:
     parts: Iterable[tuple[int, np.ndarray]],
     note: Any = None,
   ) -> None:
-    """Writes one variable, of which only few parts are held at a time.
+    """Writes one variable from parts, so that only few parts are in memory.
 
     Args:
-      name: without `mdl_vars.`.
-      spec: shape and type of the whole.
-      parts: for each [begin, end) of ArraySpec.row_ranges, in that order,
-        begin and the rows along the first axis: an array [end - begin, ...] of
-        the type, which must not be changed after it was yielded.
-      note: a JSON value that the journal keeps for the writer that goes on;
-        it is no part of the checkpoint.
+      name: The variable, without `mdl_vars.`.
+      spec: The shape and type of the whole variable.
+      parts: The pairs of `begin` and rows for each range [begin, end) of
+        ArraySpec.row_ranges, in that order. The rows are an array [end - begin,
+        ...] of the variable's type. The caller must not change them afterwards.
+      note: A JSON value that the journal keeps for a resuming writer. It is not
+        part of the checkpoint.
 
     Raises:
-      ValueError: the parts are not those.
-      errors.CheckpointError: the variable was added before.
-      errors.UnwritableError: it cannot be written.
+      ValueError: The parts do not match the spec.
+      errors.CheckpointError: The variable was added before.
+      errors.UnwritableError: The variable cannot be written.
     """
     if name in self._entries:
       raise errors.CheckpointError(f'variable {name} was added twice')
@@ -222,7 +232,8 @@ class Writer:
         )
       target.finish()
     except BaseException:
-      # Else they could make files where the directory is being removed.
+      # Pending writes could otherwise create files while the directory is
+      # removed.
       target.abandon()
       raise
     entry = manifest.Entry.of(spec, crc32)
@@ -231,15 +242,15 @@ class Writer:
         self._journal.add(name, entry, note)
     self._entries[name] = entry
     if not self._remote:
-      # From here on, so that the disk never has all of it to do at the end.
+      # Files are synced early, so that `commit` does not wait for all of them.
       directory = f'{self._state_dir}/{full_name}'
       self._syncs.append(self._syncer.submit(store.sync_files, directory))
 
   def commit(self) -> str:
-    """Writes metadata, manifest, then the markers; returns the final path.
+    """Writes metadata, manifest and then the markers; returns the final path.
 
     Raises:
-      errors.UnwritableError: the file system refuses.
+      errors.UnwritableError: The file system reports an error.
     """
     with errors.writing(self._work):
       for sync in self._syncs:
@@ -267,7 +278,7 @@ class Writer:
     return self._final
 
   def _write(self, name: str, data: bytes) -> None:
-    # Killed in here, it leaves nothing that the next commit does not replace.
+    # A kill leaves only files that the next commit replaces.
     storage.write_bytes(f'{self._work}/{name}', data, sole_writer=True)
 
   def _rename(self) -> None:
@@ -285,12 +296,14 @@ def write_checkpoint(
   """Writes a checkpoint and returns its step directory.
 
   Args:
-    path: directory that will hold `checkpoint_00000000`.
-    variables: names (without `mdl_vars.`) and arrays, consumed one at a time.
-    step: number of the step.
+    path: The directory that will contain `checkpoint_00000000`.
+    variables: The names (without `mdl_vars.`) and arrays, consumed one at a
+      time.
+    step: The number of the step.
 
   Raises:
-    errors.CheckpointError: see Writer. Nothing is left behind then.
+    errors.CheckpointError: The checkpoint cannot be written, see `Writer`. No
+      files stay in this case.
   """
   with Writer(path, step) as writer:
     for name, value in variables:
@@ -299,7 +312,7 @@ def write_checkpoint(
 
 
 def _check_part(name, spec, begin, part, ranges) -> None:
-  """Raises ValueError if a part is not the first of those yet to come."""
+  """Raises ValueError if a part does not match the first pending range."""
   first, end = ranges[0] if ranges else (spec.shape[0], spec.shape[0])
   shape = (end - first, *spec.shape[1:]) if spec.shape else ()
   found = (begin, part.shape, part.dtype.name)

@@ -1,4 +1,4 @@
-"""Tests of writing checkpoints in parts, and of going on after a kill."""
+"""Tests of writing checkpoints in parts and of resuming after a kill."""
 
 import json
 import os
@@ -50,7 +50,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     return checkpoint_writer.Writer(str(self.path), source=source, **options)
 
   def write_rest(self, writer, **changes) -> list[str]:
-    """Adds what the writer lacks, commits, returns what was added."""
+    """Adds the missing variables, commits, and returns the added names."""
     variables = _variables() | changes
     added = []
     with writer:
@@ -83,7 +83,7 @@ class CheckpointWriterTest(parameterized.TestCase):
   def test_parts_are_files_that_tensorstore_reads(self):
     self.write_rest(self.writer())
     files = os.listdir(self.step_dir / 'state' / 'mdl_vars.params.a')
-    # 10 rows of 400 bytes fit 4096 bytes.
+    # 10 rows of 400 bytes fit into 4096 bytes.
     self.assertCountEqual(files, ['.zarray'] + [f'{i}.0' for i in range(5)])
     read = checkpoint.read_variables(str(self.path))
     for name, value in _variables().items():
@@ -130,7 +130,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     )
     self.assertEqual(
       document['variables']['params.c'],
-      # CRC-32 as gzip has it at the end of 28 zeros.
+      # gzip writes this CRC-32 at the end of 28 zero bytes.
       {
         'shape': [7],
         'dtype': 'float32',
@@ -177,7 +177,8 @@ class CheckpointWriterTest(parameterized.TestCase):
     self.path = self.path.with_name('again')
     killed = self.writer()
     killed.add('params.a', _variables()['params.a'])
-    # What a kill leaves of each file that is written before its rename.
+    # After a kill, each file that is renamed at the end can have a partial
+    # version.
     (work,) = self.path.glob('*-tmp-0')
     for name in expected:
       name = name.removeprefix('checkpoint_00000000/')
@@ -230,7 +231,7 @@ class CheckpointWriterTest(parameterized.TestCase):
   def test_resume_of_nothing_and_of_a_finished_one(self):
     self.assertLen(self.write_rest(self.writer(resume=True)), 4)
     before = _tree(self.path)
-    # Killed after the last rename, it has not cleaned up.
+    # The writer was killed after the last rename and before the cleanup.
     (self.path / 'checkpoint_00000000.orbax-checkpoint-tmp-1').mkdir()
     (self.path / 'checkpoint_00000000.journal').mkdir()
     with self.writer(resume=True) as writer:

@@ -1,8 +1,9 @@
-"""Lets praxis and paxml 1.4.0 run on a current jax and orbax, no TensorFlow.
+"""Lets praxis and paxml 1.4.0 run on current jax and orbax versions.
 
-They were written for jax 0.4 and take TensorFlow for granted. Call
-`install_praxis` before the first import of praxis, or `install_paxml`, which
-does both, before that of paxml:
+praxis and paxml were written for jax 0.4 and require TensorFlow. With this
+module they run without TensorFlow. Call `install_praxis` before the first
+import of praxis. Call `install_paxml`, which does both, before the first import
+of paxml:
 
     from saxml_ext.pax import compat
 
@@ -10,20 +11,21 @@ does both, before that of paxml:
 
     from praxis import beam_search
 
-Of praxis, what its language model and its decoding touch is put back; nothing
-of how they compute is changed. Checkpoints are written and read by paxml's own
-code in paxml's own layouts. What is put back for it:
+For praxis, this module restores the names that its language model and its
+decoding use. Their computations stay unchanged. Checkpoints are written and
+read by paxml's own code in paxml's own layouts. The changes for paxml are:
 
-- paxml's step names lack a method that orbax has come to ask of them;
-- orbax has moved the hooks through which paxml's checkpoint handler gives the
-  directory of a variable its name. Without them a plain checkpoint is written
-  without complaint, but to `state/0`, `state/1`, ..., and none is found;
-- its experiments import makers of training data, which are TensorFlow's;
-- in the plain layout orbax now adds its own metadata about these numbers, which
-  older versions of it would go by;
-- there it reads a lost file as zeros.
+- paxml's step names lack a method that orbax requires by now.
+- orbax has moved the hooks that give paxml's checkpoint handler control over
+  the directory name of a variable. Without the hooks, a plain checkpoint is
+  written to `state/0`, `state/1`, ..., and later is not found. There is no
+  error on writing.
+- paxml's experiments import input pipelines, which need TensorFlow.
+- In the plain layout, orbax now adds its own metadata about these numbered
+  directories, which older versions of it would follow.
+- In the plain layout, orbax reads a lost file as zeros.
 
-Importing paxml takes seconds and some 300 MB: call `install_paxml` late.
+Importing paxml takes seconds and about 300 MB, so call `install_paxml` late.
 """
 
 from collections.abc import Callable
@@ -42,11 +44,11 @@ _TRAINING_DATA = 'paxml.tasks.lm.input_generator'
 
 
 def install_praxis() -> None:
-  """Puts back what praxis misses; calling it again changes nothing.
+  """Restores the names that praxis misses; further calls change nothing.
 
   Raises:
-    RuntimeError: a praxis module that cannot be mended after the fact was
-      imported before the first call.
+    RuntimeError: A praxis module was imported before the first call, and it
+      cannot be changed after its import.
   """
   if getattr(jax.lib, 'xla_client', None) is xla_client:
     return
@@ -67,13 +69,13 @@ def _tree_map(
   *rest: Any,
   is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-  """jax.tree_map as of jax 0.4: None in `tree` matches anything, as None."""
+  """Maps a tree like jax.tree_map of jax 0.4: None matches any subtree."""
 
   def leaf(x: Any) -> bool:
     return x is None or (is_leaf is not None and is_leaf(x))
 
   def call(x: Any, *others: Any) -> Any:
-    # A caller's own is_leaf may have asked to see None.
+    # The caller's own is_leaf may request None values.
     if x is None and not (is_leaf is not None and is_leaf(x)):
       return None
     return f(x, *others)
@@ -82,7 +84,7 @@ def _tree_map(
 
 
 def _stand_in_for_tensorflow() -> None:
-  """Names that are looked up in TensorFlow, as types that nothing is of."""
+  """Replaces the TensorFlow names in use by types that have no instances."""
   from lingvo.core import nested_map
 
   nested_map.data_structures = types.SimpleNamespace(
@@ -94,7 +96,7 @@ def _stand_in_for_tensorflow() -> None:
 
 
 def _accept_newshape() -> None:
-  """Gives decoder_utils the jnp.reshape that took its shape as `newshape`."""
+  """Gives decoder_utils a jnp.reshape with the old `newshape` parameter."""
   from praxis import decoder_utils
 
   def reshape(a: jax.Array, newshape: tuple[int, ...]) -> jax.Array:
@@ -106,7 +108,7 @@ def _accept_newshape() -> None:
 
 
 def install_paxml() -> None:
-  """Puts back what paxml misses; calling it again changes nothing.
+  """Restores the names that paxml misses; further calls change nothing.
 
   Raises:
     RuntimeError: praxis was imported before the first call; see
@@ -115,7 +117,8 @@ def install_paxml() -> None:
   install_praxis()
   if importlib.util.find_spec('tensorflow') is None:
     _stand_in_for_summaries()
-    # Modules that use it name what it has when they are asked for data only.
+    # Modules use names of this module only when they are asked for data. So an
+    # empty module is enough.
     sys.modules.setdefault(_TRAINING_DATA, types.ModuleType(_TRAINING_DATA))
   from paxml import checkpoints
 
@@ -125,16 +128,16 @@ def install_paxml() -> None:
 
 
 def _stand_in_for_summaries() -> None:
-  """clu imports its writer of TensorBoard files, which nothing here writes."""
+  """Replaces the TensorBoard writer that clu imports but does not use."""
   if _SUMMARIES not in sys.modules:
     module = types.ModuleType(_SUMMARIES)
-    # Type checkers know no such attribute.
+    # Type checkers do not know this attribute of the module.
     setattr(module, 'SummaryWriter', type('SummaryWriter', (), {}))  # noqa: B010
     sys.modules[_SUMMARIES] = module
 
 
 def _name_steps() -> None:
-  """Adds `find_step`: as find_metadata, but a missing step is an error."""
+  """Adds `find_step`: like `find_metadata`, but a missing step is an error."""
   from paxml import checkpoint_paths
 
   def find_step(self: Any, base_path: Any, step: int) -> Any:
@@ -151,7 +154,7 @@ def _name_steps() -> None:
 
 
 def _name_variables() -> None:
-  """Makes orbax ask the handler for names again, on saving and restoring."""
+  """Makes orbax use the handler's names when it saves and restores."""
   from paxml import checkpoints
 
   handler = checkpoints.PaxCheckpointHandler
@@ -170,8 +173,8 @@ def _name_variables() -> None:
   async def _maybe_deserialize(
     self: Any, item: Any, metadata: Any, param_infos: Any, restore_args: Any
   ) -> Any:
-    # paxml's own put the names in here, which is done by now; orbax has since
-    # given it another parameter.
+    # paxml's own method would add the names here, which has happened already.
+    # It is skipped, because orbax has since added a parameter to the method.
     strict = jax.tree.map(
       lambda info: (
         info

@@ -1,4 +1,4 @@
-"""Tests that praxis finds what compat puts back, and as it knew it."""
+"""Tests that praxis finds the restored names, with their old behavior."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ class CompatTest(absltest.TestCase):
     self.assertEqual(
       jax.tree_map(lambda x, y: x + y, first, second), {'a': 3, 'b': None}
     )
-    # As praxis' lazy prefix calls it: None as a leaf, if asked for.
+    # praxis' lazy prefix makes this call. It requests None values as leaves.
     seen = jax.tree_map(
       lambda x: 'none' if x is None else x, first, is_leaf=lambda x: x is None
     )
@@ -37,7 +37,8 @@ class CompatTest(absltest.TestCase):
     _, _, values, where = decoder_utils.two_stage_topk(
       logits, jnp.asarray([[0.0, -100.0]]), [5], 2
     )
-    # Token 5 is terminal, token 4 of the first beam the best of the others.
+    # Token 5 is terminal. Token 4 of the first beam has the best score of the
+    # others.
     np.testing.assert_array_equal(values, [[4.0, -90.0]])
     np.testing.assert_array_equal(where, [[1, 3]])
 

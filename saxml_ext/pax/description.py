@@ -1,27 +1,27 @@
-"""gptj_config.json: what a checkpoint says of its model beside the weights.
+"""Reads and writes gptj_config.json, the description of a checkpoint's model.
 
-The converter writes it beside `checkpoint_00000000`, for sizes can be read off
-the variables' shapes, but these things cannot:
+The converter writes the file next to `checkpoint_00000000`. The shapes of
+variables show the sizes of the model, but not these entries:
 
   {
     "rotary_dim": 64,            leading dimensions of each head that rotate
     "layer_norm_epsilon": 1e-05,
-    "max_positions": 2048,       longest sequence the model was made for
-    "bos_token_id": 50256,       null where the source has none
+    "max_positions": 2048,       maximum sequence length of the model
+    "bos_token_id": 50256,       null if the source has none
     "eos_token_id": 50256,
-    "pad_token_id": 50256,       the EOS token where the source has none
+    "pad_token_id": 50256,       the EOS token if the source has none
     "num_layers": 28, "model_dim": 4096, "num_heads": 16, "head_dim": 256,
     "hidden_dim": 16384, "vocab_size": 50401,
     "dtype": "float32"           type of the variables
   }
 
-Of a model that is no GPT-J the file also has "model_type", the name of its
-family, and "rotary_base", the base of the wavelengths of rotary positions. A
-model whose queries share keys has "num_kv_heads", and one whose answers may end
-in one of several tokens has "stop_token_ids", a list.
+For models other than GPT-J, the file also has "model_type", the name of the
+family, and "rotary_base", the base of the wavelengths of rotary positions. If
+queries share keys, the file has "num_kv_heads". If several tokens can end an
+answer, it has "stop_token_ids", a list.
 
-A checkpoint of another converter has no such file; then the serving params must
-say these things.
+Checkpoints of other converters have no such file. The serving params must then
+set these values.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ from saxml_ext.common import storage
 
 FILE_NAME = 'gptj_config.json'
 
-# Where the file's word for a field is another.
+# The fields whose names in the file differ.
 _KEYS = {
   'ln_epsilon': 'layer_norm_epsilon',
   'bos_id': 'bos_token_id',
@@ -45,7 +45,7 @@ _KEYS = {
   'family': 'model_type',
   'stop_ids': 'stop_token_ids',
 }
-# What the file leaves out, for it was written for GPT-J alone.
+# The values that the file omits, because the format was made for GPT-J only.
 _UNSAID = {
   'family': 'gptj',
   'rotary_base': 10000.0,
@@ -56,23 +56,23 @@ _UNSAID = {
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-  """The entries of the file; None where it says nothing.
+  """The entries of the file; None for missing entries.
 
   Attributes:
-    rotary_dim: leading dimensions of each head that rotate.
-    ln_epsilon: added to the variance in layer norms.
-    max_positions: longest sequence the model was made for, in tokens.
-    bos_id: the token that begins a text.
-    eos_id: the token that ends a text.
-    pad_id: the token that fills up a batch.
-    num_layers, model_dim, num_heads, head_dim, hidden_dim, vocab_size: sizes,
-      as of `engine.config.ModelConfig`.
-    dtype: name of the type of the variables.
-    family: The name of the family; None stands for GPT-J.
-    rotary_base: The base of the wavelengths of rotary positions; None stands
-      for 10,000.
-    num_kv_heads: The number of heads of keys and values; None: num_heads.
-    stop_ids: All tokens that end a text; None: eos_id alone.
+    rotary_dim: The number of leading dimensions of each head that rotate.
+    ln_epsilon: The number that is added to the variance in layer norms.
+    max_positions: The maximum sequence length of the model, in tokens.
+    bos_id: The token that begins a text.
+    eos_id: The token that ends a text.
+    pad_id: The token that fills up a batch.
+    num_layers, model_dim, num_heads, head_dim, hidden_dim, vocab_size: The
+      sizes of the model, as in `engine.config.ModelConfig`.
+    dtype: The name of the type of the variables.
+    family: The name of the family; None means GPT-J.
+    rotary_base: The base of the wavelengths of rotary positions; None means
+      10,000.
+    num_kv_heads: The number of heads of keys and values; None means num_heads.
+    stop_ids: All tokens that end a text; None means only eos_id.
   """
 
   rotary_dim: int | None = None
@@ -107,28 +107,28 @@ def write(directory: str, description: Description) -> None:
   """Writes the file.
 
   Args:
-    directory: where `checkpoint_00000000` is, local or a URL.
-    description: what to write.
+    directory: The parent of `checkpoint_00000000`, local or a URL.
+    description: The contents of the file.
 
   Raises:
-    OSError, errors.SaxError: the file system or the bucket refuses.
+    OSError, errors.SaxError: The file system or the bucket reports an error.
   """
   path = os.path.join(directory, FILE_NAME)
   storage.write_bytes(path, description.encode(), sole_writer=True)
 
 
 def read(checkpoint_path: str, above: bool = True) -> Description:
-  """Reads the file in the checkpoint's directory or in the one above.
+  """Reads the file from the checkpoint's directory or from its parent.
 
   Args:
-    checkpoint_path: of the checkpoint.
-    above: whether to look into the directory above.
+    checkpoint_path: The path of the checkpoint.
+    above: True to search the parent directory too.
 
   Returns:
-    What it says; nothing if there is none.
+    The contents of the file; an empty description if there is no file.
 
   Raises:
-    errors.InvalidArgument: the file is malformed.
+    errors.InvalidArgument: The file is malformed.
   """
   base = checkpoint_path.rstrip('/')
   for directory in (base, os.path.dirname(base))[: 1 + above]:

@@ -1,4 +1,4 @@
-"""Tests for description."""
+"""Tests of reading and writing gptj_config.json."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The errors that every reader and writer of checkpoints here raises."""
+"""Defines the errors that all readers and writers of checkpoints raise."""
 
 from collections.abc import Iterator
 import contextlib
@@ -8,24 +8,24 @@ from saxml_ext.common import kvstore
 
 
 class CheckpointError(ValueError):
-  """A checkpoint cannot be read or written.
+  """Raised if a checkpoint cannot be read or written.
 
-  The message names the file or tensor, what was expected, what was found and
-  what the user can do about it.
+  The message names the file or tensor, the expected and the actual value, and
+  the remedy.
   """
 
 
 class UnwritableError(CheckpointError):
-  """A checkpoint cannot be written where it should be: a full disk, ..."""
+  """Raised if a checkpoint cannot be written, for example on a full disk."""
 
 
 @contextlib.contextmanager
 def reading(what: str, remedy: str = '', verb: str = 'read') -> Iterator[None]:
-  """Turns what files, buckets and parsers raise into CheckpointErrors.
+  """Converts exceptions of files, buckets and parsers to CheckpointErrors.
 
   Args:
-    what: The path or the variable that is read.
-    remedy: What the user can do about an error; '' for nothing.
+    what: The path or the variable to read.
+    remedy: The advice to the user in messages; '' for none.
     verb: The participle that messages use.
 
   Raises:
@@ -44,10 +44,10 @@ def reading(what: str, remedy: str = '', verb: str = 'read') -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(what: str) -> Iterator[None]:
-  """Turns what a disk or a bucket raises into UnwritableErrors.
+  """Converts exceptions of a disk or a bucket to UnwritableErrors.
 
   Args:
-    what: The path or the variable that is written.
+    what: The path or the variable to write.
 
   Raises:
     UnwritableError: The block failed to write.
@@ -63,7 +63,7 @@ def writing(what: str) -> Iterator[None]:
     ) from e
 
 
-# tensorstore raises a ValueError where the system would raise an OSError.
+# tensorstore raises a ValueError where Python would raise an OSError.
 _FAILURES = (OSError, ValueError, RecursionError, errors.SaxError)
 
 

@@ -1,7 +1,7 @@
-"""What a checkpoint was made of and what it holds: manifest and journal.
+"""Reads and writes manifests and journals, which list a checkpoint's variables.
 
-manifest.json lies in the step directory beside the commit marker, where paxml
-does not look:
+manifest.json is in the step directory next to the commit marker. paxml ignores
+it:
 
   {
     "version": 1,
@@ -13,24 +13,23 @@ does not look:
     }
   }
 
-The same source gives the same bytes: no times and no paths.
+The same source gives the same bytes, so the file has no times and no paths.
 
-`crc32` is of a variable's numbers in C order, little-endian, whatever its
-chunks and its compression. It is there to find damage, not forgery, and costs
-a sixth of the time of SHA-256: zlib's runs at 6.3 GB/s on one core of the
-machine this was written on, SHA-256 at 1.7 GB/s and zstd, which every byte
-passes too, at 0.25 GB/s.
+`crc32` is the checksum of a variable's values in C order and little-endian. It
+does not depend on chunks or compression. It detects damage, not forgery. On one
+core of the development machine, zlib computes CRC-32 at 6.3 GB/s. SHA-256 runs
+at 1.7 GB/s, and zstd, which also processes every byte, at 0.25 GB/s.
 
-The journal lists the variables that a writer has finished, for the one that
-goes on. It is a directory beside the one that is being written:
+The journal lists the variables that a writer has finished, for the writer that
+resumes its work. It is a directory next to the unfinished checkpoint:
 
   checkpoint_00000000.journal/
-    source                    what the checkpoint is made of
-    params.lm.final_ln.scale  its entry of manifest.json, and what the writer's
-                              user notes of it
+    source                    the source of the checkpoint
+    params.lm.final_ln.scale  its entry of manifest.json, and the note of the
+                              writer's caller
 
-Each variable has a file, not a line of one: writing a file is atomic on disks
-and in buckets alike, so there is no torn entry, and buckets cannot append.
+Each variable has its own file. Writing a file is atomic on disks and in
+buckets, so no entry is incomplete. Buckets also cannot append to a file.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,13 +54,14 @@ _SOURCE = 'source'
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-  """What a checkpoint is made of.
+  """The source of a checkpoint.
 
   Attributes:
-    files: A fingerprint of each file, by name.
-    options: What else decides the result, such as the type of the numbers.
-    stamp: More that tells a changed source, such as times; not in the
-      manifest.
+    files: The fingerprint of each file by name.
+    options: Other settings that determine the result, such as the type of the
+      values.
+    stamp: Additional data that changes with the source, such as times. It is
+      not in the manifest.
   """
 
   files: Mapping[str, str]
@@ -72,14 +72,14 @@ class Source:
     return {'files': dict(self.files), 'options': dict(self.options)}
 
   def _encode(self) -> bytes:
-    """Returns the bytes of the journal's file."""
+    """Returns the contents of the journal's `source` file."""
     document = self.document() | {'stamp': self.stamp}
     return json.dumps(document, sort_keys=True).encode('ascii')
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-  """One variable: shape and type, and the checksum of its numbers."""
+  """The shape, type and checksum of one variable."""
 
   shape: metadata.Shape
   dtype: str
@@ -97,7 +97,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-  """One variable in the journal: its entry, and a JSON value to keep."""
+  """A variable in the journal: its entry and the caller's note (JSON)."""
 
   entry: Entry
   note: Any = None
@@ -112,7 +112,12 @@ class _Manifest(msgspec.Struct):
 
 
 def checksum(part: np.ndarray, previous: int = 0) -> int:
-  """Returns the CRC-32 of an array's numbers, after those of `previous`."""
+  """Returns the CRC-32 of an array's values.
+
+  Args:
+    part: The array.
+    previous: The checksum of the preceding parts, which the result includes.
+  """
   data = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
   return zlib.crc32(data, previous)
 
@@ -124,7 +129,7 @@ def entry_of(
 
   Args:
     spec: The shape and the type of the variable.
-    parts: Its parts in order, each with its first row.
+    parts: The parts of the variable in order, each with its first row.
   """
   crc32 = 0
   for _, part in parts:
@@ -145,10 +150,10 @@ def decode(data: bytes, where: str) -> tuple[Any, dict[str, Entry]]:
 
   Args:
     data: The contents of manifest.json.
-    where: The path to name in errors.
+    where: The path of the file, for messages.
 
   Raises:
-    errors.CheckpointError: It is no such file.
+    errors.CheckpointError: The contents are not a manifest.
   """
   try:
     found = msgspec.json.decode(data, type=_Manifest)
@@ -173,16 +178,26 @@ class Journal:
     self.finished: dict[str, Finished] = {}
 
   def start(self, source: Source) -> None:
-    """Begins anew; OSError and storage's errors if it cannot be written."""
+    """Starts an empty journal.
+
+    Args:
+      source: The source of the checkpoint.
+
+    Raises:
+      OSError, errors.SaxError: The journal cannot be written.
+    """
     self.clear()
     storage.make_dirs(self.path)
     storage.write_bytes(f'{self.path}/{_SOURCE}', source._encode())
 
   def load(self, source: Source) -> bool:
-    """Reads what was finished; returns whether there is anything to resume.
+    """Reads the journal; returns True if there is work to resume.
+
+    Args:
+      source: The expected source.
 
     Raises:
-      errors.CheckpointError: What is there was made of another source.
+      errors.CheckpointError: The journal belongs to another source.
     """
     where = f'{self.path}/{_SOURCE}'
     if not storage.exists(where):
@@ -196,18 +211,24 @@ class Journal:
     for name in storage.list_dir(self.path):
       if name != _SOURCE and name.startswith('params.'):
         data = storage.read_bytes(f'{self.path}/{name}')
-        # A variable whose file is damaged is made again.
+        # A variable with a damaged journal file is made again.
         with contextlib.suppress(ValueError, RecursionError):
           self.finished[name] = msgspec.json.decode(data, type=Finished)
     return True
 
   def add(self, name: str, entry: Entry, note: Any = None) -> None:
-    """Adds a finished variable; keeps a JSON value with it."""
+    """Adds a finished variable.
+
+    Args:
+      name: The variable.
+      entry: The entry of the variable in the manifest.
+      note: A JSON value to keep with the entry.
+    """
     self.finished[name] = Finished(entry, note)
     data = msgspec.json.encode(self.finished[name])
     storage.write_bytes(f'{self.path}/{name}', data)
 
   def clear(self) -> None:
-    """Removes all of it."""
+    """Removes the journal."""
     storage.delete(self.path)
     self.finished.clear()

@@ -1,13 +1,15 @@
-"""Shapes and types of variables, and the JSON in which paxml keeps them.
+"""Converts shapes and types of variables to and from paxml's JSON.
 
-`metadata/metadata` names the version of the format and, for every variable of
-the model, its shape and type as a tree that follows the dots of its name:
+`metadata/metadata` contains the version of the format. For every variable of
+the model it contains the shape and type, in a tree whose levels are the parts
+of the variable's name:
 
   {"version": 1.1, "train_state_metadata": {"mdl_vars": {"params": {"lm": ...
      {"_array_metadata_tag": true, "is_optax_masked_node": false,
       "unpadded_shape": [4096], "dtype": "float32"}}}}}
 
-1.1 is one zarr directory per variable; 1.2 is the same kept in OCDBT.
+Version 1.1 uses one zarr directory per variable. Version 1.2 stores the same
+arrays in OCDBT.
 """
 
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ import json
 import math
 from typing import Annotated, Any
 
-import ml_dtypes  # Registers the names of its types, bfloat16 among them.
+import ml_dtypes  # Registers type names such as bfloat16.
 import msgspec
 import numpy as np
 
@@ -28,18 +30,19 @@ _TAG = '_array_metadata_tag'
 _TREE = 'train_state_metadata'
 
 # The largest variable of GPT-J 6B has 826 MB in float32. Chunks are compressed
-# and decompressed side by side, and a few are held at once, so they should be
-# neither all of a variable nor many small files. A row of a combined_qkv.w of
-# that size has just so much, and converting it peaked at 1.2 GiB.
+# and decompressed in parallel, and several are in memory at once. So they
+# should be neither a whole variable nor many small files. A row of
+# combined_qkv.w of that model has exactly this size. Converting the model had a
+# peak of 1.2 GiB.
 MAX_CHUNK_BYTES = 1 << 26
 
-# The dims of a variable, as JSON has them.
+# The dims of a variable in JSON.
 Shape = tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class ArraySpec:
-  """Shape and NumPy (or ml_dtypes) type name of one variable."""
+  """The shape and the NumPy or ml_dtypes type name of one variable."""
 
   shape: tuple[int, ...]
   dtype: str
@@ -58,15 +61,15 @@ class ArraySpec:
 
   @property
   def num_bytes(self) -> int:
-    """The bytes of all numbers."""
+    """The number of bytes of all values."""
     return math.prod(self.shape) * self._item_bytes
 
   @property
   def chunk_shape(self) -> tuple[int, ...]:
-    """The shape of the chunks: as long in the last axes as the limit allows.
+    """The shape of the chunks, which are as long as possible in the last axes.
 
-    Chunks that an axis is cut into have about the same length, so that little
-    of the last one lies beyond the end of the array.
+    If an axis is split, its chunks have about the same length. So the last
+    chunk has little padding.
     """
     shape, size = [], self._item_bytes
     for length in reversed(self.shape):
@@ -78,10 +81,10 @@ class ArraySpec:
 
   @property
   def row_ranges(self) -> list[tuple[int, int]]:
-    """The parts that are written at once: [begin, end) along the first axis.
+    """The ranges [begin, end) along the first axis that are written at once.
 
-    Each part is whole chunks, of MAX_CHUNK_BYTES at most unless one row alone
-    has more. A scalar is one part, [0, 1).
+    Each range consists of whole chunks. It has at most MAX_CHUNK_BYTES, unless
+    a single row is larger. A scalar is one range, [0, 1).
     """
     if not self.shape:
       return [(0, 1)]
@@ -92,7 +95,7 @@ class ArraySpec:
 def encode(specs: Mapping[str, ArraySpec]) -> bytes:
   """Returns the JSON for variables named `mdl_vars.params...`.
 
-  The same specs give the same bytes, whatever their order.
+  The same specs give the same bytes in any order.
   """
   tree: dict[str, Any] = {}
   for name, spec in specs.items():
@@ -115,10 +118,10 @@ def decode(data: bytes, where: str) -> dict[str, ArraySpec]:
 
   Args:
     data: The contents of `metadata/metadata`.
-    where: The path to name in errors.
+    where: The path of the file, for messages.
 
   Raises:
-    errors.CheckpointError: It is not such JSON, or of another version.
+    errors.CheckpointError: The JSON is malformed or has another version.
   """
   try:
     document = msgspec.json.decode(data)
@@ -134,7 +137,8 @@ def decode(data: bytes, where: str) -> dict[str, ArraySpec]:
       f'{", ".join(map(str, _READABLE_VERSIONS))}'
     )
   specs: dict[str, ArraySpec] = {}
-  # A walk with a stack of its own: depth is the file's to choose.
+  # The walk uses its own stack instead of recursion, because a malicious file
+  # may be nested deeply.
   pending = [('', document.get(_TREE, {}))]
   while pending:
     prefix, node = pending.pop()

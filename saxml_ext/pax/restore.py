@@ -1,4 +1,4 @@
-"""A Pax experiment's model with the variables that paxml restores into it."""
+"""Restores the variables of a Pax experiment's model with paxml."""
 
 import dataclasses
 import os
@@ -19,8 +19,8 @@ from praxis import base_layer
 from praxis import py_utils
 from praxis.layers import models
 
-# Of the batch that the model's variables are read off; no variable of a
-# language model depends on it.
+# The sizes of the batch that determines the shapes of the model's variables. No
+# variable of a language model depends on them.
 _BATCH, _LENGTH = 1, 8
 
 
@@ -29,8 +29,8 @@ class Restored:
   """A model and its variables.
 
   Attributes:
-    model: the praxis layer; it holds no variables.
-    variables: collection (such as `params`) -> tree of arrays, as
+    model: The praxis layer, without variables.
+    variables: The tree of arrays of each collection (such as `params`), as
       `model.apply` takes them.
   """
 
@@ -41,19 +41,19 @@ class Restored:
 def restore(
   experiment: base_experiment.BaseExperiment, checkpoint_path: str
 ) -> Restored:
-  """Restores the newest step of a checkpoint, or the one that is named.
+  """Restores a checkpoint into the model of an experiment.
 
-  What paxml keeps for training alone, such as the optimizer's state, is left
-  unread.
+  Data for training only, such as the optimizer's state, is not read.
 
   Args:
-    experiment: its task's model is a LanguageModel.
-    checkpoint_path: as of `checkpoint.find_step_dir`.
+    experiment: The experiment, whose model must be a LanguageModel.
+    checkpoint_path: The checkpoint, see `checkpoint.find_step_dir`. The newest
+      step is restored unless the path names a step.
 
   Raises:
-    errors.CheckpointError: there is no complete checkpoint, or its variables
-      are not the model's.
-    TypeError: the experiment's model is no LanguageModel.
+    errors.CheckpointError: There is no complete checkpoint, or its variables do
+      not match the model.
+    TypeError: The experiment's model is not a LanguageModel.
   """
   step_dir = checkpoint.find_step_dir(checkpoint_path)
   task = base_layer.instantiate(experiment.task())
@@ -72,11 +72,11 @@ def restore(
       shapes,
       os.path.dirname(step_dir),
       checkpoint_type=checkpoint_types.CheckpointType.GDA,
-      step=int(step_dir.rpartition('_')[2]),  # Of checkpoint_<step>.
+      step=int(step_dir.rpartition('_')[2]),  # From checkpoint_<step>.
       state_unpadded_shape_dtype_struct=shapes,
       enforce_restore_shape_check=True,
       tensorstore_use_ocdbt=is_ocdbt,
-      # Lets a state have more in it than is asked for.
+      # The checkpoint may contain more arrays than requested.
       restore_transformations={} if is_ocdbt else None,
     )
   except (ValueError, KeyError, OSError) as e:
@@ -88,7 +88,7 @@ def restore(
 
 
 def example(batch: int, length: int) -> py_utils.NestedMap:
-  """Shapes of what a LanguageModel computes its loss of, [batch, length]."""
+  """Returns the shapes of a LanguageModel's inputs, [batch, length]."""
   ids = jax.ShapeDtypeStruct((batch, length), 'int32')
   weights = jax.ShapeDtypeStruct((batch, length), 'float32')
   return py_utils.NestedMap(

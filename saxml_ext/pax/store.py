@@ -1,4 +1,4 @@
-"""One array of a checkpoint through tensorstore: open, create, write, read."""
+"""Opens, creates, reads and writes arrays of a checkpoint with tensorstore."""
 
 from collections.abc import Iterator
 from concurrent import futures
@@ -14,22 +14,23 @@ from saxml_ext.common import storage
 from saxml_ext.pax import errors
 from saxml_ext.pax import metadata
 
-# What praxis' layers have variables of. Anything else (NumPy objects, strings,
-# structures) is no weight and is refused before tensorstore sees it.
+# The types that variables of praxis' layers have. Other types (NumPy objects,
+# strings, structures) are refused before tensorstore opens the array.
 _DTYPES = tuple(
   'float32 float16 bfloat16 float64 int8 uint8 int16 int32 int64 uint32 bool'
   ' int4'.split()
 )
-# No variable of any GPT-J comes near it; a forged shape goes beyond it.
+# No variable of any GPT-J is nearly as large. A forged shape exceeds this
+# limit.
 _MAX_BYTES = 1 << 36
 _SYNC_THREADS = 16
-# One is compressed on each of two threads while the next is made.
+# Two threads compress one part each while the next part is prepared.
 _PARTS_IN_FLIGHT = 2
 _OCDBT_MANIFEST = 'manifest.ocdbt'
 
 
 def is_ocdbt(state_dir: str) -> bool:
-  """Returns True if the arrays lie in one OCDBT database."""
+  """Returns True if the arrays are in one OCDBT database."""
   return storage.exists(f'{state_dir}/{_OCDBT_MANIFEST}')
 
 
@@ -45,14 +46,14 @@ def _kvstore(state_dir: str, name: str = '') -> dict[str, Any]:
 
 
 def list_names(state_dir: str) -> set[str]:
-  """Returns the names of the arrays in `state`, in either layout."""
+  """Returns the names of the arrays in `state`, for both layouts."""
   if is_ocdbt(state_dir):
     kvstore = ts.KvStore.open(_kvstore(state_dir)).result()
     keys = [key.decode('utf-8') for key in kvstore.list().result()]
   elif storage.is_url(state_dir):
     keys = storage.list_tree(state_dir)
   else:
-    # Takes no look at every chunk.
+    # Listing only one level avoids visiting every chunk.
     keys = [f'{e.name}/.zarray' for e in os.scandir(state_dir)]
     keys = [k for k in keys if os.path.exists(os.path.join(state_dir, k))]
   return {k[: -len('/.zarray')] for k in keys if k.endswith('/.zarray')}
@@ -61,13 +62,17 @@ def list_names(state_dir: str) -> set[str]:
 def open_array(state_dir: str, name: str) -> ts.TensorStore:
   """Opens an array for reading.
 
+  Args:
+    state_dir: The `state` directory of the checkpoint.
+    name: The array.
+
   Raises:
-    errors.CheckpointError: it is absent, damaged, or of a type or size that no
-      weight has.
+    errors.CheckpointError: The array is missing or damaged, or has a type or
+      size that is not valid for weights.
   """
   where = f'{state_dir}: variable {name}'
   _check_present(state_dir, name)
-  # Without `fill_missing_data_reads` off, a lost file would read as zeros.
+  # With `fill_missing_data_reads`, a lost file would be read as zeros.
   spec = {
     'driver': 'zarr',
     'kvstore': _kvstore(state_dir, name),
@@ -101,10 +106,14 @@ def spec_of(array: ts.TensorStore) -> metadata.ArraySpec:
 
 
 def read(array: ts.TensorStore, where: str) -> np.ndarray:
-  """Reads all of an opened array, or of a part of one (`array[0:10]`).
+  """Reads an open array, or a part of one (`array[0:10]`).
+
+  Args:
+    array: The array.
+    where: The path of the array, for messages.
 
   Raises:
-    errors.CheckpointError: a chunk is missing, cut off or damaged.
+    errors.CheckpointError: A chunk is missing, truncated or damaged.
   """
   with errors.reading(where, 'convert or copy the checkpoint again'):
     return array.read(order='C').result()
@@ -113,32 +122,39 @@ def read(array: ts.TensorStore, where: str) -> np.ndarray:
 def read_rows(
   array: ts.TensorStore, where: str
 ) -> Iterator[tuple[int, np.ndarray]]:
-  """Reads an opened array in the parts of ArraySpec.row_ranges; see read."""
+  """Reads an open array in the parts of ArraySpec.row_ranges; see `read`."""
   for begin, end in spec_of(array).row_ranges:
     yield begin, read(array[begin:end] if array.rank else array, where)
 
 
 class ArrayWriter:
-  """Writes one array as paxml does, zstd level 1, in chunks of bounded size.
+  """Writes one array in paxml's format: chunks of limited size, zstd level 1.
 
-  What was written survives a crash of the machine only after `sync_files`.
+  Written data survives a crash of the machine only after `sync_files`.
   """
 
   def __init__(self, state_dir: str, name: str, spec: metadata.ArraySpec):
     """Creates the array.
 
+    Args:
+      state_dir: The `state` directory of the checkpoint.
+      name: The array.
+      spec: The shape and type of the array.
+
     Raises:
-      errors.UnwritableError: the file system refuses (full, read-only ...).
+      errors.UnwritableError: The file system reports an error, for example
+        because it is full or read-only.
     """
     self._where = f'{state_dir}: variable {name} of {spec}'
     self._spec = spec
     self._pending: list[ts.WriteFutures] = []
     kvstore = kvstore_lib.spec(f'{state_dir}/{name}/')
     if kvstore['driver'] == 'file':
-      # Not forced to disk one by one: sync_files does it for all at once.
+      # The files are not synced one by one, because sync_files syncs all of
+      # them.
       kvstore['file_io_sync'] = False
     with errors.writing(self._where):
-      # What a writer that was killed has left of this array.
+      # A killed writer may have left files of this array.
       if storage.exists(f'{state_dir}/{name}/.zarray'):
         storage.delete(f'{state_dir}/{name}')
       self._array = ts.open(
@@ -151,17 +167,19 @@ class ArrayWriter:
             'shape': list(spec.shape),
           },
           'dtype': spec.dtype,
-          # An all-zero bias is data like any other: its file must exist,
-          # so that a missing file can be told from it.
+          # Zeros are written like other values, so that a missing file is not
+          # mistaken for a bias of zeros.
           'store_data_equal_to_fill_value': True,
         },
         create=True,
       ).result()
 
   def write(self, begin: int, part: np.ndarray) -> None:
-    """Starts to write rows from `begin` on; `part` must not change after.
+    """Starts to write rows; waits while two earlier parts are being written.
 
-    It waits while two earlier parts are still being written.
+    Args:
+      begin: The first row.
+      part: The rows, which must not change afterwards.
     """
     target = self._array
     if self._spec.shape:
@@ -172,14 +190,14 @@ class ArrayWriter:
     )
 
   def abandon(self) -> None:
-    """Waits until nothing is being written any more, whatever becomes of it."""
+    """Waits for all pending writes and ignores their errors."""
     for write in self._pending:
       with contextlib.suppress(Exception):
         write.result()
     self._pending.clear()
 
   def finish(self, unfinished: int = 0) -> None:
-    """Waits until all but a number of parts are written."""
+    """Waits until at most `unfinished` parts are still being written."""
     with errors.writing(self._where):
       while len(self._pending) > unfinished:
         self._pending.pop(0).result()
@@ -193,10 +211,13 @@ def write(state_dir: str, name: str, value: np.ndarray) -> None:
 
 
 def sync_files(directory: str) -> None:
-  """Forces all files and directories under a directory to the disk.
+  """Syncs all files and directories below a directory to the disk.
 
-  In parallel, because a file system commits those that wait together in one
-  go; one by one they take several times as long.
+  The calls run in parallel, because a file system commits all waiting files at
+  once. Syncing one file at a time takes several times as long.
+
+  Args:
+    directory: The directory.
   """
   paths = [
     os.path.join(parent, name)
@@ -204,11 +225,11 @@ def sync_files(directory: str) -> None:
     for name in (*names, '')
   ]
   with futures.ThreadPoolExecutor(_SYNC_THREADS) as pool:
-    list(pool.map(sync_path, paths))  # the list raises what a thread raised
+    list(pool.map(sync_path, paths))  # Raises errors of the threads.
 
 
 def sync_path(path: str) -> None:
-  """Forces one file or directory to the disk."""
+  """Syncs one file or directory to the disk."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -217,7 +238,7 @@ def sync_path(path: str) -> None:
 
 
 def _check_present(state_dir: str, name: str) -> None:
-  """Refuses names that are paths, and absent arrays, before tensorstore."""
+  """Refuses missing arrays and names that are paths."""
   if not name or '/' in name or '\0' in name or name in ('.', '..'):
     raise errors.CheckpointError(
       f'{name!r} is not the name of a variable; expected parts joined with '
