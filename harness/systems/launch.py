@@ -110,10 +110,8 @@ class RunningCell(_Settings):
   Attributes:
     model_path: The id of the model, /sax/<cell>/<model>.
     sax_root: The root directory of the cell's files.
-    stream: True if answers are streamed, so that the times of first tokens are
-      known.
-    network: The value 'lon' if LoadGen logs the model servers as a Network SUT;
-      otherwise ''.
+    stream: True if answers are streamed, to time their first tokens.
+    network: 'lon' if LoadGen logs the servers as a Network SUT; else ''.
   """
 
   model_path: str
@@ -209,8 +207,7 @@ class OwnCell(_Served):
   """A cell that the job starts on this machine.
 
   Attributes:
-    hosts: The number of processes that compute the model together, like a group
-      of this many hosts.
+    hosts: The number of processes that compute together, like a host each.
   """
 
   hosts: int = 1
