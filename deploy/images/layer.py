@@ -40,7 +40,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Directory:
-  """A directory, for one that is empty or has an unusual mode."""
+  """A directory. Only empty ones and unusual modes need an entry."""
 
   mode: int = 0o755
 

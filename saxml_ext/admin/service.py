@@ -215,8 +215,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     """Checks that a caller is an admin of the cell or of the model.
 
     Raises:
-      errors.PermissionDenied: The caller is not. The message is the same for
-      models that are not published.
+      PermissionDenied: The caller is not an admin. The message is the same for
+        models that are not published.
     """
     try:
       model_acl = controller.get(model_id).model.admin_acl

@@ -84,8 +84,8 @@ def make_server(
 
   Args:
     max_request_bytes: The size limit of a request. A larger one is refused as
-      RESOURCE_EXHAUSTED before it is parsed, because parsing blocks all other
-      calls: protobuf holds Python's lock meanwhile, on any thread.
+      RESOURCE_EXHAUSTED before it is parsed. Parsing blocks all other calls,
+      because protobuf holds Python's lock on any thread.
   """
   server = grpc.aio.server(options=_SERVER_OPTIONS)
   register = server.add_registered_method_handlers

@@ -120,7 +120,7 @@ def check_checkpoint_path(text: str) -> None:
 
 
 def check_fs_root(text: str) -> None:
-  """Checks the root that an updated config names; raises InvalidArgument."""
+  """Checks the fs_root of an updated config; raises InvalidArgument."""
   _check('FS root', text, _FS_ROOT)
 
 

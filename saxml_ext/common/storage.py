@@ -314,7 +314,7 @@ class Reread(Generic[_T]):
     ).start()
 
   def close(self) -> None:
-    """Ends `follow`."""
+    """Stops reading the file."""
     self._closed.set()
 
   def _follow(self, interval: float) -> None:

@@ -32,9 +32,9 @@ def resolve(path: str | None) -> str | None:
 
 
 def default_cache() -> str:
-  """Returns the absolute path of the cache directory if no flag names one.
+  """Returns the absolute path of the default cache directory.
 
-  It is $GPTJ_SAX_CACHE, else gptj_sax in $XDG_CACHE_HOME, else
+  It is $GPTJ_SAX_CACHE, or else gptj_sax in $XDG_CACHE_HOME, or else
   ~/.cache/gptj_sax. Nothing is created; see `create_cache`.
   """
   named = os.environ.get(CACHE)

@@ -30,8 +30,8 @@ from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import modelet_pb2
 
 # All of these are in seconds. With the limits of `connection.Liveness`, a
-# killed server counts as dead after at most 1.5 s, and a machine that was
-# switched off after 2 s. From then on, clients must not be sent there.
+# killed server counts as dead after at most 1.5 s. A machine that was switched
+# off counts as dead after 2 s. From then on, clients must not be sent there.
 _POLL = 0.5
 _POLL_FAILING = 0.2
 # If a call is not answered by then, a connection shows if the server is there.
@@ -77,7 +77,7 @@ Event: TypeAlias = Changed | Found | Forgotten | None
 
 
 class _Dead(Exception):
-  """A server is not there any more."""
+  """A server has disappeared."""
 
 
 class Modelet:

@@ -4,12 +4,12 @@ The overrides of a model contain its needs: `ram` is a number of bytes, and
 `constraints` is a list of tags, joined with commas, that a server must have.
 There are two modes:
 
-* by default, a server's memory is the number that it announces when it joins.
-Only `ram` counts, and the model that was published first is assigned first. *
-by chip, as in stock Sax with --sax_admin_exp_assigner, memory and needs are per
-core. The kind of chip determines the memory of a core. `ramN` is the need on
-servers with N cores, where the parts of a model are smaller. Constraints count,
-and the model with the largest need is assigned first.
+- By default, a server's memory is the number that it announces when it joins.
+  Only `ram` counts, and the model that was published first is assigned first.
+- By chip, as in stock Sax with --sax_admin_exp_assigner, memory and needs are
+  per core. The kind of chip determines the memory of a core. `ramN` is the need
+  on servers with N cores, where the parts of a model are smaller. Constraints
+  count, and the model with the largest need is assigned first.
 """
 
 from collections.abc import Mapping, Sequence

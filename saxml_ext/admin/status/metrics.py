@@ -80,7 +80,7 @@ def _cell(
 
 
 def _by_label(controller: controller_lib.Controller) -> Iterator[core.Metric]:
-  """Yields the metrics with a label."""
+  """Yields the metrics that have a label."""
   servers = controller.members.all(lost_too=True)
   states = {
     'living': [s for s in servers if not s.lost],

@@ -106,7 +106,7 @@ def figure(
 
 
 def _pieces(values: Values) -> list[list[tuple[int, float]]]:
-  """Returns the runs of values without a gap, with their indices."""
+  """Splits values at gaps into runs of (index, value) pairs."""
   pieces: list[list[tuple[int, float]]] = [[]]
   for i, value in enumerate(values):
     if value is not None:

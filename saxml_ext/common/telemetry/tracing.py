@@ -5,9 +5,9 @@ request has. All later programs pass it on. So the log lines of several programs
 about one request have the same id.
 
 The parent span of a call travels as W3C Trace Context (`traceparent`) in gRPC
-metadata. Without `configure` or `use`, no function here imports OpenTelemetry
-or does more than check one variable, because most programs of a cell run
-without a collector of traces.
+metadata. Most programs of a cell run without a collector of traces. So without
+`configure` or `use`, no function here imports OpenTelemetry or does more than
+check one variable.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
