@@ -41,7 +41,7 @@ class CollectiveRunner(instant_runner.InstantRunner):
 
 
 def _sum_of_devices() -> Callable[[], float]:
-  """Returns a function that sums a one of each device in all processes."""
+  """Returns a function that sums a 1 for each device of all processes."""
   count = jax.device_count()
   mesh = jax.sharding.Mesh(np.asarray(jax.devices()), ('all',))
   spec = jax.sharding.PartitionSpec

@@ -139,8 +139,7 @@ def rows() -> list[Row]:
 
 
 def renamed(value: message.Message, names: dict[str, str]) -> message.Message:
-  """Returns a copy with new addresses and names; `names` maps old to new texts.
-  """
+  """Returns a copy with other texts; `names` maps old to new names."""
   text = text_format.MessageToString(value)
   for old, new in names.items():
     text = text.replace(f'"{old}"', f'"{new}"')

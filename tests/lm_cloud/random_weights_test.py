@@ -92,8 +92,7 @@ class RandomWeightsTest(absltest.TestCase):
     return sax.Model(model_id).LM()
 
   def ask(self, lm: sax.LanguageModel) -> tuple[str, str, float]:
-    """Returns two texts, and a score rounded so that meshes do not change it.
-    """
+    """Returns two texts, and a score rounded so that meshes give equal ones."""
     [(text, _)] = lm.Generate(_PROMPT)
     [(other, _)] = lm.Generate('Two trains')
     [score] = lm.Score(_PROMPT, [' he would resign'])

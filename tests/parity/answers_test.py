@@ -1,4 +1,4 @@
-"""The engine in float32 answers as the reference, where its limits bind."""
+"""Tests that the float32 engine answers like the reference at its limits."""
 
 import json
 
@@ -18,7 +18,7 @@ from saxml_ext.evaluation import tokenizer as tokenizer_lib
 fast_compile.install()
 
 _MIN_NEW, _MAX_NEW = 30, 128
-# Of each kind: the whole set is the main job's.
+# The number of articles of each kind. The main job tests the whole set.
 _EACH = 2
 
 

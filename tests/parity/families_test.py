@@ -1,7 +1,7 @@
-"""Models of every family are converted, run and quantized as transformers does.
+"""Tests that all families are converted, run and quantized as in transformers.
 
-The weights are random. A checkpoint of each family is written by transformers,
-and read by the converter, so that both know it by its config.json alone.
+The weights are random. transformers writes a checkpoint of each family, and the
+converter reads it. Both know the family only from its config.json.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ _END = 0
 
 
 def _saved(directory: str, family: family_lib.Family):
-  """Returns a random model of transformers that is saved to a directory."""
+  """Returns a random model of transformers, which is saved to a directory."""
   with open(os.path.join(directory, 'config.json'), 'w') as file:
     json.dump(hf_config.document(family.name, _SIZES, family.config), file)
   config = transformers.AutoConfig.from_pretrained(directory)
@@ -63,7 +63,7 @@ def _saved(directory: str, family: family_lib.Family):
   model = transformers.AutoModelForCausalLM.from_config(config).eval()
   with torch.no_grad():
     for parameter in model.parameters():
-      # Norms and biases too, so that none is left out unseen.
+      # Norms and biases are random too, so that the test detects a missing one.
       parameter.copy_(torch.randn_like(parameter) * 0.4)
   model.save_pretrained(directory)
   return model

@@ -28,16 +28,16 @@ from saxml_ext.pax import description
 
 fast_compile.install()
 
-# Articles whose answers are forced: more than 600 places to compare.
+# The number of articles with forced answers. They have more than 600 positions.
 _FORCED = 16
-# Articles whose answers are searched for. Of a model with uneven channels plain
-# rounding keeps 45 % of the answers and smoothing 77 %; of so many, the limit of
-# 62 % lies more than two standard deviations from both.
+# The number of articles with searched answers. In a model with uneven channels,
+# plain rounding keeps 45 % of the answers, and smoothing keeps 77 %. With this
+# number, the limit of 62 % is more than two standard deviations away from both.
 _SEARCHED = 64
 
 
 def _sequences() -> list[tuple[int, np.ndarray]]:
-  """Returns the length of each prompt, and its tokens with the answer's."""
+  """Returns pairs: the length of a prompt, and its tokens with the answer's."""
   return [
     (len(prompt), np.concatenate([prompt, np.asarray(answer, np.int32)]))
     for prompt, answer in zip(_prompts(_FORCED), _answers(_FORCED))
@@ -61,9 +61,9 @@ def _answers(count: int) -> list[list[int]]:
 def _search(
   quantized: models.Model, prompts: list[np.ndarray]
 ) -> list[list[int]]:
-  """Answers with the reference's settings, by as few programs as can be.
+  """Answers with the reference's settings, with as few programs as possible.
 
-  To compile one takes as long as a hundred answers.
+  Compiling a program takes as long as a hundred answers.
   """
   longest = max(map(len, prompts))
   engine = runner.Runner(
@@ -123,7 +123,8 @@ class Int8Test(absltest.TestCase):
     answered = np.zeros(tokens.shape, bool)
     for row, (begin, sequence) in enumerate(sequences):
       tokens[row, : len(sequence)] = sequence
-      # What follows the prompt's last token up to the answer's last but one.
+      # These positions go from the prompt's last token to the second to last
+      # token of the answer.
       answered[row, begin - 1 : len(sequence) - 1] = True
 
     @jax.jit
@@ -141,12 +142,12 @@ class Int8Test(absltest.TestCase):
     agreement = (exact == quantized).mean()
     print(f'top-1 agreement of int8 with float32: {agreement:.4f}')
     self.assertGreaterEqual(agreement, 0.98)
-    # Had nothing been rounded, this test would show nothing.
+    # Without any rounding, this test would show nothing.
     self.assertFalse(np.array_equal(exact, quantized))
 
   def test_quantized_checkpoint_keeps_rouge(self):
-    # With channels as uneven as those of large models, which no answer shows in
-    # float and which smoothing is there for.
+    # The channels are as uneven as those of large models. In float, no answer
+    # depends on this. Smoothing is made for such channels.
     spread = variants.spread(gptj.load(bundle.model_dir()))
     spread.save_pretrained(f'{self.root}/spread')
     conversion.convert(f'{self.root}/spread', f'{self.root}/uneven', 'float32')

@@ -1,4 +1,4 @@
-"""The engine's LmCloudSpmd is paxml's own LmCloudSpmdTest, run by praxis."""
+"""Compares the engine's LmCloudSpmd with paxml's LmCloudSpmdTest on praxis."""
 
 from collections.abc import Callable, Mapping
 import dataclasses
@@ -45,7 +45,7 @@ _CONFIG = random_model.lm_cloud(
   hidden_dim=256,
   vocab_size=203,
 )
-# Of the logits, which are up to 30.
+# The tolerance of the logits, whose values are up to 30.
 _TOLERANCE = 1e-5 * 30
 
 
@@ -74,7 +74,7 @@ def _experiment(repeated: bool, combined: bool = True) -> type:
 
 
 def _quantized(small: type, variables) -> dict[str, np.ndarray]:
-  """Returns the variables in int8, as praxis makes them."""
+  """Returns the variables in int8, as praxis quantizes them."""
   task = small().task()
   mode = quantization_hparams.QuantizationMode.MATERIALIZE
   quantize.set_transformer_quantization(task.model, mode=mode)
@@ -170,7 +170,7 @@ class LogitsTest(parameterized.TestCase):
     dict(scaled_embedding=False),
   )
   def test_every_choice_counts(self, **change):
-    """Checks that every choice changes the logits, so that each one is tested."""
+    """Checks that every choice changes the logits, so that it is tested."""
     changed = dataclasses.replace(_CONFIG.architecture, **change)
     config = dataclasses.replace(_CONFIG, architecture=changed)
     ids = _tokens(24)
@@ -179,7 +179,7 @@ class LogitsTest(parameterized.TestCase):
     self.assertGreater(difference, 100 * _TOLERANCE)
 
   def test_int8_weights(self):
-    """Compares logits for praxis' own int8 variables of repeated layers."""
+    """Compares the logits for praxis' own int8 variables of repeated layers."""
     ids = _tokens(40)
     small = _experiment(repeated=True)
     int8 = _quantized(small, _stored(repeated=True))
@@ -199,7 +199,7 @@ class LogitsTest(parameterized.TestCase):
 
   @parameterized.parameters(False, True)
   def test_params_as_an_experiment(self, repeated):
-    """Compares what praxis restores by our params with paxml's experiment."""
+    """Compares the model that praxis restores by our params with paxml's."""
     path = self.create_tempdir().full_path
     checkpoint_writer.write_checkpoint(path, _stored(repeated).items())
 
@@ -220,7 +220,7 @@ class LogitsTest(parameterized.TestCase):
 
 
 class AnswersTest(parameterized.TestCase):
-  """Log-probabilities of what the engine answers are praxis'."""
+  """Compares the log-probabilities of the engine's answers with praxis'."""
 
   @parameterized.parameters(
     dict(search='beam', num_beams=4),
@@ -275,7 +275,7 @@ def _prompts() -> np.ndarray:
 
 
 def _by_praxis(prompt, tokens) -> tuple[float, np.ndarray]:
-  """Returns the log-probability of tokens, and the most likely at each place."""
+  """Returns the tokens' log-probability, and the best token per position."""
   ids = np.zeros((1, 40), np.int32)  # One shape, so one compilation.
   total = len(prompt) + len(tokens)
   ids[0, :total] = np.concatenate([prompt, tokens])

@@ -1,4 +1,4 @@
-"""The engine's Pax rule is praxis' own beam search, on the same weights."""
+"""Compares the engine's Pax rule with praxis' beam search on equal weights."""
 
 import functools
 
@@ -38,14 +38,14 @@ _CONFIG = config_lib.ModelConfig(
   rotary_dim=4,
   vocab_size=96,
 )
-# praxis' filler for hypotheses that it lacks scores far below any real one.
+# praxis gives missing hypotheses this score, which is far below any real one.
 _FILLER = -1e6
 
 
 @functools.cache
 def _variables():
   variables = random_model.variables(_CONFIG, seed=1, scale=5)
-  # So that hypotheses of one search end at many different steps.
+  # With this bias, the hypotheses of one search end at many different steps.
   variables['params.lm.softmax.logits_ffn.bias.b'][_EOS] = 3.0
   return variables
 
@@ -71,7 +71,7 @@ def _apply(method, *args, **kwargs):
 
 @functools.partial(jax.jit, static_argnames='settings')
 def _decode(ids, paddings, *, settings):
-  # As upstream builds them from serving params.
+  # Upstream builds these settings from the serving params in the same way.
   hparams = decoder_hparams.BeamSearchHParams(
     fprop_for_prefix=True, seqlen=10**6, eos_id=list(_STOPS), **dict(settings)
   )
@@ -156,7 +156,8 @@ class PraxisBeamTest(parameterized.TestCase):
     self._check(ours, alone)
     if settings['length_norm_alpha'] < 2:
       return  # Enough seen.
-    # Why alone: in a batch praxis goes on until its last prompt is done.
+    # Prompts run alone, because praxis continues a batch until its last prompt
+    # is done.
     together = _praxis(_prompts(), **settings)
 
     def tokens(hypotheses):
@@ -166,7 +167,7 @@ class PraxisBeamTest(parameterized.TestCase):
     self.assertTrue(any(changed))
 
   def test_missing_hypotheses_are_left_out(self):
-    # In one step only the one beam there is can end.
+    # In one step, only the single existing beam can end.
     settings = dict(beam_size=4, max_decode_steps=1, length_norm_alpha=0.8)
     ours, _ = _ours(_prompts(), **settings)
     for got, expected in zip(ours, _praxis(_prompts(), **settings)):
@@ -186,7 +187,7 @@ class PraxisBeamTest(parameterized.TestCase):
       _prompts(), ours, _praxis(_prompts(), **settings)
     ):
       self.assertLen(got, 4)
-      # Theirs are the beams before the last token, with no true score.
+      # praxis returns the beams before the last token, without a real score.
       before = [tokens[:5].tolist() for tokens, _ in expected]
       for tokens, score in expected:
         self.assertLess(score, _FILLER)
@@ -211,7 +212,7 @@ class PraxisBeamTest(parameterized.TestCase):
         np.testing.assert_array_equal(our.tokens, tokens)
         np.testing.assert_allclose(our.score, score, rtol=1e-5)
         lengths.add(len(tokens))
-    # They end all over the place, or this shows little.
+    # The hypotheses must end at many different lengths for a meaningful test.
     self.assertGreater(len(lengths), 6)
 
 

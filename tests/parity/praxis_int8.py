@@ -1,6 +1,7 @@
-"""INT8 variables of a GPT-J as praxis itself makes them, to compare with.
+"""Makes INT8 variables of a GPT-J with praxis itself, for comparisons.
 
-N heads, H dimension of a head, D model, F hidden, V words; see `layout`. Under
+N is the number of heads, H the head dimension, D the model dimension, F the
+hidden dimension and V the size of the vocabulary; see `layout`. Under
 `params.lm.transformer.x_layers_<i>.`:
 
   name                                    type     shape         summed dims
@@ -13,14 +14,15 @@ N heads, H dimension of a head, D model, F hidden, V words; see `layout`. Under
   ff_layer.ffn_layer2.linear.w            int8     [F, D]        F
   ... .w_quantized_scale                  float32  [D]
 
-and `params.lm.softmax.logits_ffn.linear.w` [D, V] with its scale [V], summed
-over D, if asked for. All others stay float32 under their names; symmetric
-quantization has no zero points. The orientation is that of the float variable,
-and the scale has its shape without the summed dims, in their order.
+On request, `params.lm.softmax.logits_ffn.linear.w` [D, V] is quantized too,
+summed over D, with the scale [V]. All other variables stay float32 under their
+names. Symmetric quantization has no zero points. The dims have the order of the
+float variable. The scale has the same dims without the summed ones.
 
-A scale is max |w| over the summed dims divided by 127, and 1 where that is 0. A
-value is w divided by the scale, rounded half to even: -127 to 127. w is int8
-times scale. All of it is float32.
+A scale is max |w| over the summed dims divided by 127, or 1 if the maximum is
+0. A value is w divided by the scale, rounded half to even, between -127 and
+127. The product of the int8 value and the scale approximates w. All
+computations are in float32.
 """
 
 from collections.abc import Mapping

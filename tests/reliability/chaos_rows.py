@@ -1,4 +1,4 @@
-"""Rows of the table whose tests are elsewhere, with their figures."""
+"""Measures the rows of the table whose tests are in other folders."""
 
 from collections.abc import Sequence
 import contextlib
@@ -124,7 +124,7 @@ def hostile_names(directory: str) -> list[Figure]:
 
 
 def hostile_checkpoints(unused_directory: str) -> list[Figure]:
-  """Measures row 7: each part within 1 s and twice the size of the files."""
+  """Measures row 7: each part takes at most 1 s and twice the files' size."""
   passed, total = unit_tests(_CHECKPOINTS)
   return [
     Figure('cases, with two that try the test itself', total, least=8),
@@ -175,10 +175,10 @@ def starved_admin(
 
 
 def unit_tests(module: str, part: str = '') -> tuple[int, int]:
-  """Runs the tests of a module whose names have a part.
+  """Runs the tests of a module whose names contain `part`.
 
   Returns:
-    How many passed, and how many there are.
+    The number of passed tests, and the number of tests.
   """
   loader = unittest.TestLoader()
   suite = unittest.TestSuite()

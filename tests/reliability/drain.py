@@ -1,6 +1,6 @@
-"""Planned changes under traffic: servers told to end, reloads, fewer replicas.
+"""Tests planned changes under traffic: servers end, reloads, fewer replicas.
 
-None of them may cost a request.
+None of these changes may cost a request.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
 
   Args:
     directory: An empty directory.
-    rounds: The rounds of each change.
+    rounds: The number of rounds of each change.
   """
   sax.SetRoot(f'{directory}/root')
   checkpoints = [f'{directory}/a', f'{directory}/b']
@@ -85,7 +85,7 @@ def _under_traffic(
 
 
 def _terminate(served: served_lib.Served, flags: list[str]) -> int:
-  """Has the older server end while the other serves; its exit code."""
+  """Ends the older server while the other one serves; returns its exit code."""
   server = served.servers.pop(0)
   server.popen.send_signal(signal.SIGTERM)
   code = server.popen.wait(processes.PATIENCE)
@@ -99,7 +99,7 @@ def _terminate(served: served_lib.Served, flags: list[str]) -> int:
 
 
 def _reload(served: served_lib.Served, checkpoints: list[str]) -> None:
-  """Has the servers take the next checkpoint; returns once they serve it."""
+  """Makes the servers load the next checkpoint; returns when they serve it."""
   checkpoints.append(checkpoints.pop(0))
   done = f'{served_lib.MODEL} serves {checkpoints[0]}'
 

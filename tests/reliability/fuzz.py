@@ -1,8 +1,9 @@
-"""Random and mutated messages at every RPC of a cell's servers.
+"""Sends random and mutated messages to every RPC of a cell's servers.
 
-An admin server and a model server of a cell get them, in turns with quiet, so
-that it shows what other clients notice. What messages by chance ask for rightly,
-such as loading another model, is undone in the quiet.
+An admin server and a model server of a cell get the messages. Attacks alternate
+with quiet times, which shows the effect on other clients. Some random messages
+are valid, for example a request to load another model. Their effects are
+reverted in the quiet times.
 """
 
 import asyncio
@@ -32,10 +33,11 @@ from tests.reliability.results import meters
 
 _PARAMS = served_lib.PARAMS
 _MODEL = served_lib.MODEL
-# What destructive calls may name; as long as _MODEL, to take its place.
+# Destructive calls may name this model. Its name is as long as _MODEL, so that
+# it can replace it.
 _VICTIM = processes.CELL + '/victim'
 _STEP_SECS = 0.05
-# Of calls that wait until something changes, if nothing does.
+# The timeout of calls that wait for a change.
 _CALL_SECS = 1.0
 _IN_FLIGHT = 64
 _WINDOW_SECS = 4.0
@@ -58,7 +60,7 @@ class Result:
   """The result of a run.
 
   Attributes:
-    methods: The RPCs that got messages.
+    methods: The number of RPCs that got messages.
     sent: The number of messages.
     codes: The number of answers by status.
     wrong: The answers that blame the server for a caller's fault.
@@ -131,11 +133,11 @@ def _seeds(address: str) -> dict[str, Sequence]:
 
 
 class _Attack:
-  """Sends messages to the methods of both servers, each in its turn."""
+  """An attack that sends messages to the methods of both servers in turn."""
 
   def __init__(self, addresses: Sequence[str], seed: int, result: Result):
     self._result = result
-    # Nobody listens on the discard port.
+    # No server listens on the discard port.
     self._mutator = mutants.Mutator(
       random.Random(seed),
       (_MODEL, _VICTIM, processes.CELL, _PARAMS, '127.0.0.1:9'),
@@ -147,7 +149,7 @@ class _Attack:
     result.methods = len(self._targets)
 
   async def send(self, count: int, rate: float, until: float) -> None:
-    """Sends `count` messages, or as many as go out until then."""
+    """Sends `count` messages, or as many as possible until the time `until`."""
     room = asyncio.Semaphore(_IN_FLIGHT)
     addresses = {address for address, _ in self._targets}
     async with contextlib.AsyncExitStack() as stack:
@@ -186,7 +188,7 @@ class _Attack:
 
 
 def _undo(cell: processes.Cell, server: str) -> None:
-  """Takes away all models but the one that others ask."""
+  """Removes all models except the one that other clients call."""
   for model_id in cell.models():
     if model_id != _MODEL:
       with contextlib.suppress(grpc.RpcError):  # Gone meanwhile.
@@ -225,13 +227,13 @@ def run(
   with served_lib.start(
     directory,
     [f'--step_secs={_STEP_SECS}'],
-    # So few tokens that what is asked rightly does not fill the slots.
+    # Answers are so short that valid requests do not fill the slots.
     overrides,
   ) as served:
     cell, admin, (server,) = served.cell, served.admin, served.servers
     attacked = {'admin server': admin, 'model server': server}
     attack = _Attack([admin.address, server.address], seed, result)
-    # What is imported and allocated at the first call of its kind.
+    # The first call of each kind imports modules and allocates memory.
     asyncio.run(attack.send(8 * result.methods, rate, time.monotonic() + 60))
     _undo(cell, server.address)
     before = {k: meters.memory(p.popen.pid) for k, p in attacked.items()}

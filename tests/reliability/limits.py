@@ -1,4 +1,4 @@
-"""Requests beyond every limit, and requests that come too late."""
+"""Sends requests beyond every limit, and requests that are too late."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ _REFUSALS = frozenset(
   {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
-    # For parameters that the model has no method for.
+    # This is the answer to parameters for which the model has no method.
     grpc.StatusCode.UNIMPLEMENTED,
   }
 )
@@ -49,7 +49,8 @@ _TRIES = 5
 _MILLION = 10**6
 _HUGE = 64 * 2**20
 _CALL_SECS = 20.0
-# Of what must expire in the queue; the slots are taken for longer.
+# The deadline of requests that must expire in the queue. The slots are in use
+# for longer.
 _DEADLINE_SECS = 5.0
 _WITHIN_SECS = 0.05
 
@@ -61,7 +62,7 @@ class Refusal:
   Attributes:
     name: The fault of the request.
     code: The status code of the answer.
-    secs: The time until the answer, the least of several tries.
+    secs: The time until the answer, the minimum of several tries.
   """
 
   name: str
@@ -151,7 +152,7 @@ def _huge() -> Iterator[tuple[str, str, bytes]]:
 async def _refusals(
   address: str, cases: Sequence[tuple[str, str, bytes]]
 ) -> list[Refusal]:
-  """Sends each of them some times."""
+  """Sends each request several times."""
   channel = grpc.aio.insecure_channel(
     address, options=(('grpc.max_send_message_length', -1),)
   )
@@ -176,10 +177,10 @@ async def _fastest(
 
 
 async def _expire(root: str, count: int) -> list[str]:
-  """Fills the slots, and asks for what cannot be begun in time.
+  """Fills the slots, and sends requests that cannot start in time.
 
   Returns:
-    The codes of the latter.
+    The status codes of the late requests.
   """
   sax_aio.SetRoot(root)
   model = sax_aio.Model(served_lib.MODEL).LM()
@@ -209,7 +210,7 @@ def measure(
   Args:
     directory: An empty directory.
     late: The number of requests whose deadline is shorter than the queue.
-    strict: True if times count; the machine may be too busy for them.
+    strict: True if times count; False if the machine may be too busy for them.
   """
   notes = pathlib.Path(directory) / 'notes'
   port = net.pick_free_port()
@@ -270,9 +271,10 @@ def measure(
 
 
 def _counted(port: int) -> int:
-  """Requests that a server says nobody waited for long enough.
+  """Returns the server's count of requests that expired or were cancelled.
 
-  At a deadline the server's own clock and the client, who hangs up, race.
+  At a deadline, either the server's clock or the hang-up of the client comes
+  first.
   """
   url = f'http://127.0.0.1:{port}/metrics'
   with urllib.request.urlopen(url, timeout=processes.PATIENCE) as response:

@@ -1,4 +1,4 @@
-"""LoadGen runs whose cell fails: they must end, soon, and say why."""
+"""Tests LoadGen runs whose cell fails: they must end soon, with the reason."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -19,7 +19,8 @@ _PROGRAM = 'harness.offline'
 _STEP_SECS = 0.05
 _SAMPLES = 64
 _WITHIN_SECS = 30.0
-# Of a server that is gone nobody can say whether it comes back.
+# Whether a lost server will return is unknown, so a run ends after this
+# silence.
 _SILENCE_SECS = 10.0
 
 
@@ -30,7 +31,7 @@ class _Ended:
   Attributes:
     code: The exit code of the program.
     output: The output of the program.
-    at: The time of the end, monotonic.
+    at: The monotonic time of the end.
     left: The remaining files that call the run valid.
   """
 
@@ -41,7 +42,7 @@ class _Ended:
 
 
 def _start(served: served_lib.Served, directory: str) -> subprocess.Popen[str]:
-  """Starts the harness as users do, for a cell that is running."""
+  """Starts the harness as users do, for a running cell."""
   spec = importlib.util.find_spec(_PROGRAM)
   if spec is None or spec.origin is None:
     raise ValueError(f'there is no module {_PROGRAM}')
@@ -102,9 +103,8 @@ def measure(directory: str, strict: bool = True) -> list[figures.Figure]:
 
   Args:
     directory: An empty directory.
-    strict: True if times count and a killed server is tried too; the machine
-      may
-      be too busy for them.
+    strict: True to count times, and to test a killed server too; False if the
+      machine may be too busy for them.
   """
   found = []
   for name, fail, reason in (
@@ -135,7 +135,7 @@ def _wait(
   """Waits until the engine fails, or kills its server.
 
   Returns:
-    When that was; None if the run ended before.
+    The time of the failure; None if the run ended before.
   """
 
   def reached(text: str, count: int) -> bool:

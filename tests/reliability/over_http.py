@@ -1,4 +1,4 @@
-"""Several times the capacity through the gateway, asked by OpenAI's client."""
+"""Sends several times the capacity through the gateway, by OpenAI's client."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,11 +26,12 @@ _OVERRIDES = {
   'MAX_DECODE_STEPS': str(_TOKENS),
   'MIN_DECODE_STEPS': '1',
 }
-# Requests a second that the engine can answer.
+# The number of requests per second that the engine can answer.
 _CAPACITY = _SLOTS / (_TOKENS * _STEP_SECS)
 _TIMES = 5.0
 _REFUSED = 429
-# Connections that never send the body that they announce, of another address.
+# The number of connections from another address that announce a body and never
+# send it.
 _SLOW = 1030
 _OTHER_ADDRESS = '127.0.0.2'
 _SLOW_REQUEST = (
@@ -46,9 +47,9 @@ class _Answer:
 
   Attributes:
     status: The HTTP status; 0 if there was none.
-    hinted: True if the answer has a time for the next try.
-    at: The time of the end, monotonic.
-    secs: The duration.
+    hinted: True if the answer has a retry delay.
+    at: The monotonic time of the end.
+    secs: The duration in seconds.
   """
 
   status: int
@@ -73,7 +74,7 @@ async def _ask(client: openai.AsyncOpenAI, number: int) -> _Answer:
 
 
 async def _flood(address: str, secs: float) -> list[_Answer]:
-  """Asks for so long; returns what was answered within that time."""
+  """Sends requests for some seconds; returns the answers within that time."""
   async with openai.AsyncOpenAI(
     base_url=f'{address}/v1', api_key='none', max_retries=0, timeout=60.0
   ) as client:
@@ -89,10 +90,10 @@ async def _flood(address: str, secs: float) -> list[_Answer]:
 
 
 async def _answers_meanwhile(address: str, model: str) -> tuple[int, float]:
-  """Asks while slow clients hold connections.
+  """Sends requests while slow clients hold connections.
 
   Returns:
-    The requests that failed, and the seconds of the slowest.
+    The number of failed requests, and the seconds of the slowest one.
   """
   target = urllib.parse.urlsplit(address)
   async with contextlib.AsyncExitStack() as stack:
@@ -130,11 +131,11 @@ def _rebound_status(address: str) -> int:
 
 
 def hostile(address: str, model: str) -> list[figures.Figure]:
-  """Measures what slow clients and a rebound host name cost others.
+  """Measures the effect of slow clients and a rebound host name on others.
 
   Args:
-    address: The gateway.
-    model: The model to ask meanwhile.
+    address: The address of the gateway.
+    model: The model to call meanwhile.
   """
   _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
   resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -156,7 +157,7 @@ def measure(directory: str, secs: float = 20.0) -> list[figures.Figure]:
 
   Args:
     directory: An empty directory.
-    secs: The duration of the overload.
+    secs: The duration of the overload, in seconds.
   """
   flags = [f'--step_secs={_STEP_SECS}']
   with served_lib.start(directory, flags, _OVERRIDES) as served:
@@ -169,7 +170,7 @@ def measure(directory: str, secs: float = 20.0) -> list[figures.Figure]:
 def _figures(answers: Sequence[_Answer], secs: float) -> list[figures.Figure]:
   refused = [a for a in answers if a.status == _REFUSED]
   good = sum(a.status == 200 for a in answers)
-  # Nothing is answered within the first request's own time.
+  # There is no answer within the time of the first request.
   able = _CAPACITY * (secs - _TOKENS * _STEP_SECS)
   return [
     figures.Figure(

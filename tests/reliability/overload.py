@@ -1,9 +1,9 @@
-"""Several times as many requests as a server can answer.
+"""Sends several times as many requests as a server can answer.
 
-Clients of unequal greed ask again and again, without trying anything twice,
-and one client asks for no more than its share. Clients are told apart by the
-hosts they come from where nobody verifies their names, so the fair one comes
-from the other loopback address.
+Greedy clients with different rates send requests continuously and never retry.
+One fair client sends only its share. If names are not verified, the server
+distinguishes clients by host. The fair client therefore uses the other loopback
+address.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ _OVERRIDES = {
   'MIN_DECODE_STEPS': '1',
 }
 _REFUSED = 'RESOURCE_EXHAUSTED'
-# How the greedy ones share what is asked too much.
+# The shares of the greedy clients in the excess requests.
 _GREED = (0.65, 0.25, 0.10)
-# What the fair one asks for, as a part of the capacity.
+# The rate of the fair client, as a share of the capacity.
 _FAIR = 0.1
 _AFTER_SECS = 2.0
 
@@ -40,7 +40,7 @@ class Plan:
 
   Attributes:
     step_secs: The duration of a step of the engine.
-    measure_secs: The time in which the capacity is measured.
+    measure_secs: The duration of the measurement of the capacity.
     secs: The duration of the overload.
     times: The rate of the overload, as a multiple of the capacity.
     quiet_secs: The quiet time before and after.
@@ -54,7 +54,7 @@ class Plan:
 
   @property
   def theory(self) -> float:
-    """Requests a second that the engine could answer at best."""
+    """The maximum rate of answers of the engine, in requests per second."""
     return _SLOTS / (_TOKENS * self.step_secs)
 
 
@@ -69,7 +69,7 @@ def measure(
   Args:
     directory: An empty directory.
     plan: The durations and the rate.
-    strict: True if times count; the machine may be too busy for them.
+    strict: True if times count; False if the machine may be too busy for them.
   """
   flags = [f'--step_secs={plan.step_secs}']
   with served_lib.start(directory, flags, _OVERRIDES) as served:
@@ -99,8 +99,7 @@ def measure(
 def _peak_growth(readings: Sequence[meters.Reading]) -> float:
   """Returns the growth of the peaks in MB.
 
-  Memory rises and falls with collections of garbage, so only peaks are
-  compared.
+  Memory grows and shrinks with garbage collections, so only peaks are compared.
   """
   half = len(readings) // 2
   first, second = (
@@ -122,7 +121,7 @@ def _flags(served: served_lib.Served, rate: float, host: str) -> list[str]:
 
 
 def _capacity(served: served_lib.Served, plan: Plan) -> float:
-  """Requests a second, with some more sent than can be answered."""
+  """Measures the answered requests per second at a slightly higher rate."""
   flags = _flags(served, 1.4 * plan.theory, '127.0.0.1')
   with others_lib.Others(served.cell.path, 'capacity', *flags) as asks:
     time.sleep(1.0)
@@ -138,10 +137,10 @@ def _flood(
 ) -> tuple[
   list[others_lib.Call], tuple[float, float], Sequence[meters.Reading]
 ]:
-  """Asks for too much.
+  """Sends too many requests.
 
   Returns:
-    All calls of the greedy ones, when it was, and looks at the server.
+    All calls of the greedy clients, the time window, and samples of the server.
   """
   readings = []
   rate = (plan.times - _FAIR) * capacity
@@ -171,7 +170,7 @@ def _flood(
 def _answered(
   calls: Sequence[others_lib.Call], begin: float, end: float
 ) -> int:
-  """Calls that were answered between two moments."""
+  """Counts the calls that were answered between two times."""
   return sum(c.code == 'OK' and begin <= c.begin + c.secs < end for c in calls)
 
 
@@ -210,7 +209,7 @@ def _refusals(greedy, flood, strict) -> list[figures.Figure]:
 
 
 def _fairness(fair, quiet, flood, strict) -> list[figures.Figure]:
-  """Returns the figures of the fair client before, during and after the flood."""
+  """Returns the fair client's figures before, during and after the flood."""
   before = others_lib.within(fair, [quiet])
   meanwhile = others_lib.within(fair, [flood])
   after = others_lib.within(fair, [(flood[1] + _AFTER_SECS, float('inf'))])

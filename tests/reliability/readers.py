@@ -1,4 +1,4 @@
-"""Streams that are hardly read, connections half made, calls given up."""
+"""Tests slowly read streams, half-open connections and cancelled calls."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,10 +16,10 @@ from tests.reliability.results import figures
 from tests.reliability.results import meters
 
 _READER = 'tests.reliability.clients.slow_reader'
-# Of others' answers.
+# The number of tokens in other clients' answers.
 _TOKENS = 3
-# The beginning of a TLS connection (RFC 8446, 4.1.2): a header that announces
-# 512 bytes, and a few of them.
+# The beginning of a TLS connection (RFC 8446, 4.1.2). The header announces 512
+# bytes, and a few of them follow.
 _HALF_TLS = b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03' + bytes(20)
 _METHOD = '/sax.server.lm.LMService/Generate'
 _HALVES = (
@@ -65,12 +65,12 @@ def measure(
   Args:
     directory: An empty directory.
     plan: The numbers and the durations.
-    strict: True if times count; the machine may be too busy for them.
+    strict: True if times count; False if the machine may be too busy for them.
   """
   notes = pathlib.Path(directory) / 'notes'
   flags = [f'--step_secs={plan.step_secs}', f'--notes={notes}']
   overrides = {
-    # Others need no place that a stream holds.
+    # There are enough slots, so the streams take none from other clients.
     'BATCH_SIZE': str(plan.streams + 56),
     'MAX_DECODE_STEPS': '1000',
     'MIN_DECODE_STEPS': '1',
@@ -148,7 +148,7 @@ def _tell(process, command: str) -> None:
 
 @contextlib.contextmanager
 def _half(address: str, number: int) -> Iterator[None]:
-  """Begins a connection in one of several ways and leaves it half open."""
+  """Opens a connection in one of several ways and leaves it half open."""
   host, _, port = address.rpartition(':')
   with socket.create_connection((host.strip('[]'), int(port))) as peer:
     peer.sendall(_HALVES[number % len(_HALVES)])
@@ -158,11 +158,11 @@ def _half(address: str, number: int) -> Iterator[None]:
 async def _cancel(
   served: served_lib.Served, notes: pathlib.Path, plan: Plan
 ) -> list[int]:
-  """Gives up calls, streamed and not, in turn.
+  """Cancels calls, with and without streams in turn.
 
   Returns:
-    For each, the steps that the engine began after that and before the slot
-    was free.
+    For each call, the number of steps that the engine started after the
+    cancellation and before the slot was free.
   """
   sax_aio.SetRoot(served.cell.root)
   model = sax_aio.Model(served_lib.MODEL).LM()
@@ -189,7 +189,7 @@ async def _cancel(
 
 
 async def _steps_after(notes: pathlib.Path, moment: float) -> int:
-  """Steps begun from then until the next slot was released."""
+  """Returns the number of steps from a time until the next release."""
   async with asyncio.timeout(30):
     while True:
       steps = 0

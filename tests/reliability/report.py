@@ -1,11 +1,11 @@
-"""Prints what the cell was found to survive, and runs the tests of that.
+"""Prints the results of the reliability tests, and runs these tests.
 
     ./bazelw run //tests:reliability_report
     ./bazelw run //tests:reliability_report -- --rows=5,8,9,10
     ./bazelw run //tests:reliability_report -- --rows=all --form=short
 
-Without --rows it shows what is stored. The exit code is 1 if a row that is
-shown misses a figure.
+Without --rows, it shows the stored results. The exit code is 1 if a shown row
+misses a figure.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,8 @@ from tests.reliability.results import table
 
 _PROGRAM = 'tests.reliability.run_row'
 _FILE = 'reliability.json'
-# Where `bazel run` was typed; else the files of the repository lie around here.
+# The directory of the user with `bazel run`; otherwise, the repository's files
+# are in the current directory.
 _WORKSPACE = os.environ.get('BUILD_WORKSPACE_DIRECTORY', os.path.curdir)
 
 _ROWS = flags.DEFINE_list(
@@ -67,7 +68,7 @@ def _results() -> pathlib.Path:
 
 
 def _run(row: table.Row, form: str) -> figures.Outcome:
-  """Runs a row in a process of its own, whatever becomes of that."""
+  """Runs a row in a separate process, which may crash."""
   spec = importlib.util.find_spec(_PROGRAM)
   if spec is None or spec.origin is None:
     raise ValueError(f'there is no module {_PROGRAM}')
@@ -85,7 +86,7 @@ def _run(row: table.Row, form: str) -> figures.Outcome:
 
 
 def main(argv: Sequence[str]) -> int:
-  """Runs what is asked for, then shows all."""
+  """Runs the rows that the flags name, then shows all results."""
   del argv
   try:
     chosen, path = _chosen(), _results()

@@ -1,4 +1,4 @@
-"""Tests of the report's program: what it shows, stores and returns."""
+"""Tests the report's program: its output, its files and its exit code."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Defines how each row of the table is tested, in full and in a minute."""
+"""Defines the full and the short test of each row of the table."""
 
 from collections.abc import Callable, Sequence
 import os
@@ -14,16 +14,17 @@ from tests.reliability import readers
 from tests.reliability import soak
 from tests.reliability.results import figures
 
-# Takes an empty directory.
+# A test takes the path of an empty directory.
 _Test = Callable[[str], Sequence[figures.Figure]]
 
-# Why file systems cannot be mounted here; '' if they can. Set by a program.
+# The reason why file systems cannot be mounted here; '' if they can. The
+# program sets it.
 obstacle = ''
 
 
 def _storage(rounds: int, strict: bool) -> _Test:
   def test(directory: str) -> Sequence[figures.Figure]:
-    # Imported late: emulators of buckets are of no use to other rows.
+    # Only this row needs the emulators of buckets.
     from tests.reliability import storage_row
 
     return storage_row.measure(directory, rounds, strict, obstacle)

@@ -1,6 +1,6 @@
-"""Short forms of the rows that are tested here; `report` runs the full ones.
+"""Runs the short forms of the rows; `report` runs the full forms.
 
-Times do not count in them, as the machine may do anything else besides.
+Times do not count in the short forms, because the machine may be busy.
 """
 
 from absl.testing import absltest

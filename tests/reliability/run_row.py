@@ -1,4 +1,4 @@
-"""Runs one row of the table in a process of its own, and stores what came.
+"""Runs one row of the table in its own process, and stores the outcome.
 
 run_row --row=5 --form=full --output=/tmp/outcome.json
 """
@@ -28,7 +28,7 @@ _OUTPUT = flags.DEFINE_string('output', None, 'JSON file to write.')
 
 
 def run(key: str, form: str) -> figures.Outcome:
-  """Runs a row; never raises for what the test does not reach."""
+  """Runs a row; returns an outcome even if the test fails."""
   date = datetime.datetime.now(datetime.UTC)
   begin = time.monotonic()
   found: Sequence[figures.Figure] = ()
@@ -38,7 +38,7 @@ def run(key: str, form: str) -> figures.Outcome:
       try:
         found = (rows.FULL if form == 'full' else rows.SHORT)[key](directory)
       except Exception as e:  # pylint: disable=broad-exception-caught
-        # A test that does not come to its end is a result, too.
+        # A test that does not finish is also a result.
         traceback.print_exc()
         error = f'{type(e).__name__}: {e}'
   return figures.Outcome(

@@ -1,4 +1,4 @@
-"""A cell that serves one model, with engines that type (`typing_runner`)."""
+"""Runs a cell that serves one model, with engines of `typing_runner`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 import contextlib
@@ -10,8 +10,8 @@ from tests.chaos import processes
 SERVER = 'tests.reliability.typing_server'
 PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 MODEL = processes.CELL + '/served'
-# These engines read no checkpoint, but a reload looks whether there is room
-# for one beside the other; with these lengths, for one of `small_model`.
+# These engines read no checkpoint. However, a reload checks that a second
+# checkpoint fits into memory. With these lengths, a `small_model` fits.
 LENGTHS = {
   'INPUT_SEQ_LEN': '16',
   'BUCKET_KEYS': '[16]',
@@ -22,12 +22,12 @@ LENGTHS = {
 
 @dataclasses.dataclass
 class Served:
-  """Its parts.
+  """The parts of a running cell.
 
   Attributes:
-    cell: files and programs.
-    admin: the admin server.
-    servers: model servers, each with a replica.
+    cell: The files and programs of the cell.
+    admin: The admin server.
+    servers: The model servers, each with a replica.
   """
 
   cell: processes.Cell
@@ -36,7 +36,7 @@ class Served:
 
   @property
   def client_flags(self) -> list[str]:
-    """The flags with which `asker` and others find the cell."""
+    """The flags with which `asker` and other clients find the cell."""
     return [f'--sax_root={self.cell.root}', f'--model={MODEL}']
 
 
@@ -47,12 +47,12 @@ def start(
   overrides: Mapping[str, str] | None = None,
   replicas: int = 1,
 ) -> Iterator[Served]:
-  """Starts a cell that serves, until the context ends.
+  """Runs a cell that serves a model, until the context ends.
 
   Args:
     directory: An empty directory.
     server_flags: The flags of the model servers.
-    overrides: Overrides of the model's serving params.
+    overrides: The overrides of the model's serving params.
     replicas: The number of model servers that serve it.
   """
   with processes.Cell(directory) as cell:
@@ -72,6 +72,6 @@ def start(
 
 
 def wait_for_replicas(cell: processes.Cell, count: int) -> None:
-  """Returns once so many replicas are loaded."""
+  """Waits until this many replicas are loaded."""
   ready = admin_pb2.WaitForReadyRequest(model_id=MODEL, num_replicas=count)
   cell.call('WaitForReady', ready)

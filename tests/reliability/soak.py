@@ -1,8 +1,8 @@
-"""A long time of mixed traffic while everything changes and things die.
+"""Runs mixed traffic for a long time while servers change and crash.
 
-Models are published, reloaded and taken away, model servers are killed and
-told to end, the leading admin server is killed; several clients of all kinds
-must not notice, and no process may grow.
+Models are published, reloaded and unpublished. Model servers are killed and
+terminated, and the leading admin server is killed. Several clients of all kinds
+must notice nothing, and the memory of no process may grow.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _REAL_SERVER = 'saxml_ext.server.testing.small_server'
 _MAIN = processes.CELL + '/main'
 _EXTRA = processes.CELL + '/extra'
 _REPLICAS = 2
-# Those, one for the other model, and a spare.
+# The replicas, one server for the other model, and a spare server.
 _SERVERS = 4
 _ADMINS = 3
 _ADMIN = sax.AdminOptions(5 * processes.PATIENCE)
@@ -43,10 +43,11 @@ class Plan:
     secs: The duration of the traffic.
     pause_secs: The pause between two changes.
     clients: The number of clients.
-    rate: The requests per second of each client.
-    real: True if engines compute; otherwise they repeat prompts.
+    rate: The number of requests per second of each client.
+    real: True if engines compute; otherwise, they repeat prompts.
     warm_up_secs: The age from which the memory of a process counts.
-    measured_secs: The time that a process must live after that, to count.
+    measured_secs: The minimum time that a process must live after that to
+      count.
     look_secs: The time between two samples of a process.
   """
 
@@ -73,7 +74,7 @@ SHORT = Plan(
 
 
 class _Looks:
-  """Looks at processes again and again, on a thread of its own."""
+  """A thread that samples processes regularly."""
 
   def __init__(self, look_secs: float):
     self.readings: dict[str, list[meters.Reading]] = {}
@@ -83,7 +84,7 @@ class _Looks:
     self._thread = threading.Thread(target=self._run)
 
   def add(self, name: str, pid: int) -> None:
-    """Looks at a process from now on."""
+    """Adds a process to the sampled ones."""
     self._names[pid] = f'{name} {pid}'
 
   def __enter__(self) -> '_Looks':
@@ -102,7 +103,7 @@ class _Looks:
 
 
 class _Soak:
-  """The cell and what is done to it."""
+  """The cell, and the changes made to it."""
 
   def __init__(self, directory: str, plan: Plan, seed: int):
     self.plan = plan
@@ -121,7 +122,7 @@ class _Soak:
 
   @contextlib.contextmanager
   def started(self) -> Iterator[None]:
-    """Runs everything while the context lasts."""
+    """Runs the whole cell until the context ends."""
     sax.SetRoot(f'{self._directory}/root')
     with processes.Cell(self._directory) as self._cell, self.looks:
       for _ in range(_ADMINS):
@@ -134,7 +135,7 @@ class _Soak:
       yield
 
   def clients(self, stack: contextlib.ExitStack) -> list[others_lib.Others]:
-    """Starts them."""
+    """Starts the clients."""
     found = []
     for number in range(self.plan.clients):
       client = others_lib.Others(
@@ -151,9 +152,9 @@ class _Soak:
     return found
 
   def run(self) -> None:
-    """Changes one thing after the other until time is up.
+    """Makes one change after another until the time is up.
 
-    Each is done once at least, however busy the machine is.
+    Each change is made at least once, even on a busy machine.
     """
     until = time.monotonic() + self.plan.secs
     changes = (
@@ -176,7 +177,7 @@ class _Soak:
           self._start_server()
         self._check_reasons()
         name = change()
-        # At most one thing is missing at a time.
+        # At most one part of the cell is missing at a time.
         self._wait(_MAIN, _REPLICAS)
       except (sax.SaxError, AssertionError, RuntimeError) as e:
         self.failures.append(f'{change.__name__}: {type(e).__name__}: {e}')
@@ -198,7 +199,7 @@ class _Soak:
     sax.WaitForReady(model_id, replicas, _ADMIN)
 
   def _check_reasons(self) -> None:
-    """Notes what replicas say of the last change that they did not make."""
+    """Records the reasons of replicas that did not make the last change."""
     for replica in sax.ListDetail(_MAIN, _ADMIN).replicas:
       if replica.status == 'LOADED' and replica.reason:
         self.failures.append(f'{_MAIN} at {replica}')
@@ -214,8 +215,9 @@ class _Soak:
     else:
       server = self._cell.start(served_lib.SERVER, ['--step_secs=0.05'])
     if not self._servers:
-      # The others are killed sooner or later, and until then take models and
-      # give them away: what they hold tells nothing.
+      # Only the oldest server is sampled. The others are killed sooner or
+      # later, and load and unload models until then, so their memory shows
+      # nothing.
       self.looks.add(_OLDEST, server.popen.pid)
     self._servers.append(server)
 
@@ -225,7 +227,7 @@ class _Soak:
     return 'reloads'
 
   def _take_or_give(self) -> str:
-    """Publishes the other model and asks it, or takes it away."""
+    """Publishes the other model and calls it, or unpublishes it."""
     if self._extra_there:
       sax.Unpublish(_EXTRA, _ADMIN)
       self._extra_there = False
@@ -242,7 +244,10 @@ class _Soak:
     return 'publishes'
 
   def _pick(self) -> processes.Process:
-    """Takes a server out, never the oldest one: it is to live for long."""
+    """Removes a server and returns it, but never the oldest one.
+
+    The oldest server must run for a long time.
+    """
     return self._servers.pop(self._rng.randrange(1, len(self._servers)))
 
   def _kill_server(self) -> str:
@@ -282,12 +287,12 @@ def measure(
       clients = soak.clients(stack)
       soak.looks.add('this test', os.getpid())
       soak.run()
-    # Each has its last answers by now.
+    # Each client has its last answers by now.
     calls = [call for client in clients for call in client.calls()]
   lost = [call for call in calls if call.code != 'OK']
   for text in soak.failures + [f'{c.code} after {c.secs:.1f} s' for c in lost]:
     print(text)
-  # A busy machine starts clients late.
+  # On a busy machine, clients start late.
   expected = plan.clients * plan.rate * plan.secs
   return [
     figures.Figure('requests', len(calls), least=int(0.8 * expected)),
@@ -318,7 +323,7 @@ def _growth(looks: _Looks, plan: Plan) -> list[figures.Figure]:
   def worst(of: Callable[[list[meters.Reading]], float]) -> float:
     return max((of(settled) for settled in lives.values()), default=0.0)
 
-  # In a minute or less, what is allocated once counts as growth.
+  # In a short run, memory that is allocated only once counts as growth.
   long = plan.measured_secs >= 300
   return [
     figures.Figure('processes watched for growth', len(lives), least=1),
@@ -342,6 +347,6 @@ def _growth(looks: _Looks, plan: Plan) -> list[figures.Figure]:
 
 
 def _trend(values: list[int]) -> float:
-  """Returns the mean of the last quarter less that of the first."""
+  """Returns the mean of the last quarter minus that of the first one."""
   part = max(1, len(values) // 4)
   return sum(values[-part:]) / part - sum(values[:part]) / part

@@ -1,4 +1,4 @@
-"""The row of storage that fails, under servers and under conversions."""
+"""Measures the row of failing storage, for servers and for conversions."""
 
 from collections.abc import Callable
 import os
@@ -19,7 +19,7 @@ def measure(
 
   Args:
     directory: An empty directory.
-    rounds: The rounds of each failure.
+    rounds: The number of rounds of each failure.
     strict: True if times count.
     obstacle: The reason why disks cannot be mounted here; '' if they can.
   """

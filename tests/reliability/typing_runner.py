@@ -1,7 +1,7 @@
-"""An engine that answers token by token, each step taking a set time.
+"""Defines an engine that answers token by token, with a set time per step.
 
-It stands in where the engine does not matter but its pace does: for streams,
-queues and deadlines. What it is asked to do and when it notes in a file.
+It replaces the engine in tests where only the speed matters: streams, queues
+and deadlines. It writes its calls and their times to a file.
 """
 
 from collections.abc import Mapping
@@ -39,9 +39,10 @@ class TypingRunner:
       num_slots: The number of requests in a step.
       checks: The checks of the engine that it replaces.
       step_secs: The duration of a step, for any number of requests.
-      notes: The file that gets the lines "admit PROMPT", "step", "release",
-        "interrupt" and "fail", each after the monotonic time.
-      fail_after: The answers before the engine fails; None if it never does.
+      notes: The path of the file that gets the lines "admit PROMPT", "step",
+        "release", "interrupt" and "fail", each after the monotonic time.
+      fail_after: The number of answers before the engine fails; None for no
+        failure.
     """
     self.num_slots = num_slots
     self.interruptible = True
@@ -88,7 +89,7 @@ class TypingRunner:
       if self._left < 0:
         self._note('fail')
         raise RuntimeError('this engine was made to fail')
-    # One that came before this call has ended it after its first step.
+    # An interrupt from before this call has ended it after its first step.
     self._interrupted.clear()
     for slot in done:
       self._forget(slot)

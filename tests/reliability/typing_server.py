@@ -1,7 +1,7 @@
-"""The model server's program, with engines that answer token by token.
+"""Runs the model server's program with engines that answer token by token.
 
-Everything but the engine is what users run: flags, services, scheduler,
-codecs, membership in the cell. No checkpoint is read.
+All other parts are those of users: flags, services, scheduler, codecs and
+membership in the cell. No checkpoint is read.
 """
 
 from collections.abc import Callable, Sequence

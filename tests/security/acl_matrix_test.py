@@ -32,7 +32,7 @@ from tests.security import every_service
 _TIMEOUT = 60
 _DENIED = grpc.StatusCode.PERMISSION_DENIED
 
-# Whom a call is for.
+# The kinds of callers that a call may admit.
 ANYBODY = 'anybody who may connect'
 CELL_ADMINS = 'admins of the cell'
 MODEL_ADMINS = 'admins of the cell, or of the model'
@@ -79,7 +79,8 @@ _DATA_METHODS = (
   'lm.embed',
   'lm.gradient',
 )
-# What a call is made with where an empty request would be refused first.
+# The requests of calls that would reject an empty request before any check of
+# the caller.
 _MODEL = {
   'model_id': every_service.MODEL,
   'model_path': 'p.A',
@@ -87,7 +88,7 @@ _MODEL = {
 }
 _REQUESTS: dict[str, dict[str, Any]] = {
   'sax.Admin/Publish': {'model': _MODEL},
-  # An update replaces all of a model, the list of its admins too.
+  # An update replaces the whole model, including the list of its admins.
   'sax.Admin/Update': {'model': _MODEL | {'admin_acl': 'acl/owners'}},
   'sax.Admin/Unpublish': {'model_id': every_service.MODEL},
   'sax.Admin/Join': {'address': 'x', 'model_server': {}, 'leaving': 'x'},
@@ -96,12 +97,13 @@ _REQUESTS: dict[str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class _Caller:
-  """Somebody who calls.
+  """A caller.
 
   Attributes:
-    certificate: its stem; None for a port with plain text, '' for none shown.
-    verified: the name that a server has to find out; '' for none.
-    claim: the name that it says it calls for.
+    certificate: The file stem of the certificate; None for a port with plain
+      text, '' for no certificate.
+    verified: The name that a server must find out; '' for none.
+    claim: The name of the user that it claims to call for.
   """
 
   certificate: str | None
@@ -128,7 +130,7 @@ _CALLERS = {
   'user that claims another name': _Caller('user', '', 'admin'),
 }
 
-# On which list each is, once there are lists.
+# The members of each list, if there are lists.
 _LISTS = (
   '{"acl/admins": ["admin"], "acl/owners": ["owner"],'
   ' "acl/servers": ["server"], "acl/users": ["user"]}'
@@ -148,7 +150,7 @@ class _State:
   Attributes:
     file: The file of its lists; None if there is none.
     names: True if the objects name lists.
-    works: True if those names exist.
+    works: True if these lists exist.
   """
 
   file: str | None
@@ -168,7 +170,7 @@ _STATES = {
 def _methods(
   here: bool = True,
 ) -> Iterator[tuple[str, descriptor.MethodDescriptor]]:
-  """Yields path and descriptor of each method that is served here, or is not."""
+  """Yields the path and descriptor of each method that is (not) served here."""
   for module in pkgutil.iter_modules(protobuf.__path__):
     if module.name.endswith('_pb2'):
       found = importlib.import_module(f'saxml_ext.protobuf.{module.name}')
@@ -253,7 +255,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def call(
     self, path: str, method: descriptor.MethodDescriptor, who: _Caller
   ) -> grpc.StatusCode:
-    """Returns the status code with which the call ends."""
+    """Makes a call; returns its status code."""
     if method.client_streaming:
       return await self.follow(who)
     channel = self.channel(method.containing_service.full_name, who)
@@ -274,7 +276,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     return await call.code()
 
   async def follow(self, who: _Caller) -> grpc.StatusCode:
-    """Returns the status code of the one call that streams both ways."""
+    """Makes the only call with streams both ways; returns its status code."""
     channel = self.channel(follower_streams.SERVICE, who)
     metadata = [
       (follower_streams.EPOCH, every_service.EPOCH),
@@ -290,7 +292,8 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_every_pair_of_caller_and_call(self):
     wrong, calls = [], 0
-    # A model without a method refuses it to everybody, before it asks who.
+    # A model without a method rejects it for everybody, before any check of the
+    # caller.
     self.assertContainsSubset(_DATA_METHODS, self.services.methods())
     for title, state in _STATES.items():
       await self.set_up(state)

@@ -1,4 +1,4 @@
-"""A cell of processes that speak mutual TLS, with lists, through a renewal."""
+"""Tests a cell of processes with mutual TLS and lists, through a renewal."""
 
 import os
 import socket
@@ -67,7 +67,7 @@ class CellTest(absltest.TestCase):
     return sum(each.num_replicas for each in stats.model_server_type_stats)
 
   def serial(self, address: str) -> str:
-    """Returns the serial number of the certificate that an admin server shows."""
+    """Returns the serial number of the certificate of an admin server."""
     context = ssl.create_default_context(cafile=self.alice.ca_file)
     context.load_cert_chain(self.alice.cert_file, self.alice.key_file)
     context.set_alpn_protocols(['h2'])
@@ -106,8 +106,8 @@ class CellTest(absltest.TestCase):
     admin.kill()
     self.start(processes.ADMIN_SERVER, self.server_tls)
     self.cell.wait_for_leader(but=[admin.address])
-    # Both ends of its connection show certificates that were not there when it
-    # started.
+    # Both ends of the connection use certificates that are newer than its
+    # programs.
     processes.wait(lambda: self.servers() == 1)
 
   def test_a_program_that_is_half_set_up_ends_at_once(self):

@@ -1,7 +1,7 @@
-"""All services of a cell in one process, each on ports of every kind.
+"""Runs all services of a cell in one process, each on ports of every kind.
 
-So that every call can be made by every kind of caller. Nothing is loaded from
-disk but the lists; the engine is one for tests.
+Every kind of caller can thus make every call. Only the lists are loaded from
+disk, and the engine is a test engine.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
 
 CELL = '/sax/test'
-# Published, and loaded on the model server.
+# This model is published, and loaded on the model server.
 MODEL = f'{CELL}/m'
-# What a follower has to know besides.
+# A follower must also know this text.
 EPOCH = 'epoch'
 _SILENCE_SECS = 60.0
 _LOCAL = '127.0.0.1'
 
 
 class _Params(gptj.TinyTokenizedFP32):
-  """Small enough for an engine that only turns prompts around."""
+  """Serving params that are small enough for an engine for tests."""
 
   INPUT_SEQ_LEN = 8
   BUCKET_KEYS = [8]
@@ -47,7 +47,7 @@ class _Params(gptj.TinyTokenizedFP32):
 
 
 class _Goodbye(followers.Listener):
-  """Ends the stream of whoever has joined."""
+  """A group that ends the stream of each follower."""
 
   def joined(self, member: followers.Member) -> None:
     member.close()
@@ -55,7 +55,7 @@ class _Goodbye(followers.Listener):
 
 @dataclasses.dataclass(frozen=True)
 class Ports:
-  """Addresses of one server: plain text, TLS, and mutual TLS."""
+  """The addresses of one server: plain text, TLS and mutual TLS."""
 
   plain: str
   tls: str
@@ -66,11 +66,11 @@ class EveryService:
   """The services, by the first part of their methods' names.
 
   Attributes:
-    ports: "sax.Admin" and so on -> where it is.
+    ports: The addresses by service, such as "sax.Admin".
   """
 
   def __init__(self, server_tls: tls.Settings):
-    """Takes what the ports with TLS show."""
+    """Sets the certificates of the ports with TLS."""
     self.ports: dict[str, Ports] = {}
     self._tls = server_tls
     self._admin: grpc.aio.Server | None = None
@@ -102,12 +102,12 @@ class EveryService:
     owner_acl: str,
     model_acls: Mapping[str, str],
   ) -> None:
-    """Goes on with other lists.
+    """Replaces the lists and the ACLs.
 
     Args:
-      access: the lists.
-      owner_acl: the published model's own admins.
-      model_acls: the loaded model's ACLs, by data method.
+      access: The lists.
+      owner_acl: The ACL of the published model's admins.
+      model_acls: The ACLs of the loaded model, by data method.
     """
     access_lib.use(access)
     self.model_server.models.set_acls(MODEL, model_acls)
@@ -143,7 +143,7 @@ class EveryService:
       await self._controller.publish(self._model)
 
   async def stop(self) -> None:
-    """Ends all of them."""
+    """Stops all services."""
     access_lib.use(access_lib.Access())
     await self._stop_admin()
     await self.model_server.stop(0)

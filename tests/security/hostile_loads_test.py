@@ -1,8 +1,8 @@
-"""Loads that want what they should not get, at a model server over gRPC.
+"""Tests malicious load requests to a model server over gRPC.
 
-Paths that lead out of the roots, and checkpoints made to do harm: all of them
-are refused with a reason, none of their code runs, no file outside is opened,
-and afterwards the server loads what it should.
+The requests have paths that lead out of the roots, and malicious checkpoints.
+All of them are rejected with a reason. None of their code runs, and no file
+outside of the roots is opened. Afterwards, the server still loads valid models.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,8 @@ from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model
 
 _TIMEOUT = 300
-# A refusal is a matter of milliseconds; a busy machine has a hundred times
-# that. What loads for minutes, or for ever, is what this is to find.
+# A rejection takes milliseconds, and a busy machine may need a hundred times
+# that. The limit detects loads that take minutes or never end.
 _SECONDS = 30
 _REFUSALS = (
   grpc.StatusCode.INVALID_ARGUMENT,
@@ -35,7 +35,7 @@ _REFUSALS = (
 )
 _QUICK = {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '2', 'BEAM_SIZE': '1'}
 
-# Paths, with {root}, {outside} and {model} filled in.
+# The paths, in which {root}, {outside} and {model} are replaced.
 _PATHS = (
   '{outside}',
   '{outside}/checkpoint_00000000',
@@ -77,7 +77,10 @@ _PATHS = (
 
 
 class _Opened:
-  """Paths that this process opens while it is on; a hook stays for ever."""
+  """A recorder of the paths that this process opens, until it is turned off.
+
+  The audit hook itself cannot be removed.
+  """
 
   def __init__(self):
     self.paths: list[str] = []
@@ -106,7 +109,7 @@ _opened = _Opened()
 
 
 class _Code:
-  """Unpickled by pickle, makes the canary."""
+  """An object that creates the canary file when pickle loads it."""
 
   def __init__(self, canary: str):
     self._canary = canary
@@ -187,7 +190,7 @@ class HostileLoadsTest(parameterized.TestCase):
     step = f'{self.model}/checkpoint_00000000'
     roots.configure([step])
     with _opened.watching():
-      # The file above says what EOS_ID and ROTARY_DIM are.
+      # The file above defines EOS_ID and ROTARY_DIM.
       self.assertIn('EOS_ID', self.refused(step))
     self.assertEqual(_opened.below(f'{self.model}/gptj_config.json'), [])
 

@@ -1,4 +1,4 @@
-"""Serves the bundled model as a user does, asks it, and kills its processes."""
+"""Tests the bundled model as a user serves it, also with killed processes."""
 
 import os
 import signal
@@ -10,7 +10,8 @@ import psutil
 
 from serve import programs
 
-# Starting takes seconds alone, and a busy machine has a hundred times that.
+# Without other load, the start takes seconds. A busy machine may need a hundred
+# times that.
 _START_SECS = 600.0
 
 
@@ -71,7 +72,7 @@ class ServeTest(absltest.TestCase):
     self.assertNotEmpty(done.stdout.strip())
     self.assertIn('lm.generate /sax/local/gptj-small', self._told)
     self.assertIn('curl -N http://127.0.0.1:', self._told)
-    # The same answer once more, by the server that takes the dead one's place.
+    # The server that replaces the killed one gives the same answer.
     self._child(programs.MODEL_SERVER).kill()
     _wait_until(lambda: 'starting it again' in self._told, 'a restart')
     again = self._ask(port, 'The court', 'said', max_tokens=8, temperature=0)
@@ -87,7 +88,7 @@ class ServeTest(absltest.TestCase):
     self.assertIn('serve: stopped', self._told)
 
   def _taken(self, port: str) -> None:
-    """Checks what a second `serve` says of a taken port and directory."""
+    """Checks the errors of a second `serve` with the same port or directory."""
     argv, env = self._command(programs.SERVE, port=port)
     done = subprocess.run(
       argv, env=env, capture_output=True, text=True, check=False

@@ -2,8 +2,8 @@
 
     start_time --rounds=3
 
-Each round starts serve with the bundled model, asks one question and stops
-serve again. The first round may compile; its row says so.
+Each round starts serve with the bundled model, sends one question and stops
+serve. The first round may compile programs, which its row shows.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,12 @@ def _first_token(address: str) -> None:
 
 
 def _round() -> tuple[float, ...]:
-  """Returns seconds: servers up, model loaded, first token, and of the log."""
+  """Returns the seconds of a start, and those that the log reports.
+
+  Returns:
+    The seconds until the servers run, until the model is loaded and until the
+    first token, and the values of `_of_log`.
+  """
   begin = time.monotonic()
   command = programs.command(programs.SERVE, {'port': 0})
   process = subprocess.Popen(
@@ -90,7 +95,12 @@ def _round() -> tuple[float, ...]:
 
 
 def _of_log(logs: str) -> tuple[float, float, float]:
-  """Returns programs compiled, and seconds for programs and for the load."""
+  """Returns values from the log of the model server.
+
+  Returns:
+    The number of compiled programs, and the seconds for programs and for the
+    whole load.
+  """
   compiled = program_secs = load_secs = 0.0
   with open(os.path.join(logs, 'model_server.log'), encoding='utf-8') as file:
     for match in _PROGRAMS.finditer(file.read()):

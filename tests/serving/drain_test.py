@@ -1,8 +1,8 @@
-"""A cell of two model servers, one of which is told to stop under traffic.
+"""Tests a cell of two model servers, one of which is stopped under traffic.
 
-The other one keeps the admin server in its own process. No request is lost when
-one of them unloads the model, when one ends, nor when the one that is left gets
-another checkpoint.
+The other server also runs the admin server in its own process. No request is
+lost in any of three cases: one of them unloads the model, one of them ends, or
+the remaining one loads another checkpoint.
 """
 
 import pathlib
@@ -31,7 +31,7 @@ _CLIENTS = 4
 
 
 class _Traffic:
-  """Clients of the cell, each of which asks again when it is answered."""
+  """Clients of the cell that send a new request after each answer."""
 
   def __init__(self):
     self.answers = 0
@@ -54,7 +54,7 @@ class _Traffic:
       thread.join(_TIMEOUT)
 
   def wait_for(self, answers: int) -> None:
-    """Returns after so many more answers, or the first error."""
+    """Waits for this many more answers, or the first error."""
     with self._changed:
       wanted = self.answers + answers
       self._changed.wait_for(
@@ -62,7 +62,7 @@ class _Traffic:
       )
 
   def _run(self, prompt: str) -> None:
-    # What the server that stops refuses goes to the other one.
+    # The requests that the stopping server rejects go to the other one.
     model = sax.Model(_MODEL).LM()
     options = sax.ModelOptions()
     options.SetTimeout(_TIMEOUT)
@@ -86,7 +86,7 @@ class DrainTest(absltest.TestCase):
     sax.SetRoot(self.dir)
 
   def _start(self, *flags: str) -> tuple[subprocess.Popen[str], TextIO]:
-    """Starts a model server; returns it and its log."""
+    """Starts a model server; returns its process and its log."""
     log = open(tempfile.mkstemp(dir=self.dir)[1], 'w', encoding='utf-8')
     self.addCleanup(log.close)
     process = modules.start(
@@ -133,7 +133,7 @@ class DrainTest(absltest.TestCase):
       while f'serves {self.dir}/second' not in _text(stays_log):
         traffic.wait_for(1)
       traffic.wait_for(20)
-      # One that cannot be loaded leaves the model as it is.
+      # If a checkpoint cannot be loaded, the model stays as it is.
       sax.UpdateCheckpoint(_MODEL, '/no/such/checkpoint')
       while 'cannot be loaded' not in _text(stays_log):
         traffic.wait_for(1)
@@ -145,7 +145,7 @@ class DrainTest(absltest.TestCase):
     stays.send_signal(signal.SIGTERM)
     self.assertEqual(stays.wait(_TIMEOUT), 0)
     log = _text(stays_log)
-    # Where guides to Sax look.
+    # Guides to Sax refer to this line of the log.
     self.assertRegex(log, r'Loaded config: fs_root: ".*/fs"')
     self.assertRegex(log, r'SetAddr \S*/location.proto "127.0.0.1:\d+"')
     self.assertIn('loading completed.', log)
@@ -154,7 +154,8 @@ class DrainTest(absltest.TestCase):
 
 
 def _text(log: TextIO) -> str:
-  # Opened anew: to read elsewhere in it would move where the program writes.
+  # The file is opened again, because a read would move the program's write
+  # position.
   return pathlib.Path(log.name).read_text(encoding='utf-8')
 
 

@@ -16,7 +16,7 @@ from serve import progress
 
 
 class _System:
-  """Answers known beforehand, in LoadGen's process."""
+  """A system with known answers, in LoadGen's process."""
 
   kind = 'canned'
   parameters: dict[str, object] = {}
@@ -40,7 +40,7 @@ class _Judgement:
 
 
 class _Task:
-  """Samples of which only their number is known."""
+  """A task of which only the number of samples is known."""
 
   benchmark = rounds.BERT
   sample_count = 20
@@ -61,7 +61,7 @@ class _Task:
 
 
 class ComplianceTest(absltest.TestCase):
-  """Jobs that run compliance tests, LoadGen and all."""
+  """Tests jobs that run compliance tests, including LoadGen."""
 
   def run_job(self, round_name: str, modes: tuple[str, ...], shift: int = 0):
     directory = self.create_tempdir().full_path
@@ -121,7 +121,7 @@ class ComplianceTest(absltest.TestCase):
     for name in compliance.SCORES:
       with open(os.path.join(test, name)) as file:
         lines[name] = file.read()
-    # Of the samples that the test logged, all 20 of the set.
+    # The test logged samples, which are all 20 samples of the set.
     self.assertStartsWith(lines[compliance.BASELINE_SCORE], '20 answers, ')
     self.assertNotEqual(*(line.split()[-1] for line in lines.values()))
 

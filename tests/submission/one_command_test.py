@@ -1,4 +1,4 @@
-"""Makes a submission by one command, as a user does."""
+"""Tests making a submission by one command, as a user does."""
 
 import os
 import pathlib
@@ -11,7 +11,7 @@ from serve import programs
 
 fast_compile.install()
 
-# What only a person knows of a machine.
+# Only a person knows these facts about a machine.
 _DESCRIPTION = """\
 status: available
 cooling: air
@@ -54,7 +54,7 @@ class OneCommandTest(absltest.TestCase):
   def test_the_short_form_of_an_open_submission(self):
     who = '--submitter=Example --system_name=vm --model_name=tiny-gptj'
     code, output = self._run(f'{who} --output={self._output}')
-    # The machine does not tell all of itself; the results are kept.
+    # The description of the machine is incomplete, but the results are kept.
     self.assertEqual(code, 1, output)
     self.assertIn('the system description lacks status', output)
     self.assertIn('the results are kept', output)

@@ -1,4 +1,4 @@
-"""Tests that a live scrape has what the dashboard and the alerts query."""
+"""Tests that a live scrape has all metrics of the dashboard and the alerts."""
 
 import json
 import pathlib
@@ -15,13 +15,13 @@ from tests.telemetry import one_cell
 
 _FOLDER = pathlib.Path(__file__).parents[2] / 'deploy' / 'grafana'
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-# Made by Prometheus for each scrape, and by CPUs not at all.
+# CPUs do not have this metric.
 _ELSEWHERE = frozenset({'sax_device_memory_bytes'})
 _NAME = re.compile(r'\b((?:sax|grpc|process|vllm)[a-z_]*[:_][a-z_]+)\b')
 
 
 def names(query: str) -> set[str]:
-  """Metrics of a query, without those that are labels."""
+  """Returns the metrics of a query, without names that are labels."""
   return set(
     _NAME.findall(re.sub(r'(?:by|without) \([^)]*\)', '', _bare(query)))
   )

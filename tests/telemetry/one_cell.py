@@ -1,4 +1,4 @@
-"""A whole cell in this process, with a made-up engine, for tests."""
+"""Runs a whole cell in this process, with a fake engine, for tests."""
 
 import asyncio
 import os
@@ -32,15 +32,16 @@ class OneCell:
 
   Attributes:
     runner: The engine.
-    admin_port, server_port: The ports of their metrics, on loopback.
+    admin_port: The loopback port of the admin server's metrics.
+    server_port: The loopback port of the model server's metrics.
     sax_root: The root directory for clients.
   """
 
   def __init__(self, directory: str):
-    """Starts both; the model server has joined.
+    """Starts both servers; waits until the model server has joined.
 
     Args:
-      directory: an empty one.
+      directory: An empty directory.
     """
     os.environ[net.LOOPBACK_VARIABLE] = '1'
     self.sax_root = directory + '/root'
@@ -63,7 +64,7 @@ class OneCell:
     self._join()
 
   def stop(self) -> None:
-    """Ends both."""
+    """Stops both servers."""
     self.server.run(self._web.stop())
     self.server.stop()
     self._run(self.admin.stop())

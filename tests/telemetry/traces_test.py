@@ -1,4 +1,4 @@
-"""One request is one trace: across the client, the admin and model servers."""
+"""Tests that one request is one trace in the client and both servers."""
 
 import time
 
@@ -29,7 +29,7 @@ class TracesTest(absltest.TestCase):
   def tree(self, root: str, parts: int) -> list[str]:
     """Returns the spans below the last root of a name, sorted.
 
-    Each one reads "parent > child".
+    Each one is a text "parent > child".
     """
     end = time.monotonic() + _TIMEOUT
     while True:

@@ -1,7 +1,7 @@
-"""A client that minds its own business: calls at an even rate, each noted.
+"""Calls a cell at a constant rate, and records each call.
 
-It is a program, so that whoever attacks the servers does not slow it down but
-through them. It ends when its standard input does.
+It is a separate program, so an attacker can slow it down only through the
+servers. It ends when its standard input is closed.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ async def _run() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Asks until standard input ends."""
+  """Makes calls until standard input is closed."""
   del argv
   asyncio.run(_run())
 

@@ -1,4 +1,4 @@
-"""Measures how an attack affects other clients: their calls, by time."""
+"""Measures the effect of an attack on other clients: their calls, by time."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -24,7 +24,7 @@ class Call:
 
   Attributes:
     begin: The monotonic time of its start.
-    secs: The duration.
+    secs: The duration in seconds.
     code: The name of the status, such as "OK".
   """
 
@@ -35,17 +35,17 @@ class Call:
 
 @dataclasses.dataclass
 class Windows:
-  """Times of quiet and of attack, in turn, so that noise hits both alike."""
+  """Times of quiet and of attack, in turn, so noise affects both equally."""
 
   quiet: list[tuple[float, float]] = dataclasses.field(default_factory=list)
   attacked: list[tuple[float, float]] = dataclasses.field(default_factory=list)
 
 
 class Others:
-  """An asker (see there) that runs while the context lasts.
+  """An `asker` program that runs until the context ends.
 
   Attributes:
-    process: it.
+    process: The process of the program.
   """
 
   def __init__(
@@ -55,11 +55,11 @@ class Others:
     *flags: str,
     program: str = _ASKER,
   ):
-    """Starts it.
+    """Starts the program.
 
     Args:
-      directory: The directory for its notes.
-      name: The name of the notes.
+      directory: The directory for its records.
+      name: The name of the records.
       *flags: The flags of the program.
       program: The module of the program.
     """
@@ -79,7 +79,7 @@ class Others:
     if not self._output.exists():
       return []
     found = []
-    # The last line may be half written.
+    # The last line may be incomplete.
     for line in self._output.read_text().split('\n')[:-1]:
       begin, secs, code = line.split()
       found.append(Call(float(begin), float(secs), code))
@@ -87,7 +87,7 @@ class Others:
 
 
 def start(module: str, flags: Sequence[str], log) -> subprocess.Popen[str]:
-  """Starts a program that ends when its standard input does."""
+  """Starts a program that ends when its standard input is closed."""
   spec = importlib.util.find_spec(module)
   if spec is None or spec.origin is None:
     raise ValueError(f'there is no module {module}')
@@ -106,7 +106,11 @@ def start(module: str, flags: Sequence[str], log) -> subprocess.Popen[str]:
 
 
 def end(process: subprocess.Popen[str], secs: float = 60.0) -> str:
-  """Lets a program of `start` end; kills it if it does not; its output."""
+  """Ends a program of `start`; kills it after a timeout.
+
+  Returns:
+    The output of the program.
+  """
   try:
     return process.communicate(timeout=secs)[0]
   except subprocess.TimeoutExpired:
@@ -131,9 +135,8 @@ def compare(
     calls: The calls of `Others`.
     windows: The windows of quiet and of attack.
     most: The limit of the ratio of both p99; None if there are too few calls.
-      The
-      ratio is that of neighboring windows, so that other work of the machine
-      affects both alike.
+      The ratio compares neighboring windows, so that other work on the machine
+      affects both equally.
   """
   quiet = within(calls, windows.quiet)
   attacked = within(calls, windows.attacked)
@@ -165,5 +168,5 @@ def _p99(calls: Sequence[Call]) -> float:
 
 
 def sleep_until(moment: float) -> None:
-  """Sleeps until a monotonic time; not at all if it has passed."""
+  """Sleeps until a monotonic time; returns at once if it has passed."""
   time.sleep(max(0.0, moment - time.monotonic()))

@@ -1,4 +1,4 @@
-"""HTTP/2 by hand, for what no client library would do."""
+"""Writes HTTP/2 frames by hand, for messages that no client library sends."""
 
 import socket
 import struct
@@ -36,7 +36,8 @@ def headers(path: str, stream: int = 1) -> bytes:
 
 
 def _literal(name: str) -> bytes:
-  # A field with a name of its own, never put into the table (RFC 7541, 6.2.2).
+  # This is a literal field with a new name, which is never indexed (RFC 7541,
+  # 6.2.2).
   return b'\0' + _text(name)
 
 
@@ -55,10 +56,10 @@ def announce(path: str, size: int) -> bytes:
 
 
 def secs_until_refused(address: str, path: str, size: int) -> float:
-  """Measures how soon a server refuses a message of an announced size.
+  """Measures the time until a server rejects a message of an announced size.
 
   Raises:
-    TimeoutError: The server did not refuse it in time.
+    TimeoutError: The server did not reject it in time.
     ConnectionError: The server closed the connection without an answer.
   """
   host, _, port = address.rpartition(':')

@@ -1,7 +1,8 @@
-"""Clients that ask for streams and hardly read them, as a program.
+"""Runs clients that open streams and read them very slowly.
 
-Each line of its standard input is a command: "go" opens the streams, "stop"
-gives them up; it answers "done". It ends when its standard input does.
+Each line of its standard input is a command: "go" opens the streams, and "stop"
+cancels them. The answer is "done". The program ends when its standard input is
+closed.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ _TOKENS = flags.DEFINE_integer('tokens', 1000, 'Tokens of an answer.')
 
 
 async def _read(number: int) -> None:
-  """Reads a message now and then; every other reader, the first one alone."""
+  """Reads messages slowly; an even reader reads only the first one."""
   model = sax_aio.Model(_MODEL.value).LM()
   options = sax_aio.ModelOptions()
   options.SetExtraInput('per_example_max_decode_steps', _TOKENS.value)
@@ -49,7 +50,7 @@ async def _run() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Obeys until standard input ends."""
+  """Runs commands until standard input is closed."""
   del argv
   asyncio.run(_run())
 

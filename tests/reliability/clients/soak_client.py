@@ -1,7 +1,7 @@
-"""A client of everything, as a program: asks, scores, streams, gives up.
+"""Makes calls of all kinds: generates, scores, streams and cancels.
 
-The same prompt must always get the same answer. Calls are noted as `asker`
-does. It ends when its standard input does.
+The same prompt must always get the same answer. Calls are recorded as in
+`asker`. The program ends when its standard input is closed.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _GIVEN_UP_SECS = 0.5
 
 
 class _Client:
-  """Makes calls of all kinds, and compares their answers."""
+  """A client that makes calls of all kinds, and compares their answers."""
 
   def __init__(self, output: IO[str]):
     self._model = sax_aio.Model(_MODEL.value).LM()
@@ -44,7 +44,7 @@ class _Client:
     }
 
   async def call(self) -> None:
-    """Makes one, and notes how it ended."""
+    """Makes a call, and records its outcome."""
     kind = self._rng.choices(list(self._kinds), (5, 2, 2, 1))[0]
     number = self._rng.randrange(_PROMPTS)
     begin = time.monotonic()
@@ -57,7 +57,7 @@ class _Client:
       code = f'{kind}:{e.code.name}'
       print(f'{kind}: {e.code.name}: {e.message}', file=sys.stderr, flush=True)
     except Exception as e:  # pylint: disable=broad-exception-caught
-      # Whatever a client library lets out is a lost request, too.
+      # Any other exception of a client library is a lost request too.
       code = f'{kind}:{type(e).__name__}'
       print(f'{code}: {e}', file=sys.stderr, flush=True)
     secs = time.monotonic() - begin
@@ -71,7 +71,7 @@ class _Client:
 
   async def _generate(self, number: int) -> str:
     answers = await self._model.Generate(self._text(number), self._options)
-    # Scores are compared as far as another batch may not change them.
+    # Scores are rounded, because another batch may change the last digits.
     return '; '.join(f'{text} {score:.3f}' for text, score in answers)
 
   async def _score(self, number: int) -> str:
@@ -117,7 +117,7 @@ async def _run() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Calls until standard input ends."""
+  """Makes calls until standard input is closed."""
   del argv
   asyncio.run(_run())
 

@@ -1,4 +1,4 @@
-"""Requests that no client would send: random, mutated, and plain noise."""
+"""Makes requests that no client would send: random, mutated, and noise."""
 
 from collections.abc import Callable, Mapping, Sequence
 import math
@@ -48,7 +48,7 @@ _UINTS = (
 
 
 class Mutator:
-  """Makes them, by chance."""
+  """A random generator of such requests."""
 
   def __init__(
     self,
@@ -59,16 +59,16 @@ class Mutator:
     """Stores the arguments.
 
     Args:
-      rng: The source of all choices.
-      texts: Texts with a meaning to the server: ids, paths.
-      seeds: Valid requests by the full name of their type.
+      rng: The source of all random choices.
+      texts: The texts that are meaningful to the server: ids, paths.
+      seeds: The valid requests by the full name of their type.
     """
     self._rng = rng
     self._texts = tuple(texts)
     self._seeds = seeds
 
   def request(self, kind: descriptor.Descriptor) -> bytes:
-    """Returns the bytes of a request that is meant to be of a type."""
+    """Returns the bytes of a request that is intended for a type."""
     rng = self._rng
     way = rng.random()
     if way < 0.1:
@@ -92,7 +92,7 @@ class Mutator:
     return message
 
   def _change(self, message: message_lib.Message) -> None:
-    """Gives one field, maybe of a message within, another value."""
+    """Changes the value of one field, which may be in a nested message."""
     fields = list(message.DESCRIPTOR.fields)
     if not fields:
       return
@@ -169,9 +169,9 @@ class Mutator:
       self._cut,
       lambda d: bytes(d + d),
       lambda d: bytes(d) + self._rng.randbytes(8),
-      # A field whose length is beyond the end, and beyond all reason.
+      # This field announces a huge length, far beyond the end of the message.
       lambda d: bytes(d) + b'\x0a\xff\xff\xff\xff\x07',
-      # Groups that never end.
+      # These groups have no end.
       lambda d: bytes(d) + b'\x0b' * 300,
     )
     return self._rng.choice(ways)(bytearray(data))

@@ -1,4 +1,4 @@
-"""Tests that mutated requests are as hostile as they are meant to be."""
+"""Tests that mutated requests are as hostile as intended."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Every RPC that a server offers, as the server itself tells."""
+"""Lists every RPC that a server reports by reflection."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -40,8 +40,7 @@ def of_server(address: str) -> list[Rpc]:
   """Returns all methods of all services that a server's reflection lists.
 
   Raises:
-    KeyError: A service has messages that this test does not know. Import its
-      module above.
+    KeyError: The module of a service's messages is not imported above.
     grpc.RpcError: The server does not answer.
   """
   return [rpc for name in services(address) for rpc in _methods(name)]
@@ -75,7 +74,7 @@ async def invoke(
   """Sends bytes as the request of a method, and reads all answers.
 
   Returns:
-    How the call ended: code and text.
+    The status code and the error text of the call.
   """
   call: grpc.aio.Call
   if rpc.takes_stream:

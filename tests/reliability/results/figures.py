@@ -1,4 +1,4 @@
-"""The figures of a reliability test, with their bounds."""
+"""Defines the figures of a reliability test, with their bounds."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -7,10 +7,10 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-  """One figure of a row.
+  """A figure of a row.
 
   Attributes:
-    name: The name of what was counted or measured.
+    name: The name of the figure.
     value: The value in `unit`.
     unit: The unit, such as "s" or "MB"; '' for a plain count.
     most: The upper bound; None for no bound.
@@ -32,7 +32,7 @@ class Figure:
 
   @property
   def goal(self) -> str:
-    """Its bounds, to be read by people; '' without any."""
+    """The bounds as readable text; '' without any bound."""
     if self.most is not None and self.most == self.least:
       return self._with_unit(self.most)
     parts = []
@@ -45,7 +45,7 @@ class Figure:
 
   @property
   def reached(self) -> str:
-    """Its value, to be read by people."""
+    """The value as readable text."""
     return self._with_unit(self.value)
 
   def _with_unit(self, value: float) -> str:
@@ -60,15 +60,14 @@ class Outcome:
 
   Attributes:
     row: The key of the row in the table.
-    form: "full" or "short".
+    form: The form of the test, "full" or "short".
     figures: The figures in the order of the table; empty if the row failed.
     error: The reason of a failure; '' if there was none.
     date: The time of the start, UTC, ISO 8601.
-    seconds: The duration.
-    commit: The commit of the repository, with "+" if files had been changed
-      since;
-      '' if it is not known.
-    machine: The machine, and how busy it was.
+    seconds: The duration in seconds.
+    commit: The commit of the repository, with "+" if files were changed since;
+      '' if unknown.
+    machine: The machine and its load.
   """
 
   row: str
@@ -86,25 +85,25 @@ class Outcome:
     return not self.error and all(f.met for f in self.figures)
 
   def to_json(self) -> dict[str, Any]:
-    """Returns the result as it is stored."""
+    """Returns the result in the format of the file."""
     return dataclasses.asdict(self)
 
 
 def from_json(value: dict[str, Any]) -> Outcome:
-  """Undoes `Outcome.to_json`.
+  """Returns the outcome from the value of `Outcome.to_json`.
 
   Raises:
-    TypeError, KeyError: it is no outcome.
+    TypeError, KeyError: The value is not an outcome.
   """
   found = tuple(Figure(**each) for each in value['figures'])
   return Outcome(**{**value, 'figures': found})
 
 
 def none_of(name: str, found: Sequence[Any]) -> Figure:
-  """Returns a figure that counts what must not happen."""
+  """Returns a figure that counts events that must never happen."""
   return Figure(name, len(found), most=0)
 
 
 def all_of(name: str, count: int, total: int) -> Figure:
-  """Returns a figure that counts what must happen each time."""
+  """Returns a figure that counts events that must happen every time."""
   return Figure(name, count, least=total, most=total)

@@ -11,12 +11,12 @@ _TICKS = os.sysconf('SC_CLK_TCK')
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-  """One sample of a process.
+  """A sample of a process.
 
   Attributes:
     at: The monotonic time in seconds.
     memory: The process's own memory in MB, without mapped files.
-    descriptors: The open files and sockets.
+    descriptors: The number of open files and sockets.
     threads: The number of threads.
     cpu: The CPU seconds used so far.
   """
@@ -29,7 +29,7 @@ class Reading:
 
 
 def read(pid: int) -> Reading | None:
-  """Looks at a process; None if it is gone, or somebody else's."""
+  """Returns a sample of a process, or None if it is gone or not accessible."""
   process = pathlib.Path('/proc') / str(pid)
   try:
     status = dict(
@@ -64,9 +64,9 @@ def memory(pid: int) -> float:
 
 
 def slope_per_minute(readings: Sequence[Reading]) -> float:
-  """Returns the growth of memory in MB per minute by least squares.
+  """Returns the growth of memory in MB per minute, by least squares.
 
-  One reading gives 0.
+  The growth of a single sample is 0.
   """
   if len(readings) < 2:
     return 0.0
@@ -82,7 +82,7 @@ def slope_per_minute(readings: Sequence[Reading]) -> float:
 
 
 class Load:
-  """Measures the load of the machine while the context lasts.
+  """Measures the load of the machine until the context ends.
 
   Attributes:
     busy: The mean share of busy processors, set at the end.
@@ -100,7 +100,7 @@ class Load:
     self.busy = 1 - idle / total if total else 0.0
 
   def describe(self) -> str:
-    """Describes the machine and its load in words."""
+    """Returns a text about the machine and its load."""
     cores = os.cpu_count() or 1
     gigabytes = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 1e9
     return (
@@ -110,7 +110,7 @@ class Load:
 
 
 def _ticks() -> tuple[int, int]:
-  """Ticks of all processors: all, and those that nobody used."""
+  """Returns the ticks of all processors: all, and the idle ones."""
   first = pathlib.Path('/proc/stat').read_text().splitlines()[0]
   values = [int(word) for word in first.split()[1:9]]
   return sum(values), values[3] + values[4]

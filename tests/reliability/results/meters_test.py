@@ -1,4 +1,4 @@
-"""Tests of meters, on this process and on made-up readings."""
+"""Tests the meters on this process and on invented samples."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The table of figures, as text and as a page."""
+"""Formats the table of figures as text and as an HTML page."""
 
 from collections.abc import Mapping, Sequence
 import pathlib
@@ -9,12 +9,12 @@ from tests.reliability.results import table
 
 _TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'reliability.html'
 
-# The outcome of each row that is shown, by its key.
+# The outcome of each row to show, by its key.
 Outcomes = Mapping[str, figures.Outcome]
 
 
 def choose(outcomes: Sequence[figures.Outcome]) -> dict[str, figures.Outcome]:
-  """Returns the full form of each row, or the short one if there is no other."""
+  """Returns the full form of each row, or the short one without a full one."""
   chosen: dict[str, figures.Outcome] = {}
   for outcome in outcomes:
     if outcome.form == 'full' or outcome.row not in chosen:
@@ -23,7 +23,7 @@ def choose(outcomes: Sequence[figures.Outcome]) -> dict[str, figures.Outcome]:
 
 
 def text(outcomes: Outcomes) -> str:
-  """Returns the table for a terminal."""
+  """Returns the table as text for a terminal."""
   lines = []
   for row in table.ROWS:
     outcome = outcomes.get(row.key)
@@ -42,7 +42,7 @@ def text(outcomes: Outcomes) -> str:
 
 
 def html(outcomes: Outcomes) -> str:
-  """Returns the page."""
+  """Returns the table as an HTML page."""
   rows = [
     (row, outcome, _verdict(outcome), _when(outcome) if outcome else '')
     for row in table.ROWS

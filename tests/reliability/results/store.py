@@ -1,4 +1,4 @@
-"""The newest outcome of each row and form, in one JSON file."""
+"""Stores the latest outcome of each row and form in one JSON file."""
 
 import json
 import pathlib
@@ -11,10 +11,10 @@ _VERSION = 1
 
 
 def read(path: pathlib.Path) -> list[figures.Outcome]:
-  """Returns the outcomes in a file; none if there is no file.
+  """Returns the outcomes in a file, or none if there is no file.
 
   Raises:
-    ValueError: The file is not one that `write` wrote.
+    ValueError: The file was not written by `add`.
   """
   try:
     value = json.loads(path.read_text(encoding='utf-8'))
@@ -31,7 +31,7 @@ def read(path: pathlib.Path) -> list[figures.Outcome]:
 
 
 def add(path: pathlib.Path, outcome: figures.Outcome) -> None:
-  """Replaces an older outcome of the same row and form.
+  """Stores an outcome; replaces an older one of the same row and form.
 
   Raises:
     ValueError: The file is damaged, see `read`.
@@ -51,7 +51,7 @@ def add(path: pathlib.Path, outcome: figures.Outcome) -> None:
 
 
 def commit(directory: str) -> str:
-  """Returns the commit of a checkout, "+" if files differ; '' if unknown."""
+  """Returns the commit of a checkout, "+" for changed files; '' if unknown."""
   try:
     head = _git(directory, 'rev-parse', '--short=12', 'HEAD')
     changed = _git(directory, 'status', '--porcelain', '--untracked-files=no')

@@ -1,4 +1,4 @@
-"""The table of what a cell must survive."""
+"""Lists the attacks and failures that a cell must survive."""
 
 import dataclasses
 
@@ -9,9 +9,9 @@ class Row:
 
   Attributes:
     key: The key of the row, also on the command line.
-    title: The attack on the cell.
+    title: The name of the attack or failure.
     minutes: The approximate duration of the full form.
-    mounts: True if it mounts file systems; see `namespaces.enter`.
+    mounts: True if the test mounts file systems; see `namespaces.enter`.
   """
 
   key: str
@@ -106,7 +106,7 @@ ROWS = (
 
 
 def find(key: str) -> Row:
-  """Returns the row of a key.
+  """Returns the row with a key.
 
   Raises:
     ValueError: There is no such row.
