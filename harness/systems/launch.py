@@ -207,7 +207,7 @@ class OwnCell(_Served):
   """A cell that the job starts on this machine.
 
   Attributes:
-    hosts: The number of processes that compute together, like a host each.
+    hosts: The number of model server processes. Each stands for one host.
   """
 
   hosts: int = 1
