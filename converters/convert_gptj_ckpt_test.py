@@ -118,7 +118,7 @@ class ConvertTest(absltest.TestCase):
 
   def no_space(self) -> str:
     """Runs the program while files cannot grow; returns its errors."""
-    # Writes fail at a file size limit almost like they fail on a full disk.
+    # Writes beyond a file size limit fail, almost like writes to a full disk.
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
     try:

@@ -42,7 +42,7 @@ _VERIFY = flags.DEFINE_bool(
   'verify', False, 'Then read all of it and compare it with --base.'
 )
 
-# The flag names of Sax' own converter.
+# The flag names of Sax's own converter.
 flags.DEFINE_alias('base-model-path', 'base')
 flags.DEFINE_alias('pax-model-path', 'pax')
 

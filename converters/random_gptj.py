@@ -1,6 +1,6 @@
 r"""Writes a Hugging Face GPT-J checkpoint with random weights, of any size.
 
-  random_gptj --out=DIR --layers=28 --dim=4096 --heads=16 --rotary_dim=64 \\
+  random_gptj --out=DIR --layers=28 --dim=4096 --heads=16 --rotary_dim=64 \
       --vocab=50401 --format=bin --shards=6
 
 This program is random_hf restricted to GPT-J.

@@ -1,4 +1,4 @@
-r"""Writes a Hugging Face checkpoint with random weights, of any known family.
+"""Writes a Hugging Face checkpoint with random weights, of any known family.
 
   random_hf --out=DIR --family=gpt_neox --like=pythia-410m
 

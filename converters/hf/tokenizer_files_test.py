@@ -82,8 +82,7 @@ class TokenizerFilesTest(parameterized.TestCase):
     slow = SlowGPT2Tokenizer(self.target)
     self.assertEqual(slow.encoder, bpe.get_vocab(with_added_tokens=True))
     self.assertEqual(slow.encoder[_END], len(slow.encoder) - 1)
-    # Current versions of transformers would prefer tokenizer.json, so it is
-    # removed.
+    # Current versions of transformers prefer tokenizer.json, so it is removed.
     os.remove(os.path.join(self.target, 'tokenizer.json'))
     modern = transformers.GPT2Tokenizer.from_pretrained(self.target)
     self.assertEqual(modern.eos_token_id, slow.encoder[_END])

@@ -10,7 +10,7 @@ sum over:
   ff_layer.ffn_layer2.linear.w      [F, D]        F            [D]
   softmax.logits_ffn.linear.w       [D, V]        D            [V], if requested
 
-The format follows Sax' "gptj" configuration. The int8 variable keeps its name
+The format follows Sax's "gptj" configuration. The int8 variable keeps its name
 and shape. Its float32 scale is stored next to it as `w_quantized_scale`. All
 other variables stay unchanged. A value is its code times its scale. The
 algorithms use matrices [outputs, inputs] with one scale per row.

@@ -82,7 +82,7 @@ class Model:
   quantization: str | None = None
 
   def run_as(self, quantization: str | None) -> 'Model':
-    """Returns the model with another quantization at run time."""
+    """Returns a copy of the model that runs with another quantization."""
     return dataclasses.replace(self, quantization=quantization)
 
   @property

@@ -1,4 +1,4 @@
-"""Makes an INT8 PAX checkpoint of a PAX checkpoint, one layer at a time."""
+"""Makes an INT8 PAX checkpoint from a PAX checkpoint, layer by layer."""
 
 from collections.abc import Callable, Mapping
 import dataclasses

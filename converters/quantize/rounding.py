@@ -109,8 +109,8 @@ def gptq_codes(
   changing the remaining inputs, as far as they correlate. The method is Frantar
   et al., "GPTQ", arXiv:2210.17323. Inputs with the most energy come first.
 
-  The function needs 3 arrays of the Hessian's size in float64, and inputs^2 *
-  outputs multiplications.
+  The function needs 3 arrays of the Hessian's size in float64. It computes
+  inputs^2 * outputs multiplications.
 
   Args:
     rows: The matrix, [outputs, inputs] float32.

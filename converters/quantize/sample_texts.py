@@ -28,8 +28,7 @@ class Batch:
   Attributes:
     tokens: The token ids, [B, T] int32.
     real: The mask of tokens that are not padding, [B, T] bool.
-    answers: The mask of positions whose next token belongs to the answer, [B,
-      T] bool.
+    answers: The mask of positions that predict an answer token, [B, T] bool.
   """
 
   tokens: np.ndarray
@@ -114,7 +113,7 @@ def from_articles(
 def from_texts(
   texts: Sequence[str], tokenizer: tokenizers.Tokenizer, max_length: int
 ) -> Texts:
-  """Returns plain texts; every token but the first counts as answer.
+  """Returns plain texts; every token but the first is to be predicted.
 
   Args:
     texts: The texts.

@@ -1,4 +1,4 @@
-"""Balances the channels of a layer before rounding; its results stay equal.
+"""Balances the channels of a layer before rounding, with equal results.
 
 A few channels of a layer's inputs are much larger than the others. In the next
 matrix, the matching rows must share a scale with rows that need more precision.
@@ -162,7 +162,7 @@ def _largest(peaks: np.ndarray, heads: int, width: int) -> np.ndarray:
 
 
 def _of_values(numbers: Sequence[int], heads: int, width: int) -> np.ndarray:
-  """Reduces numbers [N * H] of all heads to one set per head of values."""
+  """Returns numbers [N * H] reduced to one set for each head of values."""
   return np.reshape(numbers, (heads, -1, width))[:, 0].reshape(-1)
 
 

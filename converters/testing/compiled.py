@@ -2,7 +2,7 @@
 
 Every Runner and every layered model jits its own functions. So a test that
 quantizes and scores several models would compile the same programs repeatedly.
-With JAX' cache on disk, only the first compilation of each takes place.
+With JAX's cache on disk, only the first compilation of each takes place.
 """
 
 import contextlib

@@ -35,7 +35,7 @@ class Comparison:
     found: The type and shape of the variable.
     max_difference: The largest difference; None if there is none to compute.
     note: Additional information.
-    problem: The problem; empty if there is none.
+    problem: The error message; empty if there is no problem.
   """
 
   name: str
@@ -144,7 +144,7 @@ def _compare_int8(
     record.options.bits if record else 8,
   )
   limit = stated['max_steps'] * _STATED_SLACK if stated else _HALF_STEP
-  # `not <=` instead of `>`, because a NaN is a problem too.
+  # The condition is not `>`, because a NaN is a problem too.
   if not error.max_steps <= limit:
     whose = 'stated' if stated else 'of rounding'
     problem = f'{error.max_steps:.3f} steps, beyond the {limit:.3f} {whose}'
@@ -160,7 +160,7 @@ def _compare_int8(
 
 
 def _scale_problem(reader: checkpoint.Reader, name: str) -> str:
-  """Returns the problem of an int8 variable's scale, or ''."""
+  """Returns an error message about an int8 variable's scale, or ''."""
   summed = int8_matrix.summed_dims(name)
   if summed is None:
     return 'only matrices of products may be int8'
@@ -215,7 +215,7 @@ def _compare(
 def _check(
   reader: checkpoint.Reader, name: str, shape: tuple[int, ...]
 ) -> tuple[metadata.ArraySpec | None, str]:
-  """Returns the spec of a variable and its problem, if any."""
+  """Returns the spec of a variable, and an error message or ''."""
   spec = reader.specs.get(name)
   if spec is None:
     return None, 'missing'
@@ -223,7 +223,7 @@ def _check(
 
 
 def _damage(reader: checkpoint.Reader, name: str) -> str:
-  """Returns the checksum mismatch of a variable; '' if there is none."""
+  """Returns an error message if the checksum does not match, or ''."""
   try:
     reader.verify(name)
   except errors.CheckpointError as e:

@@ -115,7 +115,7 @@ def _line(
   whose: str,
 ) -> comparison.Comparison:
   problem = ''
-  # `not <=` instead of `>`, because a NaN is a problem too.
+  # The condition is not `>`, because a NaN is a problem too.
   if limit is not None and not error.max_error <= limit:
     problem = f'beyond the {whose} {limit:g}'
   return comparison.Comparison(

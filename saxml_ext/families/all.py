@@ -17,8 +17,7 @@ def named(name: str | None) -> family.Family:
   """Returns the family with a name.
 
   Args:
-    name: The name in a checkpoint; None means GPT-J, whose checkpoints have no
-      name.
+    name: The name in a checkpoint. Checkpoints of GPT-J have None.
 
   Raises:
     errors.CheckpointError: The family is unknown.

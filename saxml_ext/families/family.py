@@ -1,4 +1,4 @@
-"""Describes the properties of one family of models.
+"""Defines `Family`, the properties of one family of models.
 
 The converters, the quantizer, the serving params and `//:serve` read all
 properties of a family from its `Family`. docs/families.md explains how to add a

@@ -1,7 +1,7 @@
 """Maps the PAX variables of a model to the Hugging Face tensors they come from.
 
-Names and shapes on the PAX side are those of `engine/variables.py`, and names
-of tensors those of the model's `family.Family`. Those of GPT-J are an example.
+`engine/variables.py` defines the names and shapes on the PAX side. The model's
+`family.Family` defines the names of tensors. The table shows those of GPT-J.
 
 Letters in shapes: V vocabulary, D model dimension, N heads, H dimension of a
 head (N * H = D), F hidden dimension of the feed-forward layer.
@@ -22,14 +22,14 @@ A Hugging Face linear weight is [outputs, inputs], so a PAX linear `w` is its
 transpose. `post.w` is not transposed: the layer computes
 `einsum('...NH,DNH->...D')`.
 
-Layer norm: `scale` is the factor itself, y = normalised(x) * scale + bias, and
-is the Hugging Face weight unchanged. (praxis' LayerNorm multiplies by
-1 + scale unless `direct_scale` is set; Sax's GPT-J experiment sets it, with
-epsilon 1e-5, so nothing is added to or subtracted from `scale` anywhere.)
+For layer norms, `scale` is the factor itself: y = normalized(x) * scale + bias.
+It equals the Hugging Face weight. By default, praxis' LayerNorm multiplies by
+1 + scale. Sax's GPT-J experiment sets `direct_scale` instead, with epsilon 1e-5.
+So no number is added to or subtracted from `scale`.
 
-Rotary embedding stays in the form of the checkpoint, so the columns of q and k
-keep their order. In a tensor that holds queries, keys and values together, rows
-are ordered (head, which of the three, dimension of the head).
+Rotary embeddings keep the form of the checkpoint, so the columns of q and k
+keep their order. A tensor may contain queries, keys and values together. Its
+rows are then in the order (head, one of the three, dimension of the head).
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ from saxml_ext.pax import metadata
 PREFIX = variables_lib.PREFIX
 
 # GPT-J 6B has 50400 tokens. The fine-tuned model of MLPerf has one more, for
-# padding. The files of both may have further padding. Like Sax' own converter,
+# padding. The files of both may have further padding. Like Sax's own converter,
 # this module cuts the additional rows.
 _OFFICIAL_VOCAB_SIZES = (50400, 50401)
 _OFFICIAL_VOCAB_LIMIT = 50401
@@ -78,7 +78,7 @@ class Variable:
   stacked: bool = False
 
   def spec(self, dtype: str) -> metadata.ArraySpec:
-    """Returns the shape and type of the PAX variable, given the type."""
+    """Returns the spec of the PAX variable for a type."""
     return metadata.ArraySpec(self.shape, dtype)
 
   def pieces(

@@ -42,8 +42,8 @@ FAMILY = family.Family(
     },
     accepted={
       'hidden_act': ('gelu',),
-      # If it is False, feed-forward follows attention. No published Pythia has
-      # this.
+      # If it is False, feed-forward follows attention. All published Pythia
+      # models use True.
       'use_parallel_residual': (True,),
       'attention_bias': (True,),
       'rope_scaling': (None,),

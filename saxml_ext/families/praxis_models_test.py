@@ -9,7 +9,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.testing import random_model
 from saxml_ext.families import praxis_models
 
-# praxis can be imported once the modules above have prepared it.
+# praxis can only be imported after the modules above have prepared it.
 # isort: split
 from praxis import base_layer
 

@@ -202,8 +202,9 @@ class Writer:
       name: The variable, without `mdl_vars.`.
       spec: The shape and type of the whole variable.
       parts: The pairs of `begin` and rows for each range [begin, end) of
-        ArraySpec.row_ranges, in that order. The rows are an array [end - begin,
-        ...] of the variable's type. The caller must not change them afterwards.
+        ArraySpec.row_ranges, in that order. The rows are an array of the
+        variable's type with the shape [end - begin, ...]. The caller must not
+        change them afterwards.
       note: A JSON value that the journal keeps for a resuming writer. It is not
         part of the checkpoint.
 

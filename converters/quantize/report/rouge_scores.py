@@ -80,8 +80,8 @@ def _generate(
   runner: runner_lib.Runner, prompts: Sequence[np.ndarray]
 ) -> dict[int, list[int]]:
   """Returns the best hypothesis of each prompt by index."""
-  # Prompts are sorted by length, because prompts of similar length need a
-  # similar number of steps.
+  # The longest prompts come first. Prompts of similar length need a similar
+  # number of steps, so they are decoded together.
   waiting = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
   holder: dict[int, int] = {}
   answers: dict[int, list[int]] = {}
