@@ -1,10 +1,14 @@
 """Defines a request's options: their types, their limits and their names.
 
-A text request reaches a model in one of three ways: as OpenAI's JSON through
-the gateway, as `sax.completion.CompleteRequest`, or with extra inputs as
-`sax.server.lm.GenerateRequest`. Each way has its own name for an option. The
-engine's `Request` has a field for each option, and `sax.group.Request` has the
-same fields. `OPTIONS` lists all of these names.
+A text request reaches a model in one of three ways:
+
+- OpenAI's JSON through the gateway
+- `sax.completion.CompleteRequest`
+- `sax.server.lm.GenerateRequest` with extra inputs
+
+Each way has its own name for an option. The engine's `Request` has a field for
+each option, and `sax.group.Request` has the same fields. `OPTIONS` lists all of
+these names.
 
 An option that a request does not set has the value with which the model was
 published.

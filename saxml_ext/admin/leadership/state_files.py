@@ -5,16 +5,16 @@
     state.proto.sum   the checksums of the good contents of the two
 
 Each write has a number, its generation. It is stored in `last_generation`, a
-field that stock admin servers ignore. (It also makes the bytes of any two
-writes differ, which conditional writes to S3 rely on.) Generation g+1 is
-written in this order, and each step is durable before the next one:
+field that stock admin servers ignore. It also makes the bytes of any two writes
+differ, which conditional writes to S3 need. Generation g+1 is written in this
+order, and each step is durable before the next one:
 
     1. the sums, with those of g and g+1
     2. state.proto.prev
     3. state.proto: from here on g+1 counts, and callers are answered
 
 So both copies hold every change that was acknowledged. The second copy is
-written first because a failed change must not count: as long as state.proto is
+written first because a failed change must not count. While state.proto is
 intact, it decides. A damaged file is copied to <name>.bad-<N> and named in the
 log. A cell can start as long as one copy is good.
 """
