@@ -22,6 +22,7 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
+from saxml_ext.engine.kernels.tpu import rows as row_kernels
 from saxml_ext.engine.parallel import tensor_parallel
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
@@ -249,7 +250,7 @@ class TensorParallelTest(parameterized.TestCase):
       got, *_ = jax.jit(rows.finish)(
         layer,
         jnp.zeros((32, 64)),
-        rows.Codes(jnp.zeros((8, 64), jnp.int8), jnp.ones((8, 1))),
+        row_kernels.Codes(jnp.zeros((8, 64), jnp.int8), jnp.ones((8, 1))),
         mixed,
       )
       got = jax.jit(rows.join)(got).reshape(8, 64)
