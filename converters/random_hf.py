@@ -1,8 +1,8 @@
-"""Writes a Hugging Face checkpoint with random weights, of any known family.
+r"""Writes a Hugging Face checkpoint with random weights, of any known family.
 
   random_hf --out=DIR --family=gpt_neox --like=pythia-410m
 
-  random_hf --out=DIR --family=gptj --layers=28 --dim=4096 --heads=16 \\
+  random_hf --out=DIR --family=gptj --layers=28 --dim=4096 --heads=16 \
       --rotary_dim=64 --vocab=50401 --format=bin --shards=6
 
 Tensors are made and written one at a time. The same flags give the same bytes.

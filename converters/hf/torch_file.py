@@ -22,8 +22,8 @@ from saxml_ext.pax import errors
 # The zip directory of GPT-J 6B has 40 KB. zipfile makes an object of each
 # entry.
 _MAX_DIRECTORY_BYTES = 1 << 20
-# The size of the last record of a zip, a comment of at most 64 KiB after it,
-# and the two records before it in files larger than 4 GiB.
+# A zip ends with a record and a comment of at most 64 KiB. In files larger than
+# 4 GiB, two more records precede them.
 _MAX_END_BYTES = 22 + (1 << 16) + 20 + 56
 _STORAGE_CLASSES = {v: k for k, v in torch_pickle.STORAGES.items()}
 _LOCAL_HEADER = struct.Struct('<4s22xHH')

@@ -1,8 +1,8 @@
 """Turns off disk synchronization in tests.
 
 The files of tests do not have to survive a power failure. A test that writes
-dozens of small checkpoints would otherwise wait for the disk most of the time,
-especially on a machine with a shared disk.
+dozens of small checkpoints would otherwise wait for the disk most of the time.
+On a machine with a shared disk the wait is even longer.
 """
 
 import contextlib

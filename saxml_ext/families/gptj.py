@@ -3,8 +3,8 @@
 The outputs of attention and feed-forward are added.
 
 The module `gptj_published` has the serving params that others published. The
-params here serve the bundled small model, a GPT-J of any size, and GPT-J 6B
-with programs that `//saxml_ext/aot` compiles ahead of time for TPU. The params
+params here serve the bundled small model, a GPT-J of any size, and GPT-J 6B on
+TPU. `//saxml_ext/aot` compiles the programs for TPU ahead of time. The params
 for TPU are those of the submission to MLPerf Inference v4.0, except for the
 devices and the slots.
 

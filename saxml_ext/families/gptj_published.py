@@ -12,8 +12,8 @@ commands work here without changes:
 Two things differ on purpose:
 
 - Beams follow the rule of the reference, unless BEAM_RULE is set.
-- VOCABULARY_PATH is not set, so the checkpoint's own tokenizer.json is used. The
-  value of upstream names a bucket of its authors.
+- VOCABULARY_PATH is not set, so the tokenizer.json of the checkpoint is used.
+  The value of upstream names a bucket of its authors.
 
 QUANTIZATION = 'int8' replaces a class decorator of upstream. Stock Sax
 quantizes only the weights. This server also quantizes the activations, unless

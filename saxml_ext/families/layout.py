@@ -24,8 +24,8 @@ transpose. `post.w` is not transposed: the layer computes
 
 For layer norms, `scale` is the factor itself: y = normalized(x) * scale + bias.
 It equals the Hugging Face weight. By default, praxis' LayerNorm multiplies by
-1 + scale. Sax's GPT-J experiment sets `direct_scale` instead, with epsilon 1e-5.
-So no number is added to or subtracted from `scale`.
+1 + scale. Sax's GPT-J experiment sets `direct_scale` and epsilon 1e-5. So no
+number is added to or subtracted from `scale`.
 
 Rotary embeddings keep the form of the checkpoint, so the columns of q and k
 keep their order. A tensor may contain queries, keys and values together. Its
