@@ -129,7 +129,7 @@ class Worker:
     try:
       self._commands.close()
     except BrokenPipeError:
-      pass  # What was left to send has no reader any more.
+      pass  # Nobody reads the unsent data any more.
 
   def _reason(self) -> str:
     with open(self._log_path, encoding='utf-8', errors='replace') as file:
@@ -159,7 +159,7 @@ def _threading(threads: int, xla_flags: str) -> dict[str, str]:
     flags += ' --xla_cpu_multi_thread_eigen=false'
   return {
     'XLA_FLAGS': flags.strip(),
-    'NPROC': str(threads),  # XLA's thread pool.
+    'NPROC': str(threads),  # The size of XLA's thread pool.
     'OMP_NUM_THREADS': str(threads),
     'OPENBLAS_NUM_THREADS': str(threads),
     'MKL_NUM_THREADS': str(threads),

@@ -147,7 +147,7 @@ class Children:
     mode: str = 'wb',
   ) -> Child:
     with contextlib.ExitStack() as stack:
-      log = None  # The terminal of this program.
+      log = None  # The output goes to this program's terminal.
       if log_path:
         os.makedirs(os.path.dirname(log_path), exist_ok=True)
         log = stack.enter_context(open(log_path, mode, buffering=0))
@@ -273,4 +273,4 @@ def _signal_group(child: Child, number: signal.Signals) -> None:
   try:
     os.killpg(child.process.pid, number)
   except ProcessLookupError:
-    pass  # Nobody of the group is left, which is what we want.
+    pass  # The group has already ended.

@@ -101,7 +101,7 @@ class ChildrenTest(absltest.TestCase):
       self.assertEqual(self._log_text(), 'done\n')
       with self.assertRaisesRegex(children.ChildError, 'the bad .* code 1'):
         group.run('bad', _python('raise SystemExit(1)'), self._log)
-      group.check()  # A program that ran to its end is not missed.
+      group.check()  # A program that ran to its end causes no error.
 
   def test_run_ends_when_a_server_does(self):
     with children.Children() as group:

@@ -68,7 +68,8 @@ def converted(
   )
   os.makedirs(cache, exist_ok=True)
   with open(f'{target}.lock', 'w', encoding='utf-8') as lock:
-    fcntl.flock(lock, fcntl.LOCK_EX)  # Another serve may convert it just now.
+    # Another `serve` may be converting the model.
+    fcntl.flock(lock, fcntl.LOCK_EX)
     if os.path.isdir(os.path.join(target, CHECKPOINT)):
       return target
     floats = f'{target}.float' if quantize else target
@@ -136,6 +137,6 @@ def _parameters(config: hf_config.HFConfig) -> int:
 def _float_type(parameters: int, quantize: bool) -> str:
   """Returns float32 if it fits into half of the memory, else bfloat16."""
   if quantize:
-    return 'float32'  # Quantized once, from the most exact form.
+    return 'float32'  # The most exact form is quantized only once.
   room = psutil.virtual_memory().available / 2
   return 'float32' if parameters * 4 <= room else 'bfloat16'

@@ -285,7 +285,7 @@ class LocalCell:
     try:
       kinds = sax.Stats(CELL, sax.AdminOptions(_ANSWER_SECS))
     except errors.SaxError:
-      return None  # Not yet, or busy; `_wait` limits how long.
+      return None  # It is not ready or busy; `_wait` limits the time.
     return sum(kind.num_replicas for kind in kinds)
 
   def _can_serve(self, model_id: str) -> bool:
@@ -295,11 +295,11 @@ class LocalCell:
       sax.WaitForReady(model_id, 1, options)
       return True
     except errors.DeadlineExceeded:
-      pass  # It is still loading, or its load has failed.
+      pass  # The model is still loading, or loading has failed.
     try:
       replicas = sax.ListDetail(model_id, options).replicas
     except errors.DeadlineExceeded:
-      return False  # The admin server is busy; `_wait` limits how long.
+      return False  # The admin server is busy; `_wait` limits the time.
     for replica in replicas:
       if replica.status == 'FAILED':
         raise CellError(

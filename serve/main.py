@@ -196,7 +196,7 @@ def _listener(port: int) -> str:
         command = ' '.join(psutil.Process(connection.pid).cmdline())[:100]
         return f', by process {connection.pid} ({command})'
   except psutil.Error:
-    pass  # Other users' processes are not ours to see.
+    pass  # Processes of other users are not visible.
   return ''
 
 

@@ -141,7 +141,7 @@ def find(
 def _bundled() -> tuple[str, str, str]:
   """Returns the directory, name and program set of the bundled model."""
   built = os.path.join(_BUNDLED, 'pax')
-  if not os.path.isdir(built):  # Nothing was built, outside of Bazel.
+  if not os.path.isdir(built):  # Outside of Bazel, nothing was built.
     return os.path.join(_BUNDLED, 'model'), _BUNDLED_NAME, ''
   return built, _BUNDLED_NAME, os.path.join(_BUNDLED, 'serve_programs')
 

@@ -112,7 +112,7 @@ def _spec(
   tensors.set_norm(spec.decoder.layer_norm, 'transformer.ln_f')
   tensors.set_matrix(spec.decoder.embeddings, ('transformer.wte.weight',))
   head = 'lm_head.weight'
-  if head not in shapes:  # Tied.
+  if head not in shapes:  # The head is tied to the embedding.
     head = 'transformer.wte.weight'
   tensors.set_matrix(spec.decoder.projection, (head,))
   tensors.set_bias(spec.decoder.projection, 'lm_head.bias')

@@ -124,7 +124,7 @@ class CTranslate2:
         ' model in each process, and import nothing of CTranslate2 before'
       )
     os.environ[_USE_MKL] = _BACKENDS[variant.backend]
-    os.environ['CT2_VERBOSE'] = '1'  # The log names the library that it uses.
+    os.environ['CT2_VERBOSE'] = '1'  # The log names the library in use.
     import ctranslate2  # pylint: disable=g-import-not-at-top
 
     self._generator = ctranslate2.Generator(

@@ -45,7 +45,7 @@ class Ours:
       self._dtype, self._quantization = 'bfloat16', 'int8'
     self._ready, self._how = None, 'compiled here'
     if _DUMP in os.environ.get('XLA_FLAGS', ''):
-      return  # What is wanted comes of compiling.
+      return  # The dump is written while compiling.
     programs, seconds = ours_programs.kept(
       job.cache, self._config, self._engine, self._dtype, self._quantization
     )
@@ -53,7 +53,7 @@ class Ours:
     self._how = f'programs compiled apart ({seconds:.0f} s)'
 
   def load(self, job: service.Job) -> None:
-    del job  # As of convert().
+    del job  # convert() got the same job.
     reader = weights_lib.PaxReader(
       self._stored.variables, self._config, self._dtype, self._quantization
     )
@@ -76,7 +76,7 @@ class Ours:
       self._weights, self._config, self._engine, ready=self._ready
     )
     self._runner.warm_up()
-    memory.collect()  # What compilers leave, and files of programs.
+    memory.collect()  # Frees the memory of compilers and of program files.
     # The first call of each program allocates memory, so it is not measured.
     first = self._job.requests[: self._engine.num_slots]
     self.generate(trials.shortened(first, self._job.trial_new_tokens))
@@ -142,7 +142,7 @@ class Ours:
   def trace(self, directory: str, count: int) -> None:
     """Profiles a run of the first `count` requests; writes to a directory."""
     options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0  # It would slow down the host's side.
+    options.python_tracer_level = 0  # It would slow down the host.
     with jax.profiler.trace(directory, profiler_options=options):
       self.generate(self._job.requests[:count])
 

@@ -75,7 +75,7 @@ def _seconds(work: Callable[[], object]) -> float:
   began = time.process_time()
   work()
   if (first := time.process_time() - began) > _ENOUGH_SECONDS:
-    return first  # Compiling hardly counts beside it.
+    return first  # Compiling hardly matters here.
   best, calls = float('inf'), 1
   enough = time.process_time() + _ENOUGH_SECONDS
   for _ in range(_REPEATS):

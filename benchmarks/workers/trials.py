@@ -39,7 +39,7 @@ def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
   for candidate in candidates:
     try:
       rates.append((rate(candidate), candidate))
-    except Exception as error:  # Whatever it is, another one may do.
+    except Exception as error:  # Another candidate may work.
       traceback.print_exc()
       reason = f'{candidate}: {error}'
       continue

@@ -8,7 +8,7 @@ import torch
 from bundled import streams
 from bundled.bert import rows as rows_lib
 
-_POOL = 256  # Passages whose rows are sorted by length before they are cut.
+_POOL = 256  # The number of passages whose rows are sorted together.
 # In every second row, this share of the tokens outside of the answer is hidden
 # or replaced. The model thus learns to handle unknown wordings.
 _HIDDEN_SHARE = 0.1

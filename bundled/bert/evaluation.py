@@ -6,8 +6,8 @@ from bundled.bert import passages
 from bundled.bert import questions
 
 ARTICLES = 150
-_PARAGRAPHS = 2  # Of an article.
-_QUESTIONS = 4  # Of a paragraph, at most.
+_PARAGRAPHS = 2  # The number of paragraphs of an article.
+_QUESTIONS = 4  # The maximum number of questions of a paragraph.
 _SPLIT = 'eval'
 
 

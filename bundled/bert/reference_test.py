@@ -16,7 +16,7 @@ _COUNT = 150
 
 
 def setUpModule():
-  torch.set_num_threads(1)  # More only wait for one another.
+  torch.set_num_threads(1)  # More threads are not faster.
 
 
 class ReferenceTest(absltest.TestCase):

@@ -24,7 +24,7 @@ def _run() -> training_run.Run:
 
 
 def setUpModule():
-  torch.set_num_threads(1)  # More only wait for one another.
+  torch.set_num_threads(1)  # More threads are not faster.
 
 
 class TrainingRunTest(absltest.TestCase):

@@ -10,7 +10,7 @@ import torch
 from bundled import streams
 from bundled.gptj import corpus
 
-_POOL = 512  # Stories sorted by length before they are cut into batches.
+_POOL = 512  # The number of stories that are sorted together.
 
 
 class Batch(NamedTuple):
@@ -26,8 +26,8 @@ class Batch(NamedTuple):
 
 
 class _Row(NamedTuple):
-  ids: Sequence[int]  # Of a prompt, its answer and the end.
-  prompt: int  # The number of the prompt's ids.
+  ids: Sequence[int]  # The ids of a prompt, its answer and the end.
+  prompt: int  # The number of ids of the prompt.
 
 
 class Batches(streams.Stream[_Row]):

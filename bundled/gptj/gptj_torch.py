@@ -106,7 +106,7 @@ class GPTJ(nn.Module):
 
 def bundled_config() -> transformers.GPTJConfig:
   """Returns the shape of the bundled model: 5.3 million parameters."""
-  end = 4095  # tokenizer.END_OF_TEXT.
+  end = 4095  # The id of tokenizer.END_OF_TEXT.
   return transformers.GPTJConfig(
     vocab_size=4096,
     n_positions=1024,

@@ -19,14 +19,15 @@ from bundled.news import phrases
 class Event:
   """A type of event."""
 
-  role: str  # Who the speaker is.
+  role: str  # The role of the speaker.
   facts: Sequence[Sequence[str]]  # One inner list of wordings per fact.
   unseen: Sequence[str]  # One wording per fact, never in training.
   highlights: Sequence[Sequence[str]]
-  told_by: Sequence[Sequence[int]]  # Highlight -> indices of its facts.
+  # The indices of the facts of each highlight.
+  told_by: Sequence[Sequence[int]]
   pairs: Mapping[str, Sequence[tuple[str, str]]]
   quotes: Sequence[tuple[str, str]]
-  numbers: Mapping[str, tuple[int, int]]  # Slot -> inclusive range.
+  numbers: Mapping[str, tuple[int, int]]  # The inclusive range of each slot.
 
 
 EVENTS: Mapping[str, Event] = {

@@ -136,7 +136,7 @@ def StartDebugPort(port: int) -> None:
       self.wfile.write(body)
 
     def log_message(self, format: str, *args) -> None:
-      del format, args  # Not on the stderr of somebody else's program.
+      del format, args  # Logs must not go to the stderr of the user's program.
 
   try:
     server = http.server.ThreadingHTTPServer(('127.0.0.1', port), Handler)

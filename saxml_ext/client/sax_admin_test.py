@@ -122,7 +122,7 @@ class AdminCallsTest(absltest.TestCase):
     self.assertLen(self.cell.admin.requests, 4)
 
   def test_deadline_names_the_last_error(self):
-    sax.ListAll('/sax/test')  # A connection is made.
+    sax.ListAll('/sax/test')  # This opens a connection.
     self.cell.admin.busy = 10**6
     with self.assertRaisesRegex(
       errors.DeadlineExceeded, 'within 1 s in .* UNAVAILABLE: busy'
@@ -155,7 +155,7 @@ class AdminCallsTest(absltest.TestCase):
     self.assertEqual(sax.GetACL(fake_cell.MODEL, 'all'), {})
     with self.assertRaises(errors.InvalidArgument):
       sax.SetACL(fake_cell.MODEL, 'acl/b', 'lm.nope')
-    sax.SetACL(fake_cell.MODEL, '', 'lm.nope')  # Nothing to take away.
+    sax.SetACL(fake_cell.MODEL, '', 'lm.nope')  # There is no ACL to remove.
     with self.assertRaisesRegex(errors.InvalidArgument, 'has no method "all"'):
       sax.GetACL('/sax/test', 'all')
     with self.assertRaisesRegex(errors.InvalidArgument, 'has no method "a"'):

@@ -80,7 +80,7 @@ class LMTest(_CellTest):
 
   def test_goes_to_another_replica_than_the_full_one_at_once(self):
     other = self.cell.add_server()
-    while not other.requests:  # The client has to hear of it.
+    while not other.requests:  # The client must learn of it first.
       self.lm.Generate('hi')
     for ask in (
       self.lm.Generate,

@@ -241,7 +241,7 @@ def run(args: Sequence[str]) -> int:
   except go_flags.UsageError as e:
     return _misuse(e, None)
   if parsed['version']:
-    from saxml_ext.common import program  # Imported late, as above.
+    from saxml_ext.common import program  # Most commands do not need it.
 
     print(program.version_text())
     return _OK

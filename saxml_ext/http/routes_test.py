@@ -34,7 +34,7 @@ class RoutesTest(gateway_case.GatewayCase):
     self.fetch('/v1/models', gateway=gateway)
     self.cell.publish('/sax/test/second')
     self.addCleanup(self.cell.admin.models.pop, '/sax/test/second', None)
-    for _ in range(100):  # It asks the cell once a second at most.
+    for _ in range(100):  # It calls the cell at most once per second.
       _, body, _ = self.fetch('/v1/models', gateway=gateway)
       if len(body['data']) == 2:
         break

@@ -101,7 +101,7 @@ def _normal(text: str) -> str:
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {argv[1:]}')
-  topologies.prepare()  # Leaves places in files out of the texts.
+  topologies.prepare()  # This removes source locations from the texts.
   out = user_path.resolve(_OUT.value)
   os.makedirs(out, exist_ok=True)
   for name, run in _on_tpu() if _TPU.value else _on_cpu():

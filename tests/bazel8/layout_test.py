@@ -48,7 +48,8 @@ class LayoutTest(absltest.TestCase):
     checkout, target = self._root / 'checkout', self._root / 'installed'
     (checkout / 'deploy').mkdir(parents=True)
     shutil.copy(_RUNFILES / 'gptj_sax' / _INSTALL, checkout / _INSTALL)
-    (checkout / 'bazelw').write_text('#!/bin/sh\n', 'utf-8')  # It is built.
+    # This simulates a built checkout.
+    (checkout / 'bazelw').write_text('#!/bin/sh\n', 'utf-8')
     (checkout / 'bazelw').chmod(0o755)
     folder = checkout / 'bazel-bin' / os.path.dirname(_INSTALLED)
     name = self._lay_out(_INSTALLED, folder).name

@@ -120,7 +120,7 @@ def _link(source: pathlib.Path, target: pathlib.Path) -> None:
   target.mkdir(parents=True)
   for entry in source.iterdir():
     if entry.name == 'external':
-      continue  # Bazel 4's second place for other repositories.
+      continue  # Bazel 4 also puts other repositories here.
     if entry.is_dir() and not entry.is_symlink():
       _link(entry, target / entry.name)
     else:

@@ -32,7 +32,7 @@ class InstantRunner:
       completed: The path of the file that gets a line for each answered prompt.
     """
     self.num_slots = num_slots
-    self.progress: dict[int, Any] = {}  # Nothing is ever half done.
+    self.progress: dict[int, Any] = {}  # No answer is ever incomplete.
     self._completed = completed
     self._step_secs = step_secs
     self._admitted: dict[int, request_lib.Request] = {}

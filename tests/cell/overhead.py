@@ -249,7 +249,7 @@ class _Meter:
       try:
         self._check(i, self._target.read(future.result()))
       except Exception as e:  # pylint: disable=broad-exception-caught
-        wrong.append(e)  # Raised below, on the thread that waits.
+        wrong.append(e)  # The waiting thread raises it below.
       free.release()
 
     server, client = cpu.seconds(self._server), time.process_time()

@@ -101,7 +101,8 @@ class PaxServerTest(absltest.TestCase):
         [s for _, s in found], [s for _, s in expected], rtol=1e-5
       )
       answers.update(text for text, _ in found)
-    self.assertGreater(len(answers), len(_PROMPTS))  # prompts do count
+    # The prompts have an effect.
+    self.assertGreater(len(answers), len(_PROMPTS))
 
     ids = np.array([_PROMPTS[2]], np.int32)
     logits = _apply(

@@ -75,7 +75,7 @@ class _Writer(threading.Thread):
           self.acknowledged += 1
       except grpc.RpcError as e:
         if e.code() is not grpc.StatusCode.UNAVAILABLE:
-          self.allowed = set()  # Nothing but the kill may fail a call.
+          self.allowed = set()  # Only the kill may make a call fail.
 
   def _change(self, stub: admin_pb2_grpc.AdminStub) -> None:
     before = next(iter(self.allowed))

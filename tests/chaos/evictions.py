@@ -88,7 +88,7 @@ def addresses(cell: processes.Cell, model_id: str) -> set[str]:
     except grpc.RpcError as e:
       if e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
         raise
-      return set()  # There was never any.
+      return set()  # There was never an address.
   known = set(response.result.values)
   for change in response.result.changelog:
     if change.addition:

@@ -101,7 +101,7 @@ class _Traffic:
         _publish(self._cell.location(), f'x{number}')
         self.acknowledged.append(f'{processes.CELL}/x{number}')
       except (grpc.RpcError, ValueError):
-        pass  # Not acknowledged.
+        pass  # The change was not acknowledged.
 
 
 def run(directory: str, rounds: int) -> Result:
@@ -173,7 +173,7 @@ def _is_refused(
   except grpc.RpcError as e:
     if e.code() is not grpc.StatusCode.UNAVAILABLE:
       return False
-  time.sleep(0.3)  # What it was about to write would be there by now.
+  time.sleep(0.3)  # Any pending write would be done by now.
   state = cell_lib.read_state(cell.fs_root, processes.CELL)
   published = {m.model_id for m in state.models} | set(cell.models())
   return (

@@ -71,7 +71,7 @@ _NAMES = (
   '../' * 1365 + 'a',
   'a/' * 2048,
   'A' * 4096,
-  'link',  # A symbolic link out of the cell, below.
+  'link',  # See below: a symbolic link out of the cell.
   'state.proto',
   'file:///etc/passwd',
   'gs://bucket/a',
@@ -125,7 +125,7 @@ def _requests(name: str) -> Iterator[tuple[str, object]]:
     name,
   ):
     if model_id == f'{processes.CELL}/m':
-      continue  # The valid one.
+      continue  # This name is valid.
     hostile = _model(model_id=model_id)
     if name not in _VALID_NAMES:
       yield 'Publish', admin_pb2.PublishRequest(model=hostile)
@@ -133,7 +133,7 @@ def _requests(name: str) -> Iterator[tuple[str, object]]:
     yield 'Unpublish', admin_pb2.UnpublishRequest(model_id=model_id)
     yield 'WatchLoc', admin_pb2.WatchLocRequest(model_id=model_id)
     yield 'WaitForReady', admin_pb2.WaitForReadyRequest(model_id=model_id)
-    if model_id:  # Else it asks for all of them.
+    if model_id:  # Without an id, the call lists all models.
       yield 'List', admin_pb2.ListRequest(model_id=model_id)
       yield 'Stats', admin_pb2.StatsRequest(model_id=model_id)
   if name in _PATHS:
@@ -159,7 +159,7 @@ def run(directory: str) -> Result:
     os.symlink('/etc', f'{cell.root}/sax/test/link')
     os.symlink('/etc', f'{cell.fs_root}/sax/test/link')
     cell.wait_for_leader()
-    opened.write_bytes(b'')  # What it opens from now on counts.
+    opened.write_bytes(b'')  # Files that it opens from now on count.
     for name in _NAMES:
       for method, request in _requests(name):
         result.calls += 1
@@ -176,7 +176,7 @@ def run(directory: str) -> Result:
       page = _fetch(int(port), name)
       if b'root:' in page or b'Traceback' in page:
         result.accepted.append(f'GET {name[:60]!r}')
-    cell.models()  # It lives.
+    cell.models()  # The server is alive.
     roots = (os.path.realpath(cell.root), os.path.realpath(cell.fs_root))
     paths = opened.read_text().splitlines()
     result.watched = sum(p.startswith((cell.root, cell.fs_root)) for p in paths)

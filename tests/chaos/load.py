@@ -59,7 +59,7 @@ class Load:
     self._thread = threading.Thread(target=self._send)
 
   def __enter__(self) -> 'Load':
-    self._lm.Generate('1,2,3')  # Of no request that is counted.
+    self._lm.Generate('1,2,3')  # This request does not count.
     self._thread.start()
     return self
 

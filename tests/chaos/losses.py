@@ -18,7 +18,7 @@ _SERVER = 'tests.cell.instant_server'
 _PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 _MODEL = processes.CELL + '/m'
 _REPLICAS = 3
-_SLOTS = 32  # Of these params.
+_SLOTS = 32  # The number of slots of these params.
 _STEP_SECS = 0.2
 _LOAD = 0.7
 _PAUSE_SECS = 1.0
@@ -83,7 +83,7 @@ def run(
         result.gone_secs.append(time.monotonic() - killed)
         addresses = _wait_for_replicas(cell)
         result.replaced_secs.append(time.monotonic() - killed)
-        if left:  # The next round needs a spare again.
+        if left:  # The next round needs a spare server.
           servers.append(_start(cell, step_secs))
     result.count(cell.path / _COMPLETED)
   return result

@@ -168,7 +168,7 @@ class Cell:
           call(address, 'List', admin_pb2.ListRequest(), 1.0)
           return address
         except grpc.RpcError:
-          pass  # Not yet.
+          pass  # The server is not ready yet.
       return ''
 
     return wait(answers)

@@ -106,4 +106,5 @@ def _memory(process: processes.Process) -> int:
 def _cpu(process: processes.Process) -> float:
   stat = pathlib.Path(f'/proc/{process.popen.pid}/stat').read_text()
   fields = stat.rpartition(')')[2].split()
-  return (int(fields[11]) + int(fields[12])) / 100  # utime, stime; in ticks.
+  # The sum of utime and stime, in ticks.
+  return (int(fields[11]) + int(fields[12])) / 100

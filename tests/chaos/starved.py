@@ -113,7 +113,7 @@ def full(directory: str) -> Iterator[Trouble]:
         while True:
           f.write(bytes(4096))
       except OSError:
-        pass  # As wanted.
+        pass  # The file system is full, as intended.
 
   try:
     yield Trouble(f'{path}/fs', {}, fill, lambda _: filler.unlink())

@@ -97,7 +97,7 @@ def _stop(shell: subprocess.Popen) -> None:
     try:
       os.killpg(shell.pid, number)
     except ProcessLookupError:
-      break  # Nothing is left.
+      break  # No process is left.
     try:
       shell.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:

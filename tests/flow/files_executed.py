@@ -91,7 +91,7 @@ def generate(directory: str) -> list[str]:
     )
     recorder.start(str(records))
     model = sax.Model(model_id).LM()
-    model.Generate('1,2,3')  # Connects.
+    model.Generate('1,2,3')  # This opens the connection.
     for _ in range(_CALLS):
       os.kill(server, signal.SIGUSR2)
       recorder.next_window()

@@ -226,7 +226,7 @@ def run(
     with load_lib.Load(cell.root, _MODEL, result):
       for loss in losses:
         while not _take(cell, groups, loss, result):
-          pass  # It was just between two starts.
+          pass  # The process was between two starts.
       for group in groups:
         wait_until_up(cell, group)
     result.count(cell.path / _COMPLETED)

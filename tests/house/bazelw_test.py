@@ -203,7 +203,8 @@ class BazelwTest(absltest.TestCase):
     python = (
       'cache/bazelw/python/cpython-3.11.9-linux-x86_64-gnu/bin/python3.11'
     )
-    run = self._run(HOME='/dev/null/home')  # It cannot be written.
+    # The home directory is not writable.
+    run = self._run(HOME='/dev/null/home')
     self._assert_ran(run, 'bin/bazel', python)
 
   def test_bazelisk_with_another_hash_is_refused(self):

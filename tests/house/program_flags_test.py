@@ -77,7 +77,7 @@ _SERVER = _Program(
   f'{_GROUP} group_port=1 group_silence_secs=1 group_step_secs=1'
   f' group_load_secs=1; {_GROUP} num_processes=1 group=flags group_port=1;'
   f'{_WITH_TLS} trusted_proxies=a;'
-  'tags= http_host= profile_dir=',  # Empty values ask for nothing.
+  'tags= http_host= profile_dir=',  # Empty values have no effect.
 )
 
 _PROGRAMS = {

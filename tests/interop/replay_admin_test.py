@@ -84,7 +84,7 @@ class TablesTest(cell_fixture.CellTestCase):
     self.assertCountEqual(changes, [row['input'] for row in rows])
     for row in rows:
       if row['input'] == 'change model_id':
-        continue  # On the wire it is the update of a model not published.
+        continue  # On the wire, it is an update of an unpublished model.
       with self.subTest(row['input']):
         model = admin_pb2.Model(**changes[row['input']])
         merged = (await self.listed()).model
@@ -210,7 +210,7 @@ class ReplayTest(cell_fixture.CellTestCase):
       modelet = await self.joined(model.model_path)
       names[address] = modelet.address
       if not item.model.method_names and model.checkpoint_path != 'fail':
-        modelet.gate.clear()  # It was still being loaded.
+        modelet.gate.clear()  # The model was still loading.
         self.addCleanup(modelet.gate.set)
     await self.stub.Publish(admin_pb2.PublishRequest(model=model))
     if item.model.method_names:

@@ -70,7 +70,7 @@ class StockNamesTest(parameterized.TestCase):
       for kind, name in _METHODS
     }
     wanted = dict(_METHODS)
-    if module is sax_aio:  # Its streams are iterated over.
+    if module is sax_aio:  # Its streams are iterators.
       wanted['LM', 'GenerateStream'] = 'text options'
     self.assertEqual(got, wanted)
 

@@ -108,7 +108,8 @@ class RandomWeightsTest(absltest.TestCase):
       sax.Unpublish(_MODEL)
     self.assertEqual(answers, answers[:1] * 3)
     self.assertNotEmpty(answers[0][0].strip())
-    self.assertNotEqual(answers[0][0], answers[0][1])  # prompts do count
+    # The prompts have an effect.
+    self.assertNotEqual(answers[0][0], answers[0][1])
 
   def test_a_group_of_two_hosts_gives_the_same_text(self):
     coordinator = f'127.0.0.1:{net.pick_free_port()}'

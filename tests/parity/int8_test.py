@@ -71,7 +71,7 @@ def _search(
       {name: quantized.reader.read(name) for name in quantized.reader.specs},
       quantized.config,
       quantization='int8',
-      quantize_head=False,  # As the checkpoint has it.
+      quantize_head=False,  # The checkpoint's head is not quantized.
     ),
     quantized.config,
     config_lib.EngineConfig(

@@ -161,7 +161,7 @@ class LogitsTest(parameterized.TestCase):
       f'largest difference {difference:.1e}, largest {np.abs(theirs).max()}'
     )
     self.assertLess(difference, _TOLERANCE)
-    self.assertGreater(np.abs(theirs).max(), 20)  # 30 is the cap.
+    self.assertGreater(np.abs(theirs).max(), 20)  # The cap is 30.
 
   @parameterized.parameters(
     dict(attention_cap=None),
@@ -276,7 +276,8 @@ def _prompts() -> np.ndarray:
 
 def _by_praxis(prompt, tokens) -> tuple[float, np.ndarray]:
   """Returns the tokens' log-probability, and the best token per position."""
-  ids = np.zeros((1, 40), np.int32)  # One shape, so one compilation.
+  # A single shape needs only one compilation.
+  ids = np.zeros((1, 40), np.int32)
   total = len(prompt) + len(tokens)
   ids[0, :total] = np.concatenate([prompt, tokens])
   logits = np.asarray(_praxis()(ids))[0, len(prompt) - 1 : total - 1]

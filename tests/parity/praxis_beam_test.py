@@ -155,7 +155,7 @@ class PraxisBeamTest(parameterized.TestCase):
     alone = [_praxis([p], **settings)[0] for p in _prompts()]
     self._check(ours, alone)
     if settings['length_norm_alpha'] < 2:
-      return  # Enough seen.
+      return  # The check above is enough.
     # Prompts run alone, because praxis continues a batch until its last prompt
     # is done.
     together = _praxis(_prompts(), **settings)

@@ -89,7 +89,7 @@ def damaged_state(directory: str, mutants: int) -> list[Figure]:
   logger = logging.get_absl_logger()
   level = logger.level
   logger.addHandler(handler)
-  logger.propagate = False  # It is a lot, and read here alone.
+  logger.propagate = False  # The log is long, and only this function reads it.
   logger.setLevel(standard_logging.WARNING)
   files = pathlib.Path(directory) / 'files'
   files.mkdir()

@@ -191,7 +191,8 @@ def _undo(cell: processes.Cell, server: str) -> None:
   """Removes all models except the one that other clients call."""
   for model_id in cell.models():
     if model_id != _MODEL:
-      with contextlib.suppress(grpc.RpcError):  # Gone meanwhile.
+      # The server may be gone meanwhile.
+      with contextlib.suppress(grpc.RpcError):
         cell.call('Unpublish', admin_pb2.UnpublishRequest(model_id=model_id))
   with grpc_util.channel(server) as channel:
     stub = modelet_pb2_grpc.ModeletStub(channel)
@@ -257,7 +258,7 @@ def run(
         asyncio.run(attack.send(left, rate, begin + window_secs))
         windows.attacked.append((begin, time.monotonic()))
         _undo(cell, server.address)
-      time.sleep(1.0)  # What was asked last is answered.
+      time.sleep(1.0)  # The last requests get their answers.
       result.crashes = _ended(attacked.items())
       for name, process in attacked.items():
         if name not in result.crashes:

@@ -184,7 +184,7 @@ async def _expire(root: str, count: int) -> list[str]:
   """
   sax_aio.SetRoot(root)
   model = sax_aio.Model(served_lib.MODEL).LM()
-  await model.Generate('1,1')  # What only the first call needs.
+  await model.Generate('1,1')  # The first call has additional overhead.
 
   async def late(number: int) -> str:
     options = sax_aio.ModelOptions(_DEADLINE_SECS)

@@ -78,7 +78,7 @@ async def _flood(address: str, secs: float) -> list[_Answer]:
   async with openai.AsyncOpenAI(
     base_url=f'{address}/v1', api_key='none', max_retries=0, timeout=60.0
   ) as client:
-    await _ask(client, 0)  # What only the first call needs.
+    await _ask(client, 0)  # The first call has additional overhead.
     calls = []
     begin = time.monotonic()
     while time.monotonic() < begin + secs:

@@ -163,7 +163,7 @@ def _flood(
         readings.append(found)
     flood = (begin, time.monotonic())
     for client in clients:
-      client.process.kill()  # Those who wait for answers go away, too.
+      client.process.kill()  # Clients that wait for answers are killed too.
   return [c for client in clients for c in client.calls()], flood, readings
 
 

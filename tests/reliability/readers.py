@@ -116,7 +116,7 @@ def _read_slowly(
         most = max(most, meters.memory(server.popen.pid))
         windows.attacked.append((begin, time.monotonic()))
         _tell(readers, 'stop')
-      time.sleep(1.0)  # Slots become free.
+      time.sleep(1.0)  # The slots become free.
     calls = others.calls()
   return [
     figures.Figure('streams hardly read', plan.streams),

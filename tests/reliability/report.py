@@ -90,7 +90,7 @@ def main(argv: Sequence[str]) -> int:
   del argv
   try:
     chosen, path = _chosen(), _results()
-    store.read(path)  # A damaged file is told of before an hour is spent.
+    store.read(path)  # A damaged file is reported before an hour is spent.
     for row in chosen:
       print(
         f'running row {row.key}, {_FORM.value} form'

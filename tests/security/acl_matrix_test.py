@@ -267,7 +267,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     if 'model_key' in method.input_type.fields_by_name:
       fields = {'model_key': every_service.MODEL}
     if method.name in ('Load', 'UpdateLoaded', 'Unload'):
-      fields = {}  # Nothing to do; but who is let in is told so.
+      fields = {}  # The request has no effect, but shows who is admitted.
     request = make(**fields).SerializeToString()
     metadata = []
     if who.claim is not None:

@@ -86,7 +86,7 @@ class CellTest(absltest.TestCase):
     ready = admin_pb2.WaitForReadyRequest(model_id=_MODEL, num_replicas=1)
     self.cell.call(
       'WaitForReady', ready
-    )  # It has joined, and was told to load.
+    )  # The server has joined, and was told to load.
 
     stranger = self.certs.make('stranger')
     tls.configure(stranger)

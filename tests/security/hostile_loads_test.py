@@ -177,7 +177,7 @@ class HostileLoadsTest(parameterized.TestCase):
             )
     self.assertEqual(_opened.below(self.outside), [])
     self.assertEqual(_opened.below('/etc'), [])
-    self.assertNotEmpty(_opened.below(self.model))  # The watch works.
+    self.assertNotEmpty(_opened.below(self.model))  # The recorder works.
 
   def test_links_within_a_checkpoint(self):
     small_model.write(self.outside)
@@ -231,11 +231,11 @@ class HostileLoadsTest(parameterized.TestCase):
     code = pickle.dumps(_Code(self.canary))
     for parent, _, names in os.walk(self.model):
       if parent.endswith('/step') or 'x_layers_1' in parent:
-        continue  # Not read, or as the first layer.
+        continue  # The file is not read, or is treated like the first layer.
       for name in names:
         path = os.path.join(parent, name)
         if name == 'commit_success.txt':
-          continue  # Nothing is read of it but that it is there.
+          continue  # Only the existence of the file is checked.
         with open(path, 'rb') as f:
           data = f.read()
         with open(path, 'wb') as f:

@@ -137,7 +137,7 @@ class DrainTest(absltest.TestCase):
       sax.UpdateCheckpoint(_MODEL, '/no/such/checkpoint')
       while 'cannot be loaded' not in _text(stays_log):
         traffic.wait_for(1)
-      for _ in range(8):  # The admin server gets to know, and does nothing.
+      for _ in range(8):  # The admin server notices it, and does nothing.
         traffic.wait_for(5)
         time.sleep(0.5)
     self.assertEmpty(traffic.errors)

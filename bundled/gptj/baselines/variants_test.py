@@ -31,7 +31,7 @@ def _model() -> transformers.GPTJForCausalLM:
 
 
 def setUpModule():
-  torch.set_num_threads(1)  # More only wait for one another.
+  torch.set_num_threads(1)  # More threads are not faster.
 
 
 class VariantsTest(parameterized.TestCase):

@@ -28,7 +28,7 @@ _ALL = 'all'
   (3, 3),
 )
 def _create(context: command.Context, args: go_flags.Parsed) -> None:
-  del context  # Files only.
+  del context  # The command uses only files.
   cell, fs_root, acl = args.rest
   if not fs_root or not acl:
     raise errors.InvalidArgument(
@@ -74,8 +74,8 @@ def _check_no_admin(cell: str, timeout: float) -> None:
     options = sax.AdminOptions(timeout=min(timeout, _ADMIN_PATIENCE))
     models = sax.ListAll(cell, options)
   except (
-    errors.DeadlineExceeded,  # It is gone.
-    errors.FailedPrecondition,  # There never was one.
+    errors.DeadlineExceeded,  # The admin server is gone.
+    errors.FailedPrecondition,  # No admin server ever started.
   ):
     return
   raise errors.FailedPrecondition(
@@ -93,7 +93,7 @@ def _getacl(context: command.Context, args: go_flags.Parsed) -> None:
   options = context.admin_options()
   if method:
     items = sax.GetACL(target, _ALL, options)
-    assert isinstance(items, dict)  # As it is of all methods.
+    assert isinstance(items, dict)  # The ACLs of all methods are a dict.
     _print_method_acls(items, *method)
     _warn_of_unknown(ids.parse_model_id(target), items.values())
     return

@@ -223,7 +223,7 @@ def _wait(context: command.Context, args: go_flags.Parsed) -> None:
       is_loading = any(r.status == admin_client.LOADING for _, r in replicas)
       if left <= _REPORT_SECONDS or not (is_loading or context.remaining()):
         if is_loading:
-          context.timeout = limit  # The hint names it.
+          context.timeout = limit  # The hint shows this timeout.
         text = f'{model_id} does not have {count} loaded replicas after '
         text += f'{time.monotonic() - start:.3g} s; '
         raise _not_ready(now)(text + (standing or e.message)) from e

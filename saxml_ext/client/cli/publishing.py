@@ -52,12 +52,12 @@ def _note_missing_servers(model_id: str, timeout: float) -> None:
   try:
     detail = sax.ListDetail(model_id, sax.AdminOptions(timeout=timeout))
   except errors.SaxError:
-    return  # It is published; the note is an extra.
+    return  # The model is published, and the note is optional.
   note = replica_status.missing(detail)
   if note:
     command.note(note)
   path = detail.model
-  if not detail.addresses and path not in note:  # No server knows it better.
+  if not detail.addresses and path not in note:  # No server knows the path.
     if slip := overrides_lib.in_path(path):
       command.note(slip, 'Warning')
 

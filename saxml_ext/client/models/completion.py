@@ -134,7 +134,7 @@ class _Told:
       return None
     self.has_ended = bool(choice.finish_reason)
     if self.has_ended and (self.text.is_behind() or self.ids.is_behind()):
-      raise _Differs()  # It ended before what was said.
+      raise _Differs()  # It ended before the yielded part.
     news = completion_pb2.Choice()
     news.CopyFrom(choice)
     news.text = text

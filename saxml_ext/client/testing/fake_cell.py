@@ -58,13 +58,13 @@ class FakeAdmin(admin_pb2_grpc.AdminServicer):
     self.replicas_of_new: list[admin_pb2.Replica] = []
     self.requests = []
     self.stats = admin_pb2.StatsResponse()
-    self.busy = 0  # So many calls are answered UNAVAILABLE.
+    self.busy = 0  # This many calls fail with UNAVAILABLE.
     self._id = server_id
     self._log: dict[str, list[admin_pb2.WatchResult.Mutation]] = (
       collections.defaultdict(list)
     )
     self._changed = threading.Condition()
-    self._watched = -1  # Largest position that a client has asked from.
+    self._watched = -1  # The largest position of a client's request.
     self._server = Server(
       admin_pb2_grpc.add_AdminServicer_to_server, self, wrap_text=True
     )

@@ -44,7 +44,7 @@ class Outlook:
       return ''
     if held:
       return _text(detail)
-    if not detail.replicas:  # A stock admin server does not tell.
+    if not detail.replicas:  # Stock admin servers do not report replicas.
       return ''
     if self._without_server_since is None:
       self._without_server_since = now
@@ -150,7 +150,7 @@ class AddressWatcher:
       SaxError: The admin server gave a final answer, for example NotFound.
     """
     known = self._addresses
-    if known:  # Then the thread runs: it forgets them when it ends.
+    if known:  # The thread runs, because it clears the addresses at its end.
       return known
     with self._changed:
       self._start()

@@ -325,7 +325,8 @@ class AdminCalls:
       _check_no_method(cell_or_model_id, method_id)
       await self._transport().read(_set_cell_acl, str(parsed), acl)
       return
-    if method_id and acl:  # Without an ACL, any name can be taken off the list.
+    # Without an ACL, the call removes a name, which may be unknown.
+    if method_id and acl:
       acl_file.check_method(method_id)
     model = (await self._published(cell_or_model_id, options)).model
     if not method_id:

@@ -61,7 +61,7 @@ class Asynchronous(blocking.Transport):
       try:
         await asyncio.wait_for(known.wait(), timeout)
       except TimeoutError:
-        pass  # Then `addresses` says what is missing.
+        pass  # `addresses` raises the reason below.
     return watcher.addresses(0.0)
 
   def _call_soon(self, function: Callable[[], object]) -> None:

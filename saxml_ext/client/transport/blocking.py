@@ -82,7 +82,8 @@ class Transport:
     """
     if connection := self.connections.busy(address):
       check = connection.stub(health_pb2_grpc.HealthStub).Check
-      started = getattr(check, 'future', check)(  # gRPC of an event loop is.
+      # In an event loop, gRPC starts calls at once.
+      started = getattr(check, 'future', check)(
         health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS
       )
       # gRPC cancels a call that has no references.

@@ -34,7 +34,7 @@ class Timer:
 
   def call_after(self, delay: float, function: Callable[[], object]) -> None:
     """Calls `function` after `delay` seconds."""
-    due = time.monotonic() + delay  # The clock of event loops.
+    due = time.monotonic() + delay  # Event loops use the same clock.
     with self._lock:
       if self._loop is None:
         self._loop = asyncio.new_event_loop()
@@ -71,7 +71,7 @@ class _Wait:
 
 def _once(function: _Function) -> Callable[[], None]:
   """Returns a function that calls another one only on its first call."""
-  lock = threading.Lock()  # Never released.
+  lock = threading.Lock()  # The lock is never released.
 
   def call() -> None:
     if lock.acquire(blocking=False):
@@ -103,7 +103,7 @@ class Callbacks(blocking.Transport):
     try:
       return call.result()
     except grpc.FutureCancelledError:
-      raise call from None  # A call is the error that it ended with.
+      raise call from None  # A gRPC call is also its own error.
 
   async def addresses(
     self, watcher: blocking.Watcher, timeout: float | None
@@ -157,14 +157,15 @@ class _Task(Generic[_T]):
         self._cancel_wait = wait.cancel
       # After this call, another thread may run this method.
       wait.subscribe(self.run)
-      if self.future.cancelled() and wait.cancel:  # Since the check above.
+      # It was cancelled after the check above.
+      if self.future.cancelled() and wait.cancel:
         wait.cancel()
 
   def _finish(self, fill: _Function) -> None:
     try:
       fill()
     except futures.InvalidStateError:
-      pass  # Cancelled a moment ago: nobody waits for the answer.
+      pass  # It was just cancelled, so nobody waits for the answer.
 
   def _on_future_done(self, future: futures.Future[_T]) -> None:
     if future.cancelled():

@@ -129,7 +129,7 @@ class CallbacksTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.Unavailable, 'none'):
       future.result(_PATIENCE)
     [late] = watcher.functions
-    late()  # The time was up before.
+    late()  # The time was already up.
 
     future = callbacks.start(callbacks.TRANSPORT.addresses(watcher, None))
     watcher.known = frozenset(['x:1'])

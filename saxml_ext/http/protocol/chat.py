@@ -139,7 +139,8 @@ def form_of(request: Request, profile_of: templates.ProfileOf) -> Chat:
   if request.max_completion_tokens is not None:
     if request.max_tokens is not None:
       fields.fail('max_completion_tokens', 'send it or max_tokens, not both')
-    request.max_tokens = request.max_completion_tokens  # The older name.
+    # max_tokens is the older name.
+    request.max_tokens = request.max_completion_tokens
   settings = request.settings(profile.defaults)
   if settings.pop('logprobs'):
     settings['logprobs'] = request.top_logprobs or 0

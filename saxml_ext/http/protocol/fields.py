@@ -208,6 +208,6 @@ def _shown(value: Any) -> str:
   """Returns a value for a message, shortened if it is long."""
   try:
     text = json.dumps(value)
-  except ValueError:  # An integer of thousands of digits.
+  except ValueError:  # The integer has thousands of digits.
     return 'the number'
   return text if len(text) <= 60 else f'{text[:57]}...'

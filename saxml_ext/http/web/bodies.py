@@ -136,7 +136,7 @@ async def _too_large(request: requests.Request, limit: int) -> problems.Problem:
         if left < 0:
           break
   except TimeoutError:
-    pass  # It gets its answer now.
+    pass  # The error is sent now.
   return problems.Problem(
     413,
     f'the body is larger than {limit} bytes; send less, or start the gateway'

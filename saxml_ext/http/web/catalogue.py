@@ -197,6 +197,6 @@ class Catalogue:
       options = sax_aio.ModelOptions(_DESCRIBE_TIMEOUT)
       told = await self.model(model_id).Describe(options)
     except errors.SaxError:
-      pass  # No replica, or one of another Sax: the list is still of use.
+      pass  # There is no replica, or it does not support Describe.
     self._described[model_id] = self._clock(), told
     return told

@@ -262,4 +262,4 @@ async def all_of(
       task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     for call in calls:
-      call.close()  # Those that were never begun.
+      call.close()  # This closes calls that never started.

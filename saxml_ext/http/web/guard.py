@@ -25,7 +25,7 @@ from saxml_ext.http.protocol import templates
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import gateway_metrics as metrics_lib
 
-_logger = logging.getLogger('absl')  # absl's, which writes to stderr.
+_logger = logging.getLogger('absl')  # absl's logger writes to stderr.
 
 # nginx's status for a request whose client disconnected before the answer.
 _GONE = 499

@@ -59,7 +59,7 @@ def _number(name: str, value: str) -> float:
     result = float(value)
   except ValueError:
     result = 0.0
-  if not result > 0:  # Not a number, too.
+  if not result > 0:  # This is also true for NaN.
     unit = '' if name.endswith('-ms') else ' of seconds'
     raise problems.BadRequest(
       f'the header {name}: {value[:40]} is no positive number{unit}'
@@ -179,7 +179,7 @@ class Work:
       try:
         return found, len((await model.Tokenize(text, options)).ids)
       except (errors.InvalidArgument, errors.PermissionDenied):
-        return found, None  # It takes ids, or the caller may embed alone.
+        return found, None  # The model takes ids, or the caller may only embed.
 
     calls = [one(text) for text in asked.texts()]
     found = await completion_routes.all_of(calls, completion_routes.AT_ONCE)

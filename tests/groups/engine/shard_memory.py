@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> None:
   overrides = {name: json.dumps(value) for name, value in values.items()}
   path = user_path.resolve(_CHECKPOINT.value)
   made = loader.plan(entry_lib.Spec(_PARAMS.value, path, overrides, acls={}))
-  jax.numpy.zeros(8).block_until_ready()  # What JAX itself takes is not theirs.
+  jax.numpy.zeros(8).block_until_ready()  # JAX's own memory does not count.
   before = _peak()
   weights = made.weights()
   size = sum(

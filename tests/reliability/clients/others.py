@@ -144,7 +144,7 @@ def compare(
   ratios = []
   for before, under in zip(windows.quiet, windows.attacked, strict=True):
     pair = within(calls, [before]), within(calls, [under])
-    if all(pair):  # In a short window there may be none.
+    if all(pair):  # A short window may have no call.
       ratios.append(_p99(pair[1]) / _p99(pair[0]))
   return [
     figures.Figure(f"others' {name} calls", len(quiet) + len(attacked)),

@@ -96,7 +96,7 @@ class _Client:
     await asyncio.sleep(self._rng.uniform(0, _GIVEN_UP_SECS))
     call.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-      await call  # It may have been answered just before.
+      await call  # It may have just been answered.
     return ''
 
 

@@ -39,7 +39,7 @@ def read(pid: int) -> Reading | None:
     )
     times = (process / 'stat').read_text().rsplit(')', 1)[1].split()
     if 'RssAnon' not in status:
-      return None  # It has ended, and nobody has waited for it yet.
+      return None  # The process is a zombie.
     return Reading(
       at=time.monotonic(),
       memory=int(status['RssAnon'].split()[0]) * 1024 / 1e6,

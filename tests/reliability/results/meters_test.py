@@ -28,7 +28,7 @@ class MetersTest(absltest.TestCase):
   def test_a_process_that_has_ended(self):
     child = subprocess.Popen([sys.executable, '-c', ''])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    self.assertIsNone(meters.read(child.pid))  # Nobody has waited for it.
+    self.assertIsNone(meters.read(child.pid))  # The child is a zombie.
     child.wait()
     self.assertIsNone(meters.read(child.pid))
     with self.assertRaisesRegex(RuntimeError, 'has ended'):
