@@ -45,7 +45,9 @@ class CountLengthsTest(absltest.TestCase):
   def test_another_file_is_refused(self):
     path = self.folder / 'other.json'
     path.write_text('[{"text": "a"}]', 'utf-8')
-    with self.assertRaisesRegex(ValueError, 'no text field'):
+    with self.assertRaisesRegex(
+      ValueError, r'other\.json: .*missing required field .instruction'
+    ):
       count_lengths.count(str(path), self.tokenizer)
 
 
