@@ -1,4 +1,4 @@
-"""Shapes of a model's weights, for programs that are compiled without them."""
+"""Computes shapes of a model's weights, to compile programs without them."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -22,10 +22,10 @@ def stacked(
   """Returns the result of `from_pax`, then `stack`, as jax.ShapeDtypeStruct.
 
   Args:
-    config: sizes.
-    dtype: as of `weights.PaxReader`, and so are the others.
-    quantization: which matrices are int8.
-    quantize_head: whether the head is among them.
+    config: The configuration of the model, which gives the sizes.
+    dtype: The dtype of float weights, as in `weights.PaxReader`.
+    quantization: The quantization of matrices, as in `weights.PaxReader`.
+    quantize_head: True if the head is quantized too.
   """
   shapes = _Shapes(config, dtype, quantization, quantize_head)
   return weights_lib.assemble(
@@ -39,7 +39,7 @@ def unrolled(
   quantization: str | None,
   quantize_head: bool = True,
 ) -> weights_lib.Weights:
-  """Returns the result of `from_pax`; the arguments are those of `stacked`."""
+  """Returns the result of `from_pax`, with the arguments of `stacked`."""
   shapes = _Shapes(config, dtype, quantization, quantize_head)
   layer = weights_lib.assemble_layer(shapes.leaf)
   return weights_lib.assemble(shapes.leaf, (layer,) * config.num_layers)
@@ -47,7 +47,7 @@ def unrolled(
 
 @dataclasses.dataclass(frozen=True)
 class _Shapes:
-  """Shapes of a model's arrays; fields as arguments of `stacked`."""
+  """The shapes of a model's arrays, with the arguments of `stacked`."""
 
   config: config_lib.ModelConfig
   dtype: str
@@ -55,15 +55,15 @@ class _Shapes:
   quantize_head: bool
 
   def stacked_leaf(self, field: str) -> weights_lib.Matrix | None:
-    """One array for all layers."""
+    """Returns one array for all layers."""
     return self.leaf(field, ('layers',))
 
   def leaf(
     self, field: str, leading: tuple[str, ...] = ()
   ) -> weights_lib.Matrix | None:
-    """The array of a field of `variables.py`, after some more axes.
+    """Returns the array of a field of `variables.py`, after `leading` axes.
 
-    None: models of this family do not have it.
+    The result is None if models of this family do not have the field.
     """
     table = variables.table_of(self.config.architecture)
     row = table.by_field.get(field)

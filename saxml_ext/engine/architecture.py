@@ -1,9 +1,9 @@
-"""Describes how the dense decoders that the engine runs differ.
+"""Describes the differences between the dense decoders that the engine runs.
 
-The engine has one model, whose code asks these switches; sizes are in
-`config.py`. The variables of a checkpoint follow from the switches too, see
-`variables.py`. A switch changes a formula within a layer. What changes the
-state, such as a sliding window, would need code of its own.
+The engine has one model, whose code reads these switches. Sizes are in
+`config.py`. The variables of a checkpoint follow from the switches too; see
+`variables.py`. A switch changes a formula within a layer. A feature that
+changes the state, such as a sliding window, would require its own code.
 """
 
 import dataclasses
@@ -22,30 +22,31 @@ BIASES = (QKV, POST, FEED_FORWARD)
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-  """Switches, all of them static; the defaults are GPT-J's.
+  """Static switches of a model family; the defaults are those of GPT-J.
 
   Attributes:
-    residual: How attention and feed-forward join the residual. "shared": both
-      read the same layer norm and are added together. "parallel": they are
-      added together, and each has a layer norm of its own. "sequential": the
-      feed-forward comes after attention, with a layer norm of its own.
-    activation: Of the feed-forward: "gelu_tanh" is the approximation by tanh,
-      "gelu" the exact function.
+    residual: The way in which attention and feed-forward join the residual.
+      "shared": both read the same layer norm, and their results are added
+      together. "parallel": their results are added together, and each has its
+      own layer norm. "sequential": the feed-forward follows attention, with its
+      own layer norm.
+    activation: The activation of the feed-forward. "gelu_tanh" is the
+      approximation by tanh, "gelu" the exact function.
     biases: The products that have a bias: "qkv", "post", "feed_forward" (both
       matrices). The head always has one, which may be zeros.
-    positions: "rotary" turns queries and keys; "sinusoidal" adds sines and
-      cosines of the position to the embedding.
-    interleaved: True if rotary positions turn neighbors (0, 1), (2, 3), ... in
-      the checkpoint; False if they turn the two halves of the rotated dims.
+    positions: The encoding of positions. "rotary" rotates queries and keys;
+      "sinusoidal" adds sines and cosines of the position to the embedding.
+    interleaved: True if rotary positions rotate neighbors (0, 1), (2, 3), ...
+      in the checkpoint; False if they rotate the two halves of the dimensions.
     joined_qkv: True if queries, keys and values are one variable of a PAX
-      checkpoint; False if they are three, as grouped queries need them.
+      checkpoint; False if they are three, as grouped queries require.
     scaled_embedding: True if embeddings are multiplied by sqrt(width).
     tied_head: True if the head is the embedding.
-    query_scale: True if queries have a learned scale for each dim of a head:
-      praxis' `per_dim_scale`.
-    attention_cap: The scores of attention become c * tanh(score / c); None does
-      not cap them.
-    logit_cap: The same for logits.
+    query_scale: True if queries have a learned scale for each dimension of a
+      head, praxis' `per_dim_scale`.
+    attention_cap: The cap c of attention scores, which become c * tanh(score /
+      c). None does not cap them.
+    logit_cap: The cap of logits, with the same formula.
   """
 
   residual: str = SHARED
@@ -78,8 +79,9 @@ class Architecture:
 
 GPTJ = Architecture()
 
-# Of paxml's experiments LmCloudSpmd (paxml/tasks/lm/params/lm_cloud.py): what
-# these leave at the defaults of TransformerLmSpmdAdafactor and of praxis.
+# The architecture of paxml's LmCloudSpmd experiments
+# (paxml/tasks/lm/params/lm_cloud.py). It has the defaults of
+# TransformerLmSpmdAdafactor and of praxis that these experiments do not change.
 LM_CLOUD = Architecture(
   residual=SEQUENTIAL,
   positions=SINUSOIDAL,

@@ -1,6 +1,6 @@
-"""Parts of the model, of which each family has its choice.
+"""Computes the parts of the model that differ between families.
 
-Letters in shapes as in `model.py`.
+The letters in shapes are those of `model.py`.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from saxml_ext.engine.numerics import einsum as einsum_lib
 
 einsum = einsum_lib.einsum
 
-# The longest wavelength of sinusoidal positions is 2 pi times this.
+# The longest wavelength of sinusoidal positions is 2 pi times this number.
 _LONGEST_WAVE = 10000.0
 
 
@@ -27,13 +27,14 @@ def embed(
   tokens: jax.Array,
   positions: jax.Array | np.ndarray,
 ) -> jax.Array:
-  """Hidden states before the first layer, float32.
+  """Returns the hidden states before the first layer, in float32.
 
   Args:
-    weights: the model.
-    config: its sizes.
-    tokens: [B, T] int32.
-    positions: of the tokens, [B] int32 if they are one for each row, or [1, T].
+    weights: The weights of the model.
+    config: The configuration of the model.
+    tokens: The tokens, [B, T] int32.
+    positions: The positions of the tokens, [B] int32 if each row has one, or
+      [1, T].
   """
   x = _rows(weights.embedding, tokens)
   if config.architecture.scaled_embedding:
@@ -45,10 +46,10 @@ def embed(
 
 
 def _sinusoids(positions: jax.Array, width: int) -> jax.Array:
-  """Returns what is added at positions [...], of int32: [..., width] float32.
+  """Returns the encoding of positions [...] int32: [..., width] float32.
 
-  Half of the dims are sines of the position and half are cosines, at
-  wavelengths that grow geometrically: `PositionalEmbedding` of praxis.
+  Half of the dimensions are sines of the position and half are cosines. Their
+  wavelengths grow geometrically, as in `PositionalEmbedding` of praxis.
   """
   count = width // 2
   step = math.log(_LONGEST_WAVE) / max(count - 1, 1)
@@ -65,14 +66,15 @@ def rotary_table(
   """Returns sin, cos [num_positions, rotary_dim / 2] float32.
 
   GPT-J rotates neighboring pairs (0, 1), (2, 3), ... of the first rotary_dim
-  dims. `weights.py` reorders those dims so that a pair's members lie
-  rotary_dim/2 apart, which turns the rotation into two contiguous halves. Other
-  families have them in this order from the start.
+  dimensions. `weights.py` reorders those dimensions so that the members of a
+  pair are rotary_dim / 2 apart. The rotation then works on two contiguous
+  halves. Other families have this order in the checkpoint.
 
   Args:
     num_positions: The number of rows; angles are computed in float32.
-    rotary_dim: The number of rotated dims.
-    base: Wavelengths grow geometrically from 2 pi to about 2 pi * base.
+    rotary_dim: The number of rotated dimensions.
+    base: The base of the wavelengths, which grow geometrically from 2 pi to
+      about 2 pi * base.
   """
   exponent = np.arange(0, rotary_dim, 2, dtype=np.float32) / rotary_dim
   frequency = (1.0 / np.float32(base) ** exponent).astype(np.float32)
@@ -81,17 +83,24 @@ def rotary_table(
 
 
 def rotate(x: jax.Array, sin: jax.Array, cos: jax.Array) -> jax.Array:
-  """Rotates the first dims of x [..., H] by sin, cos [..., rotary_dim / 2]."""
+  """Rotates the first dimensions of x [..., H].
+
+  Args:
+    x: The queries or keys, [..., H].
+    sin: The sines, [..., rotary_dim / 2].
+    cos: The cosines, [..., rotary_dim / 2].
+  """
   half = sin.shape[-1]
   a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
   return jnp.concatenate([a * cos - b * sin, b * cos + a * sin, rest], -1)
 
 
 def _rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
-  """Rows of an embedding, as float32."""
+  """Returns rows of an embedding as float32."""
 
   def on_cpu(table: jax.Array, tokens: jax.Array) -> jax.Array:
-    # XLA would make the whole table float32, before the loop over steps.
+    # Otherwise XLA would convert the whole table to float32 before the loop
+    # over steps.
     table, tokens = jax.lax.optimization_barrier((table, tokens))
     return table[tokens].astype(jnp.float32)
 
@@ -108,7 +117,7 @@ def _rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
 def normalize(
   x: jax.Array, norm: weights_lib.Norm, config: config_lib.ModelConfig
 ) -> jax.Array:
-  """The layer norm of x [..., D]."""
+  """Returns the layer norm of x [..., D]."""
   mean = x.mean(-1, keepdims=True)
   centred = x - mean
   variance = jnp.square(centred).mean(-1, keepdims=True)
@@ -117,7 +126,7 @@ def normalize(
 
 
 def activate(x: jax.Array, config: config_lib.ModelConfig) -> jax.Array:
-  """Returns the nonlinear function of the feed-forward layer of x."""
+  """Returns the activation function of the feed-forward layer, applied to x."""
   if config.architecture.activation == architecture_lib.GELU:
     return jax.nn.gelu(x, approximate=False)
   return gelu(x)
@@ -132,26 +141,27 @@ def gelu(x: jax.Array) -> jax.Array:
 def cap_logits(
   weights: weights_lib.Weights, config: config_lib.ModelConfig, x: jax.Array
 ) -> jax.Array:
-  """Logits [..., V] with the cap, if there is one."""
+  """Returns logits [..., V], capped if the architecture has a cap."""
   cap = config.architecture.logit_cap
   if cap is None:
     return x
-  # Tokens that were only added to fill up a mesh stay at minus infinity.
+  # The logits of padding tokens, which exist only on a mesh, stay at minus
+  # infinity.
   added = jnp.isneginf(weights.head_bias)
   return jnp.where(added, x, cap * jnp.tanh(x * (1 / cap)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Whole:
-  """The operations of a layer, which XLA splits among devices, if at all.
+  """The operations of a layer, which XLA splits among devices.
 
-  `tensor_parallel.Rows` has the same ones, which are split by rows.
+  `tensor_parallel.Rows` has the same operations, split by rows.
   """
 
   config: config_lib.ModelConfig
 
   def split(self, x: jax.Array) -> jax.Array:
-    """Returns the form that the layers pass on of x [A, R, D]: the same."""
+    """Returns x [A, R, D] unchanged, as layers pass it on."""
     return x
 
   join = split
@@ -159,7 +169,7 @@ class Whole:
   def project(
     self, layer: weights_lib.Layer, x: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    """Returns x normalized, and its queries, keys and values for `heads`."""
+    """Returns normalized x, and its queries, keys and values for `heads`."""
     h = normalize(x, layer.norm, self.config)
     qkv = einsum('btd,nchd->cbnth', h, layer.qkv)
     if layer.qkv_bias is None:
@@ -167,7 +177,7 @@ class Whole:
     return h, qkv + layer.qkv_bias.transpose(1, 0, 2)[:, None, :, None]
 
   def heads(self, qkv: jax.Array) -> jax.Array:
-    """Returns queries, keys and values as [G + 2, A, N, R, H]: the same."""
+    """Returns queries, keys and values [G + 2, A, N, R, H], unchanged."""
     return qkv
 
   def only(
@@ -181,11 +191,11 @@ class Whole:
     """Returns the operations and operands to finish one token of each prompt.
 
     Args:
-      layer: Its weights.
-      x: [B, T, D], the residual.
-      h: [B, T, D], as of `project`.
-      mixed: [B, N * G, 1, H]: that token's alone.
-      at: [B, 1, 1] int32, the index of the token.
+      layer: The weights.
+      x: The residual, [B, T, D].
+      h: The normalized residual from `project`, [B, T, D].
+      mixed: The mixed values of that token only, [B, N * G, 1, H].
+      at: The index of the token, [B, 1, 1] int32.
     """
     del layer
     x, h = (jnp.take_along_axis(each, at, 1) for each in (x, h))
@@ -200,11 +210,11 @@ class Whole:
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Adds attention and the feed-forward layer to the residual `x`.
 
-    If both read `h`, their products are added first: where devices have parts
-    of both, those are summed by one all-reduce.
+    If both read `h`, their products are added first. If devices hold parts of
+    both, one all-reduce then sums them.
 
     Returns:
-      The layer's result, and what `up` and `down` were multiplied with.
+      The layer's result, and the inputs of `up` and `down`.
     """
     residual = self.config.architecture.residual
     attended = einsum('bnth,nhd->btd', mixed, layer.post)

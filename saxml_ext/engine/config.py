@@ -1,7 +1,7 @@
-"""Shapes of the model and settings of the engine.
+"""Defines the sizes of the model and the settings of the engine.
 
-Everything here is static: it is baked into the compiled programs, so a
-different value means another compilation.
+All values are static. They are constants of the compiled programs, so a
+different value requires another compilation.
 """
 
 from collections.abc import Mapping
@@ -24,24 +24,25 @@ SEARCHES = ('beam', 'pax', 'sample', 'any')
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-  """Sizes of a model, and what kind of model it is.
+  """The sizes and the architecture of a model.
 
   Attributes:
-    num_layers: transformer layers.
-    model_dim: width D of the residual stream.
-    num_heads: attention heads N.
-    head_dim: width H of a head.
-    hidden_dim: width F of the feed-forward layer.
-    rotary_dim: leading dims of each head that carry the position; even. 0
-      unless the architecture's positions are rotary.
-    vocab_size: rows V of the embedding and columns of the head.
+    num_layers: The number of transformer layers.
+    model_dim: The width of the residual stream, D.
+    num_heads: The number of attention heads, N.
+    head_dim: The width of a head, H.
+    hidden_dim: The width of the feed-forward layer, F.
+    rotary_dim: The number of leading dimensions of each head that are rotated
+      by position, an even number. 0 unless the architecture's positions are
+      rotary.
+    vocab_size: The rows of the embedding and the columns of the head, V.
     num_kv_heads: The number of heads of keys and values, each shared by an
-      equal number of attention heads; 0: num_heads.
-    rotary_base: the base of the wavelengths of rotary positions.
-    ln_epsilon: added to the variance in layer norms.
+      equal number of attention heads. 0 stands for num_heads.
+    rotary_base: The base of the wavelengths of rotary positions.
+    ln_epsilon: The number added to the variance in layer norms.
     ln_direct_scale: True if the checkpoint stores a layer norm's scale itself
       (Sax's GPT-J), False if it stores scale - 1 (praxis' default).
-    architecture: what is computed.
+    architecture: The switches of the model family.
   """
 
   num_layers: int
@@ -94,17 +95,17 @@ class ModelConfig:
   def from_pax(
     cls, variables: Mapping[str, np.ndarray], rotary_dim: int, **kwargs
   ) -> 'ModelConfig':
-    """Reads the sizes off the shapes of PAX variables.
+    """Returns the sizes that the shapes of PAX variables imply.
 
     Args:
-      variables: name -> array (only `.shape` is used), names as in
-        `params.lm.transformer.x_layers_0.self_attention.combined_qkv.w`, or of
-        repeated layers as in `variables.py`.
-      rotary_dim: not visible in any shape.
-      **kwargs: other fields, taken as they are.
+      variables: The arrays by name (only `.shape` is used). The names are like
+        `params.lm.transformer.x_layers_0.self_attention.combined_qkv.w`, or
+        those of repeated layers in `variables.py`.
+      rotary_dim: The number of rotated dimensions, which no shape implies.
+      **kwargs: The other fields.
 
     Raises:
-      ValueError: a variable is missing or has another rank.
+      ValueError: A variable is missing or has another rank.
     """
     architecture = kwargs.get('architecture', architecture_lib.GPTJ)
     table = variables_lib.table_of(architecture).by_field
@@ -131,7 +132,7 @@ class ModelConfig:
 
 
 def _count_layers(variables: Mapping[str, np.ndarray]) -> int:
-  """Returns the number of layers, each of which has variables of its own."""
+  """Returns the number of layers that have their own variables."""
   found = map(variables_lib.layer_of, variables)
   layers = {layer for layer in found if layer is not None}
   if layers != set(range(len(layers))) or not layers:
@@ -145,7 +146,7 @@ def _count_layers(variables: Mapping[str, np.ndarray]) -> int:
 def _shape_of(
   variables: Mapping[str, np.ndarray], suffix: str, rank: int
 ) -> tuple[int, ...]:
-  """Shape of the variable that ends in `suffix`; ValueError if not `rank`-d."""
+  """Returns the shape of the variable ending in `suffix`; checks its rank."""
   name = variables_lib.find(variables, suffix)
   shape = tuple(variables[name].shape)
   if len(shape) != rank:
@@ -158,58 +159,58 @@ class EngineConfig:
   """The rules by which the engine batches, searches and stops.
 
   Attributes:
-    eos_id: token that ends a hypothesis; None: the checkpoint's own, which is
-      put in once it is read. No programs can be compiled before.
-    pad_id: fills prompts up to their bucket; masked, so any valid id will do.
-    num_slots: requests decoded together, S.
-    decode_widths: numbers of slots for which decoding is compiled, ascending,
-      the last one is num_slots. With fewer requests than slots the smallest
-      that holds them is used, for a step costs as much as it is wide. Empty:
-      a sixteenth, a quarter and all of the slots.
-    max_prompt: longest prompt in tokens.
-    prompt_buckets: lengths to which prompts are padded for prefill; ascending,
-      the last one is max_prompt. Empty: about eight, multiples of 64.
-    prompt_segments: boundaries at which the prompts' KV is cut; a step reads
-      only the segments that some live prompt reaches. The last is at least
-      max_prompt. Empty: as the buckets. See `tiled`.
-    prefill_batches: numbers of prompts prefilled in one call, ascending; where
-      devices split the slots, by each part of them.
-    prefill_chunk: a longer prompt is prefilled in chunks of this many tokens,
-      one chunk a step, between which the others decode on. 0: in one go.
-    max_new_tokens: most tokens generated, and the limit of a request's own.
-    min_new_tokens: stop ids are barred before this many.
-    max_stop_ids: most tokens E that may end the answers of a request.
-    search: "beam", the reference's beam search; "pax", Pax's, see
-      `pax_beam.py`; "sample", which is greedy at temperature 0; or "any", the
-      reference's and samples side by side, as each request chooses.
-    num_beams: beams, or samples, of a request; it may ask for fewer.
-    num_samples: of "any", the samples of a request; None: num_beams.
-    beam_search: of "any", whether requests that do not say are answered by
-      beam search.
-    max_logprobs: most of the likeliest tokens in each place that requests may
-      have told, beside the log-probabilities of the chosen ones; each slot,
-      row and step has room for as many.
-    embedding: "last_token" or "mean", what `Runner.embed` makes of a text;
-      None: nothing.
-    gradients: what `Runner.gradient` differentiates by, of GRADIENTS.
-    length_penalty: a hypothesis scores sum(logprob) / length**length_penalty.
-    early_stopping: True: stop at K finished hypotheses. False: stop when the
-      best running beam cannot beat the worst hypothesis at its present length.
-      "never": the same, at the most favourable length.
-    length_norm_alpha: Pax's power: a hypothesis scores sum(logprob) / ((length
-      + 5) / 5)**length_norm_alpha.
-    tokens_per_beam: Pax's candidates of each beam; None: num_beams.
-    early_exit: Pax's beams run on after their end until all have ended.
-    max_top_k: samples come from this many tokens at most; 0: from all of the
-      vocabulary.
-    temperature, top_p: of samples whose request does not say.
-    kv_dtype: "float32", "bfloat16" or "int8", of keys and values. The types of
-      the weights are their own affair, see `weights.from_pax`.
-    steps_per_call: most decode steps in one device call.
-    exit_finished: a call ends once this many slots have finished, so that they
+    eos_id: The token that ends a hypothesis. None stands for the checkpoint's
+      own token, which is set when it is read. Compilation requires the token.
+    pad_id: The padding of prompts; masked, so any valid id is suitable.
+    num_slots: The number of requests decoded together, S.
+    decode_widths: The numbers of slots for which decoding is compiled,
+      ascending, num_slots last. A step uses the smallest width that holds all
+      requests, because its cost grows with the width. Empty: 1/16, 1/4 and all
+      slots.
+    max_prompt: The length of the longest prompt in tokens.
+    prompt_buckets: The lengths to which prompts are padded, ascending,
+      max_prompt last. Empty: at most eight multiples of 64.
+    prompt_segments: The boundaries of the segments of the prompts' KV. A step
+      reads only segments that live prompts reach. The last is at least
+      max_prompt. Empty: the buckets. See `tiled`.
+    prefill_batches: The numbers of prompts in one prefill call, ascending. If
+      devices split the slots, the numbers apply to each part.
+    prefill_chunk: The number of tokens in a chunk of a longer prompt. Each step
+      prefills a chunk and decodes the other requests. 0: no chunks.
+    max_new_tokens: The maximum number of generated tokens, for all requests.
+    min_new_tokens: The number of tokens before which stop ids are excluded.
+    max_stop_ids: The maximum number of stop ids of a request, E.
+    search: The search. "beam" is the reference's beam search, "pax" that of Pax
+      (see `pax_beam.py`). "sample" is greedy at temperature 0. With "any", each
+      request chooses the reference's beam search or samples.
+    num_beams: The maximum and default number of beams, or samples.
+    num_samples: The number of samples with "any". None: num_beams.
+    beam_search: True if beam search is the default with "any".
+    max_logprobs: The maximum number of alternatives that requests may ask for
+      at each position, in addition to the log-probabilities of chosen tokens.
+      Each slot, row and step has memory for this number.
+    embedding: The kind of `Runner.embed`, "last_token" or "mean". None: none.
+    gradients: The variables of `Runner.gradient`, from GRADIENTS.
+    length_penalty: The power in the score, sum(logprob) /
+      length**length_penalty.
+    early_stopping: True to stop at K finished hypotheses. False to stop when
+      the best running beam cannot beat the worst hypothesis at its present
+      length. "never" does the same at the most favorable length.
+    length_norm_alpha: The power in Pax's score, sum(logprob) / ((length + 5) /
+      5)**length_norm_alpha.
+    tokens_per_beam: The number of Pax's candidates per beam. None: num_beams.
+    early_exit: True if Pax's beams run on after their end until all have ended.
+    max_top_k: The maximum number of tokens from which samples are drawn. 0: the
+      whole vocabulary.
+    temperature: The default temperature of samples.
+    top_p: The default top_p of samples.
+    kv_dtype: The number format of KV, "float32", "bfloat16" or "int8". The
+      format of weights is independent; see `weights.from_pax`.
+    steps_per_call: The maximum number of decode steps in one device call.
+    exit_finished: The number of finished slots that ends a call, so that they
       can be refilled.
-    suffix_block: decode steps whose KV shares one array; with max_new_tokens or
-      more there is one array alone.
+    suffix_block: The number of decode steps whose KV shares one array. From
+      max_new_tokens on, there is only one array.
   """
 
   eos_id: int | None
@@ -285,19 +286,19 @@ class EngineConfig:
 
   @property
   def most_samples(self) -> int:
-    """Samples that a request may ask for; 0: none."""
+    """The maximum number of samples of a request; 0 for none."""
     if not self.has_samples:
       return 0
     return self.num_beams if self.search == 'sample' else self._any_samples
 
   @property
   def most_beams(self) -> int:
-    """Beams that a request may ask for; 0: none."""
+    """The maximum number of beams of a request; 0 for none."""
     return self.num_beams if self.has_beams else 0
 
   @property
   def rows(self) -> int:
-    """K, of each group: as many as its beams or samples may be."""
+    """The number of rows of each group, K: the maximum of beams and samples."""
     return max(self.most_beams, self.most_samples)
 
   @property
@@ -312,16 +313,16 @@ class EngineConfig:
 
   @property
   def buckets(self) -> tuple[int, ...]:
-    """As prompt_buckets, and each number of whole chunks: then the last token
-    of a prompt always lies in the last chunk of its bucket."""
+    """The prompt buckets and all multiples of prefill_chunk, ascending."""
     given = self.prompt_buckets or even_buckets(self.max_prompt)
     if not self.prefill_chunk:
       return given
+    # So a prompt's last token is always in the last chunk of its bucket.
     whole = range(self.prefill_chunk, self.max_prompt, self.prefill_chunk)
     return tuple(sorted({*given, *whole}))
 
   def chunks(self, bucket: int) -> tuple[tuple[int, int], ...]:
-    """(start, end) of the parts in which prompts of a bucket are prefilled."""
+    """Returns the chunks of a bucket's prompts as (start, end) pairs."""
     step = self.prefill_chunk or bucket
     return tuple((i, min(i + step, bucket)) for i in range(0, bucket, step))
 
@@ -340,18 +341,18 @@ class EngineConfig:
 
   @property
   def progress_windows(self) -> tuple[int, ...]:
-    """Numbers of newest steps that a stream is told at once, ascending.
+    """The numbers of newest steps that a stream can report, ascending.
 
-    The first call after a prefill tells of one step more than it has decoded.
+    The first call after a prefill reports one step more than it decodes.
     """
     most = min(self.steps_per_call + 1, self.max_new_tokens)
     return tuple(sorted({min(2, most), most}))
 
   @property
   def num_suffix_blocks(self) -> int:
-    """Blocks in the ring: a request may begin anywhere in its first one.
+    """The number of blocks in the ring; requests may begin anywhere in a block.
 
-    A single one has a row for each step of a request, and wraps.
+    A single block has a row for each step of a request, and wraps.
     """
     if self.suffix_block >= self.max_new_tokens:
       return 1
@@ -364,9 +365,9 @@ def at_least(value: int, choices: tuple[int, ...]) -> int:
 
 
 def suffix_block(max_new_tokens: int) -> int:
-  """A suffix_block for such answers: of short ones no step too many.
+  """Returns a suffix_block for these answers without unused steps.
 
-  With wide beams a slot's memory is that of their suffixes, above all.
+  The memory of a slot with wide beams consists mostly of their suffixes.
   """
   return min(EngineConfig.suffix_block, max_new_tokens)
 
@@ -378,15 +379,15 @@ def even_buckets(limit: int) -> tuple[int, ...]:
 
 
 def tiled(config: EngineConfig, parts: int = 1) -> EngineConfig:
-  """The same, with KV as TPUs like it, in lengths that are multiples of TILE.
+  """Returns the settings with KV lengths that are multiples of TILE, for TPUs.
 
-  A prompt's is in one piece, for the kernel reads no more of it than there is;
-  the suffixes' in one block that wraps, with no more rows than a request needs.
+  A prompt has one segment, because the kernel reads only its used part.
+  Suffixes have one block that wraps, with no more rows than a request needs.
 
   Args:
-    config: As the serving params have it.
-    parts: The number of parts that the mesh splits the slots into. The kernel
-      needs as many slots in each.
+    config: The settings of the serving parameters.
+    parts: The number of parts into which the mesh splits the slots. The kernel
+      requires the same number of slots in each part.
   """
   steps = logical.TILE // math.gcd(logical.TILE, config.rows)
   if any(width % parts for width in config.widths):

@@ -1,10 +1,10 @@
-"""Refuses numbers that no engine could be built with, by ValueError."""
+"""Raises ValueError for numbers with which no engine can be built."""
 
 from collections.abc import Sequence
 from typing import Any
 
-# Field of `config.EngineConfig` -> the least that it may be. None, where it
-# is a default, is let pass.
+# The minimum of each field of `config.EngineConfig`. Fields may also be None if
+# that is their default.
 _LEAST = {
   'num_slots': 1,
   'max_prompt': 1,
@@ -23,7 +23,7 @@ _LEAST = {
 
 
 def numbers(config: Any) -> None:
-  """Checks the single numbers of an EngineConfig."""
+  """Checks the numeric fields of an EngineConfig."""
   for name, least in _LEAST.items():
     value = getattr(config, name)
     if value is not None and value < least:
@@ -39,9 +39,9 @@ def ascending(name: str, values: Sequence[int], last: int | None) -> None:
   """Checks a list of different positive numbers.
 
   Args:
-    name: of the list.
-    values: of it.
-    last: what it has to end in; None: any.
+    name: The name of the list.
+    values: The numbers.
+    last: The required last number, or None for any.
   """
   if not values or values[0] < 1 or list(values) != sorted(set(values)):
     raise ValueError(f'{name} is {values}; positive ascending numbers needed.')

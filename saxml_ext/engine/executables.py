@@ -1,4 +1,4 @@
-"""Compiles the engine's programs, each for the shapes that it is used with."""
+"""Compiles each program of the engine for the shapes of its arguments."""
 
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -22,11 +22,13 @@ from saxml_ext.engine.search import streams
 
 
 class Signature(NamedTuple):
-  """The signature of a compiled program, which must be known to load it.
+  """The signature of a compiled program, which is necessary to load it.
 
-  args: shapes of all arguments, the weights first; results: of what it
-  returns; both with shardings where there is a mesh. donated: as of
-  `state.Program`.
+  Attributes:
+    args: The shapes of all arguments, the weights first. With a mesh, they have
+      shardings.
+    results: The shapes of the results, also with shardings.
+    donated: The indices of donated arguments, as in `state.Program`.
   """
 
   args: tuple[Any, ...]
@@ -36,7 +38,7 @@ class Signature(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class EmptyState(state.Key):
-  """`programs.empty_state`: what a server begins with."""
+  """The program `programs.empty_state`, which creates the first state."""
 
   name = 'empty_state'
 
@@ -49,7 +51,10 @@ class EmptyState(state.Key):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class PrefillAndInsert(state.Key):
-  """`programs.prefill_and_insert` of `rows` prompts, places start to end."""
+  """The program `programs.prefill_and_insert` for a batch of prompts.
+
+  It prefills `rows` prompts from position `start` to `end`.
+  """
 
   name = 'prefill_and_insert'
   rows: int
@@ -73,7 +78,10 @@ class PrefillAndInsert(state.Key):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class PrefillChunk(state.Key):
-  """`programs.prefill_chunk` of `rows` prompts, places start to end."""
+  """The program `programs.prefill_chunk` for a batch of prompts.
+
+  It prefills `rows` prompts from position `start` to `end`.
+  """
 
   name = 'prefill_chunk'
   rows: int
@@ -93,7 +101,7 @@ class PrefillChunk(state.Key):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Decode(state.Key):
-  """`programs.decode` of `width` slots together."""
+  """The program `programs.decode` for `width` slots together."""
 
   name = 'decode'
   width: int
@@ -105,7 +113,7 @@ class Decode(state.Key):
       shapes.empty.slots,
     )
     active = jax.ShapeDtypeStruct((self.width,), jnp.bool_)
-    number = state.int32()  # Row, steps and flag.
+    number = state.int32()  # For row, steps and flag.
     args = (
       segments,
       tuple(past),
@@ -123,7 +131,7 @@ class Decode(state.Key):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Hypotheses(state.Key):
-  """`programs.hypotheses` of one slot."""
+  """The program `programs.hypotheses` for one slot."""
 
   name = 'hypotheses'
 
@@ -139,7 +147,7 @@ class Hypotheses(state.Key):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Progress(state.Key):
-  """`programs.progress` with the newest `window` steps."""
+  """The program `programs.progress` for the newest `window` steps."""
 
   name = 'progress'
   window: int
@@ -157,20 +165,20 @@ class Progress(state.Key):
 
 Key = state.Key
 
-# The message with which XLA refuses to run a program that lacks a function.
+# XLA's error message for a program that lacks a function.
 _INCOMPLETE = 'NOT_FOUND: Function'
 
-# Gives a program that was compiled before; None where there is none.
+# Returns a program that was compiled before, or None if there is none.
 Ready = Callable[[Key, Signature], Callable | None]
 
 
 @contextlib.contextmanager
 def counting_compilations() -> Iterator[list[str]]:
-  """Yields a list of what this process compiles, on all threads, until the end.
+  """Yields a list that collects this process's compilations, on all threads.
 
-  JAX compiles when it meets a function, or an operation outside of one, with
-  new shapes. A server that is given its programs should compile nothing. The
-  list has JAX's names of the functions, in order.
+  JAX compiles when a function, or an operation outside of functions, gets new
+  shapes. A server that has precompiled programs should compile nothing. The
+  list contains JAX's names of the functions, in order.
   """
   names: list[str] = []
 
@@ -189,8 +197,7 @@ def counting_compilations() -> Iterator[list[str]]:
 class Executables:
   """Compiled programs by key.
 
-  Each is taken from those that are ready, or compiled, when first needed, or
-  all at once.
+  Programs are loaded or compiled when they are first needed, or all at once.
   """
 
   def __init__(
@@ -200,13 +207,13 @@ class Executables:
     mesh: jax.sharding.Mesh | None = None,
     ready: Ready | None = None,
   ):
-    """Compiles nothing yet.
+    """Creates the table of programs; compiles nothing.
 
     Args:
-      settings: static.
-      weights: the model; for `lower` and `signature`, their shapes will do.
-      mesh: the devices, among which `weights` are split; None: one device.
-      ready: programs that need no compiling; None: there are none.
+      settings: The static settings.
+      weights: The model. For `lower` and `signature`, the shapes suffice.
+      mesh: The devices that share `weights`. None stands for a single device.
+      ready: A source of compiled programs. None stands for no source.
     """
     if mesh is not None:
       model = sharding.padded(mesh, settings.model)
@@ -225,37 +232,37 @@ class Executables:
 
   @property
   def mesh(self) -> jax.sharding.Mesh | None:
-    """The devices; None: one, without a choice."""
+    """The devices, or None for the default device."""
     return self._mesh
 
   @property
   def compiled(self) -> frozenset[Key]:
-    """The programs that were compiled here."""
+    """The programs that were compiled by this object."""
     return frozenset(self._compiled)
 
   def prepared(self, key: Key) -> Callable | None:
-    """Returns a program that is loaded already; else None."""
+    """Returns a program if it is already loaded, else None."""
     return self._programs.get(key)
 
   def __call__(self, key: Key, *args):
-    """Runs a program with the weights and more arguments."""
+    """Runs a program with the weights and further arguments."""
     program = self._get(key)
     try:
       return program(self._weights, *args)
     except jax.errors.JaxRuntimeError as e:
       if key in self._compiled or _INCOMPLETE not in str(e):
         raise
-    # XLA for CPU (jaxlib 0.10) can serialize a program without all of its
-    # functions, which shows at the first call.
+    # XLA for CPU (jaxlib 0.10) may serialize a program without all its
+    # functions. The error appears in the first call.
     self._programs[key] = self._compile(key)
     return self._programs[key](self._weights, *args)
 
   def prepare_all(self, progress: Callable[[str], None] | None = None) -> None:
-    """Takes or compiles every program, two at a time.
+    """Loads or compiles every program, two at a time.
 
     Args:
-      progress: gets a line for each program that is compiled, and one in the
-        end that counts them all.
+      progress: The function that receives a line for each compiled program, and
+        a last line with the number of programs.
     """
     keys = self.keys()
     began = time.monotonic()
@@ -275,7 +282,7 @@ class Executables:
       )
 
   def signature(self, key: Key) -> Signature:
-    """Returns the signature of a program. Traces nothing."""
+    """Returns the signature of a program without tracing it."""
     program = key.program(self._shapes)
     args = (jax.eval_shape(lambda: self._weights), *program.args)
     if self._mesh is None:
@@ -287,16 +294,16 @@ class Executables:
     )
 
   def jitted(self, key: Key) -> jax.stages.Wrapped:
-    """Returns a program's function, to lower or export for its `signature`."""
+    """Returns a program's function, to lower or export it."""
     function, _, results, donated = key.program(self._shapes)
     if self._mesh is None:
       return jax.jit(function, donate_argnums=donated)
-    # State comes back as it went in, or it could not be donated.
+    # The state can be donated only if its sharding does not change.
     shardings = sharding.shardings(self._mesh, results)
     return jax.jit(function, donate_argnums=donated, out_shardings=shardings)
 
   def lower(self, key: Key) -> jax.stages.Lowered:
-    """Returns a program before it is compiled."""
+    """Returns a program that is traced but not compiled."""
     args = self.signature(key).args
     if self._mesh is None:
       return self.jitted(key).lower(*args)
@@ -304,7 +311,7 @@ class Executables:
       return self.jitted(key).lower(*args)
 
   def keys(self) -> list[Key]:
-    """Returns all programs that a Runner of these settings ever calls."""
+    """Returns all programs that a Runner with these settings calls."""
     e = self._shapes.settings.engine
     inserts: set[PrefillAndInsert] = set()
     chunks: set[PrefillChunk] = set()

@@ -1,18 +1,18 @@
 """Runs the layers of a model one after the other.
 
-A model's layers, and the KV that they keep, come in one of two forms:
+A model's layers and their KV have one of two forms:
 
-  unrolled  a tuple with one entry per layer. The program repeats the layer's
-            code, so compile time and program size grow with depth. On CPU this
-            is the fast form: a loop over stacked arrays copies each layer's
-            slice, 123 ms of CPU time a step against 38 ms, at 6 layers of
-            width 256, 32 slots and 512 + 128 tokens.
-  stacked   one entry whose arrays have a leading dim [L]. The program is a loop
-            with the layer's code in it once. This is the form for TPU, where
-            slices are read, and the cache is written, in place.
+- Unrolled: a tuple with one entry per layer. The program repeats the layer's
+  code, so compile time and program size grow with depth. On CPU this form is
+  faster, because a loop over stacked arrays copies each layer's slice. A step
+  takes 38 ms of CPU time, compared with 123 ms for the loop, at 6 layers of
+  width 256, 32 slots and 512 + 128 tokens.
+- Stacked: one entry whose arrays have a leading dimension [L]. The program is a
+  loop that contains the layer's code once. TPUs use this form. They read slices
+  and write the cache in place.
 
-The model's code is the same for both: `fold` calls it with a layer and an index
-that `at` and the functions of `cache.py` understand.
+The model's code is the same for both. `fold` calls it with a layer and an index
+for `at` and the functions of `cache.py`.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,8 @@ import jax.numpy as jnp
 
 Carry = TypeVar('Carry')
 
-# Which layer: a number while tracing an unrolled model, else an array [].
+# The index of a layer: a number in an unrolled model, or an array [] in a
+# stacked one.
 Index: TypeAlias = int | jax.Array
 
 
@@ -33,18 +34,18 @@ def is_stacked(layers: Any) -> bool:
 
 
 def at(layers: Any, index: Index) -> Any:
-  """Returns one layer of either form."""
+  """Returns one layer of unrolled or stacked layers."""
   if not is_stacked(layers):
     return layers[index]
   return jax.tree.map(lambda x: slice_of(x, index), layers)
 
 
 def slice_of(stacked: jax.Array, index: Index) -> jax.Array:
-  """Returns stacked[index] for 0 <= index < L, without a check of the range."""
+  """Returns stacked[index] for 0 <= index < L, without a range check."""
   starts = (index, *[0] * (stacked.ndim - 1))
   sizes = (1, *stacked.shape[1:])
-  # Bounds that might be negative would cost a select that hides from XLA that
-  # the slice can be read in place.
+  # If the bounds could be negative, XLA would add a select. It would then fail
+  # to read the slice in place.
   return jax.lax.dynamic_slice(
     stacked, starts, sizes, allow_negative_indices=False
   )[0]
@@ -59,10 +60,10 @@ def fold(
   """Returns the carry after `body(carry, index, layer)` for the first layers.
 
   Args:
-    body: one layer.
-    carry: what it passes on; for stacked layers its shapes must not change.
-    layers: either form.
-    count: static.
+    body: The function that runs one layer.
+    carry: The first carry. With stacked layers its shapes must not change.
+    layers: The layers, unrolled or stacked.
+    count: The number of layers to run. Static.
   """
   if not is_stacked(layers):
     for index in range(count):
@@ -74,5 +75,5 @@ def fold(
 
 
 def stack(layers: tuple[Any, ...]) -> Any:
-  """Returns the stacked form of unrolled layers; needs the memory of both."""
+  """Returns the stacked form of unrolled layers; requires memory for both."""
   return jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)

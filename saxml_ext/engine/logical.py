@@ -1,4 +1,4 @@
-"""Maps each logical dim to the axis of the device mesh that splits it.
+"""Maps each logical dimension to the axis of the device mesh that splits it.
 
 The mesh's axes are those of Sax's ICI_MESH_SHAPE:
 
@@ -7,8 +7,8 @@ The mesh's axes are those of Sax's ICI_MESH_SHAPE:
 
 Logical names:
 
-  layers     L, the leading dim of stacked layers
-  slots      S, of the KV cache and of all that is kept per request
+  layers     L, the leading dimension of stacked layers
+  slots      S, of the KV cache and of all other state per request
   embed      D, the residual stream
   heads      N, of queries
   kv_heads   N / G, of keys and values, where G queries share them
@@ -26,7 +26,7 @@ import jax
 MESH_AXES = ('replica', 'data', 'model')
 
 # The width of a TPU's registers. If the length of keys and values is not a
-# multiple of it, XLA copies them in each program to make it one.
+# multiple of it, XLA copies them in each program to pad them.
 TILE = 128
 
 RULES: Mapping[str, str | tuple[str, ...] | None] = {
@@ -43,7 +43,7 @@ RULES: Mapping[str, str | tuple[str, ...] | None] = {
 
 
 def axes(name: str) -> tuple[str, ...]:
-  """Returns the mesh axes that a dim of this logical name is split along."""
+  """Returns the mesh axes that split dimensions of this logical name."""
   rule = RULES[name]
   if rule is None:
     return ()
@@ -51,18 +51,21 @@ def axes(name: str) -> tuple[str, ...]:
 
 
 def parts(name: str) -> int:
-  """Returns the parts of such a dim on the mesh in use; 1 without a mesh."""
+  """Returns the number of parts of such a dimension; 1 without a mesh."""
   mesh = jax.sharding.get_abstract_mesh()
   return 1 if mesh.empty else math.prod(mesh.shape[axis] for axis in axes(name))
 
 
 def spec(*names: str | None) -> jax.sharding.PartitionSpec:
-  """Returns the split of dims of these logical names; None splits nothing."""
+  """Returns the partition spec of dimensions with these logical names.
+
+  None stands for a dimension that is not split.
+  """
   return jax.sharding.PartitionSpec(*[n and RULES[n] for n in names])
 
 
 def platform() -> str:
-  """Returns the platform of the devices of the mesh in use.
+  """Returns the platform of the current mesh's devices.
 
   Without a mesh, it is that of this process.
   """

@@ -1,10 +1,11 @@
-"""The model: prefill of prompts, and one decode step of beam groups.
+"""Runs the model: prefill of prompts, and one decode step of beam groups.
 
-Both run `block` for each layer. How families of models differ is described in
-`architecture.py`. Activations are float32; matrices have the weights' type and
-KV one of its own, `kv_dtype`. Letters in shapes: A prompts or slots, B prompts,
-S slots, K beams, T tokens, R beams or tokens, D width, N heads of keys and
-values, G queries that share them, H head width, V vocabulary.
+Both run `block` for each layer. `architecture.py` describes the differences
+between model families. Activations are float32. Matrices have the weights'
+number format, and KV has its own, `kv_dtype`. The letters in shapes are: A
+prompts or slots, B prompts, S slots, K beams, T tokens, R beams or tokens, D
+width, N heads of keys and values, G queries that share them, H head width, V
+vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,12 +35,17 @@ PastKV = Callable[[Any, layers_lib.Index], Sequence[attention.Source]]
 
 
 class Taps(NamedTuple):
-  """The inputs that the matrices of a layer are multiplied with, float32.
+  """The inputs of the matrices of a layer, in float32.
 
-  norm [A, R, D]: of qkv; mixed [A, N * G, R, H]: of post; fed [A, R, D]: of up,
-  the same as norm where both read one layer norm; hidden [A, R, F]: of down.
-  Where devices have parts of a layer these are in the form of
+  If devices hold parts of a layer, the inputs are in the form of
   `tensor_parallel.py`, or None.
+
+  Attributes:
+    norm: The input of qkv, [A, R, D].
+    mixed: The input of post, [A, N * G, R, H].
+    fed: The input of up, [A, R, D]. It equals `norm` if both read one layer
+      norm.
+    hidden: The input of down, [A, R, F].
   """
 
   norm: Any
@@ -53,7 +59,7 @@ def _operations(
   config: config_lib.ModelConfig,
   shape: tuple[int, ...],
 ) -> components.Whole | tensor_parallel.Rows:
-  """Returns the operations of layers whose activations have such a shape."""
+  """Returns the operations of layers for activations of this shape."""
   if tensor_parallel.applies(weights):
     return _rows(config, shape)
   return components.Whole(config)
@@ -75,17 +81,18 @@ def block(
   """Runs one layer.
 
   Args:
-    layer: Its weights.
-    operations: How it is computed.
-    x: The residual, as `operations.split` gives it.
-    attend: Called with the queries, keys and values of `operations.project`.
-      Returns the result of attention [A, N * G, R, H], and what it kept.
-    at: [B, 1, 1] int32, the index of the only token of each prompt that is
-      asked for; None: all are.
+    layer: The weights.
+    operations: The operations of the layer.
+    x: The residual, in the form of `operations.split`.
+    attend: The function that gets the queries, keys and values of
+      `operations.project`. It returns the result of attention [A, N * G, R, H],
+      and the KV that it kept.
+    at: The index of the only token of each prompt to compute, [B, 1, 1] int32.
+      None stands for all tokens.
 
   Returns:
-    The next residual; what `attend` kept; and the inputs of the matrices, which
-    cost nothing where nobody reads them.
+    The next residual, the KV that `attend` kept, and the inputs of the
+    matrices. Unused inputs cost nothing.
   """
   h, qkv = operations.project(layer, x)
   mixed, kept = attend(qkv)
@@ -104,11 +111,11 @@ def run_layer(
   """Runs one layer on prompts.
 
   Args:
-    layer: weights.
-    config: sizes.
-    x: [B, T, D] float32 hidden states; padding lies on the right.
-    rotations: sin, cos [T, rotary_dim / 2] of `components.rotary_table` for
-      these places.
+    layer: The weights.
+    config: The configuration of the model.
+    x: The hidden states, [B, T, D] float32, padded on the right.
+    rotations: The tables sin and cos [T, rotary_dim / 2] of
+      `components.rotary_table` for these positions.
 
   Returns:
     The next hidden states [B, T, D], and the inputs of the matrices.
@@ -137,33 +144,34 @@ def prefill(
   """Runs prompts, or a chunk of them, padded on the right.
 
   Args:
-    weights: the model.
-    config: its sizes.
-    tokens: [B, T] int32.
-    kv_dtype: type of keys and values.
-    last: [B] int32, index in T of each prompt's last token, if only that is
-      asked for: then the last layer computes little but KV.
-    start: position of the first token.
-    past: called with what `keep` returned last and a layer's index; the keys of
-      that layer before `start`.
-    keep: called with what it returned last, a layer's index, its keys [B, N, H,
-      T] and values [B, N, T, H]. On TPU T may be rounded up to whole registers:
-      what stands behind the prompts' tokens nobody may look at.
-    kept: what `keep` is called with first.
-    offset: [B, T, D] float32, added to what enters the first layer, to
-      differentiate by it; None: nothing is.
+    weights: The weights of the model.
+    config: The configuration of the model.
+    tokens: The tokens, [B, T] int32.
+    kv_dtype: The number format of keys and values.
+    last: The index in T of each prompt's last token, [B] int32, if only that
+      token is needed. The last layer then computes little more than KV.
+    start: The position of the first token.
+    past: The function that returns the keys of a layer before `start`. It gets
+      the last result of `keep` and the index of the layer.
+    keep: The function that stores the KV of a layer. It gets its own last
+      result, the index of the layer, its keys [B, N, H, T] and its values [B,
+      N, T, H]. On TPU T may be rounded up to whole registers. The numbers after
+      the prompts' tokens are then arbitrary.
+    kept: The first input of `keep`.
+    offset: The number to add to the input of the first layer, [B, T, D]
+      float32, for a derivative. None adds nothing.
 
   Returns:
-    Hidden states before the final layer norm (see `logits`), float32: of each
-    token [B, T, D], or of the last [B, 1, D] if `last` is given. And what
-    `keep` returned last.
+    The hidden states before the final layer norm (see `logits`), float32, and
+    the last result of `keep`. The hidden states are those of each token [B, T,
+    D], or of the last [B, 1, D] if `last` is given.
   """
   operations = _operations(weights, config, tokens.shape)
   split = isinstance(operations, tensor_parallel.Rows)
   length = tokens.shape[1]
   fused = None
   if split and start == 0 and tensor_parallel.attends(config, kv_dtype):
-    # The kernel wants whole registers; padding is on the right.
+    # The kernel requires whole registers. The padding is on the right.
     tokens = jnp.pad(tokens, ((0, 0), (0, -length % logical.TILE)))
     operations = fused = _rows(config, tokens.shape)
   rotations = tuple(
@@ -226,22 +234,22 @@ def decode(
   row: jax.Array,
   kv_dtype: str,
 ) -> tuple[jax.Array, cache.Block]:
-  """One token of every beam.
+  """Computes the logits of one token of every beam.
 
   Args:
-    weights: the model.
-    config: its sizes.
-    tokens: [S, K] int32, the last token of each beam.
-    positions: [S] int32, their place, the prompt included.
-    rotations: sin, cos [positions, rotary_dim / 2] of
+    weights: The weights of the model.
+    config: The configuration of the model.
+    tokens: The last token of each beam, [S, K] int32.
+    positions: The positions of these tokens, including the prompt, [S] int32.
+    rotations: The tables sin and cos [positions, rotary_dim / 2] of
       `components.rotary_table`.
-    history: what the beams see besides `current`.
-    current: the suffix block in which this step's keys are written.
-    row: where in `current`.
-    kv_dtype: type of keys and values.
+    history: The keys that the beams see in addition to `current`.
+    current: The suffix block to which this step's keys are written.
+    row: The row of `current` to write.
+    kv_dtype: The number format of keys and values.
 
   Returns:
-    logits [S, K, V] float32 and `current` with the step written.
+    The logits [S, K, V] float32, and `current` with the step written.
   """
   sin, cos = (table[positions][:, None, None] for table in rotations)
   attend = decode_attention.over(
@@ -286,7 +294,7 @@ def decode(
 def logits(
   weights: weights_lib.Weights, config: config_lib.ModelConfig, x: jax.Array
 ) -> jax.Array:
-  """Logits [..., V] float32 of hidden states x [..., D]."""
+  """Returns logits [..., V] float32 of hidden states x [..., D]."""
   x = components.normalize(x, weights.final_norm, config)
   if weights.head is None:
     found = einsum('...d,vd->...v', x, weights.embedding, weights.head_bias)
@@ -298,7 +306,7 @@ def logits(
 def _queries_keys_values(
   qkv: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns queries for `attention.folded`, keys and values of qkv."""
+  """Returns queries for `attention.folded`, and keys and values of qkv."""
   *queries, key, value = qkv
   return queries[0] if len(queries) == 1 else jnp.stack(queries), key, value
 
@@ -308,7 +316,7 @@ def _rotated(
   rotations: Rotations,
   kv_dtype: str,
 ) -> tuple[jax.Array, cache.KV, cache.KV]:
-  """Returns rotated queries, and keys and values to cache."""
+  """Returns rotated queries, and keys and values in the cache's format."""
   q, k, v = _queries_keys_values(qkv)
   q = components.rotate(q, *rotations)
   keys = components.rotate(k, *rotations).transpose(0, 1, 3, 2)
@@ -322,7 +330,7 @@ def _causal(
   values: cache.KV,
   past: Sequence[attention.Source] = (),
 ) -> jax.Array:
-  """Returns causal attention of folded queries, by attention heads."""
+  """Returns causal attention of folded queries, one result per head."""
   cap = config.architecture.attention_cap
   mixed = attention.attend_causal(q, keys, values, past, cap=cap)
   return attention.unfolded(mixed, config.group)

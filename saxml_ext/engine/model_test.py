@@ -1,4 +1,4 @@
-"""Tests of the model against GPT-J written in numpy, pairs interleaved."""
+"""Compares the model with a GPT-J written in numpy with interleaved pairs."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -29,7 +29,7 @@ _CONFIG = config_lib.ModelConfig(
 
 
 def _numpy_logits(v, config, tokens):
-  """Logits [T, V] float64 of one sequence [T]."""
+  """Returns logits [T, V] float64 of one sequence [T]."""
   v = {n.removeprefix('params.lm.'): a.astype(float) for n, a in v.items()}
   length, r = len(tokens), config.rotary_dim
 
@@ -182,7 +182,8 @@ class ModelTest(parameterized.TestCase):
     x, _ = model.prefill(weights, _CONFIG, jnp.asarray(tokens), 'float32')
     got = model.logits(weights, _CONFIG, x)[0]
     expected = _numpy_logits(variables, _CONFIG, tokens[0])
-    # Logits have a spread of 1; rounding moves them by some hundredths.
+    # Logits have a standard deviation of 1. Rounding changes them by a few
+    # hundredths.
     self.assertLess(np.abs(got - expected).mean(), 0.03)
     self.assertGreater(np.abs(got - expected).mean(), 1e-3)
 
@@ -190,7 +191,7 @@ class ModelTest(parameterized.TestCase):
   def test_quantized_checkpoints_are_taken_as_they_are(self, quantization):
     variables = random_model.variables(_CONFIG)
     expected = weights_lib.from_pax(variables, _CONFIG, 'float32', quantization)
-    # Contracted dims of each variable, as the checkpoint stores it.
+    # The contracted dimensions of each variable, as the checkpoint stores it.
     summed = {'combined_qkv.w': (1,), 'post.w': (1, 2), 'linear.w': (0,)}
     quantized = dict(variables)
     for name, value in variables.items():

@@ -1,7 +1,7 @@
-"""The device programs of the engine: prefill, decode, score.
+"""Defines the device programs of the engine: prefill, decode, score.
 
-Pure functions over explicit state. `executables.py` compiles them, `runner.py`
-calls them.
+They are pure functions of explicit state. `executables.py` compiles them, and
+`runner.py` calls them.
 """
 
 import functools
@@ -24,22 +24,24 @@ from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 from saxml_ext.engine.search import trace
 
-# Prompts' segments, the suffix blocks before the current one, and that one.
+# The prompts' segments, the suffix blocks before the current one, and the
+# current one.
 _KV = tuple[tuple[cache.Block, ...], tuple[cache.Block, ...], cache.Block]
 
 
 def empty_state(
   settings: state.Settings, stacked: bool, weights: weights_lib.Weights
 ) -> state.Empty:
-  """Returns the state of an engine that has no request yet.
+  """Returns the state of an engine without requests.
 
   Args:
-    settings: static.
-    stacked: static, whether layers, and so their KV, are stacked.
-    weights: not used; every program takes them.
+    settings: The static settings.
+    stacked: True if layers and their KV are stacked. Static.
+    weights: The weights, which are not used. Every program gets them.
   """
   del weights
-  # Copied, for a buffer that occurs twice cannot be donated.
+  # The copies are separate, because a buffer that occurs twice cannot be
+  # donated.
   return jax.tree.map(jnp.copy, state.empty(settings, stacked))
 
 
@@ -54,13 +56,13 @@ def prefill_chunk(
   """Prefills a chunk of prompts that is not their last.
 
   Args:
-    settings: static.
-    start: static, position of the chunk's first token.
-    weights: the model.
-    segments: prompt KV, as many segments as the chunk reaches; updated.
-    tokens: [B, T] int32.
-    slots: [B] int32, where the prompts are. Rows may repeat. On meshes that
-      split the slots, in the order of `slot_parts.py`.
+    settings: The static settings.
+    start: The position of the chunk's first token. Static.
+    weights: The weights of the model.
+    segments: The prompt KV to update, in the segments that the chunk reaches.
+    tokens: The tokens, [B, T] int32.
+    slots: The slot of each prompt, [B] int32. Rows may repeat. If the mesh
+      splits the slots, the rows are in the order of `slot_parts.py`.
   """
   tokens, slots = slot_parts.split((tokens, slots))
   _, segments = _prefill(settings, start, weights, segments, tokens, slots)
@@ -80,12 +82,12 @@ def prefill_and_insert(
   The first token of each answer is chosen here.
 
   Args:
-    settings: static.
-    start: static, position of the first token.
-    weights: the model.
-    segments: prompt KV, as many segments as the bucket reaches; updated.
-    slots: all slots; updated.
-    prompts: the batch; its rows as those of `prefill_chunk`.
+    settings: The static settings.
+    start: The position of the first token. Static.
+    weights: The weights of the model.
+    segments: The prompt KV to update, in the segments that the bucket reaches.
+    slots: The state of all slots, to update.
+    prompts: The batch. Its rows are ordered as in `prefill_chunk`.
   """
   prompts = slot_parts.split(prompts)
   x, segments = _prefill(
@@ -135,7 +137,7 @@ def _prefill(
   slots: jax.Array,
   last: jax.Array | None = None,
 ) -> tuple[jax.Array, tuple[cache.Block, ...]]:
-  """Returns hidden states as `model.prefill`, and the segments with the KV."""
+  """Returns hidden states as in `model.prefill`, and the updated segments."""
 
   def past(segments, layer: layers_lib.Index) -> list[attention.Source]:
     sources = []
@@ -189,27 +191,27 @@ def decode(
   """Decodes until enough slots have finished, at most `max_steps` steps.
 
   Args:
-    settings: static.
-    weights: the model.
-    segments: prompt KV, all segments.
-    past: the suffix blocks before `current`, oldest first.
-    current: the suffix block that is written.
-    slots: all slots.
-    chosen: [C] int32, different slots, with all that hold a request. Unless
-      they are all of the slots, they are gathered first and put back in the
-      end: that costs about one step. On TPU their KV stays where it is.
-    active: [C] bool, those of them that hold a request.
-    row: where in `current` to begin.
-    max_steps: `row + max_steps` must not exceed the block.
-    flag: [] int32, of `kernels.Flag`: once it is up, at most the step
-      in progress is finished, or the first.
+    settings: The static settings.
+    weights: The weights of the model.
+    segments: The prompt KV, all segments.
+    past: The suffix blocks before `current`, oldest first.
+    current: The suffix block to write.
+    slots: The state of all slots.
+    chosen: The different slots to decode, [C] int32, including all that hold a
+      request. If they are not all slots, they are gathered first and scattered
+      at the end, at the cost of about one step. On TPU their KV is not moved.
+    active: True for those of them that hold a request, [C] bool.
+    row: The first row of `current` to write.
+    max_steps: The maximum number of steps. `row + max_steps` must not exceed
+      the block.
+    flag: The number of a `kernels.Flag`, [] int32. Once it is raised, the
+      program ends after the current step, or after the first one.
 
   Returns:
     `current` and `slots` after the steps, the number of steps, [] int32, and
-    which slots have finished, [S] bool. The last are in `slots` too, but there
-    each device has those of its own slots alone.
+    the slots that have finished, [S] bool. `slots` has the finished slots too,
+    but there each device has only its own.
   """
-
   run = functools.partial(_decode, settings, weights, row, max_steps, flag)
   kv = segments, past, current
 
@@ -232,8 +234,8 @@ def decode(
   def in_place(kv: _KV, slots):
     if logical.parts('slots') == 1:
       return of_chosen(kv, slots, chosen)
-    # No device may have more of the chosen than others. Idle slots cost no
-    # more than their rows of the matrix products.
+    # Each device must have the same number of chosen slots. Idle slots cost
+    # only their rows of the matrix products.
     of_all = jnp.zeros(settings.engine.num_slots, bool).at[chosen].set(active)
     return run(kv, slots, of_all)
 
@@ -259,10 +261,10 @@ def _decode(
   active: jax.Array,
   places: jax.Array | None = None,
 ) -> tuple[cache.Block, state.Slots, jax.Array]:
-  """Decodes the slots that are given; see `decode`.
+  """Decodes the given slots; see `decode`.
 
-  Their KV lies at `places` [C] int32 of the blocks. None: the blocks hold no
-  other.
+  Their KV is at `places` [C] int32 of the blocks. None means that the blocks
+  hold no other slots.
   """
   e, model_config = settings.engine, settings.model
   segments, past, current = kv
@@ -322,7 +324,7 @@ def hypotheses(
   slots: state.Slots,
   slot: jax.Array,
 ) -> tuple[trace.Kept, trace.Trace]:
-  """Returns one slot's answers, and their traces; without the leading S."""
+  """Returns one slot's answers and their traces, without the leading S."""
   del settings, weights  # Called as the other programs are.
   b = slots.searches
   return jax.tree.map(lambda x: x[slot], (b.kept, b.trace))
@@ -337,10 +339,10 @@ def progress(
   """Returns the progress of the searches of all slots.
 
   Args:
-    settings: static.
-    window: static, as many of the newest steps are told.
-    weights: not used; every program takes them.
-    slots: all slots.
+    settings: The static settings.
+    window: The number of newest steps to report. Static.
+    weights: The weights, which are not used. Every program gets them.
+    slots: The state of all slots.
   """
   del settings, weights
   return streams.news(slots.searches, window)

@@ -1,4 +1,4 @@
-"""Describes requests and answers of the engine, and checks requests."""
+"""Defines requests and results of the engine, and checks requests."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -8,33 +8,41 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 
-# Above it lengths to this power, of 4,096 tokens, near the end of float32.
+# The maximum length penalty. With a higher power, lengths of 4,096 tokens
+# approach the limit of float32.
 _MOST_PENALTY = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """A prompt and what is asked of its answer; None: the engine's setting.
+  """A prompt and the options of its answer; None stands for the default.
+
+  The defaults are the engine's settings.
 
   Attributes:
-    tokens: [T] int32.
-    max_new_tokens: at it the answer ends.
-    min_new_tokens: before it no stop id is chosen.
-    stop_ids: tokens that end the answer; None: the engine's eos_id alone.
-    temperature: of samples; 0 takes the likeliest token.
-    top_k: samples come from this many tokens; 0 or None: from max_top_k.
-    top_p: samples come from the likeliest tokens that have this share of the
-      probability.
-    seed: the same seed gives the same samples; None draws one.
-    beam_search: True: beams; False: samples. An engine may have but one.
-    num_beams: of a beam search.
-    length_penalty: of the reference's beam search, a hypothesis scores
+    tokens: The tokens of the prompt, [T] int32.
+    max_new_tokens: The maximum number of tokens of the answer.
+    min_new_tokens: The number of tokens before which no stop id is chosen.
+    stop_ids: The tokens that end the answer. The default is the engine's
+      eos_id.
+    temperature: The temperature of samples. 0 takes the likeliest token.
+    top_k: The number of tokens from which samples are drawn. 0 or None stands
+      for max_top_k.
+    top_p: The share of probability of the likeliest tokens from which samples
+      are drawn.
+    seed: The seed. Equal seeds give equal samples. None draws a seed.
+    beam_search: True for beams, False for samples. An engine may support only
+      one.
+    num_beams: The number of beams.
+    length_penalty: The power in the score of the reference's beam search,
       sum(logprob) / length**length_penalty.
-    early_stopping: of the reference's, as of `config.EngineConfig`.
-    num_samples: of sampling.
-    logprobs: 0: the tokens' log-probabilities are told; A above 0: and those of
-      the A likeliest tokens in each place; None: none.
-    stream: what is certain of the answer is told while it grows.
+    early_stopping: The criterion that finishes the reference's beam search, as
+      in `config.EngineConfig`.
+    num_samples: The number of samples.
+    logprobs: The number of likeliest tokens to return at each position, with
+      their log-probabilities. 0 returns only the log-probabilities of the
+      chosen tokens, and None returns nothing.
+    stream: True to report the certain tokens of the answer while it grows.
   """
 
   tokens: np.ndarray
@@ -56,7 +64,7 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settled(Request):
-  """A request of `with_defaults`: only seed and logprobs may still be None."""
+  """A request with the defaults filled in; seed and logprobs may be None."""
 
   max_new_tokens: int
   min_new_tokens: int
@@ -72,24 +80,29 @@ class Settled(Request):
 
   @property
   def rows(self) -> int:
-    """Beams or samples that the request is answered with."""
+    """The number of beams or samples of the request."""
     return self.num_beams if self.beam_search else self.num_samples
 
 
-# Of the likeliest tokens in each of n places, best first: ids [n, A] int32 and
+# The likeliest tokens at each of n positions, best first: ids [n, A] int32 and
 # their log-probabilities [n, A] float32.
 Alternatives: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Hypothesis:
-  """Generated tokens [N] int32, end of sequence included if it was chosen.
+  """Generated tokens and their scores.
 
-  logprob is the sum of the tokens' log-probabilities, whatever the
-  temperature; score is what the search ranks by. row is that of a sample, as of
-  `Progress`. token_logprobs [N] float32 and alternatives are there if the
-  request asked for them; log-probabilities are the model's own, before
-  temperature and whatever is barred.
+  Log-probabilities are those of the model itself, before the temperature and
+  before the exclusion of tokens.
+
+  Attributes:
+    tokens: The tokens, [N] int32, including a stop id that was chosen.
+    logprob: The sum of the tokens' log-probabilities.
+    score: The score by which the search ranks.
+    row: The row of a sample, as in `Progress`.
+    token_logprobs: The tokens' log-probabilities, [N] float32, if requested.
+    alternatives: The likeliest tokens at each position, if requested.
   """
 
   tokens: np.ndarray
@@ -102,20 +115,21 @@ class Hypothesis:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """Beams or samples, best first."""
+  """The beams or samples of a request, best first."""
 
   hypotheses: tuple[Hypothesis, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Partial:
-  """The beginning of an answer, from its first token on.
+  """The beginning of an answer, starting at its first token.
 
   Attributes:
-    tokens: [n] int32.
-    finished: nothing will be added.
-    score: sum of the tokens' log-probabilities.
-    token_logprobs, alternatives: as of `Hypothesis`.
+    tokens: The tokens, [n] int32.
+    finished: True if no more tokens follow.
+    score: The sum of the tokens' log-probabilities.
+    token_logprobs: The tokens' log-probabilities, as in `Hypothesis`.
+    alternatives: The likeliest tokens, as in `Hypothesis`.
   """
 
   tokens: np.ndarray
@@ -127,19 +141,19 @@ class Partial:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-  """The certain beginnings of the answers of a request that is being decoded.
+  """The certain tokens of the answers of a request that is being decoded.
 
-  Of beams there is one row, with which the best hypothesis will begin. Of
-  samples there is one for each.
+  Beams have one row, with which the best hypothesis will begin. Samples have
+  one row each.
   """
 
   rows: tuple[Partial, ...]
 
 
 def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
-  """Returns the same request with the engine's settings where it has none.
+  """Returns the request with the engine's settings for fields that are None.
 
-  The seed stays as it is.
+  The seed is not changed.
 
   Raises:
     ValueError: Neither the request nor the engine has a token that ends an
@@ -174,18 +188,18 @@ def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
 
 @dataclasses.dataclass(frozen=True)
 class Checks:
-  """Refuses what an engine cannot do, by ValueError.
+  """Raises ValueError for requests that an engine cannot serve.
 
   Attributes:
-    engine: whose limits count.
-    vocab_size: token ids are below it.
+    engine: The configuration that sets the limits.
+    vocab_size: The number of token ids.
   """
 
   engine: config_lib.EngineConfig
   vocab_size: int
 
   def request(self, request: Request) -> None:
-    """Raises ValueError if a request is out of the engine's limits."""
+    """Raises ValueError if a request exceeds the engine's limits."""
     e = self.engine
     self.prompt(request.tokens)
     r = with_defaults(request, e)
@@ -206,7 +220,11 @@ class Checks:
     self._logprobs(request.logprobs)
 
   def prompt(self, tokens: np.ndarray) -> np.ndarray:
-    """A prompt [T] as int32; ValueError if it is out of limits."""
+    """Returns a prompt [T] as int32.
+
+    Raises:
+      ValueError: The prompt exceeds the engine's limits.
+    """
     tokens = self.tokens('prompt', tokens)
     if len(tokens) > self.engine.max_prompt:
       raise ValueError(
@@ -217,14 +235,15 @@ class Checks:
     return tokens
 
   def tokens(self, name: str, tokens: np.ndarray) -> np.ndarray:
-    """Tokens [T] as int32.
+    """Returns tokens [T] as int32.
 
     Args:
-      name: what to call them in an error.
-      tokens: any array.
+      name: The name of the tokens in error messages.
+      tokens: Any array.
 
     Raises:
-      ValueError: they are no row of at least one token of the vocabulary.
+      ValueError: The array is not a row of one or more tokens of the
+        vocabulary.
     """
     tokens = np.asarray(tokens)
     if tokens.ndim != 1 or not tokens.size:
@@ -273,7 +292,7 @@ class Checks:
       raise ValueError(f'seed is {r.seed}; between 0 and 2**32 - 1.')
 
   def _search(self, request: Request, beams: bool) -> None:
-    """Raises ValueError if the chosen search cannot do what is asked of it."""
+    """Raises ValueError if the chosen search does not support the request."""
     e = self.engine
     if not (e.has_beams if beams else e.has_samples):
       kind, only = ('True', 'samples') if beams else ('False', 'beam search')

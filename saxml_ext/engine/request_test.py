@@ -1,4 +1,4 @@
-"""Tests of what requests may ask for."""
+"""Tests of the options of requests."""
 
 import dataclasses
 
@@ -23,7 +23,7 @@ _TOKENS = np.ones(2, np.int32)
 
 
 def _values(request):
-  """Of all fields, in their order; the tokens as a list."""
+  """Returns the values of all fields in order, with the tokens as a list."""
   tokens, *rest = (
     getattr(request, field.name)
     for field in dataclasses.fields(request_lib.Request)

@@ -1,7 +1,7 @@
-"""The engine as its owner calls it: slots, and the programs that fill them.
+"""Runs the engine: holds the slots, and calls the programs that fill them.
 
-The scheduler owns a Runner and is the only one to call it, from one thread;
-nothing here takes a lock.
+The scheduler owns a Runner and calls it from a single thread. No code in this
+module takes a lock.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -22,8 +22,9 @@ from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import requests as requests_lib
 from saxml_ext.engine.search import streams
 
-# Decode steps beside a prefill in progress: more would delay its first token,
-# fewer would pay for a call's overhead too often.
+# The number of decode steps between the chunks of a prefill. More steps would
+# delay its first token. With fewer steps the overhead of calls would be too
+# high.
 _STEPS_BESIDE_PREFILL = 4
 
 
@@ -34,18 +35,21 @@ def prepare(
   mesh: jax.sharding.Mesh | None = None,
   ready: executables.Ready | None = None,
 ) -> executables.Executables:
-  """Returns what a process can make alone of a Runner; runs nothing.
+  """Returns the programs of a Runner; runs nothing on the devices.
+
+  One process of a group can call it alone.
 
   Args:
-    weights: the model, layers unrolled or stacked; already split over the mesh,
-      or whole.
-    model_config: its sizes.
-    engine_config: how it is run.
-    mesh: the devices to split it among, see `sharding.py`; None: one device.
-    ready: programs that need no compiling; None: there are none.
+    weights: The model, with layers unrolled or stacked, whole or already split
+      over the mesh.
+    model_config: The configuration of the model.
+    engine_config: The settings of the engine.
+    mesh: The devices that share the model; see `sharding.py`. None stands for a
+      single device.
+    ready: A source of compiled programs. None stands for no source.
 
   Raises:
-    ValueError: too few tokens to choose from, or the mesh does not divide the
+    ValueError: The vocabulary is too small, or the mesh does not divide the
       sizes.
   """
   e = engine_config
@@ -71,7 +75,7 @@ def prepare(
 
 @dataclasses.dataclass(frozen=True)
 class _Prefill:
-  """A batch whose prompts are longer than a chunk, and the chunks left."""
+  """A batch of prompts longer than a chunk, and the remaining chunks."""
 
   requests: dict[int, request_lib.Request]
   chunks: tuple[tuple[int, int], ...]
@@ -80,23 +84,23 @@ class _Prefill:
 class Runner(texts.Texts):
   """Decodes up to `num_slots` requests together.
 
-  Who owns it chooses the slots: prefill_and_insert() starts requests in free
-  ones, step() decodes all of them until some have finished and returns their
-  results, release() gives up a request that nobody waits for.
+  The owner chooses the slots. prefill_and_insert() starts requests in free
+  slots. step() decodes all of them until some have finished, and returns their
+  results. release() drops a request whose answer is no longer needed.
 
-  Where the devices are those of several processes, each has a Runner, and all
-  of them call the same methods in the same order with the same arguments; a
-  request then needs a seed, for each would draw one of its own.
+  If several processes share the devices, each has a Runner. All of them call
+  the same methods in the same order with the same arguments. A request then
+  requires a seed, because otherwise each process would draw its own.
 
   The same calls give the same bits, and a request that is served alone always
-  gets the same. Beside other requests the last bits of its scores may differ,
-  because the order of float sums depends on when each of them began.
+  gets the same bits. With other requests, the last bits of its scores may
+  differ, because the order of float sums depends on the start of each request.
 
   Attributes:
-    num_slots: requests decoded together.
-    max_prompt: longest prompt in tokens.
-    progress: slot -> what has become certain of its answer, of the slots whose
-      requests stream and that step() has decoded last, and not finished.
+    num_slots: The number of requests decoded together.
+    max_prompt: The length of the longest prompt in tokens.
+    progress: The certain tokens of answers, by slot. It contains the streaming
+      requests that the last step() decoded and did not finish.
   """
 
   def __init__(
@@ -107,17 +111,17 @@ class Runner(texts.Texts):
     mesh: jax.sharding.Mesh | None = None,
     ready: executables.Ready | None = None,
   ):
-    """Allocates all state; of the programs, compiles only the one for that.
+    """Allocates all state, and compiles only the program for that.
 
-    Arguments and errors are those of `prepare`.
+    The arguments and errors are those of `prepare`.
     """
     self._start(prepare(weights, model_config, engine_config, mesh, ready))
 
   @classmethod
   def start(cls, run: executables.Executables) -> 'Runner':
-    """Returns a Runner of what `prepare` made; allocates all state.
+    """Returns a Runner with the programs of `prepare`; allocates all state.
 
-    With devices of several processes all must call it: it runs a program.
+    It runs a program. If several processes share the devices, all must call it.
     """
     runner = cls.__new__(cls)
     runner._start(run)
@@ -146,13 +150,13 @@ class Runner(texts.Texts):
     )
     self._prefills: list[_Prefill] = []
     self._flag = kernels.Flag()
-    self._steps = 0  # Decoded so far.
-    self._row = 0  # Of the last block of the ring, the one being written.
+    self._steps = 0  # The number of steps decoded so far.
+    self._row = 0  # The next row of the ring's last block.
 
   def warm_up(self, progress: Callable[[str], None] | None = None) -> None:
     """Loads or compiles every program; see `Executables.prepare_all`.
 
-    Without it that is done when they are first needed.
+    Without this call, programs are loaded or compiled on first use.
     """
     self._run.prepare_all(progress)
 
@@ -161,16 +165,16 @@ class Runner(texts.Texts):
   ) -> None:
     """Starts requests in free slots.
 
-    Prompts of one chunk are prefilled at once; of longer ones, each call of
-    step() prefills a chunk. Where devices split the slots, a prompt may wait a
-    few steps for prompts of the other parts, see `slot_parts.PromptQueue`.
+    Prompts of one chunk are prefilled at once. For longer prompts, each call of
+    step() prefills a chunk. If devices split the slots, a prompt may wait a few
+    steps for prompts of the other parts; see `slot_parts.PromptQueue`.
 
     Args:
-      requests: slot -> request.
+      requests: The requests by slot.
 
     Raises:
-      ValueError: a slot is taken or unknown, or a request is out of limits;
-        then none of the requests is started.
+      ValueError: A slot is occupied or unknown, or a request exceeds the
+        limits. No request is started then.
     """
     for slot, request in requests.items():
       self._check_slot(slot)
@@ -192,14 +196,15 @@ class Runner(texts.Texts):
     self._begin_prefills()
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
-    """Prefills a chunk, if there is one to do, and decodes for a while.
+    """Prefills a chunk, if one is pending, and decodes for some steps.
 
     Args:
-      max_steps: at most this many decode steps; None: steps_per_call.
+      max_steps: The maximum number of decode steps. None stands for
+        steps_per_call.
 
     Returns:
-      slot -> result of the slots that finished; they are free again. Empty if
-      none has finished yet, or if no slot is occupied.
+      The results by slot, for slots that finished; they are free again. It is
+      empty if no slot has finished, or if no slot is occupied.
     """
     steps = max_steps or self._engine.steps_per_call
     self.progress = {}
@@ -212,7 +217,7 @@ class Runner(texts.Texts):
     if not decoding:
       return {}
     if not self._streams.keys().isdisjoint(decoding):
-      steps = min(steps, self._engine.steps_per_call)  # No news are lost.
+      steps = min(steps, self._engine.steps_per_call)  # Streams miss no step.
     block = self._engine.suffix_block
     if self._row == block:
       self._turn_ring()
@@ -234,7 +239,7 @@ class Runner(texts.Texts):
     self._row += int(done)
     self._steps += int(done)
     ended = np.asarray(finished)
-    self._flag.set(up=False)  # Who raises it from here on means the next call.
+    self._flag.set(up=False)  # The flag now applies to the next call.
     results = {}
     for slot in [s for s in sorted(decoding) if ended[s]]:
       results[slot] = self._result(slot)
@@ -243,24 +248,25 @@ class Runner(texts.Texts):
     return results
 
   def interrupt(self) -> None:
-    """Ends the decode call in progress after its current step. For any thread.
+    """Ends the current decode call after its current step; thread-safe.
 
-    If none is in progress, the next one ends after its first step. Does nothing
-    unless `interruptible`: then calls of step() with few steps are the only way
-    to get a slot back soon, for each runs to its end.
+    Without a current call, the next one ends after its first step. The method
+    has no effect unless `interruptible` is True. Otherwise every call of step()
+    runs to its end, and a slot becomes free soon only if the calls have few
+    steps.
     """
     self._flag.set(up=True)
 
   @property
   def interruptible(self) -> bool:
-    """True if `interrupt` does something: on one CPU device, without a mesh."""
+    """True if `interrupt` has an effect: on one CPU device, without a mesh."""
     return self._run.mesh is None and jax.default_backend() == 'cpu'
 
   def _tell(self, slots: Collection[int], steps: int) -> None:
-    """Finds the progress of the streams in `slots`, after so many steps."""
+    """Updates the progress of the streams in `slots` after `steps` steps."""
     if not slots:
       return
-    # A request tells of the token that its prefill chose, too.
+    # A request also reports the token that its prefill chose.
     window = config_lib.at_least(
       min(steps + 1, self._engine.max_new_tokens),
       self._engine.progress_windows,
@@ -275,12 +281,16 @@ class Runner(texts.Texts):
 
   @property
   def decoding(self) -> frozenset[int]:
-    """Occupied slots whose prompts are prefilled: they decode in each step."""
+    """The occupied slots with prefilled prompts, which decode in each step."""
     waiting = {slot for p in self._prefills for slot in p.requests}
     return frozenset(self._occupied.keys() - waiting - self._waiting.slots)
 
   def release(self, slot: int) -> None:
-    """Frees an occupied slot. Raises ValueError if it is free already."""
+    """Frees an occupied slot.
+
+    Raises:
+      ValueError: The slot is free already.
+    """
     if slot not in self._occupied:
       raise ValueError(
         f'slot {slot} is free; occupied are {sorted(self._occupied)}.'
@@ -292,9 +302,9 @@ class Runner(texts.Texts):
       prefill.requests.pop(slot, None)
     self._prefills = [p for p in self._prefills if p.requests]
     if not self.decoding:
-      # Nobody has a suffix. Float sums depend on the row at which one begins,
-      # so an idle engine begins each at row 0 and gives the same bits each
-      # time.
+      # No request has a suffix now. Float sums depend on the row at which a
+      # suffix begins. So an idle engine starts at row 0 and gives the same bits
+      # each time.
       self._row = 0
 
   def _turn_ring(self) -> None:
@@ -307,7 +317,10 @@ class Runner(texts.Texts):
     self._row = 0
 
   def _begin_prefills(self) -> None:
-    """Prefills what need not wait any longer, or its first chunk soon."""
+    """Starts the prefills whose wait is over.
+
+    A prompt of one chunk is prefilled at once. A longer one is queued.
+    """
     idle = not self.decoding and not self._prefills
     for bucket, requests in self._waiting.take(self._steps, hurry=idle):
       prefill = _Prefill(requests, self._engine.chunks(bucket))
@@ -317,7 +330,7 @@ class Runner(texts.Texts):
         self._prefills.append(prefill)
 
   def _advance(self, prefill: _Prefill) -> None:
-    """Runs a batch's next chunk; what is left of it comes first again."""
+    """Runs a batch's next chunk, and puts the rest first in the queue."""
     e = self._engine
     (start, end), *rest = prefill.chunks
     *_, (_, last) = prefill.requests.items()
@@ -357,7 +370,7 @@ class Runner(texts.Texts):
     return requests_lib.result(self._occupied[slot], self._engine, kept, trace)
 
   def check(self, request: request_lib.Request) -> None:
-    """Raises ValueError if a request is out of limits. Any thread may ask."""
+    """Raises ValueError if a request exceeds the limits; thread-safe."""
     self._checks.request(request)
 
   def _check_slot(self, slot: int) -> None:

@@ -35,8 +35,8 @@ _MODEL = config_lib.ModelConfig(
 _ENGINE = dict(
   eos_id=0,
   max_prompt=24,
-  # Each bucket, batch and width is a program, and what tests wait for is the
-  # compiler: only the tests that are about these have several.
+  # Each bucket, batch and width is a program, and compilation takes most of the
+  # time of tests. Only the tests of these settings have several.
   prompt_buckets=(24,),
   prompt_segments=(16, 24),
   max_new_tokens=14,
@@ -45,7 +45,7 @@ _ENGINE = dict(
   suffix_block=4,
 )
 
-# Settings of runners that several tests share.
+# The settings of runners that several tests share.
 _MANY_PROGRAMS = dict(
   num_slots=5,
   decode_widths=(1, 2, 5),
@@ -132,9 +132,10 @@ class RunnerTest(parameterized.TestCase):
 
   @parameterized.parameters((None, 4), (None, 16), ((1, 1, 2), 16))
   def test_request_alone_gets_the_same_bits_each_time(self, shape, block):
-    """Float sums depend on where in the ring a suffix lies.
+    """Checks bits, because float sums depend on a suffix's place in the ring.
 
-    One block of 16 rows is a ring by itself; of 4 rows, the ring has several.
+    One block of 16 rows is a ring on its own. With blocks of 4 rows, the ring
+    has several.
     """
     runner = _runner(
       num_slots=3, decode_widths=(1, 3), suffix_block=block, shape=shape
@@ -147,7 +148,7 @@ class RunnerTest(parameterized.TestCase):
         while slot not in (found := runner.step(3)):
           pass
         results.append([(h.logprob, h.score) for h in found[slot].hypotheses])
-        # A request that is given up leaves no trace either.
+        # A request that is released must not change later results.
         runner.prefill_and_insert({1: request_lib.Request(np.arange(1, 25))})
         runner.step(1)
         if runner.decoding:
@@ -159,7 +160,8 @@ class RunnerTest(parameterized.TestCase):
     lines = []
     runner.warm_up(lines.append)
     compiled = runner._run.compiled
-    # One of them made the state, before; the last line counts them all.
+    # One program was compiled before to create the state. The last line counts
+    # all programs.
     self.assertLen(lines, len(compiled) + 1)
     requests = _requests(6)
     serving.serve(runner, requests)
@@ -171,7 +173,7 @@ class RunnerTest(parameterized.TestCase):
     expected = serving.tokens(serving.serve(_runner(num_slots=2), requests))
     chunked = _runner(num_slots=3, prefill_chunk=10, prefill_batches=(2,))
     self.assertEqual(serving.tokens(serving.serve(chunked, requests)), expected)
-    # Given up between two chunks, and the slot used again.
+    # The request is released between two chunks, and the slot is used again.
     chunked.prefill_and_insert(
       {0: requests[0], 1: request_lib.Request(np.arange(1, 25))}
     )
@@ -203,7 +205,7 @@ class RunnerTest(parameterized.TestCase):
   def test_step_decodes_no_more_than_it_is_told(self):
     runner = _runner(num_slots=2, suffix_block=16)
     runner.prefill_and_insert({0: request_lib.Request(np.asarray([1]), 10, 10)})
-    # The first token was chosen on admission: nine are left.
+    # The first token was chosen on admission, so nine are left.
     self.assertEqual([runner.step(4), runner.step(4)], [{}, {}])
     (result,) = runner.step(1).values()
     self.assertLen(result.hypotheses[0].tokens, 10)
@@ -215,7 +217,7 @@ class RunnerTest(parameterized.TestCase):
     other = threading.Thread(target=runner.interrupt)
     other.start()
     other.join()
-    # One of the nine steps that are left after the admission's token.
+    # The call runs one of the nine remaining steps.
     self.assertEqual(runner.step(), {})
     self.assertEqual(runner.step(7), {})
     (result,) = runner.step(1).values()
@@ -308,7 +310,8 @@ class RunnerTest(parameterized.TestCase):
       self.assertNotEmpty(result.hypotheses)
       for h in result.hypotheses:
         self.assertBetween(len(h.tokens), 1, request.max_new_tokens)
-        # The order of float sums differs, and rounding to int8 enlarges that.
+        # The order of float sums differs, and rounding to int8 increases the
+        # difference.
         forced = runner.score(request.tokens, h.tokens)
         self.assertAlmostEqual(h.logprob, forced, delta=tolerance)
 

@@ -1,12 +1,12 @@
-"""Splits the dims of arrays among devices.
+"""Splits the dimensions of arrays among devices.
 
-Every dim has a logical name: those of weights stand in `variables.py`, those of
-state are given here. The table in `logical.py` says along which axis of the
-device mesh dims of that name are split. XLA derives all the rest, the
-collectives included, so the programs know nothing of devices.
+Every dimension has a logical name. `variables.py` names those of weights, and
+this module names those of state. The table in `logical.py` maps each name to
+the axis of the device mesh that splits it. XLA derives everything else,
+including the collectives, so the programs do not depend on devices.
 
-A prompt being prefilled is split among the devices of `model`; those of `data`
-each prefill prompts of their own, see `attention/slot_parts.py`.
+The devices of `model` share the prefill of a prompt. Those of `data` prefill
+different prompts; see `attention/slot_parts.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,8 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.numerics import quant
 
-# Of all that a cache block holds, after the layers; further dims are whole.
+# The dimensions of all arrays in a cache block, after the layers. Further
+# dimensions are not split.
 _BLOCK = ('slots', 'kv_heads')
 
 Tree = TypeVar('Tree')
@@ -36,17 +37,19 @@ Tree = TypeVar('Tree')
 def make_mesh(
   shape: Sequence[int], devices: Sequence[jax.Device] | None = None
 ) -> jax.sharding.Mesh:
-  """A mesh of `shape` [replica, data, model] of the first devices.
+  """Returns a mesh of `shape` [replica, data, model] of the first devices.
 
-  On TPU hosts with as many chips as `model` has, these are the chips of one
-  host, in the order of a ring: JAX would take a line of chips of several.
+  If TPU hosts have as many chips as the axis `model`, that axis consists of the
+  chips of one host in the order of a ring. JAX would choose a line of chips on
+  several hosts.
 
   Args:
-    shape: sizes of the axes.
-    devices: to choose from; None: those of this process's backend.
+    shape: The sizes of the axes.
+    devices: The devices to choose from. None stands for those of this process's
+      backend.
 
   Raises:
-    ValueError: the shape is no such shape, or there are not enough devices.
+    ValueError: The shape is invalid, or there are not enough devices.
   """
   devices = jax.devices() if devices is None else devices
   if len(shape) != len(logical.MESH_AXES) or min(shape) < 1:
@@ -72,9 +75,10 @@ def make_mesh(
 def _rings(
   devices: Sequence[jax.Device], size: int
 ) -> list[list[jax.Device]] | None:
-  """The TPUs of each of several hosts that have `size` of them; else None.
+  """Returns the TPUs of each host, if several hosts have `size` of them.
 
-  Chips of a host are neighbours, and go round if there are two rows of them.
+  The chips of a host are neighbors. Two rows of chips form a ring. The result
+  is None in all other cases.
   """
   hosts: dict[int, list[jax.Device]] = {}
   for device in devices:
@@ -93,9 +97,9 @@ def _rings(
 def check(
   mesh: jax.sharding.Mesh, model: config_lib.ModelConfig, num_slots: int
 ) -> None:
-  """Raises ValueError if a dim cannot be split evenly.
+  """Raises ValueError if a dimension cannot be split evenly.
 
-  Heads and vocabulary always can, after `pad`.
+  Heads and vocabulary can always be split after `pad`.
   """
   for name, dim, size in (
     ('hidden_dim', 'hidden', model.hidden_dim),
@@ -112,17 +116,17 @@ def check(
 def pad(
   mesh: jax.sharding.Mesh, weights: weights_lib.Weights
 ) -> weights_lib.Weights:
-  """Pads a model so that each device has as many heads, and tiles of tokens.
+  """Pads a model so that devices have equal numbers of heads and token tiles.
 
-  The tiles are whole blocks of `search.top_k` too. The tokens added to GPT-J's
-  50,401 have an embedding of zeros and a logit of minus infinity: none of them
-  is ever chosen, and no probability changes.
+  The tiles are also whole blocks of `search.top_k`. The tokens added to GPT-J's
+  50,401 have an embedding of zeros and a logit of minus infinity. So they are
+  never chosen, and they change no probability.
 
-  Published meshes do not divide the heads: the 24 of LmCloudSpmd2B on 16 or 32
-  chips, the 96 of 175B on 64. Where queries share keys, heads of keys are added
-  with the queries that they have. A head of zeros has values of zeros, whatever
-  it attends to, and its rows of `post` are zeros too: no result changes, not
-  even the scales of int8. It takes as much memory and time as another one.
+  Published meshes do not divide the heads: LmCloudSpmd2B has 24 on 16 or 32
+  chips, and 175B has 96 on 64. If queries share keys, heads of keys are added
+  together with their queries. A head of zeros has values of zeros for any
+  attention, and its rows of `post` are zeros too. So it changes no result, not
+  even the scales of int8. It takes as much memory and time as any other head.
   """
   parts = _parts(mesh, 'kv_heads')
   layers = weights.layers
@@ -150,7 +154,7 @@ def pad(
 
 
 def _pad_heads(layer: weights_lib.Layer, parts: int) -> weights_lib.Layer:
-  """Returns a layer, or the stack of all, with its heads padded."""
+  """Returns a layer, or the stack of all layers, with padded heads."""
   qkv, post, bias = layer.qkv, layer.post, layer.qkv_bias
   if isinstance(qkv, quant.QuantizedArray):
     dims = qkv.scale.shape
@@ -179,7 +183,7 @@ def _pad_heads(layer: weights_lib.Layer, parts: int) -> weights_lib.Layer:
 
 def _fill(x: jax.Array, dim: int, missing: int, value: float = 0) -> jax.Array:
   widths = [(0, missing if i == dim else 0) for i in range(x.ndim)]
-  # JAX would compile a program for each shape; the weights are on the host.
+  # The weights are on the host. jnp would compile a program for each shape.
   padder = jnp if isinstance(x, jax.core.Tracer) else np
   return padder.pad(x, widths, constant_values=value)
 
@@ -187,7 +191,7 @@ def _fill(x: jax.Array, dim: int, missing: int, value: float = 0) -> jax.Array:
 def padded(
   mesh: jax.sharding.Mesh, model: config_lib.ModelConfig
 ) -> config_lib.ModelConfig:
-  """The sizes of a model after `pad`, less its vocabulary's."""
+  """Returns the sizes of a model after `pad`, except its vocabulary size."""
   heads = model.kv_heads + -model.kv_heads % _parts(mesh, 'kv_heads')
   if heads == model.kv_heads:
     return model
@@ -197,23 +201,23 @@ def padded(
 
 
 def slot_parts(mesh: jax.sharding.Mesh | None) -> int:
-  """Into how many parts the slots are split; 1 without a mesh."""
+  """Returns the number of parts of the slots; 1 without a mesh."""
   return 1 if mesh is None else _parts(mesh, 'slots')
 
 
 def padded_vocab(mesh: jax.sharding.Mesh, size: int) -> int:
-  """The size of a vocabulary after `pad`."""
+  """Returns the size of a vocabulary after `pad`."""
   parts = _parts(mesh, 'vocab')
   return size if parts == 1 else size + -size % (parts * logical.TILE)
 
 
 def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """The NamedSharding of every array in a tree of weights and state.
+  """Returns the NamedSharding of every array in a tree of weights and state.
 
   Args:
-    mesh: of `make_mesh`.
-    tree: Weights, cache blocks, Slots, Prompts, or containers of these; any
-      array outside of them is whole on every device.
+    mesh: The mesh from `make_mesh`.
+    tree: Weights, cache blocks, Slots, Prompts, or containers of these. All
+      other arrays are whole on every device.
   """
 
   def of(node: Any) -> Any:
@@ -224,11 +228,10 @@ def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
 
 
 def place(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """The same arrays, split over the mesh.
+  """Returns the arrays split over the mesh.
 
-  Where other processes have a part of the mesh, each gives its own devices
-  their
-  parts, without a word to the others: all must have the same arrays.
+  If several processes share the mesh, each sends parts to its own devices,
+  without communication. All processes must have the same arrays.
   """
   whole = shardings(mesh, tree)
   if not mesh.is_multi_process:
@@ -244,7 +247,7 @@ def place(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
 
 
 def structs(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """Shapes of the arrays of a tree, with their shardings."""
+  """Returns the shapes of a tree's arrays, with their shardings."""
   return jax.tree.map(
     lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
     tree,
@@ -253,7 +256,7 @@ def structs(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
 
 
 def _parts(mesh: jax.sharding.Mesh, name: str) -> int:
-  """Into how many parts a dim of this logical name is split."""
+  """Returns the number of parts of dimensions with this logical name."""
   return math.prod(mesh.shape[axis] for axis in logical.axes(name))
 
 
@@ -265,7 +268,7 @@ def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
     row = table.get('.'.join(names))
     if row is not None:
       axes = row.kept_axes
-    else:  # Of a quantized matrix: `values` have but two dims.
+    else:  # The values of a quantized matrix have two dimensions.
       *field, part = names
       row = table['.'.join(field)]
       axes = row.outputs

@@ -1,7 +1,7 @@
-"""Tests of the engine on meshes of four devices, all of them CPUs.
+"""Tests the engine on meshes of four CPU devices.
 
-What is split among devices is summed in another order, so tokens are compared
-and not bits: the random models are sure enough of theirs.
+Devices compute sums in a different order, so the tests compare tokens and not
+bits. The random models predict their tokens with enough certainty.
 """
 
 import dataclasses
@@ -70,7 +70,7 @@ def _weights(quantization=None, stacked=False):
 
 
 def _serve(engine, quantization=None, stacked=False, mesh=None):
-  """Results of 11 requests; slots are refilled as they become free."""
+  """Returns the results of 11 requests; slots are refilled when free."""
   rng = np.random.default_rng(7)
   requests = [
     request_lib.Request(
@@ -236,7 +236,7 @@ class ShardingTest(parameterized.TestCase):
       padded = 2560 if shape[2] == 4 else 2304
       self.assertEqual(got.shape[-1], padded if shape[2] > 1 else 2301)
       difference = np.abs(got[..., :2301] - alone)
-      # In int8 a last bit may turn the rounding of an activation.
+      # In int8 a different last bit may change the rounding of an activation.
       worst = difference.mean() if quantization == 'int8' else difference.max()
       self.assertLess(worst, tolerance)
 
@@ -258,7 +258,7 @@ class ShardingTest(parameterized.TestCase):
 
   @parameterized.parameters((None, 1), ('int8', 2))
   def test_collectives_of_a_decode_step(self, quantization, per_layer):
-    """int8 sums must wait for the rows' scales, so it needs two in turn."""
+    """Counts collectives; int8 needs two, because sums wait for row scales."""
     mesh = sharding.make_mesh((1, 1, 4))
     weights = sharding.pad(mesh, _weights(quantization, stacked=True))
     run = executables.Executables(
@@ -266,13 +266,13 @@ class ShardingTest(parameterized.TestCase):
     )
     text = run.lower(executables.Decode(4)).compile().as_text()
     found = [m for m in map(_COLLECTIVE.search, text.splitlines()) if m]
-    # One loop over the steps, and in it one over the layers.
+    # The loop over the steps contains the loop over the layers.
     layer = [m['kind'] for m in found if m['name'].count('while/body') == 2]
     self.assertEqual(layer, ['all-reduce'] * per_layer)
     step = [m for m in found if m['name'].count('while/body') == 1]
     self.assertLen(found, len(layer) + len(step))
     self.assertNotEmpty(step)
-    # Of each beam's logits only the best of each block are gathered.
+    # Only the best logits of each block are gathered for each beam.
     for m in step:
       elements = [
         np.prod(json.loads(d)) for d in re.findall(r'\[[\d,]+\]', m['type'])

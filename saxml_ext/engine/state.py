@@ -1,4 +1,4 @@
-"""The state of the engine's programs, and what they are specialized to."""
+"""Defines the state of the engine's programs, and their static settings."""
 
 import abc
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from saxml_ext.engine.search import search
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-  """All that the programs are specialized to."""
+  """The values for which the programs are specialized."""
 
   model: config_lib.ModelConfig
   engine: config_lib.EngineConfig
@@ -49,9 +49,10 @@ class Slots:
   """The small part of the state, which every program rewrites.
 
   Attributes:
-    searches: of the slots' requests.
-    prompt_lengths: [S] int32.
-    ancestry: per suffix block, oldest first, [S, K, W]; see `cache.py`.
+    searches: The searches of the slots' requests.
+    prompt_lengths: The lengths of the prompts, [S] int32.
+    ancestry: The ancestry of each suffix block, oldest first, [S, K, W]; see
+      `cache.py`.
   """
 
   searches: search.State
@@ -62,12 +63,12 @@ class Slots:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Empty:
-  """All state of an engine that has no request yet.
+  """The state of an engine without requests.
 
   Attributes:
-    segments: the blocks for prompts.
-    ring: the blocks for decode steps.
-    slots: without requests.
+    segments: The blocks for prompts.
+    ring: The blocks for decode steps.
+    slots: The slots, without requests.
   """
 
   segments: tuple[cache.Block, ...]
@@ -78,10 +79,13 @@ class Empty:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Prompts:
-  """A batch to prefill and insert. Rows may repeat, to fill up a batch.
+  """A batch to prefill and insert; rows may repeat to fill the batch.
 
-  tokens [B, T] padded on the right, lengths and slots [B], all int32; options
-  with B rows.
+  Attributes:
+    tokens: The tokens, [B, T] int32, padded on the right.
+    lengths: The lengths of the prompts, [B] int32.
+    slots: The slots of the prompts, [B] int32.
+    options: The options of the requests, with B rows.
   """
 
   tokens: jax.Array
@@ -106,7 +110,7 @@ def empty_slots(settings: Settings) -> Slots:
 
 
 def empty(settings: Settings, stacked: bool) -> Empty:
-  """Returns the state of an engine that has no request yet."""
+  """Returns the state of an engine without requests."""
   e = settings.engine
 
   def block(length: int, suffix: bool = False) -> cache.Block:
@@ -127,9 +131,12 @@ def empty(settings: Settings, stacked: bool) -> Empty:
 class Program(NamedTuple):
   """A function to compile.
 
-  function: gets the weights and more; args: the shapes of what more; results:
-  the shapes of what it returns, known without tracing it; donated: the indices
-  of the arguments it may overwrite, the weights being argument 0.
+  Attributes:
+    function: The function, which gets the weights and further arguments.
+    args: The shapes of the further arguments.
+    results: The shapes of the results, which are known without tracing.
+    donated: The indices of the arguments that the function may overwrite. The
+      weights are argument 0.
   """
 
   function: Callable
@@ -140,11 +147,11 @@ class Program(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Shapes:
-  """Shapes of the state, of which programs are made.
+  """The shapes of the state, which determine the programs.
 
   Attributes:
     settings: The settings; static.
-    stacked: True if layers, and so their KV, are stacked.
+    stacked: True if layers and their KV are stacked.
   """
 
   settings: Settings
@@ -152,7 +159,7 @@ class Shapes:
 
   @functools.cached_property
   def empty(self) -> Empty:
-    """All state."""
+    """The shapes of all state."""
     return jax.eval_shape(lambda: empty(self.settings, self.stacked))
 
   def segments(self, end: int) -> tuple[cache.Block, ...]:
@@ -162,7 +169,7 @@ class Shapes:
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Key(abc.ABC):
-  """A program, and what its shapes depend on.
+  """A program and the parameters of its shapes.
 
   Attributes:
     name: The name of its function.
@@ -176,9 +183,9 @@ class Key(abc.ABC):
 
   @abc.abstractmethod
   def program(self, shapes: Shapes) -> Program:
-    """Returns the function and the shapes that it is compiled for."""
+    """Returns the function, and the shapes for which it is compiled."""
 
 
 def int32(*shape: int) -> jax.ShapeDtypeStruct:
-  """Returns the shape of integers."""
+  """Returns the shape of an int32 array."""
   return jax.ShapeDtypeStruct(shape, jnp.int32)

@@ -1,4 +1,4 @@
-"""Tests of reading variables in each of praxis' forms."""
+"""Tests that variables are read in each of praxis' forms."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,10 @@ _SHARED = 'params.lm.transformer.repeat.sub.x_layers_0.'
 
 
 class _Lazy(Mapping[str, np.ndarray]):
-  """Reads what layers share in parts only, and counts numbers."""
+  """Variables that layers share, which can be read only in parts.
+
+  It records the size of the largest part.
+  """
 
   def __init__(self, variables: Mapping[str, np.ndarray]):
     self._variables = variables

@@ -1,7 +1,7 @@
-"""Computes scores, embeddings and gradients of whole texts, beside decoding.
+"""Computes scores, embeddings and gradients of whole texts.
 
 The device programs are pure functions of the weights. `Texts` calls them for a
-Runner.
+Runner, and needs no slots.
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.numerics import quant
 
-# Products of fewer rows are computed on the CPU by a kernel that has no
-# derivative; see `einsum.py`.
+# On CPU a kernel without a derivative computes products of fewer rows; see
+# `einsum.py`.
 _LEAST_ROWS = 32
 
 
@@ -36,11 +36,11 @@ def score(
   """Returns the sum of log p(tokens[i] | tokens[:i]) for start <= i < end.
 
   Args:
-    settings: static.
-    weights: the model.
-    tokens: [T] int32, padded on the right.
-    start: at least 1.
-    end: at most T.
+    settings: The static settings.
+    weights: The weights of the model.
+    tokens: The tokens, [T] int32, padded on the right.
+    start: The first index, at least 1.
+    end: The index after the last, at most T.
   """
   kv_dtype = settings.engine.kv_dtype
   x, _ = model.prefill(weights, settings.model, tokens[None], kv_dtype)
@@ -55,14 +55,14 @@ def embed(
 ) -> jax.Array:
   """Returns the hidden state after the final layer norm, [D] float32.
 
-  Of the last token, or the mean over all tokens, as settings.engine.embedding
-  says.
+  It is that of the last token or the mean over all tokens, depending on
+  settings.engine.embedding.
 
   Args:
-    settings: static.
-    weights: the model.
-    tokens: [T] int32, padded on the right.
-    length: [] int32, those that count, at least 1.
+    settings: The static settings.
+    weights: The weights of the model.
+    tokens: The tokens, [T] int32, padded on the right.
+    length: The number of tokens without padding, at least 1, [] int32.
   """
   of_last = settings.engine.embedding == 'last_token'
   x, _ = model.prefill(
@@ -88,15 +88,15 @@ def gradient(
 ) -> tuple[jax.Array, jax.Array]:
   """Returns `score`, and its gradient by the first layer's input, [T, D].
 
-  For GPT-J that is the tokens' rows of the embedding; where an architecture
-  scales them, they are scaled.
+  For GPT-J the input is the tokens' rows of the embedding. If an architecture
+  scales these rows, the input is scaled.
 
   Args:
-    settings: static.
-    weights: the model.
-    tokens: as of `score`, and so are the others.
-    start: likewise.
-    end: likewise.
+    settings: The static settings.
+    weights: The weights of the model.
+    tokens: The tokens, as in `score`.
+    start: The first index, as in `score`.
+    end: The index after the last, as in `score`.
   """
   kv_dtype = settings.engine.kv_dtype
   # Rounding to int8 has no derivative.
@@ -120,7 +120,7 @@ def _sum_of_log_probs(
   start: jax.Array,
   end: jax.Array,
 ) -> jax.Array:
-  """Returns what `score` does, of hidden states x [1, T, D]."""
+  """Returns the result of `score` for hidden states x [1, T, D]."""
   logits = model.logits(weights, settings.model, x[0, :-1])
   log_probs = jax.nn.log_softmax(logits)
   chosen = jnp.take_along_axis(log_probs, tokens[1:, None], 1)[:, 0]
@@ -129,13 +129,13 @@ def _sum_of_log_probs(
 
 
 def gradient_length(settings: state.Settings) -> int:
-  """Returns the places T of `gradient`, at least those of `score`."""
+  """Returns the length T of `gradient`, at least that of `score`."""
   return max(settings.max_positions, _LEAST_ROWS)
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Score(state.Key):
-  """`score` of the longest sequence that there can be."""
+  """The program `score` for the longest possible sequence."""
 
   name = 'score'
 
@@ -147,7 +147,7 @@ class Score(state.Key):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Embed(state.Key):
-  """`embed` of texts of up to `length` tokens."""
+  """The program `embed` for texts of at most `length` tokens."""
 
   name = 'embed'
   length: int
@@ -161,7 +161,7 @@ class Embed(state.Key):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Gradient(state.Key):
-  """`gradient` of the longest sequence that there can be."""
+  """The program `gradient` for the longest possible sequence."""
 
   name = 'gradient'
 
@@ -178,7 +178,7 @@ def _floats(*shape: int) -> jax.ShapeDtypeStruct:
 
 
 def keys(engine: config_lib.EngineConfig) -> list[state.Key]:
-  """Returns the programs for embeddings and gradients that an engine has."""
+  """Returns the programs for the engine's embeddings and gradients."""
   found: list[state.Key] = []
   if engine.embedding is not None:
     found.extend(map(Embed, engine.buckets))
@@ -192,11 +192,11 @@ def check(
   weights: weights_lib.Weights,
   mesh: jax.sharding.Mesh | None,
 ) -> None:
-  """Refuses engines that cannot do what they are asked for here.
+  """Checks that the engine supports the configured embeddings and gradients.
 
   Raises:
-    ValueError: gradients of a model whose activations are rounded, or anything
-      of a model on several hosts.
+    ValueError: The model runs on several hosts, or gradients are required of a
+      model that rounds activations.
   """
   if not keys(engine):
     return
@@ -221,7 +221,7 @@ def check(
 
 
 class Texts:
-  """Scores, embeddings and gradients; none of them needs a slot."""
+  """Computes scores, embeddings and gradients, without using a slot."""
 
   def __init__(
     self,
@@ -229,7 +229,7 @@ class Texts:
     settings: state.Settings,
     checks: request_lib.Checks,
   ):
-    """Takes what runs programs, their settings, and the limits of texts."""
+    """Stores the function that runs programs, the settings and the checks."""
     self._run = run
     self._settings = settings
     self._checks = checks
@@ -238,11 +238,11 @@ class Texts:
     """Returns the sum of log-probabilities of a suffix after a prefix.
 
     Args:
-      prefix: [N] tokens, N >= 1.
-      suffix: [M] tokens.
+      prefix: The tokens of the prefix, [N], N >= 1.
+      suffix: The tokens of the suffix, [M].
 
     Raises:
-      ValueError: They are out of limits.
+      ValueError: The texts exceed the limits.
     """
     args = self._joined(prefix, suffix, self._settings.max_positions)
     return float(self._run(Score(), *args))
@@ -251,7 +251,8 @@ class Texts:
     """Returns the embedding of a text [T], [D] float32; see `embed`.
 
     Raises:
-      ValueError: It is out of limits, or the engine makes no embeddings.
+      ValueError: The text exceeds the limits, or the engine does not support
+        embeddings.
     """
     if self._settings.engine.embedding is None:
       raise ValueError(
@@ -268,11 +269,12 @@ class Texts:
   ) -> tuple[float, dict[str, np.ndarray]]:
     """Returns `score`, and its gradients by name.
 
-    "embeddings" [N + M, D] float32 is that by the embeddings of the tokens of
-    prefix and suffix; see `gradient`.
+    "embeddings" [N + M, D] float32 is the gradient by the embeddings of the
+    tokens of prefix and suffix; see `gradient`.
 
     Raises:
-      ValueError: They are out of limits, or the engine makes no gradients.
+      ValueError: The texts exceed the limits, or the engine does not support
+        gradients.
     """
     if not self._settings.engine.gradients:
       raise ValueError(
@@ -286,10 +288,10 @@ class Texts:
   def _joined(
     self, prefix: np.ndarray, suffix: np.ndarray, length: int
   ) -> tuple[np.ndarray, np.int32, np.int32]:
-    """Returns the tokens of both, padded, and where the suffix begins and ends.
+    """Returns the padded tokens of both texts, and the bounds of the suffix.
 
     Raises:
-      ValueError: They are out of limits.
+      ValueError: The texts exceed the limits.
     """
     prefix = self._checks.tokens('prefix', prefix)
     suffix = self._checks.tokens('suffix', suffix)

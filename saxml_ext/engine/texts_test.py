@@ -1,4 +1,4 @@
-"""Scores, embeddings and gradients against transformers and torch's autograd."""
+"""Compares scores, embeddings and gradients with transformers and torch."""
 
 import dataclasses
 import functools
@@ -44,7 +44,13 @@ def _runner(quantization=None, **settings):
 
 
 def _score(embeddings, tokens, start):
-  """The reference's log p of tokens[start:], of embeddings [1, T, D]."""
+  """Returns the reference's log p of tokens[start:].
+
+  Args:
+    embeddings: The embeddings of the tokens, [1, T, D].
+    tokens: The tokens, [T].
+    start: The first index.
+  """
   logits = _reference()(inputs_embeds=embeddings).logits[0, :-1]
   log_probs = torch.log_softmax(logits, -1)
   chosen = log_probs[torch.arange(len(tokens) - 1), tokens[1:]]
@@ -80,7 +86,7 @@ class TextsTest(parameterized.TestCase):
     self.assertEqual(found['embeddings'].shape, expected.shape)
     size = np.abs(expected).max()
     error = np.abs(found['embeddings'] - expected).max() / size
-    # Weights of eight bits have another gradient, but not by much.
+    # The gradient of 8-bit weights differs, but not by much.
     self.assertLess(error, 0.2 if quantization else 1e-4)
     self.assertAlmostEqual(
       value, score.item(), delta=2 if quantization else 1e-3

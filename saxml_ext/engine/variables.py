@@ -1,14 +1,15 @@
-"""The variables of a model: names, shapes and uses, in one table.
+"""Lists the variables of a model: names, shapes and uses, in one table.
 
-Whoever reads, writes, splits, quantizes or makes up weights reads this table.
-A row names a variable as a PAX checkpoint has it, the logical axes of its dims
-(see `logical.py`), the axes that a product with it sums over, and where the
-engine keeps it. praxis names the same parts alike in all families, so what a
-family has follows from its `architecture.Architecture`.
+All code that reads, writes, splits, quantizes or generates weights uses this
+table. A row has the name of a variable in a PAX checkpoint, and the logical
+axes of its dimensions (see `logical.py`). It also has the axes that a product
+sums over, and the field in which the engine keeps the variable. praxis uses the
+same names in all families, so the variables of a family follow from its
+`architecture.Architecture`.
 
 praxis can run one layer's code repeatedly (USE_REPEATED_LAYER). Then the layers
-share their variables, which are called `x_layers_0` below `repeat.sub` and have
-a leading dim [L].
+share their variables. These are called `x_layers_0` below `repeat.sub` and have
+a leading dimension [L].
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,9 +20,9 @@ from typing import Any, Protocol
 
 from saxml_ext.engine import architecture as architecture_lib
 
-# What the names of all variables begin with.
+# The prefix of the names of all variables.
 PREFIX = 'params.lm'
-# What praxis adds to the name of an int8 matrix to name its scale.
+# The suffix that praxis adds to the name of an int8 matrix for its scale.
 SCALE_SUFFIX = '_quantized_scale'
 
 _LAYER = re.compile(r'(?:.*\.)?x_layers_(\d+)\.')
@@ -33,53 +34,53 @@ _OWN, _SHARED = (
 
 
 class Sizes(Protocol):
-  """The sizes on which the shapes of a model's variables depend."""
+  """The sizes that determine the shapes of a model's variables."""
 
   @property
   def num_layers(self) -> int:
-    """Layers of the transformer."""
+    """The number of transformer layers."""
 
   @property
   def model_dim(self) -> int:
-    """Size of a hidden state, D."""
+    """The size of a hidden state, D."""
 
   @property
   def num_heads(self) -> int:
-    """Heads of attention, N."""
+    """The number of attention heads, N."""
 
   @property
   def kv_heads(self) -> int:
-    """Heads of keys and values; N is a multiple of it."""
+    """The number of heads of keys and values, a divisor of N."""
 
   @property
   def head_dim(self) -> int:
-    """Size of a head, H."""
+    """The size of a head, H."""
 
   @property
   def hidden_dim(self) -> int:
-    """Size between the two matrices of a feed-forward block, F."""
+    """The size between the two matrices of a feed-forward layer, F."""
 
   @property
   def vocab_size(self) -> int:
-    """Tokens that the embedding has, V."""
+    """The number of tokens in the embedding, V."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Variable:
-  """A variable, or the variables of this kind that all layers have.
+  """A variable, or the variables of this kind in all layers.
 
   Attributes:
-    name: below PREFIX; `{layer}` stands for the index of the layer.
-    field: its place in `weights.Weights`, for example `layers.norm.scale`.
-    axes: logical name of each dim, as the checkpoint stores it.
-    contracted: axes that a product with it sums over. Only variables that are
-      multiplied with have any, and only these can be quantized.
-    kept: its axes in the order in which the engine keeps it in float; empty: as
-      they are stored.
-    inputs: field of `model.Taps` that holds what a layer multiplies it with;
-      None: none does.
-    parts: The variables that a checkpoint may have in its place. If they have
-      the same shape, it is their stack along a new first dim.
+    name: The name below PREFIX; `{layer}` stands for the index of the layer.
+    field: The field of `weights.Weights`, for example `layers.norm.scale`.
+    axes: The logical name of each dimension, as the checkpoint stores it.
+    contracted: The axes that a product sums over. Only variables that are
+      factors of products have any, and only these can be quantized.
+    kept: The axes in the order in which the engine keeps them in float. Empty
+      stands for the order of the checkpoint.
+    inputs: The field of `model.Taps` with the other factor of the layer's
+      product, or None.
+    parts: The variables that a checkpoint may have instead. If they have the
+      same shape, this variable is their stack along a new first dimension.
   """
 
   name: str
@@ -96,7 +97,7 @@ class Variable:
 
   @property
   def is_matrix(self) -> bool:
-    """True if products are made with it."""
+    """True if it is a factor of products."""
     return bool(self.contracted)
 
   @property
@@ -109,36 +110,36 @@ class Variable:
 
   @property
   def outputs(self) -> tuple[str, ...]:
-    """Axes of its scale once the engine has quantized it."""
+    """The axes of its scale after the engine has quantized it."""
     return tuple(a for a in self.kept_axes if a not in self.contracted)
 
   @property
   def contracted_dims(self) -> tuple[int, ...]:
-    """Dims, as stored, that a product sums over."""
+    """The dimensions, as stored, that a product sums over."""
     return tuple(i for i, a in enumerate(self.axes) if a in self.contracted)
 
   def below_prefix(self, layer: int = 0, repeated: bool = False) -> str:
-    """Its name without PREFIX; if `repeated`, of what all layers share."""
+    """Returns the name without PREFIX, in the shared form if `repeated`."""
     if repeated:
       return self.name.replace(_OWN, _SHARED)
     return self.name.replace(_INDEX, str(layer))
 
   def stored_axes(self, repeated: bool = False) -> tuple[str, ...]:
-    """Its dims in a checkpoint, the leading one of shared variables too."""
+    """Returns the axes in a checkpoint, including the leading shared one."""
     return ('layers', *self.axes) if repeated and self.per_layer else self.axes
 
   def path(self, layer: int = 0) -> str:
-    """Its whole name."""
+    """Returns the full name."""
     return f'{PREFIX}.{self.below_prefix(layer)}'
 
   def shape(self, model: Sizes) -> tuple[int, ...]:
-    """Its shape in the checkpoint of a model."""
+    """Returns the shape in the checkpoint of a model."""
     sizes = axis_sizes(model)
     return tuple(sizes[axis] for axis in self.axes)
 
   @functools.cached_property
   def pattern(self) -> re.Pattern[str]:
-    """Matches its name in any layer, with any prefix, repeated or not."""
+    """A pattern of the name in any layer, with any prefix, repeated or not."""
     own = r'\d+'.join(map(re.escape, self.name.split(_INDEX)))
     shared = re.escape(self.below_prefix(repeated=True))
     return re.compile(rf'(?:.*\.)?(?:{own}|{shared})')
@@ -150,8 +151,8 @@ class Table:
 
   Attributes:
     rows: The variables as the engine keeps them.
-    joined: True if a checkpoint that is written has the variables with parts;
-      False if it has the parts. A checkpoint that is read may have either.
+    joined: True if written checkpoints have the variables with parts, False if
+      they have the parts. A checkpoint to read may have either.
   """
 
   rows: tuple[Variable, ...]
@@ -165,21 +166,21 @@ class Table:
     return {row.field: row for row in self.rows}
 
   def named(self, name: str) -> Variable | None:
-    """Returns the row of a variable, whatever its prefix; None: there is none."""
+    """Returns the row of a variable with any prefix, or None."""
     rows = (row for whole in self.rows for row in (whole, *whole.parts))
     return next((row for row in rows if row.pattern.fullmatch(name)), None)
 
   @property
   def stored(self) -> tuple[Variable, ...]:
-    """The variables of a checkpoint that is written."""
+    """The variables of checkpoints that the project writes."""
     if self.joined:
       return self.rows
     return tuple(row for whole in self.rows for row in whole.parts or (whole,))
 
   def of_model(self, model: Sizes) -> list[tuple[Variable, int]]:
-    """Every variable of a checkpoint that is written: its row, its layer or 0.
+    """Returns every variable of a written checkpoint: its row, and layer or 0.
 
-    The layers come one after the other, where the first row of a layer stands.
+    The layers follow each other, at the position of the first row of a layer.
     """
     layer_rows = [row for row in self.stored if row.per_layer]
     result = []
@@ -198,7 +199,7 @@ def axis_sizes(model: Sizes) -> dict[str, int]:
     'embed': model.model_dim,
     'heads': model.num_heads,
     'kv_heads': model.kv_heads,
-    # The queries that share a key and a value, and these two.
+    # The queries that share a key and a value, plus these two.
     'group': model.num_heads // model.kv_heads + 2,
     'head_dim': model.head_dim,
     'hidden': model.hidden_dim,
@@ -212,21 +213,21 @@ def is_repeated(names: Iterable[str]) -> bool:
 
 
 def is_joined(names: Iterable[str]) -> bool:
-  """Returns True if queries, keys and values are in one variable."""
+  """Returns True if a single variable has queries, keys and values."""
   return any('.combined_qkv.' in name for name in names)
 
 
 def layer_of(name: str) -> int | None:
-  """Returns the layer that a variable belongs to; None: to none."""
+  """Returns the layer of a variable, or None outside of layers."""
   match = _LAYER.match(name)
   return int(match[1]) if match else None
 
 
 def find(variables: Mapping[str, Any], suffix: str) -> str:
-  """Returns the one name that is `suffix`, or ends in it after a dot.
+  """Returns the only name that is `suffix`, or ends in it after a dot.
 
   Raises:
-    ValueError: no name does, or several do.
+    ValueError: No name matches, or several do.
   """
   names = [n for n in variables if n == suffix or n.endswith('.' + suffix)]
   if len(names) != 1:
@@ -245,7 +246,7 @@ def _row(
   kept: str = '',
   **more: Any,
 ) -> Variable:
-  """Returns a variable whose axes are words of one text."""
+  """Returns a variable whose axes are given as space-separated words."""
   return Variable(
     name,
     field,
@@ -294,14 +295,14 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
       _row('final_ln.scale', 'final_norm.scale', 'embed'),
       _row('final_ln.bias', 'final_norm.bias', 'embed'),
       *heads,
-      # praxis has it in all families: zeros, where a model has none.
+      # praxis has it in all families. It is zeros if a model has no such bias.
       _row('softmax.logits_ffn.bias.b', 'head_bias', 'vocab'),
     ),
     joined=architecture.joined_qkv,
   )
 
 
-# Queries, keys and values, and the heads that each has.
+# Queries, keys and values, with the axis of the heads of each.
 _PARTS = (('query', 'heads'), ('key', 'kv_heads'), ('value', 'kv_heads'))
 
 
@@ -370,7 +371,7 @@ def _feed_forward(biases: tuple[str, ...]) -> list[Variable]:
 GPTJ = table_of(architecture_lib.GPTJ)
 LM_CLOUD = table_of(architecture_lib.LM_CLOUD)
 
-# What any family has: all keep a field alike, whatever it is made from.
+# The variables of all families. All families keep a field in the same form.
 BY_FIELD: Mapping[str, Variable] = {
   **LM_CLOUD.by_field,
   **table_of(

@@ -1,4 +1,4 @@
-"""Tests of the table of variables against all that is made from it."""
+"""Compares the table of variables with all code that uses it."""
 
 from absl.testing import absltest
 from absl.testing import parameterized

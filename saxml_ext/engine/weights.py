@@ -1,4 +1,4 @@
-"""Weights as the model reads them, made from PAX variables."""
+"""Converts PAX variables to weights in the form that the model reads."""
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
@@ -13,17 +13,17 @@ from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine.numerics import quant
 
-# 1 / softplus(0), as praxis rounds it.
+# 1 / softplus(0), rounded as in praxis.
 _PER_SOFTPLUS = np.float32(1.442695041)
 
-# A matrix of the model; see `einsum.py`, which understands both.
+# A matrix of the model; `einsum.py` supports both types.
 Matrix: TypeAlias = jax.Array | quant.QuantizedArray
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Norm:
-  """A layer norm: scale, bias [D], float32."""
+  """A layer norm: scale and bias, [D] float32."""
 
   scale: jax.Array
   bias: jax.Array
@@ -34,14 +34,15 @@ class Norm:
 class Layer:
   """One transformer layer.
 
-  qkv [N / G, G + 2, H, D]: G queries, the key and the value that they share;
-  post [N, H, D]; up [D, F]; down [F, D]; up_bias [F], down_bias [D], qkv_bias
-  [N / G, G + 2, H], post_bias [D]; None: there is no such bias.
-  Quantized matrices hold the same as [outputs, contracted]. Heads lead in
-  qkv so that its outputs flattened, and split among devices, are still by
-  heads. The rotated dims of q and k are in half-split order, see
-  `components.py`.
-  ff_norm: the norm of what `up` reads; None: it reads what qkv reads.
+  Quantized matrices have the form [outputs, contracted]. Heads are the first
+  dimension of qkv, so its flattened outputs can still be split by heads. The
+  rotated dimensions of q and k are in half-split order; see `components.py`.
+
+  The shapes are: qkv [N / G, G + 2, H, D], with G queries and the key and value
+  that they share; post [N, H, D]; up [D, F]; down [F, D]; up_bias [F];
+  down_bias [D]; qkv_bias [N / G, G + 2, H]; post_bias [D]. A bias is None if
+  the family does not have it. ff_norm is the norm before `up`, or None if `up`
+  shares that of qkv.
   """
 
   norm: Norm
@@ -56,7 +57,7 @@ class Layer:
   post_bias: jax.Array | None = None
 
 
-# One for each layer, or one of stacked arrays; see `layers.py`.
+# One entry for each layer, or one of stacked arrays; see `layers.py`.
 Layers: TypeAlias = tuple[Layer, ...] | Layer
 
 
@@ -65,7 +66,7 @@ Layers: TypeAlias = tuple[Layer, ...] | Layer
 class Weights:
   """A whole model: embedding [V, D], head [D, V], head_bias [V].
 
-  Without a head of its own the embedding is used for it.
+  Without its own head, the model uses the embedding as the head.
   """
 
   embedding: jax.Array
@@ -80,7 +81,7 @@ class Weights:
 
 
 def stack(weights: Weights) -> Weights:
-  """The same model with its layers stacked."""
+  """Returns the model with stacked layers."""
   layers = weights.layers
   if not isinstance(layers, tuple):
     return weights
@@ -88,11 +89,11 @@ def stack(weights: Weights) -> Weights:
 
 
 def assemble(leaf: Callable[[str], Any], layers: Any) -> Weights:
-  """Returns weights made of their leaves.
+  """Returns weights that consist of the given leaves.
 
   Args:
-    leaf: Returns the array of a field of `variables.py` outside the layers;
-      None if the family does not have it.
+    leaf: The function that returns the array of a field of `variables.py`
+      outside the layers, or None if the family does not have it.
     layers: The layers, as in `Weights`.
   """
   return Weights(
@@ -105,7 +106,7 @@ def assemble(leaf: Callable[[str], Any], layers: Any) -> Weights:
 
 
 def assemble_layer(leaf: Callable[[str], Any]) -> Layer:
-  """Returns a layer made of its leaves; `leaf` as in `assemble`."""
+  """Returns a layer that consists of the leaves of `leaf`; see `assemble`."""
 
   def of(field: str) -> Any:
     if not field.endswith('norm'):
@@ -118,37 +119,37 @@ def assemble_layer(leaf: Callable[[str], Any]) -> Layer:
 
 @runtime_checkable
 class Parts(Protocol):
-  """Reads a part of a variable, as a Mapping of variables may.
+  """A Mapping of variables that can read a part of a variable.
 
-  What the layers of 175 billion parameters share is more than a host holds.
+  The variables that layers of 175 billion parameters share exceed a host's
+  memory.
   """
 
   def read_part(
     self, name: str, slices: tuple[slice | int, ...] | slice | int
   ) -> np.ndarray:
-    """A part of one variable, for example `np.s_[10, :, 0:5]` of it."""
+    """Reads a part of one variable, for example `np.s_[10, :, 0:5]`."""
 
 
 class StoredVariables:
   """The variables of a model by their rows in `variables.py`.
 
-  A checkpoint may keep a variable for each layer, or one that all layers share,
-  and queries, keys and values together or apart. This reads one layer's,
-  together.
+  A checkpoint may have a variable for each layer, or one that all layers share.
+  It may have queries, keys and values in one variable or in three. This class
+  reads them one layer at a time, in one form.
   """
 
   def __init__(
     self, variables: Mapping[str, np.ndarray], config: config_lib.ModelConfig
   ):
-    """Reads nothing yet.
+    """Stores the arguments; reads nothing.
+
+    All methods raise ValueError if a variable is missing or has another shape.
 
     Args:
-      variables: name -> array, with any prefix. If it is `Parts`, of variables
-        that all layers share one layer is read at a time.
-      config: sizes; every shape is checked against it.
-
-    All methods raise ValueError for a variable that is missing or has another
-    shape.
+      variables: The arrays by name, with any prefix. If it is `Parts`, shared
+        variables are read one layer at a time.
+      config: The configuration of the model, whose sizes determine the shapes.
     """
     self._variables = variables
     self._config = config
@@ -160,14 +161,14 @@ class StoredVariables:
     """Reads a variable of one layer.
 
     Args:
-      variable: Its row.
+      variable: The row of the variable.
       layer: The index of the layer.
-      suffix: SCALE_SUFFIX reads the scales of int8 matrices, which get size 1
-        at the dims that products sum over.
+      suffix: SCALE_SUFFIX to read the scales of int8 matrices, with size 1 at
+        the dimensions that products sum over.
 
     Returns:
-      The whole name, and the array; of a variable that has parts, the name of
-      the first and the arrays of all.
+      The full name and the array. If a variable has parts, the name of the
+      first and the arrays of all.
     """
     parts = variable.parts
     joined = self._config.architecture.joined_qkv
@@ -187,8 +188,8 @@ class StoredVariables:
     shape = tuple(np.delete(variable.shape(self._config), dims).tolist())
     name, value = self._layer(variable, below, layer)
     if variable.field == 'head_bias' and value.ndim == 1:
-      # It may be longer: Sax's converter cuts the matrix to the vocabulary but
-      # not the bias.
+      # The bias may be longer, because Sax's converter truncates only the
+      # matrix to the vocabulary.
       value = value[: shape[0]]
     _check_shape(name, value.shape, shape)
     return name, np.expand_dims(value, dims)
@@ -200,7 +201,7 @@ class StoredVariables:
   def _layer(
     self, variable: variables_lib.Variable, below_prefix: str, layer: int
   ) -> tuple[str, np.ndarray]:
-    """Whole name and array of what is called so, or one layer's part of it."""
+    """Returns the full name and the array, or one layer of it."""
     name = variables_lib.find(self._variables, below_prefix)
     if not self._repeated or not variable.per_layer:
       return name, np.asarray(self._variables[name])
@@ -227,9 +228,10 @@ def from_pax(
   quantization: str | None = None,
   quantize_head: bool = True,
 ) -> Weights:
-  """A whole model out of PAX variables; see `PaxReader` for arguments."""
+  """Returns a whole model from PAX variables; see `PaxReader` for arguments."""
   reader = PaxReader(variables, config, dtype, quantization, quantize_head)
-  # These are the largest: they are read while there is most room for copies.
+  # These are the largest, so they are read first, while memory for copies is
+  # free.
   outside = {
     row.field: reader.leaf(row.field)
     for row in variables_lib.table_of(config.architecture)
@@ -240,7 +242,7 @@ def from_pax(
 
 
 class PaxReader:
-  """Makes parts of a model out of PAX variables."""
+  """Converts PAX variables to parts of a model."""
 
   def __init__(
     self,
@@ -250,27 +252,26 @@ class PaxReader:
     quantization: str | None = None,
     quantize_head: bool = True,
   ):
-    """Reads nothing yet.
+    """Stores the arguments; reads nothing.
 
     Args:
-      variables: name -> array, names as `params.lm.embedding_lookup.emb_var`;
-        any prefix is allowed. Those of the parts that are asked for suffice.
-        See `StoredVariables`.
-      config: sizes; every shape is checked against it.
-      dtype: of the matrices, or of the embedding alone if the others are
-        quantized; norms and biases stay float32.
-      quantization: "int8" or "int8_weights" makes int8 of the matrices that
-        activations are multiplied with, one scale per output channel, and the
-        former of those activations too; see `quant.py`. A matrix that is int8
-        in the checkpoint, with its scale beside it, is taken as it is. None: of
-        nothing.
-      quantize_head: whether the head is among these matrices. A head that is
+      variables: The arrays by name, such as
+        `params.lm.embedding_lookup.emb_var`. Any prefix is allowed. Only the
+        requested variables are necessary. See `StoredVariables`.
+      config: The configuration of the model, whose sizes determine the shapes.
+      dtype: The dtype of the matrices, or only of the embedding if the others
+        are quantized. Norms and biases stay float32.
+      quantization: "int8" or "int8_weights" to quantize the matrices that
+        multiply activations to int8, with one scale per output channel. "int8"
+        quantizes the activations too; see `quant.py`. int8 matrices of the
+        checkpoint, with their scales, are not changed. None quantizes nothing.
+      quantize_head: True if the head is among these matrices. A head that is
         the embedding cannot be.
 
     Raises:
-      ValueError: the quantization is unknown. All methods raise it, too, for a
-        variable that is missing, has another shape, is int8 where it must not
-        be or lacks its scale.
+      ValueError: The quantization is unknown. All methods also raise it if a
+        variable is missing, has another shape, is int8 where that is not
+        supported, or lacks its scale.
     """
     if quantization not in quant.QUANTIZATIONS:
       raise ValueError(
@@ -290,13 +291,13 @@ class PaxReader:
     self._quantize_head = quantize_head
 
   def layer(self, index: int) -> Layer:
-    """One layer."""
+    """Returns one layer."""
     return assemble_layer(lambda field: self.leaf(field, index))
 
   def leaf(self, field: str, layer: int = 0) -> Matrix | None:
-    """The array, or the quantized matrix, of one field of `variables.py`.
+    """Returns the array, or the quantized matrix, of a field of `variables.py`.
 
-    None: models of this family do not have it.
+    The result is None if models of this family do not have the field.
     """
     variable = self._table.get(field)
     if variable is None:
@@ -343,28 +344,29 @@ class PaxReader:
     values: Sequence[np.ndarray],
     scaled_layer: int | None = None,
   ) -> np.ndarray:
-    """Returns a variable, or its scale, with the dims in the engine's order.
+    """Returns a variable, or its scale, in the engine's order of dimensions.
 
     Args:
-      variable: Its row.
+      variable: The row of the variable.
       values: The array, or the arrays of its parts: queries, keys and values.
-      scaled_layer: The layer whose own scale of queries is multiplied in; None
-        for codes, whose scales have it.
+      scaled_layer: The layer whose scale of queries is multiplied in. None for
+        codes, because their scales have it.
     """
     if not variable.parts:
       return _in_order(variable, values[0])
     query, key, value = values
     by_dim = self._table.get('layers.query_scale')
     if by_dim is not None and scaled_layer is not None:
-      # praxis multiplies queries by 1.442695041 * softplus(`per_dim_scale`),
-      # and by 1 / sqrt(H) as the engine does: so can be their rows.
+      # praxis multiplies queries by 1.442695041 * softplus(`per_dim_scale`) and
+      # by 1 / sqrt(H). The engine multiplies by the latter, and the rows get
+      # the former.
       _, [theta] = self._stored.arrays(by_dim, scaled_layer)
       factor = np.logaddexp(theta.astype(np.float32), 0, dtype=np.float32)
       query = query * (_PER_SOFTPLUS * factor)
     rotary = self._config.rotary_dim
     if rotary and self._config.architecture.interleaved:
-      # Queries and keys may share any order of their dims: their product is
-      # the same, and halves are cheaper to rotate than interleaved pairs.
+      # Queries and keys may have any common order of dimensions, because their
+      # product is the same. Halves are faster to rotate than interleaved pairs.
       halves = [
         *range(0, rotary, 2),
         *range(1, rotary, 2),
@@ -383,5 +385,5 @@ def _floats(values: Sequence[np.ndarray]) -> list[np.ndarray]:
 def _in_order(
   variable: variables_lib.Variable, value: np.ndarray
 ) -> np.ndarray:
-  """Returns a variable, or a scale of its rank, with the engine's dims."""
+  """Returns a variable, or a scale of its rank, in the engine's order."""
   return value.transpose([variable.axes.index(a) for a in variable.kept_axes])
