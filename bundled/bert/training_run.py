@@ -88,7 +88,7 @@ def bundled_config(vocabulary_size: int) -> transformers.BertConfig:
 class Run(training.Run):
   """The model, the optimizers and the data of a run.
 
-  The figures are four: the loss of the answers' first and last tokens, the loss
+  The figures are: the loss of the answers' first and last tokens, the loss
   of the tags, the loss of the topics, and the share of rows whose answer the
   model found exactly.
 

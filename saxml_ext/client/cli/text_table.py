@@ -1,4 +1,4 @@
-"""Tables of plain text.
+"""Formats tables of plain text.
 
     +--------------------------------+-------+
     |            GENERATE            | SCORE |
@@ -7,8 +7,8 @@
     | spaces                         |       |
     +--------------------------------+-------+
 
-Headers are in capitals and centered, numbers stand on the right. Programs
-read these tables, so every space counts.
+Headers are centered and in capitals. Numbers are aligned to the right. Programs
+parse these tables, so every space counts.
 """
 
 from collections.abc import Callable, Iterable, Sequence

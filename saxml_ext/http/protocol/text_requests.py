@@ -66,7 +66,7 @@ class Embeddings(fields.Request):
 
 
 class Tokenize(fields.Request):
-  """A request of /tokenize, in vLLM's form: a prompt or a conversation."""
+  """A request of /tokenize, in vLLM's format: a prompt or a conversation."""
 
   NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = (
     chat.CONVERSATION_NEUTRAL | {'add_special_tokens': (True,)}
@@ -100,14 +100,14 @@ class Tokenize(fields.Request):
 
 
 class Detokenize(fields.Request):
-  """A request of /detokenize, in vLLM's form."""
+  """A request of /detokenize, in vLLM's format."""
 
   tokens: sampling.Ids
   model: str | None = None
 
 
 class Predict(fields.Request):
-  """A request in Vertex AI's form: instances that share parameters."""
+  """A request in Vertex AI's format: instances that share parameters."""
 
   instances: Annotated[
     list[dict[str, Any]],

@@ -31,11 +31,11 @@ class FakeCompletion(
   """A service that answers with the prompt in capital letters.
 
   Each token is one character. Some prompts have a special meaning:
-  "err:CODE" fails.
-  "full:S:N" fails the first N times, with a retry delay of S seconds.
-  "break:N" fails after N tokens.
-  "endless:S" makes a token every S seconds until it is cancelled.
-  "slow:S" does the same, but ends after SLOW_TOKENS tokens.
+  - "err:CODE" fails.
+  - "full:S:N" fails the first N times, with a retry delay of S seconds.
+  - "break:N" fails after N tokens.
+  - "endless:S" makes a token every S seconds until it is cancelled.
+  - "slow:S" does the same, but ends after SLOW_TOKENS tokens.
 
   Attributes:
     requests: The requests of all methods, in order.
