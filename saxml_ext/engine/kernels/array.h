@@ -1,4 +1,4 @@
-// For units that are compiled for one kind of processor.
+// For translation units that are compiled for one kind of processor.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_ARRAY_H_
 #define SAXML_EXT_ENGINE_KERNELS_ARRAY_H_
@@ -9,7 +9,7 @@
 namespace saxml_kernels {
 namespace {
 
-// Memory for `count` of T.
+// The memory for `count` elements of type T.
 template <typename T>
 class Array {
  public:

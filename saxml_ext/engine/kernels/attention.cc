@@ -1,4 +1,4 @@
-// Compiled once for each kind of processor; ATTEND names the result.
+// Compiled once for each kind of processor. ATTEND is the name of the function.
 
 #include "saxml_ext/engine/kernels/attention.h"
 
@@ -13,20 +13,21 @@
 namespace saxml_kernels {
 namespace {
 
-// Bytes that are read from one place before going on to another, so that the
-// processor notices and reads ahead: from places of 16 KiB an AMD EPYC reads 19
-// GB/s a core, of 64 KiB 29.
+// The number of bytes to read from one place before the next, large enough for
+// the processor to read ahead. An AMD EPYC reads 19 GB/s per core from places
+// of 16 KiB, and 29 GB/s from places of 64 KiB.
 constexpr int64_t kRun = 65536;
 
-// Groups of queries at most that meet a panel of the prompt in turn.
+// The maximum number of groups of queries that use a panel of the prompt in
+// turn.
 constexpr int kBundle = 16;
-// So many queries at least: of fewer making the panels costs too much.
+// The minimum number of queries. With fewer, making the panels costs too much.
 constexpr int64_t kWide = 16;
-// Heads whose steps are listed together.
+// The number of heads whose steps are listed together.
 constexpr int64_t kWideHeads = 4;
 
-// Calls `attend` with a slot and the first and last of some of its heads, at
-// most `together`, until the heads `begin` to `end` of S * N are done.
+// Calls `attend` with a slot and a range of at most `together` of its heads,
+// until the heads `begin` to `end` of S * N are done.
 template <typename Attend>
 void EachSlot(const Attention& args, int64_t begin, int64_t end,
               int64_t together, Attend attend) {
@@ -40,7 +41,7 @@ void EachSlot(const Attention& args, int64_t begin, int64_t end,
   }
 }
 
-// Queries from `first` on, Q at a time.
+// Computes the queries from `first` on, Q at a time.
 template <int Q, typename T>
 void AttendBeams(const Attention& args, int64_t begin, int64_t end,
                  int64_t first, int64_t last) {
@@ -58,7 +59,7 @@ void AttendBeams(const Attention& args, int64_t begin, int64_t end,
            });
 }
 
-// Groups of queries of one slot that share what is made of its prompt.
+// Groups of queries of one slot that share the panels of its prompt.
 template <typename T>
 class Bundle {
  public:
@@ -74,8 +75,8 @@ class Bundle {
   }
   Bundle(const Bundle&) = delete;
 
-  // `count` groups of queries from `first` on, of some heads. The last group
-  // may have some of the queries before it again.
+  // Computes `count` groups of queries from `first` on, for some heads. The
+  // last group may overlap the group before it.
   void Attend(int64_t slot, int64_t begin, int64_t end, int64_t first,
               int count, int64_t rows) {
     bool any = false;
@@ -110,7 +111,7 @@ class Bundle {
   Array<float> panel_;
 };
 
-// All queries, a bundle of groups at a time.
+// Computes all queries, a bundle of groups at a time.
 template <typename T>
 void AttendBundles(const Attention& args, int64_t begin, int64_t end) {
   const int64_t heads = args.heads < kWideHeads ? args.heads : kWideHeads;

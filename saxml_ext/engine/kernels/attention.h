@@ -1,4 +1,4 @@
-// Attention of a decode step: each slot reads the keys that it has, no others.
+// Attention of a decode step. Each slot reads only its own keys.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_ATTENTION_H_
 #define SAXML_EXT_ENGINE_KERNELS_ATTENTION_H_
@@ -23,30 +23,32 @@ struct Block {
 };
 
 struct Attention {
-  Type type;  // Of keys and values.
+  Type type;  // The type of keys and values.
   int64_t slots, heads, beams, group, head_dim;
-  const float* queries;  // [S, N, K * G, H]: row k * G + g is of beam k.
-  float* mixed;          // The same; zeros where nothing is to be read.
-  // [S]: tokens of the prompt; below 0: nobody waits for this slot.
+  const float* queries;  // [S, N, K * G, H]; row k * G + g belongs to beam k.
+  float* mixed;          // Same shape; zeros for slots without results.
+  // [S]: the number of tokens in the prompt. If negative, the slot's result is
+  // unused.
   const int32_t* reach;
   // The prompt's blocks, in order.
   const Block* segments;
   int64_t num_segments;
-  // Blocks of decode steps: T = W * K, step-major.
+  // Blocks of decode steps: T = W * K, in the order of steps.
   const Block* suffixes;
   int64_t num_suffixes;
-  // Of each suffix block, [S, K, W] int8, or if wide int16: which row of a step
-  // belongs to a beam's past; below 0: none.
+  // The ancestry of each suffix block, [S, K, W] int8, or int16 if `wide`: the
+  // row of a step that belongs to a beam's past. Negative values stand for no
+  // row.
   bool wide_ancestry;
   const void* const* ancestry;
 
   int64_t rows() const { return beams * group; }
 };
 
-// Does the heads `begin` to `end` of S * N.
+// Computes the heads `begin` to `end` of S * N.
 using AttendFunction = void(const Attention& args, int64_t begin, int64_t end);
 
-// The same for different processors.
+// Variants of this function for different processors.
 AttendFunction AttendPortable;
 #if defined(__x86_64__)
 AttendFunction AttendAvx2;

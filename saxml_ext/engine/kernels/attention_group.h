@@ -1,5 +1,5 @@
-// Attention of some queries of one slot: what they see, its scores, its values.
-// For units that are compiled for one kind of processor.
+// Attention of some queries of one slot: visible keys, scores and values. For
+// translation units that are compiled for one kind of processor.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_ATTENTION_GROUP_H_
 #define SAXML_EXT_ENGINE_KERNELS_ATTENTION_GROUP_H_
@@ -18,21 +18,21 @@
 namespace saxml_kernels {
 namespace {
 
-// How many columns all blocks have.
+// The total number of columns of all blocks.
 int64_t Columns(const Block* blocks, int64_t count) {
   int64_t columns = 0;
   for (int64_t i = 0; i < count; ++i) columns += blocks[i].length;
   return columns;
 }
 
-// What tiles may write behind the end of a row.
+// The number of elements that tiles may write after the end of a row.
 constexpr int64_t kSlack = (kSums + 1) * kLanes;
 
-// Q queries of some heads of one slot, whose keys and values are of type T.
+// Q queries of some heads of one slot, with keys and values of type T.
 template <int Q, typename T>
 class Group {
  public:
-  // `heads` at most are done together.
+  // At most `heads` heads are processed together.
   Group(const Attention& args, int64_t heads)
       : args_(args),
         width_(args.head_dim),
@@ -46,7 +46,7 @@ class Group {
         shared_(most_steps_ + kStepsAhead),
         own_((most_steps_ + kStepsAhead) * Q) {}
 
-  // Queries `first` to first + Q of the heads `begin` to `end` of `slot`.
+  // Computes queries `first` to first + Q of heads `begin` to `end` of `slot`.
   void Attend(int64_t slot, int64_t begin, int64_t end, int64_t first) {
     if (!Begin(slot, begin, end, first)) return;
     for (int64_t i = 0; i < num_segments_; ++i) {
@@ -59,10 +59,11 @@ class Group {
     for (int64_t head = begin; head < end; ++head) MixSteps(head);
   }
 
-  // The same in parts, for who does the prompt for many beams together, panel
-  // by panel. First: lists what is to be read; false if that is nothing.
-  // Results are put together `apart` where other groups do some of these
-  // queries too: they come out the same, but each adds to what it began.
+  // The same computation in parts, for callers that process the prompt for many
+  // beams together, panel by panel. This function lists the keys to read and
+  // returns false if there are none. If `apart` is true, results are
+  // accumulated separately, because other groups also compute some of these
+  // queries. The results are equal, but each group adds to its own.
   bool Begin(int64_t slot, int64_t begin, int64_t end, int64_t first,
              bool apart = false) {
     slot_ = slot;
@@ -83,8 +84,8 @@ class Group {
     return prompt_ + num_shared_ + num_own_ > 0;
   }
 
-  // Makes a panel of each part of the prompt's keys, and calls `meet` with it
-  // and with its first column.
+  // Makes a panel of each part of the prompt's keys, and calls `meet` with the
+  // panel and its first column.
   template <typename Meet>
   void EachPanelOfKeys(int64_t head, float* panel, Meet meet) const {
     for (int64_t i = 0; i < num_segments_; ++i) {
@@ -101,8 +102,8 @@ class Group {
     }
   }
 
-  // The same of its values; `meet` gets also the number of columns, and where
-  // in the heads the panel begins.
+  // Does the same for the values. `meet` also gets the number of columns, and
+  // the start of the panel in the heads.
   template <typename Meet>
   void EachPanelOfValues(int64_t head, float* panel, Meet meet) const {
     for (int64_t i = 0; i < num_segments_; ++i) {
@@ -122,12 +123,12 @@ class Group {
     }
   }
 
-  // Scores of a panel of keys.
+  // Computes the scores of a panel of keys.
   void ScorePanel(int64_t head, const float* panel, int64_t at) {
     ScoreTile<Q>(Queries(head), width_, panel, Weights(head) + at, stride_);
   }
 
-  // Scores of the steps, and weights of all columns.
+  // Computes the scores of the steps, and the weights of all columns.
   void Weigh(int64_t head) {
     const int64_t count = prompt_ + num_shared_ + num_own_;
     ScoreSteps(head);
@@ -141,7 +142,7 @@ class Group {
                Mixed(head) + from, width_, width_ - from);
   }
 
-  // Adds the steps' values, which are the last.
+  // Adds the steps' values, which come last.
   void MixSteps(int64_t head) {
     const int64_t offset = StepOffset(head);
     float* weights = Weights(head) + prompt_;
@@ -173,18 +174,18 @@ class Group {
   }
 
  private:
-  // A block of the prompt, or the beginning of one.
+  // A block of the prompt, or its first part.
   struct Segment {
     const Block* block;
-    int64_t at;     // Of its first column in the prompt.
-    int64_t count;  // Of columns.
+    int64_t at;     // The first column, in the prompt.
+    int64_t count;  // The number of columns.
   };
 
-  // A key of a decode step and its value, of head begin_.
+  // The key and value of a decode step, for head begin_.
   struct Step {
     const T* key;
     const T* value;
-    const float* key_scale;  // null: 1.
+    const float* key_scale;  // nullptr stands for 1.
     const float* value_scale;
     bool seen;
   };
@@ -216,7 +217,7 @@ class Group {
     return scales == nullptr ? nullptr : scales + Place(head) * block.length;
   }
 
-  // Finds what is to be read.
+  // Finds the keys to read.
   void List() {
     num_segments_ = num_shared_ = num_own_ = prompt_ = 0;
     const int64_t reach = args_.reach[slot_];
@@ -237,7 +238,7 @@ class Group {
                   static_cast<const int8_t*>(args_.ancestry[i]));
       }
     }
-    // What is fetched ahead at the end.
+    // The prefetch at the end reads this entry.
     for (int64_t i = 0; i < kStepsAhead; ++i) {
       if (num_shared_ > 0) shared_[num_shared_ + i] = shared_[0];
       if (num_own_ > 0) own_[(num_own_ + i) * Q] = own_[0];
@@ -247,7 +248,7 @@ class Group {
   template <typename Row>
   void ListSteps(const Block& block, const Row* ancestry) {
     const int64_t steps = block.length / args_.beams;
-    const Row* pasts[Q];  // Of the beam that each query is of.
+    const Row* pasts[Q];  // By query: those of its beam.
     for (int q = 0; q < Q; ++q) {
       const int64_t beam = (first_ + q) / args_.group;
       pasts[q] = ancestry + (slot_ * args_.beams + beam) * steps;
@@ -356,24 +357,25 @@ class Group {
         width, Mixed(head), width);
   }
 
-  // From a step of head begin_ to the same of another.
+  // The distance between a step of head begin_ and that step of another head.
   int64_t StepOffset(int64_t head) const { return ScaleOffset(head) * width_; }
   int64_t ScaleOffset(int64_t head) const {
     return (head - begin_) * args_.suffixes[0].length;
   }
 
-  // How long before its use a step is fetched.
+  // The distance of the prefetch, in steps.
   static constexpr int64_t kStepsAhead = 8;
 
   const Attention& args_;
   const int64_t width_;
   const int64_t most_steps_;
   const int64_t stride_;
-  // By head: scores, and then weights, [Q, stride_], of the prompt's columns,
-  // of the steps that all queries share, and of the others.
+  // By head: first scores, then weights, [Q, stride_]. They belong to the
+  // prompt's columns, to the steps that all queries share, and to the other
+  // steps.
   Array<float> weights_;
   Array<float> queries_;
-  Array<float> mixed_;  // Results, if they are put together apart.
+  Array<float> mixed_;  // Separate results, if `apart`.
   Array<Segment> segments_;
   Array<Step> shared_;  // [num_shared_].
   Array<Step> own_;     // [num_own_, Q].

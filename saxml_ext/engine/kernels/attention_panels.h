@@ -1,7 +1,7 @@
-// Products of the queries of many beams with a prompt. A panel is a part of the
-// prompt's keys or values as floats, next to each other: made once, and in the
-// nearest cache while it meets one group of queries after the other. For units
-// that are compiled for one kind of processor.
+// Products of the queries of many beams with a prompt. A panel is a contiguous
+// copy of a part of the prompt's keys or values, as floats. It is made once,
+// and stays in the nearest cache while all groups of queries use it. For
+// translation units that are compiled for one kind of processor.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_ATTENTION_PANELS_H_
 #define SAXML_EXT_ENGINE_KERNELS_ATTENTION_PANELS_H_
@@ -16,14 +16,15 @@ namespace {
 
 // Letters: Q queries, C vectors of columns, H head width.
 
-// Vectors in a row of a panel: with kQueries queries their sums fill registers.
+// The vectors in a row of a panel. With kQueries queries their sums fill the
+// registers.
 constexpr int kAcross = kSums / kQueries;
 constexpr int64_t kPanelWidth = kAcross * kLanes;
-// Rows of a panel of values: 32 KiB of floats.
+// The rows of a panel of values, for 32 KiB of floats.
 constexpr int64_t kPanelRows = 8192 / kPanelWidth;
 
-// Copies [rows, columns] to a panel [rows, kPanelWidth], zeros behind, and
-// fetches what is to the right of it, which will be the next panel.
+// Copies [rows, columns] to a panel [rows, kPanelWidth], padded with zeros. It
+// prefetches the columns to the right, which become the next panel.
 template <typename T>
 KERNEL void Pack(const T* from, int64_t stride, int64_t rows, int64_t columns,
                  const float* row_scales, const float* column_scales,
@@ -46,7 +47,8 @@ KERNEL void Pack(const T* from, int64_t stride, int64_t rows, int64_t columns,
   }
 }
 
-// scores [Q, kPanelWidth] of queries [Q, H] and a panel of keys [H, columns].
+// Computes scores [Q, kPanelWidth] of queries [Q, H] and a panel of keys [H,
+// columns].
 template <int Q>
 KERNEL void ScoreTile(const float* queries, int64_t head_dim,
                       const float* panel, float* scores, int64_t stride) {
@@ -91,7 +93,7 @@ KERNEL void MixColumns(const float* weights, int64_t stride, const float* panel,
   }
 }
 
-// The same of as many columns as are `left` of a head, whole vectors.
+// Does the same for the `left` columns of a head that remain, in whole vectors.
 template <int Q>
 KERNEL void MixRows(const float* weights, int64_t stride, const float* panel,
                     int64_t rows, float* mixed, int64_t head_dim,

@@ -1,4 +1,4 @@
-// Tests each variant that this processor runs against plain loops.
+// Compares each variant that this processor can run with simple loops.
 
 #include "saxml_ext/engine/kernels/attention.h"
 
@@ -21,7 +21,7 @@ struct Shape {
   int64_t group = 1;
 };
 
-// A block with its memory, and what its numbers stand for.
+// A block with its memory, and the float values of its elements.
 struct TestBlock {
   std::vector<uint8_t> keys, values;
   std::vector<float> key_scales, value_scales;
@@ -29,7 +29,7 @@ struct TestBlock {
   Block block;
 };
 
-// `count` numbers of a type, each `shared` of which have a scale.
+// `count` numbers of a type. Each group of `shared` numbers has a scale.
 void Fill(std::mt19937& rng, Type type, int64_t count,
           std::vector<uint8_t>& bytes, std::vector<float>& exact) {
   std::normal_distribution<float> normal;
@@ -85,7 +85,7 @@ TestBlock MakeBlock(std::mt19937& rng, Type type, const Shape& shape,
   return b;
 }
 
-// Attention of one query over keys and values that are listed.
+// Computes attention of one query over a list of keys and values.
 struct Sums {
   std::vector<double> scores;
   std::vector<std::vector<double>> values;
@@ -126,12 +126,12 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
     for (int64_t slot = 0; slot < shape.slots; ++slot) {
       for (int64_t k = 0; k < shape.beams; ++k) {
         for (int64_t w = 0; w < shape.width; ++w) {
-          // Some slots begin later; some steps are shared by all beams.
+          // Some slots begin later. All beams share some steps.
           const int64_t step = i * shape.width + w;
           const bool begun = step >= slot * 3;
           const int row =
               step % 3 == 0 ? step % shape.beams : rng() % shape.beams;
-          // One beam alone may lack a step, though no search makes it so.
+          // A single beam may lack a step, although no search causes this.
           const bool lacks = step % 7 == 5 && k == 1;
           ancestry[i].push_back(begun && !lacks ? row : -1);
         }
@@ -146,7 +146,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
 
   std::vector<Block> blocks;
   for (const TestBlock& b : made) blocks.push_back(b.block);
-  // Rows above 127 need more than 8 bits.
+  // Rows above 127 require more than 8 bits.
   const bool wide = shape.beams > 8;
   std::vector<std::vector<int8_t>> narrow(shape.suffixes);
   std::vector<const void*> rows;
@@ -173,7 +173,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
                           wide,
                           rows.data()};
 
-  // What should come out.
+  // The expected result.
   std::vector<double> expected;
   for (int64_t slot = 0; slot < shape.slots; ++slot) {
     for (int64_t head = 0; head < shape.heads; ++head) {
@@ -217,7 +217,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
   }
 
   for (const Variant& variant : Variants()) {
-    // In parts that cut slots in two.
+    // The parts cut slots in two.
     mixed.assign(count, NAN);
     const int64_t places = shape.slots * shape.heads;
     for (int64_t begin = 0; begin < places; begin += 3) {
@@ -240,17 +240,17 @@ int Main() {
   const std::vector<Shape> shapes = {
       {5, 4, 4, 64, 16, {64, 64, 128}, 4},
       {4, 2, 1, 256, 16, {192}, 3},
-      // Nothing is a multiple of a vector.
+      // No size is a multiple of a vector.
       {5, 3, 3, 10, 5, {7, 33, 61}, 2},
       {4, 1, 5, 24, 4, {40, 3}, 3},
       {4, 2, 6, 16, 8, {16, 100}, 2},
       {4, 5, 2, 40, 16, {1, 2, 250}, 2},
       {4, 1, 8, 7, 3, {5}, 1},
-      // Wide beams: whole bundles of groups, and what is left of them.
+      // Wide beams: whole bundles of groups, and a remainder.
       {4, 5, 30, 64, 4, {7, 130}, 2},
       {2, 2, 150, 16, 3, {150}, 2},
       {4, 1, 41, 80, 8, {40, 300}, 1},
-      // Queries that share keys: of one beam, and tiles across two beams.
+      // Queries that share keys: those of one beam, and tiles across two beams.
       {4, 2, 1, 64, 16, {64, 64}, 3, 4},
       {4, 2, 3, 24, 5, {33}, 2, 2},
       {4, 1, 4, 64, 8, {130}, 2, 3},

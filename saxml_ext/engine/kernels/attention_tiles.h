@@ -1,5 +1,6 @@
-// The inner loops of attention: scores of keys, their softmax, and values mixed
-// by it. For units that are compiled for one kind of processor.
+// The inner loops of attention: scores of keys, their softmax, and the weighted
+// sum of values. For translation units that are compiled for one kind of
+// processor.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_ATTENTION_TILES_H_
 #define SAXML_EXT_ENGINE_KERNELS_ATTENTION_TILES_H_
@@ -15,13 +16,14 @@ namespace {
 
 // Letters: Q queries, C vectors of columns, H head width.
 
-// Queries that are multiplied together: more sums would not fit in registers.
+// The number of queries multiplied together. More sums would not fit in
+// registers.
 constexpr int kQueries = 4;
-// In place of scores that do not count: exp() of it is exactly 0.
+// Replaces masked scores, because exp() of it is exactly 0.
 constexpr float kMasked = -1e30f;
 
-// Fetches `count` numbers that will be read next: the processor does not guess
-// where the next block is (26 GB/s instead of 19).
+// Prefetches `count` numbers that are read next. The processor cannot predict
+// the next block (26 GB/s with the prefetch, 19 without).
 template <int64_t count, typename T>
 KERNEL void Fetch(const T* from) {
   for (int64_t i = 0; i < count * (int64_t)sizeof(T); i += 64) {
@@ -29,7 +31,7 @@ KERNEL void Fetch(const T* from) {
   }
 }
 
-// Scores of the first `count` columns of `keys` [H, length].
+// Computes the scores of the first `count` columns of `keys` [H, length].
 template <int Q, typename T>
 KERNEL void Score(const float* queries, int64_t head_dim, const T* keys,
                   const float* scales, int64_t length, int64_t count,
@@ -55,7 +57,7 @@ KERNEL void Score(const float* queries, int64_t head_dim, const T* keys,
   }
 }
 
-// Scores [Q] of queries [Q, H] and the keys [H] that are theirs.
+// Computes the scores [Q] of queries [Q, H], each with its own key [H].
 template <int Q, typename T>
 KERNEL void ScoreRow(const float* queries, int64_t head_dim,
                      const T* const (&keys)[Q], float* scores, int64_t stride) {
@@ -76,8 +78,9 @@ KERNEL void ScoreRow(const float* queries, int64_t head_dim,
   }
 }
 
-// mixed [Q, C * kLanes] += weights [Q, count] times values, whose row for query
-// q and column t begins at `row(t, q)`. Meanwhile fetches `ahead(t)`.
+// mixed [Q, C * kLanes] += weights [Q, count] times values. The row of values
+// for query q and column t begins at `row(t, q)`. The function prefetches
+// `ahead(t)`.
 template <int Q, int C, typename Row, typename AheadRow>
 KERNEL void MixTile(const float* weights, int64_t stride, int64_t head_dim,
                     int64_t count, Row row, AheadRow ahead, float* mixed) {
@@ -130,7 +133,8 @@ KERNEL void Mix(const float* weights, int64_t stride, int64_t head_dim,
   }
 }
 
-// Softmax of scores [count]. Writes up to kLanes behind them.
+// Computes the softmax of scores [count]. It writes up to kLanes elements after
+// them.
 KERNEL void Softmax(float* scores, int64_t count) {
   for (int i = 0; i < kLanes; ++i) scores[count + i] = kMasked;
   Floats peaks = All(kMasked);

@@ -1,11 +1,11 @@
-// Compiled once for each kind of processor; SURVEY_ROWS and CHOOSE name the
-// results.
+// Compiled once for each kind of processor. SURVEY_ROWS and CHOOSE are the
+// names of the functions.
 //
-// Of the K * V continuations of K beams only some 2 * K are wanted. Whatever
-// they are, all logits have to be read for the sums of their exponentials. On
-// the way the largest of each 16 tokens is kept. A continuation's sum rises
-// with its logit, also when it is rounded, so that these maxima tell which few
-// tokens need be looked at: those that may beat the worst candidate so far.
+// Only about 2 * K of the K * V continuations of K beams are needed. All logits
+// have to be read anyway for the sums of their exponentials. That pass keeps
+// the maximum of each 16 tokens. A continuation's sum rises with its logit,
+// also after rounding. So these maxima limit the search to the few tokens that
+// may beat the worst candidate so far.
 
 #include "saxml_ext/engine/kernels/candidates.h"
 
@@ -19,13 +19,14 @@
 namespace saxml_kernels {
 namespace {
 
-// A strip is so many vectors of logits; its maxima are one vector. A maximum is
-// that of the tokens which stand at its place in the strip's vectors.
+// A strip has this number of vectors of logits, and its maxima are one vector.
+// Each maximum is that of the tokens at the same position in the strip's
+// vectors.
 constexpr int64_t kStrip = kTokensOfMaximum * kLanes;
-// Vectors of maxima that are passed over together.
+// The number of vectors of maxima that are skipped together.
 constexpr int64_t kTogether = 4;
 
-// The logits at `from`, of which `count` exist; the others are barred.
+// Returns the logits at `from`. Only `count` exist; the others are excluded.
 KERNEL Floats LoadSome(const float* from, int64_t count) {
   if (count >= kLanes) return Load(from);
   Floats some = All(kBarred);
@@ -37,7 +38,7 @@ const int32_t* BarredIn(const Candidates& args, int64_t slot) {
   return args.barred + slot * args.most_barred;
 }
 
-// The largest logit of the tokens of a maximum that are not barred.
+// Returns the largest logit of the tokens of a maximum, except excluded ones.
 float MaximumAt(const Candidates& args, const float* logits,
                 const int32_t* barred, int64_t place) {
   float maximum = kBarred;
@@ -69,7 +70,7 @@ void Survey(const Candidates& args, int64_t row) {
     Store(next, largest);
     peaks = Max(peaks, largest);
   }
-  // Up to the end, so that they can be passed over several vectors at a time.
+  // The padding allows several vectors to be skipped at a time.
   for (float* end = maxima + MaximaOf(args.vocabulary); next < end; ++next) {
     *next = kBarred;
   }
@@ -96,12 +97,12 @@ struct Candidate {
   }
 };
 
-// The best candidates so far, as a heap whose first one is the worst.
+// The best candidates so far, as a heap with the worst one first.
 class Heap {
  public:
   explicit Heap(int64_t most) : most_(most), items_(most) {}
 
-  // Whether a sum may belong to them.
+  // Returns true if a sum may belong to the heap.
   bool Wants(float sum) const { return count_ < most_ || sum >= items_[0].sum; }
 
   void Add(const Candidate& item) {
@@ -117,7 +118,7 @@ class Heap {
     }
   }
 
-  // Takes out the worst.
+  // Removes the worst.
   Candidate Pop() {
     const Candidate worst = items_[0];
     --count_;
@@ -128,7 +129,7 @@ class Heap {
   int64_t count() const { return count_; }
 
  private:
-  // Puts an item in the place of the worst.
+  // Replaces the worst by an item.
   void Sink(const Candidate& item) {
     int64_t place = 0;
     for (int64_t child = 1; child < count_; child = 2 * place + 1) {
@@ -145,7 +146,7 @@ class Heap {
   Array<Candidate> items_;
 };
 
-// Adds to the heap what belongs to it of a row.
+// Adds the best continuations of a row to the heap.
 class Row {
  public:
   Row(const Candidates& args, int64_t slot, int64_t row)
@@ -227,7 +228,7 @@ void ChooseInSlot(const Candidates& args, int64_t slot) {
 
 void SURVEY_ROWS(const Candidates& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    // Nobody asks for the others.
+    // The other rows are not used.
     const int64_t slot = row / args.rows_per_slot;
     if (row % args.rows_per_slot < args.active[slot]) {
       Survey(args, row);

@@ -1,4 +1,4 @@
-// Tests each variant that this processor runs against sorting.
+// Compares each variant that this processor can run with sorting.
 
 #include "saxml_ext/engine/kernels/candidates.h"
 
@@ -19,7 +19,7 @@ namespace {
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 int failures = 0;
 
-// A candidate as it sorts: the best first.
+// A candidate; the best sorts first.
 using Item = std::tuple<float, int32_t, float, int32_t>;
 
 void TestShape(int64_t slots, int64_t rows, int64_t vocabulary, int64_t count) {
@@ -27,7 +27,7 @@ void TestShape(int64_t slots, int64_t rows, int64_t vocabulary, int64_t count) {
   std::normal_distribution<float> normal(0, 4);
   std::vector<float> logits, scores;
   for (int64_t i = 0; i < slots * rows * vocabulary; ++i) {
-    // Ties, and tokens that are out of reach.
+    // Ties, and tokens that are minus infinity.
     const float x = normal(rng);
     logits.push_back(i % 11 == 0 ? kNever : i % 3 == 0 ? std::round(x) : x);
   }
@@ -98,8 +98,8 @@ void TestShape(int64_t slots, int64_t rows, int64_t vocabulary, int64_t count) {
   }
 }
 
-// Of equal continuations those of the lowest row and the lowest tokens win,
-// whatever the order in which a kernel looks at them.
+// If continuations are equal, the lowest row and the lowest tokens win, in any
+// order of processing.
 void TestEqual(int64_t vocabulary, int64_t count) {
   const int64_t rows = 2;
   const std::vector<float> logits(rows * vocabulary), scores(rows);
@@ -130,7 +130,7 @@ void TestEqual(int64_t vocabulary, int64_t count) {
 
 int main() {
   saxml_kernels::TestEqual(1000, 8);
-  saxml_kernels::TestShape(2, 1, 3, 5);  // Of three continuations.
+  saxml_kernels::TestShape(2, 1, 3, 5);  // There are three continuations.
   saxml_kernels::TestShape(3, 4, 70, 8);
   saxml_kernels::TestShape(2, 30, 997, 60);
   saxml_kernels::TestShape(2, 4, 50401, 8);

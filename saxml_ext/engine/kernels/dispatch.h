@@ -1,4 +1,4 @@
-// Which variants of the kernels this processor runs.
+// Lists the variants of the kernels that this processor can run.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_DISPATCH_H_
 #define SAXML_EXT_ENGINE_KERNELS_DISPATCH_H_
@@ -13,8 +13,8 @@
 
 namespace saxml_kernels {
 
-// Whether AVX-512 may be used where the processor has it, which it may at first.
-// To be called before anything else.
+// Sets whether AVX-512 may be used if the processor has it; the default is yes.
+// Call this before anything else.
 void AllowAvx512(bool allowed);
 
 struct Variant {
@@ -26,7 +26,7 @@ struct Variant {
   MultiplyFloatsFunction* multiply_floats;
 };
 
-// Those that this processor can run, the fastest first.
+// The variants that this processor can run, fastest first.
 std::vector<Variant> Variants();
 
 struct Multiplier {
@@ -36,7 +36,7 @@ struct Multiplier {
   MultiplyFunction* multiply;
 };
 
-// Of products likewise; none where there are neither AVX2 nor AVX512-VNNI.
+// The variants of products. The list is empty without AVX2 and AVX512-VNNI.
 std::vector<Multiplier> Multipliers();
 
 }  // namespace saxml_kernels

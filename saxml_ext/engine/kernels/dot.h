@@ -1,4 +1,4 @@
-// How a vector of sums gets products of four bytes each, for the kinds of
+// Adds products of four bytes each to a vector of sums, for the kinds of
 // processors that product.cc is compiled for.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_DOT_H_
@@ -14,8 +14,8 @@
 #if defined(__AVX512VNNI__)
 
 // AVX512-VNNI adds to each sum the products of four unsigned and four signed
-// bytes. Weights are made unsigned by adding 128; so much times the sum of the
-// activations' codes is taken off in the end.
+// bytes. Weights become unsigned by adding 128. At the end, 128 times the sum
+// of the activations' codes is subtracted.
 constexpr int32_t kOffset = 128;
 
 using Codes = __m512i;
@@ -24,7 +24,7 @@ using Sums = __m512i;
 
 KERNEL Codes LoadCodes(const int8_t* from) { return _mm512_load_si512(from); }
 
-// 4 * G bytes, repeated in the whole vector.
+// Loads 4 * G bytes and repeats them in the whole vector.
 template <int G>
 KERNEL Weights Repeat(const int8_t* from) {
   __m512i bytes;
@@ -48,16 +48,17 @@ KERNEL Weights Repeat(const int8_t* from) {
   return _mm512_xor_si512(bytes, _mm512_set1_epi8(-128));
 }
 
-// As an intrinsic GCC 12 copies the sums before and after.
+// With the intrinsic, GCC 12 copies the sums before and after.
 KERNEL void AddProducts(Sums& sums, Weights weights, Codes codes) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(codes));
 }
 
 #else  // AVX2.
 
-// AVX2 adds the products of neighbouring unsigned and signed bytes in 16 bits,
-// which hold 128 * 127 twice. So weights lose their sign, and activations take
-// it over: their codes are at least -127, for -128 would keep its sign.
+// AVX2 adds the products of neighboring unsigned and signed bytes in 16 bits,
+// which can hold 128 * 127 twice. So weights lose their sign, and activations
+// get it instead. Their codes are at least -127, because -128 cannot change its
+// sign.
 constexpr int32_t kOffset = 0;
 
 using Codes = __m256i;
@@ -70,7 +71,7 @@ KERNEL Codes LoadCodes(const int8_t* from) {
   return _mm256_load_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-// 4 * G bytes, repeated in the whole vector.
+// Loads 4 * G bytes and repeats them in the whole vector.
 template <int G>
 KERNEL Weights Repeat(const int8_t* from) {
   __m256i bytes;

@@ -1,4 +1,4 @@
-// What XLA calls.
+// The functions that XLA calls.
 
 #include "xla/ffi/api/ffi.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Sets the type of keys and values; false if there is no such kernel.
+// Sets the type of keys and values. Returns false if there is no such kernel.
 bool SetType(ffi::DataType from, Type& to) {
   switch (from) {
     case ffi::F32:
@@ -36,8 +36,8 @@ bool SetType(ffi::DataType from, Type& to) {
   }
 }
 
-// `rest`: ancestry of each suffix block; then of each segment and each suffix
-// block keys and values, in int8 each with its scales behind it.
+// `rest` has the ancestry of each suffix block, then the keys and values of
+// each segment and each suffix block. In int8 their scales follow each of them.
 ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
                       ffi::Buffer<ffi::S32> reach, ffi::RemainingArgs rest,
                       ffi::ResultBuffer<ffi::F32> mixed, int64_t num_segments,
@@ -185,7 +185,8 @@ ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
   const int64_t rows = x.dimensions()[0], size = x.dimensions()[1];
   const int64_t outputs = weights.dimensions()[0];
   const PackedSizes sizes = use.packed_sizes(rows, size, planes);
-  // Kept, for memory fresh from the system costs as much as a small product.
+  // The buffer is kept. Newly allocated memory costs as much as a small
+  // product.
   static thread_local std::vector<int8_t> codes;
   static thread_local std::vector<float> row_scales;
   static thread_local std::vector<int32_t> offsets;

@@ -1,7 +1,8 @@
-// Compiled once for each kind of processor; MULTIPLY_FLOATS names the result.
+// Compiled once for each kind of processor. MULTIPLY_FLOATS is the name of the
+// function.
 //
-// Weights [K, N] are added to the sums row by row, weighted by the activations;
-// weights [N, K] are multiplied with them lane by lane.
+// Weights [K, N] are added to the sums row by row, weighted by the activations.
+// Weights [N, K] are multiplied with the activations lane by lane.
 
 #include "saxml_ext/engine/kernels/float_product.h"
 
@@ -15,12 +16,12 @@
 namespace saxml_kernels {
 namespace {
 
-// Rows of activations that are multiplied together, and at most for one reading
-// of the weights: their sums for kFloatOutputs outputs are 32 KiB.
+// The number of rows of activations multiplied together, and the maximum for
+// one pass over the weights. Their sums for kFloatOutputs outputs are 32 KiB.
 constexpr int kQueries = 4;
 constexpr int64_t kRows = 8;
-// Of weights [N, K], outputs that are computed together, and how many numbers
-// before their use those are fetched.
+// For weights [N, K]: the number of outputs computed together, and the distance
+// of the prefetch in numbers.
 constexpr int kDots = kSums / kQueries;
 constexpr int64_t kAhead = 4096;
 
@@ -39,7 +40,7 @@ KERNEL void AddWeights(const FloatProduct& args, const float* x, int64_t rows,
     return Ahead(weights, weights + width, size, stride, k + d, distance);
   };
   const auto add = [&](auto count, int64_t m) {
-    // Once is enough.
+    // One prefetch is enough.
     if (m == 0) {
       AddRows<Fetching::kRows, count.value, D>(x + k, size, row, ahead, width,
                                                sums, kFloatOutputs);
@@ -56,7 +57,7 @@ KERNEL void AddWeights(const FloatProduct& args, const float* x, int64_t rows,
   if (rows - m == 1) add(Number<1>(), m);
 }
 
-// Some rows times `width` outputs of weights [K, N].
+// Computes some rows times `width` outputs of weights [K, N].
 void ByRows(const FloatProduct& args, int64_t first, int64_t rows,
             int64_t output, int64_t width) {
   constexpr int D = kTogether<kQueries>;
@@ -78,7 +79,7 @@ void ByRows(const FloatProduct& args, int64_t first, int64_t rows,
   }
 }
 
-// Q rows from `first` on times C <= 4 outputs of weights [N, K].
+// Computes Q rows from `first` on times C <= 4 outputs of weights [N, K].
 template <int Q, int C>
 KERNEL void Dots(const FloatProduct& args, int64_t first, int64_t output) {
   const int64_t size = args.size;
@@ -111,7 +112,7 @@ KERNEL void Dots(const FloatProduct& args, int64_t first, int64_t output) {
   }
 }
 
-// All rows times C outputs of weights [N, K].
+// Computes all rows times C outputs of weights [N, K].
 template <int C>
 KERNEL void AllDots(const FloatProduct& args, int64_t output) {
   int64_t m = 0;

@@ -9,8 +9,8 @@ namespace saxml_kernels {
 
 // Letters: M rows of activations, N outputs, K numbers that are contracted.
 
-// Outputs are given to threads in multiples of so many: of weights [K, N] a page
-// of memory is read before the next one.
+// Threads get outputs in multiples of this number. For weights [K, N], a page
+// of memory is then read before the next one.
 constexpr int64_t kFloatOutputs = 1024;
 
 struct FloatProduct {
@@ -23,11 +23,11 @@ struct FloatProduct {
 };
 
 // Computes the outputs `begin` * kFloatOutputs to `end` * kFloatOutputs of N.
-// Weights are read once, and with few rows as fast as memory gives them.
+// Weights are read once. With few rows, the speed is the memory bandwidth.
 using MultiplyFloatsFunction = void(const FloatProduct& args, int64_t begin,
                                     int64_t end);
 
-// The same for different processors.
+// Variants for different processors.
 MultiplyFloatsFunction MultiplyFloatsPortable;
 #if defined(__x86_64__)
 MultiplyFloatsFunction MultiplyFloatsAvx2;

@@ -1,4 +1,4 @@
-// Tests each variant that this processor runs against plain loops.
+// Compares each variant that this processor can run with simple loops.
 
 #include "saxml_ext/engine/kernels/float_product.h"
 
@@ -22,7 +22,7 @@ std::vector<float> Draw(int64_t count, std::mt19937& rng) {
   return drawn;
 }
 
-// Whether results are as near to the exact sums as float32 allows.
+// Checks that results are as close to the exact sums as float32 allows.
 bool IsGood(const FloatProduct& args, const std::vector<float>& got) {
   for (int64_t m = 0; m < args.rows; ++m) {
     for (int64_t n = 0; n < args.outputs; ++n) {
@@ -69,11 +69,11 @@ void Test(int64_t rows, int64_t outputs, int64_t size, bool outputs_first) {
 
 int main() {
   for (const bool outputs_first : {false, true}) {
-    // Rows that are multiplied together, and what is left of them.
+    // Rows that are multiplied together, and a remainder.
     for (int64_t rows = 1; rows <= 17; ++rows) {
       saxml_kernels::Test(rows, 40, 72, outputs_first);
     }
-    // Several parts, and outputs and numbers that are no multiples of anything.
+    // Several parts, and odd numbers of outputs and contracted numbers.
     saxml_kernels::Test(8, 1537, 64, outputs_first);
     saxml_kernels::Test(3, 1023, 97, outputs_first);
     saxml_kernels::Test(16, 513, 1030, outputs_first);

@@ -1,4 +1,5 @@
-// Flags of this process, which programs that run look at, and anyone may raise.
+// Flags of this process. Running programs read them, and any thread may raise
+// them.
 
 #include "xla/ffi/api/ffi.h"
 
@@ -10,13 +11,13 @@ namespace {
 
 namespace ffi = xla::ffi;
 
-// Two engines that share one end each other's calls early, no more.
+// If two engines share a flag, they only end each other's calls early.
 constexpr int64_t kFlags = 256;
 std::atomic<bool> raised[kFlags];
 
 std::atomic<bool>& Flag(int64_t number) { return raised[number % kFlags]; }
 
-// `step` changes from call to call, so that no call takes another's place.
+// `step` changes from call to call, so that XLA does not merge calls.
 ffi::Error CallIsRaised(ffi::BufferR0<ffi::S32> number, ffi::AnyBuffer step,
                         ffi::ResultBufferR0<ffi::PRED> result) {
   (void)step;

@@ -1,4 +1,5 @@
-// Compiled once for each kind of processor; FIND_LIKELIEST names the result.
+// Compiled once for each kind of processor. FIND_LIKELIEST is the name of the
+// function.
 
 #include "saxml_ext/engine/kernels/likeliest.h"
 
@@ -10,10 +11,10 @@
 namespace saxml_kernels {
 namespace {
 
-// Logits that are passed over if their largest is too small.
+// The number of logits that are skipped if their maximum is too small.
 constexpr int64_t kBlock = 4 * kLanes;
 
-// The largest of some logits.
+// Returns the largest of some logits.
 KERNEL float PeakOf(const float* logits, int64_t count) {
   float peak = kBarred;
   int64_t i = 0;
@@ -28,7 +29,7 @@ KERNEL float PeakOf(const float* logits, int64_t count) {
   return peak;
 }
 
-// The tokens of one row that are found so far, the likeliest first.
+// The likeliest tokens of one row found so far, best first.
 class Best {
  public:
   Best(const Likeliest& args, int64_t row)
@@ -36,7 +37,7 @@ class Best {
         values_(args.values + row * args.count),
         tokens_(args.tokens + row * args.count) {}
 
-  // Whether a logit belongs to them, if its token comes after theirs.
+  // Returns true if a logit belongs to them. Its token must come after theirs.
   bool Wants(float logit) const {
     return count_ < most_ || logit > values_[most_ - 1];
   }

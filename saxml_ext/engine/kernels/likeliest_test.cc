@@ -1,4 +1,4 @@
-// Tests each variant that this processor runs against sorting.
+// Compares each variant that this processor can run with sorting.
 
 #include "saxml_ext/engine/kernels/likeliest.h"
 
@@ -23,7 +23,7 @@ void TestShape(int64_t slots, int64_t rows, int64_t vocabulary, int64_t count) {
   std::normal_distribution<float> normal(0, 4);
   std::vector<float> logits;
   for (int64_t i = 0; i < slots * rows * vocabulary; ++i) {
-    // Ties, and tokens that are out of reach.
+    // Ties, and tokens that are minus infinity.
     const float x = normal(rng);
     logits.push_back(i % 11 == 0  ? -std::numeric_limits<float>::infinity()
                      : i % 3 == 0 ? std::round(x)

@@ -1,15 +1,15 @@
-// Compiled once for each kind of processor; the names come from the compiler's
-// options: PACKED_SIZES, PACK_ROWS, MULTIPLY.
+// Compiled once for each kind of processor. Compiler options set the names of
+// the functions: PACKED_SIZES, PACK_ROWS, MULTIPLY.
 //
 // A lane of a vector sums the products of one row of activations and one row of
-// weights. A block of rows fills a vector's lanes. With fewer rows than lanes a
-// row has several lanes, each for every so-manieth four bytes of the row; their
-// sums are added in the end. So all lanes work, whatever the number of rows,
-// and weights are read as they are stored, and once.
+// weights. A block of rows fills a vector's lanes. With fewer rows than lanes,
+// a row has several lanes, which take turns by groups of four bytes. Their sums
+// are added at the end. So all lanes are used for any number of rows, and
+// weights are read once in the order of storage.
 //
 // codes: [blocks, planes, steps, rows of a block, 4 * lanes of a row] int8. A
-// step is one vector. It meets as many bytes of a row of weights as a row of
-// activations has in it, repeated for each row.
+// step is one vector. It is multiplied with the same number of bytes of a row
+// of weights as it has of each row of activations, repeated for each row.
 
 #include "saxml_ext/engine/kernels/product.h"
 
@@ -20,7 +20,8 @@
 #include "saxml_ext/engine/kernels/product_rows.h"
 #include "saxml_ext/engine/kernels/simd.h"
 
-// Before each loop over an array of sums: once unrolled they are in registers.
+// Precedes each loop over an array of sums. An unrolled loop keeps the sums in
+// registers.
 #define UNROLL _Pragma("GCC unroll 32")
 
 namespace saxml_kernels {
@@ -28,22 +29,22 @@ namespace {
 
 // Letters: B planes of blocks, C outputs, G lanes of a row.
 
-// Planes of blocks that are multiplied together: codes and sums of more would
-// not fit in registers.
+// The number of planes of blocks multiplied together. Codes and sums of more
+// planes would not fit in registers.
 constexpr int kMostBlocks = kSums / 4;
-// How long before their use weights are fetched: 35 GB/s, where half or twice
-// of it give 27 and 32.
+// The distance of the prefetch of weights. It gives 35 GB/s; half of it gives
+// 27 and twice of it 32.
 constexpr int64_t kBytesAhead = 16384;
 
-// Integers of a panel: [planes of blocks, parts, outputs / 4] vectors. Each
-// vector has four outputs of kFours rows, and each row of a block is in one of
-// the parts.
+// The integers of a panel: [planes of blocks, parts, outputs / 4] vectors. Each
+// vector has four outputs of kFours rows. Each row of a block is in one of the
+// parts.
 constexpr int kFours = kLanes / 4;
 constexpr int64_t kPart = kPanel / 4;
 
 constexpr int Parts(int lanes) { return lanes < 4 ? 4 / lanes : 1; }
 
-// Which row of its block the place `four` of a part has; -1: none of its own.
+// Returns the row of its block at position `four` of a part, or -1 for none.
 constexpr int RowAt(int lanes, int part, int four) {
   if (lanes < 4) return four * Parts(lanes) + part;
   return four * 4 % lanes == 0 ? four * 4 / lanes : -1;
@@ -77,7 +78,7 @@ KERNEL void StoreSums(Ints x0, Ints x1, Ints x2, Ints x3, Ints* to) {
   }
 }
 
-// Turns kFours vectors of four outputs of kFours rows.
+// Transposes kFours vectors of four outputs of kFours rows.
 KERNEL void Turn(const Ints* from, Ints* rows) {
   if constexpr (kFours == 2) {
     rows[0] = Shuffle<ByFours<0>>(from[0], from[1]);
@@ -94,8 +95,8 @@ KERNEL void Turn(const Ints* from, Ints* rows) {
   }
 }
 
-// Sums of B planes of blocks from `block` on and of C outputs, whose weights
-// are `stride` bytes apart, to a panel.
+// Writes the sums of B planes of blocks from `block` on and of C outputs to a
+// panel. The weights of the outputs are `stride` bytes apart.
 template <int B, int C, int G>
 static inline void Tile(const PackedRows& x, int64_t block,
                         const int8_t* weights, int64_t stride, Ints* to) {
@@ -105,14 +106,14 @@ static inline void Tile(const PackedRows& x, int64_t block,
   UNROLL for (int c = 0; c < C; ++c) {
     UNROLL for (int b = 0; b < B; ++b) sums[b][c] = Sums{};
   }
-  // Of each row a line at a time.
+  // Prefetches one cache line of each row.
   constexpr int64_t kSteps = G < 16 ? 16 / G : 1;
   const int64_t whole = x.size / (4 * G);
   int8_t rest[C * 4 * G];
   for (int64_t step = 0; step < steps;) {
     const int64_t end = step < whole ? whole : steps;
     if (step == whole) {
-      // What is left is less than a step: filled up with zeros.
+      // The remainder is less than a step, so it is padded with zeros.
       memset(rest, 0, sizeof(rest));
       for (int c = 0; c < C; ++c) {
         memcpy(rest + c * 4 * G, weights + c * stride + step * 4 * G,
@@ -121,7 +122,8 @@ static inline void Tile(const PackedRows& x, int64_t block,
       weights = rest;
       stride = 4 * G;
     }
-    // Pointers of four outputs each: more would not fit in registers.
+    // Each pointer serves four outputs. More pointers would not fit in
+    // registers.
     const int8_t* fours[C / 4];
     UNROLL for (int c = 0; c < C / 4; ++c) fours[c] = weights + c * 4 * stride;
     for (; step < end; ++step) {
@@ -142,7 +144,7 @@ static inline void Tile(const PackedRows& x, int64_t block,
       }
       UNROLL for (int c = 0; c < C / 4; ++c) {
         fours[c] += 4 * G;
-        // GCC would make one pointer of them, and many offsets.
+        // Otherwise GCC would use a single pointer and many offsets.
         asm("" : "+r"(fours[c]));
       }
     }
@@ -156,13 +158,13 @@ static inline void Tile(const PackedRows& x, int64_t block,
   }
 }
 
-// Results of a block for kLanes outputs from `output` on, of which `count`
-// exist, out of `panel` at that place.
+// Computes the results of a block for kLanes outputs from `output` on, from
+// `panel`. Only `count` of the outputs exist.
 template <int P, int G, bool all>
 KERNEL void FinishLanes(const Product& args, int64_t block, int64_t output,
                         int64_t count, const Ints* panel) {
   constexpr int kHeight = kLanes / G;
-  // Copies, for what is behind a pointer might be changed by each result.
+  // These are copies, because each result might change memory behind a pointer.
   const int64_t outputs = args.outputs, rows = args.x.rows - block * kHeight;
   const float* const row_scales = args.x.scales + block * kHeight;
   const int32_t* const offsets = args.x.offsets + block * P * kHeight;
@@ -188,7 +190,7 @@ KERNEL void FinishLanes(const Product& args, int64_t block, int64_t output,
   }
 }
 
-// Results of a block for `count` outputs from `output` on.
+// Computes the results of a block for `count` outputs from `output` on.
 template <int P, int G>
 KERNEL void Finish(const Product& args, int64_t block, int64_t output,
                    int64_t count, const Ints* panel) {
@@ -201,7 +203,7 @@ KERNEL void Finish(const Product& args, int64_t block, int64_t output,
   }
 }
 
-// B planes of blocks from `block` on times `count` outputs.
+// Computes B planes of blocks from `block` on times `count` outputs.
 template <int B, int G>
 KERNEL void Panel(const Product& args, int64_t block, const int8_t* weights,
                   int64_t output, int64_t count) {
@@ -213,7 +215,7 @@ KERNEL void Panel(const Product& args, int64_t block, const int8_t* weights,
   if (height > args.x.rows - first) height = args.x.rows - first;
   float* const result = args.result + first * args.outputs + output;
   for (int64_t i = 0; i < count; i += kTogether) {
-    // Many rows: else their writing would wait for the memory they go to.
+    // With many rows, writes would wait for memory without a prefetch.
     if (B > 1) {
       for (int64_t row = 0; row < height; ++row) {
         __builtin_prefetch(result + row * args.outputs + i, 1);
@@ -234,7 +236,7 @@ KERNEL void Panel(const Product& args, int64_t block, const int8_t* weights,
   }
 }
 
-// All rows times `count` outputs.
+// Computes all rows times `count` outputs.
 template <int G>
 KERNEL void AllRows(const Product& args, const int8_t* weights, int64_t output,
                     int64_t count) {
@@ -253,7 +255,7 @@ KERNEL void AllRows(const Product& args, const int8_t* weights, int64_t output,
   if (block < blocks) Panel<1, G>(args, block, weights, output, count);
 }
 
-// Some outputs of all rows; weights for whole tiles of them can be read.
+// Computes some outputs of all rows. Whole tiles of their weights are readable.
 KERNEL void Outputs(const Product& args, const int8_t* weights, int64_t output,
                     int64_t count) {
   const int64_t lanes = LanesOf(args.x.rows);
@@ -295,7 +297,7 @@ void MULTIPLY(const Product& args, int64_t begin, int64_t end) {
     Outputs(args, args.weights + output * size, output, count);
   }
   if (whole == last) return;
-  // Behind the last weights there is nothing that could be read.
+  // The memory after the last weights is not readable.
   static thread_local Kept<int8_t> kept;
   int8_t* const weights = kept.OfSize(kOutputs * size);
   memset(weights, 0, kOutputs * size);

@@ -1,5 +1,5 @@
-// How activations become integers, in the order in which product.cc multiplies
-// them. For units that are compiled for one kind of processor.
+// Quantizes activations, in the order in which product.cc multiplies them. For
+// translation units that are compiled for one kind of processor.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_PRODUCT_ROWS_H_
 #define SAXML_EXT_ENGINE_KERNELS_PRODUCT_ROWS_H_
@@ -16,12 +16,12 @@ namespace {
 
 // Letters: G lanes of a row.
 
-// As in `quant.py`.
+// The same limit as in `quant.py`.
 constexpr float kNegligible = 1e-30f;
-// What a code of the first of two planes is worth: with an odd number both
+// The weight of a code in the first of two planes. Because it is odd, both
 // planes have codes from -127 to 127.
 constexpr int kBase = 255;
-// The largest code, of one plane and of two.
+// The largest code for one plane and for two.
 constexpr int kLargest[] = {0, 127, 127 * kBase + 127};
 // Bytes in a vector.
 constexpr int64_t kBytes = 4 * kLanes;
@@ -48,9 +48,9 @@ KERNEL float Peak(const float* x, int64_t size) {
   return peak;
 }
 
-// Rounds to integers below 2^22: adding 1.5 * 2^23 does it, halves to even.
+// Rounds to integers below 2^22 by adding 1.5 * 2^23; ties go to even.
 KERNEL Ints Round(Floats x) {
-  // A product is to be rounded by itself, as XLA does, before the addition.
+  // XLA rounds the product before the addition, so no fused operation is used.
   asm("" : "+x"(x));
   return (Ints)(x + 12582912.0f) - 0x4B400000;
 }
@@ -60,8 +60,8 @@ KERNEL void Narrow(int8_t* to, Ints codes) {
   memcpy(to, &bytes, sizeof(bytes));
 }
 
-// Makes codes of a row, the first plane in codes[0] and the second in codes[1],
-// and their sums.
+// Computes the codes of a row and their sums. The first plane goes to codes[0]
+// and the second to codes[1].
 template <int planes>
 KERNEL void Quantize(const float* x, int64_t size, float factor,
                      int8_t* const* codes, int32_t* sums) {
@@ -92,7 +92,7 @@ KERNEL void Quantize(const float* x, int64_t size, float factor,
   }
 }
 
-// Puts a row's codes, in pieces of G lanes, to their places in a plane.
+// Copies a row's codes, in pieces of G lanes, to their positions in a plane.
 template <int G>
 KERNEL void Scatter(const int8_t* codes, int64_t steps, int8_t* to) {
   for (int64_t step = 0; step < steps; ++step) {
@@ -109,8 +109,8 @@ KERNEL void Scatter(const int8_t* codes, int64_t steps, int64_t lanes,
   if constexpr (kLanes > 8) Scatter<kLanes>(codes, steps, to);
 }
 
-// A buffer that grows and is kept, for memory fresh from the system costs as
-// much as a small product.
+// A buffer that grows and is kept. Newly allocated memory costs as much as a
+// small product.
 template <typename T>
 class Kept {
  public:
@@ -141,7 +141,7 @@ void PackBlock(const float* x, const PackedRows& packed, int64_t block) {
     const int64_t row = block * height + i;
     int32_t sums[planes] = {};
     float peak = 0;
-    // Beyond the row's end, and beyond the last row, is 0.
+    // The elements after the row's end, and after the last row, are 0.
     memset(row_codes, 0, planes * width);
     if (row < packed.rows) {
       peak = Peak(x + row * size, size);

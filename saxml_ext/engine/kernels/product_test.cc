@@ -1,4 +1,4 @@
-// Tests each variant that this processor runs against plain loops.
+// Compares each variant that this processor can run with simple loops.
 
 #include "saxml_ext/engine/kernels/product.h"
 
@@ -16,14 +16,15 @@ namespace {
 
 int failures = 0;
 
-// Rows [M, K], weights [N, K] and what belongs to them.
+// Rows [M, K], weights [N, K], and their scales and results.
 struct Case {
   int64_t rows, outputs, size, planes;
   std::vector<float> x, scales, bias;
   std::vector<int8_t> weights;
 };
 
-// With `extreme` all are as large as they can be, and all products positive.
+// With `extreme`, all numbers are as large as possible and all products
+// positive.
 Case Make(int64_t rows, int64_t outputs, int64_t size, int64_t planes,
           bool extreme) {
   std::mt19937 rng(rows * 1000 + size);
@@ -45,7 +46,7 @@ Case Make(int64_t rows, int64_t outputs, int64_t size, int64_t planes,
   return made;
 }
 
-// Results [M, N]. `begin` to `end`, in kOutputs, is left to a second call.
+// Returns results [M, N]. A second call computes `begin` to `end`, in kOutputs.
 std::vector<float> Compute(const Multiplier& use, const Case& of,
                            int64_t begin, int64_t end) {
   const PackedSizes sizes = use.packed_sizes(of.rows, of.size, of.planes);
@@ -73,7 +74,7 @@ std::vector<float> Compute(const Multiplier& use, const Case& of,
   return result;
 }
 
-// Whether results are sums of integers, exact but for the last rounding.
+// Checks that results are exact sums of integers, except for the last rounding.
 bool IsGood(const Case& of, const std::vector<float>& got) {
   const double largest = of.planes == 1 ? 127 : 127 * 255 + 127;
   for (int64_t m = 0; m < of.rows; ++m) {
@@ -85,7 +86,7 @@ bool IsGood(const Case& of, const std::vector<float>& got) {
     for (int64_t n = 0; n < of.outputs; ++n) {
       int64_t sum = 0;
       for (int64_t k = 0; k < of.size; ++k) {
-        // As in the kernel, which rounds halves to even numbers.
+        // The kernel also rounds ties to even numbers.
         const float number = of.x[m * of.size + k] * factor;
         sum += static_cast<int64_t>(std::nearbyint(number)) *
                of.weights[n * of.size + k];
@@ -117,7 +118,8 @@ void Test(int64_t rows, int64_t outputs, int64_t size, bool extreme = false) {
   }
 }
 
-// Rows count as zero up to 1e-30, as in `quant.py`: dividing by less overflows.
+// Rows up to 1e-30 count as zero, as in `quant.py`, because a division by less
+// overflows.
 void TestNegligible() {
   for (const float peak : {5e-31f, 2e-30f}) {
     for (int64_t planes = 1; planes <= 2; ++planes) {
@@ -142,9 +144,10 @@ void TestNegligible() {
 int main() {
   using saxml_kernels::Test;
   saxml_kernels::TestNegligible();
-  // As many lanes a row as there can be, and fewer; rows behind the last.
+  // Maximum and smaller numbers of lanes per row, and padding after the last
+  // row.
   for (int64_t rows = 1; rows <= 17; ++rows) Test(rows, 37, 72);
-  // Blocks of rows, outputs and numbers that are no multiples of anything.
+  // Odd numbers of blocks of rows, outputs and contracted numbers.
   Test(33, 17, 96);
   Test(64, 128, 64);
   Test(100, 129, 71);

@@ -1,5 +1,5 @@
-// Products of a few rows with a matrix that is read in the order of memory. For
-// units that are compiled for one kind of processor.
+// Products of a few rows with a matrix that is read in memory order. For
+// translation units that are compiled for one kind of processor.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_ROWS_H_
 #define SAXML_EXT_ENGINE_KERNELS_ROWS_H_
@@ -13,13 +13,13 @@ namespace {
 
 // Letters: Q rows of factors, D rows of the matrix that are read together.
 
-// What is fetched meanwhile: nothing; D rows; or as much, one line of memory
-// after the other, which the processor notices and reads ahead by itself (25
-// GB/s instead of 20 with four rows of factors).
+// The kind of prefetch: none, D rows, or the same amount line by line. The
+// processor detects the last pattern and reads ahead by itself (25 GB/s instead
+// of 20 with four rows of factors).
 enum class Fetching { kNothing, kRows, kLines };
 
 // Adds to sums [Q, width] the products of factors [Q, D] and the rows [D,
-// width] that begin at `row(0)` to `row(D - 1)`. Fetches `ahead(d)`.
+// width] that begin at `row(0)` to `row(D - 1)`. Prefetches `ahead(d)`.
 template <Fetching fetching, int Q, int D, typename Row, typename AheadRow>
 KERNEL void AddRows(const float* factors, int64_t factor_stride, Row row,
                     AheadRow ahead, int64_t width, float* sums,
@@ -57,13 +57,13 @@ KERNEL void AddRows(const float* factors, int64_t factor_stride, Row row,
   }
 }
 
-// Rows of the matrix that are read together with Q rows of factors: sums are
-// read and written less often than rows are read. Their factors are in
-// registers.
+// The number of rows of the matrix that are read together with Q rows of
+// factors. Sums are read and written less often than rows are read. The factors
+// of these rows are in registers.
 template <int Q>
 constexpr int kTogether = kSums / Q < 4 ? kSums / Q : 4;
 
-// As AddRows, for `count` rows.
+// Does the same as AddRows for `count` rows.
 template <Fetching fetching, int Q, typename Row, typename AheadRow>
 KERNEL void AddAllRows(const float* factors, int64_t factor_stride,
                        int64_t count, Row row, AheadRow ahead, int64_t width,
@@ -82,8 +82,8 @@ KERNEL void AddAllRows(const float* factors, int64_t factor_stride,
   }
 }
 
-// Where what is `distance` rows behind row i of `count` lies, if `next` comes
-// behind the last of them.
+// Returns the address `distance` rows after row i. The rows at `next` follow the
+// last of the `count` rows.
 template <typename T>
 KERNEL const T* Ahead(const T* rows, const T* next, int64_t count,
                       int64_t stride, int64_t i, int64_t distance) {
@@ -91,8 +91,8 @@ KERNEL const T* Ahead(const T* rows, const T* next, int64_t count,
   return i < count ? rows + i * stride : next + (i - count) * stride;
 }
 
-// How many rows before their use they are fetched: at 10 bytes a cycle memory
-// answers within some 4 KiB, and other cores may be waiting for it too.
+// The distance of the prefetch in rows. At 10 bytes per cycle the memory
+// latency is about 4 KiB, and other cores may use the memory too.
 template <typename T>
 KERNEL int64_t RowsAhead(int64_t width, int64_t count) {
   constexpr int64_t kBytesAhead = 12288;

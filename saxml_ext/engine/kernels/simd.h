@@ -1,6 +1,7 @@
-// Vectors as wide as the processor's registers, by the compiler's own vector
-// types: the same code serves AVX-512, AVX2, and the 16 bytes of NEON and SSE.
-// The unit that includes this decides by its compiler options.
+// Vectors as wide as the processor's registers, based on the compiler's vector
+// types. The same code supports AVX-512, AVX2, and the 16 bytes of NEON and
+// SSE. The compiler options of the including translation unit determine the
+// width.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_SIMD_H_
 #define SAXML_EXT_ENGINE_KERNELS_SIMD_H_
@@ -9,13 +10,13 @@
 #include <cstring>
 #include <utility>
 
-// Everything is static: units with other options must not share it.
+// Everything is static, because units with other options must not share it.
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define KERNEL static ALWAYS_INLINE
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
-// Vectors that hold sums; the rest of the registers is for operands.
+// The number of vectors for sums. The other registers hold operands.
 constexpr int kSums = 16;
 #elif defined(__AVX2__)
 constexpr int kLanes = 8;
@@ -78,20 +79,21 @@ KERNEL Vector Shuffled(Vector a, Vector b,
 #endif
 }
 
-// The numbers at Places::Of(0), Places::Of(1), ... of a and, from kLanes on, b.
+// Returns the numbers at Places::Of(0), Places::Of(1), ... of a and b.
+// Positions from kLanes on belong to b.
 template <typename Places, typename Vector>
 KERNEL Vector Shuffle(Vector a, Vector b) {
   return Shuffled<Places>(a, b, std::make_integer_sequence<int, kLanes>());
 }
 
-// In turn one number of a and one of b: those with even places, or with odd.
+// Alternates numbers of a and of b, from even positions or from odd ones.
 template <int odd>
 struct ByOnes {
   static constexpr int Of(int i) { return i / 2 * 2 + i % 2 * kLanes + odd; }
 };
 
-// In turn two numbers of a and two of b: of each four the first two, or the
-// last.
+// Alternates two numbers of a and two of b. Of each four numbers they are the
+// first two or the last two.
 template <int last>
 struct ByTwos {
   static constexpr int Of(int i) {
@@ -99,8 +101,8 @@ struct ByTwos {
   }
 };
 
-// In turn four numbers of a and four of b: of each eight the first four, or the
-// last.
+// Alternates four numbers of a and four of b. Of each eight numbers they are
+// the first four or the last four.
 template <int last>
 struct ByFours {
   static constexpr int Of(int i) {
@@ -108,7 +110,7 @@ struct ByFours {
   }
 };
 
-// Eight numbers of a and eight of b: the first, or the last.
+// Returns eight numbers of a and eight of b, the first or the last ones.
 template <int last>
 struct ByEights {
   static constexpr int Of(int i) {
@@ -116,7 +118,7 @@ struct ByEights {
   }
 };
 
-// Each number changes places with the one `distance` away.
+// Swaps each number with the one `distance` away.
 template <int distance>
 struct Swapped {
   static constexpr int Of(int i) { return i ^ distance; }
@@ -144,7 +146,7 @@ KERNEL float SumOf(Floats x) {
   return AddSwapped<1>(AddSwapped<2>(x))[0];
 }
 
-// Sums of four vectors, in the first four numbers of the result.
+// Returns the sums of four vectors in the first four numbers.
 KERNEL Floats SumsOf(Floats a, Floats b, Floats c, Floats d) {
   const Floats ab = Shuffle<ByOnes<0>>(a, b) + Shuffle<ByOnes<1>>(a, b);
   const Floats cd = Shuffle<ByOnes<0>>(c, d) + Shuffle<ByOnes<1>>(c, d);

@@ -1,4 +1,4 @@
-// Work for several threads.
+// Distributes work to several threads.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_THREADS_H_
 #define SAXML_EXT_ENGINE_KERNELS_THREADS_H_
@@ -14,10 +14,10 @@
 
 namespace saxml_kernels {
 
-// Calls work(begin, end) for parts of [0, count), each but the last a multiple
-// of `step`, on the threads of `pool` and on this one; returns when all are
-// done. Never waits for a thread that has not begun: the pool may be busy with
-// what waits for us.
+// Calls work(begin, end) for parts of [0, count) on the threads of `pool` and
+// on this one. Each part but the last is a multiple of `step`. It returns when
+// all parts are done. It never waits for a thread that has not started, because
+// the pool may be busy with work that waits for this call.
 template <typename Work>
 void ForAll(xla::ffi::ThreadPool& pool, int64_t count, int64_t step,
             const Work& work) {
@@ -33,9 +33,9 @@ void ForAll(xla::ffi::ThreadPool& pool, int64_t count, int64_t step,
     int64_t done = 0;
   };
   const auto shared = std::make_shared<Shared>();
-  // Some parts for each thread, for one may be slower than another.
+  // Each thread gets several parts, because some threads may be slower.
   const int64_t part = (steps + 4 * threads - 1) / (4 * threads) * step;
-  // A thread that comes too late finds no part, and does not touch `work`.
+  // A thread that starts too late finds no part and does not use `work`.
   const std::function<void()> help = [shared, part, count, &work] {
     for (;;) {
       const int64_t begin = shared->next.fetch_add(part);
