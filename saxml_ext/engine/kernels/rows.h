@@ -82,8 +82,8 @@ KERNEL void AddAllRows(const float* factors, int64_t factor_stride,
   }
 }
 
-// Returns the address `distance` rows after row i. The rows at `next` follow the
-// last of the `count` rows.
+// Returns the address `distance` rows after row i. The rows at `next` follow
+// the last of the `count` rows.
 template <typename T>
 KERNEL const T* Ahead(const T* rows, const T* next, int64_t count,
                       int64_t stride, int64_t i, int64_t distance) {
