@@ -6,9 +6,13 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from tests.house import docstrings
+from tests.house import tree
 
 
 class DocstringsTest(parameterized.TestCase):
+  def test_all_of_the_repository(self):
+    self.assertEqual(docstrings.problems(tree.files('*.py')), [])
+
   @parameterized.parameters(
     ('def f(): ...', 'Whether there is room.', 'clause word'),
     ('def f(): ...', 'The rows of a table.', 'not with a verb'),
