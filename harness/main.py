@@ -27,7 +27,6 @@ from harness import dashes
 from harness import errors
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.scenarios import flag_table
@@ -318,9 +317,9 @@ def _translate() -> None:
       _set(flag, 'system', system)
   served = job_lib.kind(_benchmark()) in flag_table.SERVING
   if published and served and not _given('warm_up'):
-    values.warm_up = run_flags.WARM_UP_BURSTS
+    values.warm_up = run_lib.WARM_UP_BURSTS
     if not _given('warm_up_rest_secs'):
-      values.warm_up_rest_secs = run_flags.WARM_UP_SECS
+      values.warm_up_rest_secs = run_lib.WARM_UP_SECS
   if not published:
     for flag in (_STORE_SAX_ACCURACY, _EXTRA_LOG_DIR):
       if flag.value is not None:

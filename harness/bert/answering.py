@@ -15,7 +15,6 @@ import numpy as np
 from harness.bert import features as features_lib
 from harness.data import bundle
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.loadgen import system
 
@@ -69,9 +68,9 @@ def keep_flags(*names: str) -> None:
   """Keeps only the flags of the model and the set, with the reference's names.
 
   Args:
-    *names: The names of other flags of `run_flags` to keep.
+    *names: The names of other flags of `run_lib` to keep.
   """
-  run_flags.keep(
+  run_lib.keep(
     *('checkpoint', 'dataset_path', 'tokenizer_path', 'sample_count'),
     *('device', 'batch_size', 'threads', *names),
   )

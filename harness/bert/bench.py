@@ -24,7 +24,6 @@ from harness.bert import loadgen_pytorch
 from harness.bert import span_scoring
 from harness.data import bundle
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import system
 from harness.rules import requirements
 from saxml_ext.common import program
@@ -105,13 +104,13 @@ class Trial:
 def main(argv: Sequence[str]) -> None:
   del argv
   with program.exit_on('bench'):
-    model = run_flags.CHECKPOINT.value
+    model = run_lib.CHECKPOINT.value
     path = user_path.resolve(model) or bundle.bert_model_dir()
-    asked = answering.features(path, run_flags.fill(run_lib.Samples))
+    asked = answering.features(path, run_lib.fill(run_lib.Samples))
     trials = [_trial(name, path) for name in _WAYS.value]
   if not trials:
     raise SystemExit('bench: --ways names nothing to compare')
-  compare(trials, asked, run_flags.BATCH_SIZE.value or answering.BATCH_SIZE)
+  compare(trials, asked, run_lib.BATCH_SIZE.value or answering.BATCH_SIZE)
   print(table(trials, asked))
 
 
@@ -134,7 +133,7 @@ def _trial(name: str, path: str) -> Trial:
 def _model(
   load: Callable[[str, str, int], answering.Model], path: str
 ) -> answering.Model:
-  return load(path, run_flags.DEVICE.value, run_flags.THREADS.value)
+  return load(path, run_lib.DEVICE.value, run_lib.THREADS.value)
 
 
 def compare(

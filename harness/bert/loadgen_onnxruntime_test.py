@@ -13,7 +13,7 @@ from harness.bert import span_scoring
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_run
 from harness.bert.testing import tiny_set
-from harness.loadgen import timeline
+from harness.loadgen import loadgen_log
 from harness.rules import rounds
 
 _MODULE = 'harness.bert.loadgen_onnxruntime'
@@ -30,7 +30,7 @@ class LoadgenOnnxruntimeTest(parameterized.TestCase):
       summary = file.read()
     self.assertIn(f'Scenario : {scenario}', summary)
     self.assertIn('No errors encountered during test.', summary)
-    times = timeline.read(os.path.join(directory, 'timeline.csv'))
+    times = loadgen_log.read_timeline(os.path.join(directory, 'timeline.csv'))
     self.assertGreaterEqual(len(times), 10)
 
   def test_accuracy_in_int8(self):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 
@@ -73,6 +74,28 @@ class LoadgenLogTest(absltest.TestCase):
       file.write('mine')
     loadgen_log.clear(directory)
     self.assertEqual(os.listdir(directory), ['notes.txt'])
+
+
+class TimelineTest(absltest.TestCase):
+  def test_written_and_read(self):
+    times = [
+      loadgen_log.Times(3, 0.0, 0.25, None, 1.5, 7),
+      loadgen_log.Times(1, 0.5, 0.75, 1.0, 2.0, 0),
+    ]
+    kept = loadgen_log.Timeline()
+    for each in times:
+      kept.add(*dataclasses.astuple(each))
+    path = os.path.join(
+      self.create_tempdir().full_path, 'new', loadgen_log.TIMELINE
+    )
+    self.assertEqual(kept.samples, times)
+    kept.write(path)
+    self.assertEqual(loadgen_log.read_timeline(path), times)
+
+  def test_another_file_is_refused(self):
+    path = self.create_tempfile(content='a,b\n1,2\n').full_path
+    with self.assertRaisesRegex(ValueError, 'is no timeline of a run'):
+      loadgen_log.read_timeline(path)
 
 
 if __name__ == '__main__':

@@ -1,17 +1,23 @@
-"""Defines a LoadGen run: its specification, and the lines that report progress.
+"""Defines a LoadGen run: its specification, its flags and its progress lines.
 
-The harness writes the specification to run.json, and the process that runs
-LoadGen reads it. The process reports on its standard output. LoadGen writes
-there too, so the lines are marked.
+A job copies its flags into the specification of a run and writes that to
+run.json, which the process that runs LoadGen reads. If a user starts the
+program of a run by hand, the program reads the flags itself. The process
+reports on its standard output. LoadGen writes there too, so the lines are
+marked.
 """
 
 import json
 import os
 from typing import Any, Generic, TypeVar
 
+from absl import flags
 import msgspec
 
+from harness.data import bundle
+from harness.rules import requirements
 from saxml_ext.common import files
+from saxml_ext.common import user_path
 
 FILE = 'run.json'
 ACCURACY = 'accuracy'
@@ -20,6 +26,7 @@ MODES = (ACCURACY, PERFORMANCE)
 
 _MARK = '::run:: '
 _S = TypeVar('_S')
+_T = TypeVar('_T')
 
 
 class Samples(  # type: ignore[call-arg]
@@ -62,7 +69,8 @@ class Run(  # type: ignore[call-arg]
     timeline: The path of a CSV file for the times of every sample; '': none.
     buffer_count: The number of samples that LoadGen draws from; 0: the whole
       set.
-    warm_up: The bursts to answer before the run; see `warm_up.parse`.
+    warm_up: The bursts to answer before the run; see
+      `system.parse_bursts`.
     warm_up_rest_secs: The pause between warm-up and run.
   """
 
@@ -95,6 +103,228 @@ def read(path: str, system: type[_S] | Any) -> Run[_S]:
     ValueError: The file is not a specification, or is for another program.
   """
   return files.read_json(path, Run[system])  # type: ignore[valid-type]
+
+
+# The flags whose names differ from their fields.
+_FLAGS = {'overrides': 'override'}
+_PATHS = (
+  *('checkpoint', 'jax_cache_dir', 'dataset_path', 'tokenizer_path'),
+  *('user_conf', 'audit_conf', 'output_dir', 'timeline'),
+)
+
+# The lowest default for the number of unanswered samples, the same as for
+# --num_client_threads of Google's published main.py. Twice as many samples as a
+# system computes together keep it busy while answers are in transit.
+LEAST_CONCURRENCY = 200
+# Only silence reveals that the servers of a running cell are gone. Systems that
+# a job starts are watched, so a slow machine gets more time.
+RUNNING_SILENCE_SECS = 25.0
+STARTED_SILENCE_SECS = 120.0
+# The bursts of the warm-up and the pause after it. The bursts up to 32 samples
+# are from Google's published backend. The burst of 36, the slots of Krai's
+# Server params, is from Krai's backend.
+WARM_UP_BURSTS = '1,2,4,8,16,32,36'
+WARM_UP_SECS = 30.0
+
+MODE = flags.DEFINE_list(
+  'mode',
+  list(MODES),
+  'Runs to make: accuracy, performance, find_performance (searches the highest'
+  ' valid speed and keeps it for later runs), compliance (the tests that closed'
+  ' submissions of BERT need), with commas between. A program of one run takes'
+  ' one: accuracy or performance.',
+)
+BUFFER_COUNT = flags.DEFINE_integer(
+  'buffer_count',
+  0,
+  'Samples that a performance run draws from; 0: the whole set.',
+  lower_bound=0,
+)
+CONCURRENCY = flags.DEFINE_integer(
+  'concurrency',
+  None,
+  f'Most unanswered requests. Default of a job: {LEAST_CONCURRENCY}, and more for'
+  ' a system that computes more than half as many samples together.',
+  lower_bound=1,
+)
+SILENCE_SECS = flags.DEFINE_float(
+  'silence_secs',
+  None,
+  'Time without any answer after which a run is given up; raise it for a'
+  ' model that needs longer for one sample. Default of a job:'
+  f' {RUNNING_SILENCE_SECS:.0f} with --model_path, else'
+  f' {STARTED_SILENCE_SECS:.0f}.',
+  lower_bound=1,
+)
+WARM_UP = flags.DEFINE_string(
+  'warm_up',
+  None,
+  'Samples to answer before the first run, as sizes of bursts: 1-32,36 asks for'
+  ' one sample, then for two at once, up to 32, then for 36; empty: none.'
+  f' Default: none, but {WARM_UP_BURSTS} for jobs of GPT-J in a cell or the'
+  ' engine with --execution_mode=valid.',
+)
+WARM_UP_REST_SECS = flags.DEFINE_float(
+  'warm_up_rest_secs',
+  None,
+  f'Pause between warm-up and run. Default: {WARM_UP_SECS:.0f} after a warm-up by'
+  ' default, else 0.',
+  lower_bound=0,
+)
+DATASET_PATH = flags.DEFINE_string(
+  'dataset_path',
+  None,
+  'GPT-J: articles in the schema of cnn_eval.json. BERT: questions in SQuAD'
+  " v1.1's. Default: the bundled ones.",
+)
+TOKENIZER_PATH = flags.DEFINE_string(
+  'tokenizer_path',
+  None,
+  'GPT-J: tokenizer.json of the model. BERT: its vocab.txt. A job also takes a'
+  ' directory, or the id of a model on the Hugging Face hub. Default: the one'
+  ' beside the checkpoint.',
+)
+MAX_INPUT_LENGTH = flags.DEFINE_integer(
+  'max_input_length',
+  None,
+  'Tokens after which a prompt is cut. Default: as many as the model takes, at'
+  f' most {requirements.MAX_INPUT_LENGTH}.',
+  lower_bound=1,
+)
+SAMPLE_COUNT = flags.DEFINE_integer(
+  'sample_count', 0, 'Samples to use, from the front; 0: all.', lower_bound=0
+)
+MODEL_PATH = flags.DEFINE_string(
+  'model_path',
+  None,
+  'Model of a running cell, /sax/<cell>/<model>. Default of a job: start a cell.',
+)
+SAX_ROOT = flags.DEFINE_string(
+  'sax_root', None, 'Root of the running cell. Default: $SAX_ROOT.'
+)
+NETWORK = flags.DEFINE_enum(
+  'network',
+  None,
+  ['lon', 'sut'],
+  'lon (LoadGen over network): the run is one of the Network division. A cell'
+  ' of --model_path runs on other hosts, and LoadGen logs its servers as a'
+  ' Network SUT; other systems are those at --sut_server. sut: the program is'
+  ' such a system. Default: LoadGen and system on this machine.',
+)
+STREAM = flags.DEFINE_bool(
+  'stream',
+  False,
+  'Ask the cell of --model_path by GenerateStream, so that the time to the first'
+  ' token is measured; for models that do not search, on servers that stream.',
+)
+PARAMS = flags.DEFINE_string(
+  'params',
+  bundle.PARAMS,
+  'Serving params for the cell or the engine that is started.',
+)
+CHECKPOINT = flags.DEFINE_string(
+  'checkpoint',
+  None,
+  'Checkpoint of the system that is started: PAX, for the reference and BERT'
+  ' that of Hugging Face, for onnxruntime also an ONNX file. Default: the'
+  ' bundled model.',
+)
+OVERRIDE = flags.DEFINE_multi_string(
+  'override',
+  [],
+  'NAME=JSON: an attribute of the serving params that shall differ, such as'
+  ' BATCH_SIZE=8, for the cell or the engine that is started. May be repeated.',
+)
+JAX_CACHE_DIR = flags.DEFINE_string(
+  'jax_cache_dir',
+  None,
+  'Where the server that is started keeps compiled programs, for a faster'
+  ' next start; empty: nowhere. Default of a job: jax in --cache_dir.',
+)
+SUT_SERVER = flags.DEFINE_list(
+  'sut_server', [], '"host:port" of every node of the Network SUT.'
+)
+CONNECTIONS = flags.DEFINE_integer(
+  'connections', 1, 'Connections to each node of the Network SUT.', 1
+)
+DEVICE = flags.DEFINE_string(
+  'device',
+  'cpu',
+  'Where reference, onnxruntime and pytorch compute: cpu or cuda; the reference'
+  ' also takes cuda:1 for another GPU.',
+)
+PRECISION = flags.DEFINE_string(
+  'precision',
+  None,
+  'Number format of reference and pytorch: float32 (the default), bfloat16,'
+  ' float16; of onnxruntime: float32 (the default), float16, int8.',
+)
+BEAM_SIZE = flags.DEFINE_integer(
+  'beam_size',
+  None,
+  'Beams of the reference. Default: $GPTJ_BEAM_SIZE, or 4. A cell searches as its'
+  ' serving params say.',
+  lower_bound=1,
+)
+BATCH_SIZE = flags.DEFINE_integer(
+  'batch_size',
+  None,
+  'Most samples that are computed together. Default: 1 of the reference, 8 of'
+  ' BERT. A cell batches as its serving params say.',
+  lower_bound=1,
+)
+THREADS = flags.DEFINE_integer(
+  'threads', 0, "BERT's threads of the CPU; 0: one for each core.", 0
+)
+
+
+def fill(kind: type[_T], **values: Any) -> _T:
+  """Returns a struct whose fields have the values of the flags of their names.
+
+  Args:
+    kind: The type, a msgspec.Struct. A field whose flag is not set keeps its
+      default, or becomes None if it has no default.
+    **values: The fields that no flag decides.
+  """
+  fields: tuple[str, ...] = _fields(kind)
+  defaults: tuple[Any, ...] = getattr(kind, '__struct_defaults__', ())
+  required = fields[: len(fields) - len(defaults)]
+  for name in fields:
+    if name not in values and name in flags.FLAGS:
+      value = flags.FLAGS[name].value
+      if name in _PATHS:
+        value = user_path.resolve(value)
+      if value is not None or name in required:
+        values[name] = value
+  return kind(**values)
+
+
+def overrides() -> dict[str, str]:
+  """Returns the values of --override by name; '' for a name without a value."""
+  pairs = (text.partition('=') for text in OVERRIDE.value)
+  return {name: value for name, _, value in pairs}
+
+
+def keep(*what: type | str) -> None:
+  """Removes the flags of this module that a program does not read.
+
+  The program calls this before it parses its command line, so that absl rejects
+  the flags of other systems.
+
+  Args:
+    *what: The structs that `fill` makes, and the names of other flags.
+  """
+  kept: set[str] = set()
+  for each in what:
+    kept.update([each] if isinstance(each, str) else _fields(each))
+  kept |= {_FLAGS[name] for name in kept & set(_FLAGS)}
+  for flag in list(flags.FLAGS.flags_by_module_dict()[__name__]):
+    if flag.name not in kept:
+      delattr(flags.FLAGS, flag.name)
+
+
+def _fields(kind: Any) -> tuple[str, ...]:
+  return kind.__struct_fields__
 
 
 class RunStatus(msgspec.Struct, frozen=True):  # type: ignore[call-arg]

@@ -6,7 +6,6 @@ from absl.testing import flagsaver
 import msgspec
 
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.rules import rounds
 from saxml_ext.common import files
 
@@ -69,7 +68,7 @@ class FlagsTest(absltest.TestCase):
     with flagsaver.flagsaver(
       checkpoint='~/model', override=['A=1', 'B', 'C=x=y']
     ):
-      made = run_flags.fill(_System, overrides=run_flags.overrides())
+      made = run_lib.fill(_System, overrides=run_lib.overrides())
     self.assertEqual(
       made,
       _System(
@@ -77,22 +76,22 @@ class FlagsTest(absltest.TestCase):
         overrides={'A': '1', 'B': '', 'C': 'x=y'},
       ),
     )
-    self.assertEqual(run_flags.fill(_System), _System())
+    self.assertEqual(run_lib.fill(_System), _System())
 
   def test_a_field_without_default_is_none_without_its_flag(self):
     class Needs(msgspec.Struct):
       model_path: str
 
-    self.assertIsNone(run_flags.fill(Needs).model_path)
+    self.assertIsNone(run_lib.fill(Needs).model_path)
 
   def test_a_program_keeps_the_flags_of_its_system(self):
     with flagsaver.flagsaver():
       saved = {name: flags.FLAGS[name] for name in flags.FLAGS}
       try:
-        run_flags.keep(_System, 'mode')
+        run_lib.keep(_System, 'mode')
         kept = {
           flag.name
-          for flag in flags.FLAGS.flags_by_module_dict()[run_flags.__name__]
+          for flag in flags.FLAGS.flags_by_module_dict()[run_lib.__name__]
           if flag.name in flags.FLAGS
         }
       finally:

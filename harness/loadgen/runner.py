@@ -21,11 +21,9 @@ import mlperf_loadgen
 
 from harness import errors
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
 from harness.loadgen import system as system_lib
-from harness.loadgen import warm_up
 from harness.rules import rounds
 
 _S = TypeVar('_S')
@@ -102,13 +100,13 @@ def asked(
       return run_lib.read(argv[1], kind)
     except (OSError, ValueError) as error:
       _give_up(errors.reason(error), None)
-  mode = run_flags.MODE
+  mode = run_lib.MODE
   try:
-    return run_flags.fill(
+    return run_lib.fill(
       run_lib.Run,
       mode=','.join(mode.value) if mode.present else None,
-      system=run_flags.fill(kind, **system) if kind else None,
-      samples=run_flags.fill(run_lib.Samples),
+      system=run_lib.fill(kind, **system) if kind else None,
+      samples=run_lib.fill(run_lib.Samples),
       loadgen_attributes=json.loads(_ATTRIBUTES.value),
     )
   except ValueError as error:
@@ -132,13 +130,13 @@ def main(
   if run.mode not in run_lib.MODES:
     raise app.UsageError(f'--mode={run.mode}: give accuracy or performance')
   try:
-    bursts = warm_up.parse(run.warm_up)
+    bursts = system_lib.parse_bursts(run.warm_up)
     subject = make()
   except (OSError, ValueError) as error:
     _give_up(str(error), None)
   count = len(subject.sizes)
   try:
-    warm_up.run(
+    system_lib.warm_up(
       subject.system,
       count,
       bursts,
@@ -146,7 +144,7 @@ def main(
       run.silence_secs,
       max(run.silence_secs, _FIRST_ANSWER_SECS),
     )
-  except warm_up.WarmUpError as error:
+  except system_lib.WarmUpError as error:
     _give_up(str(error), None)
   _Process(run, subject).run()
 

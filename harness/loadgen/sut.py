@@ -16,8 +16,8 @@ import time
 
 import mlperf_loadgen
 
+from harness.loadgen import loadgen_log
 from harness.loadgen import system as system_lib
-from harness.loadgen import timeline as timeline_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SystemUnderTest:
     self._issued = self._sent = self._done = 0
     self._first_issue = self._last_answer = time.monotonic()
     self.failure: str | None = None
-    self.timeline = timeline_lib.Timeline()
+    self.timeline = loadgen_log.Timeline()
     threading.Thread(target=self._feed, name='feeder', daemon=True).start()
 
   def issue(self, samples: Sequence['mlperf_loadgen.QuerySample']) -> None:

@@ -6,7 +6,6 @@ import msgspec
 
 from harness.data import summarization
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.network import client
 from harness.network import network_program
@@ -29,5 +28,5 @@ def _payloads(samples: run_lib.Samples) -> list[payload.Payload]:
 
 
 if __name__ == '__main__':
-  run_flags.keep(run_lib.Run, run_lib.Samples, client.Nodes)
+  run_lib.keep(run_lib.Run, run_lib.Samples, client.Nodes)
   program.run(main, takes_words=True)

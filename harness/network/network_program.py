@@ -19,7 +19,6 @@ from absl import flags
 
 from harness import errors
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.loadgen import system
 from harness.network import client
@@ -65,9 +64,9 @@ def main(
     run: The run that `runner.asked` returned; None: the run that the flags
       describe.
   """
-  network = run_flags.NETWORK.value
+  network = run_lib.NETWORK.value
   if network == 'lon':
-    runner.main(lambda: subject(run_flags.fill(client.Nodes), load()), run)
+    runner.main(lambda: subject(run_lib.fill(client.Nodes), load()), run)
   elif network == 'sut':
     with program.exit_on('network SUT', text=errors.reason):
       query_server.serve(make, _PORT.value, _NODE.value or name, _HOST.value)

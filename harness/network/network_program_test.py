@@ -10,7 +10,6 @@ from harness.data import bundle
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
-from harness.loadgen import timeline
 from harness.network import client
 from harness.rules import rounds
 from saxml_ext.client.testing import fake_cell
@@ -60,7 +59,7 @@ class ProgramTest(absltest.TestCase):
         'mode': 'accuracy',
         'user_conf': conf,
         'output_dir': self.directory,
-        'timeline': os.path.join(self.directory, timeline.FILE),
+        'timeline': os.path.join(self.directory, loadgen_log.TIMELINE),
         'concurrency': 16,
         'silence_secs': 60,
       }
@@ -104,7 +103,9 @@ class ProgramTest(absltest.TestCase):
       self.answers(),
       {n: tuple(range(n, -1, -1)) for n in range(40)},
     )
-    times = timeline.read(os.path.join(self.directory, timeline.FILE))
+    times = loadgen_log.read_timeline(
+      os.path.join(self.directory, loadgen_log.TIMELINE)
+    )
     self.assertLen(times, 40)
     self.assertNotIn(None, [each.first_token for each in times])
 
@@ -236,7 +237,10 @@ class ProgramTest(absltest.TestCase):
     )
     # The times of answered samples are kept.
     self.assertLen(
-      timeline.read(os.path.join(self.directory, timeline.FILE)), 10
+      loadgen_log.read_timeline(
+        os.path.join(self.directory, loadgen_log.TIMELINE)
+      ),
+      10,
     )
 
   def test_no_address(self):

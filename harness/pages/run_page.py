@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.loadgen import timeline
+from harness.loadgen import loadgen_log
 from harness.pages import charts
 from harness.pages import costs
 from harness.pages import scores as scores_lib
@@ -70,7 +70,7 @@ def read(directory: str) -> Job:
   for mode in _MODES:
     path = os.path.join(directory, 'timeline', f'{mode}.csv')
     if getattr(entry, mode) is not None and os.path.exists(path):
-      samples[mode] = series.from_times(timeline.read(path))
+      samples[mode] = series.from_times(loadgen_log.read_timeline(path))
   return Job(directory, entry, samples)
 
 

@@ -5,7 +5,7 @@ import dataclasses
 
 import numpy as np
 
-from harness.loadgen import timeline
+from harness.loadgen import loadgen_log
 from harness.rules import rounds
 
 # The percentiles on the pages are the same as in LoadGen's summary.
@@ -61,7 +61,7 @@ class Samples:
     return self.done - self.sent
 
 
-def from_times(times: Sequence[timeline.Times]) -> Samples:
+def from_times(times: Sequence[loadgen_log.Times]) -> Samples:
   """Converts a timeline to arrays.
 
   Raises:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import os
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import timeline
 from harness.results import entry
 from harness.rules import rounds
 
@@ -48,7 +47,7 @@ def performance(
       f'{directory} has the logs of no performance run that ended'
     )
   rules = rounds.SCENARIOS[scenario]
-  times = timeline.read(timeline_path) if timeline_path else []
+  times = loadgen_log.read_timeline(timeline_path) if timeline_path else []
   queries = int(number(log, 'result_query_count'))
   return entry.Performance(
     valid=log.valid,
@@ -144,14 +143,14 @@ def _plain(value: object) -> float:
   return value
 
 
-def _tokens_per_second(times: Sequence[timeline.Times]) -> float | None:
+def _tokens_per_second(times: Sequence[loadgen_log.Times]) -> float | None:
   tokens = sum(each.tokens for each in times)
   if not tokens:
     return None
   return tokens / max(each.done for each in times)
 
 
-def _first_token(times: Sequence[timeline.Times]) -> dict[str, float]:
+def _first_token(times: Sequence[loadgen_log.Times]) -> dict[str, float]:
   waits = sorted(
     each.first_token - each.issued
     for each in times

@@ -3,7 +3,6 @@ import os
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import timeline
 from harness.results import figures
 from harness.results import scoring
 from harness.results.testing import logs
@@ -22,7 +21,7 @@ class PerformanceTest(absltest.TestCase):
     found = figures.performance(run.directory, scenario, run.timeline)
     self.assertTrue(found.valid, found.summary)
     self.assertGreater(found.seconds, 0)
-    times = timeline.read(run.timeline)
+    times = loadgen_log.read_timeline(run.timeline)
     self.assertLen(times, found.samples)
     self.assertSequenceEqual(list(found.latency_ns), figures.PERCENTILES)
     for each in (found.latency_ns, found.first_token_ns):

@@ -7,7 +7,7 @@ from absl.testing import flagsaver
 from absl.testing import parameterized
 
 from harness.data import bundle
-from harness.loadgen import run_flags
+from harness.loadgen import run as run_lib
 from harness.rules import rounds
 from harness.scenarios import flag_table
 from harness.scenarios import job as job_lib
@@ -165,7 +165,7 @@ class FlagTableTest(parameterized.TestCase):
     run = flag_table.Run(
       system,
       [scenario],
-      choice.get('mode', run_flags.MODE.default),
+      choice.get('mode', run_lib.MODE.default),
       choice.get('execution_mode'),
     )
     for name, value in self._changes(system).items():

@@ -10,7 +10,7 @@ from absl import flags
 
 from harness.caching import cache as cache_lib
 from harness.description import description
-from harness.loadgen import run_flags
+from harness.loadgen import run as run_lib
 from harness.results import entry
 from harness.rules import requirements
 from harness.rules import rounds
@@ -206,7 +206,7 @@ def jobs(
   Raises:
     OSError, ValueError: The value of a flag cannot be used.
   """
-  modes = run_flags.MODE.value
+  modes = run_lib.MODE.value
   if set(modes) - set(load_lib.MODES) or not modes:
     raise ValueError(
       f'--mode={",".join(modes)}: choose one or more of'
@@ -280,7 +280,7 @@ def kind(benchmark: str) -> str:
       f'--system={asked} does not answer {benchmark}; choose one of'
       f' {", ".join(kinds)}'
     )
-  if asked == flag_table.OWN_CELL and run_flags.MODEL_PATH.value:
+  if asked == flag_table.OWN_CELL and run_lib.MODEL_PATH.value:
     return flag_table.RUNNING_CELL
   return asked
 
@@ -301,19 +301,19 @@ def _system(asked: str, cache: cache_lib.Cache) -> launch.System:
     raise ValueError(e.message) from e
   values: dict[str, object] = {}
   if asked == flag_table.RUNNING_CELL:
-    values['sax_root'] = cell_files.sax_root(run_flags.SAX_ROOT.value)
-  elif asked == flag_table.NETWORK and not run_flags.SUT_SERVER.value:
+    values['sax_root'] = cell_files.sax_root(run_lib.SAX_ROOT.value)
+  elif asked == flag_table.NETWORK and not run_lib.SUT_SERVER.value:
     raise ValueError(
       '--system=network needs --sut_server, the address of every node, such as'
       ' --sut_server=10.0.0.7:8000,10.0.0.8:8000'
     )
   elif asked in (flag_table.OWN_CELL, flag_table.ENGINE):
-    for text in run_flags.OVERRIDE.value:
+    for text in run_lib.OVERRIDE.value:
       if not re.match('[^=]+=', text):
         raise ValueError(f'--override={text}: write it as NAME=JSON')
     values['overrides'] = local_cell.group_overrides(
-      _HOSTS.value, run_flags.overrides()
+      _HOSTS.value, run_lib.overrides()
     )
-    if run_flags.JAX_CACHE_DIR.value is None:
+    if run_lib.JAX_CACHE_DIR.value is None:
       values['jax_cache_dir'] = cache.jax
-  return run_flags.fill(_KINDS[asked], **values)
+  return run_lib.fill(_KINDS[asked], **values)

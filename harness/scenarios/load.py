@@ -11,7 +11,6 @@ import math
 from absl import flags
 
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import settings
 from harness.rules import rounds
 from saxml_ext.common import user_path
@@ -104,7 +103,7 @@ class Load:
     test_query_count: The number of queries of the mode TEST.
     equal_issue: True if samples are issued equally often; None: by the rules of
       the round.
-    warm_up: The bursts of the warm-up; see harness.loadgen.warm_up.
+    warm_up: The bursts of the warm-up; see system.parse_bursts.
     warm_up_rest_secs: The pause after the warm-up.
     concurrency: The maximum number of unanswered samples; None: as many as
       keep the system busy.
@@ -164,7 +163,7 @@ class Load:
       slots: The number of samples that the system computes together; 0:
         unknown.
     """
-    return self.concurrency or max(run_flags.LEAST_CONCURRENCY, 2 * slots)
+    return self.concurrency or max(run_lib.LEAST_CONCURRENCY, 2 * slots)
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -233,17 +232,15 @@ def of_flags(
     min_duration_ms=_MIN_DURATION.value,
     target_qps=qps,
     target_latency_ms=_TARGET_LATENCY_MS.value,
-    buffer_count=run_flags.BUFFER_COUNT.value,
+    buffer_count=run_lib.BUFFER_COUNT.value,
     test_query_count=_TEST_QUERY_COUNT.value,
     equal_issue=_EQUAL_ISSUE.value,
     warm_up=warm_up,
     warm_up_rest_secs=rest_secs,
-    concurrency=run_flags.CONCURRENCY.value,
-    silence_secs=run_flags.SILENCE_SECS.value
+    concurrency=run_lib.CONCURRENCY.value,
+    silence_secs=run_lib.SILENCE_SECS.value
     or (
-      run_flags.STARTED_SILENCE_SECS
-      if watched
-      else run_flags.RUNNING_SILENCE_SECS
+      run_lib.STARTED_SILENCE_SECS if watched else run_lib.RUNNING_SILENCE_SECS
     ),
     user_conf_extra=extra,
   )
@@ -258,16 +255,16 @@ def _warm_up(default: bool) -> tuple[str, float]:
   Raises:
     ValueError: A pause is given without a warm-up.
   """
-  bursts, rest_secs = run_flags.WARM_UP.value, run_flags.WARM_UP_REST_SECS.value
+  bursts, rest_secs = run_lib.WARM_UP.value, run_lib.WARM_UP_REST_SECS.value
   default = default and bursts is None
   if rest_secs is None:
-    rest_secs = run_flags.WARM_UP_SECS if default else 0.0
+    rest_secs = run_lib.WARM_UP_SECS if default else 0.0
   elif not (bursts or default):
     raise ValueError(
       f'--warm_up_rest_secs={rest_secs} has no effect without a warm-up: give'
-      f' --warm_up, such as --warm_up={run_flags.WARM_UP_BURSTS}, or leave it out'
+      f' --warm_up, such as --warm_up={run_lib.WARM_UP_BURSTS}, or leave it out'
     )
-  return run_flags.WARM_UP_BURSTS if default else bursts or '', rest_secs
+  return run_lib.WARM_UP_BURSTS if default else bursts or '', rest_secs
 
 
 def run_settings(

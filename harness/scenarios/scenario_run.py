@@ -11,9 +11,7 @@ import tempfile
 from harness.energy import energy
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_process
 from harness.loadgen import settings as settings_lib
-from harness.loadgen import timeline
 from harness.results import figures
 from harness.results import judgement as judgement_lib
 from harness.results import scoring
@@ -256,7 +254,7 @@ class ScenarioRun:
     )
     return search.Trial(
       log,
-      timeline.read(
+      loadgen_log.read_timeline(
         os.path.join(
           self._job.results_dir,
           session_lib.TIMELINES,
@@ -359,7 +357,7 @@ def run_jobs(
 
 def _check(log: loadgen_log.RunLog, label: str) -> None:
   if log.problems:
-    raise run_process.RunError(
+    raise session_lib.RunError(
       f'LoadGen logged {len(log.problems)} errors in the {label}, the first'
       f' of them: {log.problems[0]} (all in {log.directory})'
     )

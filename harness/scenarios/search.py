@@ -17,7 +17,6 @@ import time
 from harness import errors
 from harness.loadgen import loadgen_log
 from harness.loadgen import settings
-from harness.loadgen import timeline
 from harness.results import entry
 from harness.results import figures
 from harness.rules import rounds
@@ -59,7 +58,7 @@ class Trial:
   """
 
   log: loadgen_log.RunLog
-  times: Sequence[timeline.Times] = ()
+  times: Sequence[loadgen_log.Times] = ()
 
   @property
   def behind(self) -> bool:

@@ -3,7 +3,6 @@ import io
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import timeline
 from harness.rules import rounds
 from harness.scenarios import load
 from harness.scenarios import search
@@ -47,7 +46,7 @@ class _System:
 
 def _trial(waits: list[float], validity: str = 'VALID') -> search.Trial:
   times = [
-    timeline.Times(i, float(i), float(i), None, i + wait, 0)
+    loadgen_log.Times(i, float(i), float(i), None, i + wait, 0)
     for i, wait in enumerate(waits)
   ]
   log = loadgen_log.RunLog('d', '', {'result_validity': validity}, ())

@@ -3,14 +3,16 @@
 from collections.abc import Iterator
 import contextlib
 import os
+import queue
 import shutil
 import tempfile
+import threading
+import time
 from typing import Any
 
 from harness import errors
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_process
 from harness.loadgen import settings as settings_lib
 from harness.results import scoring
 from harness.scenarios import job as job_lib
@@ -21,8 +23,20 @@ from serve import children
 from serve import programs
 from serve import progress as progress_lib
 
+TIMELINES = 'timeline'
+USER_CONF = 'user.conf'
+
 # A size that is smaller than LoadGen's logs of the shortest run.
 _LEAST_BYTES = 1 << 17
+# A dead server also fails the requests of the run. The end of the server is the
+# better explanation, so the process waits this long for it.
+_BLAME_SECS = 1.0
+_POLL_SECS = 0.2
+_EXIT_SECS = 20.0
+
+
+class RunError(errors.HarnessError):
+  """Raised if a LoadGen run ended before all samples were answered."""
 
 
 class DiskError(errors.HarnessError):
@@ -60,8 +74,79 @@ def _check_disk(directory: str, error: Exception | None) -> None:
     ) from error
 
 
-TIMELINES = 'timeline'
-USER_CONF = 'user.conf'
+def follow(
+  group: children.Children,
+  child: children.Child,
+  label: str,
+  progress: progress_lib.Progress,
+) -> run_lib.RunStatus:
+  """Waits for a run while showing its progress.
+
+  Args:
+    group: The processes to watch. If a server ends, the job ends too.
+    child: The LoadGen process, started with a pipe and not watched.
+    label: The name of the run in progress messages.
+    progress: The output for progress messages.
+
+  Returns:
+    The last status: all samples are answered and the logs are written.
+
+  Raises:
+    RunError: The run failed. The error contains the reason.
+    children.ChildError: Another process ended.
+  """
+  lines: queue.Queue[str | None] = queue.Queue()
+  reader = threading.Thread(target=_read, args=(child, lines), daemon=True)
+  reader.start()
+  status = run_lib.RunStatus()
+  with progress.bar(label) as bar:
+    while True:
+      group.check()
+      try:
+        line = lines.get(timeout=_POLL_SECS)
+      except queue.Empty:
+        continue
+      if line is None:
+        break
+      status = run_lib.parse(line) or status
+      bar.update(
+        status.done,
+        status.issued,
+        progress_lib.rate_note(status.done, status.issued, status.seconds),
+      )
+  _check_ending(group, child, label, status)
+  return status
+
+
+def _read(child: children.Child, lines: 'queue.Queue[str | None]') -> None:
+  with open(child.log_path, 'a', encoding='utf-8') as log:
+    for data in children.output(child):
+      line = data.decode('utf-8', 'replace')
+      lines.put(line)
+      if line.strip() and run_lib.parse(line) is None:
+        log.write(line)
+  lines.put(None)
+
+
+def _check_ending(
+  group: children.Children,
+  child: children.Child,
+  label: str,
+  status: run_lib.RunStatus,
+) -> None:
+  child.process.wait(_EXIT_SECS)
+  if status.finished and child.process.returncode == 0:
+    return
+  blame_until = time.monotonic() + _BLAME_SECS
+  while time.monotonic() < blame_until:
+    group.check()
+    time.sleep(_POLL_SECS)
+  if status.failure:
+    raise RunError(
+      f'the {label} failed after {status.done} of {status.issued} samples:'
+      f' {status.failure}'
+    )
+  raise child.error()
 
 
 class Session:
@@ -106,7 +191,7 @@ class Session:
       test: The name of the compliance test of this run; None: no test.
 
     Raises:
-      run_process.RunError: The run failed, or LoadGen logged errors.
+      RunError: The run failed, or LoadGen logged errors.
       children.ChildError: A process ended.
     """
     loadgen_log.clear(directory)
@@ -127,7 +212,7 @@ class Session:
       ),
     )
     with disk_errors(directory):
-      status = run_process.follow(self._place.group, child, label, progress)
+      status = follow(self._place.group, child, label, progress)
       log = loadgen_log.read(directory)
     progress.stage(f'{label}: {status.done} samples in {status.seconds:.1f} s')
     return status, log

@@ -1,13 +1,97 @@
 import collections
+import io
+import os
 import shutil
+import sys
 from unittest import mock
 
 from absl.testing import absltest
 
 from harness import errors
+from harness.loadgen import run as run_lib
 from harness.scenarios import session
+from serve import children
+from serve import programs
+from serve import progress as progress_lib
 
+_SEND = (
+  'import sys, time; from harness.loadgen import run as run_lib;'
+  ' send = lambda *a, **k: run_lib.send(run_lib.RunStatus(*a, **k)); '
+)
 _Usage = collections.namedtuple('_Usage', 'total used free')
+
+
+def _command(code: str) -> programs.Command:
+  env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+  return programs.Command((sys.executable, '-c', code), env)
+
+
+class RunProcessTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    directory = self.create_tempdir().full_path
+    self._log = os.path.join(directory, 'run.log')
+    self._server_log = os.path.join(directory, 'server.log')
+
+  def _follow(self, code: str, server: str | None = None):
+    with children.Children() as group:
+      if server is not None:
+        group.start('model server', _command(server), self._server_log)
+      child = group.start_piped('run', _command(_SEND + code), self._log)
+      return session.follow(
+        group, child, 'accuracy run', progress_lib.Progress(io.StringIO())
+      )
+
+  def test_returns_the_last_status_and_logs_the_chatter(self):
+    status = self._follow(
+      "send(8, 3, 1.5); print('LoadGen says', end='');"
+      ' send(8, 8, 2.0, finished=True)'
+    )
+    self.assertEqual(status, run_lib.RunStatus(8, 8, 2.0, True))
+    with open(self._log, encoding='utf-8') as file:
+      self.assertEqual(file.read().strip(), 'LoadGen says')
+
+  def test_tells_why_a_run_was_given_up(self):
+    with self.assertRaisesRegex(
+      session.RunError, 'accuracy run failed after 3 of 8.*: lost it'
+    ):
+      self._follow("send(8, 3, failure='lost it'); sys.exit(1)")
+
+  def test_tells_of_a_crash(self):
+    with self.assertRaisesRegex(
+      children.ChildError, 'exit code 1(.|\n)*ValueError: odd'
+    ):
+      self._follow("send(8, 3); raise ValueError('odd')")
+
+  def test_a_quiet_end_is_no_success(self):
+    with self.assertRaisesRegex(children.ChildError, 'exit code 0'):
+      self._follow('send(8, 3)')
+
+  def test_an_error_after_the_last_answer_is_no_success(self):
+    with self.assertRaisesRegex(children.ChildError, 'exit code 3'):
+      self._follow('send(8, 8, 2.0, finished=True); sys.exit(3)')
+
+  def test_a_dead_server_ends_the_run(self):
+    with self.assertRaisesRegex(children.ChildError, 'the model server'):
+      self._follow('send(8, 3); time.sleep(600)', server='')
+
+  def test_a_dead_server_is_blamed_for_the_failed_run(self):
+    # The server ends immediately after the run has failed.
+    failed = os.path.join(os.path.dirname(self._log), 'failed')
+    server = (
+      'import os, time\n'
+      f'while not os.path.exists({failed!r}):\n'
+      '  time.sleep(0.05)\n'
+    )
+    with (
+      mock.patch.object(session, '_BLAME_SECS', 100.0),
+      self.assertRaisesRegex(children.ChildError, 'the model server'),
+    ):
+      self._follow(
+        "send(8, 3, failure='unavailable');"
+        f" open({failed!r}, 'w').close(); sys.exit(1)",
+        server=server,
+      )
 
 
 class DiskTest(absltest.TestCase):

@@ -17,7 +17,6 @@ from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.results import comparison as comparison_lib
 from harness.results import judgement
 from harness.results import scoring
@@ -204,7 +203,7 @@ def task(model: str, system: launch.System) -> Task:
     OSError, ValueError: An input cannot be used.
     SaxError: The running cell does not report its settings.
   """
-  bundled = not run_flags.DATASET_PATH.value and _is_bundled(system)
+  bundled = not run_lib.DATASET_PATH.value and _is_bundled(system)
   if rounds.MODELS[model] == rounds.BERT:
     return _bert(model, system, bundled)
   reference = _reference(bundle.reference_path() if bundled else None)
@@ -225,14 +224,14 @@ def task(model: str, system: launch.System) -> Task:
 
 def _articles(system: launch.System) -> run_lib.Samples:
   """Returns the articles that the flags and the model determine."""
-  length = run_flags.MAX_INPUT_LENGTH.value
+  length = run_lib.MAX_INPUT_LENGTH.value
   directory, longest = '', None
-  if not (run_flags.TOKENIZER_PATH.value and length):
+  if not (run_lib.TOKENIZER_PATH.value and length):
     directory, longest = _model(system)
   most = requirements.MAX_INPUT_LENGTH
-  return run_flags.fill(
+  return run_lib.fill(
     run_lib.Samples,
-    dataset_path=user_path.resolve(run_flags.DATASET_PATH.value)
+    dataset_path=user_path.resolve(run_lib.DATASET_PATH.value)
     or bundle.eval_path(),
     tokenizer_path=_tokenizer() or _beside(directory, _TOKENIZERS),
     max_input_length=length or min(longest or most, most),
@@ -292,7 +291,7 @@ def _tokenizer() -> str | None:
   Raises:
     ValueError: The tokenizer is on the Hugging Face hub and cannot be fetched.
   """
-  name = run_flags.TOKENIZER_PATH.value
+  name = run_lib.TOKENIZER_PATH.value
   return hub.locate_tokenizer(name) if name else None
 
 
@@ -310,10 +309,9 @@ def _bert(model: str, system: launch.System, bundled: bool) -> Task:
 
   return bert_task.BertTask(
     run_lib.Samples(
-      user_path.resolve(run_flags.DATASET_PATH.value)
-      or bundle.bert_squad_path(),
+      user_path.resolve(run_lib.DATASET_PATH.value) or bundle.bert_squad_path(),
       _vocabulary() or _beside(system.inputs['checkpoint'], _VOCABULARIES),
-      sample_count=run_flags.SAMPLE_COUNT.value,
+      sample_count=run_lib.SAMPLE_COUNT.value,
     ),
     model,
     _reference(bundle.bert_reference_path() if bundled else None),

@@ -20,7 +20,6 @@ import numpy as np
 
 from harness.data import summarization
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.loadgen import system
 from harness.network import client as network_client
@@ -292,5 +291,5 @@ def _subject(run: run_lib.Run[launch.RunningCell]) -> runner.Subject:
 
 
 if __name__ == '__main__':
-  run_flags.keep(run_lib.Run, run_lib.Samples, launch.RunningCell)
+  run_lib.keep(run_lib.Run, run_lib.Samples, launch.RunningCell)
   program.run(main, takes_words=True)

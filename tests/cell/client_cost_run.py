@@ -22,7 +22,6 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
 from harness.loadgen import system
-from harness.loadgen import warm_up
 from harness.network import client as network_client
 from harness.rules import rounds
 from harness.systems import cell_run
@@ -174,7 +173,7 @@ def main(argv: Sequence[str]) -> None:
       made = _make(_WHERE.value)
       # After the warm-up, connections exist, and the client knows the
       # addresses.
-      warm_up.run(made, _COPY, [1, _WARM_UP], 0.0, _TIMEOUT_SECS)
+      system.warm_up(made, _COPY, [1, _WARM_UP], 0.0, _TIMEOUT_SECS)
       sut = sut_lib.SystemUnderTest(made, [1] * _COPY, _COPY, _CONCURRENCY)
       threading.Thread(target=_watch, args=(sut,), daemon=True).start()
       used = _run(sut.issue, sut.flush, directory)

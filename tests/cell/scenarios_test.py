@@ -5,7 +5,7 @@ import subprocess
 
 from absl.testing import absltest
 
-from harness.loadgen import timeline
+from harness.loadgen import loadgen_log
 from harness.results import entry
 from harness.results import store
 from harness.rules import rounds
@@ -73,10 +73,15 @@ class ScenariosTest(absltest.TestCase):
       queries *= rounds.MULTI_STREAM_SAMPLES
     self.assertEqual(kept.performance.samples, queries)
     times = os.path.join(directory, 'timeline', '{}.csv')
-    self.assertLen(timeline.read(times.format('performance')), queries)
+    self.assertLen(
+      loadgen_log.read_timeline(times.format('performance')), queries
+    )
     # MultiStream fills its last query with samples that were already sent.
     self.assertEqual(
-      {each.index for each in timeline.read(times.format('accuracy'))},
+      {
+        each.index
+        for each in loadgen_log.read_timeline(times.format('accuracy'))
+      },
       set(range(_SAMPLES)),
     )
     for role in ('dataset', 'tokenizer', 'reference', 'checkpoint'):

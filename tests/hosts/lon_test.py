@@ -11,7 +11,6 @@ from absl.testing import absltest
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
-from harness.loadgen import timeline
 from harness.rules import rounds
 from saxml_ext.evaluation import rouge
 from serve import children
@@ -43,7 +42,7 @@ class LonTest(absltest.TestCase):
     if _obstacle:
       self.skipTest(_obstacle)
     self.dir = self.create_tempdir().full_path
-    self.timeline = os.path.join(self.dir, timeline.FILE)
+    self.timeline = os.path.join(self.dir, loadgen_log.TIMELINE)
     self.group = self.enterContext(children.Children())
     for host in (self.a, self.b):
       log = self.start_on(host)
@@ -161,7 +160,7 @@ class LonTest(absltest.TestCase):
       ' unanswered',
     )
     # The earlier answers of both systems are kept.
-    self.assertGreater(len(timeline.read(self.timeline)), 20)
+    self.assertGreater(len(loadgen_log.read_timeline(self.timeline)), 20)
 
 
 if __name__ == '__main__':

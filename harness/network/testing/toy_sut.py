@@ -7,7 +7,6 @@ from absl import flags
 import numpy as np
 
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import system
 from harness.network import client
 from harness.network import network_program
@@ -62,5 +61,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  run_flags.keep(run_lib.Run, client.Nodes, 'network')
+  run_lib.keep(run_lib.Run, client.Nodes, 'network')
   program_lib.run(main)

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from harness.loadgen import timeline
+from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
 from harness.rules import rounds
 
 
 def times(
   count: int, scenario: str, seed: int = 0, seconds: float = 60.0
-) -> list[timeline.Times]:
+) -> list[loadgen_log.Times]:
   """Returns the timeline of a system that takes about 0.5 s per sample."""
   rng = np.random.default_rng(seed)
   answering = rng.gamma(8.0, 0.06, count)
@@ -28,7 +28,7 @@ def times(
     sent = issued + rng.exponential(0.05, count)
   tokens = rng.integers(30, 129, count)
   return [
-    timeline.Times(
+    loadgen_log.Times(
       index=i % 512,
       issued=float(issued[i]),
       sent=float(sent[i]),
@@ -96,15 +96,15 @@ def entry(scenario: str = rounds.SERVER, **changes: Any) -> entry_lib.Entry:
 def write(
   directory: str,
   result: entry_lib.Entry,
-  performance: list[timeline.Times] | None = None,
-  accuracy: list[timeline.Times] | None = None,
+  performance: list[loadgen_log.Times] | None = None,
+  accuracy: list[loadgen_log.Times] | None = None,
 ) -> str:
   """Writes a job's directory and returns its path."""
   os.makedirs(directory, exist_ok=True)
   result.write(directory)
   for mode, samples in (('performance', performance), ('accuracy', accuracy)):
     if samples is not None:
-      kept = timeline.Timeline()
+      kept = loadgen_log.Timeline()
       for each in samples:
         kept.add(*dataclasses.astuple(each))
       kept.write(os.path.join(directory, 'timeline', f'{mode}.csv'))

@@ -7,7 +7,6 @@ from absl import flags
 import numpy as np
 
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.loadgen import system
 from saxml_ext.common import program
@@ -51,5 +50,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  run_flags.keep(run_lib.Run)
+  run_lib.keep(run_lib.Run)
   program.run(main)

@@ -20,7 +20,6 @@ import numpy as np
 from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.loadgen import system
 from harness.network import client
@@ -272,7 +271,7 @@ def main(argv: Sequence[str]) -> None:
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)  # A load may take minutes.
   run: run_lib.Run[launch.Engine]
-  run = runner.asked(argv, launch.Engine, overrides=run_flags.overrides())
+  run = runner.asked(argv, launch.Engine, overrides=run_lib.overrides())
   engine = run.system
   changes = ''.join(f' {n}={text}' for n, text in engine.overrides.items())
   network_program.main(
@@ -284,7 +283,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  run_flags.keep(
+  run_lib.keep(
     run_lib.Run, run_lib.Samples, launch.Engine, client.Nodes, 'network'
   )
   program_lib.run(main, takes_words=True)

@@ -15,7 +15,6 @@ import transformers
 from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import run as run_lib
-from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.loadgen import system
 from harness.network import client
@@ -189,7 +188,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  run_flags.keep(
+  run_lib.keep(
     run_lib.Run, run_lib.Samples, launch.Reference, client.Nodes, 'network'
   )
   program_lib.run(main, takes_words=True)

@@ -11,7 +11,6 @@ import numpy as np
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings as settings_lib
-from harness.loadgen import timeline
 from serve import programs
 
 
@@ -38,8 +37,10 @@ class Outcome:
     return loadgen_log.read(self.directory)
 
   @property
-  def times(self) -> list[timeline.Times]:
-    return timeline.read(os.path.join(self.directory, timeline.FILE))
+  def times(self) -> list[loadgen_log.Times]:
+    return loadgen_log.read_timeline(
+      os.path.join(self.directory, loadgen_log.TIMELINE)
+    )
 
   @property
   def answers(self) -> dict[int, list[int]]:
@@ -86,7 +87,7 @@ def run(
       'loadgen_attributes': json.dumps(dict(settings.attributes)),
       'buffer_count': settings.buffer_count,
       'output_dir': directory,
-      'timeline': os.path.join(directory, timeline.FILE),
+      'timeline': os.path.join(directory, loadgen_log.TIMELINE),
       'concurrency': 64,
       'silence_secs': 600,
       'sample_count': settings.sample_count,
