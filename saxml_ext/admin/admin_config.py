@@ -32,10 +32,10 @@ _SAX_CELL = flags.DEFINE_string(
 _FS_ROOT = flags.DEFINE_string(
   'fs_root',
   None,
-  'Directory for what the admin server has to remember. Default: $SAX_FS_ROOT.',
+  "The directory for the admin server's state. Default: $SAX_FS_ROOT.",
 )
 _ADMIN_ACL = flags.DEFINE_string(
-  'admin_acl', 'acl/all', 'Who may change the cell; must not be empty.'
+  'admin_acl', 'acl/all', 'The ACL for changes of the cell. Must not be empty.'
 )
 
 
@@ -54,7 +54,7 @@ def configure(root: str, cell_id: str, fs_root: str, admin_acl: str) -> str:
     if not value:
       or_set = f', or set {variable}' if variable else ''
       raise errors.InvalidArgument(
-        f'--{flag} is empty: give it, for example --{flag}={example}{or_set}'
+        f'--{flag} is empty. Set it, for example --{flag}={example}{or_set}'
       )
   cell.write_config(
     root, cell_id, admin_pb2.Config(fs_root=fs_root, admin_acl=admin_acl)

@@ -37,29 +37,30 @@ _SAX_CELL = flags.DEFINE_string(
 _PORT = flags.DEFINE_integer(
   'port',
   None,
-  'TCP port to listen on; 0 picks a free one. Default: $SAX_ADMIN_SERVER_PORT,'
-  ' else 10000.',
+  'The TCP port to listen on. 0 picks a free port. Default:'
+  ' $SAX_ADMIN_SERVER_PORT, or else 10000.',
   lower_bound=0,
   upper_bound=65535,
 )
 _HTTP_PORT = flags.DEFINE_integer(
   'http_port',
   8080,
-  'TCP port of the status pages and metrics; 0 picks a free one, -1 serves'
-  ' none. If it is taken, the admin server does without.',
+  'The TCP port of the status pages and metrics. 0 picks a free port, and -1'
+  ' turns them off. If the port is in use, they are turned off too.',
   lower_bound=-1,
   upper_bound=65535,
 )
 _HTTP_HOST = flags.DEFINE_string(
   'http_host',
   '127.0.0.1',
-  'Address that --http_port is on; "" is every one. From other machines the'
-  ' pages change nothing, but for TLS clients whom the ACLs of the cell let.',
+  'The address of the interface for --http_port. "" is every interface. Other'
+  ' machines can only read the pages, except TLS clients that the ACLs of the'
+  ' cell admit.',
 )
 _EXP_ASSIGNER = flags.DEFINE_bool(
   'sax_admin_exp_assigner',
   False,
-  'Give models to servers by the memory of their chips: see the overrides'
+  'Assign models to servers by the memory of their chips. See the overrides'
   ' ram, ramN and constraints in saxml_ext/admin/placement/capacity.py.',
 )
 
@@ -115,7 +116,8 @@ async def _tell(server: server_lib.AdminServer, sax_cell: str) -> None:
       await server.leading()
   except TimeoutError:
     print(
-      f'Admin server of {sax_cell} stands by at {server.address}', flush=True
+      f'Admin server of {sax_cell} is on standby at {server.address}',
+      flush=True,
     )
     await server.leading()
   print(
@@ -132,7 +134,7 @@ def main(argv: Sequence[str]) -> None:
     sax_cell = cell.text_setting(_SAX_CELL.value, cell.CELL_VARIABLE)
     if not sax_cell:
       raise errors.InvalidArgument(
-        f'give --sax_cell, for example /sax/test, or set {cell.CELL_VARIABLE}'
+        f'set --sax_cell, for example /sax/test, or set {cell.CELL_VARIABLE}'
       )
     sax_root = cell_flags.sax_root()
     asyncio.run(

@@ -141,7 +141,7 @@ class AdminServerTest(absltest.TestCase):
 
   def test_errors_are_told_in_one_line(self):
     for args, message in (
-      ([], 'give --sax_cell'),
+      ([], 'set --sax_cell'),
       (
         ['--port=0', '--sax_cell=test'],
         'cell full name "test" should have the form',

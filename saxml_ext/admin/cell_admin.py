@@ -194,11 +194,11 @@ class AdminServer:
       return self.controller
     leader = self._election.leader
     raise errors.Unavailable(
-      f'the admin server at {self.address} of {self._cell} stands by; '
+      f'the admin server at {self.address} of {self._cell} is on standby. '
       + (
-        f'the leader is {leader}'
+        f'The leader is {leader}'
         if leader and leader != self.address
-        else 'no leader is known right now'
+        else 'No leader is known right now'
       )
     )
 
@@ -227,7 +227,7 @@ class AdminServer:
     self._health.set_serving(True)
     self._leads.set()
     logging.info(
-      'leads %s in epoch %d; it publishes %d models',
+      'this server leads %s in epoch %d, with %d published models',
       self._cell,
       epoch,
       len(state.models),
@@ -268,7 +268,7 @@ class AdminServer:
         logging.error('%s cannot be read: %s', path, e)
         continue
       if found != wanted and self._election.is_valid():
-        logging.warning('%s names somebody else; writing it anew', path)
+        logging.warning('%s names another server, and is written again', path)
         try:
           await self._write_location()
         except (errors.SaxError, OSError) as e:
@@ -295,7 +295,7 @@ class AdminServer:
       # Another cell's admin server often uses the port. This cell must still be
       # served.
       logging.warning(
-        'no status pages: port %d of %s cannot be listened on (%s); give'
+        'no status pages are served: port %d of %s is not available (%s). Set'
         ' another --http_port or --http_host',
         self.http_port,
         self._http_host or 'every interface',

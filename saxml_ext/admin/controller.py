@@ -128,8 +128,8 @@ class Controller:
     """Raises Unavailable if the controller is retired."""
     if self._retired:
       raise errors.Unavailable(
-        'this admin server is no longer the leader of its cell; ask the one '
-        'that location.proto names'
+        'this admin server no longer leads its cell. Call the server that'
+        ' location.proto names'
       )
 
   # These methods change and return the published models.
@@ -251,7 +251,7 @@ class Controller:
         # The steps themselves cause these events, so no further step is needed.
         self._handle_pending()
       except Exception:  # pylint: disable=broad-exception-caught
-        logging.exception('an event of the cell was not handled')
+        logging.exception('failed to handle an event of the cell')
         pause = None
 
   def _handle_pending(self) -> None:

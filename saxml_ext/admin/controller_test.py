@@ -47,7 +47,7 @@ class EventsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       made._events.put_nowait(modelets.Forgotten(None))  # None has no address.
       while not logged.records:
         await asyncio.sleep(0.01)
-    self.assertIn('was not handled', logged.output[0])
+    self.assertIn('failed to handle an event', logged.output[0])
     self.assertEmpty(looks)
     made._events.put_nowait(None)
     async with asyncio.timeout(30):

@@ -12,7 +12,7 @@ from saxml_ext.admin.testing import cell_fixture
 _RIGHT = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 _WRONG = 'saxml_ext.params.gptj.TinyTokenisedFP32'
 _WHY = (
-  f'no joined model server can serve the model path {_WRONG}; did you mean'
+  f'no joined model server can serve the model path {_WRONG}. Did you mean'
   f' {_RIGHT}?'
 )
 
@@ -88,10 +88,11 @@ class MistakesTest(cell_fixture.CellTestCase):
     await self.publish(path=_RIGHT)
     self.assertEqual(
       await self.missing(),
-      f'0 of 1 replicas: no further server has room for {_RIGHT}; of 1 that'
-      ' can serve it, 1 have other models. A server takes one model by default:'
-      ' start another model server, unpublish a model, or start the admin server'
-      ' with --sax_admin_exp_assigner, which places several by memory',
+      f'0 of 1 replicas: no further server has room for {_RIGHT}. Of 1 that'
+      ' can serve it, 1 have other models. By default, a server takes one'
+      ' model. Start another model server, unpublish a model, or start the'
+      ' admin server with --sax_admin_exp_assigner to place several models by'
+      ' memory',
     )
 
 

@@ -53,8 +53,8 @@ async def wait(
       patience = unknown_since + _JOIN_SECS - now
       if patience <= 0:
         raise errors.FailedPrecondition(
-          f'model {entry.model.model_id} cannot be loaded: {unknown}; unpublish'
-          ' it, then publish it with the right path'
+          f'model {entry.model.model_id} cannot be loaded. Unpublish it, then'
+          f' publish it with the right path: {unknown}'
         )
     try:
       async with asyncio.timeout(patience):
@@ -98,7 +98,7 @@ def _check_failures(
       f'{address} ({failure.reason or "no reason given"})'
       for address, failure in entry.failures.items()
     )
-    + '; update its checkpoint, or unpublish it and publish it anew'
+    + '. Update its checkpoint, or unpublish it and publish it again'
   )
 
 

@@ -80,13 +80,13 @@ class LimitsTest(cell_fixture.CellTestCase):
       grpc.StatusCode.INVALID_ARGUMENT,
       self.publish('/sax/test/n', overrides=overrides),
     )
-    self.assertIn('has 1001 overrides, and the limit is 1000', text)
+    self.assertIn('has 1001 overrides, more than the limit of 1000', text)
     long = {'K': 'x' * validation.MAX_MODEL_BYTES}
     text = await self.fails(
       grpc.StatusCode.INVALID_ARGUMENT,
       self.publish('/sax/test/n', overrides=long),
     )
-    self.assertRegex(text, 'has 262181 bytes .* the limit is 262144: publish')
+    self.assertRegex(text, 'has 262181 bytes .* the limit of 262144. Publish')
 
   async def test_large_requests_are_refused_unread(self):
     text = await self.fails(

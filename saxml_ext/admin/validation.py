@@ -37,13 +37,13 @@ def check_model(
   ids.check_replicas(model.requested_num_replicas)
   if len(model.overrides) > MAX_OVERRIDES:
     raise errors.InvalidArgument(
-      f'the model has {len(model.overrides)} overrides, and the limit is'
-      f' {MAX_OVERRIDES}: publish it with those alone that its params need'
+      f'the model has {len(model.overrides)} overrides, more than the limit of'
+      f' {MAX_OVERRIDES}. Publish it with only those that its params need'
     )
   if (size := model.ByteSize()) > MAX_MODEL_BYTES:
     raise errors.InvalidArgument(
-      f'the model has {size} bytes of overrides and other settings, and the'
-      f' limit is {MAX_MODEL_BYTES}: publish it with shorter values'
+      f'the model has {size} bytes of overrides and other settings, more than'
+      f' the limit of {MAX_MODEL_BYTES}. Publish it with shorter values'
     )
   check_acl(model.admin_acl)
   acl_file.check_method_acls(model.acls.items, check_acl)

@@ -321,12 +321,12 @@ class ModelStore:
 def _write_error(error: Exception) -> errors.SaxError:
   if isinstance(error, errors.Aborted):
     return errors.Unavailable(
-      f'another admin server has become the leader ({error}); ask the one that'
+      f'another admin server leads now ({error}). Call the server that'
       ' location.proto names'
     )
   return errors.FailedPrecondition(
-    f'the state of the cell cannot be written ({error}); nothing was '
-    'changed: see to the storage of fs_root, then try again'
+    f'the state of the cell cannot be written ({error}), so nothing was'
+    ' changed. Repair the storage of fs_root, then try again'
   )
 
 

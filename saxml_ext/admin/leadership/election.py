@@ -144,7 +144,7 @@ class Election:
             (beating, leading), return_when=asyncio.FIRST_COMPLETED
           )
           reason = (beating if beating.done() else leading).result()
-          logging.warning('steps down: %s', reason)
+          logging.warning('this server stops leading: %s', reason)
         finally:
           await self._step_down(beating, leading)
     finally:
@@ -165,8 +165,8 @@ class Election:
     except _FAILURES as e:
       # The other servers notice it by themselves, a little later.
       self._say(
-        f'cannot give the claim of epoch {epoch} up: {e}; the next leader'
-        f' waits for {self._timing.timeout:g} s'
+        f'the claim of epoch {epoch} cannot be released: {e}. The next leader'
+        f' starts after {self._timing.timeout:g} s'
       )
 
   async def _win(self) -> None:
@@ -188,7 +188,7 @@ class Election:
             return
         self._say('')
       except _FAILURES as e:
-        self._say(f'cannot take part in the election: {e}; trying again')
+        self._say(f'cannot take part in the election: {e}. Trying again')
       await asyncio.sleep(self._timing.poll)
 
   async def _claim(self, epoch: int) -> bool:
@@ -199,7 +199,7 @@ class Election:
     self.epoch, self.leader = epoch, self._address
     self._former = epoch
     self._valid_until = asked + self._timing.validity
-    logging.info('leads from now on, epoch %d', epoch)
+    logging.info('this server leads from now on, in epoch %d', epoch)
     return True
 
   async def _beat_on(self) -> str:
@@ -216,7 +216,7 @@ class Election:
         return e.message
       except _FAILURES as e:
         self._cut_off = True
-        self._say(f'cannot read who leads: {e}; trying again')
+        self._say(f'the current leader cannot be read: {e}. Trying again')
       await asyncio.sleep(self._timing.beat)
     return self._resigned
 
@@ -232,7 +232,7 @@ class Election:
       # read below checks that.
       self._cut_off = True
       self._say(
-        f'the claim of this leader cannot be renewed: {e}; trying again'
+        f'the claim of this leader cannot be renewed: {e}. Trying again'
       )
     return self._dir.newest_epoch()
 
@@ -246,7 +246,7 @@ class Election:
       except errors.DataLoss:
         raise  # A retry cannot help, so the program ends.
       except _FAILURES as e:
-        self._say(f'cannot take over: {e}; trying again')
+        self._say(f'this server cannot take over: {e}. Trying again')
         await self._depose()
         await asyncio.sleep(_PAUSE)
       else:

@@ -224,15 +224,15 @@ class LocalDir(SharedDir):
       newest = self.newest_epoch()
       if newest != epoch:
         raise errors.Aborted(
-          f'{name} was not written: the leader of epoch {newest} has followed'
-          f' the one of epoch {epoch}'
+          f'{name} was not written: epoch {epoch} has ended, and a server'
+          f' leads in epoch {newest}'
         )
       try:
         os.rename(temporary, self._of(name))
       except FileNotFoundError as e:
         raise errors.Aborted(
-          f'{name} was not written: a leader has followed the one of epoch'
-          f' {epoch}, and cleared up its unfinished files'
+          f'{name} was not written: epoch {epoch} has ended, and the new'
+          ' leader deleted its unfinished files'
         ) from e
     except BaseException:
       _unlink(temporary)
@@ -257,7 +257,10 @@ class LocalDir(SharedDir):
   def _padded(self, text: str) -> bytes:
     data = f'{text}\n{self._host}\n'.encode()
     if len(data) > _CLAIM_BYTES:
-      raise ValueError(f'claim of {len(data)} bytes, at most {_CLAIM_BYTES}')
+      raise ValueError(
+        f'the claim has {len(data)} bytes, more than the limit of'
+        f' {_CLAIM_BYTES}'
+      )
     return data.ljust(_CLAIM_BYTES, b'\0')
 
   def _temporary(self, name: str, epoch: int) -> str:

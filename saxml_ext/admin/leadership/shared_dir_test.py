@@ -71,7 +71,9 @@ class SharedDirTest(parameterized.TestCase):
       return result
 
     with mock.patch.object(old, 'newest_epoch', look_and_be_overtaken):
-      with self.assertRaisesRegex(errors.Aborted, 'cleared up'):
+      with self.assertRaisesRegex(
+        errors.Aborted, 'deleted its unfinished files'
+      ):
         old.write('f', b'2', 1)
     self.assertEqual(new.read('f'), b'1')
     self.assertNotIn('.tmp', ' '.join(os.listdir(new.path)))

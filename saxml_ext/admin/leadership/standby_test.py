@@ -75,7 +75,7 @@ class StandbyTest(cell_fixture.CellTestCase):
       stub.Unpublish(admin_pb2.UnpublishRequest(model_id=cell_fixture.MODEL)),
     ):
       text = await self.fails(_Code.UNAVAILABLE, call)
-      self.assertIn(f'the leader is {self.admin.address}', text)
+      self.assertIn(f'The leader is {self.admin.address}', text)
     self.assertEqual(self.location(), self.admin.address)
     self.assertEqual(await self.health(self.channel), _Health.SERVING)
     self.assertEqual(await self.health(self.second), _Health.NOT_SERVING)
@@ -112,13 +112,13 @@ class StandbyTest(cell_fixture.CellTestCase):
       mock.patch.object(self.admin._election, 'may_answer', lambda: False)
     )
     text = await self.fails(_Code.UNAVAILABLE, self.publish())
-    self.assertIn('no leader is known right now', text)
+    self.assertIn('No leader is known right now', text)
 
   async def test_pages_tell_who_leads(self):
     await self.publish(replicas=3)
     await self.standby_knows_the_leader()
     page = await self.page(self.standby, '/')
-    self.assertIn(f'stands by. The leader is {self.admin.address}', page)
+    self.assertIn(f'on standby. The leader is {self.admin.address}', page)
     metrics = await self.page(self.admin, '/metrics')
     self.assertIn('\nsax_admin_leads 1.0\n', metrics)
     self.assertIn('\nsax_admin_published_models 1.0\n', metrics)
@@ -157,7 +157,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     await self.fails(_Code.UNAVAILABLE, watching)
     await self.fails(_Code.UNAVAILABLE, waiting)
     text = await self.fails(_Code.UNAVAILABLE, self.publish('/sax/test/n'))
-    self.assertIn('stands by', text)
+    self.assertIn('is on standby', text)
 
   async def test_takes_no_server_in_once_it_is_followed(self):
     found, followed = asyncio.Event(), asyncio.Event()
@@ -181,7 +181,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     await self.eventually(lambda: self.admin.controller is None)
     followed.set()
     text = await self.fails(_Code.UNAVAILABLE, joining)
-    self.assertIn('no longer the leader', text)
+    self.assertIn('no longer leads', text)
     self.assertEmpty(members.all(lost_too=True))
 
   async def test_location_that_somebody_else_wrote_is_corrected(self):

@@ -115,7 +115,8 @@ class StateFiles:
     if main is not None and not self._is_good(main, sums):
       if _is_foreign(main, self._cell) and not (copy or b'').startswith(main):
         logging.warning(
-          '%s was written by another program; it counts', self._of(STATE)
+          '%s was written by another program. Its contents are used',
+          self._of(STATE),
         )
         sums = None
       else:
@@ -123,15 +124,17 @@ class StateFiles:
         main = None
     if main is None and copy is None and (found or sums):
       raise errors.DataLoss(
-        f'{self._dir.path}: {STATE} and its copy {PREVIOUS} are both damaged or'
-        ' gone, so nobody knows what this cell publishes. Put a backup in the'
-        f' place of {STATE} and delete {SUMS}, or delete all three files to'
-        ' start with no models. What was found is kept in files named'
+        f'{self._dir.path}: {STATE} and its copy {PREVIOUS} are both damaged'
+        ' or missing, so the published models of this cell are unknown.'
+        f' Replace {STATE} by a backup and delete {SUMS}, or delete all three'
+        ' files to start with no models. Damaged files were copied to'
         ' <name>.bad-<N>'
       )
     if main is None and copy is not None:
       logging.error(
-        '%s: going on with the copy %s', self._of(STATE), self._of(PREVIOUS)
+        '%s cannot be used. The copy %s is used instead',
+        self._of(STATE),
+        self._of(PREVIOUS),
       )
     data = main if main is not None else copy
     state = _parse(data or b'') or admin_pb2.State()
@@ -164,15 +167,15 @@ class StateFiles:
 
   def _set_aside(self, name: str, data: bytes, why: str) -> None:
     try:
-      copy = self._dir.set_aside(name, data)
+      copied = f'A copy is kept as {self._dir.set_aside(name, data)}'
     except (OSError, errors.SaxError) as e:
-      copy = f'nowhere ({e})'
+      copied = f'It could not be copied: {e}'
     logging.error(
-      '%s (%d bytes) is bad: %s; kept as %s',
+      '%s (%d bytes) cannot be used: %s. %s',
       self._of(name),
       len(data),
       why,
-      copy,
+      copied,
     )
 
   def _of(self, name: str) -> str:
@@ -195,7 +198,7 @@ def _decode_sums(data: bytes) -> frozenset[_Good]:
     raise ValueError('damaged')
   header, *lines = body.decode().split('\n')
   if header != _HEADER:
-    raise ValueError(f'of an unknown format, "{header}"')
+    raise ValueError(f'the format "{header}" is unknown')
   result = set()
   for line in lines:
     generation, size, digest = line.split(' ')

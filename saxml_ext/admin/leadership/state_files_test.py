@@ -167,7 +167,7 @@ class StateFilesTest(parameterized.TestCase):
     files.save(self.state(2))
     for name in ('state.proto', 'state.proto.prev'):
       (self.path / name).unlink()
-    with self.assertRaisesRegex(errors.DataLoss, 'damaged or gone'):
+    with self.assertRaisesRegex(errors.DataLoss, 'damaged or missing'):
       self.files().take_over()
     (self.path / 'state.proto.sum').unlink()
     self.assertEmpty(self.files().take_over().models)

@@ -135,7 +135,7 @@ class Worker:
         await action()
       except Exception:  # pylint: disable=broad-exception-caught
         # The queue must continue. The next poll will report the result.
-        logging.exception('%s: an action ended badly', self._connection.address)
+        logging.exception('%s: a command failed', self._connection.address)
 
   def _enqueue(
     self,
@@ -152,7 +152,7 @@ class Worker:
         task = asyncio.current_task()
         if self._holds(held) or (task and task.cancelling()):
           raise
-        self._log('does not wait any longer for %s', model_id)
+        self._log('no longer waits for the load of %s', model_id)
       finally:
         held.call = None
         held.pending -= 1
@@ -252,7 +252,9 @@ class Worker:
         await asyncio.sleep(_UNLOAD_PAUSE)
       else:
         logging.error(
-          '%s: gives up unloading %s', self._connection.address, model_id
+          '%s: %s could not be unloaded. No further attempt is made',
+          self._connection.address,
+          model_id,
         )
     finally:
       if model_id in self._unloading:  # `drop_all` removes it.

@@ -161,9 +161,10 @@ class Connection:
       return await self.get_status(_JOIN_TIMEOUT, wait_for_ready=True)
     except grpc.aio.AioRpcError as e:
       raise errors.DeadlineExceeded(
-        f'model server {self.address} does not answer GetStatus within '
-        f'{_JOIN_TIMEOUT:g} s ({e.code().name}: {e.details()}): join when it '
-        'serves, with an address that the admin server can reach'
+        f'model server {self.address} does not answer GetStatus within'
+        f' {_JOIN_TIMEOUT:g} s ({e.code().name}: {e.details()}). Join after'
+        ' the server has started, with an address that the admin server can'
+        ' reach'
       ) from e
 
   async def get_status(

@@ -117,8 +117,8 @@ class Members:
       match = _ADDRESS.fullmatch(text)
       if not match or not 0 < int(match[1]) < 2**16:
         raise errors.InvalidArgument(
-          f'address {ids.quote(text[:300])} of a model server must have the '
-          'form host:port, with a port from 1 to 65535'
+          f'address {ids.quote(text[:300])} of a model server must have the'
+          ' form host:port, with a port from 1 to 65535'
         )
     # A server may join again while its first request is still being handled.
     lock = self._joining.setdefault(address, asyncio.Lock())
@@ -154,7 +154,7 @@ class Members:
     self._paths = None
     modelet.start()
     logging.info(
-      '%s: joins; it can serve %d model paths',
+      '%s: joined, and can serve %d model paths',
       request.address,
       len(modelet.paths),
     )
@@ -162,7 +162,7 @@ class Members:
 
   def forget(self, modelet: modelets.Modelet) -> None:
     """Removes a lost server that did not come back."""
-    logging.info('%s: is forgotten', modelet.address)
+    logging.info('%s: removed, because it stayed lost', modelet.address)
     if self._modelets.get(modelet.address) is modelet:
       self._remove(modelet)
 
@@ -197,8 +197,8 @@ def explain_unknown(path: str, servable: frozenset[str]) -> str:
     return ''
   near = ids.near_misses(path, servable)
   if near:
-    hint = f'did you mean {" or ".join(near)}?'
+    hint = f'Did you mean {" or ".join(near)}?'
   else:
     some = sorted(servable)[:_EXAMPLES]
-    hint = f'they can serve {len(servable)} others, such as {", ".join(some)}'
-  return f'no joined model server can serve the model path {path}; {hint}'
+    hint = f'They can serve {len(servable)} others, such as {", ".join(some)}'
+  return f'no joined model server can serve the model path {path}. {hint}'

@@ -17,7 +17,7 @@ class UnknownPathTest(absltest.TestCase):
       members.explain_unknown(
         'lm.params.GPTJ5', frozenset({'lm.params.GPTJ4'})
       ),
-      'no joined model server can serve the model path lm.params.GPTJ5; did'
+      'no joined model server can serve the model path lm.params.GPTJ5. Did'
       ' you mean lm.params.GPTJ4?',
     )
 
@@ -26,7 +26,7 @@ class UnknownPathTest(absltest.TestCase):
       'x.Y', frozenset(f'lm.P{i}' for i in range(9))
     )
     self.assertEndsWith(
-      text, 'they can serve 9 others, such as lm.P0, lm.P1, lm.P2'
+      text, 'They can serve 9 others, such as lm.P0, lm.P1, lm.P2'
     )
 
 

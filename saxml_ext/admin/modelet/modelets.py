@@ -276,7 +276,7 @@ class Modelet:
 
   def _lose(self, reason: str) -> None:
     self.lost = True
-    logging.warning('%s: is lost: %s', self.address, reason)
+    logging.warning('%s: lost: %s', self.address, reason)
     self.former = {
       **{k: h.sent for k, h in self.held.items()},
       **dict.fromkeys(self._worker.unloading),
@@ -356,7 +356,7 @@ class Modelet:
           continue
         if self._live.failed(asked, time.monotonic(), reach):
           raise _Dead(
-            f'{self._connection.address} takes no connections: {reach.value}'
+            f'{self._connection.address} accepts no connections: {reach.value}'
           )
     finally:
       call.cancel()
@@ -374,12 +374,12 @@ class Modelet:
       if info is not None:
         held.note(info)
         if held.sent is None and held.may_retry(asked):
-          logging.warning('%s: may hold an old %s', self.address, model_id)
+          logging.warning('%s: may have an old %s', self.address, model_id)
           held.status = held_lib.LOADING
           self._worker.reload(held)
       elif held.reported or held.status != held_lib.FAILED:
         if held.may_retry(asked):
-          logging.warning('%s: does not hold %s', self.address, model_id)
+          logging.warning('%s: does not have %s', self.address, model_id)
           held.status = held_lib.LOADING
           held.attempts += 1  # A report of the model resets it.
           self._worker.load(held)

@@ -186,8 +186,7 @@ class Changes:
     token = given.get('token', '').encode()
     if not hmac.compare_digest(token, self._token.encode()):
       raise errors.PermissionDenied(
-        'this form is from before the admin server was started: load the page'
-        ' again'
+        'this form is older than the running admin server. Load the page again'
       )
 
   def _confirm(
@@ -213,7 +212,7 @@ def _model(given: Mapping[str, str]) -> admin_pb2.Model:
   replicas = given.get('replicas', '').strip()
   if not (replicas.isascii() and replicas.isdecimal() and len(replicas) < 10):
     raise errors.InvalidArgument(
-      f'replicas is {replicas!r}; give a number from 0 to 999999999'
+      f'replicas is {replicas!r}. Enter a number from 0 to 999999999'
     )
   overrides = {}
   for line in given.get('overrides', '').splitlines():
@@ -222,7 +221,7 @@ def _model(given: Mapping[str, str]) -> admin_pb2.Model:
       overrides[key] = value
     elif line.strip():
       raise errors.InvalidArgument(
-        f'override {line.strip()!r} is not of the form KEY=VALUE'
+        f'override {line.strip()!r} does not have the form KEY=VALUE'
       )
   return admin_pb2.Model(
     model_id=given.get('model', '').strip(),

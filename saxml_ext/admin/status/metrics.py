@@ -40,10 +40,10 @@ class CellCollector(registry.Collector):
     controller = self._controller()
     leads = controller is not None and self._election.is_valid()
     values: list[tuple[str, str, float]] = [
-      ('leads', 'Whether this admin server leads its cell.', int(leads)),
+      ('leads', '1 if this admin server leads its cell, else 0.', int(leads)),
       (
         'epoch',
-        'Number of the leadership; 0 for a standby.',
+        'Number of the epoch in which this server leads; 0 for a standby.',
         self._election.epoch,
       ),
     ]
@@ -60,15 +60,15 @@ def _cell(
   """Returns the name, the text and the value of the metrics without a label."""
   entries = controller.entries()
   return [
-    ('published_models', 'Models that are published.', len(entries)),
+    ('published_models', 'Published models.', len(entries)),
     (
       'requested_replicas',
-      'Replicas that published models ask for.',
+      'Requested replicas of all published models.',
       sum(e.model.requested_num_replicas for e in entries),
     ),
     (
       'load_failures',
-      'Failures in a row of loads that did not succeed since.',
+      'Consecutive failed loads since the last success.',
       sum(f.count for e in entries for _, f in e.failures.items()),
     ),
     (
@@ -94,7 +94,7 @@ def _by_label(controller: controller_lib.Controller) -> Iterator[core.Metric]:
   for name, text, label, values in (
     (
       'replicas',
-      'Replicas on living model servers, by status.',
+      'Replicas on reachable model servers, by status.',
       'status',
       {each: status.count(each) for each in _STATUSES},
     ),
@@ -106,7 +106,7 @@ def _by_label(controller: controller_lib.Controller) -> Iterator[core.Metric]:
     ),
     (
       'hosts',
-      'Hosts of joined model servers; a group has several.',
+      'Hosts of joined model servers. A group has several hosts.',
       'state',
       {state: _hosts(found) for state, found in states.items()},
     ),

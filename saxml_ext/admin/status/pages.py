@@ -67,7 +67,7 @@ def _guarded(handler: _Handler) -> _Handler:
       status = _CODES.get(e.code, http.HTTPStatus.SERVICE_UNAVAILABLE)
       text = e.message
     except Exception as e:  # pylint: disable=broad-exception-caught
-      logging.exception('status page %s', request.url.path)
+      logging.exception('failed to render the status page %s', request.url.path)
       status, text = http.HTTPStatus.INTERNAL_SERVER_ERROR, str(e)
     return responses.PlainTextResponse(text + '\n', status, _HEADERS)
 
@@ -115,7 +115,7 @@ class Pages:
       # Stock Sax shows the cell here, but only browsers request such paths.
       return _html(
         status_page.message(
-          'Not found', 'Not found', f'There is no page {path} here.', live=False
+          'Not found', 'Not found', f'There is no page {path}.', live=False
         ),
         http.HTTPStatus.NOT_FOUND,
       )
@@ -138,7 +138,7 @@ class Pages:
   async def _static(self, request: _Request) -> _Response:
     name = request.path_params['name']
     if name not in _STATIC:
-      raise errors.NotFound(f'there is no {name} here')
+      raise errors.NotFound(f'this server has no file {name}')
     kind, names = _STATIC[name]
     text = '\n'.join(page_kit.asset(status_page.TEMPLATES / n) for n in names)
     return _Response(text, media_type=kind, headers=_HEADERS)
@@ -182,7 +182,7 @@ async def _form(request: _Request) -> dict[str, str]:
   """Returns the fields of a submitted form, with the last value of each."""
   kind = request.headers.get('content-type', '').partition(';')[0].strip()
   if kind != 'application/x-www-form-urlencoded':
-    raise errors.InvalidArgument(f'the content type is {kind!r}, of no form')
+    raise errors.InvalidArgument(f'the content type is {kind!r}. Send a form')
   body = b''
   async for part in request.stream():
     body += part

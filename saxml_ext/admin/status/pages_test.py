@@ -106,7 +106,7 @@ class PagesTest(cell_fixture.CellTestCase):
     _, page, _ = await self.ask('/publish', given)
     page = html.unescape(page)
     self.assertIn('Warning: no joined model server can serve the', page)
-    self.assertIn('did you mean p.A?', page)
+    self.assertIn('Did you mean p.A?', page)
     self.assertIn('Warning: override BATCH_SIZ is left out', page)
     self.assertIn('Did you mean BATCH_SIZE?', page)
     self.assertIn('Publish it', page)
@@ -214,7 +214,7 @@ class PagesTest(cell_fixture.CellTestCase):
     status, text, _ = await self.ask('/publish')
     self.admin.controller = kept
     self.assertEqual(status, 503)
-    self.assertIn('stands by', text)
+    self.assertIn('is on standby', text)
 
 
 if __name__ == '__main__':

@@ -8,12 +8,12 @@ from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.admin.modelet import modelets
 from saxml_ext.protobuf import admin_pb2
 
-_BACK = 'it is given the model again if it comes back soon'
+_BACK = 'It gets the model again if it comes back soon'
 # The default assigner gives each server one model, as stock Sax does.
 _REMEDIES = (
-  '. A server takes one model by default: start another model server, unpublish'
-  ' a model, or start the admin server with --sax_admin_exp_assigner, which'
-  ' places several by memory'
+  '. By default, a server takes one model. Start another model server,'
+  ' unpublish a model, or start the admin server with'
+  ' --sax_admin_exp_assigner to place several models by memory'
 )
 
 
@@ -75,12 +75,12 @@ def describe(
 
 def _why_lost(modelet: modelets.Modelet) -> str:
   if modelet.left:
-    return f'the server has left ({modelet.left}); {_BACK}'
+    return f'the server has left ({modelet.left}). {_BACK}'
   if modelet.hosts:
     # A group reports its failed hosts through process 0. It did not report, so
     # process 0 itself failed.
-    return f'host {modelet.hosts[0]} (process 0) is lost; {_BACK}'
-  return f'the server is lost; {_BACK}'
+    return f'host {modelet.hosts[0]} (process 0) is lost. {_BACK}'
+  return f'the server is lost. {_BACK}'
 
 
 def _why_missing(model: admin_pb2.Model, members: members_lib.Members) -> str:
@@ -104,6 +104,6 @@ def _why_missing(model: admin_pb2.Model, members: members_lib.Members) -> str:
     if number
   ]
   return (
-    f'no further server has room for {path}; of {len(able)} that can serve it,'
-    f' {" and ".join(counts)}{_REMEDIES if others else ""}'
+    f'no further server has room for {path}. Of {len(able)} that can serve'
+    f' it, {" and ".join(counts)}{_REMEDIES if others else ""}'
   )

@@ -49,8 +49,8 @@ def message(title: str, heading: str, text: str, live: bool) -> str:
 def standby(cell: str, address: str, leader: str) -> str:
   """Returns the page of an admin server that does not lead."""
   text = (
-    f'The admin server at {address} stands by. The leader is'
-    f' {leader or "not known right now"}.'
+    f'The admin server at {address} is on standby. The leader is'
+    f' {leader or "unknown right now"}.'
   )
   return message(cell, f'{cell} Standby', text, live=True)
 
@@ -203,7 +203,7 @@ def _server_row(server: modelets.Modelet) -> dict[str, Any]:
     'topology': _enum(admin_pb2.ModelServer.ChipTopology, spec.chip_topology),
     'memory': f'{spec.memory_bytes / _GIB:.1f}'
     if spec.memory_bytes
-    else 'not told',
+    else 'unknown',
     'lag': time.monotonic() - server.last_seen,
   }
 
@@ -231,7 +231,7 @@ def _state(
   wanted = entry.model.requested_num_replicas
   status = [s.held[entry.model.model_id].status for s in servers]
   if status.count(held_lib.LOADED) >= wanted:
-    return 'Ready' if wanted else 'No replicas wanted'
+    return 'Ready' if wanted else 'No replicas requested'
   if held_lib.LOADED in status:
     return 'Incomplete'
   if held_lib.LOADING in status:
@@ -286,7 +286,7 @@ def _plots(
       (
         ('in slots', lambda f: f.running),
         ('in the queue', lambda f: f.queued),
-        ('refused or failed a second', lambda f: f.errors),
+        ('refused or failed per second', lambda f: f.errors),
       ),
     ),
   ):

@@ -54,7 +54,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     ):
       self.assertIn(text, page)
     why = (
-      '1 of 2 replicas: no further server has room for p.A; of 1 that can serve'
+      '1 of 2 replicas: no further server has room for p.A. Of 1 that can serve'
       ' it, 1 have this model'
     )
     self.assertIn(
@@ -64,7 +64,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     )
     self.assertIn(
       f'{modelet.address} | Active | {MODEL}: LOADED | CHIP_TYPE_CPU'
-      ' | CHIP_TOPOLOGY_1 | not told | ',
+      ' | CHIP_TOPOLOGY_1 | unknown | ',
       '\n'.join(rows(page)),
     )
     # The page loads nothing from other sites.
@@ -103,7 +103,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     self.assertIn(
       f'{MODEL} | Not assigned | 1 | 0 | lm.params.GPTJ5 | None |  | 0 of 1'
       ' replicas: no joined model server can serve the model path'
-      ' lm.params.GPTJ5; did you mean lm.params.GPTJ4?'
+      ' lm.params.GPTJ5. Did you mean lm.params.GPTJ4?'
       ' | Unpublish',
       rows(page),
     )
@@ -174,8 +174,8 @@ class StatusPageTest(cell_fixture.CellTestCase):
     page = await self.get_rows('/')
     self.assertIn(f'{names} | Losthost tpu-1 (process 1) & why | Idle', page)
     self.assertIn(
-      f'{modelet.address}: the server has left (host tpu-1 (process 1) & why);'
-      ' it is given the model again if it comes back soon',
+      f'{modelet.address}: the server has left (host tpu-1 (process 1) & why).'
+      ' It gets the model again if it comes back soon',
       page,
     )
     # Without groups, there is no column for their hosts.

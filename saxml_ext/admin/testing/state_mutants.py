@@ -128,7 +128,7 @@ def run(
     result.named += (
       aside.exists()
       and aside.read_bytes() == data
-      and f'{name} ({len(data)} bytes) is bad' in logged()
+      and f'{name} ({len(data)} bytes) cannot be used' in logged()
     )
   return results
 
