@@ -289,7 +289,7 @@ class LocalCell:
     return sum(kind.num_replicas for kind in kinds)
 
   def _can_serve(self, model_id: str) -> bool:
-    """Returns True if a replica is loaded; raises CellError if loading failed."""
+    """Returns True if a replica is loaded; raises CellError if it failed."""
     options = sax.AdminOptions(_ANSWER_SECS)
     try:
       sax.WaitForReady(model_id, 1, options)

@@ -42,7 +42,7 @@ class NoReplicaTest(parameterized.TestCase):
     )
 
   def wait_for_looks(self, count: int) -> None:
-    """Waits until the client has asked this many times for the replicas' state."""
+    """Waits until the client has requested the replicas' state this often."""
     requests = self.cell.admin.requests
     while sum(isinstance(r, admin_pb2.ListRequest) for r in requests) < count:
       self.cell.admin.pause()

@@ -102,7 +102,7 @@ def __getattr__(name: str) -> Any:
 
 def _debug_text() -> str:
   """Returns the state of this process's client as plain text."""
-  lines = ['Models watched (by clients of every kind):']
+  lines = ['Watched models (of all clients):']
   lines += [f'  {watcher}' for watcher in address_watcher.all_watchers()]
   lines.append('Connections (of the blocking client):')
   lines += [
@@ -142,7 +142,7 @@ def StartDebugPort(port: int) -> None:
     server = http.server.ThreadingHTTPServer(('127.0.0.1', port), Handler)
   except OSError as e:
     raise errors.FailedPrecondition(
-      f'port {port} cannot be listened on ({e.strerror}): give another one'
+      f'port {port} is not available ({e.strerror}). Pass another one'
     ) from e
   threading.Thread(
     target=server.serve_forever, name='debug page', daemon=True

@@ -254,7 +254,9 @@ class ModelOptionsTest(absltest.TestCase):
     options = sax.ModelOptions()
     options.SetExtraInput('a', 0.5)
     self.assertEqual(options.GetExtraInput('a'), 0.5)
-    with self.assertRaisesRegex(errors.NotFound, '"b" is not set; set are: a'):
+    with self.assertRaisesRegex(
+      errors.NotFound, '"b" is not set. Available: a'
+    ):
       options.GetExtraInput('b')
     self.assertIn('key: "a"', options.ToDebugString())
 

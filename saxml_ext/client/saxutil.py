@@ -33,22 +33,26 @@ from saxml_ext.common.telemetry import tracing
 
 _OK, _FAILURE, _USAGE, _INTERRUPTED = 0, 1, 2, 130
 
-_LOGS = 'For old scripts: logs go to stderr, here always.'
+_LOGS = 'Ignored. Logs always go to stderr.'
+_TLS = {
+  'ca_file': "The servers' CA",
+  'cert_file': "The client's certificate",
+  'key_file': "The client's key",
+  'server_name': "The servers' name",
+}
 # The flags that precede a command.
 FLAGS = (
-  go_flags.Flag('sax_root', '', 'Root of all cells; else $SAX_ROOT.'),
-  go_flags.Flag('sax_timeout', 60.0, 'Deadline of a command, "90s", "5m".'),
-  go_flags.Flag('tls_ca_file', '', 'CA of the servers; else $SAX_TLS_CA_FILE.'),
-  go_flags.Flag('tls_cert_file', '', 'Of the caller; else $SAX_TLS_CERT_FILE.'),
-  go_flags.Flag('tls_key_file', '', 'Its key; else $SAX_TLS_KEY_FILE.'),
-  go_flags.Flag(
-    'tls_server_name', '', 'Name of the servers; else $SAX_TLS_SERVER_NAME.'
+  go_flags.Flag('sax_root', '', 'The root of all cells. Default: $SAX_ROOT.'),
+  go_flags.Flag('sax_timeout', 60.0, 'Timeout of a command, "90s" or "5m".'),
+  *(
+    go_flags.Flag(f'tls_{n}', '', f'{what}. Default: $SAX_TLS_{n.upper()}.')
+    for n, what in _TLS.items()
   ),
   go_flags.Flag('logtostderr', False, _LOGS),
   go_flags.Flag('alsologtostderr', False, _LOGS),
-  go_flags.Flag('v', 0, 'Log more.'),
-  go_flags.Flag('log_format', 'text', 'Form of log lines: text, or json.'),
-  go_flags.Flag('version', False, 'Print version and commit.'),
+  go_flags.Flag('v', 0, 'The verbosity of logs.'),
+  go_flags.Flag('log_format', 'text', 'The format of log lines: text or json.'),
+  go_flags.Flag('version', False, 'Print the version and the commit.'),
 )
 
 # Maps the commands about commands to their descriptions.
@@ -116,8 +120,8 @@ def _complete(args: Sequence[str]) -> None:
   if len(args) != 1 or args[0] not in shell_completion.SHELLS:
     shells = ', '.join(shell_completion.SHELLS)
     raise go_flags.UsageError(
-      f'completion takes one argument, one of {shells},'
-      ' for example: source <(saxutil completion bash)'
+      f'completion takes one argument, one of {shells}. Example: source'
+      ' <(saxutil completion bash)'
     )
   print(
     shell_completion.script(args[0], command.commands(), ABOUT, FLAGS), end=''
@@ -130,7 +134,7 @@ def _unknown(name: str) -> go_flags.UsageError:
     return go_flags.UsageError('a command is missing')
   near = ids.near_misses(name, [*command.names(), *ABOUT])
   hint = f'. Did you mean {" or ".join(near)}?' if near else ''
-  return go_flags.UsageError(f'there is no command "{name}"{hint}')
+  return go_flags.UsageError(f'unknown command "{name}"{hint}')
 
 
 def _misuse(error: go_flags.UsageError, item: command.Command | None) -> int:
@@ -140,7 +144,7 @@ def _misuse(error: go_flags.UsageError, item: command.Command | None) -> int:
 
 
 def _fail(error: sax.SaxError, hint: str) -> int:
-  if not isinstance(error, command.Told):
+  if not isinstance(error, command.Printed):
     print(f'Error: {error.message}', file=sys.stderr)
   if hint:
     print(f'Hint: {hint}', file=sys.stderr)
@@ -161,26 +165,26 @@ def _hint(
   target = args[0] if args else ''
   if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
     return (
-      f'the command was given {timeout:g} s; allow more before its name: '
-      f'saxutil --sax_timeout=10m {name} ...'
+      f'the timeout of the command was {timeout:g} s. Set a longer one before'
+      f' its name: saxutil --sax_timeout=10m {name} ...'
     )
   if error.code is grpc.StatusCode.PERMISSION_DENIED and target:
     guarded = _cell_of_model(target) if name == 'publish' else target
-    return f'`saxutil getacl {guarded}` names the ACL that has to admit you'
+    return f'`saxutil getacl {guarded}` prints the ACL that must admit you'
   if error.code is grpc.StatusCode.UNIMPLEMENTED and name == 'setacl':
     return (
-      'the cell has no lists yet: write acls.json beside its config.proto, see'
-      ' docs/security.md'
+      'the cell has no access lists. Write acls.json beside its config.proto,'
+      ' see docs/security.md'
     )
   if error.code is grpc.StatusCode.ALREADY_EXISTS and name == 'publish':
     return (
-      f'`saxutil update_checkpoint {target} <checkpoint>` changes a published '
-      f'model; `saxutil unpublish {target}` frees its name'
+      f'`saxutil update_checkpoint {target} <checkpoint>` changes a published'
+      f' model. `saxutil unpublish {target}` removes it'
     )
   if error.code is grpc.StatusCode.NOT_FOUND and (
     cell := _cell_of_model(target)
   ):
-    return f'`saxutil ls {cell}` lists what is published'
+    return f'`saxutil ls {cell}` lists the published models'
   return ''
 
 
@@ -209,10 +213,9 @@ def _run(
 
 def _set_tls(parsed: go_flags.Parsed) -> None:
   """Applies the TLS flags; raises SaxError if only some of them are set."""
-  told = tls.from_environment()
-  names = ('cert_file', 'key_file', 'ca_file', 'server_name')
-  given = {n: v for n in names if (v := parsed[f'tls_{n}'])}
-  tls.configure(dataclasses.replace(told, **given) if given else None)
+  default = tls.from_environment()
+  given = {n: v for n in _TLS if (v := parsed[f'tls_{n}'])}
+  tls.configure(dataclasses.replace(default, **given) if given else None)
   tls.current()
 
 
@@ -220,7 +223,7 @@ def _set_up_telemetry(verbosity: int, form: str) -> None:
   """Sets up logs and traces by the flags and OpenTelemetry's variables."""
   if form not in (log_format.TEXT, log_format.JSON):
     raise errors.InvalidArgument(
-      f'--log_format={form}: give {log_format.TEXT} or {log_format.JSON}'
+      f'--log_format is "{form}". Set {log_format.TEXT} or {log_format.JSON}'
     )
   handler = logging.StreamHandler()
   if form == log_format.JSON:

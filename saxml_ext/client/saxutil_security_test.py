@@ -78,7 +78,7 @@ class AclTest(saxutil_fixture.SaxutilTest):
   def test_a_cell_without_lists_is_told_where_they_go(self):
     os.remove(acl_file.path_of(self.cell.root, _CELL))
     self.check(1, 'setacl', _CELL, 'acl/admins')
-    self.assertIn('Hint: the cell has no lists yet', self.stderr)
+    self.assertIn('Hint: the cell has no access lists', self.stderr)
     self.check(0, 'setacl', fake_cell.MODEL, 'acl/admins')
     self.check(0, 'getacl', fake_cell.MODEL)
     self.assertIn('acls.json', self.stderr)

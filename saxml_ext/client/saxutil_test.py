@@ -27,7 +27,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 class CompletionTest(saxutil_fixture.SaxutilTest):
   def complete(self, line: str) -> set[str]:
-    """Returns bash's completions of a command line, with the cursor at its end."""
+    """Returns bash's completions at the end of a command line."""
     script = self.check(0, 'completion', 'bash')
     # Bash splits a line at the characters of COMP_WORDBREAKS, for example "=".
     words = line.replace('=', ' = ').split(' ')
@@ -118,7 +118,9 @@ class HelpTest(saxutil_fixture.SaxutilTest):
       ('lm.generat', 'lm.generate'),
     ):
       self.check(2, typed)
-      self.assertIn(f'no command "{typed}". Did you mean {meant}', self.stderr)
+      self.assertIn(
+        f'unknown command "{typed}". Did you mean {meant}', self.stderr
+      )
       self.check(2, 'help', typed)
       self.assertIn(f'Did you mean {meant}', self.stderr)
     self.check(2, 'frobnicate')

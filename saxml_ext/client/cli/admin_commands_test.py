@@ -116,7 +116,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
       first, f'm,{server.address},FAILED,no such checkpoint; try another'
     )
     self.assertStartsWith(second, f'm,{lost.address},UNKNOWN,UNAVAILABLE: ')
-    self.assertEqual(third, 'm,,MISSING,no server: 2 of 3 replicas have one')
+    self.assertEqual(third, 'm,,MISSING,only 2 of 3 replicas have a server')
     self.assertIn('| FAILED  | no such', self.check(0, 'ls', '/sax/test'))
 
   def test_ls_tells_what_the_admin_says_of_failures(self):
@@ -200,7 +200,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
 
   def test_cell_with_an_admin_server_is_not_deleted(self):
     self.check(1, 'delete', '/sax/test')
-    self.assertIn('stop it first', self.stderr)
+    self.assertIn('Stop it first', self.stderr)
     self.check(0, 'getacl', '/sax/test')
 
   def test_save_and_export(self):
@@ -245,7 +245,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
       ),
     )
     self.check(1, 'publish', '/sax/test/n', 'p.B', '/c', '2')
-    self.assertIn('`saxutil unpublish /sax/test/n` frees', self.stderr)
+    self.assertIn('`saxutil unpublish /sax/test/n` removes', self.stderr)
     self.check(0, 'unpublish', '/sax/test/n')
     self.check(1, 'unpublish', '/sax/test/n')
     self.check(1, 'publish', 'n', 'p.B', '/c', 'two')

@@ -1,4 +1,4 @@
-"""Implements the saxutil commands create, delete, getacl and setacl for cells."""
+"""Implements the saxutil commands create, delete, getacl and setacl."""
 
 from collections.abc import Iterable
 import sys
@@ -32,13 +32,13 @@ def _create(context: command.Context, args: go_flags.Parsed) -> None:
   cell, fs_root, acl = args.rest
   if not fs_root or not acl:
     raise errors.InvalidArgument(
-      'neither the fs root nor the admin ACL may be empty; an ACL that admits '
-      'everybody is "acl/all"'
+      'the fs root and the admin ACL must not be empty. The ACL "acl/all"'
+      ' admits everybody'
     )
   root = admin_client.root()
   if storage.exists(cell_files.config_path(root, cell)):
     raise errors.AlreadyExists(
-      f'{cell} exists under {root}: change it with admin_config'
+      f'{cell} exists under {root}. Change it with admin_config'
     )
   config = admin_pb2.Config(fs_root=user_path.resolve(fs_root), admin_acl=acl)
   cell_files.write_config(root, cell, config)
@@ -63,7 +63,7 @@ def _delete(context: command.Context, args: go_flags.Parsed) -> None:
   print(f'Delete {" and ".join(directories)}? (y|n) ', end='', flush=True)
   answer = sys.stdin.readline().strip()
   if answer.lower() not in ('y', 'yes'):
-    raise errors.Cancelled(f'the answer was "{answer}": nothing was deleted')
+    raise errors.Cancelled(f'the answer was "{answer}", so nothing was deleted')
   for directory in reversed(directories):
     storage.delete(directory)
 
@@ -79,7 +79,7 @@ def _check_no_admin(cell: str, timeout: float) -> None:
   ):
     return
   raise errors.FailedPrecondition(
-    f'an admin server serves {cell} with {len(models)} models: stop it first'
+    f'an admin server serves {cell} with {len(models)} models. Stop it first'
   )
 
 
@@ -116,7 +116,7 @@ def _warn_of_unknown(
     except errors.Unimplemented:
       if name != acl_file.ALL:
         print(
-          f'Note: {name} admits nobody: the cell has no'
+          f'Note: {name} admits nobody, because the cell has no'
           f' {acl_file.path_of(admin_client.root(), cell)}',
           file=sys.stderr,
         )

@@ -42,7 +42,7 @@ class Context:
     return sax.ModelOptions(timeout=self.remaining())
 
 
-class Told(sax.SaxError):
+class Printed(sax.SaxError):
   """A failure that the command has already printed."""
 
   def __init__(self, error: sax.SaxError):
@@ -167,7 +167,7 @@ def check_count(args: Sequence[str], least: int, most: int | None) -> None:
   else:
     expected = str(least) if least == most else f'{least} to {most}'
   raise go_flags.UsageError(
-    f'got {len(args)} arguments, not {expected} (flags go before them)'
+    f'got {len(args)} arguments, not {expected}. Flags must precede them'
   )
 
 
@@ -176,4 +176,4 @@ def parse_int(text: str, what: str) -> int:
   try:
     return int(text)
   except ValueError as e:
-    raise go_flags.UsageError(f'{what} "{text}" is no integer') from e
+    raise go_flags.UsageError(f'{what} "{text}" is not an integer') from e

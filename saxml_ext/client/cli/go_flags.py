@@ -57,7 +57,7 @@ class Flag:
     except KeyError as e:
       problem, cause = f'"{text}" is not true or false', e
     except ValueError as e:
-      problem, cause = f'"{text}" is no integer', e
+      problem, cause = f'"{text}" is not an integer', e
     except errors.InvalidArgument as e:
       problem, cause = e.message, e
     raise UsageError(f'flag -{self.name}: {problem}') from cause
@@ -156,8 +156,8 @@ def parse_duration(text: str) -> float:
   terms = _TERM.findall(body)
   if not terms or ''.join(number + unit for number, unit in terms) != body:
     raise errors.InvalidArgument(
-      f'"{text}" is not a duration: write a number with a unit, for example '
-      '500ms, 60s or 1m30s'
+      f'"{text}" is not a duration. Write a number with a unit, for example'
+      ' 500ms, 60s or 1m30s'
     )
   seconds = sum(float(number) * _UNITS[unit] for number, unit in terms)
   return -seconds if negative else seconds

@@ -42,7 +42,7 @@ class GoFlagsTest(parameterized.TestCase):
   @parameterized.parameters(
     (['-x'], 'not defined: -x'),
     (['-n'], 'needs an argument: -n'),
-    (['-n=a'], '"a" is no integer'),
+    (['-n=a'], '"a" is not an integer'),
     (['-b=maybe'], '"maybe" is not true or false'),
     (['-d=60'], '"60" is not a duration'),
   )

@@ -125,8 +125,7 @@ def _list_model(
   wants_status = args['status'] and 'status' in args.given
   if not (args['details'] or args['acls'] or wants_status):
     raise errors.InvalidArgument(
-      'nothing to print: leave out -details=false or -acls=false, or give '
-      '-status'
+      'nothing to print. Omit -details=false or -acls=false, or add -status'
     )
   detail = sax.ListDetail(str(model_id), context.admin_options())
   if args['details']:
@@ -145,18 +144,18 @@ def _target(args: go_flags.Parsed) -> str:
 
 
 def _check_act(args: go_flags.Parsed, what: str, *idle: str) -> None:
-  """Raises UsageError if one of the idle flags, which have no effect, is given."""
+  """Raises UsageError if a flag that has no effect is given."""
   if given := args.given.intersection(idle):
     raise go_flags.UsageError(
-      f'-{" and -".join(sorted(given))} have no effect on {what}: leave them'
-      ' out, or name a model'
+      f'-{" and -".join(sorted(given))} have no effect on {what}. Omit them,'
+      ' or name a model'
     )
 
 
 @command.declare(
-  'ls [-csv] [-details] [-acls] [-status] /sax[/<cell>[/<model>]]\n'
-  '\tWithout an argument, the cell that $SAX_CELL names.',
-  'List cells, the models of a cell, or what is known of a model.',
+  'ls [-csv] [-details] [-acls] [-status] /sax[/<cell>[/<model>]]\n\tThe'
+  ' default is the cell in $SAX_CELL.',
+  'List cells, the models of a cell, or the details of a model.',
   (0, None),
   _CSV,
   go_flags.Flag('details', True, "Print a model's details."),
@@ -164,7 +163,8 @@ def _check_act(args: go_flags.Parsed, what: str, *idle: str) -> None:
   go_flags.Flag(
     'status',
     True,
-    'Print which replicas do not serve, and why; all replicas if given.',
+    'Print replicas that do not serve, and the reasons. If set explicitly,'
+    ' print all replicas.',
   ),
 )
 def _ls(context: command.Context, args: go_flags.Parsed) -> None:
@@ -194,9 +194,8 @@ def _stats(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 @command.declare(
-  'wait <model id> [<number of replicas>, 1 by default]\n'
-  '\tWithout -sax_timeout, replicas that are loading get 30 minutes, and'
-  ' others one.',
+  'wait <model id> [<number of replicas>, 1 by default]\n\tWithout'
+  ' -sax_timeout, the timeout is 30 minutes for loading replicas, else 1.',
   'Wait until replicas of a model are loaded.',
   (1, 2),
 )
@@ -210,7 +209,7 @@ def _wait(context: command.Context, args: go_flags.Parsed) -> None:
   limit = context.timeout if context.is_given else _LOADING_SECONDS
   start = time.monotonic()
   deadline = start + limit
-  told = ''
+  noted = ''
   while True:
     left = max(0.0, deadline - time.monotonic())
     try:
@@ -227,9 +226,9 @@ def _wait(context: command.Context, args: go_flags.Parsed) -> None:
         text = f'{model_id} does not have {count} loaded replicas after '
         text += f'{time.monotonic() - start:.3g} s; '
         raise _not_ready(now)(text + (standing or e.message)) from e
-      if is_loading and standing != told:
-        told = standing
-        command.note(f'{standing}; waiting up to {limit:g} s (--sax_timeout)')
+      if is_loading and standing != noted:
+        noted = standing
+        command.note(f'{standing}. Waiting up to {limit:g} s (--sax_timeout)')
 
 
 def _look(model_id: str) -> sax.ModelDetail | None:
@@ -260,7 +259,7 @@ def _watch(context: command.Context, args: go_flags.Parsed) -> None:
   if context.is_given:
     raise go_flags.UsageError(
       f'-sax_timeout={context.timeout:g}s has no effect on watch, which ends'
-      ' when the model is unpublished: leave it out'
+      ' when the model is unpublished. Omit it'
     )
   command.check_count(args.rest, 1, 1)
   for changes in sax.WatchAddresses(args.rest[0]):

@@ -26,7 +26,7 @@ _EXTRA = go_flags.Flag(
   'extra', '', 'Extra inputs, for example "temperature:0.2,top_k:40".'
 )
 _PROXY = go_flags.Flag(
-  'proxy', '', 'Send the request to this host:port, whatever is there.'
+  'proxy', '', 'Send the request to this host:port instead of a replica.'
 )
 
 
@@ -98,19 +98,16 @@ def _print_scored(title: str, results: Iterable[tuple[str, float]]) -> None:
   (2, 2),
   _EXTRA,
   _PROXY,
-  go_flags.Flag('stream', False, 'Show the text while it grows.'),
-  go_flags.Flag('terse', False, 'Print texts only, best first.'),
-  go_flags.Flag('n', 0, 'Print at most so many results; 0 for all.'),
+  go_flags.Flag('stream', False, 'Print the text as it is generated.'),
+  go_flags.Flag('terse', False, 'Print only the texts, best first.'),
+  go_flags.Flag('n', 0, 'The maximum number of results; 0 for all.'),
 )
 def _generate(context: command.Context, args: go_flags.Parsed) -> None:
-  if args['stream'] and args['terse']:
-    raise errors.InvalidArgument(
-      'terse output (-terse) cannot be streamed: leave out -stream'
-    )
-  if args['stream'] and args['n'] > 0:
-    raise errors.InvalidArgument(
-      'a limit of outputs (-n) cannot be streamed: leave out -stream'
-    )
+  for flag in ('terse', 'n'):
+    if args['stream'] and args[flag] > 0:
+      raise errors.InvalidArgument(
+        f'-{flag} and -stream exclude each other. Omit one of them'
+      )
   model, options = _open(context, args)
   query = sys.stdin.read() if args.rest[1] == '-' else args.rest[1]
   if args['stream']:
@@ -136,14 +133,14 @@ def _stream(
     lm.GenerateStream(query, lm_stream.Screen(), options)
   except lm_stream.BadPrefix as e:
     print(e.message)
-    raise command.Told(e) from e
+    raise command.Printed(e) from e
   except errors.DeadlineExceeded as e:
     print(f'Command canceled: {e.message}')
-    raise command.Told(e) from e
+    raise command.Printed(e) from e
   except errors.SaxError as e:
     code = errors.camel_case(e.code)
     print(f'Command failed: rpc error: code = {code} desc = {e.message}')
-    raise command.Told(e) from e
+    raise command.Printed(e) from e
 
 
 @command.declare(
@@ -225,7 +222,7 @@ def _classify(context: command.Context, args: go_flags.Parsed) -> None:
 
 @command.declare(
   'am.recognize [flags] <model id> <waveform file, or - for stdin>',
-  'Transcribe an audio.',
+  'Transcribe an audio file.',
   (2, 2),
   _EXTRA,
 )
@@ -250,7 +247,7 @@ def _embed_image(context: command.Context, args: go_flags.Parsed) -> None:
 @command.declare(
   'vm.detect [flags] <model id> <image file, or - for stdin>'
   ' [<what to look for> ...]',
-  'Find things in an image.',
+  'Detect objects in an image.',
   (2, None),
   _EXTRA,
 )

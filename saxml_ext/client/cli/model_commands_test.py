@@ -191,8 +191,8 @@ class LMCommandsTest(saxutil_fixture.SaxutilTest):
     self.assertEqual(
       self.stderr,
       'Error: injected PERMISSION_DENIED\n'
-      f'Hint: `saxutil getacl {fake_cell.MODEL}` names the ACL that has to '
-      'admit you\n',
+      f'Hint: `saxutil getacl {fake_cell.MODEL}` prints the ACL that '
+      'must admit you\n',
     )
 
   def test_failure_of_a_stream_is_printed_once(self):

@@ -14,10 +14,9 @@ _NOTE_PATIENCE = 5.0
 
 
 @command.declare(
-  'publish <model id> <model path> <checkpoint> <number of replicas> '
-  '[<key>=<value> ...]\n'
-  '\tOverrides are attributes of the serving params, values in JSON or, for'
-  ' texts, bare: BATCH_SIZE=4 QUANTIZATION=int8.',
+  'publish <model id> <model path> <checkpoint> <number of replicas>'
+  ' [<key>=<value> ...]\n\tOverrides set attributes of the serving params.'
+  ' Values are JSON or plain text: BATCH_SIZE=4 QUANTIZATION=int8.',
   'Publish a model.',
   (4, None),
 )
@@ -30,8 +29,8 @@ def _publish(context: command.Context, args: go_flags.Parsed) -> None:
     key, equals, value = item.partition('=')
     if not equals:
       raise go_flags.UsageError(
-        f'override "{item}" has no "=": write key=value, for example '
-        'BATCH_SIZE=4'
+        f'override "{item}" has no "=". Write key=value, for example'
+        ' BATCH_SIZE=4'
       )
     overrides[key] = value
   sax.Publish(
@@ -76,8 +75,8 @@ def _unpublish(context: command.Context, args: go_flags.Parsed) -> None:
 def _update(context: command.Context, args: go_flags.Parsed) -> None:
   if args['replicas'] < 0:
     raise errors.InvalidArgument(
-      f'number of replicas {args["replicas"]} must be non-negative: give '
-      '-replicas=<n>'
+      f'number of replicas {args["replicas"]} must be non-negative. Set'
+      ' -replicas=<n>'
     )
   sax.UpdateReplicas(args.rest[0], args['replicas'], context.admin_options())
 
@@ -104,12 +103,12 @@ def _save(context: command.Context, args: go_flags.Parsed) -> None:
   (3, 3),
   go_flags.Flag('rng_seed_mode', 'stateful', 'stateful, stateless or fixed.'),
   go_flags.Flag(
-    'signatures', '', 'Names of the methods there, with commas between.'
+    'signatures', '', 'The names of the signatures, separated by commas.'
   ),
   go_flags.Flag(
     'enable_gpu_multi_device_execution',
     True,
-    'Whether the result can run on several GPUs.',
+    'Export for several GPUs.',
   ),
 )
 def _export(context: command.Context, args: go_flags.Parsed) -> None:

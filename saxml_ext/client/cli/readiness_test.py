@@ -23,7 +23,7 @@ class ReadinessTest(saxutil_fixture.SaxutilTest):
       self.stderr,
       f'{fake_cell.MODEL} does not have 1 loaded replicas after 0.* s; MISSING',
     )
-    self.assertIn('Hint: the command was given 0.1 s', self.stderr)
+    self.assertIn('Hint: the timeout of the command was 0.1 s', self.stderr)
     self.cell.add_server()
     self.check(0, 'wait', fake_cell.MODEL, '1')
     self.assertEmpty(self.stderr)
@@ -38,11 +38,11 @@ class ReadinessTest(saxutil_fixture.SaxutilTest):
     note, error, hint = self.stderr.splitlines()
     self.assertEqual(
       note,
-      'Note: 10.0.0.1:1: LOADING; waiting up to 0.5 s (--sax_timeout)',
+      'Note: 10.0.0.1:1: LOADING. Waiting up to 0.5 s (--sax_timeout)',
     )
     self.assertIn('loaded replicas after 0.', error)
     self.assertIn('s; 10.0.0.1:1: LOADING', error)
-    self.assertIn('allow more', hint)
+    self.assertIn('Set a longer one', hint)
 
   @mock.patch.object(listing, '_REPORT_SECONDS', 0.1)
   @mock.patch.object(listing, '_LOADING_SECONDS', 3.0)

@@ -49,7 +49,7 @@ def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
       ]
     found, wanted = detail.active_replicas, detail.max_replicas
     if found < wanted and all(r.address for r in replicas):
-      reason = f'no server: {found} of {wanted} replicas have one'
+      reason = f'only {found} of {wanted} replicas have a server'
       replicas.append(sax.Replica('', admin_client.MISSING, reason))
     rows.extend((detail.model_id, replica) for replica in replicas)
   return rows
@@ -90,5 +90,5 @@ def _replica(address: str, answer: _Answer, model_id: str) -> sax.Replica:
       return admin_client.replica(
         address, info.model_status, info.failure_reason
       )
-  reason = 'the server does not know the model yet'
+  reason = 'the server has not received the model yet'
   return sax.Replica(address, admin_client.UNKNOWN, reason)

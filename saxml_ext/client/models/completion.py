@@ -31,7 +31,7 @@ _SequenceT = TypeVar('_SequenceT', str, list[int])
 def request(
   model_id: str, prompt: Prompt, settings: dict[str, Any]
 ) -> completion_pb2.CompleteRequest:
-  """Returns the request message; raises InvalidArgument for unknown settings."""
+  """Returns the request; raises InvalidArgument for unknown settings."""
   early = settings.get('early_stopping')
   if isinstance(early, bool) or early == 'never':
     number = request_options.EARLY_STOPPING.index(early)
@@ -43,7 +43,7 @@ def request(
       f.name for f in completion_pb2.CompleteRequest.DESCRIPTOR.fields
     )
     raise errors.InvalidArgument(
-      f'not the settings of a completion: {e}; there are {known}'
+      f'invalid settings of a completion (available: {known}): {e}'
     ) from e
   request.model_key = model_id
   if isinstance(prompt, str):
@@ -63,24 +63,24 @@ async def stream(
   settings.setdefault('fallback_seed', request_options.draw_seed())
   message = request(client.model_id, prompt, settings | {'stream': True})
   end = None if timeout is None else time.monotonic() + timeout
-  said = _Said()
+  progress = _StreamProgress()
   while True:
     left = None if end is None else max(0.0, end - time.monotonic())
     responses = client.stream(COMPLETE, message, left)
     try:
       async with contextlib.aclosing(responses):
         async for response in responses:
-          news = said.news(response)
+          news = progress.news(response)
           if news is not None:
             yield news
         return
     except errors.Unavailable as e:
       # If nothing was received, the client has already made all its retries.
-      if not said.begun:
+      if not progress.begun:
         raise
-      said.restart(e)
+      progress.restart(e)
     except _Differs as e:
-      raise said.differs() from e
+      raise progress.differs() from e
 
 
 class _Differs(Exception):
@@ -91,25 +91,25 @@ class _Sequence(Generic[_SequenceT]):
   """A text or ids that were yielded, and the length received again so far."""
 
   def __init__(self, empty: _SequenceT):
-    self._said: _SequenceT = empty
+    self._yielded: _SequenceT = empty
     self.again = 0
 
   def news(self, items: _SequenceT) -> _SequenceT:
     """Returns the items that were not yielded yet; raises _Differs."""
-    known = self._said[self.again : self.again + len(items)]
+    known = self._yielded[self.again : self.again + len(items)]
     if items[: len(known)] != known:
       raise _Differs()
     self.again += len(items)
     news = items[len(known) :]
-    self._said += news
+    self._yielded += news
     return news
 
   def is_behind(self) -> bool:
-    """Returns True if a part of the yielded items was not received again yet."""
-    return self.again < len(self._said)
+    """Returns True if some yielded items were not received again yet."""
+    return self.again < len(self._yielded)
 
 
-class _Told:
+class _AnswerProgress:
   """The yielded part of one answer."""
 
   def __init__(self):
@@ -142,7 +142,7 @@ class _Told:
     return news if text or ids or choice.finish_reason else None
 
 
-class _Said:
+class _StreamProgress:
   """The yielded parts of all answers of a stream.
 
   Attributes:
@@ -151,7 +151,7 @@ class _Said:
 
   def __init__(self):
     self.begun = False
-    self._told: dict[int, _Told] = {}
+    self._answers: dict[int, _AnswerProgress] = {}
     self._losses = 0
     self._lost: errors.Unavailable | None = None
 
@@ -169,8 +169,8 @@ class _Said:
     self.begun = True
     choices: list[completion_pb2.Choice] = []
     for choice in response.choices:
-      told = self._told.setdefault(choice.index, _Told())
-      if (new := told.news(choice)) is not None:
+      answer = self._answers.setdefault(choice.index, _AnswerProgress())
+      if (new := answer.news(choice)) is not None:
         choices.append(new)
     if not choices and not response.HasField('usage'):
       return None
@@ -188,17 +188,17 @@ class _Said:
     self._losses += 1
     if self._losses >= _MOST_LOSSES:
       raise errors.Unavailable(
-        f'{self._losses} replicas were lost while they answered, the last one:'
-        f' {lost.message}'
+        f'{self._losses} replicas were lost during the answer. The last'
+        f' error: {lost.message}'
       ) from lost
     self._lost = lost
-    for told in self._told.values():
-      told.text.again = told.ids.again = 0
+    for answer in self._answers.values():
+      answer.text.again = answer.ids.again = 0
 
   def differs(self) -> errors.Unavailable:
     """Returns the error to raise if the next replica answers differently."""
     reason = '' if self._lost is None else f' ({self._lost.message})'
     return errors.Unavailable(
       f'the replica was lost in the middle of a stream{reason}, and another'
-      ' one answers differently; ask again'
+      ' replica gives a different answer. Send the request again'
     )

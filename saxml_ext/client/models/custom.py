@@ -85,7 +85,7 @@ class Modelet(data_client.Caller):
   async def Save(
     self, checkpoint_path: str, options: options_lib.ModelOptions | None = None
   ) -> None:
-    """Writes the model's checkpoint to a directory that the server can access."""
+    """Writes the model's checkpoint to a directory of the server."""
     request = modelet_pb2.SaveRequest(checkpoint_path=checkpoint_path)
     await self._client.call(_SAVE, request, options)
 
@@ -116,12 +116,13 @@ class Modelet(data_client.Caller):
     """
     if rng_seed_mode not in SEED_MODES:
       raise errors.InvalidArgument(
-        f'rng_seed_mode "{rng_seed_mode}" is none of {", ".join(SEED_MODES)}'
+        f'rng_seed_mode is "{rng_seed_mode}". Available:'
+        f' {", ".join(SEED_MODES)}'
       )
     if signatures and len(signatures) != len(method_names):
       raise errors.InvalidArgument(
-        f'there are {len(signatures)} signatures for {len(method_names)} '
-        'methods: give as many, or none'
+        f'got {len(signatures)} signatures for {len(method_names)} methods.'
+        ' Pass one per method, or none'
       )
     request = modelet_pb2.ExportRequest(
       export_path=path,

@@ -257,8 +257,8 @@ class AM(data_client.Caller):
     recordings = [item for item in (audio_bytes, id) if item is not None]
     if len(recordings) != 1:
       raise TypeError(
-        f'Recognize got {len(recordings)} recordings. Give one, as audio_bytes'
-        ' or as id.'
+        f'Recognize got {len(recordings)} recordings. Pass one, as'
+        ' audio_bytes or as id.'
       )
     request = audio_pb2.AsrRequest(
       audio_bytes=data_client.to_bytes(recordings[0]),

@@ -16,8 +16,8 @@ from saxml_ext.protobuf import admin_pb2
 _NO_SERVER_SECONDS = 5.0
 
 
-class Outlook:
-  """Decides from the admin server's list whether waiting for a replica helps."""
+class WaitPolicy:
+  """Decides from the admin server's list if waiting for a replica helps."""
 
   def __init__(self):
     self._without_server_since: float | None = None
@@ -35,8 +35,8 @@ class Outlook:
     """
     if not detail.max_replicas:
       return (
-        'it is published with 0 replicas: ask for some with `saxutil update '
-        f'-replicas=1 {detail.model_id}`'
+        'it is published with 0 replicas. Request some with `saxutil update'
+        f' -replicas=1 {detail.model_id}`'
       )
     held = [r for r in detail.replicas if r.address]
     if any(r.status != admin_client.FAILED for r in held):
@@ -146,7 +146,7 @@ class AddressWatcher:
     Raises:
       Unavailable: No replica is known at the moment.
       FailedPrecondition: No replica is known, and waiting does not help (see
-        `Outlook.judge`). This is not raised once a replica has answered.
+        `WaitPolicy.judge`). This is not raised once a replica has answered.
       SaxError: The admin server gave a final answer, for example NotFound.
     """
     known = self._addresses
@@ -198,7 +198,7 @@ class AddressWatcher:
     threading.Thread(target=self._run, name=name, daemon=True).start()
 
   def _run(self) -> None:
-    known, outlook = AddressSet(), Outlook()
+    known, policy = AddressSet(), WaitPolicy()
     look_after = _FIRST_LOOK_SECONDS
     try:
       while True:
@@ -212,7 +212,7 @@ class AddressWatcher:
           )
         except errors.DeadlineExceeded:
           if not known.addresses:
-            self._look(outlook)
+            self._look(policy)
             look_after = min(2 * look_after, _MAX_LOOK_SECONDS)
           continue
         look_after = _FIRST_LOOK_SECONDS
@@ -230,7 +230,7 @@ class AddressWatcher:
       # Callers must get an error, because this thread ends.
       self._fail(errors.Internal(f'{type(e).__name__}: {e}'))
 
-  def _look(self, outlook: Outlook) -> None:
+  def _look(self, policy: WaitPolicy) -> None:
     """Raises FailedPrecondition if waiting for a replica does not help."""
     try:
       published = blocking.run(
@@ -238,7 +238,7 @@ class AddressWatcher:
       )
     except errors.DeadlineExceeded:
       return  # A new admin server may know more.
-    self._why = outlook.judge(
+    self._why = policy.judge(
       admin_client.detail_of(published), time.monotonic()
     )
     if self._why and not self.answered:

@@ -171,7 +171,7 @@ def _detail(
 
 class OutlookTest(absltest.TestCase):
   def judge(self, *replicas: admin_client.Replica) -> str:
-    return address_watcher.Outlook().judge(_detail(*replicas), 0.0)
+    return address_watcher.WaitPolicy().judge(_detail(*replicas), 0.0)
 
   def test_failed_everywhere(self):
     self.assertEqual(self.judge(_FAILED), 'x:1: FAILED (no such checkpoint)')
@@ -186,23 +186,23 @@ class OutlookTest(absltest.TestCase):
     self.assertEqual(self.judge(_RESTARTING, _MISSING), '')
 
   def test_none_wanted(self):
-    why = address_watcher.Outlook().judge(_detail(wanted=0), 0.0)
+    why = address_watcher.WaitPolicy().judge(_detail(wanted=0), 0.0)
     self.assertIn('0 replicas', why)
     self.assertIn('saxutil update -replicas=1 /sax/test/m', why)
 
   def test_stock_admin_server_does_not_tell(self):
-    judge = address_watcher.Outlook().judge
+    judge = address_watcher.WaitPolicy().judge
     self.assertEqual(judge(_detail(), 0.0), '')
     self.assertEqual(judge(_detail(), 1000.0), '')
 
   def test_missing_server_is_waited_for(self):
-    judge = address_watcher.Outlook().judge
+    judge = address_watcher.WaitPolicy().judge
     self.assertEqual(judge(_detail(_MISSING), 10.0), '')
     self.assertEqual(judge(_detail(_MISSING), 14.9), '')
     self.assertEqual(judge(_detail(_MISSING), 15.0), 'MISSING (no room)')
 
   def test_missing_server_is_waited_for_anew_after_one_was_there(self):
-    judge = address_watcher.Outlook().judge
+    judge = address_watcher.WaitPolicy().judge
     self.assertEqual(judge(_detail(_MISSING), 10.0), '')
     self.assertEqual(judge(_detail(_LOADING), 12.0), '')
     self.assertEqual(judge(_detail(_MISSING), 16.0), '')

@@ -180,7 +180,7 @@ class AdminCalls:
   async def ListDetail(
     self, id: str, options: AdminOptions | None = None
   ) -> ModelDetail:
-    """Returns the details of a model; raises NotFound if it is not published."""
+    """Returns the details of a published model; raises NotFound."""
     published = await self._published(options_lib.model_id(id), options)
     return admin_client.detail_of(published)
 
@@ -372,8 +372,8 @@ class AdminCalls:
 def _check_no_method(cell: str, method: str) -> None:
   if method:
     raise errors.InvalidArgument(
-      f'{cell} is a cell, which has no method "{method}": name a model, or no '
-      'method'
+      f'{cell} is a cell, which has no method "{method}". Pass a model, or'
+      ' omit the method'
     )
 
 
@@ -381,7 +381,7 @@ def _set_cell_acl(cell: str, acl: str) -> None:
   """Writes the ACL to the cell's config, which the admin server rereads."""
   if not acl:
     raise errors.InvalidArgument(
-      f'the admin ACL of {cell} cannot be empty: name one, "acl/..."'
+      f'the admin ACL of {cell} must not be empty. Pass one, "acl/..."'
     )
   # Only programs that set ACLs need this module, so others start faster.
   from saxml_ext.common.security import access

@@ -206,7 +206,7 @@ class AdminClient:
     )
 
   def _is_set_up_wrongly(self, details: str) -> bool:
-    """Returns True if wrong TLS settings are known to prevent the connection."""
+    """Returns True if wrong TLS settings certainly prevent the connection."""
     if not errors.is_hung_up(details):
       self._hung_up_since = math.inf
       return errors.is_certain_tls(details)
@@ -245,8 +245,8 @@ class AdminClient:
     response = await self.call('List', request, timeout)
     if len(response.published_models) != 1:
       raise errors.Internal(
-        f'the admin server of {self._cell} answered '
-        f'{len(response.published_models)} models named {model_id}, not 1'
+        f'the admin server of {self._cell} returned'
+        f' {len(response.published_models)} models named {model_id}, not 1'
       )
     return response.published_models[0]
 

@@ -141,7 +141,7 @@ def run(awaitable: Awaitable[_T]) -> _T:
     next(steps)
   except StopIteration as e:
     return e.value
-  raise RuntimeError(f'{awaitable} suspended: it is for an event loop')
+  raise RuntimeError(f'{awaitable} suspended, so it needs an event loop')
 
 
 def of(function: Callable[_P, Awaitable[_T]]) -> Callable[_P, _T]:

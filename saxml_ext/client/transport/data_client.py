@@ -203,7 +203,7 @@ class Caller:
 async def _outstanding(
   connection: attempts_lib.Connection, responses: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[Any, None]:
-  """Yields the responses, and counts the request as outstanding until the end."""
+  """Yields the responses. The request counts as outstanding until the end."""
   connection.begin()
   try:
     async with contextlib.aclosing(responses):

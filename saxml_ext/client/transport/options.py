@@ -85,8 +85,8 @@ class ModelOptions:
     """
     if key not in self._extra_inputs.items:
       raise errors.NotFound(
-        f'extra input "{key}" is not set; set are: '
-        f'{", ".join(sorted(self._extra_inputs.items)) or "none"}'
+        f'extra input "{key}" is not set. Available:'
+        f' {", ".join(sorted(self._extra_inputs.items)) or "none"}'
       )
     return self._extra_inputs.items[key]
 
