@@ -111,7 +111,9 @@ class ModelsTest(absltest.TestCase):
   def test_what_cannot_be_served_is_refused(self):
     self._refused('no directory, and no id', '/nowhere/at/all')
     path = self._hugging_face(model_type='mamba')
-    self._refused("model_type is 'mamba'; known are gpt_neox, gptj", path)
+    self._refused(
+      "model_type 'mamba' is not supported. Available: gpt_neox, gptj", path
+    )
     path = self._hugging_face()
     self._refused(
       '--max_model_len=129 is above the 128', path, max_model_len=129
@@ -129,7 +131,7 @@ class ModelsTest(absltest.TestCase):
       path,
       description.Description(num_layers=1, max_positions=9, family='mamba'),
     )
-    self._refused("pax: the model is of the family 'mamba'; known", path)
+    self._refused("pax: the model family 'mamba' is unknown", path)
 
   def test_memory_and_disk_are_checked_first(self):
     path = self._hugging_face()

@@ -56,7 +56,7 @@ class AccuracyTest(absltest.TestCase):
       self.assertEqual(file.read(), line)
 
   def test_tells_what_cannot_be_used(self):
-    with self.assertRaisesRegex(SystemExit, 'accuracy: .*no whole number of'):
+    with self.assertRaisesRegex(SystemExit, 'accuracy: .*not a multiple of'):
       self._run(dtype='int64')
     with self.assertRaisesRegex(SystemExit, 'accuracy: .*missing.json'):
       self._run(accuracy_log=self._path('missing.json'))

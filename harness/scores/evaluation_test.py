@@ -170,7 +170,7 @@ class EvaluationTest(parameterized.TestCase):
 
   def test_tells_what_is_missing_or_wrong(self):
     for values, message in (
-      ({'dtype': 'int32'}, 'looks like int64'),
+      ({'dtype': 'int32'}, 'is probably int64'),
       ({'mlperf_accuracy_file': '/no/log.json'}, '/no/log.json'),
       ({'nltk_data': '/nowhere'}, 'punkt_tab. downloads it'),
       (
@@ -182,7 +182,7 @@ class EvaluationTest(parameterized.TestCase):
           'dataset_file': self._articles(),
           'checkpoint_path': bundle.model_dir(),
         },
-        'answers sample 511, but the dataset has 1 articles',
+        'answer for sample 511, but the dataset has only 1 articles',
       ),
       ({'checkpoint_path': '/nowhere'}, 'no usable tokenizer.json'),
     ):

@@ -46,11 +46,11 @@ def load_articles(path: str, count: int = 0) -> tuple[Article, ...]:
   """
   articles = files.read_json(path, list[Article])
   if not articles:
-    raise ValueError(f'{path} must hold a JSON list with at least one article')
+    raise ValueError(f'{path} must be a JSON list with at least one article.')
   if count < 0 or count > len(articles):
     raise ValueError(
-      f'{count} samples asked of {path}, which holds {len(articles)}; take'
-      f' between 1 and {len(articles)}, or 0 for all'
+      f'{path} has {len(articles)} samples, but {count} were requested. Choose'
+      f' between 1 and {len(articles)}, or 0 for all.'
     )
   return tuple(articles[: count or len(articles)])
 

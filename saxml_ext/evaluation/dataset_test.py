@@ -68,7 +68,7 @@ class DatasetTest(parameterized.TestCase):
     (
       [{'instruction': 'i', 'input': 'a', 'output': 'o'}],
       2,
-      '2 samples asked',
+      '2 were requested',
     ),
   )
   def test_refuses(self, content, count, message):

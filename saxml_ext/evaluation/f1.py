@@ -77,8 +77,8 @@ def score(
       break
     if not right:
       raise ValueError(
-        f'question {question} has no right answer in the data set; F1 needs'
-        ' one for each, such as dev-v1.1.json has'
+        f'question {question} has no correct answer in the data set. F1 needs'
+        ' one for each question, as in dev-v1.1.json.'
       )
     if question not in answers:
       continue
@@ -86,5 +86,5 @@ def score(
     exact += max(normalize(answer) == normalize(truth) for truth in right)
     f1 += max(overlap(answer, truth) for truth in right)
   if not total:
-    raise ValueError('there are no questions to score')
+    raise ValueError('there are no questions to score.')
   return Scores(100.0 * exact / total, 100.0 * f1 / total)

@@ -53,7 +53,9 @@ class F1Test(parameterized.TestCase):
     self.assertEqual(json.loads(line), {'exact_match': 83.5, 'f1': 90.87487})
 
   def test_a_question_without_truth_is_named(self):
-    with self.assertRaisesRegex(ValueError, 'question q1 has no right answer'):
+    with self.assertRaisesRegex(
+      ValueError, 'question q1 has no correct answer'
+    ):
       f1.score({'q1': 'x'}, {'q1': ()})
 
 

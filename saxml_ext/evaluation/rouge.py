@@ -81,7 +81,7 @@ def read_accuracy_log(path: str, dtype: str) -> dict[int, tuple[int, ...]]:
       raise ValueError(f'{path} is not a LoadGen log: {error}') from error
   if not entries:
     raise ValueError(
-      f'{path} holds no answers; it must come from a run in accuracy mode'
+      f'{path} has no answers. It must come from a run in accuracy mode.'
     )
   answers: dict[int, tuple[int, ...]] = {}
   for number, entry in enumerate(entries):
@@ -89,15 +89,15 @@ def read_accuracy_log(path: str, dtype: str) -> dict[int, tuple[int, ...]]:
       index, data = int(entry['qsl_idx']), bytes.fromhex(entry['data'])
     except (KeyError, TypeError, ValueError) as error:
       raise ValueError(
-        f'{path} is not a LoadGen log: entry {number} has no qsl_idx and'
-        f' hexadecimal data ({error!r})'
+        f'{path} is not a LoadGen log: entry {number} lacks qsl_idx or'
+        f' hexadecimal data ({error!r}).'
       ) from error
     if index not in answers:
       answers[index] = _tokens(path, index, data, dtype)
   if dtype == 'int32' and _are_halves(answers.values()):
     raise ValueError(
-      f'{path}: every second id is 0 when read as int32; choose the type that'
-      ' the run wrote, which looks like int64'
+      f'{path}: every second id is 0 when read as int32. Choose the type that'
+      ' the run wrote, which is probably int64.'
     )
   return answers
 
@@ -105,16 +105,16 @@ def read_accuracy_log(path: str, dtype: str) -> dict[int, tuple[int, ...]]:
 def _tokens(path: str, index: int, data: bytes, dtype: str) -> tuple[int, ...]:
   if len(data) % np.dtype(dtype).itemsize:
     raise ValueError(
-      f'{path}: sample {index} has {len(data)} bytes, no whole number of'
-      f' {dtype}; choose the type that the run wrote'
+      f'{path}: the {len(data)} bytes of sample {index} are not a multiple of'
+      f' the size of {dtype}. Choose the type that the run wrote.'
     )
   tokens = np.frombuffer(data, dtype)
   # Ids of another type become huge, negative or fractional numbers.
   usable = (tokens >= 0) & (tokens < _MAX_ID) & (tokens == np.trunc(tokens))
   if not usable.all():
     raise ValueError(
-      f'{path}: sample {index} holds the id {tokens[~usable][0]} when read as'
-      f' {dtype}; choose the type that the run wrote'
+      f'{path}: sample {index} has the id {tokens[~usable][0]} when read as'
+      f' {dtype}. Choose the type that the run wrote.'
     )
   return tuple(int(token) for token in tokens)
 
@@ -163,12 +163,12 @@ def texts(
   The arguments and exceptions are those of `score_tokens`.
   """
   if not answers:
-    raise ValueError('there is no answer to score')
+    raise ValueError('there are no answers to score.')
   last = max(answers)
   if last >= len(references):
     raise ValueError(
-      f'the log answers sample {last}, but the dataset has'
-      f' {len(references)} articles; give the dataset of that run'
+      f'the log has an answer for sample {last}, but the dataset has only'
+      f' {len(references)} articles. Use the dataset of that run.'
     )
   decoded = tokenizer.decode_batch([list(ids) for ids in answers.values()])
   if clean_up:

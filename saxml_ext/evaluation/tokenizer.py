@@ -50,7 +50,7 @@ def _load(path: str) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_file(file)
   vocabulary = os.path.join(path, _VOCABULARY)
   if not os.path.exists(vocabulary):
-    raise ValueError(f'the directory holds neither {_FILE} nor {_VOCABULARY}')
+    raise ValueError(f'the directory has neither {_FILE} nor {_VOCABULARY}')
   return _gpt2(path, vocabulary)
 
 
@@ -69,7 +69,7 @@ def _gpt2(path: str, vocabulary: str) -> tokenizers.Tokenizer:
   wrong = [t for t, n in added.items() if tokenizer.token_to_id(t) != n]
   if wrong:
     raise ValueError(
-      f'{_ADDED} gives {wrong[0]!r} the id {added[wrong[0]]}, which does not'
+      f'{_ADDED} maps {wrong[0]!r} to the id {added[wrong[0]]}, which does not'
       f' follow the ids of {_VOCABULARY}'
     )
   return tokenizer

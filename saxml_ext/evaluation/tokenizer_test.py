@@ -72,7 +72,7 @@ class TokenizerTest(parameterized.TestCase):
 
   def test_refuses_what_is_no_tokenizer(self):
     empty = self.create_tempdir().full_path
-    with self.assertRaisesRegex(ValueError, f'{empty}: the directory holds'):
+    with self.assertRaisesRegex(ValueError, f'{empty}: the directory has'):
       tokenizer_lib.load(empty)
     os.unlink(os.path.join(self._dir, 'merges.txt'))
     with self.assertRaisesRegex(ValueError, 'no usable tokenizer.json'):

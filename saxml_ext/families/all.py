@@ -26,7 +26,7 @@ def named(name: str | None) -> family.Family:
   if found is None:
     known = ', '.join(convertible())
     raise errors.CheckpointError(
-      f'the model is of the family {name!r}; known are {known}'
+      f'the model family {name!r} is unknown. Available: {known}.'
     )
   return found
 

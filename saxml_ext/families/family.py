@@ -68,13 +68,13 @@ class Family:
       unused = sorted(set(self.tensors).difference(needed))
       raise ValueError(
         f'tensors of {self.name!r} has no {", ".join(missing)}. The'
-        f' architecture needs it; use () for zeros. Unused: {unused}.'
+        f' architecture needs it. Use () for zeros. Unused: {unused}.'
       )
     for field, names in self.tensors.items():
       if isinstance(names, str):
         raise ValueError(
-          f'tensors[{field!r}] of {self.name!r} is the string {names!r};'
-          ' use a tuple.'
+          f'tensors[{field!r}] of {self.name!r} is the string {names!r}.'
+          ' Use a tuple.'
         )
 
   @property

@@ -80,7 +80,7 @@ TABLE: servable.Table = {
     TOKENIZED_OUTPUT=False,
   ),
   _OWN + 'TinySampleFP32': servable.Params(
-    'The bundled model in float32, sampling texts instead of searching beams.',
+    'The bundled model in float32, with sampling instead of beam search.',
     'TinyFP32',
     USE_BEAM_SEARCH=False,
     NUM_SAMPLES=2,
@@ -101,9 +101,9 @@ TABLE: servable.Table = {
     },
   ),
   ANY: servable.Params(
-    """A GPT-J of any size for all kinds of requests, as `//:serve` publishes it.
+    """A GPT-J of any size for all kinds of requests; `//:serve` publishes it.
 
-    Text in and out; each request chooses beams or samples, and may be streamed.
+    Text in and out. Each request chooses beams or samples, and may be streamed.
     The publisher overrides lengths, slots and number formats to fit the model.
     """,
     'TinySampleFP32',
@@ -116,7 +116,7 @@ TABLE: servable.Table = {
     BATCH_SIZE=16,
   ),
   _OWN + 'GPTJTokenizedINT8Test': servable.Params(
-    'GPT-J 6B as submitted, for random weights: a step takes its time, too.',
+    'GPT-J 6B as submitted, with random weights.',
     _SUBMITTED,
     test_mode=True,
   ),
@@ -131,7 +131,7 @@ TABLE: servable.Table = {
     BUCKET_KEYS=[512, 768, 1024, 1280, 1536, 1919],
   ),
   _OWN + '_BF16': servable.Params(
-    'The same in bfloat16, but for the KV.',
+    'The same in bfloat16, with an int8 KV cache.',
     '_Tokenized',
     QUANTIZATION='none',
   ),

@@ -129,7 +129,7 @@ TABLE: servable.Table = {
     EXTRA_INPUTS=servable.EXTRA_INPUTS,
   ),
   _MODULE + '_FourChips': servable.Params(
-    'What all classes for 4 chips have in common: bfloat16, 32 at a time.',
+    'The common settings of all classes for 4 chips: bfloat16, 32 at a time.',
     'GPTJ',
     ICI_MESH_SHAPE=[1, 1, 4],
     DECODE_MESH_TRANSPOSE={'fprop_mdl': 'mdl', 'mdl': 'fprop_mdl'},
@@ -155,7 +155,7 @@ TABLE: servable.Table = {
   _MODULE + 'GPTJ4INT8BS32': servable.Params(
     """mlperf4.0: GPT-J 6B, 32 at a time, written for 4 chips.
 
-    In bfloat16 in spite of its name: int8 begins with the classes named XLA.
+    It runs in bfloat16 despite its name. Only classes named XLA use int8.
     """,
     '_FourChips',
     BUCKET_KEYS=[512, 1024, 1536, 1919],
@@ -168,26 +168,26 @@ TABLE: servable.Table = {
   _MODULE + 'GPTJ4TokenizedINT8BS32XLA': servable.Params(
     """The same with int8 matrices.
 
-    The submissions had int8 checkpoints; a float one is quantized here as it is
-    loaded. Upstream's server compiles it with the submissions' flags.
+    The submissions had int8 checkpoints. A float checkpoint is quantized when
+    it is loaded. Upstream's server compiles it with the submissions' flags.
     """,
     'GPTJ4TokenizedINT8BS32',
     QUANTIZATION='int8',
     XLA_TPU_FLAGS=XLA_FLAGS_BATCH_32,
   ),
   _MODULE + 'GPTJ4TokenizedINT8BS32XLAEarly': servable.Params(
-    "The same; Pax's beams stop once all have ended.",
+    "The same, but Pax's beam search stops when all beams have ended.",
     'GPTJ4TokenizedINT8BS32XLA',
     BEAM_SEARCH_EARLY_EXIT=True,
   ),
   _MODULE + 'GPTJ4TokenizedINT8BS32XLAWait40MB6': servable.Params(
-    'The same: 4.0 s batch wait and, in spite of the name, 10 live batches.',
+    'The same with a batch wait of 4.0 s and, despite the name, 10 batches.',
     'GPTJ4TokenizedINT8BS32XLAEarly',
     BATCH_WAIT_SECS=4.0,
     MAX_LIVE_BATCHES=10,
   ),
   _MODULE + '_Submitted': servable.Params(
-    'What both submissions to MLPerf Inference v4.0 set.',
+    'The common settings of both submissions to MLPerf Inference v4.0.',
     'GPTJ4TokenizedINT8BS32XLAWait40MB6',
     VOCAB_SIZE=50400,
     EXTRA_INPUTS=_V4_0_INPUTS,

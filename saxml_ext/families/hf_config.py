@@ -63,23 +63,22 @@ class HFConfig:
     for field in dataclasses.fields(self)[:5]:
       if getattr(self, field.name) < 1:
         raise errors.CheckpointError(
-          f'{field.name} is {getattr(self, field.name)}; a model needs at'
-          ' least 1'
+          f'{field.name} is {getattr(self, field.name)}. The minimum is 1.'
         )
     if self.model_dim % self.num_heads:
       raise errors.CheckpointError(
-        f'the width, model_dim {self.model_dim}, is not a multiple of the'
-        f' number of heads, {self.num_heads}'
+        f'model_dim {self.model_dim} is not a multiple of num_heads'
+        f' {self.num_heads}.'
       )
     if self.num_heads % self.kv_heads:
       raise errors.CheckpointError(
         f'num_heads {self.num_heads} is not a multiple of num_kv_heads'
-        f' {self.num_kv_heads}'
+        f' {self.num_kv_heads}.'
       )
     if self.rotary_dim > self.head_dim or self.rotary_dim % 2:
       raise errors.CheckpointError(
-        f'rotary_dim is {self.rotary_dim}; expected an even number of at most'
-        f' {self.head_dim} (width / heads)'
+        f'rotary_dim is {self.rotary_dim}. Expected an even number of at most'
+        f' {self.head_dim} (model_dim / num_heads).'
       )
 
   @property
@@ -156,7 +155,7 @@ class _Entries:
 
   def _error(self, key: str, value: Any, expected: str) -> Exception:
     return errors.CheckpointError(
-      f'{self._path}: {key} is {str(value)[:100]!r}; expected {expected}'
+      f'{self._path}: {key} is {str(value)[:100]!r}. Expected {expected}.'
     )
 
 

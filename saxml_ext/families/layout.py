@@ -127,8 +127,9 @@ def variables(
   """
   if shape.kv_heads != shape.num_heads and family.table.joined:
     raise ValueError(
-      f'num_kv_heads is {shape.kv_heads}, num_heads {shape.num_heads}. Grouped'
-      f' queries need joined_qkv=False in the architecture of {family.name!r}.'
+      f'num_kv_heads is {shape.kv_heads}, num_heads is {shape.num_heads}.'
+      ' Grouped queries need joined_qkv=False in the architecture of'
+      f' {family.name!r}.'
     )
   return tuple(
     _variable(row, layer, shape, tied_embeddings, family)

@@ -111,7 +111,7 @@ class LayoutTest(parameterized.TestCase):
 
   def test_sizes_that_do_not_fit_are_refused(self):
     with self.assertRaisesRegex(
-      errors.CheckpointError, 'model_dim 10, is not a multiple.*3'
+      errors.CheckpointError, 'model_dim 10 is not a multiple.*3'
     ):
       hf_config.HFConfig(1, 10, 3, 40, 7)
     with self.assertRaisesRegex(errors.CheckpointError, 'num_layers is 0'):
@@ -124,7 +124,7 @@ class LayoutTest(parameterized.TestCase):
 
   @parameterized.named_parameters(
     ('missing', 'layers.up', None, 'has no layers.up. '),
-    ('string', 'head', 'lm_head.weight', r"tensors\['head'\] .* use a tuple"),
+    ('string', 'head', 'lm_head.weight', r"tensors\['head'\] .* Use a tuple"),
   )
   def test_mistakes_in_tensors_are_refused(self, field, names, message):
     tensors = {**gptj.FAMILY.tensors, field: names}

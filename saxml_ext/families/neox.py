@@ -79,7 +79,7 @@ FAMILY = family.Family(
   ),
   params={
     _ANY: servable.Params(
-      'As AnyGPTJ, for a GPT-NeoX of any size.',
+      'A GPT-NeoX of any size, with the settings of AnyGPTJ.',
       gptj.ANY,
       ARCHITECTURE='gpt_neox',
     )

@@ -33,7 +33,6 @@ VARS = 'mdl_vars.'
 MARKER = 'commit_success.txt'
 MARKED = ('metadata', 'state', '')  # in the order in which they are marked
 _STEP_DIR = re.compile(r'checkpoint_(\d+)')
-_AGAIN = 'convert or copy the checkpoint again'
 
 
 def find_step_dir(path: str) -> str:
@@ -63,8 +62,8 @@ def find_step_dir(path: str) -> str:
     renamed = missing == markers and _was_renamed(step_dir)
   if missing and not renamed:
     raise errors.CheckpointError(
-      f'{missing[0]} is missing: the checkpoint was not written or copied to '
-      'its end; convert or copy it again'
+      f'{missing[0]} is missing, so the checkpoint is not complete.'
+      f' {errors.AGAIN}'
     )
   return step_dir
 
@@ -79,7 +78,7 @@ def _was_renamed(step_dir: str) -> bool:
 
 def _newest_step_dir(base: str) -> str:
   with errors.reading(
-    base, 'expected a directory that holds checkpoint_00000000', 'listed'
+    base, 'Expected a directory that contains checkpoint_00000000.', 'listed'
   ):
     names = storage.list_dir(base)
   steps = [(int(m[1]), m[0]) for m in map(_STEP_DIR.fullmatch, names) if m]
@@ -92,8 +91,8 @@ def _newest_step_dir(base: str) -> str:
   if not steps:
     found = ', '.join(sorted(names)[:5]) or 'nothing'
     raise errors.CheckpointError(
-      f'{base} holds no checkpoint_<step> directory but {found}; expected '
-      'what convert_gptj_ckpt writes'
+      f'{base} has no checkpoint_<step> directory. It contains {found}.'
+      ' Expected the output of convert_gptj_ckpt.'
     )
   return os.path.join(base, max(steps)[1])
 
@@ -200,39 +199,38 @@ class Reader:
     found = manifest.entry_of(self.specs[name], self.read_rows(name))
     if found != entry:
       raise errors.CheckpointError(
-        f'{self._state_dir}: variable {name} is {found.spec} with checksum '
-        f'{found.crc32}; expected {entry.spec} with {entry.crc32} as '
-        f'its manifest says; {_AGAIN}'
+        f'{self._state_dir}: variable {name} is {found.spec} with checksum'
+        f' {found.crc32}. The manifest has {entry.spec} with {entry.crc32}.'
+        f' {errors.AGAIN}'
       )
     return True
 
   def _array(self, name: str):
     if name not in self._arrays:
       raise errors.CheckpointError(
-        f'{self.step_dir} has no variable {name}; it has {len(self.specs)}: '
-        f'{", ".join(list(self.specs)[:3])} ...'
+        f'{self.step_dir} has no variable {name}. It has {len(self.specs)}'
+        f' variables: {", ".join(list(self.specs)[:3])} ...'
       )
     return self._arrays[name]
 
   def _read_manifest(self) -> Mapping[str, manifest.Entry]:
     where = os.path.join(self.step_dir, manifest.FILE_NAME)
-    with errors.reading(where, _AGAIN):
+    with errors.reading(where, errors.AGAIN):
       if not storage.exists(where):
         return {}
       return manifest.decode(storage.read_bytes(where), where)[1]
 
   def _check_against_metadata(self) -> None:
     where = os.path.join(self.step_dir, 'metadata', 'metadata')
-    with errors.reading(where, _AGAIN):
+    with errors.reading(where, errors.AGAIN):
       stated = metadata.decode(storage.read_bytes(where), where)
     for full_name, expected in sorted(stated.items()):
       name = full_name.removeprefix(VARS)
       found = self.specs.get(name)
       if found != expected:
         raise errors.CheckpointError(
-          f'{self._state_dir}: variable {name} is '
-          f'{found or "missing"}; expected {expected} as its metadata says; '
-          f'{_AGAIN}'
+          f'{self._state_dir}: variable {name} is {found or "missing"}. The'
+          f' metadata has {expected}. {errors.AGAIN}'
         )
 
 

@@ -86,7 +86,7 @@ class CheckpointBucketsTest(parameterized.TestCase):
   def test_existing_one_is_kept_unless_overwritten(self, kind):
     url = f'{self.buckets[kind]}/three'
     self.write_rest(url)
-    with self.assertRaisesRegex(errors.CheckpointError, 'exists; choose'):
+    with self.assertRaisesRegex(errors.CheckpointError, 'exists. Choose'):
       self.write_rest(url)
     writer = checkpoint_writer.Writer(url, overwrite=True, source=_SOURCE)
     with self.assertRaises(errors.CheckpointError):

@@ -65,7 +65,7 @@ class Writer:
       errors.UnwritableError: The directory cannot be created.
     """
     if resume and source is None:
-      raise ValueError('only a checkpoint of a known source can be resumed')
+      raise ValueError('`resume` requires a `source`.')
     resumed = source if resume else None
     self._source = source
     self._path = path.rstrip('/')
@@ -108,7 +108,7 @@ class Writer:
     if self._is_there():
       if not overwrite:
         raise errors.CheckpointError(
-          f'{self._final} exists; choose another directory or say --overwrite'
+          f'{self._final} exists. Choose another directory or set --overwrite.'
         )
       if self._remote:
         # Readers must never see the new variables with the old markers.
@@ -137,11 +137,11 @@ class Writer:
     self._syncer.shutdown()
     if self.finished or self._committed:
       return
-    of_no_use = kind is None or (
+    useless = kind is None or (
       issubclass(kind, errors.CheckpointError)
       and not issubclass(kind, errors.UnwritableError)
     )
-    if self._source and not of_no_use:
+    if self._source and not useless:
       return
     with errors.writing(self._work):
       storage.delete(self._work)
@@ -214,7 +214,7 @@ class Writer:
       errors.UnwritableError: The variable cannot be written.
     """
     if name in self._entries:
-      raise errors.CheckpointError(f'variable {name} was added twice')
+      raise errors.CheckpointError(f'variable {name} was added twice.')
     full_name = checkpoint.VARS + name
     target = store.ArrayWriter(self._state_dir, full_name, spec)
     ranges = spec.row_ranges
@@ -229,7 +229,7 @@ class Writer:
         count += 1
       if count < len(ranges):
         raise ValueError(
-          f'variable {name} ended after {count} of {len(ranges)} parts'
+          f'variable {name} has only {count} of {len(ranges)} parts.'
         )
       target.finish()
     except BaseException:
@@ -320,6 +320,6 @@ def _check_part(name, spec, begin, part, ranges) -> None:
   if not ranges or found != (first, shape, spec.dtype):
     raise ValueError(
       f'variable {name}: a part begins at row {begin} and is '
-      f'{part.dtype.name}{list(part.shape)}; expected row {first} and '
-      f'{spec.dtype}{list(shape)}, as row_ranges says'
+      f'{part.dtype.name}{list(part.shape)}. Expected row {first} and '
+      f'{spec.dtype}{list(shape)}, as in row_ranges.'
     )

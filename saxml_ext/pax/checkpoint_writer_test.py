@@ -105,11 +105,11 @@ class CheckpointWriterTest(parameterized.TestCase):
 
   @parameterized.named_parameters(
     ('gap', [(0, (10, 100)), (20, (10, 100))], 'begins at row 20'),
-    ('size', [(0, (9, 100))], r'float32\[9, 100\]; expected row 0 and'),
+    ('size', [(0, (9, 100))], r'float32\[9, 100\]. Expected row 0 and'),
     (
       'end',
       [(b, (10, 100)) for b in range(0, 40, 10)],
-      'ended after 4 of 5 parts',
+      'has only 4 of 5 parts',
     ),
   )
   def test_wrong_parts_are_refused(self, parts, message):
@@ -155,7 +155,7 @@ class CheckpointWriterTest(parameterized.TestCase):
   def test_damaged_manifest(self, text):
     self.write_rest(self.writer())
     (self.step_dir / 'manifest.json').write_text(text)
-    with self.assertRaisesRegex(errors.CheckpointError, 'is no manifest'):
+    with self.assertRaisesRegex(errors.CheckpointError, 'is not a manifest'):
       checkpoint.Reader(str(self.path))
 
   def test_goes_on_where_a_killed_one_stopped(self):

@@ -54,7 +54,7 @@ def install_praxis() -> None:
     return
   if 'praxis.decoder_utils' in sys.modules:
     raise RuntimeError(
-      'praxis was imported before compat.install_praxis(): call it first.'
+      'praxis was imported before compat.install_praxis(). Call it first.'
     )
   jax.lib.xla_client = xla_client
   jax.tree_map = _tree_map
@@ -117,12 +117,12 @@ def install_paxml() -> None:
   install_praxis()
   if importlib.util.find_spec('tensorflow') is None:
     _stand_in_for_summaries()
-    # Modules use names of this module only when they are asked for data. So an
-    # empty module is enough.
+    # Other modules use names of this module only to load data. So an empty
+    # module is enough.
     sys.modules.setdefault(_TRAINING_DATA, types.ModuleType(_TRAINING_DATA))
   from paxml import checkpoints
 
-  if not hasattr(checkpoints.PaxCheckpointHandler, '_names_are_asked_for'):
+  if not hasattr(checkpoints.PaxCheckpointHandler, '_names_variables'):
     _name_steps()
     _name_variables()
 
@@ -132,7 +132,7 @@ def _stand_in_for_summaries() -> None:
   if _SUMMARIES not in sys.modules:
     module = types.ModuleType(_SUMMARIES)
     # Type checkers do not know this attribute of the module.
-    setattr(module, 'SummaryWriter', type('SummaryWriter', (), {}))  # noqa: B010
+    vars(module)['SummaryWriter'] = type('SummaryWriter', (), {})
     sys.modules[_SUMMARIES] = module
 
 
@@ -144,7 +144,7 @@ def _name_steps() -> None:
     found = self.find_metadata(base_path, step)
     if found is None:
       raise ValueError(
-        f'{base_path} has no step {step}: give one of its checkpoint_<step>'
+        f'{base_path} has no step {step}. Choose one of its checkpoint_<step>.'
       )
     return found
 
@@ -189,7 +189,7 @@ def _name_variables() -> None:
 
   handler.__init__ = __init__
   handler._maybe_deserialize = _maybe_deserialize
-  handler._names_are_asked_for = True
+  handler._names_variables = True
 
 
 async def _write_nothing(*args: Any, **kwargs: Any) -> None:

@@ -63,7 +63,7 @@ class CompatTest(absltest.TestCase):
       check=False,
     )
     self.assertIn(
-      'imported before compat.install_praxis(): call it', late.stderr
+      'imported before compat.install_praxis(). Call it', late.stderr
     )
 
 

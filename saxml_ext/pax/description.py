@@ -46,7 +46,7 @@ _KEYS = {
   'stop_ids': 'stop_token_ids',
 }
 # The values that the file omits, because the format was made for GPT-J only.
-_UNSAID = {
+_OMITTED = {
   'family': 'gptj',
   'rotary_base': 10000.0,
   'num_kv_heads': None,
@@ -98,7 +98,7 @@ class Description:
     document = {
       _key(k): v
       for k, v in dataclasses.asdict(self).items()
-      if k not in _UNSAID or v not in (None, _UNSAID[k])
+      if k not in _OMITTED or v not in (None, _OMITTED[k])
     }
     return files.encode_json(document).encode('ascii')
 
@@ -143,7 +143,7 @@ def _parse(path: str) -> Description:
     document = msgspec.json.decode(storage.read_bytes(path), type=dict)
   except (OSError, ValueError, RecursionError) as e:
     raise errors.InvalidArgument(
-      f'{path} cannot be read: {e}; convert the checkpoint again'
+      f'{path} cannot be read: {e}. Convert the checkpoint again.'
     ) from e
   values = {}
   for name, kind in typing.get_type_hints(Description).items():
@@ -152,7 +152,7 @@ def _parse(path: str) -> Description:
       values[name] = msgspec.convert(value, kind)
     except msgspec.ValidationError as e:
       raise errors.InvalidArgument(
-        f'{path}: {_key(name)} is {value!r}. {e}; convert the checkpoint again'
+        f'{path}: {_key(name)} is {value!r}. {e}. Convert the checkpoint again.'
       ) from e
   return Description(**values)
 

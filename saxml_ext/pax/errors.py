@@ -6,6 +6,9 @@ import contextlib
 from saxml_ext.common import errors
 from saxml_ext.common import kvstore
 
+# The remedy in messages about damaged checkpoints.
+AGAIN = 'Convert or copy the checkpoint again.'
+
 
 class CheckpointError(ValueError):
   """Raised if a checkpoint cannot be read or written.
@@ -25,7 +28,7 @@ def reading(what: str, remedy: str = '', verb: str = 'read') -> Iterator[None]:
 
   Args:
     what: The path or the variable to read.
-    remedy: The advice to the user in messages; '' for none.
+    remedy: A sentence with the advice to the user; '' for none.
     verb: The participle that messages use.
 
   Raises:
@@ -36,10 +39,8 @@ def reading(what: str, remedy: str = '', verb: str = 'read') -> Iterator[None]:
   except CheckpointError:
     raise
   except _FAILURES as e:
-    advice = f'; {remedy}' if remedy else ''
-    raise CheckpointError(
-      f'{what} cannot be {verb}: {_reason(what, e)}{advice}'
-    ) from e
+    text = f'{what} cannot be {verb}: {_reason(what, e)}. {remedy}'
+    raise CheckpointError(text.rstrip()) from e
 
 
 @contextlib.contextmanager
@@ -58,8 +59,8 @@ def writing(what: str) -> Iterator[None]:
     raise
   except _FAILURES as e:
     raise UnwritableError(
-      f'{what} cannot be written: {_reason(what, e)}; free space or choose another'
-      ' directory'
+      f'{what} cannot be written: {_reason(what, e)}. Free space or choose'
+      ' another directory.'
     ) from e
 
 
@@ -71,4 +72,4 @@ def _reason(what: str, error: Exception) -> str:
   if isinstance(error, errors.NotFound):
     return 'No such file or directory'
   reason = getattr(error, 'strerror', None) or kvstore.error_text(error)
-  return reason.removeprefix(f'{what}: ')
+  return reason.removeprefix(f'{what}: ').removesuffix('.')

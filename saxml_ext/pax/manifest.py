@@ -159,8 +159,7 @@ def decode(data: bytes, where: str) -> tuple[Any, dict[str, Entry]]:
     found = msgspec.json.decode(data, type=_Manifest)
   except (ValueError, RecursionError) as e:
     raise errors.CheckpointError(
-      f'{where} is no manifest of version {_VERSION}: {e}; convert or copy the'
-      ' checkpoint again'
+      f'{where} is not a manifest of version {_VERSION}: {e}. {errors.AGAIN}'
     ) from e
   return found.source, found.variables
 
@@ -204,9 +203,9 @@ class Journal:
       return False
     if storage.read_bytes(where) != source._encode():
       raise errors.CheckpointError(
-        f'{self.path} is of another conversion: its source or options '
-        'differ or were changed since; run again without --resume to start '
-        'anew'
+        f'{self.path} belongs to another conversion: its source or options'
+        ' differ, or have changed since. Run again without --resume to start'
+        ' over.'
       )
     for name in storage.list_dir(self.path):
       if name != _SOURCE and name.startswith('params.'):

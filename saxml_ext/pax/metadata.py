@@ -128,13 +128,12 @@ def decode(data: bytes, where: str) -> dict[str, ArraySpec]:
     version = document['version']
   except (ValueError, KeyError, TypeError, RecursionError) as e:
     raise errors.CheckpointError(
-      f'{where} is not the metadata of a PAX checkpoint: {e!r}; convert or '
-      'copy the checkpoint again'
+      f'{where} is not the metadata of a PAX checkpoint: {e!r}. {errors.AGAIN}'
     ) from e
   if version not in _READABLE_VERSIONS:
     raise errors.CheckpointError(
-      f'{where} has version {version!r}; this program reads '
-      f'{", ".join(map(str, _READABLE_VERSIONS))}'
+      f'{where} has version {version!r}. Supported versions: '
+      f'{", ".join(map(str, _READABLE_VERSIONS))}.'
     )
   specs: dict[str, ArraySpec] = {}
   # The walk uses its own stack instead of recursion, because a malicious file
@@ -155,7 +154,7 @@ def decode(data: bytes, where: str) -> dict[str, ArraySpec]:
         )
       except msgspec.ValidationError as e:
         raise errors.CheckpointError(
-          f'{where}: {prefix} has shape {shape!r} and dtype {dtype!r}; expected'
-          ' a list of sizes and the name of a type'
+          f'{where}: {prefix} has shape {shape!r} and dtype {dtype!r}. Expected'
+          ' a list of sizes and the name of a type.'
         ) from e
   return specs

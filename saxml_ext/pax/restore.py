@@ -60,7 +60,7 @@ def restore(
   if not isinstance(task.model, models.LanguageModel):
     raise TypeError(
       f'the model of {type(experiment).__name__} is a'
-      f' {type(task.model).__name__}; expected a praxis LanguageModel'
+      f' {type(task.model).__name__}. Expected a praxis LanguageModel.'
     )
   shapes = task.create_train_state_unpadded_shapes(
     task.model.abstract_init_with_metadata(example(_BATCH, _LENGTH)),
@@ -81,8 +81,8 @@ def restore(
     )
   except (ValueError, KeyError, OSError) as e:
     raise errors.CheckpointError(
-      f'{step_dir} is no checkpoint of {type(experiment).__name__}: {e}.'
-      ' Give the checkpoint that these serving params were made for'
+      f'{step_dir} is not a checkpoint of {type(experiment).__name__}: {e}.'
+      ' Use the checkpoint that these serving params were made for.'
     ) from e
   return Restored(task.model, state.mdl_vars)
 

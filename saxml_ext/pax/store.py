@@ -82,13 +82,12 @@ def open_array(state_dir: str, name: str) -> ts.TensorStore:
     array = ts.open(spec, open=True, read=True).result()
   except (ValueError, OSError) as e:
     raise errors.CheckpointError(
-      f'{where} cannot be opened: {kvstore_lib.error_text(e)}; convert or copy '
-      'the checkpoint again'
+      f'{where} cannot be opened: {kvstore_lib.error_text(e)}. {errors.AGAIN}'
     ) from e
   if array.dtype.name not in _DTYPES:
     raise errors.CheckpointError(
-      f'{where} has type {array.dtype.name}; expected one of '
-      f'{", ".join(_DTYPES)}'
+      f'{where} has type {array.dtype.name}. Expected one of '
+      f'{", ".join(_DTYPES)}.'
     )
   size = array.size * array.dtype.numpy_dtype.itemsize
   chunk = array.chunk_layout.read_chunk.shape or ()
@@ -96,7 +95,7 @@ def open_array(state_dir: str, name: str) -> ts.TensorStore:
   if max(size, chunk_size) > _MAX_BYTES:
     raise errors.CheckpointError(
       f'{where} claims shape {list(array.shape)} in chunks of {list(chunk)}, '
-      f'more than {_MAX_BYTES} bytes; no model has such a variable'
+      f'more than {_MAX_BYTES} bytes. No model has such a variable.'
     )
   return array
 
@@ -115,7 +114,7 @@ def read(array: ts.TensorStore, where: str) -> np.ndarray:
   Raises:
     errors.CheckpointError: A chunk is missing, truncated or damaged.
   """
-  with errors.reading(where, 'convert or copy the checkpoint again'):
+  with errors.reading(where, errors.AGAIN):
     return array.read(order='C').result()
 
 
@@ -241,13 +240,12 @@ def _check_present(state_dir: str, name: str) -> None:
   """Refuses missing arrays and names that are paths."""
   if not name or '/' in name or '\0' in name or name in ('.', '..'):
     raise errors.CheckpointError(
-      f'{name!r} is not the name of a variable; expected parts joined with '
-      'dots, such as params.lm.final_ln.scale'
+      f'{name!r} is not the name of a variable. Expected parts joined with '
+      'dots, such as params.lm.final_ln.scale.'
     )
   if is_ocdbt(state_dir):
     return
   if not storage.exists(f'{state_dir}/{name}/.zarray'):
     raise errors.CheckpointError(
-      f'{state_dir}: variable {name} is missing; convert or copy'
-      ' the checkpoint again'
+      f'{state_dir}: variable {name} is missing. {errors.AGAIN}'
     )

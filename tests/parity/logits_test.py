@@ -192,7 +192,7 @@ class ParityTest(parameterized.TestCase):
 
   def test_float_checkpoint_is_no_int8_one(self):
     with self.assertRaisesRegex(
-      errors.CheckpointError, 'is no checkpoint of TinyTokenizedINT8'
+      errors.CheckpointError, 'is not a checkpoint of TinyTokenizedINT8'
     ):
       _praxis(gptj.TinyTokenizedINT8, _converted())
 

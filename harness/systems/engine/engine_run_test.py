@@ -131,7 +131,7 @@ class SubjectTest(parameterized.TestCase):
     ),
     (
       {'samples': {'sample_count': 9999}},
-      '9999 samples asked of .*, which holds 512',
+      'has 512 samples, but 9999 were requested',
     ),
   )
   def test_what_cannot_be_used(self, values, message):

@@ -147,7 +147,7 @@ class CompatPaxmlTest(parameterized.TestCase):
       HIDDEN_DIMS = 64
 
     with self.assertRaisesRegex(
-      errors.CheckpointError, 'checkpoint_00000000 is no checkpoint of Wider'
+      errors.CheckpointError, 'checkpoint_00000000 is not a checkpoint of Wider'
     ):
       restore.restore(experiment.of(Wider)(), str(self.path))
 

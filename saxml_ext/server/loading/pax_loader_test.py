@@ -120,7 +120,7 @@ class PaxLoaderTest(parameterized.TestCase):
     for path, message in (
       ('/no/such/dir', 'no directory that this server can read'),
       ('gs://bucket/pax', 'not from buckets; copy it'),
-      (self.create_tempdir().full_path, 'holds no checkpoint_<step>'),
+      (self.create_tempdir().full_path, 'has no checkpoint_<step>'),
     ):
       with self.assertRaisesRegex(errors.InvalidArgument, message):
         self.load(_MODULE + 'Plain', path)
