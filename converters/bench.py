@@ -40,26 +40,28 @@ from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import metadata
 
 _TOOL = flags.DEFINE_enum(
-  'tool', 'convert', ['convert', 'quantize'], 'What is measured.'
+  'tool', 'convert', ['convert', 'quantize'], 'The program to measure.'
 )
-_DIR = flags.DEFINE_string('dir', None, 'Directory to work in; made anew.')
+_DIR = flags.DEFINE_string(
+  'dir', None, 'The work directory, which must not exist.'
+)
 _SOURCE_DTYPE = flags.DEFINE_enum(
   'source_dtype',
   'bfloat16',
   list(model_source.DTYPES),
-  'Type of the weights to convert.',
+  'The type of the weights to convert.',
 )
 _DTYPE = flags.DEFINE_enum(
   'dtype',
   'float32',
   list(model_source.DTYPES),
-  'Type of the PAX checkpoint that is not quantized.',
+  'The type of the float PAX checkpoint.',
 )
 _KILLS = flags.DEFINE_integer(
-  'kills', 0, 'How often a second run is killed.', 0
+  'kills', 0, 'The number of times that a second run is killed.', 0
 )
 _FLAGS = flags.DEFINE_multi_string(
-  'flag', [], 'Flag for the program, such as --clipping for offline_quantize.'
+  'flag', [], 'A flag for the program, such as --clipping for offline_quantize.'
 )
 # The sizes of GPT-J 6B, split into files like its official checkpoint.
 for _name, _default in (
@@ -208,7 +210,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   root = user_path.resolve(_DIR.value)
   if os.path.exists(root):
-    sys.exit(f'{_TOOL.value}_bench: {root} exists; name a new one')
+    sys.exit(f'{_TOOL.value}_bench: {root} exists. Choose a new directory.')
   os.makedirs(root)
   try:
     equal = _measure(root)

@@ -132,7 +132,7 @@ class ConvertTest(absltest.TestCase):
     self.assertRegex(
       self.no_space(),
       r'variable mdl_vars\S+ of float32\S+.* cannot be written'
-      r'.*File too large.*free space[^$]*--resume goes on',
+      r'.*File too large.*Free space[^$]*command with --resume',
     )
     with self.assertRaisesRegex(errors.CheckpointError, 'no checkpoint_<step>'):
       checkpoint.Reader(self.pax)
@@ -144,7 +144,7 @@ class ConvertTest(absltest.TestCase):
     self.no_space()
     status, out, _ = self.run_main(resume=True)
     self.assertEqual(status, 0)
-    self.assertIn('of them in an earlier run', out)
+    self.assertIn('GB of an earlier run', out)
     self.assertEqual(_files(self.pax), expected)
     self.assertEqual(self.run_main(resume=True)[0], 0)
 
@@ -169,14 +169,14 @@ class ConvertTest(absltest.TestCase):
     self.no_space()
     status, _, err = self.run_main()
     self.assertEqual(status, 0)
-    self.assertRegex(err, r'Removed \S+tmp-0, left by an interrupted run')
+    self.assertRegex(err, r'Removed \S+tmp-0, the files of an interrupted run')
 
   def test_changed_source_is_not_resumed(self):
     self.no_space()
     small_models.save(self.base, small_models.state_dict(seed=1))
     status, _, err = self.run_main(resume=True)
     self.assertEqual(status, 1)
-    self.assertIn('is of another conversion', err)
+    self.assertIn('belongs to another conversion', err)
 
   def test_read_only_destination(self):
     target = os.path.join(os.path.dirname(self.base), 'file')
@@ -188,7 +188,7 @@ class ConvertTest(absltest.TestCase):
 
   def test_verify(self):
     self.assertIn(
-      f'Verified: all 21 variables are as in {self.base}.',
+      f'All 21 variables match {self.base}.',
       self.run_main(verify=True)[1],
     )
     # The source has other values, but the manifest now names it as the source
@@ -221,7 +221,7 @@ class ConvertTest(absltest.TestCase):
     before = _files(self.pax)
     status, _, err = self.run_main(dtype='bfloat16')
     self.assertEqual(status, 1)
-    self.assertIn('exists; choose another directory or say --overwrite', err)
+    self.assertIn('exists. Choose another directory or set --overwrite', err)
     self.assertEqual(_files(self.pax), before)
     self.assertEqual(self.run_main(dtype='bfloat16', overwrite=True)[0], 0)
     self.assertEqual(

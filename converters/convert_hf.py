@@ -36,10 +36,10 @@ from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
 _DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', list(model_source.DTYPES), 'Type of the variables.'
+  'dtype', 'float32', list(model_source.DTYPES), 'The type of the variables.'
 )
 _VERIFY = flags.DEFINE_bool(
-  'verify', False, 'Then read all of it and compare it with --base.'
+  'verify', False, 'Compare the whole result with --base afterwards.'
 )
 
 # The flag names of Sax's own converter.
@@ -60,12 +60,11 @@ def _convert(base: str, pax: str) -> None:
   new = done.num_bytes - done.resumed_bytes
   # Linux reports this size in KiB.
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-  before = f', {done.resumed_bytes / 1e9:.1f} GB of them in an earlier run'
+  before = f' (including {done.resumed_bytes / 1e9:.1f} GB of an earlier run)'
   print(
     f'Wrote {done.step_dir}: {done.num_bytes / 1e9:.1f} GB'
-    f'{before if done.resumed_bytes else ""} in '
-    f'{seconds:.1f} s ({new / seconds / 1e6:.0f} MB/s), peak memory '
-    f'{peak:.2f} GiB.'
+    f'{before if done.resumed_bytes else ""} in {seconds:.1f} s'
+    f' ({new / seconds / 1e6:.0f} MB/s), peak memory {peak:.2f} GiB.'
   )
 
 
@@ -74,10 +73,10 @@ def _verify(base: str, pax: str) -> None:
   for row in rows:
     if row.problem:
       raise errors.CheckpointError(
-        f'{pax}: variable {row.name} ({row.found}): {row.problem}; convert '
-        'again'
+        f'{pax}: variable {row.name} ({row.found}): {row.problem}. Convert the'
+        ' checkpoint again.'
       )
-  print(f'Verified: all {len(rows)} variables are as in {base}.')
+  print(f'All {len(rows)} variables match {base}.')
 
 
 def main(argv: Sequence[str], only: str = '') -> None:
@@ -93,7 +92,7 @@ def main(argv: Sequence[str], only: str = '') -> None:
     family, _ = checkpoint.read_config(base)
     if only not in ('', family.name):
       raise errors.CheckpointError(
-        f'{base} holds a {family.title}; convert it with convert_hf'
+        f'{base} is a {family.title} model. Convert it with convert_hf.'
       )
     _convert(base, pax)
     if _VERIFY.value:
@@ -102,8 +101,8 @@ def main(argv: Sequence[str], only: str = '') -> None:
     print(f'{os.path.basename(argv[0])}: {e}', file=sys.stderr)
     if isinstance(e, errors.UnwritableError):
       print(
-        'What was written is kept; the same command with --resume goes on '
-        'from there.',
+        'The written files are kept. To continue, run the same command with'
+        ' --resume.',
         file=sys.stderr,
       )
     sys.exit(1)

@@ -4,15 +4,15 @@ from absl import flags
 
 from saxml_ext.families import hf_config
 
-LAYERS = flags.DEFINE_integer('layers', 2, 'Number of layers.', 1)
-DIM = flags.DEFINE_integer('dim', 64, 'Model dimension.', 1)
-HEADS = flags.DEFINE_integer('heads', 4, 'Number of heads.', 1)
-VOCAB = flags.DEFINE_integer('vocab', 256, 'Number of tokens.', 1)
+LAYERS = flags.DEFINE_integer('layers', 2, 'The number of layers.', 1)
+DIM = flags.DEFINE_integer('dim', 64, 'The model dimension.', 1)
+HEADS = flags.DEFINE_integer('heads', 4, 'The number of heads.', 1)
+VOCAB = flags.DEFINE_integer('vocab', 256, 'The number of tokens.', 1)
 FORMAT = flags.DEFINE_enum(
-  'format', 'safetensors', ['safetensors', 'bin'], 'Format of the weights.'
+  'format', 'safetensors', ['safetensors', 'bin'], 'The format of the weights.'
 )
-SHARDS = flags.DEFINE_integer('shards', 1, 'Number of files of weights.', 1)
-SEED = flags.DEFINE_integer('seed', 0, 'Seed of the weights.', 0)
+SHARDS = flags.DEFINE_integer('shards', 1, 'The number of weight files.', 1)
+SEED = flags.DEFINE_integer('seed', 0, 'The seed of the weights.', 0)
 
 
 def sizes(rotary_dim: int) -> hf_config.HFConfig:

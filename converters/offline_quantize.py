@@ -36,21 +36,22 @@ from saxml_ext.pax import errors
 _DEFAULT_SMOOTHING = 0.0
 
 _INPUT_DIR = flags.DEFINE_string(
-  'input_dir', None, 'Directory of the float PAX checkpoint.'
+  'input_dir', None, 'The directory of the float PAX checkpoint.'
 )
 _OUTPUT_DIR = flags.DEFINE_string(
-  'output_dir', None, 'Directory to write the INT8 checkpoint to.'
+  'output_dir', None, 'The output directory of the INT8 checkpoint.'
 )
 _CONFIGS = flags.DEFINE_string(
   'quantization_configs',
   None,
-  "Which matrices become int8, by stock's name of the table: gptj, or gpt_neox."
-  ' A checkpoint that it does not fit is refused. Default: that of its family.',
+  'The table of matrices that become int8, by its name in stock Sax: gptj or'
+  ' gpt_neox. A checkpoint that does not match the table is refused. Default:'
+  " the table of the checkpoint's family.",
 )
 _BITS = flags.DEFINE_integer(
   'number_bits',
   8,
-  'Bits of a code. Fewer than 8 are stored as int8 all the same.',
+  'The number of bits of a code. Smaller codes are stored as int8 too.',
   lower_bound=2,
   upper_bound=8,
 )
@@ -60,42 +61,46 @@ _SOFTMAX = flags.DEFINE_bool(
 _CLIPPING = flags.DEFINE_bool(
   'clipping',
   False,
-  'Search the bound of each channel that has the least squared error,'
-  ' weighted by the inputs if there is calibration.',
+  'Search for the bound of each channel with the least squared error. With'
+  ' calibration, the inputs weight the errors.',
 )
 _SMOOTHING = flags.DEFINE_float(
   'smoothing',
   None,
-  'Even out channels by powers of two, which changes nothing in float; the'
-  " share of the inputs' spread that goes into the weights. 0 needs no"
-  f' calibration. Default: {_DEFAULT_SMOOTHING:g} with calibration, else off;'
-  ' negative: off.',
+  'Balance channels by powers of two, which does not change the float model.'
+  " The value is the share of the inputs' spread that moves to the weights. 0"
+  ' needs no calibration. A negative value turns smoothing off. Default:'
+  f' {_DEFAULT_SMOOTHING:g} with calibration, otherwise off.',
   upper_bound=1,
 )
 _CALIBRATION = flags.DEFINE_string(
   'calibration',
   None,
-  'Articles to calibrate on, in the schema of cnn_dailymail_calibration.json'
-  ' (and of cnn_eval.json).',
+  'The file of articles for calibration, in the schema of'
+  ' cnn_dailymail_calibration.json (and of cnn_eval.json).',
 )
 _CALIBRATION_COUNT = flags.DEFINE_integer(
-  'calibration_count', 64, 'How many of them at most; 0: all.', lower_bound=0
+  'calibration_count',
+  64,
+  'The maximum number of articles for calibration; 0 means all.',
+  lower_bound=0,
 )
 _GPTQ_INPUTS = flags.DEFINE_integer(
   'gptq_max_inputs',
   4096,
-  'With calibration, round matrices of up to this many inputs by GPTQ; n'
-  ' inputs take 32 n^2 bytes. 0: none.',
+  'The maximum number of inputs of a matrix that is rounded with GPTQ. n'
+  ' inputs need 32 n^2 bytes. 0 turns GPTQ off.',
   lower_bound=0,
   upper_bound=16384,
 )
 _ARTICLES = flags.DEFINE_string(
   'articles',
   None,
-  'Articles to measure logits and ROUGE on, in the schema of cnn_eval.json.',
+  'The file of articles to measure logits and ROUGE on, in the schema of'
+  ' cnn_eval.json.',
 )
 _ARTICLE_COUNT = flags.DEFINE_integer(
-  'article_count', 0, 'How many of them at most; 0: all.', lower_bound=0
+  'article_count', 0, 'The maximum number of --articles; 0 means all.', 0
 )
 _REPORT = flags.DEFINE_bool('report', True, 'Write the report.')
 
@@ -118,8 +123,8 @@ def _options() -> provenance.Options:
     smoothing = None
   elif smoothing > 0 and not calibrated:
     raise app.UsageError(
-      f'--smoothing={smoothing:g} needs --calibration; without it only 0,'
-      ' which evens out the weights alone'
+      f'--smoothing={smoothing:g} needs --calibration. Without it, only 0 is'
+      ' possible, which balances only the weights.'
     )
   return provenance.Options(
     bits=_BITS.value,

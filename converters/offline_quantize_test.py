@@ -153,7 +153,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     self.run_program('bare')
     with open(self.path('bare/quantization_report.txt'), encoding='utf-8') as f:
       text = f.read()
-    self.assertIn('ROUGE: not measured: --articles was not given', text)
+    self.assertIn('ROUGE: not measured, because --articles is not set', text)
     # The report of a replaced checkpoint would be wrong, so it is deleted.
     files = self.run_program('bare', overwrite=True, report=False)
     self.assertNotIn('quantization_report.json', files)
@@ -163,11 +163,14 @@ class OfflineQuantizeTest(parameterized.TestCase):
     gate = f'{layer}ff_layer.ffn_layer1_gate.linear.w'
     norm = f'{layer}layer_norm.bias'
     for changes, message in (
-      ({gate: np.zeros((4, 4), np.float32)}, f'it has {gate}; quantize what'),
-      ({norm: None}, f'it has no {norm}; quantize what'),
+      (
+        {gate: np.zeros((4, 4), np.float32)},
+        f'it has {gate}. Use a checkpoint',
+      ),
+      ({norm: None}, f'it has no {norm}. Use a checkpoint'),
       (
         {gate: np.zeros(4, np.float32), norm: None},
-        f'it has no {norm}, and it has {gate};',
+        f'it has no {norm}, and it has {gate}. Use',
       ),
     ):
       variables = small_pax.variables() | changes
@@ -183,8 +186,8 @@ class OfflineQuantizeTest(parameterized.TestCase):
     (dict(calibration='/nowhere'), "articles: .*No such file.*'/nowhere'"),
     (
       dict(quantization_configs='gemma7b'),
-      'is a GPT-J, which the table --quantization_configs=gemma7b does not fit.*'
-      ' tables of gpt_neox and gptj',
+      'GPT-J model, which does not match --quantization_configs=gemma7b.*'
+      'tables for gpt_neox and gptj',
     ),
   )
   def test_refusals(self, flags, message):

@@ -5,9 +5,9 @@ from absl import flags
 OVERWRITE = flags.DEFINE_bool(
   'overwrite',
   False,
-  'Replace the checkpoint that is there, once the new one is complete; in a'
-  ' bucket, at the start.',
+  'Replace an existing checkpoint when the new one is complete. In a bucket, it'
+  ' is deleted at the start.',
 )
 RESUME = flags.DEFINE_bool(
-  'resume', False, 'Go on with what an interrupted run of the command left.'
+  'resume', False, 'Continue an interrupted run of the same command.'
 )

@@ -26,17 +26,17 @@ from saxml_ext.families import all as families
 from saxml_ext.families import hf_config
 
 _FAMILY = flags.DEFINE_enum(
-  'family', 'gptj', families.convertible(), 'Family of the model.'
+  'family', 'gptj', families.convertible(), 'The family of the model.'
 )
 _LIKE = flags.DEFINE_string(
-  'like', '', 'Sizes of this published model, in place of the flags below.'
+  'like', '', 'The published model to copy all sizes from.'
 )
-_OUT = flags.DEFINE_string('out', None, 'Directory to write to.')
+_OUT = flags.DEFINE_string('out', None, 'The output directory.')
 _ROTARY_DIM = flags.DEFINE_integer(
-  'rotary_dim', 8, 'Dimensions of each head that rotate; even.', 2
+  'rotary_dim', 8, 'The even number of dimensions of each head that rotate.', 2
 )
 _DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', list(model_source.DTYPES), 'Type of the weights.'
+  'dtype', 'float32', list(model_source.DTYPES), 'The type of the weights.'
 )
 flag_rules.act_only(
   'without --like, which sets all sizes',
@@ -51,8 +51,8 @@ def _config() -> hf_config.HFConfig:
   known = families.FAMILIES[_FAMILY.value].published
   if _LIKE.value not in known:
     raise ValueError(
-      f'--like={_LIKE.value} is no {_FAMILY.value} that is known; known are'
-      f' {", ".join(known) or "none"}'
+      f'--like={_LIKE.value} is not a known {_FAMILY.value} model. Available:'
+      f' {", ".join(known) or "none"}.'
     )
   layers, dim, heads, rotary_dim, vocab = known[_LIKE.value]
   return hf_config.HFConfig(
@@ -68,7 +68,7 @@ def main(argv: Sequence[str], only: str = '') -> None:
     only: The only family that the program makes; '' means all families.
   """
   if only not in ('', _FAMILY.value):
-    raise app.UsageError(f'--family={_FAMILY.value} is made by random_hf.')
+    raise app.UsageError(f'Use random_hf for --family={_FAMILY.value}.')
   out = user_path.resolve(_OUT.value)
   with program.exit_on(os.path.basename(argv[0])):
     random_weights.write(

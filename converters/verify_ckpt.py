@@ -35,27 +35,27 @@ from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
 _SOURCE = flags.DEFINE_string(
-  'source', None, 'Directory of the float PAX checkpoint that it came from.'
+  'source', None, 'The float PAX checkpoint that --pax was made from.'
 )
 _LOGITS = flags.DEFINE_bool(
   'logits',
   False,
-  'Compare logits too: of transformers on PyTorch with --base, of the engine'
-  ' with --source, and of the engine with --pax.',
+  "Also compare the engine's logits of --pax with those of --base in"
+  ' transformers on PyTorch, or with those of --source in the engine.',
 )
 _TEXT = flags.DEFINE_multi_string(
-  'text', [], 'Text to compare logits on. May be repeated. Default: a poem.'
+  'text', [], 'A text to compare logits on. May be repeated. Default: a poem.'
 )
 _ARTICLES = flags.DEFINE_string(
   'articles',
   None,
-  'Articles to compare logits on instead, in the schema of cnn_eval.json: the'
-  ' first 32, as the report of offline_quantize does.',
+  'The file of articles to compare logits on, in the schema of cnn_eval.json.'
+  ' Like the report of offline_quantize, this uses the first 32.',
 )
 _TOLERANCE = flags.DEFINE_float(
   'logit_tolerance',
   1e-4,
-  'Largest difference between logits of float models that is none.',
+  'The largest accepted difference between logits of float models.',
   lower_bound=0,
 )
 
@@ -121,8 +121,8 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
     spec.dtype == 'int8' for spec in specs
   ):
     raise errors.CheckpointError(
-      f'--logit_tolerance={_TOLERANCE.value:g} has no effect: {pax} is int8, and'
-      ' its report states the limits. Leave it out.'
+      f'--logit_tolerance={_TOLERANCE.value:g} has no effect, because {pax} is'
+      ' int8 and its report states the limits. Leave the flag out.'
     )
   if _LOGITS.value:
     yield from logits(base, pax, _texts(pax), _TOLERANCE.value)
@@ -131,7 +131,7 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
 def main(argv: Sequence[str]) -> None:
   del argv
   if bool(checkpoint_flags.BASE.value) == bool(_SOURCE.value):
-    raise app.UsageError('give one of --base and --source')
+    raise app.UsageError('Set exactly one of --base and --source.')
   source = checkpoint_flags.BASE.value or models.root_of(_SOURCE.value)
   pax = models.root_of(checkpoint_flags.PAX.value)
   try:
@@ -147,9 +147,9 @@ def main(argv: Sequence[str]) -> None:
   )
   bad = sum(bool(row.problem) for row in rows)
   if bad:
-    print(f'{bad} of {what} are not as in {source}.')
+    print(f'{bad} of {what} do not match {source}.')
     sys.exit(1)
-  print(f'All {what} are as in {source}. {checked} checksums match.')
+  print(f'All {what} match {source}. {checked} checksums match.')
 
 
 if __name__ == '__main__':

@@ -77,7 +77,7 @@ class VerifyTest(parameterized.TestCase):
     conversion.convert(self.base, self.pax, dtype)
     status, out = self.verify()
     self.assertEqual(status, 0)
-    self.assertIn(f'All 21 variables are as in {self.base}.', out)
+    self.assertIn(f'All 21 variables match {self.base}.', out)
     self.assertRegex(out, rf'{_SCALE} +{dtype}\[16\] +0 ')
 
   def test_one_value_differs(self):
@@ -150,7 +150,7 @@ class VerifyInt8Test(parameterized.TestCase):
     self.quantize(**options)
     status, out = self.verify()
     self.assertEqual(status, 0, out)
-    self.assertIn('All 29 variables are as in', out)
+    self.assertIn('All 29 variables match', out)
     self.assertRegex(out, r'post.w +int8\[32, 2, 16\] +\S+ +0.50 steps')
     self.assertRegex(out, r'(41|42) checksums match')
 
@@ -158,11 +158,11 @@ class VerifyInt8Test(parameterized.TestCase):
     self.pax = self.source
     status, out = self.verify(logits=True, text=['w1 w2 w3'])
     self.assertEqual(status, 0, out)
-    self.assertRegex(out, 'logits: float32, float32 +2 places +0 +mean 0')
+    self.assertRegex(out, 'logits: float32, float32 +2 positions +0 +mean 0')
 
   @parameterized.parameters(
-    (lambda v: v.update({_POST: v[_POST] // 2}), r'6\d\.\d+ steps, beyond'),
-    (lambda v: v.update({_POST + _Q: v[_POST + _Q] * 2}), 'steps, beyond'),
+    (lambda v: v.update({_POST: v[_POST] // 2}), r'6\d\.\d+ steps exceed'),
+    (lambda v: v.update({_POST + _Q: v[_POST + _Q] * 2}), 'steps exceed'),
     (lambda v: v.update({_POST + _Q: v[_POST + _Q] * np.nan}), 'nan steps'),
     (lambda v: v.pop(_POST + _Q), 'quantized_scale is missing'),
     (lambda v: v.pop(_POST), f'{_POST} +- +- +missing'),
@@ -180,14 +180,14 @@ class VerifyInt8Test(parameterized.TestCase):
     self.quantize(clipping=True, bits=4)
     status, out = self.verify()
     self.assertEqual(status, 1)
-    self.assertIn('beyond the 0.501 of rounding', out)
+    self.assertIn('exceed the rounding error 0.501', out)
     evaluation.report(self.source, self.pax, ())
     status, out = self.verify()
     self.assertEqual(status, 0, out)
     self.change(lambda v: v.update({_POST: np.roll(v[_POST], 1, 0)}))
     status, out = self.verify()
     self.assertEqual(status, 1)
-    self.assertRegex(out, 'steps, beyond the .* stated')
+    self.assertRegex(out, 'steps exceed the stated error')
 
   def test_logits_are_within_the_stated_error(self):
     self.quantize()
@@ -197,7 +197,7 @@ class VerifyInt8Test(parameterized.TestCase):
     status, out = self.verify(logits=True, articles=path)
     self.assertEqual(status, 0, out)
     self.assertRegex(
-      out, r'logits: float32, int8_weights +32 places +[01]\.\d+'
+      out, r'logits: float32, int8_weights +32 positions +[01]\.\d+'
     )
     status, out = self.verify(logits=True, articles=path, logit_tolerance=1.0)
     self.assertEqual(status, 1)
@@ -206,7 +206,7 @@ class VerifyInt8Test(parameterized.TestCase):
     self.change(lambda v: v.update({_NORM: v[_NORM] * 2}))
     status, out = self.verify(logits=True, articles=path)
     self.assertEqual(status, 1)
-    self.assertRegex(out, r'logits: float32, int8 .*beyond the stated')
+    self.assertRegex(out, r'logits: float32, int8 .*exceeds the stated error')
 
   def test_damaged_chunk(self):
     self.quantize()

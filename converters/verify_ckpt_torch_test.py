@@ -70,7 +70,7 @@ class VerifyLogitsTest(parameterized.TestCase):
       json.dump(description | {'rotary_dim': 8}, f)
     status, out = self.verify()
     self.assertEqual(status, 1)
-    self.assertRegex(out, r'logits: .*beyond the tolerance 0.0001')
+    self.assertRegex(out, r'logits: .*exceeds the tolerance 0.0001')
 
   def test_weight_that_is_wrong(self):
     conversion.convert(self.base, self.pax, 'float32')
@@ -85,7 +85,7 @@ class VerifyLogitsTest(parameterized.TestCase):
     status, out = self.verify()
     self.assertEqual(status, 1)
     self.assertRegex(out, rf'{name} .*differs')
-    self.assertRegex(out, r'logits: .*beyond the tolerance')
+    self.assertRegex(out, r'logits: .*exceeds the tolerance')
 
 
 if __name__ == '__main__':

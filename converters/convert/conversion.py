@@ -113,8 +113,8 @@ def convert(
       return Converted(f'{pax.rstrip("/")}/checkpoint_00000000', total, total)
     if writer.removed:
       print(
-        f'Removed {writer.removed}, left by an interrupted run; --resume '
-        'would have gone on from there.',
+        f'Removed {writer.removed}, the files of an interrupted run. Use'
+        ' --resume to continue a run instead.',
         file=sys.stderr,
       )
     todo: Sequence[layout.Variable] = source.variables

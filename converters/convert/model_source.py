@@ -101,7 +101,7 @@ class ModelSource:
     tensors = [self._read(variable, name) for name in variable.sources]
     rows = np.empty((end - begin, *variable.shape[1:]), dtype)
     done = 0
-    with np.errstate(over='ignore'):  # told by the check below
+    with np.errstate(over='ignore'):  # The check below reports overflows.
       for piece in variable.pieces(tensors, begin, end):
         copy_view(piece, rows[done : done + len(piece)])
         done += len(piece)
@@ -119,7 +119,7 @@ class ModelSource:
     if tensor.dtype.name not in _FLOATS:
       raise self._error(
         name,
-        f'has type {tensor.dtype.name}; expected one of {", ".join(_FLOATS)}',
+        f'has type {tensor.dtype.name}. Expected one of {", ".join(_FLOATS)}.',
       )
     if variable.vocab_axis is not None:
       tensor = tensor[: self.config.vocab_size]
@@ -130,8 +130,8 @@ class ModelSource:
     if where is not None:
       raise self._error(
         name,
-        f'has the value {tensor[where]}{how} at {list(where)}; expected '
-        'finite numbers',
+        f'has the value {tensor[where]}{how} at {list(where)}. Expected'
+        ' finite numbers.',
       )
 
   def _check_layer_count(self) -> None:
@@ -139,9 +139,9 @@ class ModelSource:
     # malicious config may claim billions of layers.
     if self.config.num_layers > len(self.checkpoint.shapes):
       raise errors.CheckpointError(
-        f'{self.checkpoint.directory}: config.json says '
-        f'{self.config.num_layers} layers but there are only '
-        f'{len(self.checkpoint.shapes)} tensors'
+        f'{self.checkpoint.directory}: config.json states '
+        f'{self.config.num_layers} layers, but there are only '
+        f'{len(self.checkpoint.shapes)} tensors.'
       )
 
   def _check_tensors(self) -> None:
@@ -152,28 +152,24 @@ class ModelSource:
     for variable in self.variables:
       for name in variable.sources:
         expected.add(name)
-        if name not in shapes:
-          problems.append(
-            f'{name}: missing; expected shape {list(variable.source_shape)}'
-          )
-        elif not self._fits(shapes[name], variable):
+        found = shapes.get(name)
+        if found is None or not self._fits(found, variable):
           problems.append(
             f'{name}: expected shape {list(variable.source_shape)}, found '
-            f'{list(shapes[name])}'
+            + ('no such tensor' if found is None else f'{list(found)}')
           )
     for name in sorted(set(shapes) - expected):
       # A tied model may store the head anyway. The stored head is then used.
       if not family.buffers.fullmatch(name):
         problems.append(
-          f'{name[:200]}: unexpected, shape '
-          f'{list(shapes[name])}; a {family.title} has no such tensor'
+          f'{name[:200]}: unexpected tensor of shape {list(shapes[name])}'
         )
     if problems:
       shown = ''.join(f'\n  {p}' for p in problems[:20])
       more = len(problems) - 20
       raise errors.CheckpointError(
-        f'{self.checkpoint.directory} does not hold the {family.title} that its '
-        f'config.json describes:{shown}'
+        f'{self.checkpoint.directory} does not contain the {family.title} model'
+        f' that its config.json describes:{shown}'
         + (f'\n  and {more} more' if more > 0 else '')
       )
 

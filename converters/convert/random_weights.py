@@ -53,7 +53,7 @@ def write(
     OSError: A file cannot be written.
   """
   if family.config is None:
-    raise ValueError(f'{family.title} models do not come from Hugging Face')
+    raise ValueError(f'{family.title} models have no Hugging Face format.')
   os.makedirs(directory, exist_ok=True)
   end = config.vocab_size - 1
   config = dataclasses.replace(config, bos_id=end, eos_id=end, pad_id=end)
@@ -76,7 +76,7 @@ def write(
     name for v in variables if v.name.endswith('.scale') for name in v.sources
   }
   if shards > len(specs):
-    raise ValueError(f'--shards is {shards}; there are {len(specs)} tensors')
+    raise ValueError(f'--shards={shards} exceeds the {len(specs)} tensors.')
   stem, write_file = _FORMATS[file_format]
   parts = {
     f'{stem}-{i:05d}-of-{shards:05d}.{file_format}': part

@@ -85,9 +85,9 @@ class RandomWeightsTest(parameterized.TestCase):
     np.testing.assert_array_equal(rounded, base.astype(rounded.dtype))
 
   def test_sizes_that_do_not_fit(self):
-    with self.assertRaisesRegex(ValueError, 'rotary_dim is 10; .*at most 8'):
+    with self.assertRaisesRegex(ValueError, 'rotary_dim is 10. .*at most 8'):
       dataclasses.replace(_SHAPE, rotary_dim=10)
-    with self.assertRaisesRegex(ValueError, 'shards is 26; there are 25'):
+    with self.assertRaisesRegex(ValueError, 'shards=26 exceeds the 25 tensors'):
       self.write(shards=26)
 
 

@@ -54,8 +54,8 @@ class HFCheckpoint:
     self.directory = directory
     if not os.path.isdir(directory):
       raise errors.CheckpointError(
-        f'{directory} is not a directory; expected one that holds '
-        'config.json and the weights, as save_pretrained writes it'
+        f'{directory} is not a directory. Expected a directory with '
+        'config.json and the weights, as save_pretrained writes it.'
       )
     self.family, self.config = read_config(directory)
     opener, paths = weight_files(directory)
@@ -66,7 +66,7 @@ class HFCheckpoint:
       for name in file.shapes:
         if name in self._file_of:
           raise errors.CheckpointError(
-            f'tensor {name} is in {self._file_of[name]} and in {path}'
+            f'tensor {name} is in both {self._file_of[name]} and {path}.'
           )
         self._file_of[name] = path
     self.shapes: Mapping[str, tuple[int, ...]] = {
@@ -115,7 +115,7 @@ def weight_files(directory: str) -> tuple[Callable, list[str]]:
     if os.path.exists(index):
       return opener, _shards(directory, index)
   raise errors.CheckpointError(
-    f'{directory} has no weights; expected one of '
+    f'{directory} has no weights. Expected one of '
     + ', '.join(f'{name}[.index.json]' for name in WEIGHTS)
   )
 
@@ -124,7 +124,7 @@ def _shards(directory: str, index: str) -> list[str]:
   weight_map = read_json(index).get('weight_map')
   if not isinstance(weight_map, dict) or not weight_map:
     raise errors.CheckpointError(
-      f'{index} has no weight_map; expected the name of a file for each tensor'
+      f'{index} has no weight_map. Expected a file name for each tensor.'
     )
   names = set()
   for tensor, name in weight_map.items():
@@ -135,9 +135,8 @@ def _shards(directory: str, index: str) -> list[str]:
       or '\0' in name
     ):
       raise errors.CheckpointError(
-        f'{index}: tensor {tensor[:100]} is said to be in '
-        f'{str(name)[:100]!r}; expected the name of a file in the same '
-        'directory'
+        f'{index} maps tensor {tensor[:100]} to {str(name)[:100]!r}. Expected'
+        ' the name of a file in the same directory.'
       )
     names.add(name)
   return [os.path.join(directory, name) for name in sorted(names)]
@@ -152,13 +151,13 @@ def read_json(path: str) -> dict[str, Any]:
   Raises:
     errors.CheckpointError: The file is missing, too large or not a JSON object.
   """
-  with errors.reading(path, 'expected the file that save_pretrained writes'):
+  with errors.reading(path, 'Expected the file that save_pretrained writes.'):
     with open(path, 'rb') as f:
       data = f.read(_MAX_JSON_BYTES + 1)
   if len(data) > _MAX_JSON_BYTES:
     raise errors.CheckpointError(
-      f'{path} has more than {_MAX_JSON_BYTES} bytes, far more than any model'
-      ' needs there; replace it by the one of the model'
+      f'{path} has more than {_MAX_JSON_BYTES} bytes, which no model needs.'
+      ' Replace it with the original file of the model.'
     )
   try:
     document = json.loads(data)
@@ -166,7 +165,7 @@ def read_json(path: str) -> dict[str, Any]:
     raise errors.CheckpointError(f'{path} is not JSON: {e}') from e
   if not isinstance(document, dict):
     raise errors.CheckpointError(
-      f'{path} holds a {type(document).__name__}; expected a JSON object'
+      f'{path} contains a {type(document).__name__}. Expected a JSON object.'
     )
   return document
 
@@ -187,15 +186,15 @@ def read_config(
   document = read_json(path)
   if 'auto_map' in document:
     raise errors.CheckpointError(
-      f'{path} names code that comes with the checkpoint (auto_map); it is '
-      'refused and was not run. Known models need none: remove the entry if '
-      'you trust the weights'
+      f'{path} refers to code in the checkpoint (auto_map). The code was not'
+      ' run. Supported models need no code. Remove the entry if you trust the'
+      ' weights.'
     )
   name = document.get('model_type')
   family = families.FAMILIES.get(name) if isinstance(name, str) else None
   if family is None or family.config is None:
     known = ', '.join(families.convertible())
     raise errors.CheckpointError(
-      f'{path}: model_type is {name!r}; known are {known}'
+      f'{path}: model_type {name!r} is not supported. Available: {known}.'
     )
   return family, hf_config.read(path, document, family.config)

@@ -53,15 +53,15 @@ class HFConfigTest(parameterized.TestCase):
     (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),
     (
       dict(model_type='llama'),
-      "model_type is 'llama'; known are gpt_neox, gptj",
+      "model_type 'llama' is not supported. Available: gpt_neox, gptj",
     ),
     (dict(activation_function='relu'), "activation_function is 'relu'"),
-    (dict(n_layer=None), "n_layer is 'None'; expected a positive integer"),
+    (dict(n_layer=None), "n_layer is 'None'. Expected a positive integer"),
     (dict(n_embd='16'), "n_embd is '16'"),
-    (dict(n_head=3), 'width, model_dim 16, is not a multiple of .* heads, 3'),
+    (dict(n_head=3), 'model_dim 16 is not a multiple of num_heads 3'),
     (dict(n_layer=10**30), 'n_layer is'),
     (dict(vocab_size=True), "vocab_size is 'True'"),
-    (dict(rotary_dim=10), 'rotary_dim is 10; .* even number of at most 8'),
+    (dict(rotary_dim=10), 'rotary_dim is 10. .* even number of at most 8'),
     (dict(rotary_dim=3), 'rotary_dim is 3'),
     (dict(layer_norm_epsilon=-1), 'layer_norm_epsilon'),
     (dict(eos_token_id='</s>'), "eos_token_id is '</s>'"),
@@ -71,7 +71,7 @@ class HFConfigTest(parameterized.TestCase):
       self.read(json.dumps(small_models.config(**changes)))
 
   def test_refuses_what_is_no_object(self):
-    for text, message in (('', 'is not JSON'), ('[]', 'holds a list')):
+    for text, message in (('', 'is not JSON'), ('[]', 'contains a list')):
       with self.assertRaisesRegex(errors.CheckpointError, message):
         self.read(text)
 

@@ -64,16 +64,16 @@ def locate_tokenizer(name: str) -> str:
     except (OSError, ValueError, hub.errors.HTTPError) as e:
       if not local:
         raise ValueError(
-          f'--tokenizer_path={name} is neither a path here nor in the cache of'
-          f' Hugging Face, and cannot be downloaded ({_first_line(e)}); correct'
-          ' it, or copy tokenizer.json and give its path'
+          f'--tokenizer_path={name} is neither a local path nor in the Hugging'
+          f' Face cache, and cannot be downloaded ({_first_line(e)}). Correct'
+          ' it, or copy tokenizer.json and pass its path.'
         ) from e
       continue
     if any(os.path.exists(os.path.join(directory, f)) for f in _TOKENIZERS):
       return directory
   raise ValueError(
-    f'--tokenizer_path={name}: this model of the Hugging Face hub has none of'
-    f' {", ".join(_TOKENIZERS)}; give the path of a tokenizer'
+    f'--tokenizer_path={name}: this model on the Hugging Face hub has none of'
+    f' {", ".join(_TOKENIZERS)}. Pass the path of a tokenizer.'
   )
 
 
@@ -109,17 +109,17 @@ def _download(hub, model_id: str) -> str:
     return hub.snapshot_download(model_id, allow_patterns=_needed(names))
   except (hub.errors.RepositoryNotFoundError, hub.errors.GatedRepoError) as e:
     raise errors.CheckpointError(
-      f'--base={model_id} is neither a directory here nor a model on the'
-      ' Hugging Face hub that you may read; correct the name, or set HF_TOKEN'
-      f' if the model is private or gated ({_first_line(e)})'
+      f'--base={model_id} is neither a local directory nor a model on the'
+      f' Hugging Face hub that you may read ({_first_line(e)}). Correct the'
+      ' name, or set HF_TOKEN if the model is private or gated.'
     ) from e
   except (OSError, ValueError, hub.errors.HTTPError) as e:
     raise errors.CheckpointError(
-      f'--base={model_id} is neither a directory here nor whole in the cache'
-      f' {hub.constants.HF_HUB_CACHE}, and the Hugging Face hub cannot be'
-      f' reached ({_first_line(e)}). With a network, run the same command'
-      f' again; without one, run "hf download {model_id}" where there is a'
-      ' network, copy the directory that it prints and give its path instead'
+      f'--base={model_id} is neither a local directory nor complete in the'
+      f' cache {hub.constants.HF_HUB_CACHE}, and the Hugging Face hub cannot'
+      f' be reached ({_first_line(e)}). With a network, run the same command'
+      f' again. Without one, run "hf download {model_id}" on a machine with a'
+      ' network, copy the directory that it prints, and pass its path.'
     ) from e
 
 

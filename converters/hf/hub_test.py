@@ -76,7 +76,7 @@ class HubTest(absltest.TestCase):
 
   def test_a_tokenizer_that_cannot_be_had(self):
     with self.assertRaisesRegex(
-      ValueError, f'--tokenizer_path={_ID} is neither a path here nor in the'
+      ValueError, f'--tokenizer_path={_ID} is neither a local path nor in the'
     ):
       hub.locate_tokenizer(_ID)
     with fake_hub.running(_ID, {'config.json': b'{}'}) as (url, _):
@@ -140,14 +140,14 @@ class HubTest(absltest.TestCase):
       self.set_endpoint(url)
       with self.assertRaisesRegex(
         errors.CheckpointError,
-        'base=EleutherAI/gpt-k is neither a directory .*correct the name',
+        'base=EleutherAI/gpt-k is neither a local directory .*Correct the name',
       ):
         hub.locate('EleutherAI/gpt-k')
 
   def test_no_network(self):
     message = (
       f'base={_ID} is neither .*{self.cache}.*hf download {_ID}".*'
-      'give its path instead'  # //:serve has no --base.
+      'pass its path.'  # //:serve has no --base.
     )
     with self.assertRaisesRegex(errors.CheckpointError, message):
       hub.locate(_ID)

@@ -100,15 +100,15 @@ class SafetensorsFile(weights_file.MappedFile):
     length = int.from_bytes(self._data[:8], 'little')
     if size < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
       raise self._error(
-        f'its header claims {length} bytes; expected at most '
-        f'{min(max(size - 8, 0), _MAX_HEADER_BYTES)} in a file of {size}'
+        f'its header claims {length} bytes, but in a file of {size} bytes the '
+        f'limit is {min(max(size - 8, 0), _MAX_HEADER_BYTES)}'
       )
     try:
       header = msgspec.json.decode(self._data[8 : 8 + length])
     except (ValueError, RecursionError) as e:
       raise self._error(f'its header is not JSON ({e})') from e
     if not isinstance(header, dict):
-      raise self._error('its header is no JSON object')
+      raise self._error('its header is not a JSON object')
     header.pop('__metadata__', None)
     self._start = 8 + length
     entries = {name: self._entry(name, v) for name, v in header.items()}
@@ -121,7 +121,7 @@ class SafetensorsFile(weights_file.MappedFile):
     except msgspec.ValidationError as e:
       text = str(value)[:200]
       raise self._error(
-        f'tensor {name[:200]} is described by {text} ({e}); expected a '
+        f'tensor {name[:200]} is described by {text} ({e}). Expected a '
         f'dtype of {", ".join(_DTYPES)}, a shape and data_offsets'
       ) from e
     begin, end = entry.data_offsets
@@ -129,8 +129,8 @@ class SafetensorsFile(weights_file.MappedFile):
     if end - begin != entry.num_bytes or end > room:
       raise self._error(
         f'tensor {name[:200]} of {_DTYPES[entry.dtype]}{list(entry.shape)}'
-        f' needs {entry.num_bytes} bytes but has bytes {begin} to {end} of the'
-        f' {room} that there are'
+        f' needs {entry.num_bytes} bytes, but has bytes {begin} to {end} of'
+        f' {room}'
       )
     return entry
 
@@ -146,7 +146,8 @@ class SafetensorsFile(weights_file.MappedFile):
 
   def _error(self, text: str) -> errors.CheckpointError:
     return errors.CheckpointError(
-      f'{self._path} is not a sound safetensors file: {text}; download it again'
+      f'{self._path} is not a valid safetensors file: {text}. Download it'
+      ' again.'
     )
 
 
@@ -172,7 +173,7 @@ def write(
       'data_offsets': [begin, end],
     }
   text = json.dumps(header, separators=(',', ':')).encode('ascii')
-  text += b' ' * (-len(text) % 8)  # readers want the tensors aligned
+  text += b' ' * (-len(text) % 8)  # Readers require aligned tensors.
   with open(path, 'wb') as f:
     f.write(len(text).to_bytes(8, 'little') + text)
     for spec, tensor in zip(specs, tensors, strict=True):

@@ -53,7 +53,7 @@ class SafetensorsFileTest(parameterized.TestCase):
     ('oversize_header', _raw({}, length=1 << 60), 'header claims 11529'),
     ('header_beyond_file', _raw({}, length=3), 'header claims 3 bytes'),
     ('no_json', _raw(b'{"a":'), 'header is not JSON'),
-    ('no_object', _raw([1]), 'no JSON object'),
+    ('no_object', _raw([1]), 'not a JSON object'),
     ('object_dtype', _raw({'a': _tensor('OBJ')}, bytes(8)), 'tensor a is'),
     ('no_dtype', _raw({'a': {'shape': [2]}}, bytes(8)), 'tensor a is'),
     (
@@ -69,7 +69,7 @@ class SafetensorsFileTest(parameterized.TestCase):
     (
       'beyond_end',
       _raw({'a': _tensor(offsets=(4, 12))}, bytes(8)),
-      'bytes 4 to 12 of the 8',
+      'bytes 4 to 12 of 8',
     ),
     (
       'wrong_size',

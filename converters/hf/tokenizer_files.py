@@ -103,8 +103,9 @@ def _derive(data: bytes, where: str) -> dict[str, bytes]:
     RecursionError,
   ) as e:
     raise errors.CheckpointError(
-      f'{where} is not what save_pretrained writes: {e!r}; replace it by the'
-      ' one of the model, or remove it: the checkpoint then has no tokenizer'
+      f'{where} has another format than save_pretrained writes: {e!r}. Replace'
+      ' it with the original file of the model, or remove it. Without it, the'
+      ' checkpoint has no tokenizer.'
     ) from e
   return {
     VOCAB: json.dumps(ordered, ensure_ascii=False).encode('utf-8'),

@@ -145,7 +145,7 @@ class TokenizerFilesTest(parameterized.TestCase):
   def test_broken_tokenizer(self, data):
     self.put('tokenizer.json', data)
     with self.assertRaisesRegex(
-      errors.CheckpointError, 'tokenizer.json is not what save_pretrained'
+      errors.CheckpointError, 'tokenizer.json has another format than save'
     ):
       tokenizer_files.collect(self.source)
 

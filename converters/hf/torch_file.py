@@ -12,7 +12,7 @@ import struct
 import zipfile
 import zlib
 
-import ml_dtypes  # noqa: F401 Lets NumPy know bfloat16 by its name.
+import ml_dtypes  # noqa: F401 Registers the type name bfloat16 in NumPy.
 import numpy as np
 
 from converters.hf import torch_pickle
@@ -79,7 +79,7 @@ class TorchFile(weights_file.MappedFile):
     # torch writes 0 if checksums are turned off.
     if info.CRC and tensor.storage.key not in self._checked:
       if zlib.crc32(view) != info.CRC:
-        raise self._error(f'the bytes of tensor {name} are damaged (checksum)')
+        raise self._error(f'tensor {name} does not match its checksum')
       self._checked.add(tensor.storage.key)
     dtype = np.dtype(tensor.storage.dtype)
     flat = np.frombuffer(view, dtype)[tensor.offset :]
@@ -98,13 +98,13 @@ class TorchFile(weights_file.MappedFile):
   def _read_directory(self) -> dict[str, zipfile.ZipInfo]:
     if self._data[:2] == b'\x80\x02' or not zipfile.is_zipfile(self._path):
       raise self._error(
-        'it is no zip archive (torch before 1.6 wrote others); save it '
-        'again with a current torch, or as safetensors'
+        'it is not a zip archive (torch before 1.6 used another format). Save'
+        ' it again with a current torch, or as safetensors'
       )
     if (size := self._directory_bytes()) > _MAX_DIRECTORY_BYTES:
       raise self._error(
-        f'its zip directory has {size} bytes; at most {_MAX_DIRECTORY_BYTES} '
-        'are allowed'
+        f'its zip directory has {size} bytes. The limit is'
+        f' {_MAX_DIRECTORY_BYTES}'
       )
     try:
       with zipfile.ZipFile(self._path) as archive:
@@ -125,11 +125,11 @@ class TorchFile(weights_file.MappedFile):
         or info.flag_bits & 1
       ):
         raise self._error(
-          f'member {info.filename[:100]!r} is compressed or encrypted; '
-          'torch stores its members plainly'
+          f'member {info.filename[:100]!r} is compressed or encrypted. torch'
+          ' does neither'
         )
       if info.filename in members:
-        raise self._error(f'member {info.filename[:100]!r} is there twice')
+        raise self._error(f'member {info.filename[:100]!r} exists twice')
       members[info.filename] = info
     return members
 
@@ -151,7 +151,7 @@ class TorchFile(weights_file.MappedFile):
     ]
     if len(pickles) != 1:
       raise self._error(
-        f'it has {len(pickles)} members named data.pkl; expected one'
+        f'it has {len(pickles)} members named data.pkl, but expected one'
       )
     return pickles[0][: -len('data.pkl')]
 
@@ -171,8 +171,8 @@ class TorchFile(weights_file.MappedFile):
     end = begin + info.file_size
     if info.file_size > limit or end > len(self._data):
       raise self._error(
-        f'member {info.filename[:100]!r} claims {info.file_size} bytes; at '
-        f'most {min(limit, max(len(self._data) - begin, 0))} are allowed'
+        f'member {info.filename[:100]!r} claims {info.file_size} bytes. The '
+        f'limit is {min(limit, max(len(self._data) - begin, 0))}'
       )
     return begin, end
 
@@ -180,15 +180,14 @@ class TorchFile(weights_file.MappedFile):
     info = self._members.get(self._storage_prefix + storage.key)
     expected = storage.count * np.dtype(storage.dtype).itemsize
     if info is None or info.file_size != expected:
-      found = 'missing' if info is None else f'{info.file_size} bytes'
+      found = 'none' if info is None else info.file_size
       raise self._error(
-        f'the numbers of tensor {name[:200]} are {found}; expected '
-        f'{expected} bytes'
+        f'expected {expected} bytes for tensor {name[:200]}, found {found}'
       )
 
   def _error(self, text: str) -> errors.CheckpointError:
     return errors.CheckpointError(
-      f'{self._path} is not a sound PyTorch file: {text}'
+      f'{self._path} is not a valid PyTorch file: {text}.'
     )
 
 
@@ -213,7 +212,7 @@ def write(
 
 
 def _add(archive: zipfile.ZipFile, name: str, data) -> None:
-  info = zipfile.ZipInfo(f'archive/{name}')  # dated 1980, whenever it runs
+  info = zipfile.ZipInfo(f'archive/{name}')  # The date is always in 1980.
   with archive.open(info, 'w', force_zip64=True) as member:
     member.write(data)
 

@@ -88,15 +88,15 @@ def read_tensors(data: bytes, where: str) -> dict[str, TensorRef]:
   """
   if len(data) > MAX_PICKLE_BYTES:
     raise errors.CheckpointError(
-      f'{where}: its pickle has {len(data)} bytes; the limit is '
-      f'{MAX_PICKLE_BYTES}; a state dict of weights alone is far smaller'
+      f'{where}: its pickle has {len(data)} bytes. The limit is'
+      f' {MAX_PICKLE_BYTES}. A state dict with only weights is much smaller.'
     )
   try:
     result = _Machine().run(data)
   except _Refused as e:
     raise errors.CheckpointError(
-      f'{where} is refused: {e}; nothing of it was run. Save only the '
-      'state dict of the model, or use safetensors'
+      f'{where} is refused: {e}. No part of it was run. Save only the'
+      ' state dict of the model, or use safetensors.'
     ) from e
   except (
     ValueError,
@@ -107,18 +107,18 @@ def read_tensors(data: bytes, where: str) -> dict[str, TensorRef]:
     RecursionError,
   ) as e:
     raise errors.CheckpointError(
-      f'{where}: its pickle is damaged ({e!r}); download it again'
+      f'{where}: its pickle is damaged ({e!r}). Download it again.'
     ) from e
   if not isinstance(result, dict):
     raise errors.CheckpointError(
-      f'{where} holds a {type(result).__name__}; expected a dict of tensors'
+      f'{where} contains a {type(result).__name__}. Expected a dict of tensors.'
     )
   tensors = {}
   for name, value in result.items():
     if not isinstance(name, str) or not isinstance(value, TensorRef):
       raise errors.CheckpointError(
-        f'{where}: entry {str(name)[:100]!r} is a {type(value).__name__}; '
-        'expected only tensors by name; save the state dict alone'
+        f'{where}: entry {str(name)[:100]!r} is a {type(value).__name__}.'
+        ' Expected only tensors by name. Save only the state dict.'
       )
     tensors[name] = value
   return tensors
@@ -149,7 +149,7 @@ class _Machine:
         handler(argument)
       else:
         raise _Refused(f'its pickle uses {opcode.name}')
-    raise ValueError('no STOP')
+    raise ValueError('the pickle has no STOP')
 
   def _to_mark(self) -> list[Any]:
     items = []
@@ -163,7 +163,7 @@ class _Machine:
 
   def _op_proto(self, version):
     if version != 2:
-      raise _Refused(f'its pickle has protocol {version}; torch writes 2')
+      raise _Refused(f'its pickle has protocol {version}, but torch writes 2')
 
   def _op_mark(self, _):
     self._stack.append(_MARK)
@@ -206,7 +206,7 @@ class _Machine:
     if (module, name) not in _CALLS and not (
       module == 'torch' and name in STORAGES
     ):
-      raise _Refused(f'its pickle names {module}.{name}'[:300])
+      raise _Refused(f'its pickle refers to {module}.{name}'[:300])
     self._stack.append(_Name(module, name))
 
   def _op_build(self, _):
@@ -244,12 +244,12 @@ def _rebuild(storage, offset, shape, strides) -> TensorRef:
   shape = tuple(_size(n) for n in _expect(shape, tuple))
   strides = tuple(_size(n) for n in _expect(strides, tuple))
   if len(shape) != len(strides) or len(shape) > 8:
-    raise ValueError(f'shape {shape[:8]} and strides {strides[:8]}')
+    raise ValueError(f'shape {shape[:8]} does not fit strides {strides[:8]}')
   count = math.prod(shape)
   last = sum((n - 1) * s for n, s in zip(shape, strides))
   if count > storage.count or (count and _size(offset) + last >= storage.count):
     raise ValueError(
-      f'a tensor of shape {shape} reaches beyond its {storage.count} numbers'
+      f'a tensor of shape {shape} exceeds its {storage.count} numbers'
     )
   return TensorRef(storage, offset, shape, strides)
 
@@ -257,12 +257,12 @@ def _rebuild(storage, offset, shape, strides) -> TensorRef:
 def _expect(value: Any, kind: type) -> Any:
   if not isinstance(value, kind):
     raise ValueError(
-      f'a {type(value).__name__} stands where a {kind.__name__} belongs'
+      f'expected a {kind.__name__}, found {type(value).__name__}'
     )
   return value
 
 
 def _size(value: Any) -> int:
   if type(value) is not int or not 0 <= value < 1 << 48:
-    raise ValueError(f'{str(value)[:50]!r} is no size')
+    raise ValueError(f'{str(value)[:50]!r} is not a valid size')
   return value

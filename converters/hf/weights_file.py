@@ -24,10 +24,10 @@ class MappedFile:
     """
     self._path = path
     if not os.path.isfile(path):
-      raise errors.CheckpointError(f'{path} is missing or not a regular file')
+      raise errors.CheckpointError(f'{path} is missing or not a regular file.')
     with errors.reading(path), open(path, 'rb') as f:
       if not os.fstat(f.fileno()).st_size:
-        raise errors.CheckpointError(f'{path} is empty; download it again')
+        raise errors.CheckpointError(f'{path} is empty. Download it again.')
       self._data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
 
   def _advise(self, begin: int, length: int, advice: int) -> None:
@@ -68,7 +68,7 @@ class TensorSpec:
     """
     if (tensor.shape, tensor.dtype) != (self.shape, self.dtype):
       raise ValueError(
-        f'{self.name}: {tensor.dtype}{list(tensor.shape)} is '
-        f'not {self.dtype}{list(self.shape)}'
+        f'{self.name} is {tensor.dtype}{list(tensor.shape)}. Expected '
+        f'{self.dtype}{list(self.shape)}.'
       )
     return memoryview(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))

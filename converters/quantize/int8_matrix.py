@@ -162,8 +162,8 @@ def measure(
   summed = summed_dims(name)
   if summed is None:
     raise ValueError(
-      f'{name} is not a matrix that can be quantized; only the variables that'
-      ' the table lists have codes and scales'
+      f'{name} is not a matrix that can be quantized. Only the variables in the'
+      ' table have codes and scales.'
     )
   rows = as_rows(value, summed)
   codes = as_rows(codes, summed)

@@ -229,8 +229,8 @@ def open_model(path: str) -> Model:
   except (OSError, common_errors.SaxError, ValueError) as e:
     file = os.path.join(reader.directory, description_lib.FILE_NAME)
     raise errors.CheckpointError(
-      f'{file} and the variables beside it do not describe a model that '
-      f'can be run: {e}; convert the checkpoint with convert_hf'
+      f'{file} and the variables next to it do not describe a valid model'
+      f' ({e}). Convert the checkpoint with convert_hf.'
     ) from e
   return Model(reader, config, needed['eos_id'], needed['max_positions'])
 
@@ -256,9 +256,9 @@ def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
   family = family_of(reader)
   if table not in (None, family.name) or not family.tensors:
     raise errors.CheckpointError(
-      f'{reader.step_dir} is a {family.title}, which the table'
-      f' --quantization_configs={table} does not fit; leave the flag out. There'
-      f' are tables of {" and ".join(families.convertible())}'
+      f'{reader.step_dir} is a {family.title} model, which does not match'
+      f' --quantization_configs={table}. Leave the flag out. There are tables'
+      f' for {" and ".join(families.convertible())}.'
     )
   # The names of variables depend only on the number of layers.
   sizes = hf_config.HFConfig(len(layers) or 1, 1, 1, 1, 1)
@@ -270,8 +270,8 @@ def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
   ]
   if problems:
     raise errors.CheckpointError(
-      f'{reader.step_dir} is not a whole {family.title}:'
-      f' {", and ".join(problems)}; quantize what convert_hf writes'
+      f'{reader.step_dir} is not a complete {family.title} model:'
+      f' {", and ".join(problems)}. Use a checkpoint that convert_hf wrote.'
     )
 
 

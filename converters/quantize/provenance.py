@@ -118,7 +118,7 @@ def read(directory: str) -> Record | None:
     errors.CheckpointError: The file has another format.
   """
   path = os.path.join(directory, FILE_NAME)
-  remedy = 'it is not what offline_quantize writes: quantize again'
+  remedy = 'Quantize the checkpoint again with offline_quantize.'
   with errors.reading(path, remedy):
     if not storage.exists(path):
       return None

@@ -204,8 +204,8 @@ def _quantized(
     scale = rounding.scales(rows, largest)
   if not np.isfinite(scale).all():
     raise errors.CheckpointError(
-      f'variable {name} has values that are not finite; there are no codes '
-      'for them: check the source'
+      f'variable {name} has values that are not finite, so it cannot be'
+      ' quantized. Check the source.'
     )
   if inputs and inputs.hessian is not None:
     codes = rounding.gptq_codes(rows, scale, largest, inputs.hessian)
@@ -239,13 +239,13 @@ def _groups(
   for name in quantized:
     if reader.specs[name].dtype not in _FLOATS:
       raise errors.CheckpointError(
-        f'{reader.step_dir}: {name} is {reader.specs[name]}; expected a float'
-        ' type: a quantized checkpoint cannot be quantized again'
+        f'{reader.step_dir}: {name} is {reader.specs[name]}. Expected a float'
+        ' type, because a quantized checkpoint cannot be quantized again.'
       )
   if not quantized:
     raise errors.CheckpointError(
-      f'{reader.step_dir} has no matrix that can be quantized; expected what'
-      ' convert_hf writes'
+      f'{reader.step_dir} has no matrix that can be quantized. Use a checkpoint'
+      ' that convert_hf wrote.'
     )
   layers: dict[int, list[str]] = {}
   others = []

@@ -85,7 +85,7 @@ def load_tokenizer(directory: str) -> tokenizers.Tokenizer:
     return tokenizer_lib.load(os.path.join(directory, 'tokenizer.json'))
   except ValueError as e:
     raise errors.CheckpointError(
-      f'{e}; texts need one: copy it beside the checkpoint'
+      f'{e}. Copy the tokenizer to the directory of the checkpoint.'
     ) from e
 
 

@@ -64,8 +64,8 @@ def choose(
   """
   if strength and stats is None:
     raise ValueError(
-      f'smoothing of strength {strength:g} needs statistics of the inputs;'
-      ' calibrate, or use strength 0'
+      f'smoothing of strength {strength:g} needs statistics of the inputs.'
+      ' Calibrate, or use strength 0.'
     )
   rows = {name: int8_matrix.TABLE.named(name) for name in variables}
   fields = {row.field for row in rows.values() if row}

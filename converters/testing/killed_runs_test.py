@@ -40,7 +40,7 @@ class KilledRunsTest(absltest.TestCase):
     self.assertLen(finished, _KILLS)
     self.assertEqual(finished, sorted(finished))
     self.assertGreater(finished[-1], finished[0])
-    self.assertIn('in an earlier run', last.output)
+    self.assertIn('of an earlier run', last.output)
     self.assertEqual(killed_runs.digests(again), killed_runs.digests(pax))
 
   def test_killed_one_is_no_checkpoint(self):

@@ -146,8 +146,8 @@ def _compare_int8(
   limit = stated['max_steps'] * _STATED_SLACK if stated else _HALF_STEP
   # The condition is not `>`, because a NaN is a problem too.
   if not error.max_steps <= limit:
-    whose = 'stated' if stated else 'of rounding'
-    problem = f'{error.max_steps:.3f} steps, beyond the {limit:.3f} {whose}'
+    whose = 'stated error' if stated else 'rounding error'
+    problem = f'{error.max_steps:.3f} steps exceed the {whose} {limit:.3f}'
   return Comparison(
     name,
     str(spec),
@@ -163,13 +163,13 @@ def _scale_problem(reader: checkpoint.Reader, name: str) -> str:
   """Returns an error message about an int8 variable's scale, or ''."""
   summed = int8_matrix.summed_dims(name)
   if summed is None:
-    return 'only matrices of products may be int8'
+    return 'not a matrix that may be int8'
   shape = int8_matrix.scale_shape(reader.specs[name].shape, summed)
   wanted = metadata.ArraySpec(shape, 'float32')
   scale = int8_matrix.scale_name(name)
   found = reader.specs.get(scale)
   if found != wanted:
-    return f'{scale} is {found or "missing"}, not {wanted}'
+    return f'{scale} is {found or "missing"}, expected {wanted}'
   return ''
 
 

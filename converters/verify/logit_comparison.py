@@ -69,7 +69,7 @@ def compare_with_pax(
     error = logit_errors.error(quantization or 'float32', expected, found)
     label = f'float32, {error.quantization}'
     if int8:
-      yield _line(label, error, stated.get(error.quantization), 'stated')
+      yield _line(label, error, stated.get(error.quantization), 'stated error')
     else:
       yield _line(label, error, tolerance, 'tolerance')
 
@@ -117,10 +117,10 @@ def _line(
   problem = ''
   # The condition is not `>`, because a NaN is a problem too.
   if limit is not None and not error.max_error <= limit:
-    problem = f'beyond the {whose} {limit:g}'
+    problem = f'exceeds the {whose} {limit:g}'
   return comparison.Comparison(
     f'{comparison.LOGITS} {label}',
-    f'{error.positions} places',
+    f'{error.positions} positions',
     error.max_error,
     f'mean {error.mean_error:.2g}, same top-1 {error.agreement:.2%}',
     problem,

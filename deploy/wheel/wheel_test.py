@@ -119,7 +119,7 @@ class WheelTest(absltest.TestCase):
     out = self.run_program(
       'python', '-m', 'convert_gptj_ckpt', '--base=hf', '--pax=pax', '--verify'
     )
-    self.assertIn('Verified: all 21 variables are as in', out)
+    self.assertIn('All 21 variables match', out)
     out = self.run_program(
       'offline_quantize',
       '--input_dir=pax/checkpoint_00000000/state',
@@ -128,7 +128,7 @@ class WheelTest(absltest.TestCase):
     )
     self.assertIn('1 self_attention.post', out)
     out = self.run_program('verify_ckpt', '--source=pax', '--pax=int8')
-    self.assertIn('All 21 variables are as in', out)
+    self.assertIn('All 21 variables match', out)
 
   def test_kernels_come_along(self):
     out = self.run_program(

@@ -37,8 +37,8 @@ def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
   record = provenance.read(pax)
   if record is None:
     raise errors.CheckpointError(
-      f'{pax} has no {provenance.FILE_NAME}, which says how it was quantized;'
-      ' quantize the checkpoint with offline_quantize'
+      f'{pax} has no {provenance.FILE_NAME}, the record of its quantization.'
+      ' Quantize the checkpoint with offline_quantize.'
     )
   logits = scores = None
   # Errors are usually measured during quantization. For checkpoints of other

@@ -19,7 +19,7 @@ from saxml_ext.evaluation import rouge
 
 _TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'report.html'
 METRICS = {'rouge1': 'ROUGE-1', 'rouge2': 'ROUGE-2', 'rougeL': 'ROUGE-L'}
-_NOT_ASKED = 'not measured: --articles was not given'
+_NOT_MEASURED = 'not measured, because --articles is not set'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ def options_text(record: provenance.Record) -> str:
   options = record.options
   parts = [f'{options.bits} bits', 'one scale per output channel, symmetric']
   if options.softmax:
-    parts.append('the head too')
+    parts.append('including the head')
   if options.smoothing is not None:
     parts.append(f'smoothing {options.smoothing:g}')
   if options.clipping:
@@ -119,14 +119,15 @@ def short_name(name: str) -> str:
 
 def text(report: Report) -> str:
   """Returns the report as plain text."""
-  logits, scores = f'Logits: {_NOT_ASKED}', f'ROUGE: {_NOT_ASKED}'
+  logits, scores = f'Logits: {_NOT_MEASURED}', f'ROUGE: {_NOT_MEASURED}'
   if report.logits is not None:
     logits = text_columns.render(_rows(_LOGITS, report.logits)) + (
-      f'\nagainst float32, at {report.logits[0].positions} places of the answers'
+      '\ncompared with float32 at'
+      f' {report.logits[0].positions} positions of the answers'
     )
   if report.scores is not None:
     scores = text_columns.render(_rows(_ROUGE, report.scores)) + (
-      '\n"kept" is the least of the three ratios to float32'
+      '\n"kept" is the smallest of the three ratios to float32'
     )
   sections = [
     f'Quantization: {options_text(report.record)}',

@@ -33,9 +33,8 @@ def source_value(
     return value
   if layer >= len(record.exponents):
     raise errors.CheckpointError(
-      f'{provenance.FILE_NAME} has exponents of '
-      f'{len(record.exponents)} layers, but there is {name}; it is of '
-      'another checkpoint'
+      f'{provenance.FILE_NAME} has exponents of {len(record.exponents)} layers,'
+      f' but the source has {name}. The file belongs to another checkpoint.'
     )
   return smoothing.apply_to_one(name, value, record.exponents[layer])
 
