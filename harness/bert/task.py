@@ -9,7 +9,7 @@ from harness.bert import features as features_lib
 from harness.bert import span_scoring
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
-from harness.results import judgement
+from harness.results import scoring
 from harness.rules import requirements
 from harness.rules import rounds
 from saxml_ext.evaluation import f1
@@ -31,7 +31,7 @@ class Reference:
 
 
 @dataclasses.dataclass(frozen=True)
-class Judged(judgement.Judgement[f1.Scores]):
+class Judged(scoring.Judgement[f1.Scores]):
   """An accuracy run beside the reference.
 
   Attributes:

@@ -2,29 +2,103 @@
 
     <root>/<name>_<id>/            the files that entry.py lists
     <root>/<name>_<id>.previous/   the old result, until a rerun has finished
-    <root>/.locks/<id>             the process id of the running job
+    <root>/.locks/<id>             the lock of the running job
 
 A directory without result.json belongs to a job that is still running or has
 failed. Its files stay until the user removes them or runs the job again.
+
+A lock file contains the process id of its holder. The kernel releases the lock
+when the process ends for any reason, so a crash leaves no result locked.
 """
 
 from collections.abc import Iterator
 import contextlib
 import dataclasses
+import fcntl
 import os
 import re
 import shutil
+import time
 
 from harness import errors
 from harness.results import entry as entry_lib
-from harness.results import locks
 from saxml_ext.common import user_path
 
 _PREVIOUS = '.previous'
 _DIRECTORY = re.compile(r'(?P<name>.+)_(?P<id>[0-9a-f]{12})')
 _LOCKS = '.locks'
+# Locking is retried because `lock_holder` takes a lock briefly to test if it is
+# free.
+_TRIES = 10
+_PAUSE_SECS = 0.02
 # A shorter prefix of an id would match too many jobs.
 _FEWEST_LETTERS = 4
+
+
+class Busy(errors.HarnessError):
+  """Another job holds the lock of this result."""
+
+
+@contextlib.contextmanager
+def hold_lock(path: str, what: str) -> Iterator[None]:
+  """Holds a lock during a `with` block.
+
+  Args:
+    path: The path of the lock file. The file exists only while the lock is
+      held.
+    what: The locked object, for the error message.
+
+  Raises:
+    Busy: Another process, or another thread of this process, holds the lock.
+    OSError: The file cannot be created.
+  """
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  descriptor = _try_lock(path)
+  if descriptor is None:
+    pid = lock_holder(path)
+    raise Busy(
+      f'{what} is being made by another job'
+      f'{f" (process {pid})" if pid else ""}; wait for it, or stop it'
+    )
+  try:
+    os.truncate(descriptor, 0)
+    os.write(descriptor, f'{os.getpid()}\n'.encode())
+    yield
+  finally:
+    os.unlink(path)
+    os.close(descriptor)
+
+
+def lock_holder(path: str) -> int | None:
+  """Returns the id of the process that holds a lock.
+
+  Returns None if the lock is free or its holder is unknown.
+  """
+  try:
+    with open(path, encoding='utf-8') as file:
+      try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+      except BlockingIOError:
+        text = file.read().strip()
+        return int(text) if text.isdigit() else None
+  except FileNotFoundError:
+    pass
+  return None
+
+
+def _try_lock(path: str) -> int | None:
+  """Returns the descriptor of the locked file, or None if it is locked."""
+  for _ in range(_TRIES):
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      # The previous holder may have removed the file between the two calls.
+      if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+        return descriptor
+    except (BlockingIOError, FileNotFoundError):
+      time.sleep(_PAUSE_SECS)
+    os.close(descriptor)
+  return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +201,7 @@ class Store:
     entries, unfinished, unreadable = [], [], []
     for directory in self._directories():
       entry_id = _id(directory)
-      process = locks.holder(self._lock(entry_id))
+      process = lock_holder(self._lock(entry_id))
       try:
         stored = _read(directory)
       except (OSError, ValueError) as error:
@@ -152,10 +226,10 @@ class Store:
       The path of the directory.
 
     Raises:
-      locks.Busy: Another job is writing this entry.
+      Busy: Another job is writing this entry.
       OSError: The directory cannot be created.
     """
-    with locks.held(self._lock(entry_id), f'result {entry_id}'):
+    with hold_lock(self._lock(entry_id), f'result {entry_id}'):
       directory = self.directory_for(entry_id, name)
       previous = directory + _PREVIOUS
       for other in self._directories():
@@ -172,11 +246,11 @@ class Store:
     """Removes all directories of an id, and returns their paths.
 
     Raises:
-      locks.Busy: A job is writing this entry.
+      Busy: A job is writing this entry.
       OSError: A file cannot be removed.
     """
     removed = []
-    with locks.held(self._lock(entry_id), f'result {entry_id}'):
+    with hold_lock(self._lock(entry_id), f'result {entry_id}'):
       for directory in self._directories():
         if _id(directory) != entry_id:
           continue

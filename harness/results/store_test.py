@@ -1,11 +1,13 @@
 import dataclasses
 import os
+import signal
+import subprocess
+import sys
 
 from absl.testing import absltest
 
 from harness.pages.testing import jobs
 from harness.results import entry
-from harness.results import locks
 from harness.results import store as store_lib
 from harness.results.testing import entries
 
@@ -14,6 +16,13 @@ _NEW = dataclasses.replace(_OLD, began='2026-02-01T00:00:00+00:00')
 _OTHER = entries.make(
   scenario='Server', began='2026-01-15T00:00:00+00:00', performance=None
 )
+_HOLD = """
+import sys
+from harness.results import store as store_lib
+with store_lib.hold_lock(sys.argv[1], 'it'):
+  print('held', flush=True)
+  sys.stdin.read()
+"""
 
 
 class StoreTest(absltest.TestCase):
@@ -75,9 +84,9 @@ class StoreTest(absltest.TestCase):
     with self._store.begin(_OLD.id, 'gptj'):
       (found,) = self._store.all().unfinished
       self.assertEqual(found.process, os.getpid())
-      with self.assertRaisesRegex(locks.Busy, f'result {_OLD.id} is being'):
+      with self.assertRaisesRegex(store_lib.Busy, f'result {_OLD.id} is being'):
         self._add(_OLD)
-      with self.assertRaises(locks.Busy):
+      with self.assertRaises(store_lib.Busy):
         self._store.remove(_OLD.id)
       self._add(_OTHER)
 
@@ -176,6 +185,52 @@ class FindTest(absltest.TestCase):
     self.assertEqual(
       store_lib.find_job(self.entry.id, self.root), self.directory
     )
+
+
+class LocksTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._path = os.path.join(self.create_tempdir().full_path, 'locks', 'a')
+
+  def _other(self) -> subprocess.Popen:
+    process = subprocess.Popen(
+      [sys.executable, '-c', _HOLD, self._path],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      env=os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)},
+    )
+    self.addCleanup(process.communicate)
+    self.assertEqual(process.stdout.readline(), b'held\n')
+    return process
+
+  def test_one_holds_it(self):
+    self.assertIsNone(store_lib.lock_holder(self._path))
+    with store_lib.hold_lock(self._path, 'it'):
+      self.assertEqual(store_lib.lock_holder(self._path), os.getpid())
+      with self.assertRaisesRegex(store_lib.Busy, f'process {os.getpid()}'):
+        with store_lib.hold_lock(self._path, 'it'):
+          self.fail('held twice')
+    self.assertFalse(os.path.exists(self._path))
+    with store_lib.hold_lock(self._path, 'it'):
+      pass
+
+  def test_another_process_holds_it(self):
+    other = self._other()
+    self.assertEqual(store_lib.lock_holder(self._path), other.pid)
+    with self.assertRaisesRegex(
+      store_lib.Busy, f'it is being made by another job .process {other.pid}.'
+    ):
+      with store_lib.hold_lock(self._path, 'it'):
+        self.fail('held twice')
+
+  def test_a_killed_process_holds_nothing(self):
+    other = self._other()
+    other.send_signal(signal.SIGKILL)
+    other.wait()
+    self.assertTrue(os.path.exists(self._path))
+    self.assertIsNone(store_lib.lock_holder(self._path))
+    with store_lib.hold_lock(self._path, 'it'):
+      self.assertEqual(store_lib.lock_holder(self._path), os.getpid())
 
 
 if __name__ == '__main__':

@@ -8,11 +8,8 @@ import sys
 from absl import app
 
 from harness import errors as harness_errors
-from harness.results import nodes
-from harness.results import result_text
 from harness.results import store as store_lib
 from harness.scenarios import job as job_lib
-from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import recording
 from harness.scenarios import scenario_run
 from saxml_ext.common import errors
@@ -107,18 +104,13 @@ def _run(
 
 def _tell(
   job: job_lib.Job,
-  outcome: outcome_lib.Outcome,
+  outcome: recording.Outcome,
   recorder: recording.Recorder,
   progress: progress_lib.Progress,
 ) -> list[str]:
   """Writes and prints the report of a scenario; returns its problems."""
-  text = result_text.render(
-    outcome.judgement,
-    outcome.performance,
-    [str(probe) for probe in outcome.probes],
-    nodes.text(outcome.served),
-  )
-  path = result_text.write(job.results_dir, job.load.scenario, text)
+  text = outcome.report()
+  path = recording.write_report(job.results_dir, job.load.scenario, text)
   entry = recorder.entry(job, outcome)
   entry.write(job.results_dir)
   progress.text(f'\n{text}\nlogs and this report: {path}\nresult {entry.id}')
@@ -129,7 +121,7 @@ def _tell_stored(
   stored: store_lib.Stored, progress: progress_lib.Progress
 ) -> list[str]:
   """Prints the report of an earlier run; returns its problems."""
-  path = os.path.join(stored.directory, result_text.FILE)
+  path = os.path.join(stored.directory, recording.REPORT)
   with open(path, encoding='utf-8') as file:
     report = file.read()
   progress.text(

@@ -14,22 +14,22 @@ from absl.testing import flagsaver
 
 from harness import errors
 from harness.loadgen import loadgen_log
-from harness.results import comparison
 from harness.results import entry
+from harness.results import scoring
 from harness.results.testing import logs
 from harness.rules import rounds
 from harness.scenarios import job as job_lib
-from harness.scenarios import outcome
 from harness.scenarios import program
+from harness.scenarios import recording
 from harness.scenarios import scenario_run
 from saxml_ext.evaluation import rouge
 
 _SCORES = rouge.Scores(50.0, 25.0, 40.0, 100, 2)
 
 
-def _judgement(identical: int, must: bool) -> comparison.Comparison:
-  rule = comparison.Rule(0.01, must)
-  return comparison.Comparison(_SCORES, _SCORES, identical, rule)
+def _judgement(identical: int, must: bool) -> scoring.Comparison:
+  rule = scoring.Rule(0.01, must)
+  return scoring.Comparison(_SCORES, _SCORES, identical, rule)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,7 @@ class ProgramTest(absltest.TestCase):
         )
         yield (
           config,
-          outcome.Outcome(
+          recording.Outcome(
             judgement=result, performance=performance, served=served or {}
           ),
         )

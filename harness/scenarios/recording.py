@@ -1,26 +1,168 @@
-"""Creates the directories of jobs, and the entries of their results."""
+"""Defines the outcome of a job, and writes its report and its result.
 
-from collections.abc import Iterator, Mapping, Sequence
+Each job has a directory of its own for them.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import os
+from typing import Any
 
 from harness.description import description
+from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.results import entry as entry_lib
 from harness.results import figures
-from harness.results import locks
-from harness.results import nodes
+from harness.results import scoring
 from harness.results import store as store_lib
+from harness.rules import rounds
 from harness.scenarios import job as job_lib
-from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import session
 
+REPORT = 'report.md'
 _LOCK = '.lock'
 # The keys of an entry's notes: the reasons why the job did not pass, and the
 # trials of a search.
 PROBLEMS = 'problems'
 PROBES = 'probes'
+# The key of a cell's report that holds the hosts of each replica that is a
+# group, in the order of their process ids. A host with two processes is listed
+# twice.
+GROUPS = 'groups'
+
+_NODES = 'number_of_nodes'
+_NOTES = 'sw_notes'
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """The results of a scenario's runs; None for runs that did not take place.
+
+  Attributes:
+    judgement: The judgement of the accuracy run.
+    accuracy_seconds: The duration of that run.
+    performance: The logs of the performance run.
+    judged: True if LoadGen's verdict counts. A run of the execution mode test
+      is too short for a verdict.
+    energy: The energy in joules during the performance run, by meter.
+    served: The cell's report of its settings; see launch.Started.
+    probes: The trials of the search, one line each.
+  """
+
+  judgement: scoring.Judgement | None = None
+  accuracy_seconds: float = 0.0
+  performance: loadgen_log.RunLog | None = None
+  judged: bool = True
+  energy: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  served: Mapping[str, object] = dataclasses.field(default_factory=dict)
+  probes: Sequence[str] = ()
+
+  def problems(self) -> list[str]:
+    """Returns the reasons why the job did not pass; empty if it passed."""
+    problems = self.judgement.problems() if self.judgement else []
+    if not (self.performance and self.judged):
+      return problems
+    if self.performance.problems:
+      problems.append(
+        f'LoadGen logged {len(self.performance.problems)} errors in the'
+        f' performance run, the first of them: {self.performance.problems[0]}'
+        f' (all in {self.performance.directory})'
+      )
+    elif not self.performance.valid:
+      problems.append(
+        'LoadGen calls the performance run'
+        f' {self.performance.values.get("result_validity")}: see its summary'
+        ' for why and for what it recommends (--target_qps,'
+        ' --target_latency_ms, --min_duration, or --mode=find_performance)'
+      )
+    return problems
+
+  def report(self) -> str:
+    """Returns the report for the screen and for report.md."""
+    parts = []
+    if self.probes:
+      title = 'Search for the highest valid speed'
+      parts.append('\n'.join((title, '', *self.probes)))
+    if self.performance:
+      summary = self.performance.summary.rstrip()
+      parts.append(f'{summary}\n\n{_duration(self.performance)}')
+    if self.judgement:
+      parts.append(f'Accuracy\n\n{self.judgement.table}')
+      parts.append(self.judgement.verdict)
+    parts.append(hosts_text(self.served))
+    return '\n\n'.join(filter(None, parts)) + '\n'
+
+
+def write_report(results_dir: str, scenario: str, text: str) -> str:
+  """Writes report.md with the text under a heading, and returns its path."""
+  path = os.path.join(results_dir, REPORT)
+  with open(path, 'w', encoding='utf-8') as file:
+    file.write(f'# MLPerf {scenario}\n\n```\n{text}```\n')
+  return path
+
+
+def _duration(performance: loadgen_log.RunLog) -> str:
+  """Returns the duration of the run and the minimum in the rules, as text."""
+  official = rounds.MIN_DURATION_MS / 1000
+  if performance.seconds >= official:
+    return (
+      f'This run lasted {performance.seconds:.1f} s; the rules ask for at'
+      f' least {official:.0f} s.'
+    )
+  return (
+    f'This run lasted {performance.seconds:.1f} s, where the rules ask for at'
+    f' least {official:.0f} s:\nLoadGen judged it by its own min_duration, so'
+    ' it is no official result.'
+    f'\n--min_duration={rounds.MIN_DURATION_MS} makes a run of that'
+    ' length.'
+  )
+
+
+def hosts_text(served: Mapping[str, Any]) -> str:
+  """Returns the groups as a sentence, or '' if there are none.
+
+  Args:
+    served: The cell's report about the model that it serves.
+  """
+  groups: Sequence[Sequence[str]] = served.get(GROUPS) or ()
+  if not groups:
+    return ''
+  which = ', and by '.join(_group_text(hosts) for hosts in groups)
+  return f'The model was computed by {which}.'
+
+
+def describe_hosts(
+  system: Mapping[str, Any],
+  given: Collection[str],
+  served: Mapping[str, Any],
+) -> dict[str, Any]:
+  """Returns the system description with the number of machines in all groups.
+
+  Several processes on one machine count as one node, because the other figures
+  of the description also refer to one machine. A note lists the processes.
+
+  Args:
+    system: The official description of the system, without the groups.
+    given: The keys that the user has set. They are not changed.
+    served: The cell's report about the model that it serves.
+  """
+  described = dict(system)
+  names = {name for hosts in served.get(GROUPS) or () for name in hosts}
+  if names and _NODES not in given:
+    described[_NODES] = str(len(names))
+  note = hosts_text(served)
+  if note and _NOTES not in given:
+    before = described.get(_NOTES)
+    described[_NOTES] = f'{before}. {note}' if before else note
+  return described
+
+
+def _group_text(hosts: Sequence[str]) -> str:
+  machines, where = len(set(hosts)), ''
+  if machines < len(hosts):
+    where = ' on one machine' if machines == 1 else f' on {machines} machines'
+  return f'a group of {len(hosts)} hosts{where} ({", ".join(hosts)})'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +205,7 @@ class Directories:
       The same jobs, each with its results_dir.
 
     Raises:
-      locks.Busy: Another job uses a directory.
+      store_lib.Busy: Another job uses a directory.
       OSError: A directory cannot be created.
     """
     with contextlib.ExitStack() as stack:
@@ -83,7 +225,7 @@ class Directories:
       return
     directory = self._directory(job)
     os.makedirs(directory, exist_ok=True)
-    with locks.held(os.path.join(directory, _LOCK), directory):
+    with store_lib.hold_lock(os.path.join(directory, _LOCK), directory):
       # An existing entry may belong to another job, so it is removed.
       with contextlib.suppress(FileNotFoundError):
         os.remove(os.path.join(directory, entry_lib.FILE))
@@ -119,9 +261,7 @@ class Recorder:
     self._governor = description.governor()
     self._began = entry_lib.now()
 
-  def entry(
-    self, job: job_lib.Job, outcome: outcome_lib.Outcome
-  ) -> entry_lib.Entry:
+  def entry(self, job: job_lib.Job, outcome: Outcome) -> entry_lib.Entry:
     """Returns the entry of a scenario that has just ended.
 
     Raises:
@@ -140,7 +280,7 @@ class Recorder:
       ended=entry_lib.now(),
       versions=self._versions,
       hashes=self._hashes,
-      description=nodes.described(
+      description=describe_hosts(
         self._description, job.system_description, outcome.served
       ),
       governor=self._governor,
@@ -149,13 +289,13 @@ class Recorder:
       energy=outcome.energy,
       notes={
         PROBLEMS: outcome.problems(),
-        PROBES: [str(probe) for probe in outcome.probes],
+        PROBES: list(outcome.probes),
         entry_lib.SERVED: dict(outcome.served),
       },
     )
 
 
-def _accuracy(outcome: outcome_lib.Outcome) -> entry_lib.Accuracy | None:
+def _accuracy(outcome: Outcome) -> entry_lib.Accuracy | None:
   judgement = outcome.judgement
   if judgement is None:
     return None
@@ -170,7 +310,7 @@ def _accuracy(outcome: outcome_lib.Outcome) -> entry_lib.Accuracy | None:
 
 
 def _performance(
-  job: job_lib.Job, outcome: outcome_lib.Outcome
+  job: job_lib.Job, outcome: Outcome
 ) -> entry_lib.Performance | None:
   if outcome.performance is None:
     return None

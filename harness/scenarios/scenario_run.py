@@ -13,13 +13,12 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings as settings_lib
 from harness.results import figures
-from harness.results import judgement as judgement_lib
 from harness.results import scoring
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
-from harness.scenarios import outcome as outcome_lib
+from harness.scenarios import recording
 from harness.scenarios import search
 from harness.scenarios import session as session_lib
 from harness.scenarios import tasks
@@ -102,7 +101,7 @@ class ScenarioRun:
     self._speed = load_lib.Speed()
     self._warm = False
 
-  def run(self) -> outcome_lib.Outcome:
+  def run(self) -> recording.Outcome:
     """Runs all modes of the job.
 
     Raises:
@@ -110,7 +109,7 @@ class ScenarioRun:
       ValueError: A setting cannot be used.
     """
     job = self._job
-    result = outcome_lib.Outcome(
+    result = recording.Outcome(
       judged=self._load.execution_mode != load_lib.TEST,
       served=self._session.served,
     )
@@ -126,7 +125,6 @@ class ScenarioRun:
         self._progress.stage(f'kept for later runs: {found.speed}')
       result = dataclasses.replace(
         result,
-        found=found.speed,
         probes=found.probes,
         performance=found.log,
       )
@@ -263,7 +261,7 @@ class ScenarioRun:
       ),
     )
 
-  def _accuracy(self) -> tuple[judgement_lib.Judgement, float]:
+  def _accuracy(self) -> tuple[scoring.Judgement, float]:
     """Runs every sample once; returns the judgement and the run's seconds."""
     status, log = self._loadgen(
       run_lib.ACCURACY,
@@ -336,7 +334,7 @@ class ScenarioRun:
 
 def run_jobs(
   jobs: Sequence[job_lib.Job], progress: progress_lib.Progress
-) -> Iterator[tuple[job_lib.Job, outcome_lib.Outcome]]:
+) -> Iterator[tuple[job_lib.Job, recording.Outcome]]:
   """Runs jobs that share a system and yields each outcome when it is known.
 
   When the iteration ends or raises, everything that was started is stopped.

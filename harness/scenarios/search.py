@@ -21,7 +21,6 @@ from harness.results import entry
 from harness.results import figures
 from harness.rules import rounds
 from harness.scenarios import load as load_lib
-from harness.scenarios import outcome
 from saxml_ext.common import files
 from serve import progress as progress_lib
 
@@ -96,12 +95,12 @@ class Found:
   Attributes:
     speed: The speed that later runs should use.
     log: The log of the last valid run at that speed.
-    probes: The trials of the search.
+    probes: The trials of the search, one line each.
   """
 
   speed: load_lib.Speed
   log: loadgen_log.RunLog
-  probes: tuple[outcome.Probe, ...]
+  probes: tuple[str, ...]
 
 
 def search(
@@ -133,7 +132,7 @@ def search(
 
 
 def _until_long_enough(scenario, speed, run, progress, clock) -> Found:
-  probes: list[outcome.Probe] = []
+  probes: list[str] = []
   end = clock() + _MOST_SECS
   for number in range(1, _MOST_PROBES + 1):
     if clock() > end:
@@ -142,7 +141,7 @@ def _until_long_enough(scenario, speed, run, progress, clock) -> Found:
     log = trial.log
     measured = _measured(scenario, log)
     verdict = 'VALID' if log.valid else 'INVALID'
-    probes.append(outcome.Probe(str(speed), verdict, _words(scenario, log)))
+    probes.append(probe_text(speed, verdict, _words(scenario, log)))
     progress.stage(f'probe {number}: {probes[-1]}')
     if log.valid:
       return Found(measured, log, tuple(probes))
@@ -167,7 +166,7 @@ class _Server:
     self._progress = progress
     self._clock = clock
     self._end = clock() + _MOST_SECS
-    self._probes: list[outcome.Probe] = []
+    self._probes: list[str] = []
 
   def search(self, start: load_lib.Speed) -> Found:
     rate = start.target_qps
@@ -215,9 +214,14 @@ class _Server:
     speed = load_lib.Speed(target_qps=rate)
     trial = self._run(speed, number)
     words = _words(rounds.SERVER, trial.log)
-    self._probes.append(outcome.Probe(str(speed), trial.verdict, words))
+    self._probes.append(probe_text(speed, trial.verdict, words))
     self._progress.stage(f'probe {number}: {self._probes[-1]}')
     return trial
+
+
+def probe_text(speed: load_lib.Speed, verdict: str, figure: str) -> str:
+  """Returns a line about a trial of a search."""
+  return f'asked for {speed}: {figure}, {verdict}'
 
 
 def _words(scenario: str, log: loadgen_log.RunLog) -> str:
@@ -228,8 +232,8 @@ def _words(scenario: str, log: loadgen_log.RunLog) -> str:
   return f'{rules.rank} percentile {latency / 1e6:.1f} ms'
 
 
-def _nothing(probes: list[outcome.Probe]) -> str:
-  tried = '; '.join(map(str, probes))
+def _nothing(probes: Sequence[str]) -> str:
+  tried = '; '.join(probes)
   return (
     f'no run of {_MOST_PROBES} at most, begun within {_MOST_SECS / 60:.0f}'
     f' minutes, was valid: {tried}. See the summary of the last run; a system'

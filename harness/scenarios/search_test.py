@@ -64,6 +64,14 @@ class TrialTest(absltest.TestCase):
     self.assertEqual(steady.verdict, 'VALID')
     self.assertFalse(_trial([3.0] * 9, 'INVALID').held)
 
+  def test_probe_in_words(self):
+    self.assertEqual(
+      search.probe_text(
+        load.Speed(target_qps=3.0), 'INVALID', '99th percentile 9.0 ms'
+      ),
+      'asked for 3.00 samples/s: 99th percentile 9.0 ms, INVALID',
+    )
+
 
 class SearchTest(absltest.TestCase):
   def _search(self, scenario: str, start: load.Speed, limit: float = 10.0):
@@ -129,7 +137,7 @@ class SearchTest(absltest.TestCase):
       found, system = self._search(scenario, load.Speed(latency_ms=500.0))
       self.assertLen(system.asked, 2)
       self.assertEqual(found.speed.latency_ms, 160.0)
-      self.assertIn('percentile 100.0 ms', str(found.probes[-1]))
+      self.assertIn('percentile 100.0 ms', found.probes[-1])
 
 
 if __name__ == '__main__':

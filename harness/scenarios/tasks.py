@@ -17,8 +17,6 @@ from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
-from harness.results import comparison as comparison_lib
-from harness.results import judgement
 from harness.results import scoring
 from harness.rules import requirements
 from harness.rules import rounds
@@ -77,7 +75,7 @@ class Task(Protocol):
 
   def judge(
     self, directory: str, exact: bool, other_search: str = ''
-  ) -> judgement.Judgement:
+  ) -> scoring.Judgement:
     """Scores an accuracy run and writes accuracy.txt beside its logs.
 
     Args:
@@ -136,7 +134,7 @@ class GPTJTask:
     self._reference = None
     if reference_path:
       self.inputs['reference'] = reference_path
-      self._reference = comparison_lib.load_reference(
+      self._reference = scoring.load_reference(
         reference_path, self._task.highlights, self._task.tokenizer
       )
     self.parameters = {
@@ -148,23 +146,21 @@ class GPTJTask:
 
   def judge(
     self, directory: str, exact: bool, other_search: str = ''
-  ) -> judgement.Judgement:
+  ) -> scoring.Judgement:
     scored = scoring.score_log(
       os.path.join(directory, loadgen_log.ACCURACY_LOG),
       self._task.highlights,
       self._task.tokenizer,
       clean_up=tokenizer_lib.cleans_up(self.samples.tokenizer_path),
     )
-    return comparison_lib.compare(
+    return scoring.compare(
       scored,
       self._reference,
       self._comparison_rule(exact, other_search),
       self._task.tokenizer,
     )
 
-  def _comparison_rule(
-    self, exact: bool, other_search: str
-  ) -> comparison_lib.Rule:
+  def _comparison_rule(self, exact: bool, other_search: str) -> scoring.Rule:
     """Returns the rule that the answers must meet; see `judge`."""
     count = rounds.FULL_SET[rounds.GPTJ]
     official = self.sample_count == count
@@ -189,7 +185,7 @@ class GPTJTask:
         else f'not judged: {self.sample_count} samples are not the {count} of'
         ' the official set, and no reference is recorded (--reference_path)'
       )
-    return comparison_lib.Rule(tolerance, identical, least, '; '.join(notes))
+    return scoring.Rule(tolerance, identical, least, '; '.join(notes))
 
 
 def task(model: str, system: launch.System) -> Task:
