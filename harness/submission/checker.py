@@ -57,9 +57,9 @@ class Verdict:
 def how_to_get(round_name: str) -> str:
   """Returns instructions for getting a checkout with a round's checker."""
   return (
-    f'get the checkers: git clone --filter=blob:none {REPOSITORY} and give the'
-    f' clone by --inference_dir (its tags hold the checker of {round_name}), or'
-    ' give --inference_dir=$(./bazelw run //third_party/mlperf:inference)'
+    f'Run "git clone --filter=blob:none {REPOSITORY}" and pass the clone as'
+    f' --inference_dir. Its tags contain the checker of {round_name}. Or pass'
+    ' --inference_dir=$(./bazelw run //third_party/mlperf:inference).'
   )
 
 
@@ -98,13 +98,13 @@ def run(
   remedy = ''
   if 'ModuleNotFoundError' in output:
     remedy = (
-      f'; it needs packages: {python} -m pip install pandas pyyaml, or give'
-      ' another Python by --checker_python'
+      f' It needs packages. Run {python} -m pip install pandas pyyaml, or pass'
+      ' another Python as --checker_python.'
     )
-  last = output.strip().splitlines()[-1:] or ['nothing']
+  last = output.strip().rpartition('\n')[2]
   raise CheckerError(
-    f'the checker of {version} came to no verdict; it ended with'
-    f' {last[0]!r}{remedy}'
+    f'The checker of {version} ended without a verdict. Its last line was'
+    f' {last!r}.{remedy}'
   )
 
 
@@ -117,7 +117,8 @@ def _find(
   """Returns the folder of the round's checker, and its version as text."""
   if not inference_dir.is_dir():
     raise CheckerError(
-      f'--inference_dir={inference_dir} is no directory; {how_to_get(round_name)}'
+      f'--inference_dir={inference_dir} is not a directory.'
+      f' {how_to_get(round_name)}'
     )
   archive = scratch / 'checker.tar'
   taken = git.run(
@@ -132,22 +133,22 @@ def _find(
   if revision and taken.returncode:
     raise CheckerError(
       f'--checker_revision={revision} has no {_FOLDER} in {inference_dir}'
-      f' ({taken.stderr.strip()}); fetch it: git -C {inference_dir} fetch origin'
-      f' {revision}'
+      f' ({taken.stderr.strip()}). Fetch it: git -C {inference_dir} fetch'
+      f' origin {revision}'
     )
   folder = (scratch if revision else inference_dir) / _FOLDER
   for table in _TABLES:
     path = folder / table
     if path.is_file() and f'"{round_name}"' in path.read_text('utf-8'):
-      return folder, revision or f'{inference_dir} as it is checked out'
+      return folder, revision or f'{inference_dir} as checked out'
   if revision:
     raise CheckerError(
-      f'the checker of --checker_revision={revision} does not know {round_name};'
-      ' leave the flag out to run the checker of the tag'
+      f'The checker of --checker_revision={revision} does not support'
+      f' {round_name}. Omit the flag to run the checker of the tag.'
     )
   raise CheckerError(
     f'{inference_dir} has neither a tag {round_name} nor a checker in'
-    f' {_FOLDER} that knows {round_name}; {how_to_get(round_name)}'
+    f' {_FOLDER} that supports {round_name}. {how_to_get(round_name)}'
   )
 
 

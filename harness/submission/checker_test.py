@@ -91,7 +91,7 @@ class CheckerTest(absltest.TestCase):
     self.assertEqual(verdict.version, 'tag v4.0')
     verdict = self.run_checker('v4.1')
     self.assertIn('newer --input', verdict.output)
-    self.assertIn('as it is checked out', verdict.version)
+    self.assertIn('as checked out', verdict.version)
 
   def test_a_named_revision_goes_before_the_tag(self):
     _git(self.inference, 'init', '-q', '-b', 'master')
@@ -105,7 +105,7 @@ class CheckerTest(absltest.TestCase):
     self.assertEqual(verdict.version, 'master')
     self.assertIn('script --', self.run_checker('v4.0', revision='v4.0').output)
     with self.assertRaisesRegex(
-      checker.CheckerError, '=master does not know v4.1; leave the flag out'
+      checker.CheckerError, '=master does not support v4.1. Omit the flag'
     ):
       self.run_checker('v4.1', revision='master')
     with self.assertRaisesRegex(
@@ -124,11 +124,13 @@ class CheckerTest(absltest.TestCase):
 
   def test_rounds_that_nobody_knows(self):
     with self.assertRaisesRegex(
-      checker.CheckerError, 'neither a tag v5.0 nor a checker .* git clone'
+      checker.CheckerError, 'neither a tag v5.0 nor a checker .* "git clone'
     ):
       self.run_checker('v5.0')
     self.inference = self.root / 'nowhere'
-    with self.assertRaisesRegex(checker.CheckerError, 'is no directory; get'):
+    with self.assertRaisesRegex(
+      checker.CheckerError, 'is not a directory. Run'
+    ):
       self.run_checker()
 
   def test_programs_that_do_not_run(self):
@@ -140,7 +142,7 @@ class CheckerTest(absltest.TestCase):
     )
     with self.assertRaisesRegex(
       checker.CheckerError,
-      'no verdict; .*no_such_module.*-m pip install pandas',
+      'without a verdict. .*no_such_module.*-m pip install pandas',
     ):
       self.run_checker()
 

@@ -102,9 +102,9 @@ def read(
       found += [submission] if submission else []
   if not found and not problems:
     problems.append(
-      f'{root} holds no results of {submitter or "anybody"}; a tree has'
+      f'{root} has no results of {submitter or "any submitter"}. A tree has'
       f' {{{",".join(requirements.DIVISIONS)}}}/<submitter>/results/<system>/'
-      '<model>/<scenario>'
+      '<model>/<scenario>.'
     )
   return found, problems
 
@@ -130,14 +130,14 @@ def problems(
   ):
     if submission.description.get(key) != folder:
       yield (
-        f'{description}: {key} is {submission.description.get(key)!r}, the'
-        f' folder is {folder!r}'
+        f'{description}: {key} is {submission.description.get(key)!r}, but the'
+        f' folder is {folder!r}.'
       )
   for text in submission_checks.problems(submission):
     yield text if str(home) in text else f'{description}: {text}'
   if requirements.needs_calibration(submission.round, submission.division):
     if not [*home.glob('calibration.*'), *home.glob('documentation/calib*')]:
-      yield f'{home} has no calibration.md, which {submission.round} asks for'
+      yield f'{home} has no calibration.md, but {submission.round} requires it.'
   paths = [path for path in home.rglob('*') if path.is_file()]
   yield from tree.problems({str(path): path for path in paths})
   for result in submission.results:
@@ -165,11 +165,11 @@ def _submission(
   names_of_rounds = sorted({result.entry.round for result in results})
   if len(names_of_rounds) > 1:
     problems.append(
-      f'{path} holds results of {", ".join(names_of_rounds)}; a submission is of'
-      ' one round'
+      f'{path} has results of {", ".join(names_of_rounds)}, but a submission'
+      ' is for one round.'
     )
   if not results:
-    return None, problems or [f'{path} holds no result']
+    return None, problems or [f'{path} has no results.']
   calibration = home / 'calibration.md'
   diagrams = sorted(home.glob('documentation/*'))
   return TreeSubmission(
@@ -203,9 +203,9 @@ def _result(
   scenario = _SCENARIOS.get(path.name.lower())
   if model not in rounds.MODELS or scenario is None:
     raise ValueError(
-      f'{path} is {path.name} of {model}, which this program cannot judge; it'
-      f' knows {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.MODELS)}.'
-      ' Let --run_checker judge it'
+      f'{path} is {path.name} of {model}, but this program checks only'
+      f' {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.MODELS)}. Check it'
+      ' with --run_checker.'
     )
   performance = job_result.log(path / 'performance' / 'run_1')
   round_name = round_name or _round_of(path, performance)
@@ -255,8 +255,8 @@ def _round_of(path: pathlib.Path, log: loadgen_log.RunLog | None) -> str:
     if each.qsl_seed == seed:
       return each.name
   raise ValueError(
-    f'{path}: the seed of its performance run is {seed}, which is of none of the'
-    f' rounds {", ".join(rounds.ROUNDS)}; give --round'
+    f'{path}: The seed of its performance run is {seed}, but none of'
+    f' these rounds has it: {", ".join(rounds.ROUNDS)}. Pass --round.'
   )
 
 
@@ -266,15 +266,15 @@ def _result_problems(
   jobs: Sequence[job_result.JobResult],
 ) -> Iterator[str]:
   """Yields the problems of a result's files."""
-  asked = [result.measured / 'README.md']
+  required = [result.measured / 'README.md']
   if requirements.needs_mlperf_conf(submission.round):
-    asked.append(result.measured / log_files.MLPERF_CONF)
-  asked.append(result.accuracy_dir / loadgen_log.ACCURACY_LOG)
-  for path in asked:
+    required.append(result.measured / log_files.MLPERF_CONF)
+  required.append(result.accuracy_dir / loadgen_log.ACCURACY_LOG)
+  for path in required:
     if not path.is_file():
-      yield f'{path} is missing; {submission.round} asks for it'
+      yield f'{path} is missing, but {submission.round} requires it.'
   if not any(path.is_file() for path in result.code.rglob('*')):
-    yield f'{result.code} holds no code; {submission.round} asks for it'
+    yield f'{result.code} has no code, but {submission.round} requires it.'
   tests = submission.compliance_tests(result)
   cut = [result.accuracy_dir]
   cut += [
@@ -285,7 +285,7 @@ def _result_problems(
   for test in tests:
     verdict = result.tests / test / compliance.PERFORMANCE_VERDICT
     if not verdict.is_file() or compliance.PASS not in verdict.read_text():
-      yield f'{verdict} is missing or does not say {compliance.PASS}'
+      yield f'{verdict} is missing or does not contain "{compliance.PASS}".'
   for job in jobs:
     if (job.entry.model, job.entry.scenario) == (
       result.entry.model,
@@ -300,7 +300,7 @@ def _unlike(result: TreeResult, job: job_result.JobResult) -> Iterator[str]:
     expected = content if isinstance(content, bytes) else content.read_bytes()
     found = pathlib.Path(path)
     if not found.is_file() or found.read_bytes() != expected:
-      yield f'{found} is not what {job.directory} holds; make the tree anew'
+      yield f'{found} differs from {job.directory}. Create the tree again.'
 
 
 def _json(path: pathlib.Path) -> dict[str, Any]:

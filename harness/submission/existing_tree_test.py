@@ -107,14 +107,16 @@ class ExistingTreeTest(parameterized.TestCase):
     jobs.edit(run / 'run_1', early_stopping_latency_ss=10)
     self.assert_problem('SingleStream: .*shows early_stopping_latency_ss as')
     jobs.change(run / 'run_1', early_stopping_latency_ss=10)
-    self.assert_problem('SingleStream: .*early_stopping_latency_ss only 10')
+    self.assert_problem('SingleStream: .*early_stopping_latency_ss is only 10.')
 
   @parameterized.parameters('INVALID', None)
   def test_invalid_runs_of_the_newest_round(self, verdict):
     home = self.copy('bert')
     run = home / 'results/box/bert-99/Offline/performance/run_1'
     jobs.change(run, result_validity=verdict)
-    self.assert_problem(f'Offline: LoadGen calls the performance run {verdict}')
+    self.assert_problem(
+      f'Offline: LoadGen reports the performance run as {verdict}.'
+    )
 
   @parameterized.parameters('0' * 64, 'f' * 64, 'deadbeef', '')
   def test_a_hash_that_is_none(self, digest):
@@ -135,23 +137,29 @@ class ExistingTreeTest(parameterized.TestCase):
     self.assertEqual(self.problems(), [])
     found = self.problems(results=self.jobs['gptj'])
     self.assertLen(found, 3)
-    self.assertIn(f'{score} is not what', found[0])
-    self.assertIn('run_1/mlperf_log_detail.txt is not what', found[1])
+    self.assertIn(f'{score} differs from', found[0])
+    self.assertIn('run_1/mlperf_log_detail.txt differs from', found[1])
 
   @parameterized.parameters(
     (
       'measurements/box/gptj-99/Offline/README.md',
-      'README.md is missing; v5.0',
+      'README.md is missing, but v5.0',
     ),
     ('measurements/box/gptj-99/Offline/user.conf', 'Offline has no user.conf'),
-    ('measurements/box/gptj-99/Offline', 'does not say input_data_types, retr'),
+    (
+      'measurements/box/gptj-99/Offline',
+      'Offline.* lacks input_data_types, retr',
+    ),
     ('results/box/gptj-99/Offline/accuracy', 'Offline has no accuracy run'),
     (
       'results/box/gptj-99/Offline/performance',
-      'performance run is None, which',
+      'performance run is None, but none',
     ),
-    ('results/box/gptj-99/Offline', 'gptj-99 lacks Offline: the category edge'),
-    ('code', 'code/gptj-99 holds no code'),
+    (
+      'results/box/gptj-99/Offline',
+      'gptj-99 lacks Offline. .* the category edge',
+    ),
+    ('code', 'code/gptj-99 has no code'),
     ('systems/box.json', 'systems/box.json: No such file'),
     (
       'results/box/gptj-99/Offline/accuracy/mlperf_log_summary.txt',
@@ -167,27 +175,31 @@ class ExistingTreeTest(parameterized.TestCase):
     path = self.copy('gptj') / 'systems/box.json'
     record = json.loads(path.read_text('utf-8'))
     path.write_text(json.dumps(record | {'division': 'open', 'cooling': ''}))
-    self.assert_problem("division is 'open', the folder is 'closed'")
-    self.assert_problem('box.json: the system description lacks cooling')
+    self.assert_problem("division is 'open', but the folder is 'closed'")
+    self.assert_problem('box.json: The system description lacks cooling')
 
   def test_compliance_that_does_not_pass(self):
     base = self.copy('bert') / 'results/box/bert-99/Offline/TEST01'
     (base / 'verify_accuracy.txt').write_text('TEST FAIL\n')
     (base / 'verify_performance.txt').write_text('TEST FAIL\n')
     self.assert_problem(
-      'verify_performance.txt is missing or does not say TEST'
+      'verify_performance.txt is missing or does not contain "TEST PASS"'
     )
-    self.assert_problem('TEST01: answers differ from those of the accuracy run')
+    self.assert_problem(
+      'TEST01: The answers differ from those of the accuracy run'
+    )
     shutil.rmtree(base)
-    self.assert_problem('Offline has no TEST01: closed results of bert-99')
+    self.assert_problem('Offline has no TEST01. Closed results of bert-99')
 
   def test_trees_that_cannot_be_judged(self):
-    self.assertRegex(self.problems()[0], 'holds no results of anybody; a tree')
+    self.assertRegex(
+      self.problems()[0], 'has no results of any submitter. A tree'
+    )
     home = self.copy('gptj')
     self.assertRegex(self.problems(submitter='Me')[0], 'no results of Me')
     (home / 'results/box/gptj-99').rename(home / 'results/box/llama2-70b-99')
     self.assert_problem(
-      'is Offline of llama2-70b-99, which this program cannot'
+      'is Offline of llama2-70b-99, but this program checks only'
     )
 
   def test_models_of_the_open_division(self):

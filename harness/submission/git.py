@@ -44,20 +44,22 @@ class BranchError(errors.HarnessError):
 def branch_problem(repository: pathlib.Path, name: str) -> str | None:
   """Returns the reason why a branch cannot be created, or None if it can."""
   if not repository.is_dir():
-    return f'--repo={repository} is no directory; give a clone on this machine'
+    return (
+      f'--repo={repository} is not a directory. Pass a clone on this machine.'
+    )
   if _try(repository, 'rev-parse', '--git-dir') is None:
-    return f'--repo={repository} is no git repository; give a clone'
+    return f'--repo={repository} is not a git repository. Pass a clone.'
   if _try(repository, 'check-ref-format', '--branch', name) is None:
-    return f'--git_branch={name} is no name of a branch'
+    return f'--git_branch={name} is not a valid branch name.'
   if _try(repository, 'rev-parse', '--verify', f'refs/heads/{name}'):
     return (
-      f'{repository} has a branch {name} already; give another --git_branch, or'
-      f' remove it: git -C {repository} branch -D {name}'
+      f'{repository} already has a branch {name}. Pass another --git_branch,'
+      f' or remove the branch: git -C {repository} branch -D {name}'
     )
   if _try(repository, 'var', 'GIT_COMMITTER_IDENT') is None:
     return (
-      f'git does not know who commits in {repository}: set user.name and'
-      ' user.email by git config'
+      f'git has no identity for commits in {repository}. Set user.name and'
+      ' user.email with git config.'
     )
   return None
 

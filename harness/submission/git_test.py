@@ -75,10 +75,10 @@ class BranchTest(absltest.TestCase):
     self.commit()
     self.git('branch', 'taken')
     for repo, name, pattern in (
-      (self.repo, 'taken', 'has a branch taken already; .* branch -D taken'),
-      (self.repo, 'a..b', 'is no name of a branch'),
-      (self.repo / 'nowhere', 'x', 'is no directory'),
-      (self.tree, 'x', 'is no git repository'),
+      (self.repo, 'taken', 'already has a branch taken. .* branch -D taken'),
+      (self.repo, 'a..b', 'is not a valid branch name'),
+      (self.repo / 'nowhere', 'x', 'is not a directory'),
+      (self.tree, 'x', 'is not a git repository'),
     ):
       self.assertRegex(git.branch_problem(repo, name), pattern)
 

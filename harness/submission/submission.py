@@ -37,72 +37,71 @@ from saxml_ext.common import user_path
 _CHECK = flags.DEFINE_string(
   'check',
   None,
-  'Judge this tree, whoever made it, and write nothing. With --result, the tree'
-  ' must hold the logs of these results.',
+  'Check this existing tree and write nothing. With --result, the tree must'
+  ' have the logs of these results.',
 )
 _RESULT = flags.DEFINE_multi_string(
   'result',
   [],
-  'Directory of a job, or the beginning of the id of its result; once for each'
-  ' model and scenario.',
+  'The directory of a job, or the first characters of a result ID. Repeat the'
+  ' flag for each model and scenario.',
 )
 _RESULTS_DIR = flags.DEFINE_string(
   'results_dir',
   None,
-  "Where results are looked for by their ids. Default: the cache's results.",
+  "The directory of results with these IDs. Default: the cache's results.",
 )
-_OUTPUT = flags.DEFINE_string('output', 'submission', 'Where the tree goes.')
+_OUTPUT = flags.DEFINE_string('output', 'submission', "The tree's directory.")
 _ROUND = flags.DEFINE_enum(
-  'round', None, list(rounds.ROUNDS), 'Round. Default: that of the results.'
+  'round', None, list(rounds.ROUNDS), "The round. Default: the results' round."
 )
 _DIVISION = flags.DEFINE_enum(
-  'division', requirements.OPEN, requirements.DIVISIONS, 'Division.'
+  'division', requirements.OPEN, requirements.DIVISIONS, 'The division.'
 )
 _CATEGORY = flags.DEFINE_enum(
   'category',
   requirements.EDGE,
   requirements.CATEGORIES,
-  'Category, which becomes the system type of the description.',
+  'The category, which becomes the system type of the description.',
 )
 _SUBMITTER = flags.DEFINE_string('submitter', None, 'Your organization.')
 _SYSTEM_NAME = flags.DEFINE_string(
-  'system_name', None, 'Name of the system, which its files carry.'
+  'system_name', None, 'The name of the system and its files.'
 )
 _SYSTEM_DESCRIPTION = flags.DEFINE_string(
   'system_description',
   None,
-  'JSON or YAML of official keys, for what the results do not say of their'
-  ' system, or say wrongly.',
+  'A JSON or YAML file of official keys. Its values replace or complete those'
+  ' of the results.',
 )
 _HW_NOTES_EXTRA = flags.DEFINE_string(
-  'hw_notes_extra', '', 'Text to add to hw_notes of the description.'
+  'hw_notes_extra', '', 'Text to append to hw_notes of the description.'
 )
 _SW_NOTES_EXTRA = flags.DEFINE_string(
-  'sw_notes_extra', '', 'Text to add to sw_notes of the description.'
+  'sw_notes_extra', '', 'Text to append to sw_notes of the description.'
 )
 _MODEL_NAME = flags.DEFINE_string(
   'model_name',
   None,
-  'Open division: name of a model that is not the benchmark itself, which'
-  ' model_mapping.json leads back to it.',
+  "Open division: the name of a model that is not the benchmark's."
+  " model_mapping.json maps it to the benchmark's model.",
 )
 _MEASUREMENTS = flags.DEFINE_string(
   'measurements',
   None,
-  'JSON object of what the results do not say of their weights, such as'
-  ' weight_data_types.',
+  'A JSON object with values that the results lack, such as weight_data_types.',
 )
 _CALIBRATION = flags.DEFINE_string(
-  'calibration', None, 'Page that says how weights were calibrated.'
+  'calibration', None, 'A page that describes how the weights were calibrated.'
 )
 _SYSTEM_DIAGRAM = flags.DEFINE_string(
   'system_diagram',
   None,
-  'Network division: picture or page that shows how the LoadGen node and the'
-  ' nodes of the system are joined.',
+  'Network division: a picture or page of the connections between the LoadGen'
+  ' node and the nodes of the system.',
 )
 _CLEAN = flags.DEFINE_bool(
-  'clean', False, 'Remove the tree that --output holds already.'
+  'clean', False, 'Remove the existing tree in --output.'
 )
 _TAR = flags.DEFINE_string(
   'tar',
@@ -117,22 +116,22 @@ _REPO = flags.DEFINE_string(
   'repo', None, 'Your clone of the repository that results are pushed to.'
 )
 _COMMIT_MESSAGE = flags.DEFINE_string(
-  'commit_message', None, 'Message of that commit. Default: says what it is.'
+  'commit_message', None, 'The commit message. Default: a short summary.'
 )
 _RUN_CHECKER = flags.DEFINE_bool(
-  'run_checker', False, 'Let the official checker judge the tree.'
+  'run_checker', False, 'Run the official checker on the tree.'
 )
 _INFERENCE_DIR = flags.DEFINE_string(
   'inference_dir', None, 'Your clone of mlcommons/inference.'
 )
 _CHECKER_PYTHON = flags.DEFINE_string(
-  'checker_python', 'python3', 'Python that runs the official checker.'
+  'checker_python', 'python3', 'The Python that runs the official checker.'
 )
 _CHECKER_REVISION = flags.DEFINE_string(
   'checker_revision',
   None,
-  'Branch, tag or commit of --inference_dir whose checker is run, such as'
-  " origin/master. Default: the round's tag, else what is checked out.",
+  'The branch, tag or commit of --inference_dir with the checker, such as'
+  ' origin/master. Default: the tag of the round, or the checked-out files.',
 )
 
 flag_rules.act_only(
@@ -183,15 +182,15 @@ def _main() -> None:
   submission = _submission(results)
   problems += _problems_of_flags(output)
   files: plan.Files = {}
-  if results:
+  if results or not problems:
     problems += submission_checks.problems(submission)
-  elif not problems:
-    problems.append('there is no result to submit: give --result')
   if not problems:
     files = plan.files(submission)
     problems = tree.problems(files)
   if problems:
-    raise SystemExit(f'submission: nothing was written; {_listed(problems)}')
+    raise SystemExit(
+      f'submission: nothing was written because of {_listed(problems)}'
+    )
   tree.write(files, output)
   print(
     f'{submission.division} submission to {submission.round}:'
@@ -223,7 +222,7 @@ def _judge() -> None:
   if problems or not accepted:
     raise SystemExit(f'submission: {root} breaks rules')
   count = sum(len(each.results) for each in submissions)
-  print(f'{root}: {count} results keep every rule that their files can show')
+  print(f'{root}: {count} results follow all rules that can be checked')
 
 
 def _listed(problems: Sequence[str]) -> str:
@@ -271,7 +270,7 @@ def _problems_of_flags(output: pathlib.Path) -> list[str]:
   if reason := tree.may_write(output, _CLEAN.value):
     found.append(reason)
   if _GIT_BRANCH.value and not _REPO.value:
-    found.append('--git_branch needs --repo, a clone on this machine')
+    found.append('--git_branch needs --repo, a clone on this machine.')
   elif _GIT_BRANCH.value:
     if reason := git.branch_problem(_path(_REPO), _GIT_BRANCH.value):
       found.append(reason)
@@ -283,7 +282,7 @@ def _problems_of_checker() -> list[str]:
   if not _RUN_CHECKER.value or _INFERENCE_DIR.value:
     return []
   how = checker.how_to_get(_ROUND.value or 'the round')
-  return [f'--run_checker needs --inference_dir: {how}']
+  return [f'--run_checker needs --inference_dir. {how}']
 
 
 def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
@@ -302,9 +301,9 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
       f' {submission.division} {submission.round}'
     )
     push = git.make_branch(_path(_REPO), _GIT_BRANCH.value, output, message)
-    print(f'branch {_GIT_BRANCH.value} is ready; to push it:\n  {push}')
+    print(f'branch {_GIT_BRANCH.value} is ready. To push it:\n  {push}')
   if not passed:
-    raise SystemExit('submission: the official checker does not accept it')
+    raise SystemExit('submission: the official checker rejected the tree')
 
 
 def _check(output: pathlib.Path, submitter: str, round_name: str) -> bool:
@@ -338,6 +337,6 @@ if __name__ == '__main__':
     lambda values: (
       values['check'] or (values['submitter'] and values['system_name'])
     ),
-    'give --submitter and --system_name, or --check=TREE',
+    'Pass --submitter and --system_name, or --check=TREE.',
   )
   dashes.run(main)

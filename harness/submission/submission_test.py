@@ -98,14 +98,14 @@ class SubmissionTest(absltest.TestCase):
       run_checker='true',
     )
     self.assertEqual(code, 1)
-    self.assertIn('submission: nothing was written;', output)
+    self.assertIn('submission: nothing was written because of ', output)
     for text in (
       "'nowhere' is neither a directory nor the id",
       '--git_branch needs --repo',
-      '--run_checker needs --inference_dir: get the checkers: git clone',
+      '--run_checker needs --inference_dir. Run "git clone',
       'min_duration was 100 ms',
-      'closed asks for the whole set of 13368',
-      'rouge1 is 5.1, gptj-99 asks for at least 42.556635',
+      'closed requires the whole set of 13368.',
+      'rouge1 is 5.1, but gptj-99 requires at least 42.556635',
     ):
       self.assertIn(text, output)
     self.assertNotIn('Traceback', output)
@@ -114,13 +114,13 @@ class SubmissionTest(absltest.TestCase):
   def test_the_network_division_has_rules_of_its_own(self):
     code, output = self.run_program(*self.results, division='network')
     self.assertEqual(code, 1)
-    self.assertIn('asks for a diagram', output)
+    self.assertIn('requires a diagram', output)
 
   def test_a_tree_is_replaced_only_if_asked(self):
     self.assertEqual(self.run_program(*self.results)[0], 0)
     code, output = self.run_program(*self.results)
     self.assertEqual(code, 1)
-    self.assertIn('is not empty; give another --output, or --clean', output)
+    self.assertIn('is not empty. Pass another --output, or --clean', output)
     code, output = self.run_program(
       self.results[0], '--clean', f'--tar={self.root / "out.tgz"}'
     )
@@ -142,7 +142,7 @@ class SubmissionTest(absltest.TestCase):
     self.assertEqual(code, 1)
     self.assertIn('[a.py:1 ERROR] this is wrong\n', output)
     self.assertIn('SUMMARY: submission has errors\n', output)
-    self.assertIn('the official checker does not accept it', output)
+    self.assertIn('the official checker rejected the tree', output)
     code, output = self.run_plain(
       '--run_checker',
       check='submission',
@@ -159,7 +159,7 @@ class SubmissionTest(absltest.TestCase):
     self.assertEqual(code, 0, output)
     self.assertEqual(
       output.strip(),
-      f'{tree}: 2 results keep every rule that their files can show',
+      f'{tree}: 2 results follow all rules that can be checked',
     )
     place = 'results/box/gptj-99/SingleStream/performance/run_1'
     run = tree / 'open/Example' / place
@@ -170,7 +170,7 @@ class SubmissionTest(absltest.TestCase):
     self.assertIn(f'submission: {tree} breaks rules', output)
     code, output = self.run_plain(check='nowhere')
     self.assertEqual(code, 1)
-    self.assertIn(f'{self.root / "nowhere"} holds no results', output)
+    self.assertIn(f'{self.root / "nowhere"} has no results', output)
 
   def test_check_together_with_the_official_checker(self):
     self.assertEqual(self.run_program(self.results[0])[0], 0)
@@ -211,7 +211,7 @@ class SubmissionTest(absltest.TestCase):
       self.assertIn(message, output)
     code, output = self.run_plain(self.results[0])
     self.assertEqual(code, 1)
-    self.assertIn('give --submitter and --system_name, or --check', output)
+    self.assertIn('Pass --submitter and --system_name, or --check', output)
 
   def test_files_that_are_not_there(self):
     for flag in ('system_description', 'measurements'):
@@ -235,7 +235,7 @@ class SubmissionTest(absltest.TestCase):
   def test_no_result(self):
     code, output = self.run_program()
     self.assertEqual(code, 1)
-    self.assertIn('there is no result to submit: give --result', output)
+    self.assertIn('There are no results to submit. Pass --result.', output)
 
 
 if __name__ == '__main__':

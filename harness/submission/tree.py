@@ -22,28 +22,28 @@ def problems(files: Mapping[str, plan.Content]) -> list[str]:
     elif content.is_file():
       size = content.stat().st_size
     else:
-      found.append(f'{content} is missing, which becomes {path}')
+      found.append(f'{content} is missing. It becomes {path} in the tree.')
       continue
     if size > _MAX_BYTES:
       found.append(
-        f'{content if isinstance(content, pathlib.Path) else path} has'
-        f' {size} bytes; submissions may hold files up to {_MAX_BYTES}'
+        f'{content if isinstance(content, pathlib.Path) else path} has {size}'
+        f' bytes. Files of submissions may have up to {_MAX_BYTES} bytes.'
       )
     if not size:
-      found.append(f'{path} would be empty')
+      found.append(f'{path} would be empty.')
   return found
 
 
 def may_write(output: pathlib.Path, clean: bool) -> str | None:
   """Returns the reason why a tree cannot be written, or None if it can."""
   if output.exists() and not output.is_dir():
-    return f'{output} is no directory; give another --output'
+    return f'{output} is not a directory. Pass another --output.'
   if not output.exists() or not any(output.iterdir()):
     return None
   if not clean:
     return (
-      f'{output} is not empty; give another --output, or --clean to remove the'
-      ' tree that is there'
+      f'{output} is not empty. Pass another --output, or --clean to remove the'
+      ' existing tree.'
     )
   foreign = sorted(
     path.name
@@ -52,8 +52,8 @@ def may_write(output: pathlib.Path, clean: bool) -> str | None:
   )
   if foreign:
     return (
-      f'{output} holds {", ".join(foreign[:5])}, which no submission holds;'
-      ' --clean removes nothing but a submission: give another --output'
+      f'{output} has {", ".join(foreign[:5])}, which no submission contains.'
+      ' --clean removes only submissions. Pass another --output.'
     )
   return None
 

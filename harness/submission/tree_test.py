@@ -48,7 +48,7 @@ class TreeTest(absltest.TestCase):
   def test_an_output_that_is_a_file(self):
     self.output.write_text('x', 'utf-8')
     self.assertIn(
-      'is no directory', tree_lib.may_write(self.output, clean=True)
+      'is not a directory', tree_lib.may_write(self.output, clean=True)
     )
 
   def test_files_that_no_checker_takes(self):
@@ -64,8 +64,8 @@ class TreeTest(absltest.TestCase):
       }
     )
     self.assertLen(found, 3)
-    self.assertEqual(found[0], 'open/a would be empty')
-    self.assertRegex(found[1], 'missing is missing, which becomes open/b')
+    self.assertEqual(found[0], 'open/a would be empty.')
+    self.assertRegex(found[1], 'missing is missing. It becomes open/b')
     self.assertRegex(found[2], 'large.txt has 52428801 bytes')
 
 

@@ -78,16 +78,16 @@ def problems(
   for key, shown in rows:
     if key in values and not _equal(shown, values[key]):
       yield (
-        f'{name}: {loadgen_log.SUMMARY_LOG} shows {key} as {shown},'
-        f' {loadgen_log.DETAIL_LOG} as {values[key]}; submit both logs as LoadGen'
-        ' wrote them'
+        f'{name}: {loadgen_log.SUMMARY_LOG} shows {key} as {shown}, but'
+        f' {loadgen_log.DETAIL_LOG} has {values[key]}. Submit both logs as'
+        ' LoadGen wrote them.'
       )
   absent = {_VALIDITY, rules.official_key} - {key for key, _ in rows}
   for key in sorted(absent):
     if values.get(key):  # 0 means too few queries for an estimate.
       yield (
-        f'{name}: {loadgen_log.SUMMARY_LOG} does not show {key}; submit the log'
-        ' as LoadGen wrote it'
+        f'{name}: {loadgen_log.SUMMARY_LOG} does not show {key}. Submit the'
+        ' log as LoadGen wrote it.'
       )
   if values.get(_VALIDITY) != 'VALID':
     return  # The caller reports this. The log may be incomplete.
@@ -150,7 +150,7 @@ def _order(
   for low, high in pairs:
     if low in values and values.get(high):
       if float(str(values[low])) > float(str(values[high])):
-        yield f'{low} is {values[low]}, {high} only {values[high]}'
+        yield f'{low} is {values[low]}, but {high} is only {values[high]}.'
 
 
 def _times(log: loadgen_log.RunLog, rules: rounds.Scenario) -> Iterator[str]:
@@ -159,7 +159,7 @@ def _times(log: loadgen_log.RunLog, rules: rounds.Scenario) -> Iterator[str]:
   seconds = log.seconds
   least = number('effective_min_duration_ms') / 1000
   if seconds + _CLOCK_SECS < least * (1 - _MARGIN):
-    yield f'the run took {seconds:g} s, its min_duration is {least:g} s'
+    yield f'The run took {seconds:g} s, but its min_duration is {least:g} s.'
   queries = number('result_query_count')
   if rules.streams:
     mean_key = rules.extreme_key('mean')
@@ -168,7 +168,7 @@ def _times(log: loadgen_log.RunLog, rules: rounds.Scenario) -> Iterator[str]:
     if not -_MARGIN * seconds - _CLOCK_SECS <= seconds - busy <= slack:
       yield (
         f'{queries:.0f} queries of {number(mean_key):.0f} ns ({mean_key}) take'
-        f' {busy:g} s, the run took {seconds:g} s'
+        f' {busy:g} s, but the run took {seconds:g} s.'
       )
     return
   key = rules.official_key
@@ -179,5 +179,5 @@ def _times(log: loadgen_log.RunLog, rules: rounds.Scenario) -> Iterator[str]:
   ):
     yield (
       f'{key} is {rate:g}, but {samples:.0f} samples in {seconds:g} s are'
-      f' {samples / max(seconds, _CLOCK_SECS):g} per second'
+      f' {samples / max(seconds, _CLOCK_SECS):g} per second.'
     )

@@ -22,11 +22,11 @@ def accuracy(
   """Yields the problems of an accuracy run."""
   name, entry, log = result.name, result.entry, result.accuracy
   if log is None or entry.accuracy is None:
-    yield f'{name} has no accuracy run; run it with --mode=accuracy,performance'
+    yield f'{name} has no accuracy run. Use --mode=accuracy,performance.'
     return
   yield from _errors(log, name, 'accuracy')
   if not result.accuracy_text.is_file():
-    yield f'{name} has no {result.accuracy_text.name}; score its log again'
+    yield f'{name} has no {result.accuracy_text.name}. Score its log again.'
     return
   text = result.accuracy_text.read_text(encoding='utf-8')
   shown = {
@@ -35,8 +35,8 @@ def accuracy(
   }
   if unread := [metric for metric, value in shown.items() if value is None]:
     yield (
-      f'{result.accuracy_text} does not tell {", ".join(unread)} as the checkers'
-      ' read them; score the log again'
+      f'{result.accuracy_text} lacks {", ".join(unread)} in the format that'
+      ' the checkers read. Score the log again.'
     )
   for metric, value in shown.items():
     kept = entry.accuracy.metrics.get(metric)
@@ -44,16 +44,16 @@ def accuracy(
       kept is None or not math.isclose(kept, value, rel_tol=1e-6)
     ):
       yield (
-        f'{name}: {result.accuracy_text.name} says {metric} {value:g}, the'
-        f' result {kept}; score the log again'
+        f'{name}: {result.accuracy_text.name} has {metric} {value:g}, but the'
+        f' result has {kept}. Score the log again.'
       )
   total = log.values.get('qsl_reported_total_count')
   full = rounds.FULL_SET[entry.benchmark]
   round_name = submission.round
   if total != full and not requirements.takes_parts_of_the_set(round_name):
     yield (
-      f'{name}: the accuracy run has {total} samples; {round_name} asks for all'
-      f' {full} of the set in every division'
+      f'{name}: The accuracy run has {total} samples, but {round_name}'
+      f' requires all {full} samples of the set in every division.'
     )
 
 
@@ -63,16 +63,14 @@ def performance(
   """Yields the problems of a performance run."""
   name, entry, log = result.name, result.entry, result.performance
   if log is None:
-    yield (
-      f'{name} has no performance run; run it with --mode=accuracy,performance'
-    )
+    yield f'{name} has no performance run. Use --mode=accuracy,performance.'
     return
   yield from _errors(log, name, 'performance')
   validity = log.values.get('result_validity')
   if validity != 'VALID':
     yield (
-      f'{name}: LoadGen calls the performance run {validity}; its summary says'
-      ' why'
+      f'{name}: LoadGen reports the performance run as {validity}. Its summary'
+      ' has the reason.'
     )
   yield from consistency.problems(log, entry.scenario, name)
   yield from _entry(result)
@@ -86,8 +84,8 @@ def performance(
   )
   if duration < shortest and not short:
     yield (
-      f'{name}: min_duration was {duration:.0f} ms, the rules ask for'
-      f' {shortest}; run it with --min_duration={shortest}'
+      f'{name}: min_duration was {duration:.0f} ms, but the rules require'
+      f' {shortest} ms. Run it with --min_duration={shortest}.'
     )
 
 
@@ -111,8 +109,8 @@ def _entry(result: job_result.JobResult) -> Iterator[str]:
     was, found = getattr(kept, field), getattr(logged, field)
     if was != found:
       yield (
-        f"{result.name}: {entry_lib.FILE} says {key} {was}, LoadGen's log"
-        f' {found}; run it again'
+        f"{result.name}: {entry_lib.FILE} has {key} {was}, but LoadGen's log"
+        f' has {found}. Run it again.'
       )
 
 
@@ -136,12 +134,12 @@ def settings(
   scenario = rounds.SCENARIOS.get(entry.scenario)
   logged = log.values.get('effective_scenario')
   if logged != entry.scenario:
-    yield f'{name}: the log is of {logged}, not of {entry.scenario}'
+    yield f'{name}: The log is of {logged}, not of {entry.scenario}.'
   drawn = _number(log, 'effective_performance_sample_count')
   if drawn < full:
     yield (
-      f'{name}: performance_sample_count was {drawn:.0f}, every checker asks for'
-      f' {full}'
+      f'{name}: performance_sample_count was {drawn:.0f}, but every checker'
+      f' requires {full}.'
     )
   if scenario and scenario.at_once:
     least = rounds.ROUNDS[round_name].min_queries(
@@ -152,16 +150,16 @@ def settings(
       round_name, submission.division
     ):
       yield (
-        f'{name}: {entry.scenario} asked for {asked:.0f} samples, {round_name}'
-        f' asks for {least}'
+        f'{name}: {entry.scenario} requested {asked:.0f} samples, but'
+        f' {round_name} requires {least}.'
       )
   if scenario and scenario.bounded:
     limit = rounds.SERVER_LATENCY_MS[entry.benchmark]
     bound = _number(log, 'effective_target_latency_ns') / _NS_PER_MS
     if bound > limit:
       yield (
-        f'{name}: target_latency was {bound:g} ms, the benchmark asks for at'
-        f' most {limit} ms'
+        f'{name}: target_latency was {bound:g} ms, but the benchmark allows at'
+        f' most {limit} ms.'
       )
 
 
@@ -177,8 +175,9 @@ def wrong_seeds(
   if wrong:
     were = ', '.join(f'{key} was {found}' for key, found in wrong.items())
     yield (
-      f'{name}: {were} instead of {", ".join(str(seeds[key]) for key in wrong)};'
-      ' run it again with the --round that you submit to'
+      f'{name}: {were} instead of'
+      f' {", ".join(str(seeds[key]) for key in wrong)}. Run it again with the'
+      ' --round that you submit to.'
     )
 
 
@@ -194,8 +193,8 @@ def figure(text: str, metric: str) -> float | None:
 def _errors(log: loadgen_log.RunLog, name: str, run: str) -> Iterator[str]:
   if log.problems:
     yield (
-      f'{name}: LoadGen logged {len(log.problems)} errors in the {run} run, the'
-      f' first of them: {log.problems[0]}'
+      f'{name}: LoadGen logged {len(log.problems)} errors in the {run} run.'
+      f' The first one is: {log.problems[0]}'
     )
 
 

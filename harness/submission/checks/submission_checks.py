@@ -21,6 +21,8 @@ from harness.submission.content import descriptions
 
 def problems(submission: plan.Submission) -> list[str]:
   """Returns all problems of a submission."""
+  if not submission.results:
+    return ['There are no results to submit. Pass --result.']
   found = list(_whole(submission))
   for result in submission.results:
     found += _result(submission, result)
@@ -30,9 +32,6 @@ def problems(submission: plan.Submission) -> list[str]:
 
 
 def _whole(submission: plan.Submission) -> Iterator[str]:
-  if not submission.results:
-    yield 'there is no result to submit: give --result'
-    return
   for name, value in (
     ('--submitter', submission.submitter),
     ('--system_name', submission.system),
@@ -40,8 +39,8 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
   ):
     if not value or descriptions.system_id(value) != value:
       yield (
-        f'{name} {value!r} cannot name a folder; use letters, digits, dots,'
-        ' dashes and underscores'
+        f'{name} {value!r} cannot be a folder name. Use letters, digits, dots,'
+        ' dashes and underscores.'
       )
   yield from descriptions.system_problems(submission.system_description)
   yield from _one_system(submission)
@@ -52,7 +51,7 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
     if key in seen:
       yield (
         f'{seen[key].directory} and {result.directory} are both'
-        f' {" ".join(key)}; give one of them'
+        f' {" ".join(key)}. Pass only one of them.'
       )
     seen[key] = result
 
@@ -70,8 +69,8 @@ def _one_system(submission: plan.Submission) -> Iterator[str]:
   ]
   if unlike:
     yield (
-      f'the results describe different systems: {", ".join(unlike)}; submit them'
-      ' one by one, or say by --system_description what holds for all'
+      f'The results describe different systems: {", ".join(unlike)}. Submit'
+      ' them separately, or pass the common values in --system_description.'
     )
 
 
@@ -79,13 +78,13 @@ def _models(submission: plan.Submission) -> Iterator[str]:
   models = sorted({result.entry.model for result in submission.results})
   if submission.model_name and requirements.is_closed(submission.division):
     yield (
-      f'a {submission.division} submission has no --model_name: it is the'
-      ' benchmark itself'
+      f'A {submission.division} submission cannot have a --model_name, because'
+      ' its model is the benchmark itself.'
     )
   if submission.model_name and len(models) > 1:
     yield (
-      f'--model_name names one model, the results are of {", ".join(models)}:'
-      ' submit them one by one'
+      '--model_name applies to one model, but the results are of'
+      f' {", ".join(models)}. Submit them separately.'
     )
   for model in models:
     if requirements.scenarios(submission.round, submission.category, model):
@@ -93,8 +92,8 @@ def _models(submission: plan.Submission) -> Iterator[str]:
     names = requirements.rounds_of(submission.category, model)
     yield (
       f'{submission.round} has no {model} in the category'
-      f' {submission.category}'
-      + (f'; these rounds have it: {", ".join(names)}' if names else '')
+      f' {submission.category}.'
+      + (f' These rounds have it: {", ".join(names)}.' if names else '')
     )
 
 
@@ -105,12 +104,12 @@ def _result(
   name, entry = result.name, result.entry
   if entry.round != submission.round:
     yield (
-      f'{name} was run by the rules of {entry.round}, not {submission.round}:'
-      f' give --round={entry.round}, or run it again with'
-      f' --round={submission.round}'
+      f'{name} was run with the rules of {entry.round}, not'
+      f' {submission.round}. Pass --round={entry.round}, or run it again with'
+      f' --round={submission.round}.'
     )
   if not result.user_conf.is_file():
-    yield f'{name} has no user.conf; run it again'
+    yield f'{name} has no user.conf. Run it again.'
   measured = submission.measured(result)
   yield from descriptions.measurement_problems(measured, name)
   yield from log_checks.accuracy(submission, result)
@@ -122,11 +121,11 @@ def _result(
     and str(is_network).lower() != 'true'
   ):
     yield (
-      f'{name} was run over a network: its system description must say'
-      ' "is_network": "True" and the fields that go with it'
+      f'{name} was run over a network. Its system description must have'
+      ' "is_network": "True" and the network fields.'
     )
   if entry.scenario not in rounds.SCENARIOS:
-    yield f'{name}: {entry.scenario} is no scenario'
+    yield f'{name}: {entry.scenario} is not a scenario.'
 
 
 def _closed(submission: plan.Submission) -> Iterator[str]:
@@ -148,8 +147,8 @@ def _closed(submission: plan.Submission) -> Iterator[str]:
       and requirements.needs_calibration(submission.round, submission.division)
     ):
       yield (
-        f'{result.name}: {submission.round} asks how {kind} weights were'
-        ' calibrated; give a page that says so by --calibration'
+        f'{result.name}: {submission.round} requires a description of how'
+        f' {kind} weights were calibrated. Pass it as --calibration.'
       )
 
 
@@ -162,23 +161,23 @@ def _network(submission: plan.Submission) -> Iterator[str]:
     if wanted:
       yield (
         f'{result.name}: LoadGen did not log the system as a'
-        f' "{requirements.NETWORK_SUT}" in both runs, which the Network division'
-        ' asks for; run it with --network=lon'
+        f' "{requirements.NETWORK_SUT}" in both runs, but the Network division'
+        ' requires it. Run it with --network=lon.'
       )
     else:
       yield (
-        f'{result.name} was run over a network; submit it with'
-        ' --division=network'
+        f'{result.name} was run over a network. Submit it with'
+        ' --division=network.'
       )
   if wanted and submission.category != requirements.DATACENTER:
     yield (
-      f'the Network division has no category {submission.category}; give'
-      ' --category=datacenter'
+      f'The Network division has no category {submission.category}. Pass'
+      ' --category=datacenter.'
     )
   if wanted and submission.diagram is None:
     yield (
-      'the Network division asks for a diagram that shows how the LoadGen node'
-      ' and the nodes of the system are joined; give it by --system_diagram'
+      'The Network division requires a diagram of the connections between the'
+      ' LoadGen node and the nodes of the system. Pass it as --system_diagram.'
     )
 
 
@@ -188,16 +187,18 @@ def _scenarios(submission: plan.Submission) -> Iterator[str]:
     had.setdefault(result.entry.model, set()).add(result.entry.scenario)
   where = f'the category {submission.category} of {submission.round}'
   for model, scenarios in had.items():
-    asked = requirements.scenarios(submission.round, submission.category, model)
-    if not asked:
+    required = requirements.scenarios(
+      submission.round, submission.category, model
+    )
+    if not required:
       continue  # This was already reported.
-    if missing := [each for each in asked if each not in scenarios]:
+    if missing := [each for each in required if each not in scenarios]:
       yield (
-        f'{model} lacks {", ".join(missing)}: {where} asks for'
-        f' {", ".join(asked)}'
+        f'{model} lacks {", ".join(missing)}. All scenarios of {where} are'
+        f' required: {", ".join(required)}.'
       )
-    if other := sorted(scenarios - set(asked)):
-      yield f'{model}: {", ".join(other)} is no scenario of {where}'
+    if other := sorted(scenarios - set(required)):
+      yield f'{model}: {", ".join(other)} is not a scenario of {where}.'
 
 
 def _full_set(result: job_result.JobResult) -> Iterator[str]:
@@ -209,21 +210,22 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
     total = log and log.values.get('qsl_reported_total_count')
     if log and total != full:
       yield (
-        f'{name}: the {run} run had {total} samples; closed asks for the whole'
-        f' set of {full}'
+        f'{name}: The {run} run had {total} samples, but closed requires the'
+        f' whole set of {full}.'
       )
     elif log and log is result.accuracy and not result.truncated:
       path = result.accuracy_dir / loadgen_log.ACCURACY_LOG
       answered = len({index for index, _ in compliance.answers(path)})
       if answered != full:
         yield (
-          f'{path} holds answers to {answered} samples; closed asks for {full}'
+          f'{path} has answers to {answered} samples, but closed requires'
+          f' {full}.'
         )
   scored = result.entry.accuracy
   if result.entry.benchmark == rounds.GPTJ and scored:
     count = scored.metrics.get('gen_num')
     if count != full:
-      yield f'{name}: {count} answers were scored, closed asks for {full}'
+      yield f'{name}: {count} answers were scored, but closed requires {full}.'
 
 
 def _targets(result: job_result.JobResult) -> Iterator[str]:
@@ -235,41 +237,39 @@ def _targets(result: job_result.JobResult) -> Iterator[str]:
     found = log_checks.figure(text, metric)
     if found is not None and found < least:  # None was already reported.
       yield (
-        f'{result.name}: {metric} is {found:g}, {model} asks for at least'
-        f' {least:.10g}'
+        f'{result.name}: {metric} is {found:g}, but {model} requires at least'
+        f' {least:.10g}.'
       )
 
 
 def _search(result: job_result.JobResult) -> Iterator[str]:
-  beams, asked = descriptions.beams(result.entry), requirements.BEAM_SIZE
+  beams, required = descriptions.beams(result.entry), requirements.BEAM_SIZE
   if beams is None:
     yield (
-      f'{result.name} does not tell its beam size, which must be {asked}: run it'
-      ' with a system that the harness starts'
+      f'{result.name} does not record its beam size, which must be {required}.'
+      ' Run it with a system that the harness starts.'
     )
-  elif beams != asked:
-    yield (
-      f'{result.name} was searched with {beams} beams; closed asks for {asked}'
-    )
+  elif beams != required:
+    yield f'{result.name} used {beams} beams, but closed requires {required}.'
   if descriptions.prefix_cache(result.entry):
     yield (
-      f'{result.name} was run with PRECOMPUTE_KV_CACHE_PREFIX: the rules ask'
-      ' that every query is computed in full'
+      f'{result.name} was run with PRECOMPUTE_KV_CACHE_PREFIX, but the rules'
+      ' require that every query is computed in full.'
     )
 
 
 def _equal_issue(
   submission: plan.Submission, result: job_result.JobResult
 ) -> Iterator[str]:
-  asked = rounds.ROUNDS[submission.round].must_issue_equally(
+  required = rounds.ROUNDS[submission.round].must_issue_equally(
     result.entry.benchmark, result.entry.scenario
   )
   log = result.performance
   key = 'effective_sample_concatenate_permutation'
-  if asked and log and not log.values.get(key):
+  if required and log and not log.values.get(key):
     yield (
-      f'{result.name}: samples were not issued equally often, which'
-      f' {submission.round} asks for (sample_concatenate_permutation)'
+      f'{result.name}: Samples were not issued equally often, but'
+      f' {submission.round} requires it (sample_concatenate_permutation).'
     )
 
 
@@ -280,9 +280,9 @@ def _compliance(
     log = result.compliance.get(test)
     if log is None:
       yield (
-        f'{result.name} has no {test}: closed results of {result.entry.model}'
-        f' need its logs in {result.compliance_dir(test)}; run it with'
-        ' --mode=accuracy,performance,compliance'
+        f'{result.name} has no {test}. Closed results of {result.entry.model}'
+        f' need its logs in {result.compliance_dir(test)}. Run it with'
+        ' --mode=accuracy,performance,compliance.'
       )
     elif result.performance and result.accuracy:  # Others were reported.
       name = f'{result.name}, {test}'
@@ -314,9 +314,9 @@ def _test(
   absent = [n for n in compliance.SCORES if not (directory / n).is_file()]
   if absent:
     yield (
-      f'{name}: answers differ from those of the accuracy run, so'
-      f' {" and ".join(absent)} must stand in {directory}: the scores of'
-      ' the accuracy run and of the test for the samples that the test logged'
+      f'{name}: The answers differ from those of the accuracy run, so'
+      f' {directory} must have {" and ".join(absent)}. These are the scores of'
+      ' the accuracy run and of the test for the samples that the test logged.'
     )
   else:
     yield from _scores(result.entry.model, directory, name)
@@ -332,6 +332,7 @@ def _scores(model: str, directory: pathlib.Path, name: str) -> Iterator[str]:
     )
     if not baseline or not test or abs(1 - baseline / test) * 100 > percent:
       yield (
-        f'{name}: {metric} of its answers is {test}, of the accuracy run'
-        f' {baseline}; they may differ by {percent:g} %'
+        f'{name}: {metric} is {test} for the answers of the test and'
+        f' {baseline} for those of the accuracy run. They may differ by at'
+        f' most {percent:g} %.'
       )

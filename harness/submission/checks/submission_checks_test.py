@@ -83,11 +83,14 @@ class WholeTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ({'effective_min_duration_ms': 599_999}, 'min_duration was 599999 ms'),
-    ({'result_validity': 'INVALID'}, 'calls the performance run INVALID'),
+    ({'result_validity': 'INVALID'}, 'reports the performance run as INVALID'),
     ({'effective_qsl_rng_seed': 1}, 'qsl_rng_seed was 1 instead of 132818655'),
     ({'effective_schedule_rng_seed': 1}, 'schedule_rng_seed was 1'),
-    ({'effective_performance_sample_count': 64}, 'sample_count was 64, every'),
-    ({'effective_samples_per_query': 9}, 'Offline asked for 9 samples'),
+    (
+      {'effective_performance_sample_count': 64},
+      'sample_count was 64, but every',
+    ),
+    ({'effective_samples_per_query': 9}, 'Offline requested 9 samples'),
     ({'qsl_reported_total_count': 100}, 'performance run had 100 samples'),
   )
   def test_performance_log(self, values, pattern):
@@ -116,9 +119,9 @@ class WholeTest(parameterized.TestCase):
       'offline',
       'result_90.00_percentile_latency_ns',
       1,
-      'ns is .*, .* only 1$',
+      'ns is .*, but .* is only 1.$',
     ),
-    ('stream', 'early_stopping_latency_ss', 10, 'early_.*_ss only 10$'),
+    ('stream', 'early_stopping_latency_ss', 10, 'early_.*_ss is only 10.$'),
     (
       'stream',
       'power_end',
@@ -148,7 +151,7 @@ class WholeTest(parameterized.TestCase):
       jobs.load(self.root / 'offline')[0].entry.performance, value=1e4
     )
     self.assert_problem(
-      "result.json says samples_per_second 10000.0, LoadGen's log",
+      "result.json has samples_per_second 10000.0, but LoadGen's log",
       division='open',
       **self.with_entry(performance=faster),
     )
@@ -159,7 +162,7 @@ class WholeTest(parameterized.TestCase):
 
   def test_accuracy_run_of_a_part_of_the_set(self):
     jobs.change(self.accuracy, qsl_reported_total_count=100)
-    self.assert_problem('accuracy run had 100 samples; closed asks')
+    self.assert_problem('accuracy run had 100 samples, but closed requires')
     self.assertEqual(self.problems(division='open'), [])
 
   def test_equal_issue_where_the_round_asks_for_it(self):
@@ -185,7 +188,8 @@ class WholeTest(parameterized.TestCase):
       jobs.load(self.root / 'offline')[0].entry.accuracy, metrics=low
     )
     self.assert_problem(
-      f'{metric} is .*, gptj-99 asks for at', **self.with_entry(accuracy=scored)
+      f'{metric} is .*, but gptj-99 requires at',
+      **self.with_entry(accuracy=scored),
     )
     self.assertEqual(
       self.problems(division='open', **self.with_entry(accuracy=scored)), []
@@ -196,13 +200,13 @@ class WholeTest(parameterized.TestCase):
     (self.accuracy / 'accuracy.txt').write_text(f'{high}\n', 'utf-8')
     for division in ('open', 'closed'):
       self.assert_problem(
-        'says rouge1 43.5, the result 42.9865', division=division
+        'has rouge1 43.5, but the result has 42.9865', division=division
       )
 
   def test_figures_that_no_checker_reads(self):
     text = "{'rouge1': np.float64(43.1), 'rouge2': 20.1235, 'gen_len': 4016878}"
     (self.accuracy / 'accuracy.txt').write_text(text, 'utf-8')
-    self.assert_problem('does not tell rouge1, rougeL as', division='open')
+    self.assert_problem('lacks rouge1, rougeL in the format', division='open')
 
   def test_higher_targets_of_the_other_model(self):
     results = jobs.load(self.root / 'offline', self.root / 'stream')
@@ -218,11 +222,14 @@ class WholeTest(parameterized.TestCase):
     log = self.accuracy / 'mlperf_log_accuracy.json'
     lines = log.read_text('utf-8').splitlines()
     log.write_text('\n'.join(lines[:-3] + [lines[-2], ']']), 'utf-8')
-    self.assert_problem('holds answers to 13367 samples')
+    self.assert_problem('has answers to 13367 samples')
 
   @parameterized.parameters(
-    (_system(model_id='/sax/test/gptj', **_WEIGHTS), 'does not tell its beam'),
-    (_system(overrides={'BEAM_SIZE': '2'}, **_TINY), 'searched with 2 beams'),
+    (
+      _system(model_id='/sax/test/gptj', **_WEIGHTS),
+      'does not record its beam',
+    ),
+    (_system(overrides={'BEAM_SIZE': '2'}, **_TINY), 'used 2 beams'),
     (
       _system(overrides={'PRECOMPUTE_KV_CACHE_PREFIX': '"Be"'}, **_TINY),
       'run with PRECOMPUTE_KV_CACHE_PREFIX',
@@ -247,15 +254,15 @@ class WholeTest(parameterized.TestCase):
     served['results'] = self.over_network()
     self.assertEqual(self.problems(**served), [])
     self.assert_problem(
-      'lacks network_type, network_media, .*, network_topology:',
+      'lacks network_type, network_media, .*, network_topology[.] Write',
       **served | {'description': {}},
     )
-    self.assert_problem('asks for a diagram', **served | {'diagram': None})
+    self.assert_problem('requires a diagram', **served | {'diagram': None})
     found = self.problems(**served | {'category': 'edge'})
-    self.assertIn('the Network division has no category edge', found[-1])
+    self.assertIn('The Network division has no category edge.', found[-1])
     found = self.problems(**served | {'division': 'closed'})
     self.assertLen(found, 2)
-    self.assertRegex(found[0], 'over a network; submit it with --division=net')
+    self.assertRegex(found[0], 'over a network. Submit it with --division=net')
 
   def over_network(self) -> tuple:
     """Returns the results, with logs of a run with the Network SUT."""
@@ -273,12 +280,12 @@ class WholeTest(parameterized.TestCase):
   def test_round_that_has_no_gptj(self):
     found = self.problems(round='v5.1', division='open')
     self.assertIn(
-      'v5.1 has no gptj-99 in the category edge; these rounds have it: v3.1,'
-      ' v4.0, v4.1, v5.0',
+      'v5.1 has no gptj-99 in the category edge. These rounds have it: v3.1,'
+      ' v4.0, v4.1, v5.0.',
       found,
     )
     self.assertTrue(
-      any('run by the rules of v4.0, not v5.1' in p for p in found)
+      any('run with the rules of v4.0, not v5.1' in p for p in found)
     )
 
   def test_one_result_of_a_scenario(self):
@@ -288,10 +295,10 @@ class WholeTest(parameterized.TestCase):
     )
 
   def test_what_only_the_user_knows(self):
-    self.assert_problem('lacks cooling: write', description={'cooling': ' '})
+    self.assert_problem('lacks cooling[.] Write', description={'cooling': ' '})
     self.assert_problem("status is 'sold'", description={'status': 'sold'})
     self.assert_problem(
-      'does not say starting_weights_filename, weight_data_types',
+      'lacks starting_weights_filename, weight_data_types',
       **self.with_entry(system='reference', parameters={}),
     )
     known = {'starting_weights_filename': 'a.bin', 'weight_data_types': 'int8'}
@@ -306,7 +313,7 @@ class WholeTest(parameterized.TestCase):
   def test_results_of_one_system(self):
     other = jobs.system_description() | {'host_processor_model_name': 'Z80'}
     self.assert_problem(
-      'different systems: host_processor_model_name .N/A / Z80.;',
+      'different systems: host_processor_model_name .N/A / Z80.[.] Submit',
       **self.with_entry(description=other),
     )
     given = {'host_processor_model_name': 'Z80'}
@@ -315,9 +322,11 @@ class WholeTest(parameterized.TestCase):
     )
 
   def test_names_that_folders_can_have(self):
-    self.assert_problem("--submitter 'a/b' cannot name", submitter='a/b')
+    self.assert_problem("--submitter 'a/b' cannot be a folder", submitter='a/b')
     self.assertEqual(self.problems(system_name='Two words'), [])
-    self.assert_problem('closed submission has no --model', model_name='tiny')
+    self.assert_problem(
+      'closed submission cannot have a --model', model_name='tiny'
+    )
 
   def test_runs_that_are_missing(self):
     shutil.rmtree(self.performance)

@@ -56,7 +56,7 @@ def audit_config(test: str) -> str:
     )
   if test == TEST05:
     return ''  # Newer LoadGens ignore this file; see `attributes`.
-  raise ValueError(f'{test} is not known; choose {TEST01} or {TEST05}')
+  raise ValueError(f'{test} is unknown. Choose {TEST01} or {TEST05}.')
 
 
 def attributes(test: str, round_name: str) -> Mapping[str, int]:
@@ -207,4 +207,4 @@ def answers(path: pathlib.Path) -> Sequence[tuple[int, str]]:
     try:
       return [(item['qsl_idx'], item['data']) for item in json.load(file)]
     except (KeyError, TypeError, ValueError) as error:
-      raise ValueError(f'{path} is no accuracy log: {error!r}') from error
+      raise ValueError(f'{path} is not an accuracy log: {error!r}') from error

@@ -100,7 +100,7 @@ class ComplianceTest(parameterized.TestCase):
   def test_what_is_no_log(self):
     path = self.log((0, '00'))
     path.write_text('{', 'utf-8')
-    with self.assertRaisesRegex(ValueError, 'is no accuracy log'):
+    with self.assertRaisesRegex(ValueError, 'is not an accuracy log'):
       compliance.verify_accuracy(path, path)
 
   @parameterized.parameters(
@@ -153,7 +153,7 @@ class ComplianceTest(parameterized.TestCase):
     self.assertEqual(compliance.attributes('TEST01', 'v4.1'), {})
     with self.assertRaisesRegex(ValueError, 'v5.0 has no TEST05'):
       compliance.attributes('TEST05', 'v5.0')
-    with self.assertRaisesRegex(ValueError, 'TEST04 is not known'):
+    with self.assertRaisesRegex(ValueError, 'TEST04 is unknown'):
       compliance.audit_config('TEST04')
 
 

@@ -72,19 +72,19 @@ def system_problems(record: Mapping[str, str]) -> Iterator[str]:
   missing = fields.missing(record)
   if missing:
     yield (
-      f'the system description lacks {", ".join(missing)}: write them into a'
-      ' JSON or YAML file and give it by --system_description ("N/A" is an'
-      ' answer)'
+      f'The system description lacks {", ".join(missing)}. Write the values to'
+      ' a JSON or YAML file and pass it as --system_description. "N/A" is a'
+      ' valid value.'
     )
   try:
     fields.check(record)
   except ValueError as error:
-    yield f'the system description: {error}'
+    yield f'The system description is invalid: {error}'
   for key in _COUNTS:
     if key not in missing and not record[key].isdecimal():
       yield (
-        f'{key} of the system description is {record[key]!r}; it must be a whole'
-        ' number'
+        f'{key} of the system description is {record[key]!r}, but it must be a'
+        ' whole number.'
       )
 
 
@@ -97,7 +97,7 @@ def read_measurements(path: pathlib.Path) -> dict[str, Any]:
   """
   record: dict[str, Any] = files.read_json(path, dict[str, Any])
   if not set(record) <= set(KEYS):
-    raise ValueError(f'{path} must hold a JSON object of {", ".join(KEYS)}')
+    raise ValueError(f'{path} may have only the keys {", ".join(KEYS)}.')
   return record
 
 
@@ -139,8 +139,8 @@ def measurement_problems(
   """Yields the problems of a result's measurements."""
   if missing := [key for key in KEYS if not values.get(key)]:
     yield (
-      f'{name} does not say {", ".join(missing)}: write them into a JSON object'
-      ' and give it by --measurements'
+      f'{name} lacks {", ".join(missing)}. Write the values to a JSON object'
+      ' and pass it as --measurements.'
     )
 
 

@@ -89,7 +89,7 @@ class MeasurementTest(parameterized.TestCase):
     self.assertLen(found, 1)
     self.assertStartsWith(
       found[0],
-      'my job does not say starting_weights_filename, weight_data_types: write',
+      'my job lacks starting_weights_filename, weight_data_types. Write',
     )
 
   def test_file(self):
@@ -99,7 +99,7 @@ class MeasurementTest(parameterized.TestCase):
     )
     for text, pattern in (
       ('{', 'is not JSON'),
-      ('{"a": 1}', 'must hold a JSON'),
+      ('{"a": 1}', 'may have only the keys input_data'),
     ):
       path = self.create_tempfile(content=text).full_path
       with self.assertRaisesRegex(ValueError, pattern):
@@ -192,14 +192,14 @@ class SystemJsonTest(absltest.TestCase):
       descriptions.system_problems(_whole(cooling='', framework='TODO'))
     )
     self.assertLen(found, 1)
-    self.assertIn('lacks cooling, framework:', found[0])
+    self.assertIn('lacks cooling, framework.', found[0])
 
   def test_counts_are_whole_numbers(self):
     self.assertRegex(
       list(descriptions.system_problems(_whole(accelerators_per_node='N/A')))[
         0
       ],
-      "accelerators_per_node .* is 'N/A'; it must be a whole number",
+      "accelerators_per_node .* is 'N/A', but it must be a whole number",
     )
 
   def test_values_of_a_few_choices(self):

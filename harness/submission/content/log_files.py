@@ -85,22 +85,22 @@ def truncation_problems(directory: pathlib.Path) -> Iterator[str]:
     directory / figures.ACCURACY_FILE,
   )
   if not log.is_file() or not score.is_file():
-    yield f'{directory} must hold {log.name} and {score.name}'
+    yield f'{directory} must have {log.name} and {score.name}.'
     return
   size = log.stat().st_size
   if size > MAX_BYTES:
-    yield f'{log} has {size} bytes; cut it to at most {MAX_BYTES}'
+    yield f'{log} has {size} bytes. Truncate it to at most {MAX_BYTES} bytes.'
   line = re.search(r'^hash=.*$', score.read_text('utf-8'), re.MULTILINE)
   found = line[0] + '\n' if line else ''
   if (
     not re.fullmatch(r'hash=[0-9a-f]{64}\n', found) or len(set(found[5:-1])) < 3
   ):
     yield (
-      f'{score} has no line "hash=" with the SHA-256 of the whole log, but'
-      f' {found.strip()!r}'
+      f'{score} has no line "hash=" with the SHA-256 of the whole log. It has'
+      f' {found.strip()!r}.'
     )
   elif size < _END_BYTES and found != hash_line(log):
-    yield f'{score} has another SHA-256 than {log}, which is whole'
+    yield f'{score} has another SHA-256 than the complete log {log}.'
 
 
 def official_conf(inference_dir: pathlib.Path, round_name: str) -> bytes | None:

@@ -29,9 +29,9 @@ def text(
   """
   parts = [
     f'# {model}, {entry.scenario}, on {system_name}',
-    f'MLPerf Inference {entry.round}, made by the harness of this repository'
-    f' from {entry.began} to {entry.ended}. The system that answered is of the'
-    f' kind `{entry.system}`.',
+    f'MLPerf Inference {entry.round}, measured by the harness of this'
+    f' repository from {entry.began} to {entry.ended}. The kind of the system'
+    f' is `{entry.system}`.',
     '## How to run it',
     'In a checkout of the repository, at the commit named below:',
     f'```\n{views.command(entry)}\n```',
@@ -45,7 +45,7 @@ def text(
   if entry.versions:
     parts += ['## Versions', _table(('package', 'version'), entry.versions)]
   if entry.hashes:
-    parts += ['## SHA-256 of what was read', _table(('', ''), entry.hashes)]
+    parts += ['## SHA-256 of the input files', _table(('', ''), entry.hashes)]
   return '\n\n'.join(parts) + '\n'
 
 
@@ -65,11 +65,11 @@ def code(model: str, entries: list[entry_lib.Entry]) -> str:
         f'# Code of {model}',
         'The program is the harness of the repository that made these results'
         + (f', at {", ".join(lines)}.' if lines else '.')
-        + ' Its sources lie beside this page: `harness/loadgen` connects to'
+        + ' Its sources are next to this page: `harness/loadgen` connects to'
         ' LoadGen, `harness/network` is the query dispatch library of runs over'
         ' a network, `saxml_ext/engine` computes the model, and'
         ' `saxml_ext/server/scheduling` batches requests.',
-        'It was run by these commands:',
+        'It was run with these commands:',
         '```\n' + '\n'.join(commands) + '\n```',
       )
     )
