@@ -112,11 +112,11 @@ def main(argv: Sequence[str], kind: type, load: Callable[..., Model]) -> None:
   bert = run.system
 
   def subject() -> runner.Subject:
-    asked = features(bert.model, run.samples)
+    loaded = features(bert.model, run.samples)
     model = load(bert.model, bert.precision, bert.device, bert.threads)
     return runner.Subject(
-      make_system(model, asked, bert.batch_size or BATCH_SIZE),
-      asked.lengths.tolist(),
+      make_system(model, loaded, bert.batch_size or BATCH_SIZE),
+      loaded.lengths.tolist(),
     )
 
   runner.main(subject, run)
@@ -126,13 +126,13 @@ def check(model: Model, batch_size: int) -> None:
   """Raises ValueError if a model cannot take every batch up to a size."""
   if model.fixed_batch not in (None, 1):
     raise ValueError(
-      f'the model takes batches of {model.fixed_batch} only, and queries may'
-      ' bring less; export it with a free batch size'
+      f'The model takes only batches of {model.fixed_batch}, but queries can'
+      ' be smaller. Export it with a free batch size.'
     )
   if model.fixed_batch == 1 and batch_size > 1:
     raise ValueError(
-      f'the model takes one sample at a time, not --batch_size={batch_size};'
-      ' set 1, or export it with a free batch size'
+      f'The model takes one sample at a time, not --batch_size={batch_size}.'
+      ' Set --batch_size=1, or export it with a free batch size.'
     )
 
 

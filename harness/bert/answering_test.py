@@ -48,9 +48,11 @@ class AnsweringTest(absltest.TestCase):
 
   def test_refuses_batches_that_the_model_cannot_take(self):
     answering.check(_Model(fixed_batch=1), 1)
-    with self.assertRaisesRegex(ValueError, 'not --batch_size=8; set 1'):
+    with self.assertRaisesRegex(
+      ValueError, 'not --batch_size=8. Set --batch_size=1'
+    ):
       answering.check(_Model(fixed_batch=1), 8)
-    with self.assertRaisesRegex(ValueError, 'batches of 4 only'):
+    with self.assertRaisesRegex(ValueError, 'only batches of 4,'):
       answering.check(_Model(fixed_batch=4), 4)
 
 

@@ -77,10 +77,10 @@ WAYS = {
 _WAYS = flags.DEFINE_list(
   'ways',
   'plain,float32,int8,pytorch',
-  f'What to compare, of {", ".join(WAYS)}, and ONNX files of the same model by'
-  ' their names; the first is the measure of all.'
-  ' "plain" is one sample at a time, padded to 384 tokens, as the reference'
-  ' runs it; the others pad a batch to its longest sample.',
+  f'The ways to compare: {", ".join(WAYS)}, or the names of ONNX files of the'
+  ' same model. Ratios are relative to the first way. "plain" runs one sample'
+  ' at a time, padded to 384 tokens, like the reference. The others pad a'
+  ' batch to its longest sample.',
 )
 
 
@@ -106,12 +106,12 @@ def main(argv: Sequence[str]) -> None:
   with program.exit_on('bench'):
     model = run_lib.CHECKPOINT.value
     path = user_path.resolve(model) or bundle.bert_model_dir()
-    asked = answering.features(path, run_lib.fill(run_lib.Samples))
+    features = answering.features(path, run_lib.fill(run_lib.Samples))
     trials = [_trial(name, path) for name in _WAYS.value]
   if not trials:
-    raise SystemExit('bench: --ways names nothing to compare')
-  compare(trials, asked, run_lib.BATCH_SIZE.value or answering.BATCH_SIZE)
-  print(table(trials, asked))
+    raise SystemExit('bench: --ways is empty. Name at least one way.')
+  compare(trials, features, run_lib.BATCH_SIZE.value or answering.BATCH_SIZE)
+  print(table(trials, features))
 
 
 def _trial(name: str, path: str) -> Trial:
@@ -123,8 +123,8 @@ def _trial(name: str, path: str) -> Trial:
     way = WAYS[name]
   else:
     raise ValueError(
-      f'--ways has {name!r}; choose of {", ".join(WAYS)} and names of files'
-      ' that end in .onnx'
+      f'--ways contains {name!r}. Choose from {", ".join(WAYS)}, or name files'
+      ' that end in .onnx.'
     )
   return Trial(way, _model(way.load, path))
 
@@ -202,8 +202,8 @@ def table(trials: Sequence[Trial], features: features_lib.FeatureSet) -> str:
     rows.append(row)
   return (
     f'{text_columns.render(rows)}\n'
-    f'{len(features)} samples of {features.lengths.mean():.0f} tokens; BERT-99'
-    f' needs an F1 that keeps {_KEPT:.0%}.'
+    f'{len(features)} samples of {features.lengths.mean():.0f} tokens. BERT-99'
+    f' must keep {_KEPT:.0%} of the F1.'
   )
 
 

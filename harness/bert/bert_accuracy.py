@@ -16,37 +16,38 @@ from saxml_ext.common import files
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 
-_VOCAB_FILE = flags.DEFINE_string('vocab_file', None, 'vocab.txt of the model.')
+_VOCAB_FILE = flags.DEFINE_string('vocab_file', None, "The model's vocab.txt.")
 _VAL_DATA = flags.DEFINE_string(
   'val_data',
   None,
-  'Questions of the run: SQuAD v1.1 in JSON. Default: the bundled questions.',
+  'The questions of the run, SQuAD v1.1 in JSON. Default: the bundled'
+  ' questions.',
 )
 _LOG_FILE = flags.DEFINE_string(
-  'log_file', None, 'mlperf_log_accuracy.json of an accuracy run.'
+  'log_file', None, 'The mlperf_log_accuracy.json of an accuracy run.'
 )
 _OUT_FILE = flags.DEFINE_string(
-  'out_file', None, 'Where to write all answers, as JSON. Default: nowhere.'
+  'out_file', None, 'The JSON file for all answers. Default: none.'
 )
 _OUTPUT = flags.DEFINE_string(
   'output',
   None,
-  'Where to write the scores. Default: accuracy.txt beside the log.',
+  'The file for the scores. Default: accuracy.txt next to the log.',
 )
 _OUTPUT_DTYPE = flags.DEFINE_enum(
   'output_dtype',
   'float32',
   span_scoring.DTYPES,
-  'Type of the logits in the log.',
+  'The type of the logits in the log.',
 )
 _OUTPUT_TRANSPOSED = flags.DEFINE_bool(
-  'output_transposed', False, 'Whether all starts are logged before all ends.'
+  'output_transposed', False, 'True if the log has all starts before all ends.'
 )
 _MAX_EXAMPLES = flags.DEFINE_integer(
   'max_examples',
   0,
-  'Questions to count; 0: all. As in accuracy-squad.py, the last of them is'
-  ' counted and not scored.',
+  'The number of questions to count. 0 counts all. As in accuracy-squad.py,'
+  ' the last of them is counted but not scored.',
   0,
 )
 

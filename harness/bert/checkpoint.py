@@ -65,8 +65,8 @@ def load(path: str) -> Checkpoint:
     if name not in tensors or tensors[name].shape != shape:
       found = tensors[name].shape if name in tensors else 'missing'
       raise ValueError(
-        f'{path}: tensor {name} is {found}, needs {shape}; give the checkpoint'
-        ' of a BertForQuestionAnswering'
+        f'{path}: Tensor {name} is {found}, but must be {shape}. Pass the'
+        ' checkpoint of a BertForQuestionAnswering.'
       )
   return Checkpoint(
     config, {name: tensors[name].astype(np.float32) for name in shapes(config)}
@@ -149,16 +149,17 @@ def _read_config(directory: str) -> Config:
     )
   except FileNotFoundError as error:
     raise FileNotFoundError(
-      f'no model at {directory}: {_CONFIG_FILE} is missing; give a Hugging Face'
-      ' directory of a BertForQuestionAnswering'
+      f'{directory} has no {_CONFIG_FILE}. Pass a Hugging Face directory of a'
+      ' BertForQuestionAnswering.'
     ) from error
   except (KeyError, TypeError, ValueError) as error:
-    raise ValueError(f'{path} is no configuration of BERT: {error!r}') from (
+    raise ValueError(f'{path} is not a configuration of BERT: {error!r}') from (
       error
     )
   if config.hidden_act != 'gelu':
     raise ValueError(
-      f'{path}: hidden_act is {config.hidden_act!r}; only "gelu" is known here'
+      f'{path}: hidden_act is {config.hidden_act!r}, but only "gelu" is'
+      ' supported.'
     )
   return config
 
@@ -167,13 +168,13 @@ def _read_safetensors(directory: str) -> Mapping[str, np.ndarray]:
   path = os.path.join(directory, _WEIGHTS_FILE)
   if not os.path.isfile(path):
     raise FileNotFoundError(
-      f'no weights at {path}; save the model with'
-      f' model.save_pretrained({directory!r}, safe_serialization=True)'
+      f'{path} does not exist. Save the model with'
+      f' model.save_pretrained({directory!r}, safe_serialization=True).'
     )
   try:
     return safetensors_numpy.load_file(path)
   except Exception as error:  # The library's errors have no common base.
-    raise ValueError(f'{path} is no safetensors file: {error}') from error
+    raise ValueError(f'{path} is not a safetensors file: {error}') from error
 
 
 def _read_state_dict(path: str) -> Mapping[str, np.ndarray]:
@@ -182,13 +183,13 @@ def _read_state_dict(path: str) -> Mapping[str, np.ndarray]:
     import torch  # Only for state_dict files.
   except ImportError as error:
     raise ValueError(
-      f'{path}: this program reads no files of PyTorch; make an ONNX file of'
-      ' it with //harness/bert:export'
+      f'{path}: This program cannot read PyTorch files. Convert it to ONNX'
+      ' with //harness/bert:export.'
     ) from error
   try:
     tensors = torch.load(path, map_location='cpu', weights_only=True)
     return {name: tensor.float().numpy() for name, tensor in tensors.items()}
   except Exception as error:  # The unpickler may raise any error.
     raise ValueError(
-      f'{path} holds no state_dict of PyTorch: {error}'
+      f'{path} is not a state_dict of PyTorch: {error}'
     ) from error

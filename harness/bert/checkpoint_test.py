@@ -42,7 +42,7 @@ class CheckpointTest(parameterized.TestCase):
     self.assertEqual(sum(sizes), 334_094_338)
 
   def test_no_model(self):
-    with self.assertRaisesRegex(FileNotFoundError, 'config.json is missing'):
+    with self.assertRaisesRegex(FileNotFoundError, 'has no config.json'):
       checkpoint.load('/nowhere')
 
   def test_no_weights(self):
@@ -55,13 +55,13 @@ class CheckpointTest(parameterized.TestCase):
     path = tiny_model.write(self._dir)
     with open(os.path.join(path, 'model.safetensors'), 'r+b') as file:
       file.truncate(1000)
-    with self.assertRaisesRegex(ValueError, 'no safetensors file'):
+    with self.assertRaisesRegex(ValueError, 'not a safetensors file'):
       checkpoint.load(path)
 
   @parameterized.parameters(
     ('hidden_act', 'relu', 'only "gelu"'),
-    ('hidden_size', 48, r'is \(\d+, 32\), needs \(\d+, 48\)'),
-    ('num_hidden_layers', 3, 'layer.2.* is missing, needs'),
+    ('hidden_size', 48, r'is \(\d+, 32\), but must be \(\d+, 48\)'),
+    ('num_hidden_layers', 3, 'layer.2.* is missing, but must be'),
   )
   def test_another_model(self, field, value, message):
     path = tiny_model.write(self._dir)

@@ -23,29 +23,29 @@ _MODEL = flags.DEFINE_string(
 _RANDOM_LARGE = flags.DEFINE_bool(
   'random_large',
   False,
-  'Instead of --model: random weights in the size of BERT-large, for trials of'
-  ' speed.',
+  'Instead of --model: write random weights in the size of BERT-large, for'
+  ' speed measurements.',
 )
-_SEED = flags.DEFINE_integer('seed', 0, 'Of the random weights.', 0)
+_SEED = flags.DEFINE_integer('seed', 0, 'The seed of the random weights.', 0)
 _PRECISION = flags.DEFINE_enum(
   'precision',
   graph.FLOAT32,
   graph.PRECISIONS,
-  'Of the ONNX file: float32 and float16 run everywhere, int8 in ONNX Runtime'
-  ' on CPUs.',
+  'The precision of the ONNX file. float32 and float16 run everywhere, int8'
+  ' only in ONNX Runtime on CPUs.',
 )
 _FLOAT32_LAYERS = flags.DEFINE_string(
   'float32_layers',
   '',
-  'With --precision=int8: a regular expression for names of linear layers that'
-  ' stay in float32, such as output.dense, where F1 suffers too much. The'
-  ' layers of query, key and value are one, attention.self.',
+  'With --precision=int8: a regular expression for the names of linear layers'
+  ' that stay in float32, such as output.dense. Use it if int8 lowers F1 too'
+  ' much. The layers of query, key and value have one name, attention.self.',
 )
 _OUTPUT = flags.DEFINE_string(
   'output',
   None,
-  'Where to write: a name that ends in .onnx, or with --random_large also a'
-  ' directory, for a checkpoint that every program here takes as --model.',
+  'The file to write, which ends in .onnx. With --random_large, it can also be'
+  ' a directory for a checkpoint that every program here accepts as --model.',
 )
 flag_rules.act_only(
   'with --precision=int8',
@@ -61,12 +61,12 @@ def main(argv: Sequence[str]) -> None:
   del argv
   output = user_path.resolve(_OUTPUT.value)
   if bool(_MODEL.value) == _RANDOM_LARGE.value:
-    raise SystemExit('export: give either --model or --random_large')
+    raise SystemExit('export: pass either --model or --random_large')
   is_graph = output.endswith(_SUFFIX)
   if not is_graph and (_MODEL.value or _PRECISION.value != graph.FLOAT32):
     raise SystemExit(
-      f'export: --output={_OUTPUT.value} does not end in {_SUFFIX}; only a'
-      ' float32 checkpoint of --random_large becomes a directory'
+      f'export: --output={_OUTPUT.value} does not end in {_SUFFIX}. Only a'
+      ' float32 checkpoint of --random_large can be a directory.'
     )
   with program.exit_on('export'):
     made = (
@@ -78,7 +78,7 @@ def main(argv: Sequence[str]) -> None:
       graph.write(made, _PRECISION.value, output, _FLOAT32_LAYERS.value)
     else:
       checkpoint.save(made, output)
-  print(f'written: {output}')
+  print(f'Wrote {output}')
 
 
 if __name__ == '__main__':

@@ -55,8 +55,11 @@ class ExportTest(parameterized.TestCase):
     self.assertTrue(os.path.isfile(path))
 
   @parameterized.parameters(
-    (('--output=x.onnx',), 'export: give either --model or --random_large'),
-    (('--output=x.onnx', '--model=/nowhere'), 'export: no model at /nowhere'),
+    (('--output=x.onnx',), 'export: pass either --model or --random_large'),
+    (
+      ('--output=x.onnx', '--model=/nowhere'),
+      'export: /nowhere has no config.json',
+    ),
     (('--output=x', '--model=/nowhere'), 'does not end in .onnx'),
     (('--output=x', '--float32_layers=x', '--random_large'), 'int8'),
   )

@@ -70,8 +70,8 @@ def read_questions(path: str) -> tuple[Question, ...]:
       content = json.load(file)
   except FileNotFoundError as error:
     raise FileNotFoundError(
-      f'no questions at {path}; fetch the official ones with:'
-      f' curl -L -o {path} {_URL}'
+      f'{path} does not exist. Fetch the official questions with: curl -L -o'
+      f' {path} {_URL}'
     ) from error
   except ValueError as error:
     raise ValueError(f'{path} is not JSON: {error}') from error
@@ -79,12 +79,12 @@ def read_questions(path: str) -> tuple[Question, ...]:
     questions = tuple(_questions(content))
   except (KeyError, TypeError, AttributeError) as error:
     raise ValueError(
-      f'{path} does not have the schema of SQuAD v1.1 ({error!r}); it needs'
+      f'{path} does not have the schema of SQuAD v1.1 ({error!r}). It needs'
       ' {"data": [{"paragraphs": [{"context", "qas": [{"id", "question",'
-      ' "answers": [{"text"}]}]}]}]}, such as dev-v1.1.json has'
+      ' "answers": [{"text"}]}]}]}]}, like dev-v1.1.json.'
     ) from error
   if not questions:
-    raise ValueError(f'{path} holds no question')
+    raise ValueError(f'{path} has no questions.')
   return questions
 
 
@@ -181,18 +181,18 @@ def tokenizer(
   """
   if not os.path.isfile(vocab_file):
     raise FileNotFoundError(
-      f'no vocabulary at {vocab_file}; give the vocab.txt that comes with the'
-      ' model: one word piece a line, 30522 of them for BERT-large uncased'
+      f"{vocab_file} does not exist. Pass the model's vocab.txt, which has one"
+      ' word piece per line (30522 for BERT-large uncased).'
     )
   try:
     made = tokenization_bert_legacy.BertTokenizerLegacy(vocab_file)
   except UnicodeDecodeError as error:
-    raise ValueError(f'{vocab_file} is no text in UTF-8: {error}') from error
+    raise ValueError(f'{vocab_file} is not UTF-8 text: {error}') from error
   missing = [token for token in _SPECIAL_TOKENS if token not in made.vocab]
   if missing:
     raise ValueError(
-      f'{vocab_file} has no line {" or ".join(missing)}: it is no vocabulary'
-      ' of BERT; give the vocab.txt that comes with the model'
+      f'{vocab_file} is not a vocabulary of BERT, because it has no line'
+      f' {" or ".join(missing)}. Pass the vocab.txt of the model.'
     )
   return made
 
@@ -221,8 +221,8 @@ def convert(
       break
   if max_examples < 0 or len(features) < max(max_examples, 1):
     raise ValueError(
-      f'{max_examples} examples asked of a set that has {len(features)}; take'
-      f' 1 to {len(features)}, or 0 for all'
+      f'{max_examples} examples were requested, but the set has'
+      f' {len(features)}. Pass 1 to {len(features)}, or 0 for all.'
     )
   features = features[: max_examples or len(features)]
   # With a limit, the questions after the last feature are left out.
@@ -240,14 +240,14 @@ def windows(
     question: The question.
     tokenize: The function that splits a text into word pieces.
   """
-  asked = list(tokenize(question.text))[:_MAX_QUESTION]
+  question_pieces = list(tokenize(question.text))[:_MAX_QUESTION]
   pieces = [
     (piece, word)
     for word, text in enumerate(question.words)
     for piece in tokenize(text)
   ]
-  before = ['[CLS]', *asked, '[SEP]']
-  spans = _spans(len(pieces), MAX_LENGTH - len(asked) - _SPECIAL)
+  before = ['[CLS]', *question_pieces, '[SEP]']
+  spans = _spans(len(pieces), MAX_LENGTH - len(question_pieces) - _SPECIAL)
   for number, span in enumerate(spans):
     shown = pieces[span.start : span.stop]
     yield Feature(

@@ -123,7 +123,7 @@ class FeaturesTest(parameterized.TestCase):
 
   def test_too_many_examples(self):
     path = tiny_set.write_questions(self._dir)
-    with self.assertRaisesRegex(ValueError, '3 examples asked .* has 2; take'):
+    with self.assertRaisesRegex(ValueError, '3 examples were .* has 2. Pass'):
       features.load(path, self._vocab, 3)
 
   def test_missing_vocabulary(self):
@@ -157,7 +157,7 @@ class SquadTest(parameterized.TestCase):
     ('[', 'is not JSON'),
     ('[]', 'does not have the schema of SQuAD'),
     ('{"data": [{"title": "x"}]}', "KeyError.'paragraphs'"),
-    ('{"data": []}', 'holds no question'),
+    ('{"data": []}', 'has no questions'),
   )
   def test_refuses(self, text, message):
     path = os.path.join(self.create_tempdir().full_path, 'squad.json')

@@ -60,7 +60,7 @@ def build(
     re.compile(float32_layers)
   except re.error as error:
     raise ValueError(
-      f'{float32_layers!r} is no regular expression: {error}'
+      f'{float32_layers!r} is not a regular expression: {error}'
     ) from error
   if precision == INT8:
     return _Int8Graph(made, float32_layers).build()
@@ -266,8 +266,8 @@ class _Int8Graph(_Graph):
     built = super().build()
     if self._float32_layers and not self._kept:
       raise ValueError(
-        f'no linear layer is called {self._float32_layers!r}; their names are'
-        ' like bert.encoder.layer.3.output.dense'
+        f'No linear layer matches {self._float32_layers!r}. Their names are'
+        ' like bert.encoder.layer.3.output.dense.'
       )
     return built
 

@@ -70,8 +70,8 @@ class GraphTest(parameterized.TestCase):
     )
 
   @parameterized.parameters(
-    ('output.danse', 'no linear layer is called'),
-    ('(', 'no regular expression'),
+    ('output.danse', 'No linear layer matches'),
+    ('(', 'is not a regular expression'),
   )
   def test_unknown_layers(self, layers, message):
     with self.assertRaisesRegex(ValueError, message):

@@ -50,10 +50,10 @@ class OnnxRuntimeModel:
     ]
     if not len(self._inputs) == len(inputs) == 3 or len(outputs) != 2:
       raise ValueError(
-        f'{path} takes {", ".join(inputs)} and gives {", ".join(outputs)}; a'
+        f'{path} takes {", ".join(inputs)} and returns {", ".join(outputs)}. A'
         ' BERT for question answering takes input_ids, input_mask (or'
-        ' attention_mask) and segment_ids (or token_type_ids) and gives start'
-        ' and end logits'
+        ' attention_mask) and segment_ids (or token_type_ids), and returns'
+        ' start and end logits.'
       )
     # Most exporters write the start logits first.
     self._outputs = sorted(outputs, key=lambda name: 'end' in name.lower())
@@ -91,26 +91,27 @@ def load(
   """
   if precision not in (None, *graph.PRECISIONS):
     raise ValueError(
-      f'--precision={precision} is not known; choose one of'
-      f' {", ".join(graph.PRECISIONS)}'
+      f'--precision={precision} is unknown. Choose one of'
+      f' {", ".join(graph.PRECISIONS)}.'
     )
   providers = providers_for(device, onnxruntime.get_available_providers())
   model: str | bytes = path
   if path.endswith('.onnx'):
     if not os.path.isfile(path):
       raise FileNotFoundError(
-        f'no model at {path}; //harness/bert:export makes one of a checkpoint'
+        f'{path} does not exist. Create it from a checkpoint with'
+        ' //harness/bert:export.'
       )
     if precision:
       raise ValueError(
-        f'{path} is a graph already, so --precision={precision} cannot change'
-        ' it; leave the flag out, or give the checkpoint'
+        f'{path} is already a graph, so --precision={precision} cannot change'
+        ' it. Omit the flag, or pass the checkpoint.'
       )
   else:
     if precision == graph.INT8 and device != CPU:
       raise ValueError(
-        f'--precision={precision} is for CPUs; on CUDA take'
-        f' --precision={graph.FLOAT16}'
+        f'--precision={precision} is only for CPUs. On CUDA, use'
+        f' --precision={graph.FLOAT16}.'
       )
     model = graph.build(
       checkpoint.load(path), precision or graph.FLOAT32
@@ -120,9 +121,7 @@ def load(
   try:
     session = onnxruntime.InferenceSession(model, options, providers=providers)
   except Exception as error:  # Its errors have no common base.
-    raise ValueError(f'{path} does not load in ONNX Runtime: {error}') from (
-      error
-    )
+    raise ValueError(f'ONNX Runtime cannot load {path}: {error}') from error
   return OnnxRuntimeModel(session, path)
 
 
@@ -134,14 +133,14 @@ def providers_for(device: str, available: Sequence[str]) -> list[str]:
   """
   if device not in DEVICES:
     raise ValueError(
-      f'--device={device} is not known; choose one of {", ".join(DEVICES)}'
+      f'--device={device} is unknown. Choose one of {", ".join(DEVICES)}.'
     )
   if _PROVIDERS[device] not in available:
     raise ValueError(
-      f'--device={device} needs {_PROVIDERS[device]}, and this ONNX Runtime'
-      f' {onnxruntime.__version__} has only {", ".join(available)}; install'
-      ' onnxruntime-gpu in the place of onnxruntime (docs/bert.md says how), or'
-      ' take --device=cpu'
+      f'--device={device} needs {_PROVIDERS[device]}, but ONNX Runtime'
+      f' {onnxruntime.__version__} has only {", ".join(available)}. Install'
+      ' onnxruntime-gpu instead of onnxruntime (see docs/bert.md), or use'
+      ' --device=cpu.'
     )
   # The CPU's provider is last. It has the operators that the device's lacks.
   return list(dict.fromkeys([_PROVIDERS[device], _PROVIDERS[CPU]]))

@@ -71,13 +71,13 @@ def load(
   ):
     if value not in known:
       raise ValueError(
-        f'--{name}={value} is not known; choose one of {", ".join(known)}'
+        f'--{name}={value} is unknown. Choose one of {", ".join(known)}.'
       )
   if device == 'cuda' and not torch.cuda.is_available():
     raise ValueError(
-      f'--device=cuda: PyTorch {torch.__version__} finds no CUDA device; look'
-      ' at nvidia-smi, install a PyTorch with CUDA (docs/bert.md says how), or'
-      ' take --device=cpu'
+      f'--device=cuda: PyTorch {torch.__version__} finds no CUDA device. Check'
+      ' nvidia-smi, install a PyTorch with CUDA (see docs/bert.md), or use'
+      ' --device=cpu.'
     )
   if threads:
     torch.set_num_threads(threads)
@@ -88,8 +88,8 @@ def load(
   else:
     if not os.path.isfile(os.path.join(path, 'config.json')):
       raise FileNotFoundError(
-        f'no model at {path}: config.json is missing; give a Hugging Face'
-        ' directory of a BertForQuestionAnswering'
+        f'{path} has no config.json. Pass a Hugging Face directory of a'
+        ' BertForQuestionAnswering.'
       )
     model = transformers.BertForQuestionAnswering.from_pretrained(
       path, local_files_only=True
@@ -110,11 +110,11 @@ def _from_state_dict(path: str) -> transformers.BertForQuestionAnswering:
     tensors = torch.load(path, map_location='cpu', weights_only=True)
     missing = model.load_state_dict(tensors, strict=False).missing_keys
   except (RuntimeError, pickle.UnpicklingError, AttributeError) as error:
-    raise ValueError(f'{path} holds no BERT-large: {error}') from error
+    raise ValueError(f'{path} is not a BERT-large: {error}') from error
   if missing:
     raise ValueError(
-      f'{path} has no {missing[0]} and {len(missing) - 1} others; give the'
-      ' state_dict of a BertForQuestionAnswering of BERT-large'
+      f'{path} lacks {missing[0]} and {len(missing) - 1} other tensors. Pass'
+      ' the state_dict of a BertForQuestionAnswering of BERT-large.'
     )
   return model
 

@@ -73,19 +73,19 @@ class TorchModelTest(absltest.TestCase):
       np.testing.assert_allclose(one, other, atol=0.1)
 
   def test_no_model(self):
-    with self.assertRaisesRegex(FileNotFoundError, 'config.json is missing'):
+    with self.assertRaisesRegex(FileNotFoundError, 'has no config.json'):
       loadgen_pytorch.load('/nowhere', 'float32', 'cpu', 1)
 
   def test_a_file_of_something_else(self):
     path = os.path.join(self._dir, 'model.pytorch')
     torch.save({'weight': torch.zeros(1)}, path)
-    with self.assertRaisesRegex(ValueError, 'has no bert.embeddings'):
+    with self.assertRaisesRegex(ValueError, 'lacks bert.embeddings'):
       loadgen_pytorch.load(path, 'float32', 'cpu', 1)
 
   def test_no_cuda(self):
     if torch.cuda.is_available():
       self.skipTest('there is a CUDA device')
-    with self.assertRaisesRegex(ValueError, 'no CUDA device; .*--device=cpu'):
+    with self.assertRaisesRegex(ValueError, 'no CUDA device. .*--device=cpu'):
       loadgen_pytorch.load(self._model, 'float32', 'cuda', 1)
 
 

@@ -115,17 +115,17 @@ def read_log(
       logged = {int(e['qsl_idx']): bytes.fromhex(e['data']) for e in entries}
     except (KeyError, TypeError, ValueError) as error:
       raise ValueError(
-        f'{path} is no accuracy log of LoadGen: {error!r}'
+        f'{path} is not an accuracy log of LoadGen: {error!r}'
       ) from error
   if not logged:
     raise ValueError(
-      f'{path} holds no answers; it must come from a run in accuracy mode'
+      f'{path} has no answers. It must come from a run in accuracy mode.'
     )
   if max(logged) >= count:
     raise ValueError(
-      f'{path} has an answer to sample {max(logged)}, the set has {count}'
-      ' samples; give the questions, the vocabulary and the --max_examples of'
-      ' that run'
+      f'{path} has an answer to sample {max(logged)}, but the set has {count}'
+      ' samples. Pass the questions, the vocabulary and the --max_examples of'
+      ' that run.'
     )
   return {
     index: _logits(path, index, data, answer_format)
@@ -140,9 +140,9 @@ def _logits(
   length = len(data) // size
   if len(data) % size or not 0 < length <= features_lib.MAX_LENGTH:
     raise ValueError(
-      f'{path}: the answer to sample {index} has {len(data)} bytes; it needs'
-      f' {size} for each of 1 to {features_lib.MAX_LENGTH} tokens when logits'
-      f' are {answer_format.dtype}; choose the type that the run wrote'
+      f'{path}: The answer to sample {index} has {len(data)} bytes.'
+      f' {answer_format.dtype} logits need {size} bytes for each of 1 to'
+      f' {features_lib.MAX_LENGTH} tokens. Choose the type that the run wrote.'
     )
   values = np.frombuffer(data, answer_format.dtype)
   padded = np.full((features_lib.MAX_LENGTH, 2), _PADDING_LOGIT)

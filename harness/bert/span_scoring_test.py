@@ -60,7 +60,9 @@ class ScoringTest(parameterized.TestCase):
 
   def test_a_log_of_another_set(self):
     self._write([(2, self._logits(5, 6))])
-    with self.assertRaisesRegex(ValueError, 'sample 2, the set has 2 samples'):
+    with self.assertRaisesRegex(
+      ValueError, 'sample 2, but the set has 2 samples'
+    ):
       span_scoring.score_log(self._log, self._features)
 
   def test_a_log_of_another_type(self):
@@ -70,9 +72,9 @@ class ScoringTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ('[\n]\n', 'accuracy mode'),
-    ('{', 'no accuracy log'),
-    ('[{"qsl_idx": 0}]', 'no accuracy log'),
-    ('[{"qsl_idx": 0, "data": "xy"}]', 'no accuracy log'),
+    ('{', 'not an accuracy log'),
+    ('[{"qsl_idx": 0}]', 'not an accuracy log'),
+    ('[{"qsl_idx": 0, "data": "xy"}]', 'not an accuracy log'),
   )
   def test_refuses(self, text, message):
     with open(self._log, 'w', encoding='utf-8') as file:

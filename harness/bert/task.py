@@ -62,7 +62,7 @@ class Judged(scoring.Judgement[f1.Scores]):
 
   def problems(self) -> list[str]:
     return [
-      f'F1 is {self.ours.f1:.4f}; it must be at least {least:.4f}, {source}'
+      f'F1 is {self.ours.f1:.4f}, but must be at least {least:.4f}, {source}.'
       for least, source in self._least
       if self.ours.f1 < least
     ]
@@ -78,12 +78,12 @@ class Judged(scoring.Judgement[f1.Scores]):
   def verdict(self) -> str:
     return (
       '\n'.join(
-        f'F1 must be at least {source}, {least:.4f}:'
+        f'F1 must be at least {least:.4f}, {source}:'
         f' {"PASSED" if self.ours.f1 >= least else "FAILED"}'
         for least, source in self._least
       )
-      or 'not judged: the samples are not the official set, and no reference is'
-      ' recorded (--reference_path)'
+      or 'not judged: the samples are not the official set, and there is no'
+      ' --reference_path'
     )
 
 
@@ -179,17 +179,17 @@ class BertTask:
       scores = f1.Scores(float(record['exact_match']), float(record['f1']))
     except (KeyError, TypeError, ValueError) as error:
       raise ValueError(
-        f'{self._reference_path} is no recorded reference ({error!r}); give a'
-        ' file as //bundled/bert:reference writes it, or an empty'
-        ' --reference_path'
+        f'{self._reference_path} is not a recorded reference ({error!r}). Pass'
+        ' a file that //bundled/bert:reference wrote, or an empty'
+        ' --reference_path.'
       ) from error
     truths = {q.id: q.answers for q in self._features.questions}
     missing = sorted(set(truths) - set(answers))
     if missing:
       raise ValueError(
         f'{self._reference_path} has no answer to question {missing[0]} of'
-        f' {self.samples.dataset_path}; give the reference of these questions, or an empty'
-        ' --reference_path'
+        f' {self.samples.dataset_path}. Pass the reference of these questions,'
+        ' or an empty --reference_path.'
       )
     if len(truths) < len(answers):
       scores = f1.score(answers, truths)

@@ -96,7 +96,7 @@ class TaskTest(absltest.TestCase):
 
   def test_other_references_are_refused(self):
     for record, message in (
-      ({'f1': 1.0}, 'is no recorded reference'),
+      ({'f1': 1.0}, 'is not a recorded reference'),
       (
         {'f1': 1.0, 'exact_match': 1.0, 'answers': {'x': 'y'}},
         'has no answer to question',
