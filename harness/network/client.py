@@ -47,14 +47,14 @@ def join(nodes: Mapping[str, str]) -> str:
     ValueError: There is no node, or two nodes have the same name.
   """
   if not nodes:
-    raise ValueError('a Network SUT has no node; give at least one address')
+    raise ValueError('The Network SUT has no node. Pass at least one address.')
   seen: dict[str, str] = {}
   for address, name in nodes.items():
     if name in seen:
       raise ValueError(
-        f'the nodes {seen[name]} and {address} are both named {name!r}, but'
-        ' the rules ask for a name of its own for every node; start one of'
-        ' them with another name'
+        f'The nodes {seen[name]} and {address} have the same name {name!r},'
+        ' but the rules require unique names. Start one of them with another'
+        ' name.'
       )
     seen[name] = address
   return f'{requirements.NETWORK_SUT}: {", ".join(seen)}'
@@ -87,8 +87,8 @@ class NetworkSystem:
     """
     if len(set(addresses)) != len(addresses):
       raise ValueError(
-        f'nodes {", ".join(addresses)}: an address is there twice; give each'
-        ' node once'
+        f'nodes {", ".join(addresses)}: An address occurs twice. Pass each'
+        ' node once.'
       )
     self._payloads = payloads
     self._lock = threading.Lock()
@@ -149,8 +149,8 @@ class _Connection:
       reply = self._stub.Name(dispatch_pb2.NameRequest(), timeout=_NAME_SECS)
     except grpc.RpcError as error:
       raise ConnectionError(
-        f'no Network SUT answers at {self.address} ({_text(error)}); start it'
-        ' there, wait until it says that it answers, or correct the address'
+        f'No Network SUT answers at {self.address} ({_text(error)}). Start it'
+        ' there and wait until it is ready, or correct the address.'
       ) from error
     return reply.name
 
@@ -188,7 +188,7 @@ class _Connection:
 
   def _read(self, outcomes: Iterable[dispatch_pb2.Outcome]) -> None:
     """Forwards outcomes until the stream ends."""
-    reason = 'it ended the stream'
+    reason = 'the stream ended'
     try:
       for outcome in outcomes:
         self._hand_on(outcome)
@@ -203,12 +203,12 @@ class _Connection:
       return
     reply = self._open.pop(outcome.id)
     if kind == 'error':
-      reply.failed(SutError(f'{self.address} says: {outcome.error}'))
+      reply.failed(SutError(f'{self.address} failed: {outcome.error}'))
       return
     try:
       data = payload.decode_array(outcome.answer.data)
     except ValueError as error:
-      reply.failed(SutError(f'{self.address} answered wrongly: {error}'))
+      reply.failed(SutError(f'{self.address} sent an invalid answer: {error}'))
       return
     reply.done(system.Answer(data, outcome.answer.tokens))
 
@@ -217,9 +217,9 @@ class _Connection:
     with self._lock:
       unanswered: Mapping[int, system.Reply] = dict(self._open)
       self._broken = SutError(
-        f'the Network SUT at {self.address} went away with {len(unanswered)}'
-        f' samples unanswered ({reason}); look at its output there, start it'
-        ' again, and repeat the run'
+        f'The Network SUT at {self.address} disconnected with'
+        f' {len(unanswered)} samples unanswered ({reason}). Check its output,'
+        ' start it again, and repeat the run.'
       )
       self._open.clear()
     for reply in unanswered.values():

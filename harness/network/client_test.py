@@ -108,7 +108,7 @@ class ClientTest(absltest.TestCase):
   def test_two_nodes_of_one_name(self):
     # Two containers could have the same name.
     with mock.patch.object(client._Connection, 'name', return_value='toy'):
-      with self.assertRaisesRegex(ValueError, "both named 'toy'"):
+      with self.assertRaisesRegex(ValueError, "same name 'toy'"):
         client.NetworkSystem(['h:1', 'h:2'], [])
 
   def test_an_address_given_twice(self):
@@ -116,7 +116,7 @@ class ClientTest(absltest.TestCase):
       client.NetworkSystem(['h:1', 'h:1'], [])
 
   def test_no_address(self):
-    with self.assertRaisesRegex(ValueError, 'no node'):
+    with self.assertRaisesRegex(ValueError, 'has no node'):
       client.NetworkSystem([], [])
 
   def test_an_error_of_the_system_is_told_with_the_address(self):
@@ -126,7 +126,9 @@ class ClientTest(absltest.TestCase):
     made.answer(0, reply)
     error = reply.next()
     self.assertIsInstance(error, client.SutError)
-    self.assertEqual(str(error), f'{sut.address} says: no token has the id -5')
+    self.assertEqual(
+      str(error), f'{sut.address} failed: no token has the id -5'
+    )
     self.assertEmpty(sut.inputs)
 
   def test_a_sut_that_goes_away_is_told(self):
@@ -140,9 +142,9 @@ class ClientTest(absltest.TestCase):
     for reply in replies:
       self.assertRegex(
         str(reply.next()),
-        f'at {sut.address} went away with 2 samples unanswered .*repeat',
+        f'at {sut.address} disconnected with 2 samples unanswered .*repeat',
       )
-    with self.assertRaisesRegex(client.SutError, 'went away'):
+    with self.assertRaisesRegex(client.SutError, 'disconnected'):
       made.answer(0, _Reply())
 
   def test_nobody_is_there(self):
@@ -150,7 +152,7 @@ class ClientTest(absltest.TestCase):
       taken.bind(('127.0.0.1', 0))
       address = f'127.0.0.1:{taken.getsockname()[1]}'
       with self.assertRaisesRegex(
-        ConnectionError, f'at {address} .*refused.*; start it there'
+        ConnectionError, f'at {address} .*refused.*[.] Start it there'
       ):
         client.NetworkSystem([address], [])
 
@@ -172,11 +174,13 @@ class SutNameTest(absltest.TestCase):
     )
 
   def test_two_nodes_of_one_name(self):
-    with self.assertRaisesRegex(ValueError, "h:1 and h:2 are both named 'x'"):
+    with self.assertRaisesRegex(
+      ValueError, "h:1 and h:2 have the same name 'x'"
+    ):
       client.join({'h:1': 'x', 'h:2': 'x'})
 
   def test_no_node(self):
-    with self.assertRaisesRegex(ValueError, 'no node; give at least one'):
+    with self.assertRaisesRegex(ValueError, 'has no node. Pass at least one'):
       client.join({})
 
 

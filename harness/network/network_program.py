@@ -28,18 +28,18 @@ from saxml_ext.common import program
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 
 _PORT = flags.DEFINE_integer(
-  'port', 8000, 'Where --network=sut listens; 0: a free port.', 0, 65535
+  'port', 8000, 'The port of --network=sut. 0: a free port.', 0, 65535
 )
 _HOST = flags.DEFINE_string(
   'host',
   '[::]',
-  'Address of the interface where --network=sut listens. Default: all of them.',
+  'The address of the interface where --network=sut listens. Default: all.',
 )
 _NODE = flags.DEFINE_string(
   'node',
   None,
-  "Name of a --network=sut in LoadGen's log, before its host and port."
-  ' Default: what it computes with.',
+  "The name of --network=sut in LoadGen's log, before its host and port."
+  ' Default: the framework of the system.',
 )
 
 
@@ -89,8 +89,8 @@ def subject(
   """
   if not nodes.sut_server:
     raise ValueError(
-      'no --sut_server is given; name every node of the Network SUT, such as'
-      ' --sut_server=10.0.0.7:8000,10.0.0.8:8000'
+      '--sut_server is not set. Pass every node of the Network SUT, such as'
+      ' --sut_server=10.0.0.7:8000,10.0.0.8:8000.'
     )
   made = client.NetworkSystem(nodes.sut_server, payloads, nodes.connections)
   return runner.Subject(made, payload.sizes(payloads), made.name)

@@ -42,7 +42,7 @@ class ProgramTest(absltest.TestCase):
     )
     self.addCleanup(process.kill)
     line = process.stdout.readline()
-    port = re.search(r':(\d+) answers', line).group(1)
+    port = re.search(r':(\d+) is ready', line).group(1)
     return process, f'127.0.0.1:{port}'
 
   def lon(self, program: str, count: int, **flags) -> list[str]:
@@ -233,7 +233,7 @@ class ProgramTest(absltest.TestCase):
     self.assertEqual(run.returncode, 1)
     self.assertRegex(
       status.failure,
-      f'SUT at {address} went away with .* unanswered .* repeat the run',
+      f'SUT at {address} disconnected with .* unanswered .* repeat the run',
     )
     # The times of answered samples are kept.
     self.assertLen(
@@ -245,7 +245,7 @@ class ProgramTest(absltest.TestCase):
 
   def test_no_address(self):
     status = self.run_lon(_TOY, 40, network='lon')
-    self.assertRegex(status.failure, 'no --sut_server is given; name every')
+    self.assertRegex(status.failure, '--sut_server is not set. Pass every')
 
 
 if __name__ == '__main__':

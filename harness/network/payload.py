@@ -32,8 +32,8 @@ def encode_array(name: str, array: np.ndarray) -> dispatch_pb2.Tensor:
   """Encodes one array; see `encode`."""
   if array.dtype.kind not in _KINDS:
     raise ValueError(
-      f'{name!r} is an array of {array.dtype}; only integers, floats and'
-      ' booleans can be sent'
+      f'{name!r} is an array of {array.dtype}. Only integers, floats and'
+      ' booleans can be sent.'
     )
   little = array.astype(array.dtype.newbyteorder('<'), copy=False)
   return dispatch_pb2.Tensor(
@@ -61,13 +61,14 @@ def decode_array(tensor: dispatch_pb2.Tensor) -> np.ndarray:
     dtype = None
   if dtype is None or dtype.kind not in _KINDS:
     raise ValueError(
-      f'{tensor.name!r} came as {tensor.dtype!r}, which is no type of numbers'
+      f'{tensor.name!r} has the type {tensor.dtype!r}, which is not a number'
+      ' type.'
     )
   size = math.prod(tensor.shape) * dtype.itemsize
   if min(tensor.shape, default=0) < 0 or size != len(tensor.data):
     raise ValueError(
-      f'{tensor.name!r} came with {len(tensor.data)} bytes; its shape'
-      f' {list(tensor.shape)} of {tensor.dtype} has {size}'
+      f'{tensor.name!r} has {len(tensor.data)} bytes, but its shape'
+      f' {list(tensor.shape)} of {tensor.dtype} needs {size}.'
     )
   array = np.frombuffer(bytearray(tensor.data), dtype)
   return array.reshape(tuple(tensor.shape))

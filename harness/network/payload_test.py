@@ -38,14 +38,14 @@ class PayloadTest(parameterized.TestCase):
       payload.encode({'a': np.array([None])})
 
   @parameterized.parameters(
-    ('|O', [1], b'12345678', 'no type of numbers'),
-    ('what', [1], b'12345678', 'no type of numbers'),
-    ('<i4', [3], b'12345678', r'8 bytes; its shape \[3\] of <i4 has 12'),
-    ('<i4', [-1, -2], b'12345678', '8 bytes; its shape'),
+    ('|O', [1], b'12345678', 'not a number type'),
+    ('what', [1], b'12345678', 'not a number type'),
+    ('<i4', [3], b'12345678', r'8 bytes, but its shape \[3\] of <i4 needs 12'),
+    ('<i4', [-1, -2], b'12345678', '8 bytes, but its shape'),
   )
   def test_wrong_messages_are_refused(self, dtype, shape, data, error):
     tensor = dispatch_pb2.Tensor(name='a', dtype=dtype, shape=shape, data=data)
-    with self.assertRaisesRegex(ValueError, f"'a' came .*{error}"):
+    with self.assertRaisesRegex(ValueError, f"'a' has .*{error}"):
       payload.decode([tensor])
 
   def test_sizes_are_of_the_largest_array(self):

@@ -89,7 +89,7 @@ def serve(make: MakeSystem, port: int, name: str, host: str = '[::]') -> None:
   signal.signal(signal.SIGINT, signal.SIG_DFL)
   unanswered = asyncio.run(_until_signal(make, port, name, host))
   if unanswered:
-    print(f'stopped with {unanswered} samples unanswered', flush=True)
+    print(f'Stopped with {unanswered} samples unanswered', flush=True)
     # Threads of the system still compute the samples. Python's ordinary exit
     # may then abort inside a library's native code.
     os._exit(0)
@@ -109,10 +109,10 @@ async def _until_signal(
 
 
 def _tell(name: str, port: int) -> None:
-  how = 'by TLS' if tls.current().is_set else 'without encryption'
+  how = 'with TLS' if tls.current().is_set else 'without encryption'
   print(
-    f"{name} answers, {how}; give LoadGen's"
-    f' side --sut_server=<this host>:{port}',
+    f"{name} is ready, {how}. LoadGen's side needs --sut_server=<this"
+    f' host>:{port}',
     flush=True,
   )
 
@@ -136,8 +136,8 @@ async def run(
   """
   if not name.strip():
     raise ValueError(
-      'a Network SUT needs a name, which LoadGen logs; say what it computes'
-      ' with'
+      "A Network SUT needs a name for LoadGen's log. Name the model and the"
+      ' framework.'
     )
   server = grpc_aio.make_server()
   try:
@@ -193,8 +193,8 @@ class _Service(dispatch_pb2_grpc.NetworkSutServicer):
         stream.end()
     except asyncio.CancelledError:
       logging.warning(
-        'the stream from %s ended with %d samples unanswered; what the system'
-        ' has begun is computed for nobody',
+        'The stream from %s ended with %d samples unanswered. The system still'
+        ' computes those that it has begun.',
         context.peer(),
         stream.unanswered,
       )

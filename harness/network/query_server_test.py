@@ -95,7 +95,7 @@ class ServerTest(absltest.TestCase):
       for outcome in self.stub.Answer(samples, timeout=_PATIENCE_SECS)
       if not outcome.first_token
     }
-    self.assertRegex(outcomes[1].error, "'input_ids' came with 16 bytes")
+    self.assertRegex(outcomes[1].error, "'input_ids' has 16 bytes")
     self.assertEqual(outcomes[2].error, '')
 
   def test_the_system_has_no_more_than_the_limit(self):
@@ -155,7 +155,7 @@ class ProgramTest(absltest.TestCase):
     process = self.start(port=0, silent_after=0)
     line = process.stdout.readline()
     port = re.fullmatch(
-      r'toy on \S+:(\d+) answers, .* --sut_server=<this host>:\1\n', line
+      r'toy on \S+:(\d+) is ready, .* --sut_server=<this host>:\1\n', line
     ).group(1)
     with grpc.insecure_channel(f'127.0.0.1:{port}') as channel:
       stub = dispatch_pb2_grpc.NetworkSutStub(channel)
@@ -165,7 +165,7 @@ class ProgramTest(absltest.TestCase):
       stub.Name(dispatch_pb2.NameRequest(), timeout=_PATIENCE_SECS)
       process.send_signal(signal.SIGTERM)
       text, _ = process.communicate(timeout=_PATIENCE_SECS)
-      self.assertEqual(text, 'stopped with 1 samples unanswered\n')
+      self.assertEqual(text, 'Stopped with 1 samples unanswered\n')
       self.assertEqual(process.returncode, 0)
       with self.assertRaises(grpc.RpcError):
         next(outcomes)

@@ -46,7 +46,7 @@ class LonTest(absltest.TestCase):
     self.group = self.enterContext(children.Children())
     for host in (self.a, self.b):
       log = self.start_on(host)
-      self.wait_for(lambda log=log: 'answers' in log())
+      self.wait_for(lambda log=log: 'is ready' in log())
       # The other test may have restored the network just before.
       self.wait_for(lambda host=host: self.reaches(host))
 
@@ -156,7 +156,7 @@ class LonTest(absltest.TestCase):
     self.assertEqual(process.wait(_WAIT_SECS), 1)
     self.assertRegex(
       status.failure,
-      rf'SUT at {re.escape(self.b.address)}:{_PORT} went away with \d+ samples'
+      rf'SUT at {re.escape(self.b.address)}:{_PORT} disconnected with \d+ samples'
       ' unanswered',
     )
     # The earlier answers of both systems are kept.
