@@ -40,18 +40,17 @@ def articles(path: str, count: int) -> str:
   found = dataset.load_articles(path)
   if len(found) != count:
     raise ValueError(
-      f'{path} holds {len(found)} articles, the official file {count}'
+      f'{path} has {len(found)} articles, but the official file has {count}.'
     )
   for number, article in enumerate(found):
     if article.instruction != cnn_dailymail.INSTRUCTION:
       raise ValueError(
-        f'{path}: entry {number} has the instruction'
-        f' {article.instruction!r}, the official file'
-        f' {cnn_dailymail.INSTRUCTION!r}'
+        f'{path}: Entry {number} has the instruction {article.instruction!r},'
+        f' but the official file has {cnn_dailymail.INSTRUCTION!r}.'
       )
   return (
     f'{count} articles, SHA-256 {digest(path, "sha256")} (MLCommons publishes'
-    ' no sum of it)'
+    ' no checksum)'
   )
 
 
@@ -65,8 +64,8 @@ def by_md5(path: str, md5: str) -> str:
   found = digest(path, 'md5')
   if found != md5:
     raise ValueError(
-      f'{path} has the MD5 {found}, the official file {md5}: it is another'
-      ' file, or was not downloaded to its end'
+      f'{path} has the MD5 {found}, but the official file has {md5}. It is'
+      ' another file, or its download is incomplete.'
     )
   return f'MD5 {md5}, as published'
 
@@ -81,7 +80,7 @@ def squad(path: str, md5: str) -> str:
   try:
     return f'{_QUESTIONS} questions, {by_md5(path, md5)}'
   except ValueError as error:
-    raise ValueError(f'{error} ({_questions(path)})') from error
+    raise ValueError(f'{error} {_questions(path)}') from error
 
 
 def _questions(path: str) -> str:
@@ -95,10 +94,10 @@ def _questions(path: str) -> str:
       )
       version = content['version']
     except (KeyError, TypeError, ValueError):
-      return 'it is not a file of SQuAD'
+      return 'It is not a file of SQuAD.'
   return (
-    f'it holds {number} questions of version {version}; dev-v1.1.json has'
-    f' {_QUESTIONS} of version 1.1'
+    f'It has {number} questions of version {version}, but dev-v1.1.json has'
+    f' {_QUESTIONS} of version 1.1.'
   )
 
 
@@ -115,7 +114,7 @@ def vocabulary(path: str, md5: str) -> str:
     with open(path, 'rb') as file:
       lines = sum(1 for _ in file)
     raise ValueError(
-      f'{error} (it holds {lines} words, the official one {_WORDS})'
+      f'{error} It has {lines} words, but the official file has {_WORDS}.'
     ) from error
 
 
@@ -131,9 +130,9 @@ def gptj_tokenizer(path: str) -> str:
   found = tokenizer.encode(_SAMPLE).ids, tokenizer.token_to_id(_END_OF_TEXT)
   if found != (_SAMPLE_IDS, _END_ID):
     raise ValueError(
-      f'{path} is not the tokenizer of GPT-J: {_SAMPLE!r} becomes {found[0]}'
+      f'{path} is not the tokenizer of GPT-J. {_SAMPLE!r} becomes {found[0]}'
       f' instead of {_SAMPLE_IDS}, and {_END_OF_TEXT} is {found[1]} instead of'
-      f' {_END_ID}'
+      f' {_END_ID}.'
     )
   return f'a GPT-2 tokenizer of {tokenizer.get_vocab_size()} tokens'
 
@@ -152,26 +151,25 @@ def gptj_checkpoint(path: str) -> str:
       kind, layers = config['model_type'], config['n_layer']
     except (KeyError, TypeError, ValueError) as error:
       raise ValueError(
-        f'{path}/config.json is not that of a GPT-J: {error!r}'
+        f'{path}/config.json is not a configuration of GPT-J: {error!r}'
       ) from error
   if (kind, layers) != ('gptj', 28):
     raise ValueError(
-      f'{path} holds a model of the type {kind!r} with {layers} layers; GPT-J'
-      " 6B is a 'gptj' of 28"
+      f'{path} has a model of type {kind!r} with {layers} layers. GPT-J 6B has'
+      " type 'gptj' and 28 layers."
     )
   names = _weights(path)
   if not names:
-    raise ValueError(f'{path} has a config.json, but no file of weights')
+    raise ValueError(f'{path} has a config.json but no weight files.')
   missing = [n for n in names if not os.path.exists(os.path.join(path, n))]
   if missing:
     raise ValueError(
-      f'{path} lacks {missing[0]}, one of its {len(names)} files of weights'
+      f'{path} lacks {missing[0]}, one of its {len(names)} weight files.'
     )
   size = sum(os.path.getsize(os.path.join(path, name)) for name in names)
   return (
-    f'GPT-J of {layers} layers, {size / 1e9:.1f} GB of weights in'
-    f' {len(names)} files (their sums are checked by the downloader of'
-    ' MLCommons only)'
+    f'GPT-J of {layers} layers, {size / 1e9:.1f} GB of weights in {len(names)}'
+    ' files (only the downloader of MLCommons verifies their checksums)'
   )
 
 

@@ -34,7 +34,7 @@ VALIDATION = 'validation'
 TRAIN = 'train'
 
 _COLUMNS = ('article', 'highlights', 'id')
-_HAS_COLUMNS = f'CNN/DailyMail has {", ".join(_COLUMNS)}'
+_HAS_COLUMNS = f'CNN/DailyMail has {", ".join(_COLUMNS)}.'
 _ENDINGS = ('.parquet', '.json', '.jsonl')
 _ROWS = 2000
 
@@ -58,7 +58,7 @@ def find(inputs: Sequence[str], split: str) -> list[str]:
   found = set()
   for path in inputs:
     if not os.path.exists(path):
-      raise FileNotFoundError(f'there is no {path}')
+      raise FileNotFoundError(f'{path} does not exist.')
     if not os.path.isdir(path):
       found.add(path)
     else:
@@ -89,7 +89,7 @@ def rows(path: str) -> Iterator[Row]:
     for column in _COLUMNS:
       if not isinstance(row, dict) or not isinstance(row.get(column), str):
         raise ValueError(
-          f'{path}: article {number} has no text {column!r}; {_HAS_COLUMNS}'
+          f'{path}: Article {number} has no text {column!r}. {_HAS_COLUMNS}'
         )
     yield row
 
@@ -99,13 +99,13 @@ def _parquet(path: str) -> Iterator[Any]:
     with parquet.ParquetFile(path) as file:
       missing = sorted(set(_COLUMNS) - set(file.schema_arrow.names))
       if missing:
-        raise ValueError(f'{path} has no column {missing[0]!r}; {_HAS_COLUMNS}')
+        raise ValueError(f'{path} has no column {missing[0]!r}. {_HAS_COLUMNS}')
       for batch in file.iter_batches(_ROWS, columns=list(_COLUMNS)):
         yield from batch.to_pylist()
   except (pyarrow.ArrowException, OSError) as error:
     raise ValueError(
-      f'{path} cannot be read as parquet, perhaps it was not downloaded to its'
-      f' end: {error}'
+      f'{path} cannot be read as parquet. Its download may be incomplete.'
+      f' {error}'
     ) from error
 
 
@@ -143,14 +143,14 @@ def evaluation_set(paths: Sequence[str]) -> list[dict[str, str]]:
   entries = [entry(row) for path in paths for row in rows(path)]
   if len(entries) != EVAL_COUNT:
     raise ValueError(
-      f'the validation split has {EVAL_COUNT} articles, but'
-      f' {", ".join(paths) or "no file"} holds {len(entries)}; give all'
-      ' validation-*.parquet files of version 3.0.0, and nothing else'
+      f'The validation split has {EVAL_COUNT} articles, but'
+      f' {", ".join(paths) or "no file"} has {len(entries)}. Pass only and all'
+      ' validation-*.parquet files of version 3.0.0.'
     )
   if not any(item['input'] != item['input'].lower() for item in entries):
     raise ValueError(
       f'{paths[0]} is in lower case, so it is version 1.0.0 or 2.0.0 of'
-      ' CNN/DailyMail; the benchmark takes version 3.0.0'
+      ' CNN/DailyMail. The benchmark requires version 3.0.0.'
     )
   return entries
 
@@ -178,9 +178,9 @@ def calibration_set(
   if missing:
     raise ValueError(
       f'{len(missing)} of {len(wanted)} articles of the calibration list, such'
-      f' as {missing[0]}, are not in {", ".join(paths) or "any file"}, which'
-      f' holds {count} of the {TRAIN_COUNT} articles of the train split; give'
-      ' all train-*.parquet files of version 3.0.0'
+      f' as {missing[0]}, are not in {", ".join(paths) or "any file"}. The'
+      f' input has {count} of the {TRAIN_COUNT} articles of the train split.'
+      ' Pass all train-*.parquet files of version 3.0.0.'
     )
   return [found[name] for name in ids]
 
@@ -198,10 +198,10 @@ def read_ids(path: str) -> list[str]:
   found = hashlib.sha256(lines.encode()).hexdigest()
   if found != LIST_SHA256:
     raise ValueError(
-      f'{path} holds {len(ids)} ids with the SHA-256 {found}, the calibration'
-      f' list of the benchmark {CALIBRATION_COUNT} with {LIST_SHA256}; give'
-      ' language/gpt-j/calibration-list.txt of a checkout of'
-      ' mlcommons/inference'
+      f'{path} has {len(ids)} ids with the SHA-256 {found}, but the'
+      f' calibration list of the benchmark has {CALIBRATION_COUNT} with'
+      f' {LIST_SHA256}. Pass language/gpt-j/calibration-list.txt of a checkout'
+      ' of mlcommons/inference.'
     )
   return ids
 

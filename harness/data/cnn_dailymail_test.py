@@ -62,7 +62,7 @@ class CnnDailymailTest(parameterized.TestCase):
     one = self._path(names[2])
     found = cnn_dailymail.find([one], cnn_dailymail.VALIDATION)
     self.assertEqual(found, [one])
-    with self.assertRaisesRegex(FileNotFoundError, 'there is no /no/where'):
+    with self.assertRaisesRegex(FileNotFoundError, '/no/where does not exist'):
       cnn_dailymail.find(['/no/where'], cnn_dailymail.TRAIN)
 
   def test_parquet_and_json_give_the_same_rows(self):
@@ -87,10 +87,10 @@ class CnnDailymailTest(parameterized.TestCase):
       ),
       (
         self._parquet('c.parquet', [_rows(1)[0] | {'id': None}]),
-        "article 0 has no text 'id'",
+        "Article 0 has no text 'id'",
       ),
       (self._text('d.json', '{"article": '), 'neither a JSON list nor'),
-      (self._text('e.jsonl', '["a"]'), "article 0 has no text 'article'"),
+      (self._text('e.jsonl', '["a"]'), "Article 0 has no text 'article'"),
     ):
       with self.assertRaisesRegex(ValueError, message):
         list(cnn_dailymail.rows(path))
@@ -111,7 +111,7 @@ class CnnDailymailTest(parameterized.TestCase):
         ('output', 'First 7000 .\nSecond 7000 .'),
       ],
     )
-    with self.assertRaisesRegex(ValueError, 'has 13368 .* holds 6684; give'):
+    with self.assertRaisesRegex(ValueError, 'has 13368 .* has 6684. Pass'):
       cnn_dailymail.evaluation_set(paths[:1])
 
   def test_refuses_the_older_versions_which_are_in_lower_case(self):
@@ -135,7 +135,7 @@ class CnnDailymailTest(parameterized.TestCase):
       ['Article 45 .', 'Article 3 .', 'Article 45 .'],
     )
     with self.assertRaisesRegex(
-      ValueError, '1 of 2 articles .* holds 30 of the 287113'
+      ValueError, '1 of 2 articles .* has 30 of the 287113'
     ):
       cnn_dailymail.calibration_set(paths[:1], ids)
     with self.assertRaisesRegex(ValueError, 'not in any file'):
@@ -150,7 +150,7 @@ class CnnDailymailTest(parameterized.TestCase):
         path = self._text('list.txt', form)
         self.assertEqual(cnn_dailymail.read_ids(path), ['id1', 'id2'])
     with self.assertRaisesRegex(
-      ValueError, 'holds 2 ids .* the benchmark 1000 with 4de1bc2b'
+      ValueError, 'has 2 ids .* the benchmark has 1000 with 4de1bc2b'
     ):
       cnn_dailymail.read_ids(path)
 

@@ -17,13 +17,16 @@ from harness.caching import cache as cache_lib
 from harness.data import official
 
 _BENCHMARK = flags.DEFINE_enum(
-  'benchmark', None, official.BENCHMARKS, 'Files of this one. Default: of all.'
+  'benchmark',
+  None,
+  official.BENCHMARKS,
+  'The benchmark whose files to list. Default: all benchmarks.',
 )
 _VERIFY = flags.DEFINE_bool(
   'verify',
   False,
-  'Check what lies in the cache; the exit code is 1 if a file'
-  ' is not the official one.',
+  'Check the files in the cache. The exit code is 1 if a file is not the'
+  ' official one.',
 )
 
 
@@ -44,19 +47,21 @@ def main(argv: Sequence[str]) -> None:
     elif _VERIFY.value:
       wrong += not _verify(item, found)
     else:
-      print(f'\n# {item.benchmark} {item.name}: {found} (--verify checks it)')
+      print(
+        f'\n# {item.benchmark} {item.name}: {found} (check it with --verify)'
+      )
   if wrong:
     raise SystemExit(
       f'download: {wrong} of the files in {cache.root} are not the official'
-      ' ones; remove them and fetch them again'
+      ' ones. Remove them and fetch them again.'
     )
 
 
 def _tell_missing(item: official.Item, cache: cache_lib.Cache) -> None:
   optional = ' (optional)' if item.optional else ''
   print(f'\n# {item.benchmark} {item.name}{optional}: {item.what}')
-  print(f'# belongs to {item.place(cache)}')
-  print(f'# MD5 {item.md5}' if item.md5 else '# no sum of it is published')
+  print(f'# path: {item.place(cache)}')
+  print(f'# MD5 {item.md5}' if item.md5 else '# no checksum is published')
   for line in item.instructions(cache):
     print(line)
 
@@ -65,7 +70,7 @@ def _verify(item: official.Item, found: str) -> bool:
   print(f'\n# {item.benchmark} {item.name}: {found}')
   sys.stdout.flush()
   try:
-    print(f'# right: {item.check(found)}')
+    print(f'# OK: {item.check(found)}')
   except (OSError, ValueError) as error:
     print(f'# WRONG: {error}')
     return False

@@ -44,12 +44,12 @@ class DownloadTest(absltest.TestCase):
     with open(place, 'w', encoding='utf-8') as file:
       file.write('[PAD]\n')
     printed = self._run(benchmark='bert')
-    self.assertIn(f'# bert vocab: {place} (--verify checks it)', printed)
+    self.assertIn(f'# bert vocab: {place} (check it with --verify)', printed)
     self.assertNotIn('vocab.txt https', printed)
     with self.assertRaisesRegex(SystemExit, '1 of the files in'):
       self._run(benchmark='bert', verify=True)
     self.assertIn('# WRONG: ', self._printed.getvalue())
-    self.assertIn('holds 1 words', self._printed.getvalue())
+    self.assertIn('has 1 words', self._printed.getvalue())
 
   def test_nothing_there_is_nothing_wrong(self):
     self.assertEqual(self._run(verify=True), self._run())

@@ -290,8 +290,8 @@ def item(benchmark: str, name: str) -> Item:
     if (each.benchmark, each.name) == (benchmark, name):
       return each
   raise ValueError(
-    f'the benchmark {benchmark!r} has no item {name!r}; choose one of'
-    f' {", ".join(names) or ", ".join(BENCHMARKS)}'
+    f'The benchmark {benchmark!r} has no item {name!r}. Choose one of'
+    f' {", ".join(names) or ", ".join(BENCHMARKS)}.'
   )
 
 
@@ -313,7 +313,8 @@ def path(benchmark: str, name: str, cache: cache_lib.Cache) -> str:
   if found is None:
     lines = '\n'.join(f'  {line}' for line in wanted.instructions(cache))
     raise ValueError(
-      f'{wanted.what}: not at {wanted.place(cache)}; fetch it by\n{lines}'
+      f'{wanted.what}: {wanted.place(cache)} does not exist. Fetch it'
+      f' with:\n{lines}'
     )
   return found
 

@@ -50,7 +50,8 @@ class OfficialTest(parameterized.TestCase):
     lines = str(caught.exception).splitlines()
     self.assertLen(lines, 4)
     self.assertIn(
-      f'not at {data}/cnn_dailymail/cnn_dailymail_calibration.json', lines[0]
+      f'{data}/cnn_dailymail/cnn_dailymail_calibration.json does not exist',
+      lines[0],
     )
     self.assertIn(
       "abisee/cnn_dailymail --repo-type dataset --include '3.0.0/train-*'"
@@ -72,13 +73,13 @@ class OfficialTest(parameterized.TestCase):
     self.assertEndsWith(lines[1], '--input=/c/data/cnn_dailymail_hub')
 
   @parameterized.parameters(
-    ('gptj', 'vocab', 'choose one of dataset, calibration, tokenizer, check'),
+    ('gptj', 'vocab', 'Choose one of dataset, calibration, tokenizer, check'),
     (
       'bert',
       'tokenizer',
-      'choose one of dataset, vocab, calibration, config, onnx',
+      'Choose one of dataset, vocab, calibration, config, onnx',
     ),
-    ('llama', 'dataset', 'choose one of gptj, bert'),
+    ('llama', 'dataset', 'Choose one of gptj, bert'),
   )
   def test_unknown_names(self, benchmark, name, message):
     with self.assertRaisesRegex(ValueError, message):

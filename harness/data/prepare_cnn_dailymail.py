@@ -22,27 +22,27 @@ from saxml_ext.common import user_path
 _INPUT = flags.DEFINE_multi_string(
   'input',
   None,
-  'Directory or file of CNN/DailyMail 3.0.0, as it lies on the hub:'
+  'A directory or file of CNN/DailyMail 3.0.0 with the file names of the hub:'
   ' validation-*.parquet, train-*.parquet, or .json, .jsonl with article,'
-  ' highlights and id. May be repeated.',
+  ' highlights and id. Repeatable.',
 )
 _CALIBRATION_LIST = flags.DEFINE_string(
   'calibration_list',
   None,
-  'language/gpt-j/calibration-list.txt of a checkout of mlcommons/inference:'
-  ' ids of the train split to make the calibration set of.',
+  'The language/gpt-j/calibration-list.txt of a checkout of'
+  ' mlcommons/inference, with the ids of the articles for the calibration set.',
 )
 _OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
   None,
-  'Where to write. Default: data/cnn_dailymail in the cache.',
+  'The output directory. Default: data/cnn_dailymail in the cache.',
 )
 
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(
-      f'unexpected argument {argv[1]!r}; files follow --input'
+      f'unexpected argument {argv[1]!r}. Pass files with --input.'
     )
   with dashes.exit_on('prepare_cnn_dailymail'):
     _prepare([user_path.resolve(path) for path in _INPUT.value])
@@ -54,8 +54,9 @@ def _prepare(inputs: Sequence[str]) -> None:
   wants_train = _CALIBRATION_LIST.value is not None
   if not validation and not (wants_train and train):
     raise ValueError(
-      f'no validation-*.parquet, .json or .jsonl in {", ".join(inputs)};'
-      ' //harness/data:download tells how to get it'
+      'There is no validation-*.parquet, .json or .jsonl in'
+      f' {", ".join(inputs)}. //harness/data:download prints the commands to'
+      ' fetch it.'
     )
   ids = []
   if wants_train:

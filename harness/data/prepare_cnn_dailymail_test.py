@@ -87,17 +87,17 @@ class PrepareCnnDailymailTest(absltest.TestCase):
   def test_short_file_leaves_nothing(self):
     self._parquet('validation', 100)
     with self.assertRaisesRegex(
-      SystemExit, 'prepare_cnn_dailymail: .* has 13368 articles, .* holds 100'
+      SystemExit, 'prepare_cnn_dailymail: .* has 13368 articles, .* has 100'
     ):
       self._run()
     self.assertFalse(os.path.exists(self._kept()))
 
   def test_tells_what_is_missing(self):
-    with self.assertRaisesRegex(SystemExit, '//harness/data:download tells'):
+    with self.assertRaisesRegex(SystemExit, '//harness/data:download prints'):
       self._run()
-    with self.assertRaisesRegex(SystemExit, 'there is no /nowhere'):
+    with self.assertRaisesRegex(SystemExit, '/nowhere does not exist'):
       self._run(input=['/nowhere'])
-    with self.assertRaisesRegex(app.UsageError, "'extra'.*follow --input"):
+    with self.assertRaisesRegex(app.UsageError, "'extra'.*with --input"):
       prepare_cnn_dailymail.main(('prepare_cnn_dailymail', 'extra'))
 
 

@@ -16,14 +16,16 @@ from harness.data import official
 from saxml_ext.common import files
 from saxml_ext.common import user_path
 
-_DEV = flags.DEFINE_string('dev', None, 'dev-v1.1.json of SQuAD v1.1.')
-_VOCAB = flags.DEFINE_string('vocab', None, 'vocab.txt of BERT-Large uncased.')
+_DEV = flags.DEFINE_string('dev', None, 'The dev-v1.1.json of SQuAD v1.1.')
+_VOCAB = flags.DEFINE_string(
+  'vocab', None, 'The vocab.txt of BERT-Large uncased.'
+)
 
 
 def main(argv: Sequence[str]) -> None:
   given = {'dataset': _DEV.value, 'vocab': _VOCAB.value}
   if len(argv) > 1 or not any(given.values()):
-    raise app.UsageError('give --dev=dev-v1.1.json, --vocab=vocab.txt or both')
+    raise app.UsageError('Pass --dev=dev-v1.1.json, --vocab=vocab.txt or both.')
   with dashes.exit_on('prepare_squad'):
     cache = cache_lib.get().create()
     for name, path in given.items():

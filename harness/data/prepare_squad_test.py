@@ -53,7 +53,7 @@ class PrepareSquadTest(absltest.TestCase):
   def test_refuses_other_files(self):
     for values, message in (
       ({'dev': self._write('dev.json', '{}')}, 'not a file of SQuAD'),
-      ({'vocab': self._write('vocab.txt', 'a\nb\n')}, 'holds 2 words'),
+      ({'vocab': self._write('vocab.txt', 'a\nb\n')}, 'has 2 words'),
       ({'dev': '/no/dev.json'}, '/no/dev.json'),
     ):
       with self.assertRaisesRegex(SystemExit, f'prepare_squad: .*{message}'):
@@ -61,7 +61,7 @@ class PrepareSquadTest(absltest.TestCase):
     self.assertEmpty(os.listdir(self._cache.data))
 
   def test_wants_a_file(self):
-    with self.assertRaisesRegex(app.UsageError, 'give --dev'):
+    with self.assertRaisesRegex(app.UsageError, 'Pass --dev'):
       self._run()
 
 

@@ -65,7 +65,7 @@ def load(
   """
   if not (tokenizer_path and max_input_length):
     raise ValueError(
-      'the model is not known here: give --tokenizer_path and --max_input_length'
+      'The model is unknown. Pass --tokenizer_path and --max_input_length.'
     )
   return Summarization(
     dataset.load_articles(dataset_path or bundle.eval_path(), sample_count),
@@ -99,8 +99,8 @@ def load_beside(
   """
   if max_input_length is not None and max_input_length > longest:
     raise ValueError(
-      f'--max_input_length={max_input_length} is above {longest}, the longest'
-      ' prompt that the model takes beside its answer: lower it'
+      f'--max_input_length={max_input_length} is above the limit {longest},'
+      ' the longest prompt that leaves room for the answer. Lower it.'
     )
   return load(
     dataset_path,

@@ -83,7 +83,9 @@ class LoadBesideTest(absltest.TestCase):
     self.assertLen(_lengths(sample_count=3), 3)
 
   def test_more_than_the_model_takes_is_refused(self):
-    with self.assertRaisesRegex(ValueError, '=601 is above 600.*lower it'):
+    with self.assertRaisesRegex(
+      ValueError, '=601 is above the limit 600.*Lower it'
+    ):
       _lengths(max_input_length=601)
 
   def test_files_of_the_user(self):
@@ -93,7 +95,7 @@ class LoadBesideTest(absltest.TestCase):
       _lengths(dataset_path='/none/eval.json')
 
   def test_without_a_model_both_are_needed(self):
-    with self.assertRaisesRegex(ValueError, 'give --tokenizer_path and --max'):
+    with self.assertRaisesRegex(ValueError, 'Pass --tokenizer_path and --max'):
       summarization.load('', '', 512)
 
 
