@@ -65,7 +65,7 @@ def latency_over_time(samples: series.Samples, bound: float | None) -> Figure:
   ]
   if bound is not None and bound_fits(samples.latency, bound):
     ends = np.array([float(x.min()), float(x.max())])
-    traces.append(_level(ends, bound * scale, 'latency bound', BAD))
+    traces.append(_level(ends, bound * scale, 'latency limit', BAD))
   title = f'seconds since the first issue, of the {event}'
   return _figure(traces, title, f'latency ({unit})', True)
 
@@ -96,7 +96,7 @@ def distribution(
   ]
   if bound is not None and bound_fits(values, bound):
     edge, ends = np.full(2, bound * scale), np.array([0.0, 100.0])
-    traces.append(_line(edge, ends, 'latency bound', BAD, dash='dash'))
+    traces.append(_line(edge, ends, 'latency limit', BAD, dash='dash'))
   return _figure(traces, f'{name} ({unit})', '% at most this')
 
 

@@ -60,11 +60,11 @@ _ON_DEVICE = ('reference', 'onnxruntime', 'pytorch')
 
 # The choices, by their heading on the page.
 GROUPS = {
-  'What is run': (
+  'Run': (
     Choice(
       'model',
       'Model',
-      'Benchmark, and how close to the reference its accuracy must be.',
+      'The benchmark and its accuracy target.',
       'one',
       tuple(rounds.MODELS),
       'gptj-99',
@@ -72,7 +72,7 @@ GROUPS = {
     Choice(
       'scenario',
       'Scenarios',
-      'How LoadGen asks. Several are run one after the other.',
+      'How LoadGen issues samples. Several scenarios run one after the other.',
       'many',
       tuple(rounds.SCENARIOS),
       rounds.OFFLINE,
@@ -80,8 +80,8 @@ GROUPS = {
     Choice(
       'round',
       'Round',
-      'Round of MLPerf Inference whose seeds and rules hold. Default: the last'
-      ' one of the benchmark.',
+      'The round of MLPerf Inference, which sets the seeds and rules. Default:'
+      ' the last round of the benchmark.',
       'one',
       tuple(rounds.ROUNDS),
       benchmarks={n: _BERT for n in rounds.ROUNDS if n not in _GPTJ_ROUNDS},
@@ -89,8 +89,8 @@ GROUPS = {
     Choice(
       'execution_mode',
       'Execution mode',
-      'test: a handful of queries; fast: a minute or two; valid: as long as the'
-      ' rules ask. Default: ten seconds of a performance run.',
+      'test: a few queries. fast: one or two minutes. valid: as long as the'
+      ' rules require. Default: a performance run of ten seconds.',
       'one',
       ('test', 'fast', 'valid'),
     ),
@@ -103,12 +103,12 @@ GROUPS = {
       'accuracy,performance',
     ),
   ),
-  'What answers': (
+  'System': (
     Choice(
       'system',
       'System',
-      "A Sax cell, its engine in LoadGen's process, or the PyTorch reference;"
-      ' for BERT ONNX Runtime or PyTorch.',
+      "A Sax cell, its engine in LoadGen's process, or the PyTorch reference."
+      ' For BERT: ONNX Runtime or PyTorch.',
       'one',
       (*_GPTJ_SYSTEMS, *_BERT_SYSTEMS),
       'cell',
@@ -117,7 +117,7 @@ GROUPS = {
     Choice(
       'device',
       'Device',
-      'Where the model computes.',
+      'The device of the model.',
       'one',
       ('cpu', 'cuda'),
       systems=_ON_DEVICE,
@@ -125,25 +125,25 @@ GROUPS = {
     Choice(
       'precision',
       'Precision',
-      'Type of the numbers, such as float32, bfloat16 or int8.',
+      'The number type, such as float32, bfloat16 or int8.',
       systems=_ON_DEVICE,
     ),
     Choice(
       'model_path',
       'Model of a running cell',
-      'Such as /sax/test/gptj. Default: a cell is started.',
+      'A path such as /sax/test/gptj. Default: start a cell.',
       systems=('cell',),
     ),
     Choice(
       'sax_root',
       'Root of the running cell',
-      'Directory that the cell and its clients share.',
+      'The directory that the cell and its clients share.',
       systems=('cell',),
     ),
     Choice(
       'network',
       'Network division',
-      'lon: LoadGen asks a running cell on other hosts over the network.',
+      'lon: LoadGen sends samples to a running cell on other hosts.',
       'one',
       ('lon',),
       systems=('cell',),
@@ -151,32 +151,36 @@ GROUPS = {
     Choice(
       'params',
       'Serving params',
-      'Class of the serving params of what is started.',
+      'The class of the serving params to start.',
       systems=('cell', 'engine'),
     ),
     Choice(
       'checkpoint',
       'Checkpoint',
-      'PAX, for the reference that of Hugging Face. Default: the bundled model.',
+      'A PAX checkpoint. For the reference: a Hugging Face one. Default: the'
+      ' bundled model.',
       systems=_GPTJ_SYSTEMS,
     ),
     Choice(
       'system_preset',
       'System preset',
-      'Known system that this is, such as tpu_v5e_x4. Default: this machine.',
+      'The preset that describes this system, such as tpu_v5e_x4. Default:'
+      ' this machine.',
     ),
   ),
   'LoadGen': (
     Choice(
       'target_qps',
       'Target (queries/s)',
-      'Offline: the speed you expect. Server: how much LoadGen asks.',
+      "Offline: the speed that you expect. Server: the rate of LoadGen's"
+      ' queries.',
       'number',
     ),
     Choice(
       'target_latency_ms',
       'Target latency (ms)',
-      'Server: the bound. SingleStream and MultiStream: what you expect.',
+      'Server: the limit. SingleStream and MultiStream: the latency that you'
+      ' expect.',
       'number',
     ),
     Choice(
@@ -188,49 +192,52 @@ GROUPS = {
     Choice(
       'concurrency',
       'Requests in flight',
-      'Most requests that are unanswered at a time.',
+      'The maximum number of unanswered requests.',
       'number',
     ),
     Choice(
       'warm_up',
       'Warm-up',
-      'Sizes of bursts before the first run: 1-32,36 asks for one sample, then'
-      ' for two at once, up to 32, then for 36.',
+      'The sizes of bursts before the first run. 1-32,36 sends one sample,'
+      ' then two at once, up to 32, then 36.',
     ),
   ),
   'Files and results': (
     Choice(
       'sample_count',
       'Samples',
-      'Samples of the data set to use, from the front. Default: all.',
+      'The number of samples to use, from the front of the data set. Default:'
+      ' all.',
       'number',
     ),
     Choice(
-      'dataset_path', 'Data set', 'Evaluation file. Default: the bundled one.'
+      'dataset_path',
+      'Data set',
+      'The evaluation file. Default: the bundled one.',
     ),
     Choice('tokenizer_path', 'Tokenizer', 'Of the model.'),
     Choice(
       'max_input_length',
       'Longest prompt (tokens)',
-      'Prompts are cut after these tokens; GPT-J 6B takes 1919.',
+      'Longer prompts are cut. GPT-J 6B takes 1919 tokens.',
       'number',
     ),
-    Choice('results_dir', 'Results', 'Where the results go.'),
+    Choice('results_dir', 'Results', 'The directory of the results.'),
     Choice(
       'cache_dir',
       'Cache',
-      'Directory for data, models, programs and results.',
+      'The directory for data, models, programs and results.',
     ),
     Choice(
       'submission',
       'Submission',
-      'Flags of //harness:submission, with which a submission is made of the'
-      ' results, such as --submitter=Me --system_name=desk.',
+      'Flags of //harness:submission, which makes a submission of the results.'
+      ' Example: --submitter=Me --system_name=desk.',
     ),
     Choice(
       'rerun',
       'Run again',
-      'Run even if a stored result has the same parameters.',
+      'Run even if there is a result with the same parameters.',
       'switch',
     ),
   ),

@@ -28,22 +28,22 @@ LATENCY = 'Latency (ms)'
 RATES = {rounds.OFFLINE: SAMPLES, rounds.SERVER: QUERIES}
 
 _CAVEAT = (
-  'What stands side by side here need not be comparable. Results of the closed'
-  ' division come from the same model, data and rules, and were reviewed by'
-  ' MLCommons; the open division may change model and accuracy; in the network'
-  ' division LoadGen asks over a network. Results of this harness were not'
-  ' submitted and not reviewed: beside official ones they mean something only'
-  ' with the official model, the official set, and runs of 600 s that are'
-  ' VALID. Their remarks say what is missing of that.'
+  'The results on this page may not be comparable. Results of the closed'
+  ' division come from the same model, data and rules, and MLCommons reviewed'
+  ' them. The open division may change the model and the accuracy. In the'
+  ' network division, LoadGen sends samples over a network. Results of this'
+  ' harness were neither submitted nor reviewed. They are comparable with'
+  ' official results only if they use the official model, the official set,'
+  ' and VALID runs of 600 s. Their remarks name what differs.'
 )
 _TOKENS = (
-  'GPT-J is shown in samples/s in all rounds. From v4.1 on its official results'
-  f' are in tokens/s, inferred at {INFERRED_TOKENS} tokens a sample; the remarks'
-  ' tell the published figure.'
+  'GPT-J results are in samples/s in all rounds. Since v4.1, its official'
+  f' results are in tokens/s, inferred from {INFERRED_TOKENS} tokens per'
+  ' sample. The remarks show the published figure.'
 )
 _ENERGY = (
-  'Energy of official results is measured at the wall; ours is what the meters'
-  ' of processor and accelerators say.'
+  'The energy of official results is measured at the wall. Ours is measured by'
+  ' the meters of the processor and the accelerators.'
 )
 
 # The field of the record and the title of each filter.
@@ -138,8 +138,8 @@ def of_entry(
   run = entry.performance
   if run is None:
     raise ValueError(
-      f'result {entry.id} has no performance run, so it cannot be compared;'
-      ' run it with --mode=performance, or leave it out'
+      f'Result {entry.id} has no performance run, so it cannot be compared.'
+      ' Run it with --mode=performance, or omit it.'
     )
   metrics = entry.accuracy.metrics if entry.accuracy else {}
   first = 'f1' if entry.benchmark == rounds.BERT else 'rouge1'
@@ -220,7 +220,7 @@ def render(found: Sequence[Record]) -> str:
     ValueError: There are no records.
   """
   if not found:
-    raise ValueError('there is no result to compare')
+    raise ValueError('There are no results to compare.')
   ordered = sorted(found, key=_order)
   ours = [each for each in ordered if each.ours]
   # If all our results are of one model, the page initially shows that model.
@@ -250,7 +250,7 @@ def _order(each: Record) -> tuple:
 
 def _notes(published: Sequence[Record]) -> Iterator[str]:
   if not published:
-    yield 'All results are of this harness; none was submitted or reviewed.'
+    yield 'All results come from this harness. None was submitted or reviewed.'
     return
   yield _CAVEAT
   if any(each.published for each in published):

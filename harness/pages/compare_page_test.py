@@ -33,7 +33,7 @@ class CompareTest(absltest.TestCase):
     )
     self.assertIn('1 of this harness', page.texts)
     self.assertIn('1 published', page.texts)
-    self.assertIn('need not be comparable', page.text)
+    self.assertIn('may not be comparable', page.text)
     self.assertEqual(page.outside, [])
     self.assertLen(page.scripts, 3)
 
@@ -71,8 +71,8 @@ class CompareTest(absltest.TestCase):
 
   def test_ours_alone_need_no_caveat(self):
     text = reading.Page(compare_page.render([self.ours()])).text
-    self.assertIn('none was submitted or reviewed', text)
-    self.assertNotIn('need not be comparable', text)
+    self.assertIn('None was submitted or reviewed', text)
+    self.assertNotIn('may not be comparable', text)
 
   def test_all_is_escaped(self):
     row = published.json_row(
@@ -86,7 +86,7 @@ class CompareTest(absltest.TestCase):
     self.assertLen(page.scripts, 3)
 
   def test_nothing_to_compare(self):
-    with self.assertRaisesRegex(ValueError, 'no result'):
+    with self.assertRaisesRegex(ValueError, 'no results'):
       compare_page.render([])
 
 

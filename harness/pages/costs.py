@@ -58,12 +58,13 @@ def parse_prices(texts: list[str]) -> dict[str, float]:
       price = -1.0
     if not 0 <= price < float('inf'):
       raise ValueError(
-        f'price_per_hour {text!r} is no price; write 4.20 for all results, or'
-        ' NAME:4.20 for one, whose id, system or platform is NAME'
+        f'price_per_hour {text!r} is not a price. Pass 4.20 for all results,'
+        ' or NAME:4.20 for the result with the ID, system or platform NAME.'
       )
     if name in prices:
       raise ValueError(
-        f'price_per_hour says two prices of {name or "all results"!r}; give one'
+        f'price_per_hour has two prices for {name or "all results"!r}. Pass'
+        ' only one.'
       )
     prices[name] = price
   return prices

@@ -33,7 +33,7 @@ class CostsTest(absltest.TestCase):
 
   def test_wrong_prices(self):
     for text in ('much', 'a:-1', 'a:nan', 'a:'):
-      with self.assertRaisesRegex(ValueError, 'is no price'):
+      with self.assertRaisesRegex(ValueError, 'is not a price'):
         costs.parse_prices([text])
     with self.assertRaisesRegex(ValueError, 'two prices'):
       costs.parse_prices(['1', '2'])

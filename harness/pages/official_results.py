@@ -74,9 +74,9 @@ def read(path: str) -> list[compare_page.Record]:
     return _records(os.path.basename(path), rows)
   except ValueError as error:
     raise ValueError(
-      f'{path} is no table of published results: {error}; give'
-      ' summary_results.json of an inference_results repository, or summary.csv'
-      ' of submission_checker.py'
+      f'{path} is not a table of published results: {error}. Pass'
+      ' summary_results.json of an inference_results repository, or'
+      ' summary.csv of submission_checker.py.'
     ) from error
 
 
@@ -100,7 +100,7 @@ def _csv(text: str) -> list[Row]:
   for row in reader:
     if None in row or None in row.values():
       raise ValueError(
-        f'line {reader.line_num} has not as many columns as the heading'
+        f'line {reader.line_num} has another number of columns than the heading'
       )
     rows.append(row)
   return rows
@@ -110,7 +110,7 @@ def _json(text: str) -> list[Row]:
   rows = json.loads(text)
   for row in rows:
     if not isinstance(row, dict):
-      raise ValueError(f'{row!r:.40} is no record')
+      raise ValueError(f'{row!r:.40} is not a record')
   # Records that already use the names of the CSV file stay unchanged.
   return [
     row
@@ -138,7 +138,7 @@ def _records(origin: str, rows: Iterable[Row]) -> list[compare_page.Record]:
       power[key] = watts, _text(row, 'Power_Units')
     performance[key] = row
   if not performance:
-    raise ValueError('it holds no result')
+    raise ValueError('it has no results')
   return [
     _record(origin, row, *power.get(key, (None, '')))
     for key, row in performance.items()
@@ -156,7 +156,8 @@ def _number(row: Row, name: str, number: int) -> float:
     value = float('nan')
   if not 0 <= value < float('inf'):
     raise ValueError(
-      f'record {number} has {name} {row.get(name)!r}, which is no figure'
+      f'record {number} has {name} {row.get(name)!r}, which is not a valid'
+      ' figure'
     )
   return value
 

@@ -101,13 +101,13 @@ class OfficialTest(absltest.TestCase):
 
   def test_what_is_no_table(self):
     for text, reason in (
-      ('', 'holds no result'),
+      ('', 'has no results'),
       ('a,b\n1,2\n', 'record 1 has no Organization'),
-      ('[1]', '1 is no record'),
+      ('[1]', '1 is not a record'),
       ('[{"Submitter": "x"}]', 'has no Division'),
       ('[{]', 'Expecting'),
-      ('{"a": 1}', 'holds no result'),
-      ('a,b\n1,2,3\n', 'line 2 has not as many columns'),
+      ('{"a": 1}', 'has no results'),
+      ('a,b\n1,2,3\n', 'line 2 has another number of columns'),
     ):
       with open(self._path, 'w', encoding='utf-8') as file:
         file.write(text)
@@ -116,7 +116,7 @@ class OfficialTest(absltest.TestCase):
 
   def test_a_result_that_is_no_figure(self):
     for wrong in ('None', '', 'nan', '-1'):
-      with self.assertRaisesRegex(ValueError, 'which is no figure'):
+      with self.assertRaisesRegex(ValueError, 'which is not a valid figure'):
         self.csv(published.csv_row(Result=wrong))
 
   def test_an_unknown_file(self):

@@ -177,19 +177,19 @@ def _warnings(entry: entry_lib.Entry) -> Iterator[str]:
   """Yields warnings for readers who want to quote the figure."""
   run = entry.performance
   if run is None:
-    yield 'No performance run was made, so there is no speed.'
+    yield 'No performance run was made, so the speed is unknown.'
     return
   if not run.valid:
     yield (
-      'LoadGen calls this run INVALID: its figure is no result. The summary'
-      ' below says why.'
+      'LoadGen reports this run as INVALID, so its figure is not a result. The'
+      ' summary below has the reason.'
     )
   for problem in entry.notes.get('problems') or ():
     yield f'LoadGen logged an error: {problem}'
   shortest = rounds.MIN_DURATION_MS / 1000
   if run.seconds < shortest:
     yield (
-      f'The run lasted {run.seconds:.1f} s; official runs last at least'
+      f'The run lasted {run.seconds:.1f} s, but official runs last at least'
       f' {shortest:.0f} s.'
     )
 
@@ -261,8 +261,10 @@ def _timeline(job: Job, mode: str) -> dict[str, Any]:
     'mode': mode,
     'thinned': f'All {shown:,} samples.'
     if shown == len(samples)
-    else f'{shown:,} of {len(samples):,} samples are drawn: the slowest of all,'
-    ' and others at even steps.',
+    else (
+      f'{shown:,} of {len(samples):,} samples are drawn: the slowest ones, and'
+      ' others at even steps.'
+    ),
     'bound_note': _bound_note(latency, bound),
     'queries': len(latency),
     'rules': rules,
@@ -291,9 +293,9 @@ def _bound_note(latency: np.ndarray, bound: float | None) -> str:
     return ''
   over = int((latency > bound).sum())
   note = (
-    f'The Server scenario allows {bound * 1000:,.0f} ms in 99 of 100 queries:'
+    f'The Server scenario allows {bound * 1000:,.0f} ms for 99 of 100 queries.'
     f' {over:,} of {len(latency):,} ({over / len(latency):.2%}) took longer.'
   )
   if charts.bound_fits(latency, bound):
     return note
-  return f'{note} The bound lies far beyond the axes, so it is not drawn.'
+  return f'{note} The limit is far outside of the axes, so it is not drawn.'

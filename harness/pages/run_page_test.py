@@ -82,7 +82,7 @@ class PageTest(absltest.TestCase):
     near = self.read(self.job(jobs.entry(benchmark='bert', model='bert-99')))
     self.assertIn('allows 130 ms', near.text)
     names = [t['name'] for t in near.data['figures']['latency-cdf']['data']]
-    self.assertIn('latency bound', names)
+    self.assertIn('latency limit', names)
 
   def test_nothing_is_loaded_and_all_is_escaped(self):
     entry = jobs.entry(
@@ -121,7 +121,7 @@ class PageTest(absltest.TestCase):
 
   def test_without_a_timeline(self):
     shown = self.read(self.job(performance=None))
-    self.assertIn('No timeline of a run was kept', shown.text)
+    self.assertIn('has no timeline', shown.text)
     self.assertNotIn('throughput', shown.ids)
 
   def test_an_accuracy_run_alone(self):

@@ -49,7 +49,7 @@ def scores(
   assert accuracy is not None
   full = rounds.FULL_SET[entry.benchmark]
   beside: list[tuple[str, Mapping[str, float]]] = []
-  size = 'How many samples the set has was not recorded.'
+  size = 'The number of samples in the set was not recorded.'
   if set_size is not None:
     size = f'The set has {set_size:,} samples.'
   if set_size == full:
@@ -63,16 +63,16 @@ def scores(
     beside = [('recorded reference', accuracy.reference)]
     verdict = 'passed' if accuracy.passed else 'did NOT pass'
     note = (
-      f'{size} The official thresholds hold for the whole official set of'
-      f' {full:,} only; beside this run stands the reference that was recorded'
-      f' on the same data. The run {verdict}; {accuracy.identical:,} answers are'
+      f'{size} The official thresholds apply only to the whole official set of'
+      f' {full:,}, so this run is compared with the recorded reference for the'
+      f' same data. The run {verdict}. {accuracy.identical:,} answers are'
       ' identical to the reference.'
     )
   else:
     note = (
-      f'{size} The official thresholds hold for the whole official set of'
-      f' {full:,} only, and no reference was recorded for these data: so the'
-      ' scores stand alone.'
+      f'{size} The official thresholds apply only to the whole official set of'
+      f' {full:,}, and no reference was recorded for this data. The scores are'
+      ' therefore not compared.'
     )
   columns = [('this run', accuracy.metrics), *beside]
   names = [
@@ -107,9 +107,9 @@ def _official_note(entry: entry_lib.Entry, accuracy: entry_lib.Accuracy) -> str:
   ]
   verdict = f'reaches {level:g} % of the reference model'
   if missed:
-    verdict = f'misses what {entry.model} must reach in {", ".join(missed)}'
+    verdict = f'misses the target of {entry.model} in {", ".join(missed)}'
   return (
-    'The set has as many samples as the official one. Measured by the official'
+    'The set has as many samples as the official set. By the official'
     f' thresholds, this run {verdict}.'
   )
 

@@ -35,7 +35,7 @@ class ScoresTest(absltest.TestCase):
   def test_a_missed_threshold_is_named(self):
     low = _OFFICIAL | {'rouge2': 20.0}
     text = scores.scores(self.entry(low, model='gptj-99.9'), 13368, {}).note
-    self.assertIn('misses what gptj-99.9 must reach in ROUGE-2', text)
+    self.assertIn('misses the target of gptj-99.9 in ROUGE-2', text)
     text = scores.scores(self.entry(low), 13368, {}).note
     self.assertIn('reaches 99 %', text)
 
@@ -54,7 +54,7 @@ class ScoresTest(absltest.TestCase):
     entry = self.entry(metrics, benchmark='bert', model='bert-99')
     text = scores.scores(entry, None, figures).note
     self.assertIn('was not recorded', text)
-    self.assertIn('whole official set of 10,833 only', text)
+    self.assertIn('only to the whole official set of 10,833', text)
     self.assertEqual(figures['accuracy']['data'][0]['y'], [88.25, 80.5])
 
   def test_scores_that_nobody_knows_are_left_out(self):

@@ -68,7 +68,7 @@ def from_times(times: Sequence[loadgen_log.Times]) -> Samples:
     ValueError: The timeline is empty.
   """
   if not times:
-    raise ValueError('the timeline holds no sample; run the job anew')
+    raise ValueError('The timeline has no samples. Run the job again.')
   return Samples(
     issued=np.array([each.issued for each in times]),
     sent=np.array([each.sent for each in times]),

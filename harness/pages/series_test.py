@@ -22,7 +22,7 @@ class SeriesTest(absltest.TestCase):
     )
 
   def test_nothing_is_no_timeline(self):
-    with self.assertRaisesRegex(ValueError, 'holds no sample'):
+    with self.assertRaisesRegex(ValueError, 'has no samples'):
       series.from_times([])
 
   def test_windows_hold_every_sample_once(self):

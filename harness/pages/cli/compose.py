@@ -14,7 +14,7 @@ from harness.pages import choices
 from saxml_ext.common import user_path
 from saxml_ext.common.pages import page_kit
 
-_OUTPUT = flags.DEFINE_string('output', None, 'HTML file to write.')
+_OUTPUT = flags.DEFINE_string('output', None, 'The HTML file to write.')
 
 
 def main(argv: Sequence[str]) -> None:

@@ -28,26 +28,25 @@ from saxml_ext.common.pages import page_kit
 _RESULT = flags.DEFINE_multi_string(
   'result',
   [],
-  "Directory of a job, or the id of its result or the id's beginning. May be"
-  ' repeated.',
+  'The directory of a job, or the first characters of a result ID. Repeatable.',
 )
 _RESULTS_DIR = flags.DEFINE_string(
   'results_dir',
   None,
-  "Where results are looked for by their ids. Default: the cache's results.",
+  "The directory of results with these IDs. Default: the cache's results.",
 )
 _OFFICIAL = flags.DEFINE_multi_string(
   'official',
   [],
-  'File of published results: summary_results.json of an inference_results'
-  ' repository, or summary.csv of submission_checker.py. May be repeated.',
+  'A file of published results: summary_results.json of an inference_results'
+  ' repository, or summary.csv of submission_checker.py. Repeatable.',
 )
-_OUTPUT = flags.DEFINE_string('output', None, 'HTML file to write.')
+_OUTPUT = flags.DEFINE_string('output', None, 'The HTML file to write.')
 _PRICE_PER_HOUR = flags.DEFINE_multi_string(
   'price_per_hour',
   [],
-  'Price of the system per hour, in any currency; NAME:PRICE for the result'
-  ' whose id, system or platform is NAME. May be repeated.',
+  'The price of the system per hour, in any currency. NAME:PRICE applies to'
+  ' the result with the ID, system or platform NAME. Repeatable.',
 )
 
 
@@ -71,7 +70,7 @@ def _page() -> str:
     )
   ]
   if not jobs and not published:
-    raise ValueError('nothing is named; give --result or --official')
+    raise ValueError('There are no results. Pass --result or --official.')
   if len(jobs) == 1 and not published:
     return run_page.render(jobs[0], costs.price(jobs[0].entry, prices))
   ours = [

@@ -66,14 +66,14 @@ class ReportTest(absltest.TestCase):
 
   def test_tells_what_cannot_be_used(self):
     for values, message in (
-      ({}, 'nothing is named'),
+      ({}, 'There are no results'),
       ({'result': ['ffffffff']}, 'neither a directory nor the id'),
       ({'official': [self._dir + '/none.csv']}, 'none.csv: No such file'),
       (
         {'official': [self._server + '/result.json']},
-        'no table of published results',
+        'not a table of published results',
       ),
-      ({'result': [self._server], 'price_per_hour': ['x']}, 'is no price'),
+      ({'result': [self._server], 'price_per_hour': ['x']}, 'is not a price'),
       (
         {'result': [self._server], 'output': self._server},
         'Is a directory',

@@ -70,8 +70,8 @@
     if (!values.scenario) found.push('Choose at least one scenario.');
     if (values.scenario.includes('Server') &&
         values.mode !== 'find_performance' && !values.target_qps) {
-      found.push('Without a target, Server is asked as fast as ' +
-          'find_performance found, or as the accuracy run shows.');
+      found.push('Without a target, Server gets the rate of ' +
+          'find_performance, or of the accuracy run.');
     }
     if (values.execution_mode === 'valid') {
       found.push('Each performance run of the mode valid lasts ten minutes ' +
@@ -95,14 +95,14 @@
   }
 
   async function copy() {
-    const told = document.getElementById('copied');
+    const status = document.getElementById('copied');
     try {
       await navigator.clipboard.writeText(composed.textContent);
-      told.textContent = ' Copied.';
+      status.textContent = ' Copied.';
     } catch {
       // Some browsers deny local files access to the clipboard.
       getSelection().selectAllChildren(composed);
-      told.textContent = ' Selected; copy it with Ctrl+C.';
+      status.textContent = ' Selected. Press Ctrl+C to copy it.';
     }
   }
 
