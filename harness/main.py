@@ -123,67 +123,70 @@ _BACKENDS = {
 _SCENARIO = flags.DEFINE_list(
   'scenario',
   [rounds.OFFLINE],
-  f'One or more of {", ".join(rounds.SCENARIOS)}, with commas between, or all:'
-  ' those of --category, if it is given.',
+  f'The scenarios, separated by commas: {", ".join(rounds.SCENARIOS)}, or all.'
+  ' With --category, all means the scenarios of the category.',
 )
 _ACCURACY = flags.DEFINE_bool(
   'accuracy',
   None,
-  'Published alias: --mode=accuracy; with --noaccuracy --mode=performance.',
+  'The published name of --mode=accuracy. --noaccuracy means'
+  ' --mode=performance.',
 )
 _LOG_INTERVAL = flags.DEFINE_float(
   'log_interval',
   progress.PLAIN_INTERVAL_SECS,
-  'Seconds between lines of progress, where there is no terminal.',
+  'The seconds between lines of progress if the output is not a terminal.',
   lower_bound=0,
 )
 _QUIET = flags.DEFINE_bool(
-  'quiet', False, 'Print the report alone, and nothing of the way to it.'
+  'quiet', False, 'Print only the report, without progress.'
 )
 _SHORT_NAME = flags.DEFINE_string(
   'short_name',
   None,
-  'Name of this run: results go to a directory of that name below'
-  ' --results_dir (--log-path).',
+  'The name of this run. The results are written to a directory of this name'
+  ' in --results_dir (--log-path).',
 )
 _SAVE_RESULT = flags.DEFINE_bool(
-  'save_result', True, 'Keep logs and result; without, they are only printed.'
+  'save_result',
+  True,
+  'Keep the logs and the result. Otherwise, they are only printed.',
 )
 _SUBMISSION = flags.DEFINE_string(
   'submission',
   None,
-  'Flags of //harness:submission, in one string: when all scenarios have passed,'
-  ' it makes a submission of their results.',
+  'The flags of //harness:submission in one string. If all scenarios pass, it'
+  ' makes a submission of their results.',
 )
 _MLPERF_CONF_PATH = flags.DEFINE_string(
   'mlperf_conf_path',
   None,
-  'mlperf.conf of a round: chooses --round by the seeds in it. LoadGen brings'
-  ' all the rest by itself.',
+  'The mlperf.conf of a round. Its seeds select --round. LoadGen contains all'
+  ' other settings.',
 )
 _STORE_SAX_ACCURACY = flags.DEFINE_bool(
   'store_sax_accuracy',
   None,
-  f'Write the answers of an accuracy run to {_ANSWERS} in'
-  ' --log_path too. Default: with --log_path.',
+  f'Also write the answers of an accuracy run to {_ANSWERS} in --log_path.'
+  ' Default: only with --log_path.',
 )
 _EXTRA_LOG_DIR = flags.DEFINE_bool(
   'extra_log_dir',
   None,
-  'Put logs into a directory below --log_path, such as Offline_accuracy; without'
-  ' it, into --log_path itself. Default: with --log_path.',
+  'Write logs to a subdirectory of --log_path, such as Offline_accuracy,'
+  ' instead of --log_path itself. Default: only with --log_path.',
 )
 _IMPLEMENTATION = flags.DEFINE_enum(
   'implementation',
   None,
   ['reference'],
-  "CM's name of the system. BERT's reference runs in --backend.",
+  "CM's name of the system. The reference of BERT runs in --backend.",
 )
 _BACKEND = flags.DEFINE_enum(
   'backend',
   None,
   sorted({name for names in _BACKENDS.values() for name in names}),
-  "CM's name of the framework, which chooses the system as --system does.",
+  "CM's name of the framework. It selects the system, like --system.",
 )
 for _alias, _name in _ALIASES.items():
   flags.DEFINE_alias(_alias, _name)
@@ -213,7 +216,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _is_published() -> bool:
-  """Returns True if the command uses --log-path, as the published main.py does."""
+  """Returns True if the command uses --log-path, like the published main.py."""
   return bool(flags.FLAGS['log_path'].present)
 
 
@@ -237,8 +240,8 @@ def _submit(results: Sequence[str]) -> None:
   )
   if done.returncode:
     raise errors.HarnessError(
-      f'//harness:submission ended with exit code {done.returncode}; the results'
-      f' are kept: {", ".join(results)}'
+      f'//harness:submission ended with exit code {done.returncode}. The'
+      f' results are kept: {", ".join(results)}'
     )
 
 
@@ -263,8 +266,9 @@ def _scenarios() -> list[str]:
     found = list(requirements.scenarios(round_name, category, model))
     if not found:
       raise ValueError(
-        f'--category={category}: {round_name} has no scenario of {model} there;'
-        ' choose another --round or --category, or name the scenarios'
+        f'--category={category}: {round_name} has no scenario of {model} in'
+        ' this category. Choose another --round or --category, or name the'
+        ' scenarios.'
       )
     return found
   if _SCENARIO.value == [_ALL]:
@@ -275,12 +279,14 @@ def _scenarios() -> list[str]:
     name = known.get(_plain(text))
     if name is None:
       raise ValueError(
-        f'--scenario={text}: choose one or more of'
-        f' {", ".join(rounds.SCENARIOS)}, with commas between, or {_ALL}'
+        f'--scenario={text} is unknown. Choose one or more of'
+        f' {", ".join(rounds.SCENARIOS)}, separated by commas, or {_ALL}.'
       )
     found.append(name)
   if not found:
-    raise ValueError(f'--scenario is empty: choose some of {rounds.SCENARIOS}')
+    raise ValueError(
+      f'--scenario is empty. Choose from {", ".join(rounds.SCENARIOS)}.'
+    )
   return found
 
 
@@ -310,8 +316,8 @@ def _translate() -> None:
     system = _BACKENDS[_benchmark()].get(flag.value)
     if flag.value and not system:
       raise ValueError(
-        f'--{flag.name}={flag.value} does not run {job_lib.MODEL.value};'
-        f' choose one of {", ".join(_BACKENDS[_benchmark()])}'
+        f'--{flag.name}={flag.value} does not run {job_lib.MODEL.value}.'
+        f' Choose one of {", ".join(_BACKENDS[_benchmark()])}.'
       )
     if system and not (flag is _IMPLEMENTATION and _BACKEND.value):
       _set(flag, 'system', system)
@@ -324,14 +330,14 @@ def _translate() -> None:
     for flag in (_STORE_SAX_ACCURACY, _EXTRA_LOG_DIR):
       if flag.value is not None:
         raise ValueError(
-          f'--{flag.name} has no effect without --log_path, below which the'
-          ' published names of logs are: give it, or leave this out'
+          f'--{flag.name} has no effect without --log_path, the directory of'
+          f' the published log names. Pass --log_path, or omit --{flag.name}.'
         )
   if _SHORT_NAME.value is not None:
     if not values.results_dir:
       raise ValueError(
-        f'--short_name={_SHORT_NAME.value} names a directory below'
-        ' --results_dir (--log-path), which is not given'
+        f'--short_name={_SHORT_NAME.value} names a subdirectory of'
+        ' --results_dir (--log-path), which is not set.'
       )
     values.results_dir = f'{values.results_dir}/{_SHORT_NAME.value}'
 
@@ -348,8 +354,8 @@ def _set(published: flags.FlagHolder, name: str, value: object) -> None:
   """
   if _given(name) and flags.FLAGS[name].value != value:
     raise ValueError(
-      f'--{published.name}={published.value} and --{name} contradict each other:'
-      ' leave one of them out'
+      f'--{published.name}={published.value} contradicts --{name}. Omit one of'
+      ' them.'
     )
   setattr(flags.FLAGS, name, value)
 

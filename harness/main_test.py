@@ -107,11 +107,11 @@ class MainTest(absltest.TestCase):
       (['--backend=onnxruntime'], '--backend=onnxruntime does not run gptj-99'),
       (
         ['--backend=pytorch', '--system=cell'],
-        '--backend=pytorch and --system',
+        '--backend=pytorch contradicts --system',
       ),
       (
         ['--accuracy', '--mode=performance'],
-        '--accuracy=True and --mode contr',
+        '--accuracy=True contradicts --mode',
       ),
     ):
       with flagsaver.flagsaver():
@@ -159,7 +159,9 @@ class MainTest(absltest.TestCase):
     self.assertEqual(self.scenarios, list(rounds.SCENARIOS))
     self._main('--scenario=single_stream,server,MultiStream')
     self.assertEqual(self.scenarios, ['SingleStream', 'Server', 'MultiStream'])
-    with self.assertRaisesRegex(SystemExit, '--scenario=Interactive: choose'):
+    with self.assertRaisesRegex(
+      SystemExit, '--scenario=Interactive is unknown. Choose'
+    ):
       self._main('--scenario=Interactive')
 
   def test_a_result_that_is_not_kept(self):
@@ -176,7 +178,9 @@ class MainTest(absltest.TestCase):
     self.assertEqual(self.values['round'], 'v4.0')
 
   def test_short_name_needs_a_place(self):
-    with self.assertRaisesRegex(SystemExit, '--short_name=first names a dir'):
+    with self.assertRaisesRegex(
+      SystemExit, '--short_name=first names a subdir'
+    ):
       self._main('--short_name=first')
 
 

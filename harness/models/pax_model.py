@@ -116,8 +116,8 @@ def _state(path: str) -> list[tuple[str, int, int]]:
     names = sorted(os.listdir(path))
     if 'config.json' not in names:
       raise FileNotFoundError(
-        f'{path} holds no config.json; give the Hugging Face directory of a'
-        ' GPT-J'
+        f'{path} has no config.json. Pass the Hugging Face directory of a'
+        ' GPT-J.'
       )
   found = []
   for name in names:
@@ -153,20 +153,22 @@ def _quantizer(wanted: Wanted, source: str, target: str) -> programs.Command:
 _BASE = flags.DEFINE_string(
   'base',
   None,
-  'Hugging Face directory of the GPT-J. Default: the bundled one.',
+  'The Hugging Face directory of the GPT-J. Default: the bundled one.',
 )
 _DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', ['float32', 'bfloat16'], 'Type of the variables.'
+  'dtype', 'float32', ['float32', 'bfloat16'], 'The type of the variables.'
 )
 _QUANTIZE = flags.DEFINE_bool(
   'quantize',
   False,
-  'Make matrices int8, as the published serving params expect: not the head.',
+  'Quantize matrices to int8, as the published serving params expect. The head'
+  ' is not quantized.',
 )
 _CALIBRATION = flags.DEFINE_string(
   'calibration',
   None,
-  'Articles to calibrate on, in the schema of cnn_dailymail_calibration.json.',
+  'The file of articles for calibration, in the schema of'
+  ' cnn_dailymail_calibration.json.',
 )
 flag_rules.act_only('with --quantize', lambda: _QUANTIZE.value, 'calibration')
 

@@ -71,7 +71,7 @@ class PaxModelsTest(absltest.TestCase):
     self.assertEqual(self.ran, ['converter'])
 
   def test_another_directory_is_told(self):
-    with self.assertRaisesRegex(FileNotFoundError, 'holds no config.json'):
+    with self.assertRaisesRegex(FileNotFoundError, 'has no config.json'):
       self._models.get(pax_model.Wanted(self._dir))
 
   def test_the_bundled_model_is_the_default(self):

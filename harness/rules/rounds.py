@@ -304,13 +304,13 @@ def round_of(path: str) -> str:
     match = _SEED.search(file.read())
   if match is None:
     raise ValueError(
-      f'{path} has no line "*.*.qsl_rng_seed = ..."; give the mlperf.conf of a'
-      ' round, or --round'
+      f'{path} has no line "*.*.qsl_rng_seed = ...". Pass the mlperf.conf of a'
+      ' round, or --round.'
     )
   for each in ROUNDS.values():
     if each.qsl_seed == int(match[1]):
       return each.name
   raise ValueError(
-    f'{path} has the seed {match[1]}, which is of none of the rounds'
-    f' {", ".join(ROUNDS)}'
+    f'{path} has the seed {match[1]}, but none of these rounds has it:'
+    f' {", ".join(ROUNDS)}.'
   )

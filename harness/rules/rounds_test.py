@@ -156,7 +156,7 @@ class RoundsTest(parameterized.TestCase):
   def test_other_files_are_refused(self):
     for text, told in (
       ('gptj.Offline.target_qps = 1\n', 'has no line'),
-      ('*.*.qsl_rng_seed = 12\n', 'seed 12, which is of none of'),
+      ('*.*.qsl_rng_seed = 12\n', 'seed 12, but none of these rounds has it'),
     ):
       path = self.create_tempfile(content=text).full_path
       with self.assertRaisesRegex(ValueError, told):

@@ -15,29 +15,29 @@ from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _LOG = flags.DEFINE_string(
-  'accuracy_log', None, 'mlperf_log_accuracy.json of an accuracy run.'
+  'accuracy_log', None, 'The mlperf_log_accuracy.json of an accuracy run.'
 )
 _DATASET = flags.DEFINE_string(
   'dataset',
   None,
-  'Evaluation file of that run: JSON list of instruction, input, output.'
+  'The evaluation file of the run, a JSON list of instruction, input, output.'
   ' Default: the bundled articles.',
 )
 _TOKENIZER = flags.DEFINE_string(
   'tokenizer_path',
   None,
-  "tokenizer.json of the model. Default: the bundled model's.",
+  "The model's tokenizer.json. Default: the bundled model's.",
 )
 _DTYPE = flags.DEFINE_enum(
   'dtype',
   'int64',
   ['int64', 'int32', 'float32'],
-  'Type of the token ids in the log.',
+  'The type of the token IDs in the log.',
 )
 _OUTPUT = flags.DEFINE_string(
   'output',
   None,
-  'Where to write the scores. Default: accuracy.txt beside the log.',
+  'The file for the scores. Default: accuracy.txt next to the log.',
 )
 
 

@@ -49,9 +49,9 @@ class Splitter:
         self._punkt = _load(path)
         return
     raise ValueError(
-      f'no {_MODEL} in {", ".join(absolute)}; `python3 -m nltk.downloader -d'
-      f' {absolute[0]} punkt_tab` downloads it (punkt, without _tab, is what'
-      ' older versions of nltk read)'
+      f'There is no {_MODEL} in {", ".join(absolute)}. Download it with:'
+      f' python3 -m nltk.downloader -d {absolute[0]} punkt_tab (older versions'
+      ' of nltk read punkt, without _tab)'
     )
 
   def split(self, text: str) -> list[str]:
@@ -75,35 +75,35 @@ def _load(directory: str) -> punkt.PunktTokenizer:
 _LOG = flags.DEFINE_string(
   'mlperf_accuracy_file',
   None,
-  'mlperf_log_accuracy.json of an accuracy run.',
+  'The mlperf_log_accuracy.json of an accuracy run.',
 )
 _DATASET = flags.DEFINE_string(
   'dataset_file',
   None,
-  'Evaluation file of that run, such as cnn_eval.json. Default: the bundled'
+  'The evaluation file of the run, such as cnn_eval.json. Default: the bundled'
   ' articles.',
 )
 _CHECKPOINT = flags.DEFINE_string(
   'checkpoint_path',
   None,
-  "Directory with the model's tokenizer, or its tokenizer.json. Default: the"
-  " bundled model's for the bundled articles, else GPT-J's in the cache.",
+  "The directory of the model's tokenizer, or its tokenizer.json. Default: the"
+  " bundled model's for the bundled articles, otherwise GPT-J's in the cache.",
 )
 flags.DEFINE_alias('model_name_or_path', 'checkpoint_path')
 _DTYPE = flags.DEFINE_enum(
   'dtype',
   'int64',
   ['int64', 'int32', 'float32'],
-  'Type of the token ids in the log.',
+  'The type of the token IDs in the log.',
 )
 _NLTK_DATA = flags.DEFINE_string(
   'nltk_data',
   None,
-  "nltk's data with punkt_tab, which rougeLsum needs. Default: $NLTK_DATA; if"
-  ' that is not set either, rougeLsum is left out.',
+  "The directory of nltk's data with punkt_tab, which rougeLsum needs."
+  ' Default: $NLTK_DATA. Without both, rougeLsum is omitted.',
 )
 _VERBOSE = flags.DEFINE_bool(
-  'verbose', False, 'Print every answer and what it is compared with.'
+  'verbose', False, 'Print every answer and its target.'
 )
 
 
@@ -129,8 +129,8 @@ def _score() -> rouge.Scores:
   )
   if len(pairs) < len(articles):
     _say(
-      f'the log answers {len(pairs)} of {len(articles)} articles; an official'
-      ' accuracy run answers all'
+      f'The log has answers to {len(pairs)} of {len(articles)} articles. An'
+      ' official accuracy run answers all.'
     )
   if _VERBOSE.value:
     for index, (prediction, reference) in pairs.items():
@@ -152,14 +152,14 @@ def _splitter() -> Splitter | None:
   listed = list(filter(None, os.environ.get('NLTK_DATA', '').split(os.pathsep)))
   if not listed:
     _say(
-      "rougeLsum is left out: it needs nltk's punkt_tab (--nltk_data or"
-      ' $NLTK_DATA); the other figures do not'
+      "rougeLsum is omitted, because it needs nltk's punkt_tab (--nltk_data or"
+      ' $NLTK_DATA). The other scores do not need it.'
     )
     return None
   try:
     return Splitter(*listed)
   except ValueError as error:  # The variable may be for another program.
-    _say(f'rougeLsum is left out: {error}')
+    _say(f'rougeLsum is omitted: {error}')
     return None
 
 
@@ -171,7 +171,7 @@ def _tokenizer_path() -> str:
   try:
     return official.path('gptj', 'tokenizer', cache_lib.get())
   except ValueError as error:
-    raise ValueError(f'{error}\nor give --checkpoint_path') from error
+    raise ValueError(f'{error}\nOr pass --checkpoint_path.') from error
 
 
 def _say(text: str) -> None:
