@@ -1,5 +1,6 @@
-"""Detects NVIDIA devices through the driver, and the installed libraries."""
+"""Detects NVIDIA devices and libraries, and describes accelerators."""
 
+from collections.abc import Iterable
 import ctypes
 import dataclasses
 import importlib.metadata
@@ -7,6 +8,7 @@ import importlib.util
 from typing import Any
 
 from harness import errors
+from saxml_ext.common.machine import accelerators
 
 # The suffixes of the libraries' Python packages, by version of CUDA.
 _MAJORS = ('cu13', 'cu12', 'cu11')
@@ -14,6 +16,18 @@ _CUDNN_PACKAGES = tuple(f'nvidia-cudnn-{major}' for major in _MAJORS)
 _TENSORRT_PACKAGES = ('tensorrt', *(f'tensorrt-{major}' for major in _MAJORS))
 _CUDNN_LIBRARIES = ('libcudnn.so.9', 'libcudnn.so.8', 'libcudnn.so')
 _TENSORRT_LIBRARIES = ('libnvinfer.so.10', 'libnvinfer.so.8', 'libnvinfer.so')
+
+_DESCRIBED = (
+  'accelerator_model_name',
+  'accelerator_frequency',
+  'accelerator_host_interconnect',
+  'accelerator_interconnect',
+  'accelerator_interconnect_topology',
+  'accelerator_memory_capacity',
+  'accelerator_memory_configuration',
+  'accelerator_on-chip_memories',
+)
+_GIB = 2**30
 
 
 class CudaError(errors.HarnessError):
@@ -101,6 +115,53 @@ def detect(nvml: Any = None) -> Cuda:
     raise CudaError(_broken(error)) from error
   finally:
     nvml.nvmlShutdown()
+
+
+def describe_accelerators(
+  cuda: Cuda, tpu: accelerators.Tpu | None
+) -> dict[str, str]:
+  """Returns the values of the description that refer to accelerators.
+
+  Returns:
+    The known values, by key. All are "N/A" if the machine has no accelerators.
+  """
+  if tpu is not None:
+    return {
+      'accelerators_per_node': str(tpu.chips),
+      'accelerator_model_name': tpu.model,
+    }
+  if cuda.devices:
+    return _cuda_devices(cuda.devices)
+  return {'accelerators_per_node': '0'} | dict.fromkeys(_DESCRIBED, 'N/A')
+
+
+def _cuda_devices(devices: tuple[Device, ...]) -> dict[str, str]:
+  values = {
+    'accelerators_per_node': str(len(devices)),
+    'accelerator_model_name': _joined(each.name for each in devices),
+    'accelerator_memory_capacity': _joined(
+      f'{each.memory_bytes / _GIB:.0f} GiB'
+      for each in devices
+      if each.memory_bytes
+    ),
+    'accelerator_frequency': _joined(
+      f'{each.max_graphics_clock_mhz} MHz (max)'
+      for each in devices
+      if each.max_graphics_clock_mhz
+    ),
+    'accelerator_host_interconnect': _joined(
+      f'PCIe Gen{each.pcie_generation} x{each.pcie_width}'
+      for each in devices
+      if each.pcie_generation and each.pcie_width
+    ),
+  }
+  if len(devices) == 1:
+    values['accelerator_interconnect'] = 'N/A'
+  return {key: value for key, value in values.items() if value}
+
+
+def _joined(texts: Iterable[str]) -> str:
+  return '; '.join(dict.fromkeys(texts))
 
 
 def load_nvml() -> Any:

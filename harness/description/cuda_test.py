@@ -1,7 +1,6 @@
 from absl.testing import absltest
 
 from harness.description import cuda
-from harness.description import description
 from harness.description.testing import fake_nvml
 
 
@@ -46,7 +45,7 @@ class CudaTest(absltest.TestCase):
 
   def test_description_of_devices(self):
     found = cuda.detect(fake_nvml.FakeNvml(devices=2))
-    values = description.describe_accelerators(found, None)
+    values = cuda.describe_accelerators(found, None)
     self.assertEqual(
       values,
       {
@@ -57,9 +56,7 @@ class CudaTest(absltest.TestCase):
         'accelerator_host_interconnect': 'PCIe Gen5 x16',
       },
     )
-    one = description.describe_accelerators(
-      cuda.detect(fake_nvml.FakeNvml()), None
-    )
+    one = cuda.describe_accelerators(cuda.detect(fake_nvml.FakeNvml()), None)
     self.assertEqual(one['accelerator_interconnect'], 'N/A')
 
 

@@ -1,13 +1,17 @@
 """Produces the official description of a system.
 
-The submission checker requires 35 keys (fields.py). Many values are detected on
-the machine. A preset contains the values of a known system. Some values only
-the user knows, such as the submitter, the cooling and the network topology.
+Many values are detected on the machine. A preset contains the values of a known
+system. Some values only the user knows, such as the submitter, the cooling and
+the network topology.
+
+The required keys and the keys that must not be empty are those of
+tools/submission/submission_checker.py in mlcommons/inference, v4.0 to v6.1. The
+meanings are our own text, because the checker has none.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 import dataclasses
-import hashlib
+import difflib
 import os
 import pathlib
 from typing import Any
@@ -16,25 +20,132 @@ from absl import logging
 import yaml
 
 from harness.description import cuda as cuda_lib
-from harness.description import fields
 from harness.description import host
-from harness.description import software
 from saxml_ext.common import files as files_lib
 from saxml_ext.common.machine import accelerators
 from saxml_ext.common.machine import machine_files
 
-_KEYS = (
-  'accelerator_model_name',
-  'accelerator_frequency',
-  'accelerator_host_interconnect',
-  'accelerator_interconnect',
-  'accelerator_interconnect_topology',
-  'accelerator_memory_capacity',
-  'accelerator_memory_configuration',
-  'accelerator_on-chip_memories',
+DIVISIONS = ('closed', 'open', 'network')
+STATUSES = ('available', 'preview', 'rdi')
+SYSTEM_TYPES = (
+  'datacenter',
+  'edge',
+  'datacenter,edge',
+  'edge,datacenter',
 )
-_GIB = 2**30
 
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+  """A key of the description.
+
+  Attributes:
+    meaning: The meaning of the value.
+    filled: True if the checker rejects an empty value.
+    choices: The allowed values; empty if any value is allowed.
+  """
+
+  meaning: str
+  filled: bool = True
+  choices: tuple[str, ...] = ()
+
+
+_EMPTY = False
+
+REQUIRED: Mapping[str, Field] = {
+  'submitter': Field('the organization; also the name of its directory'),
+  'division': Field('division of the submission', choices=DIVISIONS),
+  'status': Field(
+    'whether it can be bought or rented: available, preview (soon), or rdi'
+    ' (research, development or internal)',
+    choices=STATUSES,
+  ),
+  'system_name': Field('what people call the system'),
+  'system_type': Field('category of the submission', choices=SYSTEM_TYPES),
+  'system_type_detail': Field('such as "cloud instance"', _EMPTY),
+  'number_of_nodes': Field('machines that the system consists of'),
+  'host_processors_per_node': Field('CPU sockets of a machine'),
+  'host_processor_model_name': Field('model of the CPU'),
+  'host_processor_core_count': Field('cores of one CPU'),
+  'host_processor_frequency': Field("the CPU's clock", _EMPTY),
+  'host_processor_caches': Field("the CPU's caches", _EMPTY),
+  'host_processor_interconnect': Field('what joins the CPUs', _EMPTY),
+  'host_memory_capacity': Field('memory of a machine'),
+  'host_memory_configuration': Field(
+    'its modules, such as "12x 16 GB DDR4"; root reads them with dmidecode'
+  ),
+  'host_storage_type': Field('kinds of its disks, such as "NVMe SSD"'),
+  'host_storage_capacity': Field('size of its disks'),
+  'host_networking': Field('its kind of network, such as "100 Gb Ethernet"'),
+  'host_networking_topology': Field(
+    'how machines are joined, such as "Ethernet on a switch", or "N/A"'
+  ),
+  'host_network_card_count': Field('network cards of a machine'),
+  'accelerators_per_node': Field('accelerators of a machine; 0 if none'),
+  'accelerator_model_name': Field('model of the accelerator'),
+  'accelerator_frequency': Field("the accelerator's clock", _EMPTY),
+  'accelerator_host_interconnect': Field(
+    'what joins accelerator and CPU, such as "PCIe Gen5 x16"'
+  ),
+  'accelerator_interconnect': Field(
+    'what joins accelerators, such as "NVLink", or "N/A"'
+  ),
+  'accelerator_interconnect_topology': Field(
+    'such as "2D torus", or "N/A"', _EMPTY
+  ),
+  'accelerator_memory_capacity': Field('memory of one accelerator'),
+  'accelerator_memory_configuration': Field('its kind, such as "HBM3"'),
+  'accelerator_on-chip_memories': Field('its memories on the chip', _EMPTY),
+  'cooling': Field('such as "air", "liquid" or "passive"'),
+  'hw_notes': Field('what else there is to say of the hardware', _EMPTY),
+  'framework': Field('what runs the model'),
+  'operating_system': Field('with its version'),
+  'other_software_stack': Field('drivers and libraries with their versions'),
+  'sw_notes': Field('what else there is to say of the software', _EMPTY),
+}
+
+# These keys are required too if "is_network" is "true", because LoadGen then
+# runs on another host.
+NETWORK: Mapping[str, Field] = {
+  'is_network': Field('"true" where LoadGen runs on another host'),
+  'network_type': Field('such as "Ethernet"', _EMPTY),
+  'network_media': Field('such as "copper" or "optical fibre"', _EMPTY),
+  'network_rate': Field('such as "100 Gbit/s"', _EMPTY),
+  'nic_loadgen': Field("model of the LoadGen host's network card", _EMPTY),
+  'number_nic_loadgen': Field('how many of them', _EMPTY),
+  'net_software_stack_loadgen': Field('its driver and stack', _EMPTY),
+  'network_protocol': Field('such as "gRPC over TCP"', _EMPTY),
+  'number_connections': Field('connections between the two hosts', _EMPTY),
+  'nic_sut': Field("model of the system's network card", _EMPTY),
+  'number_nic_sut': Field('how many of them', _EMPTY),
+  'net_software_stack_sut': Field('its driver and stack', _EMPTY),
+  'network_topology': Field('how the two hosts are joined', _EMPTY),
+}
+
+# The checker requires these keys only with power measurements.
+POWER: Mapping[str, Field] = {
+  'power_management': Field('settings of the power management', _EMPTY),
+  'filesystem': Field('file system of the disks', _EMPTY),
+  'boot_firmware_version': Field('version of BIOS or UEFI', _EMPTY),
+  'management_firmware_version': Field('version of the BMC', _EMPTY),
+  'other_hardware': Field('whatever else draws power', _EMPTY),
+  'number_of_type_nics_installed': Field('network cards by type', _EMPTY),
+  'nics_enabled_firmware': Field('cards that the firmware enables', _EMPTY),
+  'nics_enabled_os': Field('cards that the system enables', _EMPTY),
+  'nics_enabled_connected': Field('cards with a cable', _EMPTY),
+  'network_speed_mbit': Field('speed of the network in Mbit/s', _EMPTY),
+  'power_supply_quantity_and_rating_watts': Field(
+    'power supplies and their ratings', _EMPTY
+  ),
+  'power_supply_details': Field('their models', _EMPTY),
+  'disk_drives': Field('models of the disks', _EMPTY),
+  'disk_controllers': Field('models of their controllers', _EMPTY),
+}
+
+ALL: Mapping[str, Field] = {**REQUIRED, **NETWORK, **POWER}
+
+# Published descriptions contain these placeholders for missing values.
+_PLACEHOLDERS = ('', 'todo', 'tbd')
 
 # The preset of the machine that runs this program, with detected values.
 THIS_MACHINE = 'this_machine'
@@ -60,6 +171,44 @@ class Preset:
   values: Mapping[str, Any]
 
 
+def is_filled(value: Any) -> bool:
+  """Returns True if a value is filled in, such as "N/A" but not "TODO"."""
+  return str(value).strip().lower() not in _PLACEHOLDERS and value != {}
+
+
+def missing(values: Mapping[str, Any]) -> list[str]:
+  """Returns the keys that a submission needs and that have no value here."""
+  needed = dict(REQUIRED)
+  if str(values.get('is_network', '')).lower() == 'true':
+    needed |= NETWORK
+  return [
+    name
+    for name, field in needed.items()
+    if name not in values or (field.filled and not is_filled(values[name]))
+  ]
+
+
+def check(values: Mapping[str, Any]) -> None:
+  """Checks the names of keys, and the values of keys with fixed choices.
+
+  Raises:
+    ValueError: A key or value is invalid.
+  """
+  for name, value in values.items():
+    if name not in ALL:
+      near = difflib.get_close_matches(name, ALL, 1)
+      raise ValueError(
+        f'{name!r} is no key of a system description'
+        + (f'; did you mean {near[0]}?' if near else '')
+      )
+    choices = ALL[name].choices
+    if choices and is_filled(value) and value not in choices:
+      raise ValueError(
+        f'{name} is {value!r}; it must be one of'
+        f' {", ".join(map(repr, choices))}'
+      )
+
+
 def preset_names() -> list[str]:
   """Returns the names of all presets, sorted."""
   return sorted(
@@ -81,59 +230,9 @@ def read_preset(name: str) -> Preset:
       ' or give --system_description=FILE'
     )
   preset: Preset = files_lib.read_json(_PRESETS / f'{name}.json', Preset)
-  fields.check(preset.values)
+  check(preset.values)
   return preset
 
-
-def describe_accelerators(
-  cuda: cuda_lib.Cuda, tpu: accelerators.Tpu | None
-) -> dict[str, str]:
-  """Returns the values of the description that refer to accelerators.
-
-  Returns:
-    The known values, by key. All are "N/A" if the machine has no accelerators.
-  """
-  if tpu is not None:
-    return {
-      'accelerators_per_node': str(tpu.chips),
-      'accelerator_model_name': tpu.model,
-    }
-  if cuda.devices:
-    return _cuda_devices(cuda.devices)
-  return {'accelerators_per_node': '0'} | dict.fromkeys(_KEYS, 'N/A')
-
-
-def _cuda_devices(devices: tuple[cuda_lib.Device, ...]) -> dict[str, str]:
-  values = {
-    'accelerators_per_node': str(len(devices)),
-    'accelerator_model_name': _joined(each.name for each in devices),
-    'accelerator_memory_capacity': _joined(
-      f'{each.memory_bytes / _GIB:.0f} GiB'
-      for each in devices
-      if each.memory_bytes
-    ),
-    'accelerator_frequency': _joined(
-      f'{each.max_graphics_clock_mhz} MHz (max)'
-      for each in devices
-      if each.max_graphics_clock_mhz
-    ),
-    'accelerator_host_interconnect': _joined(
-      f'PCIe Gen{each.pcie_generation} x{each.pcie_width}'
-      for each in devices
-      if each.pcie_generation and each.pcie_width
-    ),
-  }
-  if len(devices) == 1:
-    values['accelerator_interconnect'] = 'N/A'
-  return {key: value for key, value in values.items() if value}
-
-
-def _joined(texts: Iterable[str]) -> str:
-  return '; '.join(dict.fromkeys(texts))
-
-
-versions = software.versions
-missing = fields.missing
 
 _SOFTWARE = ('framework', 'other_software_stack')
 
@@ -156,7 +255,7 @@ def describe(
     ValueError: The preset is unknown, or a key or value is invalid.
   """
   overrides = overrides or {}
-  fields.check(overrides)
+  check(overrides)
   known = read_preset(preset or THIS_MACHINE)
   if detected is None:
     detected = detect()
@@ -165,7 +264,7 @@ def describe(
     # The preset describes another machine, so only the software of this machine
     # is used.
     detected = {key: detected[key] for key in _SOFTWARE if key in detected}
-  values = dict.fromkeys(fields.REQUIRED, '')
+  values = dict.fromkeys(REQUIRED, '')
   return values | dict(detected) | dict(known.values) | dict(overrides)
 
 
@@ -197,25 +296,11 @@ def detect(
     values['host_processor_interconnect'] = 'N/A'
   values |= host.detect(files, host.run_dmidecode() if real else '')
   cuda = cuda or _cuda()
-  values |= describe_accelerators(
+  values |= cuda_lib.describe_accelerators(
     cuda, accelerators.detect_tpu(files, environment)
   )
   values |= _software(cuda)
   return {key: value for key, value in values.items() if value}
-
-
-def framework(package: str) -> str:
-  """Returns the value of the key `framework` for this process.
-
-  Args:
-    package: The package that runs the model: jax, torch or onnxruntime.
-  """
-  return software.framework(software.versions(), package)
-
-
-def governor() -> str | None:
-  """Returns the CPU's frequency governor, or None if it cannot be read."""
-  return host.governor(machine_files.MachineFiles())
 
 
 def read_file(path: str) -> dict[str, Any]:
@@ -236,7 +321,7 @@ def read_file(path: str) -> dict[str, Any]:
       f' {type(values).__name__}'
     )
   try:
-    fields.check(values)
+    check(values)
   except ValueError as error:
     raise ValueError(f'{path}: {error}') from error
   return values
@@ -253,8 +338,8 @@ def _cuda() -> cuda_lib.Cuda:
 
 
 def _software(cuda: cuda_lib.Cuda) -> dict[str, str]:
-  found = software.versions()
-  words = [software.stack(found)]
+  found = host.versions()
+  words = [host.stack(found)]
   for name, version in (
     ('CUDA', cuda.cuda),
     ('cuDNN', cuda.cudnn),
@@ -265,44 +350,5 @@ def _software(cuda: cuda_lib.Cuda) -> dict[str, str]:
       words.append(f'{name} {version}')
   values = {'other_software_stack': ', '.join(words)}
   if 'jax' in found:
-    values['framework'] = software.framework(found)
+    values['framework'] = host.framework(found)
   return values
-
-
-def file_sha256(path: str) -> str:
-  """Returns the SHA-256 of a file, as sha256sum prints it.
-
-  Raises:
-    OSError: The file cannot be read.
-  """
-  with open(path, 'rb') as file:
-    return hashlib.file_digest(file, 'sha256').hexdigest()
-
-
-def tree_sha256(directory: str) -> str:
-  """Returns the SHA-256 of a directory, from its files' names and contents.
-
-  This is the hash of the output of `sha256sum` for all files. The paths are
-  relative to the directory and sorted in byte order. Empty directories, times
-  and permissions have no effect.
-
-  Raises:
-    OSError: A file cannot be read.
-    ValueError: The directory contains no file.
-  """
-
-  def fail(error: OSError) -> None:
-    raise error
-
-  paths = [
-    os.path.relpath(os.path.join(parent, name), directory)
-    for parent, _, names in os.walk(directory, onerror=fail)
-    for name in names
-  ]
-  if not paths:
-    raise ValueError(f'{directory} holds no file')
-  digest = hashlib.sha256()
-  for path in sorted(paths, key=os.fsencode):
-    line = f'{file_sha256(os.path.join(directory, path))}  '
-    digest.update(line.encode() + os.fsencode(path) + b'\n')
-  return digest.hexdigest()

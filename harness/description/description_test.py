@@ -1,11 +1,9 @@
-import hashlib
 import os
 
 from absl.testing import absltest
 
 from harness.description import cuda
 from harness.description import description
-from harness.description import fields
 from harness.description.testing import fake_nvml
 from saxml_ext.common.machine.testing import fake_machine
 
@@ -19,6 +17,27 @@ _BY_USER = {
   'host_networking_topology': 'N/A',
   'cooling': 'air',
 }
+
+# The required keys in tools/submission/submission_checker.py of
+# mlcommons/inference, v4.1 to v5.1, and in constants.py of its package since
+# v6.0.
+_REQUIRED = """
+division submitter status system_name number_of_nodes host_processor_model_name
+host_processors_per_node host_processor_core_count host_memory_capacity
+host_storage_capacity host_storage_type accelerators_per_node
+accelerator_model_name accelerator_memory_capacity framework operating_system
+system_type other_software_stack host_processor_frequency host_processor_caches
+host_memory_configuration host_processor_interconnect host_networking
+host_networking_topology accelerator_frequency accelerator_host_interconnect
+accelerator_interconnect accelerator_interconnect_topology
+accelerator_memory_configuration accelerator_on-chip_memories cooling hw_notes
+sw_notes host_network_card_count system_type_detail
+""".split()
+_MAY_BE_EMPTY = """
+host_processor_frequency host_processor_caches host_processor_interconnect
+accelerator_frequency accelerator_interconnect_topology
+accelerator_on-chip_memories hw_notes sw_notes system_type_detail
+""".split()
 
 
 class DescriptionTest(absltest.TestCase):
@@ -40,7 +59,9 @@ class DescriptionTest(absltest.TestCase):
     self.assertEqual(found['accelerators_per_node'], '0')
     self.assertEqual(found['accelerator_model_name'], 'N/A')
     self.assertRegex(found['other_software_stack'], r'Python 3\.')
-    missing = description.missing(dict.fromkeys(fields.REQUIRED, '') | found)
+    missing = description.missing(
+      dict.fromkeys(description.REQUIRED, '') | found
+    )
     self.assertContainsSubset(
       missing,
       set(_BY_USER) | {'framework'},
@@ -65,7 +86,7 @@ class DescriptionTest(absltest.TestCase):
 
   def test_this_machine(self):
     values = description.describe()
-    self.assertCountEqual(values, fields.REQUIRED)
+    self.assertCountEqual(values, description.REQUIRED)
     self.assertEqual(values, description.describe(description.THIS_MACHINE))
     self.assertContainsSubset(
       ('submitter', 'division', 'cooling'), description.missing(values)
@@ -147,46 +168,41 @@ class DescriptionTest(absltest.TestCase):
         description.read_file(self._write(text))
 
 
-class HashesTest(absltest.TestCase):
-  def setUp(self):
-    super().setUp()
-    self._dir = self.create_tempdir().full_path
-
-  def _write(self, name: str, text: str) -> str:
-    path = os.path.join(self._dir, name)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, 'w', encoding='utf-8') as file:
-      file.write(text)
-    return path
-
-  def test_file(self):
-    # FIPS 180-2 contains the SHA-256 of "abc".
-    self.assertEqual(
-      description.file_sha256(self._write('a', 'abc')),
-      'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad',
+class FieldsTest(absltest.TestCase):
+  def test_keys_are_those_of_the_checker(self):
+    self.assertLen(_REQUIRED, 35)
+    self.assertCountEqual(description.REQUIRED, _REQUIRED)
+    self.assertCountEqual(
+      [
+        name for name, field in description.REQUIRED.items() if not field.filled
+      ],
+      _MAY_BE_EMPTY,
     )
-    with self.assertRaises(FileNotFoundError):
-      description.file_sha256(os.path.join(self._dir, 'b'))
 
-  def test_tree_is_what_sha256sum_would_say(self):
-    self._write('b/c', 'abc')
-    self._write('a', '')
-    text = (
-      f'{hashlib.sha256(b"").hexdigest()}  a\n'
-      f'{hashlib.sha256(b"abc").hexdigest()}  b/c\n'
+  def test_missing(self):
+    values = dict.fromkeys(description.REQUIRED, 'N/A')
+    self.assertEqual(description.missing(values), [])
+    values['cooling'] = 'TODO'
+    values['hw_notes'] = ''
+    values['accelerators_per_node'] = 0
+    del values['sw_notes']
+    self.assertEqual(description.missing(values), ['cooling', 'sw_notes'])
+
+  def test_a_network_system_needs_more(self):
+    values = dict.fromkeys(description.REQUIRED, 'N/A') | {'is_network': 'true'}
+    self.assertCountEqual(
+      description.missing(values), set(description.NETWORK) - {'is_network'}
     )
-    known = hashlib.sha256(text.encode()).hexdigest()
-    self.assertEqual(description.tree_sha256(self._dir), known)
-    os.utime(os.path.join(self._dir, 'a'), (0, 0))
-    self.assertEqual(description.tree_sha256(self._dir), known)
-    os.rename(os.path.join(self._dir, 'a'), os.path.join(self._dir, 'd'))
-    self.assertNotEqual(description.tree_sha256(self._dir), known)
+    self.assertEqual(description.missing(values | {'is_network': 'false'}), [])
 
-  def test_no_tree(self):
-    with self.assertRaisesRegex(ValueError, 'holds no file'):
-      description.tree_sha256(self._dir)
-    with self.assertRaises(FileNotFoundError):
-      description.tree_sha256(os.path.join(self._dir, 'absent'))
+  def test_wrong_keys_and_values_are_told(self):
+    description.check({'division': 'open', 'status': '', 'filesystem': 'ext4'})
+    with self.assertRaisesRegex(ValueError, 'did you mean cooling'):
+      description.check({'coolin': 'air'})
+    with self.assertRaisesRegex(
+      ValueError, "status is 'Available'; it must be one of 'available'"
+    ):
+      description.check({'status': 'Available'})
 
 
 if __name__ == '__main__':

@@ -1,9 +1,15 @@
-"""Detects CPUs, memory, disks, network and operating system of a machine."""
+"""Detects the hardware of a machine and the software on it.
+
+The hardware is CPUs, memory, disks and network. The software is the operating
+system, the versions of packages and Python, and the repository's commit.
+"""
 
 import collections
 from collections.abc import Iterator, Mapping
 import dataclasses
+import importlib.metadata
 import json
+import os
 import platform
 import re
 import shutil
@@ -17,6 +23,37 @@ _NO_DISK = re.compile(r'(loop|ram|zram|dm-|md|sr|fd|nbd|zd)\d*')
 _SECTOR_BYTES = 512  # /sys/block/*/size always has this unit.
 _GIB = 2**30
 _GB = 10**9
+
+_GOVERNORS = '/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor'
+_MAX_KHZ = '/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq'
+_CACHES = ('L1d', 'L1i', 'L2', 'L3')
+
+PACKAGES = (
+  'jax',
+  'jaxlib',
+  'libtpu',
+  'numpy',
+  'transformers',
+  'torch',
+  'mlcommons-loadgen',
+  'onnxruntime',
+)
+# Packages that are also published under other names.
+_OTHER_NAMES = {
+  'mlcommons-loadgen': ('mlcommons_loadgen',),
+  'libtpu': ('libtpu-nightly',),
+  'onnxruntime': ('onnxruntime-gpu',),
+}
+
+_FRAMEWORKS = {
+  'jax': 'JAX',
+  'torch': 'PyTorch',
+  'onnxruntime': 'ONNX Runtime',
+}
+
+# `bazel run` sets this to the workspace, because the program is elsewhere.
+_WORKSPACE = 'BUILD_WORKSPACE_DIRECTORY'
+_SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
 
 
 def detect(
@@ -154,11 +191,6 @@ def _operating_system(files: machine_files.MachineFiles) -> str:
   return f'{name} (Linux {kernel})' if kernel else name
 
 
-_GOVERNORS = '/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor'
-_MAX_KHZ = '/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq'
-_CACHES = ('L1d', 'L1i', 'L2', 'L3')
-
-
 @dataclasses.dataclass(frozen=True)
 class Cpu:
   """The CPUs of a machine. Unknown values are "" and 0.
@@ -199,8 +231,13 @@ def run_lscpu() -> str:
   return _output('lscpu', '-J')
 
 
-def governor(files: machine_files.MachineFiles) -> str | None:
-  """Returns the frequency governors, separated by commas, or None."""
+def governor(files: machine_files.MachineFiles | None = None) -> str | None:
+  """Returns the frequency governors, separated by commas, or None.
+
+  Args:
+    files: A replacement for the files under /.
+  """
+  files = files or machine_files.MachineFiles()
   found = {files.text(path) for path in files.find(_GOVERNORS)} - {''}
   return ', '.join(sorted(found)) or None
 
@@ -269,3 +306,64 @@ def _cpu_frequency(mhz: str | None, files: machine_files.MachineFiles) -> str:
     return f'{float(mhz):.0f} MHz (max)'
   khz = files.number(_MAX_KHZ)
   return f'{khz / 1000:.0f} MHz (max)' if khz else ''
+
+
+def versions(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+  """Returns the versions of installed packages, "python" and "commit".
+
+  The commit ends in "-dirty" if files of the repository were changed.
+  """
+  found = {'python': platform.python_version()}
+  for package in PACKAGES:
+    version = _version(package)
+    if version is not None:
+      found[package] = version
+  commit = _commit(environment.get(_WORKSPACE, _SOURCES))
+  return found | ({'commit': commit} if commit else {})
+
+
+def stack(found: Mapping[str, str]) -> str:
+  """Returns versions as one line, such as "Python 3.11.7, jax 0.10.2"."""
+  packages = [
+    f'{name} {version}'
+    for name, version in found.items()
+    if name not in ('python', 'commit')
+  ]
+  return ', '.join([f'Python {found["python"]}', *packages])
+
+
+def framework(found: Mapping[str, str], package: str = 'jax') -> str:
+  """Returns the name of a framework, with its version if it is known.
+
+  Args:
+    found: The result of `versions`.
+    package: The package: jax, torch or onnxruntime.
+  """
+  name = _FRAMEWORKS.get(package, package)
+  return f'{name} {found[package]}' if package in found else name
+
+
+def _version(package: str) -> str | None:
+  for name in (package, *_OTHER_NAMES.get(package, ())):
+    try:
+      return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      continue
+  return None
+
+
+def _commit(directory: str) -> str:
+  """Returns the checked-out commit; "" without git or a repository."""
+  git = shutil.which('git')
+  if git is None or not os.path.exists(os.path.join(directory, '.git')):
+    return ''
+  ended = subprocess.run(
+    [
+      *(git, '-C', directory, 'describe'),
+      *('--always', '--dirty', '--abbrev=40', '--exclude=*'),
+    ],
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  return '' if ended.returncode else ended.stdout.strip()

@@ -19,7 +19,6 @@ from harness import dashes
 from harness import errors
 from harness.description import cuda
 from harness.description import description
-from harness.description import fields
 from saxml_ext.common import files
 from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
@@ -44,14 +43,14 @@ _OUT = flags.DEFINE_string(
 _BY_FLAG = {
   'submitter': flags.DEFINE_string('submitter', None, 'Who submits.'),
   'division': flags.DEFINE_enum(
-    'division', None, fields.DIVISIONS, 'Division of the submission.'
+    'division', None, description.DIVISIONS, 'Division of the submission.'
   ),
   'status': flags.DEFINE_enum(
-    'status', None, fields.STATUSES, 'Availability of the system.'
+    'status', None, description.STATUSES, 'Availability of the system.'
   ),
   'system_name': flags.DEFINE_string('system_name', None, 'Its name.'),
   'system_type': flags.DEFINE_enum(
-    'system_type', None, fields.SYSTEM_TYPES, 'Category of the submission.'
+    'system_type', None, description.SYSTEM_TYPES, 'Category of the submission.'
   ),
   'hw_notes': flags.DEFINE_string('hw_notes', None, 'Notes on the hardware.'),
   'sw_notes': flags.DEFINE_string('sw_notes', None, 'Notes on the software.'),
@@ -87,7 +86,7 @@ def _describe() -> None:
   if missing:
     print('system: a submission also needs these keys:', file=sys.stderr)
     for name in missing:
-      print(f'  {name}: {fields.ALL[name].meaning}', file=sys.stderr)
+      print(f'  {name}: {description.ALL[name].meaning}', file=sys.stderr)
     print(
       'Give them in a file (--system_description) or one by one'
       ' (--set=KEY=VALUE).',
@@ -120,11 +119,11 @@ def _presets() -> None:
 
 
 def _keys() -> None:
-  for name, field in fields.ALL.items():
+  for name, field in description.ALL.items():
     state = 'not empty' if field.filled else 'may be empty'
-    if name in fields.POWER:
+    if name in description.POWER:
       state = 'only with measurements of power'
-    elif name in fields.NETWORK:
+    elif name in description.NETWORK:
       state = 'only if LoadGen runs on another host'
     choices = f' [{", ".join(field.choices)}]' if field.choices else ''
     print(f'{name} ({state}): {field.meaning}{choices}')

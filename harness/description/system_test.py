@@ -7,7 +7,7 @@ from absl import app
 from absl.testing import absltest
 from absl.testing import flagsaver
 
-from harness.description import fields
+from harness.description import description as description_lib
 from harness.description import system
 
 
@@ -33,7 +33,7 @@ class SystemTest(absltest.TestCase):
       set=['host_networking=100 Gb Ethernet'],
     )
     values = json.loads(out)
-    self.assertContainsSubset(fields.REQUIRED, values)
+    self.assertContainsSubset(description_lib.REQUIRED, values)
     self.assertEqual(values['accelerator_model_name'], 'TPU v5e')
     self.assertEqual(values['submitter'], 'Me')
     self.assertEqual(values['cooling'], 'air')
@@ -44,7 +44,7 @@ class SystemTest(absltest.TestCase):
     self.assertNotIn('cooling', err)
 
   def test_a_complete_description_has_no_complaint(self):
-    settings = [f'{name}=N/A' for name in fields.REQUIRED]
+    settings = [f'{name}=N/A' for name in description_lib.REQUIRED]
     settings = [
       word
       for word in settings
@@ -66,7 +66,7 @@ class SystemTest(absltest.TestCase):
     out, _ = self._run('presets')
     self.assertRegex(out, 'tpu_v5e_x4 +a Cloud TPU')
     out, _ = self._run('keys')
-    self.assertLen(out.splitlines(), len(fields.ALL))
+    self.assertLen(out.splitlines(), len(description_lib.ALL))
     self.assertIn('status (not empty): whether it can be bought', out)
 
   def test_cuda(self):

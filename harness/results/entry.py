@@ -211,3 +211,51 @@ def read(directory: str) -> Entry:
     return msgspec.convert(record, Entry)
   except msgspec.ValidationError as error:
     raise ValueError(f'{path} is no result of the harness: {error}') from error
+
+
+def hashes(inputs: Mapping[str, str]) -> dict[str, str]:
+  """Returns the SHA-256 of the inputs on this machine, by role."""
+  return {
+    role: (tree_sha256(path) if os.path.isdir(path) else file_sha256(path))
+    for role, path in inputs.items()
+    if os.path.exists(path)
+  }
+
+
+def file_sha256(path: str) -> str:
+  """Returns the SHA-256 of a file, as sha256sum prints it.
+
+  Raises:
+    OSError: The file cannot be read.
+  """
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def tree_sha256(directory: str) -> str:
+  """Returns the SHA-256 of a directory, from its files' names and contents.
+
+  This is the hash of the output of `sha256sum` for all files. The paths are
+  relative to the directory and sorted in byte order. Empty directories, times
+  and permissions have no effect.
+
+  Raises:
+    OSError: A file cannot be read.
+    ValueError: The directory contains no file.
+  """
+
+  def fail(error: OSError) -> None:
+    raise error
+
+  paths = [
+    os.path.relpath(os.path.join(parent, name), directory)
+    for parent, _, names in os.walk(directory, onerror=fail)
+    for name in names
+  ]
+  if not paths:
+    raise ValueError(f'{directory} holds no file')
+  digest = hashlib.sha256()
+  for path in sorted(paths, key=os.fsencode):
+    line = f'{file_sha256(os.path.join(directory, path))}  '
+    digest.update(line.encode() + os.fsencode(path) + b'\n')
+  return digest.hexdigest()

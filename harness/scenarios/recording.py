@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from harness.description import description
+from harness.description import host
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.results import entry as entry_lib
@@ -251,14 +252,16 @@ class Recorder:
       OSError: An input cannot be read.
       ValueError: The user's description of the system has an impossible value.
     """
-    self._hashes = _hashes(dict(job.system.inputs) | dict(job.task.inputs))
+    self._hashes = entry_lib.hashes(
+      dict(job.system.inputs) | dict(job.task.inputs)
+    )
+    self._versions = host.versions()
     overrides = dict(job.system_description)
     if job.system.framework:
-      framework = description.framework(job.system.framework)
+      framework = host.framework(self._versions, job.system.framework)
       overrides = {'framework': framework} | overrides
     self._description = description.describe(job.system_preset, overrides)
-    self._versions = description.versions()
-    self._governor = description.governor()
+    self._governor = host.governor()
     self._began = entry_lib.now()
 
   def entry(self, job: job_lib.Job, outcome: Outcome) -> entry_lib.Entry:
@@ -321,16 +324,3 @@ def _performance(
       job.results_dir, session.TIMELINES, f'{run_lib.PERFORMANCE}.csv'
     ),
   )
-
-
-def _hashes(inputs: Mapping[str, str]) -> dict[str, str]:
-  """Returns the SHA-256 of the inputs on this machine, by role."""
-  return {
-    role: (
-      description.tree_sha256(path)
-      if os.path.isdir(path)
-      else description.file_sha256(path)
-    )
-    for role, path in inputs.items()
-    if os.path.exists(path)
-  }

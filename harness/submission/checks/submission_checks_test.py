@@ -5,7 +5,7 @@ import shutil
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.description import fields
+from harness.description import description as description_lib
 from harness.rules import rounds
 from harness.submission.checks import submission_checks
 from harness.submission.testing import jobs
@@ -243,7 +243,7 @@ class WholeTest(parameterized.TestCase):
 
   def test_network_division(self):
     values = {'division': 'network', 'category': 'datacenter'}
-    network = dict.fromkeys(fields.NETWORK, 'Ethernet')
+    network = dict.fromkeys(description_lib.NETWORK, 'Ethernet')
     picture = pathlib.Path(self.create_tempfile('net.svg').full_path)
     served = {'description': network, 'diagram': picture} | values
     shutil.rmtree(self.root / 'stream')

@@ -7,7 +7,7 @@ import pathlib
 import re
 from typing import Any
 
-from harness.description import fields
+from harness.description import description as description_lib
 from harness.results import entry as entry_lib
 from harness.rules import requirements
 from harness.rules import rounds
@@ -58,7 +58,9 @@ def merged(
     fixed: The values of flags, which replace both.
     notes: The text to append to a value, by key: hw_notes, sw_notes.
   """
-  may_be_empty = {k: '' for k, v in fields.REQUIRED.items() if not v.filled}
+  may_be_empty = {
+    k: '' for k, v in description_lib.REQUIRED.items() if not v.filled
+  }
   known = may_be_empty | dict(detected) | dict(given) | dict(fixed)
   record = {key: str(known[key]) for key in known if known[key] is not None}
   for key, text in notes.items():
@@ -69,7 +71,7 @@ def merged(
 
 def system_problems(record: Mapping[str, str]) -> Iterator[str]:
   """Yields the problems of a system description."""
-  missing = fields.missing(record)
+  missing = description_lib.missing(record)
   if missing:
     yield (
       f'The system description lacks {", ".join(missing)}. Write the values to'
@@ -77,7 +79,7 @@ def system_problems(record: Mapping[str, str]) -> Iterator[str]:
       ' valid value.'
     )
   try:
-    fields.check(record)
+    description_lib.check(record)
   except ValueError as error:
     yield f'The system description is invalid: {error}'
   for key in _COUNTS:

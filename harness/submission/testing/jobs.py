@@ -6,7 +6,7 @@ import json
 import pathlib
 import subprocess
 
-from harness.description import fields
+from harness.description import description as description_lib
 from harness.loadgen import loadgen_log
 from harness.loadgen import settings
 from harness.results import entry as entry_lib
@@ -119,7 +119,7 @@ class Job:
 def system_description() -> dict[str, str]:
   """Returns a complete system description."""
   counts = {'number_of_nodes': '1', 'accelerators_per_node': '0'}
-  plain = dict.fromkeys(fields.REQUIRED, 'N/A') | counts
+  plain = dict.fromkeys(description_lib.REQUIRED, 'N/A') | counts
   return plain | {'status': 'available'}
 
 
