@@ -8,10 +8,10 @@ from saxml_ext.common import files
 from saxml_ext.common import user_path
 
 _OUTPUT = flags.DEFINE_string(
-  'output', None, 'JSON file to write; none: print only.'
+  'output', None, 'The JSON file to write. Default: only print the answers.'
 )
 COUNT = flags.DEFINE_integer(
-  'count', 0, 'Samples from the front of the set; 0: all.', lower_bound=0
+  'count', 0, 'The number of samples from the start; 0 means all.', 0
 )
 
 IMPLEMENTATION = (

@@ -19,12 +19,12 @@ from saxml_ext.common import user_path
 _OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
   None,
-  'Directory that holds the vocabulary and receives the model.',
+  'The directory of the vocabulary, to which the model is written.',
   required=True,
 )
-_THREADS = flags.DEFINE_integer('threads', 1, 'CPU threads of PyTorch.')
-_LOG = flags.DEFINE_string('log', None, 'Where to write the training log.')
-SEED = flags.DEFINE_integer('seed', 0, 'Seed of weights and of what is drawn.')
+_THREADS = flags.DEFINE_integer('threads', 1, "PyTorch's number of threads.")
+_LOG = flags.DEFINE_string('log', None, 'The file for the training log.')
+SEED = flags.DEFINE_integer('seed', 0, 'The seed of weights and of data.')
 
 _SAVE_EVERY = 100
 _LOG_EVERY = 25

@@ -13,7 +13,7 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT = flags.DEFINE_string(
-  'output', None, 'JSON file to write.', required=True
+  'output', None, 'The JSON file to write.', required=True
 )
 
 

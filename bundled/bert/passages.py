@@ -48,7 +48,7 @@ class Passage:
 
 
 def write_passage(split: str, index: int) -> Passage:
-  """Returns passage number `index` of `split`, for example 'train' or 'eval'."""
+  """Returns passage number `index` of `split`, such as 'train' or 'eval'."""
   return _Writer(split, f'passage/{split}/{index}').passage()
 
 

@@ -49,11 +49,11 @@ def answers(passage: passages.Passage) -> dict[str, tuple[int, int]]:
       if one.slot in told.places:
         start = told.places[one.slot]
         text = one.answer.format(**told.slots)
-        said = passage.text[start : start + len(text)]
-        if said.lower() != text.lower():
+        found_text = passage.text[start : start + len(text)]
+        if found_text.lower() != text.lower():
           raise ValueError(
-            f'{told.kind}: the answer "{text}" is not "{said}", which the'
-            ' passage says there'
+            f'{told.kind}: the answer is "{text}", but the passage has'
+            f' "{found_text}" at its position.'
           )
         found[f'{told.kind}/{one.slot}'] = (start, start + len(text))
   return found

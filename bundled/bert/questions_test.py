@@ -98,7 +98,7 @@ class QuestionsTest(absltest.TestCase):
     passage = passages.write_passage('eval', 0)
     moved = {slot: 3 for slot in passage.told[0].places}
     told = passages.Told(passage.told[0].kind, passage.told[0].slots, moved)
-    with self.assertRaisesRegex(ValueError, 'which the passage says there'):
+    with self.assertRaisesRegex(ValueError, 'but the passage has'):
       questions.answers(passages.Passage(passage.text, [told]))
 
 

@@ -24,10 +24,10 @@ from saxml_ext.common import user_path
 from saxml_ext.evaluation import f1
 
 _MODEL = flags.DEFINE_string(
-  'model', bundle.bert_model_dir(), 'HF directory of the model, with vocab.txt.'
+  'model', bundle.bert_model_dir(), 'The model directory, with vocab.txt.'
 )
 _VAL_DATA = flags.DEFINE_string(
-  'val_data', bundle.bert_squad_path(), 'Questions in the schema of SQuAD v1.1.'
+  'val_data', bundle.bert_squad_path(), 'The questions, as in SQuAD v1.1.'
 )
 
 

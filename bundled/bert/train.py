@@ -17,10 +17,8 @@ from bundled import training_program
 from bundled.bert import training_run
 from saxml_ext.common import program
 
-_STEPS = flags.DEFINE_integer('steps', 2000, 'Optimizer steps.', lower_bound=1)
-_TOKENS = flags.DEFINE_integer(
-  'tokens', 2048, 'Padded tokens per step.', lower_bound=384
-)
+_STEPS = flags.DEFINE_integer('steps', 2000, 'Training steps.', lower_bound=1)
+_TOKENS = flags.DEFINE_integer('tokens', 2048, 'Tokens per step, padded.', 384)
 
 
 def main(argv: list[str]) -> None:
@@ -29,8 +27,8 @@ def main(argv: list[str]) -> None:
   vocabulary = os.path.join(out, 'vocab.txt')
   if not os.path.exists(vocabulary):
     raise SystemExit(
-      f'train: {vocabulary} does not exist; write it with'
-      ' //bundled/bert:vocabulary'
+      f'train: {vocabulary} does not exist. Create it with'
+      ' //bundled/bert:vocabulary.'
     )
   with open(vocabulary, encoding='utf-8') as file:
     size = sum(1 for _ in file)

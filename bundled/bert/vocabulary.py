@@ -16,10 +16,10 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT_DIR = flags.DEFINE_string(
-  'output_dir', None, 'Directory to write vocab.txt to.', required=True
+  'output_dir', None, 'The output directory of vocab.txt.', required=True
 )
 _PASSAGES = flags.DEFINE_integer(
-  'passages', 12_000, 'Training passages to learn from.', lower_bound=1
+  'passages', 12_000, 'The number of training passages.', lower_bound=1
 )
 
 

@@ -47,8 +47,8 @@ def train(texts: Iterator[str], size: int = VOCAB_SIZE) -> list[str]:
   learned = set(pieces.get_vocab())
   if len(learned) < size - len(inside):
     raise ValueError(
-      f'the vocabulary has {len(learned)} tokens, expected about {size}: give'
-      ' it more text with --passages'
+      f'the vocabulary has {len(learned)} tokens. Expected about {size}.'
+      ' Increase --passages.'
     )
   # The trainer numbers continuations in the order of its hash map, which
   # changes from run to run. The order has no effect, so it is fixed here.

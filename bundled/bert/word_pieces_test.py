@@ -19,7 +19,7 @@ class WordPiecesTest(absltest.TestCase):
     self.assertContainsSubset(['##' + c for c in string.digits], pieces)
 
   def test_too_few_texts(self):
-    with self.assertRaisesRegex(ValueError, 'give it more text'):
+    with self.assertRaisesRegex(ValueError, 'Increase --passages'):
       word_pieces.train(word_pieces.training_texts(1), size=4000)
 
   def test_bundled_pieces_know_every_ascii_word(self):

@@ -14,14 +14,14 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT = flags.DEFINE_string(
-  'output', None, 'JSON file to write.', required=True
+  'output', None, 'The JSON file to write.', required=True
 )
-_COUNT = flags.DEFINE_integer('count', 512, 'Articles.', lower_bound=1)
+_COUNT = flags.DEFINE_integer('count', 512, 'The number of articles.', 1)
 _SPLIT = flags.DEFINE_enum(
   'split',
   'eval',
   ['eval', 'train'],
-  'Articles to evaluate on, or those trained on, which suit calibration.',
+  'The articles for evaluation, or those for training and calibration.',
 )
 
 

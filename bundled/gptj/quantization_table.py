@@ -19,13 +19,13 @@ from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
 
 _BASE = flags.DEFINE_string(
-  'base', None, 'Hugging Face directory of the model. Default: the bundled one.'
+  'base', None, 'The Hugging Face directory. Default: the bundled model.'
 )
 _ARTICLES = flags.DEFINE_integer(
-  'articles', 512, 'Articles to score on, at most.', lower_bound=1
+  'articles', 512, 'The maximum number of articles to score.', lower_bound=1
 )
 _CALIBRATION = flags.DEFINE_integer(
-  'calibration_count', 64, 'Articles to calibrate on.', lower_bound=1
+  'calibration_count', 64, 'The number of articles for calibration.', 1
 )
 
 

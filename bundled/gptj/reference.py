@@ -28,10 +28,10 @@ from saxml_ext.evaluation import rouge
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _MODEL = flags.DEFINE_string(
-  'model', bundle.model_dir(), 'HF directory of the model.'
+  'model', bundle.model_dir(), 'The Hugging Face directory of the model.'
 )
 _DATASET = flags.DEFINE_string(
-  'dataset', bundle.eval_path(), 'Evaluation file.'
+  'dataset', bundle.eval_path(), 'The evaluation file.'
 )
 
 

@@ -19,10 +19,10 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT_DIR = flags.DEFINE_string(
-  'output_dir', None, 'HF model directory to write to.', required=True
+  'output_dir', None, 'The Hugging Face directory to write to.', required=True
 )
 _STORIES = flags.DEFINE_integer(
-  'stories', 30_000, 'Stories to learn the merges from.'
+  'stories', 30_000, 'The number of stories to learn merges from.'
 )
 
 VOCAB_SIZE = 4096
@@ -46,8 +46,8 @@ def train(texts: Iterator[str]) -> tokenizers.Tokenizer:
   bpe.add_special_tokens([END_OF_TEXT])
   if bpe.get_vocab_size() != VOCAB_SIZE:
     raise ValueError(
-      f'the tokenizer has {bpe.get_vocab_size()} tokens, expected'
-      f' {VOCAB_SIZE}: give it more text with --stories'
+      f'the tokenizer has {bpe.get_vocab_size()} tokens. Expected'
+      f' {VOCAB_SIZE}. Increase --stories.'
     )
   return bpe
 

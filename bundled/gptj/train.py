@@ -19,8 +19,8 @@ from bundled.gptj import gptj_torch
 from bundled.gptj import training_run
 from saxml_ext.common import program
 
-_STEPS = flags.DEFINE_integer('steps', 3800, 'Optimizer steps.')
-_TOKENS = flags.DEFINE_integer('tokens', 4096, 'Padded tokens per step.')
+_STEPS = flags.DEFINE_integer('steps', 3800, 'Training steps.')
+_TOKENS = flags.DEFINE_integer('tokens', 4096, 'Tokens per step, padded.')
 
 
 def main(argv: list[str]) -> None:

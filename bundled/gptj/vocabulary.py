@@ -19,7 +19,7 @@ from saxml_ext.common import program
 from saxml_ext.common import storage
 from saxml_ext.common import user_path
 
-_OUTPUT = flags.DEFINE_string('output', None, 'File to write, a .model.')
+_OUTPUT = flags.DEFINE_string('output', None, 'The .model file to write.')
 
 SIZE = 1024
 _STORIES = 500

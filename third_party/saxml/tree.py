@@ -69,16 +69,16 @@ def lay(upstream: pathlib.Path, out: pathlib.Path) -> None:
   missing = [path for path in NEEDED if not (upstream / path).is_file()]
   if missing:
     raise FileNotFoundError(
-      f'{upstream} is no checkout of Saxml that the overlay fits: it lacks '
+      f'{upstream} is not a checkout of Saxml that fits the overlay. It lacks '
       + ', '.join(missing)
     )
   taken = [path for path in FILES if (upstream / path).exists()]
   if taken:
     raise FileExistsError(
-      f'{upstream} already has {", ".join(taken)}; give a clean checkout'
+      f'{upstream} already has {", ".join(taken)}. Use a clean checkout.'
     )
   if out.exists():
-    raise FileExistsError(f'{out} exists; move it or name another directory')
+    raise FileExistsError(f'{out} exists. Move it or choose another directory.')
 
   def skip(directory: str, names: Sequence[str]) -> list[str]:
     # Bazel creates these links to its outputs in the checkout.

@@ -111,14 +111,14 @@ class TreeTest(absltest.TestCase):
   def test_refuses_another_tree(self):
     (self.upstream / 'saxml/server/build_defs.bzl').unlink()
     with self.assertRaisesRegex(
-      FileNotFoundError, 'it lacks saxml/server/build_defs.bzl$'
+      FileNotFoundError, 'It lacks saxml/server/build_defs.bzl$'
     ):
       tree.lay(self.upstream, self.out)
     self.assertFalse(self.out.exists())
 
   def test_refuses_to_overwrite(self):
     tree.lay(self.upstream, self.out)
-    with self.assertRaisesRegex(FileExistsError, 'where exists; move it'):
+    with self.assertRaisesRegex(FileExistsError, 'where exists. Move it'):
       tree.lay(self.upstream, self.out)
     with self.assertRaisesRegex(FileExistsError, 'already has saxml/gptj_over'):
       tree.lay(self.out, self.temp / 'again')

@@ -25,7 +25,7 @@ from saxml_ext.common import user_path
 from third_party.saxml import tree
 
 _OUT = flags.DEFINE_string(
-  'out', None, 'Directory to make; must not exist.', required=True
+  'out', None, 'The directory to create, which must not exist.', required=True
 )
 
 
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
   except OSError as e:
     print(f'workspace: {e}', file=sys.stderr)
     sys.exit(1)
-  print(f'Made {out}; in there: bazel run //saxml/gptj_overlay:server')
+  print(f'Created {out}. Next: cd {out}; bazel run //saxml/gptj_overlay:server')
 
 
 if __name__ == '__main__':

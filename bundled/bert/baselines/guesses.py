@@ -93,7 +93,7 @@ def _find(
     pattern = _NAME
   if pattern is None:
     return [_phrase(sentence, rng) for sentence in sentences]
-  # The first word of a sentence has a capital letter even if it is no name.
+  # The first word of a sentence has a capital letter even if it is not a name.
   found = [
     match[0]
     for sentence in sentences

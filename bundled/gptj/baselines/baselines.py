@@ -33,17 +33,17 @@ from saxml_ext.evaluation import tokenizer as tokenizer_lib
 _ANSWERS = flags.DEFINE_integer(
   'answers',
   0,
-  'Articles from the front of the set that the model answers in other ways;'
-  ' 0: all.',
+  'The number of articles that the model also answers with other settings; 0'
+  ' means all.',
 )
 _STORIES = flags.DEFINE_integer(
-  'stories', 3000, 'Training stories to find the nearest in.'
+  'stories', 3000, 'The number of training stories to search for the nearest.'
 )
 _TRAINED = flags.DEFINE_integer(
-  'trained', 51_712, 'Training stories to look for common text in.'
+  'trained', 51_712, 'The number of training stories to compare the text with.'
 )
 _BATCH = flags.DEFINE_integer(
-  'batch', 4, 'Articles that the model answers at a time.'
+  'batch', 4, 'The number of articles that the model answers together.'
 )
 _BITS = (8, 4, 3)
 

@@ -114,13 +114,13 @@ def _check(name: str, values: dict[str, Any], added: dict[str, Any]) -> None:
   ]
   if missing:
     raise AttributeError(
-      f'{name} sets {", ".join(missing)}, which this Saxml does not have;'
-      ' take it out of the params or another release of Saxml'
+      f'{name} sets {", ".join(missing)}, which this Saxml does not have.'
+      ' Remove it from the params, or use another release of Saxml.'
     )
   if not hasattr(upstream.GPTJ, 'compiler_options'):
     raise AttributeError(
-      f'{name} asks for compiler flags, but this Saxml has no'
-      ' compiler_options to give them by; take another release of Saxml'
+      f'{name} sets compiler flags, but this Saxml has no compiler_options.'
+      ' Use another release of Saxml.'
     )
 
 
@@ -143,8 +143,8 @@ def _quantized(name: str, servable: type, quantized: str) -> type:
   if quantized in _QUANTIZED:
     return quantization.for_transformer(quantize_on_the_fly=False)(servable)
   raise ValueError(
-    f"{name} has {_QUANTIZATION} = {quantized!r}; upstream serves 'none' and,"
-    f' quantizing the weights alone, {" and ".join(map(repr, _QUANTIZED))}'
+    f"{name} has {_QUANTIZATION} = {quantized!r}. Upstream supports 'none' and,"
+    f' for the weights only, {" and ".join(map(repr, _QUANTIZED))}.'
   )
 
 
@@ -152,7 +152,7 @@ def _registrable(name: str, servable: type) -> type:
   given = servable_model_registry.full_registration_name(servable)
   if given != name:
     raise ValueError(
-      f'this Saxml would register {name} as {given}; take a release that'
-      ' asks sax_registration_name'
+      f'this Saxml would register {name} as {given}. Use a release that calls'
+      ' sax_registration_name.'
     )
   return servable
