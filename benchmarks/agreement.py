@@ -32,7 +32,7 @@ class Tokens:
 class Top1:
   """The rate at which int8 and float32 have the same most likely token.
 
-  Both get the same previous tokens at each of `places` positions. `reference`
+  Both get the same previous tokens at each of `positions`. `reference`
   names the engine that computes in float32. It is the same engine if that
   supports float32, or another one.
   """
@@ -40,7 +40,7 @@ class Top1:
   engine: str
   reference: str
   agreement: float
-  places: int
+  positions: int
 
 
 @dataclasses.dataclass(frozen=True)

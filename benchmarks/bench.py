@@ -59,83 +59,94 @@ from saxml_ext.common.machine import accelerators
 _ENGINES = flags.DEFINE_list(
   'engines',
   None,
-  'Contenders, such as ours_int8 or ct2; a bare engine means all its types.'
-  ' Default: all; with --model=6b ours_int8,ct2_int8; of several widths ours'
-  ' and CTranslate2 in int8 and float32, and transformers in float32.',
+  'The contenders, such as ours_int8, or ct2 for all its types. Default: all.'
+  ' With --model=6b: ours_int8,ct2_int8. With several widths: ours and'
+  ' CTranslate2 in int8 and float32, and transformers in float32.',
 )
 _MODES = flags.DEFINE_list(
-  'modes', None, 'beam, greedy. Default: both; of several widths beam alone.'
+  'modes', None, 'beam, greedy. Default: both; with several widths, only beam.'
 )
 _SET = flags.DEFINE_enum(
   'set',
   'fixed',
   list(settings_lib.SETS),
-  'fixed: --batch requests of --prompt tokens, answers of --new_tokens.'
-  ' ragged: --requests with prompts about --prompt long and answers of 30 to'
-  ' 128 tokens.',
+  'The request set. fixed: --batch prompts of --prompt tokens with answers of'
+  ' --new_tokens. ragged: --requests prompts of about --prompt tokens with'
+  ' answers of 30 to 128 tokens.',
 )
 _MODEL = flags.DEFINE_enum(
   'model',
   'random',
   list(presets.OF_MODEL),
-  'Random weights, trained ones, or random ones of a model as large as GPT-J:'
-  ' 12 GB in --cache, and 6 GB more for CTranslate2.',
+  'random: a small model with random weights. bundled: the trained model. 6b:'
+  ' random weights in the size of GPT-J 6B, which need 12 GB in --cache, and 6'
+  ' GB more for CTranslate2.',
 )
-_LAYERS = flags.DEFINE_integer('layers', None, 'Layers: 4; of 6b 28.', 1)
-_DIM = flags.DEFINE_integer('dim', None, 'Width: 512; of 6b 4096.', 1)
-_HEADS = flags.DEFINE_integer('heads', None, 'Heads: 4; of 6b 16.', 1)
-_ROTARY = flags.DEFINE_integer('rotary', None, 'Rotated dims of a head: 64.', 2)
-_VOCAB = flags.DEFINE_integer('vocab', None, 'Vocabulary: 50400.', 16)
-_BATCH = flags.DEFINE_integer('batch', None, 'Requests of the fixed set: 8.', 1)
+flags.DEFINE_integer('layers', None, 'Layers. Default: 4; with 6b, 28.', 1)
+flags.DEFINE_integer(
+  'dim', None, 'Model dimension. Default: 512; with 6b, 4096.', 1
+)
+flags.DEFINE_integer('heads', None, 'Heads. Default: 4; with 6b, 16.', 1)
+flags.DEFINE_integer('rotary', None, 'Rotated dims of a head. Default: 64.', 2)
+flags.DEFINE_integer('vocab', None, 'Vocabulary size. Default: 50400.', 16)
+flags.DEFINE_integer('batch', None, 'Requests of the fixed set. Default: 8.', 1)
 _REQUESTS = flags.DEFINE_list(
-  'requests', ['256'], 'Requests of the ragged set; each number is measured.'
+  'requests', ['256'], 'The numbers of requests of the ragged set to measure.'
 )
-_PROMPT = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'prompt',
   None,
-  'Tokens of a prompt; of a ragged one, on average. 256; with 6b 64.',
+  'The length of prompts in tokens; the mean length in the ragged set. Default:'
+  ' 256; with 6b, 64.',
   1,
 )
-_NEW_TOKENS = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'new_tokens',
   None,
-  'Tokens of each answer of the fixed set: 64; with 6b 16; of several widths'
-  ' 32.',
+  'The length of answers of the fixed set in tokens. Default: 64; with 6b, 16;'
+  ' with several widths, 32.',
   1,
 )
 _BEAMS = flags.DEFINE_list(
   'beams',
   ['4'],
-  'Beams of mode beam. Several widths, such as 4,8,30,100, are measured one'
-  ' after the other: of beams wider than 4 with fewer requests, and the n best'
-  ' answers of each engine are compared.',
+  'The number of beams of mode beam. Several widths, such as 4,8,30,100, are'
+  ' measured one after the other. Widths above 4 have fewer requests. The n'
+  ' best answers of the engines are compared.',
 )
 _SLOTS = flags.DEFINE_integer(
-  'slots', 32, 'Requests that our engine decodes together, at most.', 1
+  'slots', 32, 'The maximum number of requests our engine decodes together.', 1
 )
-_THREADS = flags.DEFINE_integer('threads', 1, 'Threads and cores of each.', 1)
+_THREADS = flags.DEFINE_integer(
+  'threads', 1, 'The number of threads and of cores of each engine.', 1
+)
 _AVX2 = flags.DEFINE_bool(
-  'avx2', False, 'Keep all engines to AVX2, where the processor has more.'
+  'avx2', False, 'Limit all engines to AVX2, even if the processor has more.'
 )
-_ROUNDS = flags.DEFINE_integer(
-  'rounds', None, 'Rounds: 5; with 6b or several widths 3.', 1
+flags.DEFINE_integer(
+  'rounds',
+  None,
+  'The number of rounds. Default: 5; with 6b or several widths, 3.',
+  1,
 )
 _OUT = flags.DEFINE_string(
-  'out', 'results/bench', 'Directory for logs and the plot.'
+  'out', 'results/bench', 'The directory for logs and the plot.'
 )
 _CACHE = flags.DEFINE_string(
   'cache',
   os.path.join(tempfile.gettempdir(), f'gptj_sax_bench_{os.getuid()}'),
-  "Directory that keeps the random model and peers' forms of it.",
+  'The directory that caches the random model and its converted forms.',
 )
-_JSON = flags.DEFINE_string('json', None, 'File for the figures, as rows.')
+_JSON = flags.DEFINE_string('json', None, 'The JSON file for the figures.')
 _TRACE = flags.DEFINE_bool(
-  'trace', False, 'Also print where the time of our engine goes.'
+  'trace', False, 'Also print the time of our engine by purpose.'
 )
 _AGREEMENT = flags.DEFINE_bool(
-  'agreement', True, 'Also compare answers, and the likeliest tokens of int8.'
+  'agreement', True, 'Also compare answers and the most likely int8 tokens.'
 )
-_PLOT = flags.DEFINE_string('plot', None, 'Picture; default: bench.png in out.')
+_PLOT = flags.DEFINE_string(
+  'plot', None, 'The file for the plot. Default: bench.png in --out.'
+)
 
 flag_rules.act_only(
   'with --model=random or --model=6b',
@@ -221,33 +232,23 @@ def settings_from_flags() -> settings_lib.Settings:
 
 
 def _widths() -> tuple[int, ...]:
-  """Returns the widths in --beams; raises ValueError if one is no number."""
+  """Returns the widths in --beams; raises ValueError if one is not a number."""
   try:
     widths = tuple(sorted({int(text) for text in _BEAMS.value}))
   except ValueError:
     widths = ()
   if not widths:
     raise ValueError(
-      f'--beams is {",".join(_BEAMS.value)!r}; use numbers such as 4,8,30,100.'
+      f'--beams is {",".join(_BEAMS.value)!r}. Use numbers such as 4,8,30,100.'
     )
   return widths
 
 
 def _preset(widths: bool) -> presets.Preset:
   """Returns the preset of --model, changed by the other flags."""
-  adjustable = (
-    _ENGINES,
-    _LAYERS,
-    _DIM,
-    _HEADS,
-    _ROTARY,
-    _VOCAB,
-    _BATCH,
-    _PROMPT,
-    _NEW_TOKENS,
-    _ROUNDS,
-  )
-  given = {f.name: f.value for f in adjustable if f.value is not None}
+  names = 'engines layers dim heads rotary vocab batch prompt new_tokens rounds'
+  values = {name: flags.FLAGS[name].value for name in names.split()}
+  given = {name: value for name, value in values.items() if value is not None}
   preset = presets.OF_MODEL[_MODEL.value]
   return dataclasses.replace(
     presets.of_widths(preset) if widths else preset, **given
@@ -324,7 +325,7 @@ def write(
     check=False,
   )
   if done.returncode:
-    reason = (done.stderr.strip().splitlines() or ['no reason given'])[-1]
+    reason = (done.stderr.strip().splitlines() or ['unknown reason'])[-1]
     console.print(f'no plot: {reason}', markup=False)
   else:
     console.print(f'plot: {picture}', markup=False, soft_wrap=True)
@@ -340,17 +341,17 @@ def _title(settings: settings_lib.Settings) -> str:
   return (
     f'GPT-J {config["n_layer"]} layers x {config["n_embd"]}, vocabulary'
     f' {config["vocab_size"]}; {lengths}; {len(settings.cores)} thread(s);'
-    f' {settings.rounds} rounds{"; AVX2 alone" if _AVX2.value else ""}'
+    f' {settings.rounds} rounds{"; only AVX2" if _AVX2.value else ""}'
   )
 
 
-def _tell_what_is_idle(console: console_lib.Console) -> None:
+def _report_accelerator(console: console_lib.Console) -> None:
   """Prints a note if the machine has an accelerator, which is not measured."""
   if found := accelerators.detect():
     console.print(
-      f'note: this machine has {found.words}, and all engines are measured on'
-      ' the CPU. The accelerator is used by `./bazelw run'
-      f' --config={found.kind} //harness:offline`',
+      f'note: this machine has {found.words}, but all engines are measured on'
+      ' the CPU. To use the accelerator, run `./bazelw run'
+      f' --config={found.kind} //harness:offline`.',
       markup=False,
       soft_wrap=True,
     )
@@ -366,7 +367,7 @@ def main(argv: Sequence[str]) -> None:
     os.environ |= {**worker_lib.AVX2, 'XLA_FLAGS': xla.strip()}
   try:
     settings = settings_from_flags()
-    _tell_what_is_idle(console)
+    _report_accelerator(console)
     os.makedirs(settings.out, exist_ok=True)
     write(settings, measure_all(settings, console), console)
     if _TRACE.value:
@@ -375,7 +376,7 @@ def main(argv: Sequence[str]) -> None:
     print(f'bench: {error}', file=sys.stderr)
     sys.exit(1)
   except KeyboardInterrupt:
-    print('bench: interrupted; its workers are stopped.', file=sys.stderr)
+    print('bench: interrupted. The workers are stopped.', file=sys.stderr)
     sys.exit(130)
 
 

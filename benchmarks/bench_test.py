@@ -74,7 +74,7 @@ class BenchTest(absltest.TestCase):
     text = printed.getvalue()
     self.assertIn('absent: ct2_int7', text)
     self.assertIn(
-      'ours int8 finds the token likeliest that its float32 does at', text
+      'ours int8 and its float32 have the same most likely token at', text
     )
     # Answers of several lengths are not compared in beam search.
     self.assertNotIn('ours_int8 gives', text)
@@ -125,8 +125,8 @@ class SixBTest(absltest.TestCase):
     # In a prompt, every position except the first has a previous token.
     self.assertRegex(
       printed.getvalue(),
-      r'greedy: ours int8 finds the token likeliest that float32 does at'
-      r' (9\d|100)\.\d\d % of 88 places',
+      r'greedy: ours int8 and float32 have the same most likely token at'
+      r' (9\d|100)\.\d\d % of 88 positions',
     )
 
 

@@ -69,8 +69,8 @@ def _draw_widths(rows: Sequence[dict], path: str, title: str) -> None:
   widths = sorted({row['beams'] for row in rows})
   axis.set_xticks(widths, [str(width) for width in widths])
   axis.minorticks_off()
-  axis.set_xlabel('beams; dotted: as if the cost of ours grew with the width')
-  axis.set_ylabel('CPU ms an answer, median of the rounds')
+  axis.set_xlabel('beams (dotted: our cost in proportion to the width)')
+  axis.set_ylabel('CPU ms per answer, median of the rounds')
   axis.legend(fontsize=8)
   for side in ('top', 'right'):
     axis.spines[side].set_visible(False)

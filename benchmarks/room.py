@@ -27,9 +27,9 @@ def shortage(contender: contenders.Contender, config: dict) -> str | None:
   if needed <= free:
     return None
   return (
-    f'{contender.name}: its weights take {needed / 1e9:.1f} GB and'
-    f' {max(0, free) / 1e9:.1f} GB of memory can be used; take a machine with'
-    ' more memory, or leave it out with --engines'
+    f'{contender.name}: the weights need {needed / 1e9:.1f} GB, but only'
+    f' {max(0, free) / 1e9:.1f} GB of memory are available. Use a machine with'
+    ' more memory, or leave the engine out of --engines.'
   )
 
 

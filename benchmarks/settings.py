@@ -116,11 +116,12 @@ def modes(names: Sequence[str], widths: Sequence[int]) -> tuple[str, ...]:
   """
   for name in names:
     if name not in MODES:
-      raise ValueError(f'--modes has {name!r}; use {MODES}.')
+      raise ValueError(f'--modes has {name!r}. Use {MODES}.')
   for width in widths:
     if width < 2:
       raise ValueError(
-        f'--beams has {width}; at least 2 each. One beam is --modes=greedy.'
+        f'--beams has {width}. The minimum is 2. For one beam, use'
+        ' --modes=greedy.'
       )
   if len(widths) == 1:
     return tuple(names)

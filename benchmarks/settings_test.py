@@ -55,7 +55,7 @@ class SettingsTest(absltest.TestCase):
   def test_what_is_no_mode_is_refused(self):
     with self.assertRaisesRegex(ValueError, "--modes has 'beams'"):
       settings_lib.modes(['beams'], [4])
-    with self.assertRaisesRegex(ValueError, '--beams has 1; at least 2'):
+    with self.assertRaisesRegex(ValueError, '--beams has 1. The minimum is 2'):
       settings_lib.modes(['beam'], [1, 4])
 
 

@@ -43,7 +43,7 @@ def idlest_cores(count: int) -> tuple[int, ...]:
   ours = os.sched_getaffinity(0)
   if count > len(ours):
     raise ValueError(
-      f'--threads is {count}; this process may use {len(ours)} cores.'
+      f'--threads is {count}, but this process may use only {len(ours)} cores.'
     )
   busy = psutil.cpu_percent(interval=1, percpu=True)
   return tuple(sorted(sorted(ours, key=lambda core: busy[core])[:count]))

@@ -43,11 +43,11 @@ def speed(rows: Sequence[dict], title: str) -> table_lib.Table:
 def costs(rows: Sequence[dict]) -> table_lib.Table:
   """Returns the table of memory and of the startup time of each contender."""
   table = _table(
-    'Memory, and wall seconds before the first request',
+    'Memory and startup time in wall seconds',
     'peak MiB',
     'load s',
     'compile s',
-    'how',
+    'settings',
   )
   for row, first in zip(rows, _begins(rows)):
     if first:
@@ -75,7 +75,7 @@ def floors(
     rates: The measured rates by (mode, contender).
   """
   table = _table(
-    "Floor: least CPU seconds at this machine's measured rates",
+    "Floor: minimum CPU seconds at this machine's measured rates",
     'read GB/s',
     'Gop/s: decode',
     'prefill',
@@ -115,21 +115,21 @@ def print_agreement(
   """Prints one line for each comparison."""
   for t in found.tokens:
     console.print(
-      f'{found.mode}: {t.name} gives {t.equal} of {t.total} answers as'
-      f' {found.reference} does; {100 * t.shared:.1f} % of tokens before the'
-      ' first difference'
+      f'{found.mode}: {t.equal} of {t.total} answers of {t.name} equal those of'
+      f' {found.reference}. {100 * t.shared:.1f} % of the tokens precede the'
+      ' first difference.'
     )
   for n in found.n_best:
     console.print(
-      f'{found.mode}: of the {n.total} best answers {n.name} has {n.equal} at'
-      f' the place where {found.reference} has them, {n.found} at any; scores'
-      f' differ by {n.score_gap:.1e} at most'
+      f'{found.mode}: of the {n.total} best answers of {found.reference},'
+      f' {n.name} has {n.equal} at the same rank and {n.found} at any rank. The'
+      f' largest difference of scores is {n.score_gap:.1e}.'
     )
   for figure in found.top1:
     console.print(
-      f'{found.mode}: {figure.engine} int8 finds the token likeliest that'
-      f' {figure.reference} does at {100 * figure.agreement:.2f} % of'
-      f' {figure.places} places (teacher-forced)'
+      f'{found.mode}: {figure.engine} int8 and {figure.reference} have the same'
+      f' most likely token at {100 * figure.agreement:.2f} % of'
+      f' {figure.positions} positions (teacher-forced).'
     )
 
 

@@ -31,7 +31,7 @@ def table(rows: Sequence[dict]) -> table_lib.Table:
   found = by_engine(rows)
   widths = sorted({row['beams'] for row in rows if row['beams'] > 1})
   result = table_lib.Table(
-    title='Beam widths: CPU ms an answer (times that of the narrowest);'
+    title='Beam widths: CPU ms per answer (relative to the narrowest beam);'
     ' tokens/CPU s; peak MiB',
     title_justify='left',
   )

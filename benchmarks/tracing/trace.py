@@ -146,7 +146,7 @@ def tables(
   for (program, purpose), spent in largest:
     if spent >= 0.001 * total:
       purposes.add_row(program, purpose, *_amounts(spent, total))
-  top = table_lib.Table(title=f'{name}: operations that take most')
+  top = table_lib.Table(title=f'{name}: operations with the most time')
   for column in ('program', 'operation', 'result', 'purpose'):
     top.add_column(column)
   for column in ('calls', 'us each', 'ms', 'share'):

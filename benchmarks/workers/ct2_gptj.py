@@ -83,7 +83,7 @@ class _Stored(model_spec.Variable):
     return self._read().tobytes()
 
   def _to(self, dtype: str) -> model_spec.Variable:
-    raise NotImplementedError('what is stored is already in its last type')
+    raise NotImplementedError('The variable already has its final type.')
 
   def _equal(self, other: '_Stored') -> bool:
     return self is other

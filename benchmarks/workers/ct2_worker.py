@@ -120,8 +120,8 @@ class CTranslate2:
     self._variant = variant
     if _MODULE in sys.modules:
       raise RuntimeError(
-        f'{_MODULE} was imported before {variant.backend} was chosen; open one'
-        ' model in each process, and import nothing of CTranslate2 before'
+        f'{_MODULE} was imported before {variant.backend} was chosen. Open only'
+        ' one model per process, and do not import CTranslate2 before.'
       )
     os.environ[_USE_MKL] = _BACKENDS[variant.backend]
     os.environ['CT2_VERBOSE'] = '1'  # The log names the library in use.
@@ -137,8 +137,8 @@ class CTranslate2:
     if self._generator.compute_type != variant.compute_type:
       # CTranslate2 falls back to the nearest type, which is another candidate.
       raise ValueError(
-        f'here CTranslate2 computes in {self._generator.compute_type} when'
-        f' asked for {variant.compute_type}'
+        f'CTranslate2 does not support {variant.compute_type} here. It falls'
+        f' back to {self._generator.compute_type}.'
       )
     with open(os.path.join(path, 'vocabulary.json'), encoding='utf-8') as file:
       self._words = json.load(file)

@@ -43,14 +43,14 @@ class Ours:
       # This is the format of values that are not int8, as in the published
       # params.
       self._dtype, self._quantization = 'bfloat16', 'int8'
-    self._ready, self._how = None, 'compiled here'
+    self._ready, self._how = None, 'compiled in this process'
     if _DUMP in os.environ.get('XLA_FLAGS', ''):
       return  # The dump is written while compiling.
     programs, seconds = ours_programs.kept(
       job.cache, self._config, self._engine, self._dtype, self._quantization
     )
     self._ready = programs.load
-    self._how = f'programs compiled apart ({seconds:.0f} s)'
+    self._how = f'compiled in another process ({seconds:.0f} s)'
 
   def load(self, job: service.Job) -> None:
     del job  # convert() got the same job.

@@ -35,7 +35,7 @@ def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
     RuntimeError: All candidates failed. The message has the last reason.
   """
   rates: list[tuple[float, _T]] = []
-  reason = 'there are none'
+  reason = 'there are no candidates'
   for candidate in candidates:
     try:
       rates.append((rate(candidate), candidate))
@@ -45,7 +45,7 @@ def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
       continue
     print(f'trial: {candidate}: {rates[-1][0]:.1f} tokens/CPU s', flush=True)
   if not rates:
-    raise RuntimeError(f'none of its settings works here; {reason}')
+    raise RuntimeError(f'no setting works here. Last error: {reason}')
   return max(rates, key=lambda item: item[0])[1]
 
 
@@ -99,7 +99,7 @@ def kept(
   if os.path.exists(path):
     name = files.read_json(path, str)
     if name in by_name:
-      print(f'chosen before: {name} ({path})', flush=True)
+      print(f'cached choice: {name} ({path})', flush=True)
       return by_name[name]
   chosen = choose(candidates)
   files.write_json(path, str(chosen))
