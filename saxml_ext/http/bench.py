@@ -28,10 +28,14 @@ from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 
 _REQUESTS = flags.DEFINE_integer(
-  'requests', 500, 'Requests of each kind.', lower_bound=1
+  'requests', 500, 'The number of requests of each kind.', lower_bound=1
 )
 _TOKENS = flags.DEFINE_integer(
-  'tokens', 64, 'Tokens of each answer.', lower_bound=2, upper_bound=1000
+  'tokens',
+  64,
+  'The number of tokens per answer.',
+  lower_bound=2,
+  upper_bound=1000,
 )
 # The ids of the test cell and its model.
 _CELL, _MODEL = '/sax/test', '/sax/test/m'
@@ -84,7 +88,7 @@ def _gateway(port: int, prompt: str) -> _Ask:
     connection.request('POST', '/v1/completions', body, headers)
     data = connection.getresponse().read()
     if stream and not data.endswith(bodies.DONE):
-      raise RuntimeError(f'not a whole stream: {data[-200:]!r}')
+      raise RuntimeError(f'the stream is incomplete: {data[-200:]!r}')
     return data.count(b'data: ') if stream else 1
 
   return ask
@@ -142,8 +146,8 @@ def _print(
 ) -> None:
   load = os.getloadavg()[0]
   print(
-    f'{_REQUESTS.value} requests each, {_TOKENS.value} tokens an answer, one at'
-    f' a time; {os.cpu_count()} cores, load {load:.1f}'
+    f'{_REQUESTS.value} sequential requests of each kind, {_TOKENS.value}'
+    f' tokens per answer, {os.cpu_count()} cores, load {load:.1f}'
   )
   print('                   gRPC p50   gateway p50   added   gateway CPU')
   for name, (direct, gateway, cpu) in (

@@ -50,21 +50,21 @@ _SAX_CELL = flags.DEFINE_string(
 _PORT = flags.DEFINE_integer(
   'port',
   None,
-  'TCP port to listen on; 0 picks a free one. Default: $AIP_HTTP_PORT, else'
-  ' 8000.',
+  'The TCP port to listen on. 0 picks a free port. Default: $AIP_HTTP_PORT,'
+  ' or else 8000.',
   lower_bound=0,
   upper_bound=65535,
 )
 _HOST = flags.DEFINE_string(
   'host',
   None,
-  'Address of the interface to listen on; empty for all. Default: 127.0.0.1,'
-  ' and all where $AIP_HTTP_PORT is set.',
+  'The address of the interface to listen on; empty for all. Default:'
+  ' 127.0.0.1, or all if $AIP_HTTP_PORT is set.',
 )
 _DRAIN_SECS = flags.DEFINE_float(
   'drain_secs',
   60.0,
-  'Seconds that SIGTERM gives requests in flight.',
+  'The time for requests in flight after SIGTERM, in seconds.',
   lower_bound=0,
 )
 
@@ -73,79 +73,79 @@ _DEFAULTS = guard.Options()
 _DEFAULT_MODEL = flags.DEFINE_string(
   'default_model',
   '',
-  'Model for requests that name none. Default: the only one of the cell, if'
-  ' it has one.',
+  'The model for requests without one. Default: the only model of the cell.',
 )
 _SERVED_MODEL_NAME = flags.DEFINE_list(
   'served_model_name',
   [],
-  'Public names of models, shown by /v1/models and accepted in requests:'
-  ' NAME=MODEL, or NAME alone for --default_model. A model may have several.'
-  " Default: the cell's own names.",
+  'The public names of models, for /v1/models and requests: NAME=MODEL, or'
+  ' NAME alone for --default_model. A model may have several names. Default:'
+  " the cell's own names.",
 )
 _CHAT_TEMPLATE = flags.DEFINE_list(
   'chat_template',
   [],
-  'How conversations become prompts: TEMPLATE for all models, MODEL=TEMPLATE'
-  f' for one. A template is one of {templates.known()}, or the path of a Jinja'
-  ' file, of a tokenizer_config.json or of a directory with either. Default:'
+  'The templates that convert conversations to prompts: TEMPLATE for all'
+  ' models, MODEL=TEMPLATE for one. A template is one of'
+  f' {templates.known()}, or the path of a Jinja file, of a'
+  ' tokenizer_config.json or of a directory with either. Default:'
   f' {templates.DEFAULT}.',
 )
 _GENERATION_CONFIG = flags.DEFINE_list(
   'generation_config',
   [],
-  'Defaults of temperature, top_p, top_k and max_tokens: PATH of a'
-  ' generation_config.json for all models, MODEL=PATH for one. Default: the'
-  " model's own.",
+  'The files with defaults of temperature, top_p, top_k and max_tokens: PATH'
+  ' of a generation_config.json for all models, MODEL=PATH for one. Default:'
+  " the model's own file.",
 )
 _API_KEYS_FILE = flags.DEFINE_string(
   'api_keys_file',
   '',
-  'File of API keys, one of which a request has to bring; changes of it count'
-  ' within seconds. //saxml_ext/common/security:api_key makes keys. Default:'
-  ' everybody may ask.',
+  'The file of API keys. Each request must have one of them. Changes of the'
+  ' file take effect within seconds. //saxml_ext/common/security:api_key'
+  ' makes keys. Default: requests need no key.',
 )
 _MAX_BODY_BYTES = flags.DEFINE_integer(
   'max_body_bytes',
   _DEFAULTS.max_body_bytes,
-  "Bytes that a request's body may have; larger ones are refused with 413.",
+  "The maximum size of a request's body, in bytes. Larger ones get 413.",
   lower_bound=1,
 )
 _MAX_IN_FLIGHT = flags.DEFINE_integer(
   'max_in_flight',
   _DEFAULTS.max_in_flight,
-  'Requests at a time; further ones are refused with 429.',
+  'The maximum number of requests in flight. Further ones get 429.',
   lower_bound=1,
 )
 _REQUEST_TIMEOUT = flags.DEFINE_float(
   'request_timeout',
   _DEFAULTS.request_timeout,
-  'Seconds that a request may take; requests can ask for less.',
+  'The timeout of a request, in seconds. Requests can set a shorter one.',
   lower_bound=0.001,
 )
 _QUEUE_SECS = flags.DEFINE_float(
   'queue_secs',
   _DEFAULTS.queue_secs,
-  "Seconds that a request waits here where the model's queue is full, before it"
-  ' is refused with 429.',
+  'The maximum time that a request waits here for a full queue of the model,'
+  ' in seconds. Then it gets 429.',
   lower_bound=0,
 )
 _ALLOWED_ORIGINS = flags.DEFINE_list(
   'allowed_origins',
   [],
-  'Web sites whose pages may ask this gateway, such as https://a.example; * for'
-  ' all. Default: none.',
+  'The web sites whose pages may use this gateway, such as https://a.example;'
+  ' * for all. Default: none.',
 )
 _ALLOWED_HOSTS = flags.DEFINE_list(
   'allowed_hosts',
   [],
-  'Host names that requests may be for, without a port. Default: localhost and'
-  " loopback's addresses where --host is one of them, else every name.",
+  'The accepted host names of requests, without a port. Default: localhost'
+  ' and the loopback addresses if --host is one of them, or else all names.',
 )
 _MAX_CONNECTIONS_PER_CLIENT = flags.DEFINE_integer(
   'max_connections_per_client',
   512,
-  'Connections that one client address may have; further ones are refused with'
+  'The maximum number of connections per client address. Further ones get'
   ' 429. Raise it if all clients come through one proxy.',
   lower_bound=1,
 )
@@ -168,7 +168,7 @@ def _catalogue(cell: str) -> catalogue_lib.Catalogue:
     model = model or _DEFAULT_MODEL.value
     if not name or not model:
       raise errors.InvalidArgument(
-        f'--served_model_name={item} names no model. Give NAME=MODEL, or set'
+        f'--served_model_name={item} has no model. Set NAME=MODEL, or set'
         ' --default_model.'
       )
     aliases[name] = model
@@ -246,7 +246,7 @@ def _routes(paths: Sequence[str], variable: str) -> list[str]:
   other = os.environ.get(variable, '')
   if other and not other.startswith('/'):
     raise errors.InvalidArgument(
-      f'{variable}={other} is no path: it has to begin with /'
+      f'{variable}={other} is not a path. It must begin with /'
     )
   return list(dict.fromkeys([*paths, other] if other else paths))
 
@@ -283,7 +283,7 @@ def main(argv: Sequence[str]) -> None:
     ).rstrip('/')
     if not cell:
       raise errors.InvalidArgument(
-        'give --sax_cell, for example /sax/test, or set'
+        'set --sax_cell, for example /sax/test, or set'
         f' {cell_files.CELL_VARIABLE}'
       )
     ids.parse_cell_id(cell)

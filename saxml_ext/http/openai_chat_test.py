@@ -156,7 +156,9 @@ class ChatTest(gateway_case.GatewayCase):
       self.assertEqual((status, got['error']['param']), (400, param), wrong)
 
   def test_templates_are_not_taken_from_requests(self):
-    with self.assertRaisesRegex(openai.BadRequestError, 'chosen by name'):
+    with self.assertRaisesRegex(
+      openai.BadRequestError, 'A template cannot be sent'
+    ):
       self.client().chat.completions.create(
         model='m',
         messages=[{'role': 'user', 'content': 'x'}],

@@ -133,7 +133,7 @@ class RoutesTest(gateway_case.GatewayCase):
     self.addCleanup(sax.SetRoot, root)
     status, body, _ = self.fetch('/health', gateway=gateway)
     self.assertEqual(status, 503)
-    self.assertIn('cannot be asked', body['error']['message'])
+    self.assertIn('is not available', body['error']['message'])
     self.assertEqual(self.fetch('/health/live', gateway=gateway)[0], 200)
 
   def test_metrics(self):

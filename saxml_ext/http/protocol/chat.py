@@ -145,7 +145,7 @@ def form_of(request: Request, profile_of: templates.ProfileOf) -> Chat:
   if settings.pop('logprobs'):
     settings['logprobs'] = request.top_logprobs or 0
   elif request.top_logprobs is not None:
-    fields.fail('top_logprobs', 'send it with "logprobs": true only')
+    fields.fail('top_logprobs', 'it requires "logprobs": true')
   settings['stop'] = [*settings['stop'], *template.stops]
   default = None if request.max_tokens else profile.defaults.get('max_tokens')
   return Chat(request, [prompt], settings, default, request.logprobs)
@@ -220,5 +220,5 @@ def _check_marks(name: str, value: Any, reserved: Sequence[str]) -> None:
     for mark in reserved:
       if mark in text:
         fields.fail(
-          name, f'it has {mark!r}, by which the chat template marks roles'
+          name, f'it contains {mark!r}, which marks roles in the chat template'
         )

@@ -95,14 +95,14 @@ class CheckpointTemplate:
     name = _TOOL_USE if tools and _TOOL_USE in self._templates else _DEFAULT
     # Members that are None are removed, as in transformers. Templates would
     # print None, but they can handle absent members.
-    told = [
+    present = [
       {k: v for k, v in message.items() if v is not None}
       for message in messages
     ]
     try:
       return self._templates[name].render(
         {**self._tokens, **(variables or {})},
-        messages=told,
+        messages=present,
         tools=tools,
         documents=None,
         add_generation_prompt=True,
@@ -202,13 +202,13 @@ def _sources(value: Any, path: pathlib.Path) -> dict[str, str]:
     found = {str(item['name']): str(item['template']) for item in value or ()}
   except (KeyError, TypeError) as e:
     raise errors.InvalidArgument(
-      f'The chat_template in {path} is neither a text nor a list of templates'
-      ' with a name each.'
+      f'The chat_template in {path} is neither a text nor a list of named'
+      ' templates.'
     ) from e
   if _DEFAULT not in found:
     raise errors.InvalidArgument(
-      f'{path} has no chat_template. Name a file that has one, or a template of'
-      ' this gateway.'
+      f'{path} has no chat_template. Pass a file that has one, or a template'
+      ' of this gateway.'
     )
   return found
 

@@ -171,8 +171,7 @@ def form_of(request: Request, profile_of: templates.ProfileOf) -> Completions:
   if request.echo and request.logprobs is not None:
     fields.fail(
       'echo',
-      'log-probabilities of a prompt are not computed; leave out echo or'
-      ' logprobs',
+      'log-probabilities of a prompt are not supported. Omit echo or logprobs',
     )
   return Completions(
     request,

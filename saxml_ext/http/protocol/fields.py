@@ -15,12 +15,12 @@ from saxml_ext.http.protocol import problems
 
 # Maps the names of Python types to those of JSON types.
 _KINDS = {
-  'array': 'array',
-  'bool': 'boolean',
-  'float': 'number',
-  'int': 'whole number',
-  'object': 'object',
-  'str': 'string',
+  'array': 'an array',
+  'bool': 'a boolean',
+  'float': 'a number',
+  'int': 'a whole number',
+  'object': 'an object',
+  'str': 'a string',
 }
 _WRONG_TYPE = re.compile(r'Expected `([\w |]+)`, got')
 _NAMED_FIELD = re.compile(r'Object (contains unknown|missing required) field')
@@ -58,7 +58,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
   except (ValueError, RecursionError) as e:
     raise _malformed(body, e) from e
   if not isinstance(value, dict):
-    raise problems.BadRequest(f'the body is {_shown(value)}; send an object')
+    raise problems.BadRequest(f'the body is {_shown(value)}. Send an object')
   return value
 
 
@@ -128,8 +128,8 @@ def check_neutral(name: str, value: Any, neutral: tuple[Any, ...]) -> None:
   """Rejects a field unless it is absent or its value has no effect."""
   if value is None or any(value == v for v in neutral):
     return
-  hint = f'; leave it out, or send {json.dumps(neutral[0])}' if neutral else ''
-  fail(name, f'{_shown(value)} asks for what this server cannot do{hint}')
+  hint = f'. Omit it, or send {json.dumps(neutral[0])}' if neutral else ''
+  fail(name, f'{_shown(value)} is not supported by this server{hint}')
 
 
 def _problem(
@@ -144,7 +144,7 @@ def _problem(
     name = f'{path}.{field}' if path else field
     known = 'it is missing'
     if match[1].startswith('contains'):
-      known = 'this server knows no such parameter'
+      known = 'this server has no such parameter'
     return problems.BadRequest(f'{where}{name}: {known}', param=where + name)
   value: Any = body
   for key, index in re.findall(r'(\w+)|\[(\d+)\]', path):
@@ -158,11 +158,12 @@ def _reason(text: str, value: Any, allowed: dict[str, Any]) -> str:
   """Returns why a value is invalid, by msgspec's message and the schema."""
   if match := _WRONG_TYPE.match(text):
     kinds = [_KINDS[kind] for kind in match[1].split(' | ') if kind in _KINDS]
-    return f'{_shown(value)} is no {" or ".join(kinds)}'
+    return f'{_shown(value)} is not {" or ".join(kinds)}'
   if 'of length >=' in text:
     return 'it is empty'
   if 'of length <=' in text:
-    return f'{len(value)} were sent; the limit is {text.rpartition(" ")[2]}'
+    most = text.rpartition(' ')[2]
+    return f'{len(value)} were sent, more than the limit of {most}'
   if text == 'Number out of range' and 'minimum' in allowed:
     least, most = allowed['minimum'], allowed['maximum']
     return f'{_shown(value)} is not from {least} to {most}'
@@ -171,8 +172,8 @@ def _reason(text: str, value: Any, allowed: dict[str, Any]) -> str:
       *allowed.get('enum', ()),
       *(c for part in allowed.get('oneOf', ()) for c in part.get('enum', ())),
     ]
-    return f'{_shown(value)} is none of {", ".join(map(str, choices))}'
-  return f'{_shown(value)} does not fit: {text}'
+    return f'{_shown(value)} is not one of {", ".join(map(str, choices))}'
+  return f'{_shown(value)} is not valid: {text}'
 
 
 def schema(kind: type[Request]) -> dict[str, Any]:
@@ -199,8 +200,7 @@ def schema(kind: type[Request]) -> dict[str, Any]:
   for name, (least, most) in kind.RANGES.items():
     result['properties'][name] |= {'minimum': least, 'maximum': most}
   for name in kind.HARMLESS:
-    told = {'description': 'accepted, without effect'}
-    result['properties'][name] = told
+    result['properties'][name] = {'description': 'accepted, without effect'}
   return result
 
 

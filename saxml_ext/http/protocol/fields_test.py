@@ -75,25 +75,25 @@ class FieldsTest(parameterized.TestCase):
     self.assertIsNone(found.flag)
 
   @parameterized.parameters(
-    ('flag', 1, 'is no boolean'),
-    ('integer', 1.0, '1.0 is no whole number'),
-    ('integer', True, 'true is no whole number'),
+    ('flag', 1, 'is not a boolean'),
+    ('integer', 1.0, '1.0 is not a whole number'),
+    ('integer', True, 'true is not a whole number'),
     ('integer', 2**31, 'is not from -2147483648 to 2147483647'),
     ('count', 0, '0 is not from 1 to 3'),
-    ('number', '1', 'is no number'),
-    ('number', True, 'is no number'),
+    ('number', '1', 'is not a number'),
+    ('number', True, 'is not a number'),
     ('number', 2, '2 is not from 0 to 1'),
     ('number', 10**400, 'is not from 0 to 1'),
-    ('text', 5, '5 is no string'),
+    ('text', 5, '5 is not a string'),
     ('text', '\udc00', "the body is not valid JSON: 'text': "),
-    ('texts', ['a', 5], '5 is no string'),
-    ('texts', ['a', 'b', 'c'], '3 were sent; the limit is 2'),
+    ('texts', ['a', 5], '5 is not a string'),
+    ('texts', ['a', 'b', 'c'], '3 were sent, more than the limit of 2'),
     ('texts', ['\ud800'], "the body is not valid JSON: 'texts[0]': "),
-    ('ids', 'a', '"a" is no array'),
-    ('ids', [1, True], 'true is no whole number'),
+    ('ids', 'a', '"a" is not an array'),
+    ('ids', [1, True], 'true is not a whole number'),
     ('ids', [-1], '-1 '),
-    ('ids', [1, 2, 3], 'the limit is 2'),
-    ('members', [1], '[1] is no object'),
+    ('ids', [1, 2, 3], '3 were sent, more than the limit of 2'),
+    ('members', [1], '[1] is not an object'),
   )
   def test_what_does_not_fit_is_named(self, name, value, text):
     def read():
@@ -118,7 +118,7 @@ class FieldsTest(parameterized.TestCase):
   def test_values_that_ask_for_nothing(self):
     fields.read({'penalty': 0.0, 'tools': []}, _Neutral)
     for members in ({'penalty': 0.1}, {'tools': [1]}, {'prediction': {}}):
-      self.assert_refused(lambda: fields.read(members, _Neutral), *members)  # noqa: B023
+      self.assert_refused(lambda m=members: fields.read(m, _Neutral), *members)
 
   def test_schema_says_what_is_read(self):
     properties = fields.schema(_Request)['properties']

@@ -128,7 +128,7 @@ def model_not_found(name: str, cell: str) -> Problem:
   """Returns the error for a model that the cell does not publish."""
   return Problem(
     404,
-    f'model {name!r} is not published in the cell {cell}; see /v1/models',
+    f'model {name!r} is not published in the cell {cell}. See /v1/models',
     code='model_not_found',
     param='model',
   )

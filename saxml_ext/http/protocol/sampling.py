@@ -145,10 +145,12 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
     """
     self._check_stream()
     if self.top_p == 0:
-      fields.fail('top_p', '0 leaves no token; send more, or temperature 0')
+      fields.fail(
+        'top_p', '0 leaves no token. Send a larger value, or temperature 0'
+      )
     stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
     if '' in stops:
-      fields.fail('stop', 'an empty text would end every answer at once')
+      fields.fail('stop', 'an empty string would end every answer at once')
     found: dict[str, Any] = {}
     for option in request_options.OPTIONS:
       value = getattr(self, option.http, None)
@@ -170,7 +172,7 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
     if self.stream_options is None:
       return
     if not self.stream:
-      fields.fail('stream_options', 'send it with "stream": true only')
+      fields.fail('stream_options', 'it requires "stream": true')
     fields.check_neutral(
       'stream_options.continuous_usage_stats',
       self.stream_options.continuous_usage_stats,
@@ -181,20 +183,22 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
     """Returns the settings for the number of answers and the search."""
     n, best_of = self.n, self.best_of or self.n
     if best_of < n:
-      fields.fail('best_of', f'{best_of} is less than n, which is {n}')
+      fields.fail('best_of', f'{best_of} is less than n={n}')
     if self.use_beam_search:
       return {'n': n, 'use_beam_search': True, 'num_beams': best_of}
     if best_of == n:
-      told = self.use_beam_search
-      return {'n': n} | ({} if told is None else {'use_beam_search': told})
+      search = self.use_beam_search
+      return {'n': n} | ({} if search is None else {'use_beam_search': search})
     if self.stream:
       fields.fail(
         'best_of',
-        f'the best {n} of {best_of} samples are known at the end only: leave'
-        ' out stream, or send best_of as n',
+        f'the best {n} of {best_of} samples are known only at the end. Omit'
+        f' stream, or send best_of={n}',
       )
     if best_of > _ANSWERS.most:
-      fields.fail('best_of', f'{best_of} samples; the limit is {_ANSWERS.most}')
+      fields.fail(
+        'best_of', f'{best_of} is more than the limit of {_ANSWERS.most}'
+      )
     return {'n': best_of, 'use_beam_search': False}
 
 
@@ -206,14 +210,14 @@ def prompts_of(value: str | list[Any]) -> list[Prompt]:
   """
   if isinstance(value, str):
     return [value]
-  if isinstance(value[0], int):
-    if not all(isinstance(item, int) for item in value):
+  are_ids = [isinstance(item, int) for item in value]
+  if any(are_ids):
+    if not all(are_ids):
       fields.fail('prompt', 'send texts only, or arrays of token ids only')
     return [value]
-  if any(isinstance(item, int) for item in value):
-    fields.fail('prompt', 'send texts only, or arrays of token ids only')
   if len(value) > _MOST_PROMPTS:
     fields.fail(
-      'prompt', f'{len(value)} prompts were sent; the limit is {_MOST_PROMPTS}'
+      'prompt',
+      f'{len(value)} prompts were sent, more than the limit of {_MOST_PROMPTS}',
     )
   return value

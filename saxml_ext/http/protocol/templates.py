@@ -160,8 +160,8 @@ def named(name: str, param: str) -> GatewayTemplate:
   if name not in TEMPLATES:
     shown = json.dumps(name if len(name) <= 40 else f'{name[:37]}...')
     raise problems.BadRequest(
-      f'{param}: {shown} is none of the templates of this server, which are'
-      f' {known()}; templates are chosen by name and cannot be sent',
+      f'{param}: {shown} is not a template of this server. Available:'
+      f' {known()}. A template cannot be sent',
       param=param,
     )
   return TEMPLATES[name]

@@ -94,7 +94,7 @@ class GenerationConfigTest(absltest.TestCase):
     for text, expected in (
       ('{', 'cannot be read'),
       ('[]', 'not a JSON object'),
-      ('{"temperature": "hot"}', 'json: temperature: "hot" is no number'),
+      ('{"temperature": "hot"}', 'json: temperature: "hot" is not a number'),
       ('{"temperature": 3}', 'temperature: 3 is not from 0 to 2'),
       ('{"max_new_tokens": 0}', 'max_tokens: 0'),
     ):

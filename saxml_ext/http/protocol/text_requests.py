@@ -92,10 +92,10 @@ class Tokenize(fields.Request):
         fields.fail('prompt', 'send it or messages, not both')
       return chat.render(self, profile_of(self.model).template)[1]
     if self.prompt is None:
-      fields.fail('prompt', 'it is missing; send a text, or messages')
+      fields.fail('prompt', 'it is missing. Send a text, or messages')
     for name in ('chat_template', 'chat_template_kwargs', 'tools'):
       if getattr(self, name) is not None:
-        fields.fail(name, 'send it with messages only')
+        fields.fail(name, 'it requires messages')
     return self.prompt
 
 
@@ -138,7 +138,7 @@ class Predict(fields.Request):
     for i, instance in enumerate(self.instances):
       whole = {**(self.parameters or {}), **instance}
       if whole.get('stream'):
-        fields.fail('stream', 'predictions come whole; leave it out')
+        fields.fail('stream', 'predictions are not streamed. Omit it')
       if 'messages' in instance:
         asked = fields.read(whole, chat.Request)
         forms.append(chat.form_of(asked, profile_of))
@@ -146,5 +146,5 @@ class Predict(fields.Request):
       prompt = fields.read(whole, completions.Request)
       forms.append(completions.form_of(prompt, profile_of))
       if len(forms[-1].prompts) > 1:
-        fields.fail(f'instances[{i}].prompt', 'send one prompt an instance')
+        fields.fail(f'instances[{i}].prompt', 'send one prompt per instance')
     return forms

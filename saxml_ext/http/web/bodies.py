@@ -68,7 +68,7 @@ class Reader:
     # this server first.
     if kind.lower() != 'application/json':
       raise problems.Problem(
-        415, f'the content type is {kind!r}; send application/json'
+        415, f'the content type is {kind!r}. Send application/json'
       )
     async with self._turn(request):
       data = await _read(request, self._limit)
@@ -87,8 +87,8 @@ class Reader:
           await turn.acquire()
       except TimeoutError as e:
         raise problems.too_busy(
-          f'{self._most} bodies of requests of {client} are on their way, which'
-          ' is the limit for one client; try again soon'
+          f'{client} is sending {self._most} request bodies, the limit for'
+          ' one client. Try again soon'
         ) from e
       try:
         yield
@@ -103,11 +103,11 @@ class Reader:
 async def _read(request: requests.Request, limit: int) -> bytes:
   chunks: list[bytes] = []
   size = 0
-  told = request.headers.get('content-length', '')
+  length = request.headers.get('content-length', '')
   begin = asyncio.get_running_loop().time()
   try:
     async with asyncio.timeout(_BODY_SECS) as timeout:
-      if told.isascii() and told.isdigit() and int(told) > limit:
+      if length.isascii() and length.isdigit() and int(length) > limit:
         raise await _too_large(request, limit)
       async for chunk in request.stream():
         size += len(chunk)
@@ -119,8 +119,8 @@ async def _read(request: requests.Request, limit: int) -> bytes:
   except TimeoutError as e:
     raise problems.Problem(
       408,
-      f'{size} bytes of the body arrived within {_BODY_SECS:g} s; send at least'
-      f' {_LEAST_BYTES_PER_SEC} bytes per second',
+      f'only {size} bytes of the body arrived within {_BODY_SECS:g} s. Send'
+      f' at least {_LEAST_BYTES_PER_SEC} bytes per second',
     ) from e
   except requests.ClientDisconnect as e:
     raise ClientGone() from e
@@ -139,7 +139,7 @@ async def _too_large(request: requests.Request, limit: int) -> problems.Problem:
     pass  # The error is sent now.
   return problems.Problem(
     413,
-    f'the body is larger than {limit} bytes; send less, or start the gateway'
+    f'the body is larger than {limit} bytes. Send less, or start the gateway'
     ' with a larger --max_body_bytes',
     code='request_too_large',
   )

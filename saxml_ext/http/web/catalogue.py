@@ -107,7 +107,7 @@ class Catalogue:
       return found[0]
     raise problems.BadRequest(
       f'model: it is missing, and the cell {self.cell} publishes {len(found)}'
-      ' models; name one',
+      ' models. Set one of them',
       param='model',
     )
 
@@ -189,14 +189,14 @@ class Catalogue:
 
   async def describe(self, model_id: str) -> _Description:
     """Returns a model's limits and settings, or None if no replica answers."""
-    when, told = self._described.get(model_id, (-math.inf, None))
+    when, found = self._described.get(model_id, (-math.inf, None))
     age = self._clock() - when
-    if age < (_DESCRIBED_SECS if told else _UNKNOWN_SECS):
-      return told
+    if age < (_DESCRIBED_SECS if found else _UNKNOWN_SECS):
+      return found
     try:
       options = sax_aio.ModelOptions(_DESCRIBE_TIMEOUT)
-      told = await self.model(model_id).Describe(options)
+      found = await self.model(model_id).Describe(options)
     except errors.SaxError:
       pass  # There is no replica, or it does not support Describe.
-    self._described[model_id] = self._clock(), told
-    return told
+    self._described[model_id] = self._clock(), found
+    return found

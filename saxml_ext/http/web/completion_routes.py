@@ -167,10 +167,10 @@ class Generation:
       if response.HasField('usage'):
         usage.append(response.usage)
         self._count(response.usage)
-      told = chunks.chunks(head, prompt, response)
-      for chunk in told:
+      parts = chunks.chunks(head, prompt, response)
+      for chunk in parts:
         self._record.finished(c['finish_reason'] for c in chunk['choices'])
-      return b''.join(map(bodies.event, told))
+      return b''.join(map(bodies.event, parts))
 
     try:
       async with contextlib.aclosing(news):
@@ -187,8 +187,7 @@ class Generation:
       return
     end = bodies.DONE
     if self._form.request.include_usage:
-      told = chunks.last(head, answers.usage_of(usage))
-      end = bodies.event(told) + end
+      end = bodies.event(chunks.last(head, answers.usage_of(usage))) + end
     yield end
 
   def _count(self, usage: completion_pb2.Usage) -> None:

@@ -106,7 +106,7 @@ class _Information:
   async def _model(
     self, name: str, model_id: str, created: int
   ) -> dict[str, Any]:
-    told = await self._catalogue.describe(model_id)
+    limits = await self._catalogue.describe(model_id)
     return {
       'id': name,
       'object': 'model',
@@ -114,9 +114,11 @@ class _Information:
       # it.
       'created': created,
       'owned_by': 'sax',
-      'root': told.checkpoint_path if told else None,
+      'root': limits.checkpoint_path if limits else None,
       'parent': None,
-      'max_model_len': told.max_prompt + told.max_new_tokens if told else None,
+      'max_model_len': limits.max_prompt + limits.max_new_tokens
+      if limits
+      else None,
     }
 
   async def health(self, request: requests.Request) -> _Found:
@@ -126,7 +128,7 @@ class _Information:
     except errors.SaxError as e:
       raise problems.Problem(
         503,
-        f'the cell {self._catalogue.cell} cannot be asked: {e.message}',
+        f'the cell {self._catalogue.cell} is not available: {e.message}',
         kind='server_error',
         code='unavailable',
       ) from e
@@ -173,8 +175,8 @@ def _routes(
   options: guard.Options,
   metrics: metrics_lib.Metrics,
 ) -> list[routing.Route]:
-  told = _Information(catalogue, metrics)
-  asked = json_routes.Work(catalogue, options)
+  information = _Information(catalogue, metrics)
+  work = json_routes.Work(catalogue, options)
   admission = guard.Admission(options, metrics)
   reader = bodies.Reader(options.max_body_bytes, options.most_bodies)
   described: list[openapi.Route] = []
@@ -212,27 +214,30 @@ def _routes(
     return route(path, handler, app, True, kind)
 
   def predict(path: str) -> routing.Route:
-    return post(path, asked.predict, text_requests.Predict)
+    return post(path, work.predict, text_requests.Predict)
 
   routes = [
-    post('/v1/completions', asked.completions, completions.Request),
-    post('/v1/chat/completions', asked.chat_completions, chat.Request),
-    post('/v1/embeddings', asked.embeddings, text_requests.Embeddings),
-    get('/v1/models', told.models, needs_key=True),
-    get('/v1/models/{name:path}', told.model, needs_key=True),
-    post('/tokenize', asked.tokenize, text_requests.Tokenize),
-    post('/detokenize', asked.detokenize, text_requests.Detokenize),
+    post('/v1/completions', work.completions, completions.Request),
+    post('/v1/chat/completions', work.chat_completions, chat.Request),
+    post('/v1/embeddings', work.embeddings, text_requests.Embeddings),
+    get('/v1/models', information.models, needs_key=True),
+    get('/v1/models/{name:path}', information.model, needs_key=True),
+    post('/tokenize', work.tokenize, text_requests.Tokenize),
+    post('/detokenize', work.detokenize, text_requests.Detokenize),
     *map(predict, options.predict_routes),
-    *(get(path, told.health) for path in options.health_routes),
-    get('/health/live', told.live),
-    get('/version', told.version),
-    get('/metrics', told.metrics),
-    get('/', told.file('Shows the playground.', 'playground.html')),
-    get('/docs', told.file('Shows this reference.', 'docs.html')),
-    get('/openapi.json', told.openapi),
-    get('/static/{name}', told.file('Returns a script or style of the pages.')),
+    *(get(path, information.health) for path in options.health_routes),
+    get('/health/live', information.live),
+    get('/version', information.version),
+    get('/metrics', information.metrics),
+    get('/', information.file('Shows the playground.', 'playground.html')),
+    get('/docs', information.file('Shows this reference.', 'docs.html')),
+    get('/openapi.json', information.openapi),
+    get(
+      '/static/{name}',
+      information.file('Returns a script or style of the pages.'),
+    ),
   ]
-  told.api = openapi.document(described)
+  information.api = openapi.document(described)
   return routes
 
 
@@ -254,4 +259,6 @@ async def _not_found(
   scope: types.Scope, receive: types.Receive, send: types.Send
 ) -> None:
   del receive, send
-  raise problems.Problem(404, f'there is no {scope["path"]}', code='not_found')
+  raise problems.Problem(
+    404, f'the path {scope["path"]} does not exist', code='not_found'
+  )

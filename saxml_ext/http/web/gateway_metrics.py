@@ -31,7 +31,7 @@ class Metrics:
     registry = {'registry': self.registry}
     self._requests = prometheus_client.Counter(
       'sax_gateway_requests',
-      'HTTP requests answered, by route, model and status.',
+      'Answered HTTP requests, by route, model and status.',
       ('route', 'model_name', 'code'),
       **registry,
     )
@@ -42,7 +42,7 @@ class Metrics:
     )
     self._prompt_tokens = prometheus_client.Counter(
       'vllm:prompt_tokens',
-      'Tokens of prompts that were answered.',
+      'Tokens of answered prompts.',
       model,
       **registry,
     )
@@ -51,20 +51,20 @@ class Metrics:
     )
     self._success = prometheus_client.Counter(
       'vllm:request_success',
-      'Answers that were finished, by why they ended.',
+      'Finished answers, by finish reason.',
       ('model_name', 'finished_reason'),
       **registry,
     )
     self._first_token = prometheus_client.Histogram(
       'vllm:time_to_first_token_seconds',
-      'From a streamed request to the first of its answer.',
+      'Seconds from a streamed request to the start of its answer.',
       model,
       buckets=_FIRST_TOKEN_BUCKETS,
       **registry,
     )
     self._latency = prometheus_client.Histogram(
       'vllm:e2e_request_latency_seconds',
-      'From a request to the end of its answer, where that succeeded.',
+      'Seconds from a request to the end of its successful answer.',
       model,
       buckets=_LATENCY_BUCKETS,
       **registry,

@@ -151,7 +151,9 @@ class Guard:
     except Exception:  # pylint: disable=broad-exception-caught
       _logger.exception('unexpected error at %s', scope['path'])
       return problems.Problem(
-        500, 'a fault of the gateway; its log says more', kind='server_error'
+        500,
+        'an internal error of the gateway. Its log has the details',
+        kind='server_error',
       )
     return None
 
@@ -223,8 +225,8 @@ class Admission:
     """
     if self._count >= self._most:
       raise problems.too_busy(
-        f'{self._count} requests are in flight, which is the limit of this'
-        ' gateway; try again soon'
+        f'{self._count} requests are in flight, the limit of this gateway.'
+        ' Try again soon'
       )
     self._count += 1
     self._in_flight.inc()
@@ -242,7 +244,7 @@ class Admission:
     if name is None:
       raise problems.Problem(
         401,
-        'no valid API key was sent; send "Authorization: Bearer <key>"',
+        'no valid API key was sent. Send "Authorization: Bearer <key>"',
         kind='authentication_error',
         code='invalid_api_key',
       )

@@ -62,7 +62,7 @@ def _number(name: str, value: str) -> float:
   if not result > 0:  # This is also true for NaN.
     unit = '' if name.endswith('-ms') else ' of seconds'
     raise problems.BadRequest(
-      f'the header {name}: {value[:40]} is no positive number{unit}'
+      f'the header {name}: {value[:40]} is not a positive number{unit}'
     )
   return result
 
