@@ -196,7 +196,7 @@ class ProgramTest(absltest.TestCase):
       process = self.start(port=port)
       _, text = process.communicate(timeout=_PATIENCE_SECS)
     self.assertEqual(process.returncode, 1)
-    self.assertRegex(text, f'network SUT: port {port} cannot be listened on')
+    self.assertRegex(text, f'network SUT: port {port} is in use')
     self.assertNotIn('Traceback', text)
 
 

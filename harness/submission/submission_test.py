@@ -194,7 +194,7 @@ class SubmissionTest(absltest.TestCase):
     )
     self.assertEqual(code, 1)
     for given in ('--output=new', '--division=closed', '--clean'):
-      self.assertIn(f'{given} has no effect: it acts only without', output)
+      self.assertIn(f'{given} has no effect. It acts only without', output)
     code, output = self.run_program(
       self.results[0],
       checker_revision='master',
@@ -207,7 +207,7 @@ class SubmissionTest(absltest.TestCase):
       ('--repo=clone', '--git_branch'),
       ('--system_diagram=a.svg', '--division=network'),
     ):
-      message = f'{given} has no effect: it acts only with {needed}.'
+      message = f'{given} has no effect. It acts only with {needed}.'
       self.assertIn(message, output)
     code, output = self.run_plain(self.results[0])
     self.assertEqual(code, 1)

@@ -81,7 +81,7 @@ class RestartTest(cell_fixture.CellTestCase):
     port = int(self.admin.address.rpartition(':')[2])
     location = cell.read_location(self.root, cell_fixture.CELL)
     other = cell_admin.AdminServer(self.root, cell_fixture.CELL, port)
-    with self.assertRaisesRegex(Exception, f'port {port} cannot be listened'):
+    with self.assertRaisesRegex(Exception, f'port {port} is in use'):
       await other.start()
     await other.stop()
     self.assertEqual(cell.read_location(self.root, cell_fixture.CELL), location)

@@ -93,7 +93,9 @@ class LimitsTest(cell_fixture.CellTestCase):
       grpc.StatusCode.RESOURCE_EXHAUSTED,
       self.channel.unary_unary('/sax.Admin/Update')(b'\xff' * 1_048_577),
     )
-    self.assertIn('has 1048577 bytes, and the limit is 1048576: send', text)
+    self.assertIn(
+      'has 1048577 bytes, more than the limit of 1048576. Send', text
+    )
 
 
 class StatsTest(cell_fixture.CellTestCase):

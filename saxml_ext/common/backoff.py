@@ -26,8 +26,8 @@ class Backoff:
   def __post_init__(self):
     if self.first <= 0 or self.growth < 1 or self.most < self.first:
       raise ValueError(
-        f'{self}: first must be positive, growth at least 1 and most at least'
-        ' first'
+        f'{self}: first must be positive, growth at least 1, and most at'
+        ' least first'
       )
     if not 0 <= self.jitter < 1:
       raise ValueError(f'{self}: jitter must be at least 0 and less than 1')

@@ -47,7 +47,7 @@ def sax_root(flag_value: str | None = None) -> str:
   root = flag_value or os.environ.get(ROOT_VARIABLE, '')
   if not root:
     raise errors.FailedPrecondition(
-      f'the Sax root is not known: give --sax_root=<dir> or set {ROOT_VARIABLE}'
+      f'the Sax root is not set. Set --sax_root=<dir> or {ROOT_VARIABLE}'
     )
   return user_path.resolve(root)
 
@@ -78,8 +78,8 @@ def _read(path: str, result: _Message) -> _Message:
     result.ParseFromString(data)
   except message.DecodeError as e:
     raise errors.Internal(
-      f'{path} ({len(data)} bytes) is not a {result.DESCRIPTOR.full_name} '
-      'in binary format: restore it from a copy or write it anew'
+      f'{path} ({len(data)} bytes) is not a {result.DESCRIPTOR.full_name} in'
+      ' binary format. Restore it from a copy or write it again'
     ) from e
   return result
 
@@ -93,8 +93,8 @@ def _check_dir(root: str, cell: str) -> None:
   path = cell_dir(root, cell)
   if not storage.is_dir(path):
     raise errors.FailedPrecondition(
-      f'"{path}" is not a directory: create the cell with admin_config, or '
-      'name another --sax_root'
+      f'"{path}" is not a directory. Create the cell with admin_config, or'
+      ' set another --sax_root'
     )
 
 
@@ -128,15 +128,15 @@ def read_location(root: str, cell: str) -> admin_pb2.Location:
     location = _read(location_path(root, cell), admin_pb2.Location())
   except errors.NotFound as e:
     raise errors.FailedPrecondition(
-      f'no admin server of {cell} was ever started: '
-      f'{location_path(root, cell)} does not exist; start admin_server '
-      f'--sax_cell={cell}, or name another --sax_root'
+      f'no admin server of {cell} was ever started:'
+      f' {location_path(root, cell)} does not exist. Start admin_server'
+      f' --sax_cell={cell}, or set another --sax_root'
     ) from e
   address = location.location
   if not address or _NEVER_STARTED in address or ':' not in address:
     raise errors.FailedPrecondition(
-      f'{location_path(root, cell)} names no admin server but "{address}": '
-      f'start admin_server --sax_cell={cell}'
+      f'{location_path(root, cell)} has "{address}" instead of the address of'
+      f' an admin server. Start admin_server --sax_cell={cell}'
     )
   return location
 
@@ -189,12 +189,12 @@ def port_setting(flag_value: int | None, variable: str, default: int) -> int:
   """
   if flag_value is not None:
     return flag_value
-  told = os.environ.get(variable, '')
-  if not told:
+  text = os.environ.get(variable, '')
+  if not text:
     return default
-  if not told.isascii() or not told.isdigit() or int(told) > _MAX_PORT:
+  if not text.isascii() or not text.isdigit() or int(text) > _MAX_PORT:
     raise errors.InvalidArgument(
-      f'the environment variable {variable}="{told}" is not a port: set it to'
-      f' a number from 0 to {_MAX_PORT}, or give --port'
+      f'the environment variable {variable}="{text}" is not a port. Set it to'
+      f' a number from 0 to {_MAX_PORT}, or set --port'
     )
-  return int(told)
+  return int(text)

@@ -7,7 +7,7 @@ from saxml_ext.common import cell
 _SAX_ROOT = flags.DEFINE_string(
   'sax_root',
   None,
-  "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
+  "The directory with the cells' configs and locations. Default: $SAX_ROOT.",
 )
 
 

@@ -63,7 +63,7 @@ class CellTest(absltest.TestCase):
     with self.assertRaisesRegex(
       errors.FailedPrecondition,
       'no admin server of /sax/test was ever started: .*location.proto does not'
-      ' exist; start admin_server --sax_cell=/sax/test',
+      ' exist. Start admin_server --sax_cell=/sax/test',
     ):
       cell.read_location(self.root, _CELL)
     for text in ('', 'Admin server has not been started yet: wait'):

@@ -21,35 +21,35 @@ _NOT_REACHED = 'failed to connect to all addresses'
 _MEANINGS = (
   (
     'certificate has expired',
-    'the certificate of the server there has expired: replace its'
-    ' --tls_cert_file (no restart is needed)',
+    'the certificate of the server has expired. Replace its --tls_cert_file.'
+    ' No restart is needed',
   ),
   (
     'certificate is not yet valid',
-    'the certificate of the server there is not valid yet: compare the clocks'
-    ' of the two machines',
+    'the certificate of the server is not valid yet. Compare the clocks of'
+    ' the two machines',
   ),
   (
     'Hostname Verification Check failed',
-    'the certificate of the server there is for another name: give'
-    ' --tls_server_name=<a name that it carries>, or another certificate to the'
-    ' server',
+    'the certificate of the server is for another name. Set'
+    ' --tls_server_name=<a name in it>, or give the server another'
+    ' certificate',
   ),
   (
     'WRONG_VERSION_NUMBER',
-    'the server there speaks plain text: start it with --tls_cert_file and'
-    ' --tls_key_file, or leave the TLS flags of this program out',
+    'the server speaks plain text. Start it with --tls_cert_file and'
+    ' --tls_key_file, or omit the TLS flags of this program',
   ),
   (
     'CERTIFICATE_VERIFY_FAILED',
-    'the certificate of the server there is not from an authority that'
-    ' --tls_ca_file names: give the CA that signed it',
+    'the certificate of the server is not from an authority in --tls_ca_file.'
+    ' Set it to the CA that signed the certificate',
   ),
 )
 _HUNG_UP = (
-  'the server there hung up before it answered: if it speaks TLS, give'
-  ' --tls_ca_file; if it wants certificates of its clients, --tls_cert_file and'
-  ' --tls_key_file of one of its CA that has not expired'
+  'the server closed the connection before it answered. If it speaks TLS, set'
+  ' --tls_ca_file. If it requires client certificates, set --tls_cert_file'
+  ' and --tls_key_file to valid ones from its CA'
 )
 
 

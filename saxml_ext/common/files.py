@@ -166,7 +166,7 @@ def decode_json(data: bytes | str, kind: Any, name: str) -> Any:
   try:
     return msgspec.json.decode(data, type=kind)
   except msgspec.ValidationError as e:
-    raise ValueError(f'{name}: {e}; correct the file or write it again') from e
+    raise ValueError(f'{name}: {e}. Correct the file or write it again') from e
   except (msgspec.DecodeError, UnicodeDecodeError) as e:
     text = data.encode() if isinstance(data, str) else data
     problem, place = str(e), ''
@@ -175,7 +175,7 @@ def decode_json(data: bytes | str, kind: Any, name: str) -> Any:
       problem = problem[: found.start()]
       place = f' at line {len(before)}, column {len(before[-1]) + 1}'
     raise ValueError(
-      f'{name} is not JSON{place}: {problem}; correct the file or write it'
+      f'{name} is not JSON{place}: {problem}. Correct the file or write it'
       ' again'
     ) from e
 

@@ -168,7 +168,7 @@ class JsonTest(absltest.TestCase):
   def test_wrong_type_names_file_place_and_remedy(self):
     self.path.write_text('{"queries": 1, "names": ["a", 2]}')
     with self.assertRaisesRegex(
-      ValueError, r'a\.json: .*`int` - at `\$\.names\[1\]`; correct the file'
+      ValueError, r'a\.json: .*`int` - at `\$\.names\[1\]`. Correct the file'
     ):
       files.read_json(self.path, _Speed)
 
@@ -181,7 +181,7 @@ class JsonTest(absltest.TestCase):
       self.path.write_text(text)
       with self.subTest(text):
         with self.assertRaisesRegex(
-          ValueError, rf'a\.json is not JSON{place}: .*; correct the file'
+          ValueError, rf'a\.json is not JSON{place}: .*. Correct the file'
         ):
           files.read_json(self.path, _Speed)
 

@@ -52,8 +52,8 @@ def problems(words: Sequence[str] = ()) -> list[str]:
   global _words
   _words = words
   return [
-    f'{" ".join(flag.serialize().split())} has no effect: it acts only'
-    f' {where}. Change that, or leave --{name} out.'
+    f'{" ".join(flag.serialize().split())} has no effect. It acts only'
+    f' {where}. Change that, or omit --{name}.'
     for where, holds, names in _rules
     for name in given(names)
     # A script passes an empty value if its variable is not set.

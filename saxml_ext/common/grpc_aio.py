@@ -135,21 +135,21 @@ def _checked(
     if len(data) > most:
       return _Refusal(
         grpc.StatusCode.RESOURCE_EXHAUSTED,
-        f'the request has {len(data)} bytes, and the limit is {most}: send less'
-        ' at once, for example fewer overrides of a model',
+        f'the request has {len(data)} bytes, more than the limit of {most}.'
+        ' Send less at once, for example fewer overrides of a model',
       )
     try:
       return read(data)
     except message_lib.DecodeError as e:
       return _Refusal(
         grpc.StatusCode.INVALID_ARGUMENT,
-        f'the bytes of the request are no message of its type ({e}); is the'
-        ' client built from the same .proto files?',
+        f'the request is not a message of its type ({e}). Was the client'
+        ' built from the same .proto files?',
       )
 
   if handler.request_streaming:
     if not handler.response_streaming:
-      raise NotImplementedError('no service here takes a stream for one answer')
+      raise NotImplementedError('streams with one answer are not supported')
     if not inspect.isasyncgenfunction(function):
       return handler  # It reads from its context.
     return grpc.stream_stream_rpc_method_handler(
@@ -177,7 +177,7 @@ async def _not_there(
   unused_request: bytes, context: grpc.aio.ServicerContext
 ) -> None:
   await context.abort(
-    grpc.StatusCode.UNIMPLEMENTED, 'this server does not have that method'
+    grpc.StatusCode.UNIMPLEMENTED, 'this server does not have this method'
   )
 
 
@@ -315,7 +315,7 @@ class Health(health_pb2_grpc.HealthServicer):
     if request.service not in self._names:
       await context.abort(
         grpc.StatusCode.NOT_FOUND,
-        f'service {request.service!r} is not here; there are: '
+        f'service {request.service!r} does not exist. Available: '
         + ', '.join(sorted(self._names - {''})),
       )
     return self._response(request.service)

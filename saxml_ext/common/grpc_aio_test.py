@@ -90,7 +90,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     ):
       call = open_call(path)(bad, timeout=_TIMEOUT)
       self.assertEqual(await call.code(), _Code.INVALID_ARGUMENT, path)
-      self.assertIn('no message of its type', await call.details())
+      self.assertIn('not a message of its type', await call.details())
     service = reflection_pb2.DESCRIPTOR.services_by_name['ServerReflection']
     call = self.channel.stream_stream(
       f'/{service.full_name}/ServerReflectionInfo'
@@ -190,7 +190,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       stub.Check(health_pb2.HealthCheckRequest(service='x'), timeout=_TIMEOUT)
     )
     self.assertEqual(code, _Code.NOT_FOUND)
-    self.assertRegex(text, f"'x' is not here; there are: .*{_SERVICE}")
+    self.assertRegex(text, f"'x' does not exist. Available: .*{_SERVICE}")
 
   async def test_stop_tells_watchers_and_does_not_wait_for_them(self):
     stub = health_pb2_grpc.HealthStub(self.channel)

@@ -135,8 +135,8 @@ def listen(
   # gRPC logs its own lines for a used port, so the port is checked first.
   if port and _is_taken(host, port):
     raise errors.FailedPrecondition(
-      f'port {port} cannot be listened on, as another process does: stop the '
-      'process that holds it, or give another --port'
+      f'port {port} is in use by another process. Stop that process, or set'
+      ' another --port'
     )
   # `net` has a function for this, but every client would import psutil.
   address = f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
@@ -146,9 +146,9 @@ def listen(
     return server.add_secure_port(address, credentials)
   except RuntimeError as e:
     raise errors.FailedPrecondition(
-      f'{address} cannot be listened on ({e}): stop the process that holds'
-      ' the port, give another --port, or give the address of an interface'
-      ' of this machine as --host'
+      f'cannot listen on {address} ({e}). Stop the process that uses the'
+      ' port, set another --port, or set --host to the address of an'
+      ' interface of this machine'
     ) from e
 
 

@@ -45,14 +45,14 @@ def spec(path: str) -> dict[str, Any]:
     InvalidArgument: `path` is empty, or its URL has an unknown scheme.
   """
   if not path:
-    raise errors.InvalidArgument('path "" is empty: name a file or directory')
+    raise errors.InvalidArgument('the path is empty. Pass a file or directory')
   if not is_url(path):
     slash = '/' if path.endswith('/') else ''
     return {'driver': 'file', 'path': os.path.abspath(path) + slash}
   match = _BUCKET_URL.fullmatch(path)
   if not match or '..' in match[3].split('/') or '//' in match[3]:
     raise errors.InvalidArgument(
-      f'"{path}" is no place for files: expected a local path,'
+      f'"{path}" is not a path for files. Pass a local path,'
       ' gs://bucket/directory or s3://bucket/directory'
     )
   kind, bucket, key = match.groups()
@@ -167,11 +167,11 @@ def call(path: str, function: Callable[[], _T]) -> _T:
     reason = error_text(e)
     if re.search(r'PERMISSION_DENIED|UNAUTHENTICATED|HTTP.*40[13]', str(e)):
       raise errors.PermissionDenied(
-        f'{path}: {reason}; check the credentials in the environment'
+        f'{path}: {reason}. Check the credentials in the environment'
       ) from e
     raise errors.Unavailable(
-      f'{path}: {reason}; check that the place exists, has space and can be'
-      ' reached'
+      f'{path}: {reason}. Check that the location exists, has space and is'
+      ' reachable'
     ) from e
 
 

@@ -91,7 +91,7 @@ class ProgramTest(absltest.TestCase):
 
   def test_what_has_no_effect_is_refused(self):
     for words, message in (
-      (['--nofast', '--count=7'], '--count=7 has no effect: it acts only with'),
+      (['--nofast', '--count=7'], '--count=7 has no effect. It acts only with'),
       (['--by=a', '--by=b', '--nofast'], '--by=a --by=b has no effect'),
       (['more'], "unexpected argument 'more'"),
     ):

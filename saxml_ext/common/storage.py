@@ -113,7 +113,7 @@ def write_if(path: str, data: bytes, version: bytes) -> bytes:
   )
   if not stamp.generation:
     raise errors.Aborted(
-      f'{path} was changed by somebody else: read it again, then write'
+      f'{path} was changed by another program. Read it again, then write it'
     )
   return stamp.generation
 
@@ -208,7 +208,7 @@ def list_dir(path: str) -> list[str]:
   if is_url(path):
     names = sorted({key.split('/')[0] for key in list_tree(path)})
     if not names:
-      raise errors.NotFound(f'{path}: no object has a name below it')
+      raise errors.NotFound(f'{path}: no object exists below it')
     return names
   kvstore.spec(path)
   try:
@@ -291,17 +291,17 @@ class Reread(Generic[_T]):
           return
         if len(data) > _MAX_BYTES:
           raise errors.InvalidArgument(
-            f'{len(data)} bytes are above the limit of {_MAX_BYTES}'
+            f'the file has {len(data)} bytes, above the limit of {_MAX_BYTES}'
           )
         value = self._parse(data)
       except errors.NotFound:
         if self.good:
-          self._fail('it is gone')
+          self._fail('the file does not exist any more')
       except (errors.SaxError, OSError) as e:
         self._fail(str(e))
       else:
         if self.trouble:
-          _logger.warning('%s is in order again', self.path)
+          _logger.warning('%s can be used again', self.path)
         elif self.good:
           _logger.info('read %s again', self.path)
         self._data, self.value = data, value
@@ -330,6 +330,6 @@ class Reread(Generic[_T]):
     if not self.good:
       self.value = self._broken
     if why != self.trouble:
-      kept = 'its last good content stays' if self.good else 'nobody is let in'
-      _logger.error('%s cannot be used, %s: %s', self.path, kept, why)
+      kept = 'the old contents stay' if self.good else 'nobody is admitted'
+      _logger.error('%s cannot be used, so %s: %s', self.path, kept, why)
     self.trouble = why

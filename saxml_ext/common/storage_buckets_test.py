@@ -66,7 +66,7 @@ class StorageBucketsTest(parameterized.TestCase):
       storage.read_versioned(path), storage.Versioned(None, storage.ABSENT)
     )
     first = storage.write_if(path, b'1', storage.ABSENT)
-    with self.assertRaisesRegex(errors.Aborted, 'read it again'):
+    with self.assertRaisesRegex(errors.Aborted, 'Read it again'):
       storage.write_if(path, b'2', storage.ABSENT)
     second = storage.write_if(path, b'3', first)
     with self.assertRaises(errors.Aborted):
@@ -86,7 +86,7 @@ class StorageBucketsTest(parameterized.TestCase):
       mock.patch.dict(os.environ, nowhere),
       mock.patch.object(kvstore, '_RETRIES', once),
     ):
-      with self.assertRaisesRegex(errors.Unavailable, 'can be reached'):
+      with self.assertRaisesRegex(errors.Unavailable, 'is reachable'):
         storage.read_bytes('s3://test-bucket/a')
 
 

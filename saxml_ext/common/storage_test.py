@@ -78,7 +78,7 @@ class StorageTest(absltest.TestCase):
       storage.read_versioned(path), storage.Versioned(None, storage.ABSENT)
     )
     first = storage.write_if(path, b'1', storage.ABSENT)
-    with self.assertRaisesRegex(errors.Aborted, 'read it again'):
+    with self.assertRaisesRegex(errors.Aborted, 'Read it again'):
       storage.write_if(path, b'2', storage.ABSENT)
     self.assertEqual(
       storage.read_versioned(path), storage.Versioned(b'1', first)

@@ -57,7 +57,7 @@ class SecureGroupTest(absltest.TestCase):
     )
     self.assertFalse(stranger.run())
     self.assertLen(ends, 1)
-    self.assertIn("for members of 'acl/servers' only", ends[0].reason)
+    self.assertIn("requires membership in 'acl/servers'", ends[0].reason)
     self.assertIn('alice is not on that list', ends[0].reason)
 
 

@@ -97,7 +97,7 @@ class ServerTest(parameterized.TestCase):
       ['--sax_cell=/sax/test', '--sax_root=/tmp', '--model_filter_regex=('],
       r'--model_filter_regex=\( is no regular',
     ),
-    (['--tags=a'], '--tags=a has no effect: it acts only in a cell'),
+    (['--tags=a'], '--tags=a has no effect. It acts only in a cell'),
     (['--sax_cell=test', '--sax_root=/tmp'], 'test'),
     (['--num_processes=2'], 'needs --coordinator_address and --process_id'),
   )
@@ -142,9 +142,7 @@ class ServerTest(parameterized.TestCase):
     with socket.create_server(('127.0.0.1', 0)) as other:
       port = other.getsockname()[1]
       stderr = self._message(f'--port={port}')
-    self.assertRegex(
-      stderr, rf'^server: port {port} cannot be listened on.*--port\n$'
-    )
+    self.assertRegex(stderr, rf'^server: port {port} is in use by .*--port\n$')
 
   def test_filter_that_matches_nothing_is_told(self):
     process = self._start(

@@ -110,11 +110,11 @@ class ServeTest(absltest.TestCase):
       ({'api_key_file': '/nowhere'}, 'is not there'),
       (
         {'params': 'a.B', 'quantize': 'int8'},
-        'no effect: it acts only without --params',
+        'no effect. It acts only without --params',
       ),
       (
         {'params': 'a.B', 'max_model_len': 64},
-        'no effect: it acts only without --params',
+        'no effect. It acts only without --params',
       ),
     ):
       argv, env = self._command(programs.SERVE, port=0, **flags)

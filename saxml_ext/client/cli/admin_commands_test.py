@@ -181,7 +181,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
       admin_pb2.Config(fs_root=fs_root, admin_acl='acl/all'),
     )
     self.check(1, 'ls', '/sax/new')
-    self.assertIn('start admin_server', self.stderr)
+    self.assertIn('Start admin_server', self.stderr)
     self.check(1, 'create', '/sax/new', fs_root, 'acl/all')
     self.check(2, 'create', '/sax/new', fs_root)
     self.check(1, 'create', '/sax/new', fs_root, '')

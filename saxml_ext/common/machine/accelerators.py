@@ -78,15 +78,15 @@ _KINDS = {
       'PCI devices of vendor 0x1ae0 (Google) in /sys/bus/pci/devices, or'
       ' $TPU_ACCELERATOR_TYPE with /dev/accel* or /dev/vfio/*'
     ),
-    hint='one process at a time can use it: end what else computes on it.',
+    hint='Only one process at a time can use it. End the other one.',
   ),
   CUDA: _Kind(
     noun='an NVIDIA GPU',
     package="JAX's plugin for CUDA",
     modules=('jax_plugins.xla_cuda12', 'jax_plugins.xla_cuda13'),
     extra='cuda12',
-    signs=f"{' or '.join(_NVIDIA_NODES)}, which NVIDIA's driver makes",
-    hint='`nvidia-smi` shows whether its driver works, and its version.',
+    signs=f"{' or '.join(_NVIDIA_NODES)} of NVIDIA's driver",
+    hint='`nvidia-smi` shows the state and the version of its driver.',
   ),
 }
 
@@ -210,7 +210,7 @@ def idle(
     return ''
   command = _command(found.kind, sys.argv[0] if program is None else program)
   return (
-    f'this machine has {found.words}, but the program came without'
+    f'this machine has {found.words}, but the program has no'
     f' {_KINDS[found.kind].package} and computes on the CPU. To use the'
     f' accelerator: {command}. To silence this: {PLATFORMS}=cpu.'
   )
@@ -223,14 +223,14 @@ def unusable(kind: str, reason: str = '') -> str:
     kind: The kind: TPU or CUDA.
     reason: The reason why JAX cannot use it. "" if the machine shows none.
   """
-  told = _KINDS[kind]
-  why = f'this machine shows none (looked for {told.signs}).'
+  details = _KINDS[kind]
+  why = f'this machine has none (looked for {details.signs}).'
   if reason:
-    why = f'{reason}; {told.hint}'
+    why = f'{reason}. {details.hint}'
   return (
-    f'the program came with {told.package} (--config={kind}), to compute on'
-    f' {told.noun}, which it cannot: {why} To compute on the CPU, leave'
-    f' --config={kind} out or set {PLATFORMS}=cpu.'
+    f'the program was built for {details.noun} (--config={kind}, with'
+    f' {details.package}), but cannot use one: {why} To compute on the CPU,'
+    f' omit --config={kind} or set {PLATFORMS}=cpu.'
   )
 
 
@@ -257,9 +257,9 @@ def foreign_libtpu(environment: Mapping[str, str] = os.environ) -> str:
   if pathlib.Path(path).resolve() == own.resolve():
     return ''
   return (
-    f'{_LIBTPU} is {path}, so JAX would load another libtpu than the one that'
-    f" the program came with ({own}). The engine's kernels need the latter."
-    f' Unset {_LIBTPU}. To compute on the CPU, set {PLATFORMS}=cpu.'
+    f'{_LIBTPU} is {path}, so JAX would load another libtpu than that of the'
+    f" program ({own}), which the engine's kernels need. Unset {_LIBTPU}. To"
+    f' compute on the CPU, set {PLATFORMS}=cpu.'
   )
 
 
@@ -285,7 +285,7 @@ def _command(kind: str, program: str) -> str:
   if path.suffix == '.py' and path.is_relative_to(_ROOT):
     package = path.parent.relative_to(_ROOT).as_posix()
     return f'`./bazelw run --config={kind} //{package}:{path.stem}`'
-  return f"`pip install 'jax[{_KINDS[kind].extra}]'` beside this program"
+  return f"`pip install 'jax[{_KINDS[kind].extra}]'` with this program"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -52,7 +52,7 @@ class AcceleratorsTest(absltest.TestCase):
   def test_an_idle_accelerator_is_told_with_the_command(self):
     told = self._idle(fake_machine.TPU_V5E)
     self.assertIn('4 x TPU v5e', told)
-    self.assertIn('without libtpu', told)
+    self.assertIn('has no libtpu', told)
     self.assertIn('`./bazelw run --config=tpu //saxml_ext/server:server`', told)
     self.assertIn('JAX_PLATFORMS=cpu', told)
 
@@ -85,9 +85,9 @@ class AcceleratorsTest(absltest.TestCase):
     for kind, sign in (('tpu', '0x1ae0'), ('cuda', '/dev/nvidia[0-9]*')):
       told = accelerators.unusable(kind)
       self.assertIn(sign, told)
-      self.assertIn(f'leave --config={kind} out', told)
+      self.assertIn(f'omit --config={kind}', told)
     self.assertIn(
-      'it cannot: no driver; `nvidia-smi` shows',
+      'cannot use one: no driver. `nvidia-smi` shows',
       accelerators.unusable('cuda', 'no driver'),
     )
 

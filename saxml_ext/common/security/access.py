@@ -114,9 +114,8 @@ class Access:
         f'{self._lists.path} cannot be used: {self._lists.trouble}'
       )
     raise errors.InvalidArgument(
-      f'there is no {name} in {self._lists.path}, which has'
-      f' {", ".join(sorted(lists.members)) or "no lists"}: add it there, or name'
-      ' one of those'
+      f'{self._lists.path} has no list {name}. Add it, or use one of its'
+      f' lists: {", ".join(sorted(lists.members)) or "none"}'
     )
 
   def check(self, names: Names, acl: str, what: str) -> None:
@@ -134,7 +133,7 @@ class Access:
       return
     members = self._members(acl, what)
     if not members.intersection(names):
-      raise _denied(what, acl, names)
+      raise _denied(what, acl, _why_unlisted(names))
 
   def check_admin(self, names: Names, what: str, model_acl: str = '') -> None:
     """Checks that a caller may change the cell, or a model in it.
@@ -191,29 +190,27 @@ class Access:
     # stranger may read it.
     file = os.path.basename(self._lists.path) or '--acl_file'
     if not lists.exists:
-      why = f'the cell has no lists: its admins can write {file}'
+      why = f'the cell has no lists. Its admins can write {file}'
     elif not lists.usable:
-      why = f"the cell's {file} cannot be used; the server's log says why"
+      why = f"the cell's {file} cannot be used. The server's log has the reason"
     else:
-      why = f"the cell's {file} has no such list: its admins can add it"
-    raise errors.PermissionDenied(
-      f'{what} is for members of {acl!r} only, and {why}'
-    )
+      why = f"the cell's {file} has no such list. Its admins can add it"
+    raise _denied(what, acl, why)
 
 
-def _denied(what: str, acl: str, names: Names) -> errors.PermissionDenied:
+def _why_unlisted(names: Names) -> str:
   if names:
-    why = (
-      f"{' alias '.join(names)} is not on that list: the cell's admins can add"
-      ' the name'
-    )
-  else:
-    why = (
-      'this server cannot tell who is calling: connect by TLS with a certificate'
-      ' of your own, or through the HTTP gateway with an API key'
-    )
+    callers = ' alias '.join(names)
+    return f"{callers} is not on that list. The cell's admins can add the name"
+  return (
+    'the caller is unknown to this server. Connect by TLS with a client'
+    ' certificate, or through the HTTP gateway with an API key'
+  )
+
+
+def _denied(what: str, acl: str, why: str) -> errors.PermissionDenied:
   return errors.PermissionDenied(
-    f'{what} is for members of {acl!r} only, and {why}'
+    f'{what} requires membership in {acl!r}, and {why}'
   )
 
 
@@ -221,7 +218,7 @@ def _admin_acl(data: bytes) -> str:
   try:
     return admin_pb2.Config.FromString(data).admin_acl
   except message.DecodeError as e:
-    raise errors.InvalidArgument(f'it is no sax.Config: {e}') from e
+    raise errors.InvalidArgument(f'the file is not a sax.Config: {e}') from e
 
 
 _current = Access()
@@ -350,7 +347,7 @@ def _warn(own: tuple[str, ...]) -> None:
   if who not in _warned and len(_warned) < 100:
     _warned.add(who)
     _logger.warning(
-      '%s calls for others but is not among --trusted_proxies; it is treated as'
-      ' nobody',
+      '%s calls for other callers, but is not in --trusted_proxies. It is'
+      ' treated as an unknown caller',
       who,
     )

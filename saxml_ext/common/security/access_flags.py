@@ -14,20 +14,20 @@ from saxml_ext.common.security import tls_flags
 _HOST = flags.DEFINE_string(
   'host',
   '',
-  'Address of the interface that --port is on, such as 127.0.0.1 for this'
-  ' machine only. Default: every interface.',
+  'The address of the interface for --port, such as 127.0.0.1 for this'
+  ' machine only. Default: all interfaces.',
 )
 _ACL_FILE = flags.DEFINE_string(
   'acl_file',
   None,
-  'JSON file of access control lists, {"acl/<name>": ["<member>", ...]}.'
+  'The JSON file of access control lists, {"acl/<name>": ["<member>", ...]}.'
   ' Default: acls.json beside the config of the cell.',
 )
 _TRUSTED_PROXIES = flags.DEFINE_list(
   'trusted_proxies',
   [],
-  'Names in the certificates of gateways that may call for others, whom they'
-  ' have verified themselves.',
+  'The names in the certificates of gateways that may call on behalf of'
+  ' callers whom they have verified.',
 )
 flag_rules.act_only('with --tls_ca_file', tls_flags.ca_file, 'trusted_proxies')
 
@@ -48,8 +48,8 @@ def warn_if_open(lists: access.Access) -> None:
   if net.is_loopback(host()) or proven or not lists.admits_everybody():
     return
   logging.warning(
-    'Anyone who can reach this server can publish, load and unload models: it'
-    ' listens on %s without %s. Listen on this machine only with'
+    'Anyone who can reach this server can publish, load and unload models,'
+    ' because it listens on %s without %s. Listen on this machine only with'
     ' --host=127.0.0.1, or see docs/security.md.',
     host() or 'all interfaces',
     'access lists' if settings.is_set else 'TLS and access lists',

@@ -66,10 +66,10 @@ class AccessTest(absltest.TestCase):
     self.assertTrue(self.may(_ALICE, 'acl/a'))
     self.assertEqual(
       self.denied(_BOB, 'acl/a'),
-      "lm.score of m is for members of 'acl/a' only, and robert alias bob is"
-      " not on that list: the cell's admins can add the name",
+      "lm.score of m requires membership in 'acl/a', and robert alias bob is"
+      " not on that list. The cell's admins can add the name",
     )
-    self.assertIn('cannot tell who', self.denied(_NOBODY, 'acl/a'))
+    self.assertIn('the caller is unknown', self.denied(_NOBODY, 'acl/a'))
     self.assertIn('no such list', self.denied(_ALICE, 'acl/b'))
     self.assertTrue(self.may(_NOBODY, 'acl/all'))
 
@@ -101,7 +101,9 @@ class AccessTest(absltest.TestCase):
     self.write('{"acl/a": []}')
     for name in ('', 'acl/all', 'acl/a'):
       self.access.check_name(name)
-    with self.assertRaisesRegex(errors.InvalidArgument, 'no acl/b in .*acl/a'):
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'has no list acl/b.*: acl/a'
+    ):
       self.access.check_name('acl/b')
     with self.assertRaisesRegex(errors.InvalidArgument, 'must start with'):
       self.access.check_name('mdb/a')

@@ -74,8 +74,8 @@ def check_name(name: str) -> None:
   """Raises InvalidArgument if a name cannot be that of a caller."""
   if not NAME.fullmatch(name):
     raise errors.InvalidArgument(
-      f'{name[:80]!r} is no name: it has 1 to 256 characters of printable ASCII'
-      ' and no spaces'
+      f'{name[:80]!r} is not a name. A name has 1 to 256 characters of'
+      ' printable ASCII and no spaces'
     )
 
 
@@ -93,10 +93,10 @@ def parse(data: bytes) -> Lists:
   try:
     found = json.loads(data.decode('utf-8'), object_pairs_hook=_unique)
   except (ValueError, RecursionError) as e:
-    raise errors.InvalidArgument(f'it is not JSON in UTF-8: {e}') from e
+    raise errors.InvalidArgument(f'the file is not JSON in UTF-8: {e}') from e
   if not isinstance(found, dict):
     raise errors.InvalidArgument(
-      'it is no JSON object: write {"acl/<name>": ["<member>", ...], ...}'
+      'this is not a JSON object. Write {"acl/<name>": ["<member>", ...], ...}'
     )
   return Lists({name: _members(name, value) for name, value in found.items()})
 
@@ -104,23 +104,23 @@ def parse(data: bytes) -> Lists:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   result = dict(pairs)
   if len(result) < len(pairs):
-    raise ValueError('a list is there twice; write each one once')
+    raise ValueError('a list occurs twice. Write each list once')
   return result
 
 
 def _members(name: str, value: Any) -> frozenset[str]:
   if not name.startswith(_PREFIX) or name == _PREFIX:
     raise errors.InvalidArgument(
-      f'{name!r} is not a name of a list: it has to begin with {_PREFIX}'
+      f'{name!r} is not the name of a list. A name begins with {_PREFIX}'
     )
   if name == ALL:
     raise errors.InvalidArgument(
-      f'{ALL} is everybody and can have no members: leave it out, and name'
-      ' another list where not everybody is meant'
+      f'{ALL} is everybody, so it cannot have members. Omit it, and use'
+      ' another list to restrict access'
     )
   if not isinstance(value, list) or not all(isinstance(m, str) for m in value):
     raise errors.InvalidArgument(
-      f'{name} is no list of texts: write ["<member>", ...]'
+      f'{name} is not a list of texts. Write ["<member>", ...]'
     )
   for member in value:
     check_name(member)

@@ -22,15 +22,15 @@ class AclFileTest(parameterized.TestCase):
     (b'\xff{}', 'not JSON'),
     (b'[' * 100_000, 'not JSON'),
     (b'{"acl/a": ["x"], "acl/a": ["y"]}', 'twice'),
-    (b'["acl/a"]', 'no JSON object'),
-    (b'{"a": ["x"]}', 'begin with acl/'),
-    (b'{"acl/": ["x"]}', 'begin with acl/'),
+    (b'["acl/a"]', 'not a JSON object'),
+    (b'{"a": ["x"]}', 'begins with acl/'),
+    (b'{"acl/": ["x"]}', 'begins with acl/'),
     (b'{"acl/all": ["x"]}', 'everybody'),
-    (b'{"acl/a": "x"}', 'no list of texts'),
-    (b'{"acl/a": [1]}', 'no list of texts'),
-    (b'{"acl/a": [""]}', 'is no name'),
-    (b'{"acl/a": ["x y"]}', 'is no name'),
-    ('{"acl/a": ["ä"]}'.encode(), 'is no name'),
+    (b'{"acl/a": "x"}', 'not a list of texts'),
+    (b'{"acl/a": [1]}', 'not a list of texts'),
+    (b'{"acl/a": [""]}', 'is not a name'),
+    (b'{"acl/a": ["x y"]}', 'is not a name'),
+    ('{"acl/a": ["ä"]}'.encode(), 'is not a name'),
   )
   def test_refuses(self, data: bytes, text: str):
     with self.assertRaisesRegex(errors.InvalidArgument, text):

@@ -22,11 +22,11 @@ from saxml_ext.common import user_path
 from saxml_ext.common.security import api_keys
 
 _FILE = flags.DEFINE_string(
-  'api_keys_file', None, 'File with the hashes of all keys.'
+  'api_keys_file', None, 'The file with the hashes of all keys.'
 )
-_NAME = flags.DEFINE_string('name', None, 'Whose key to make.')
-_LIST = flags.DEFINE_bool('list', False, 'Print whose keys there are.')
-_REVOKE = flags.DEFINE_string('revoke', None, 'Whose keys to take away, all.')
+_NAME = flags.DEFINE_string('name', None, 'The owner of the new key.')
+_LIST = flags.DEFINE_bool('list', False, 'Print the owners of all keys.')
+_REVOKE = flags.DEFINE_string('revoke', None, 'Revoke all keys of this owner.')
 
 # Only the owner of the file and the gateway's user must read it.
 _MODE = 0o600
@@ -72,7 +72,7 @@ def revoke(path: str, name: str) -> int:
   """
   gone = [n for n in names(path) if n == name]
   if not gone:
-    raise errors.NotFound(f'{path} has no key of {name}; --list names those')
+    raise errors.NotFound(f'{path} has no key of {name}. See --list')
   _edit(path, lambda lines: [i for i in lines if i.split(' ', 1)[0] != name])
   return len(gone)
 
@@ -86,12 +86,12 @@ def names(path: str) -> list[str]:
 def _run(path: str) -> None:
   chosen = [_NAME.value is not None, _LIST.value, _REVOKE.value is not None]
   if sum(chosen) != 1:
-    raise errors.InvalidArgument('give one of --name=, --list and --revoke=')
+    raise errors.InvalidArgument('set one of --name, --list and --revoke')
   if _LIST.value:
     print('\n'.join(names(path)) or 'There are no keys.')
   elif _NAME.value is not None:
     print(add(path, _NAME.value))
-    print('This key is shown only now; keep it secret.', file=sys.stderr)
+    print('This key is printed only once. Keep it secret.', file=sys.stderr)
   else:
     print(f'revoked: {revoke(path, _REVOKE.value)}')
 

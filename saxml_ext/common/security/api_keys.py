@@ -77,14 +77,14 @@ def parse(data: bytes) -> Mapping[str, Line]:
     # place.
     if not found:
       raise errors.InvalidArgument(
-        f'line {number} is not "<name> <salt> <hash>": delete it, and make a'
+        f'line {number} is not "<name> <salt> <hash>". Delete it, and make a'
         ' key with //saxml_ext/common/security:api_key'
       )
     item = Line(*found.groups())
     acl_file.check_name(item.name)
     if item.salt in result:
       raise errors.InvalidArgument(
-        f'line {number} has the salt of another line: delete one of the two'
+        f'line {number} has the salt of another line. Delete one of the two'
       )
     result[item.salt] = item
   return result
@@ -104,7 +104,7 @@ class Keys:
     if not self._file.good:
       raise errors.InvalidArgument(
         f'the API keys in {path} cannot be used:'
-        f' {self._file.trouble or "there is no such file"}'
+        f' {self._file.trouble or "the file does not exist"}'
       )
     self._file.follow(_INTERVAL)
 

@@ -85,7 +85,9 @@ class ApiKeysTest(parameterized.TestCase):
       api_key.add(self.path, 'carol')
 
   def test_a_start_needs_a_good_file(self):
-    with self.assertRaisesRegex(errors.InvalidArgument, 'no such file'):
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'the file does not exist'
+    ):
       api_keys.Keys(self.path)
     with open(self.path, 'w', encoding='ascii') as f:
       f.write('nonsense\n')
@@ -94,7 +96,7 @@ class ApiKeysTest(parameterized.TestCase):
 
   @parameterized.parameters('', 'a b', 'a\n', 'é')
   def test_names_have_to_be_plain(self, name: str):
-    with self.assertRaisesRegex(errors.InvalidArgument, 'is no name'):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'is not a name'):
       api_key.add(self.path, name)
 
   def test_comments_and_empty_lines_do_not_count(self):

@@ -33,7 +33,7 @@ def configure(roots: Sequence[str]) -> None:
   for root in roots:
     if not (os.path.isabs(root) or storage.is_url(root)):
       raise errors.InvalidArgument(
-        f'the root {root!r} is neither an absolute path nor a URL: give one'
+        f'the root {root!r} must be an absolute path or a URL'
       )
   _roots = tuple(root.rstrip('/') or '/' for root in roots)
 
@@ -93,7 +93,7 @@ def _allows_url(path: str) -> bool:
 def _denied(path: str, what: str) -> errors.PermissionDenied:
   shown = path if len(path) <= 200 else f'{path[:200]}...'
   return errors.PermissionDenied(
-    f'{what} {shown!r} is outside of the directories that this server may load'
-    f' from ({", ".join(_roots)}): put it into one of them, or start the server'
-    ' with another --load_roots'
+    f'{what} {shown!r} is outside of the directories from which this server'
+    f' may load ({", ".join(_roots)}). Move it into one of them, or start the'
+    ' server with another --load_roots'
   )

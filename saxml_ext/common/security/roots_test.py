@@ -84,7 +84,9 @@ class RootsTest(absltest.TestCase):
     roots.check(f'{self.inside}/m', 'checkpoint')
 
   def test_roots_have_to_be_places(self):
-    with self.assertRaisesRegex(errors.InvalidArgument, 'neither an absolute'):
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'must be an absolute path'
+    ):
       roots.configure(['models'])
 
 

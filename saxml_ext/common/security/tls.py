@@ -76,14 +76,13 @@ class Settings:
     ):
       if have and not want:
         raise errors.InvalidArgument(
-          f'--tls_{given}_file={have} is given without --tls_{missing}_file:'
-          f' give both, or neither (or the variables {CERT_VARIABLE} and'
-          f' {KEY_VARIABLE})'
+          f'--tls_{given}_file={have} needs --tls_{missing}_file. Set both,'
+          f' or neither (or the variables {CERT_VARIABLE} and {KEY_VARIABLE})'
         )
     if self.server_name and not self.is_set:
       raise errors.InvalidArgument(
-        f'--tls_server_name={self.server_name} is given, but nothing else of'
-        f' TLS: give --tls_ca_file, or set {CA_VARIABLE}'
+        f'--tls_server_name={self.server_name} is the only TLS setting. Set'
+        f' --tls_ca_file or {CA_VARIABLE} too'
       )
 
 
@@ -154,7 +153,7 @@ class KeyFiles:
         _logger.info('read %s again', self._cert_file or self._ca_file)
     except errors.InvalidArgument as e:
       # Perhaps only one of the two files has been replaced so far.
-      _logger.error('TLS goes on with the files as they were: %s', e.message)
+      _logger.error('TLS continues with the old files: %s', e.message)
     return content
 
   def _stamps(self) -> _Stamp:
@@ -187,7 +186,7 @@ def _readable(path: str) -> Iterator[None]:
     yield
   except OSError as e:
     raise errors.InvalidArgument(
-      f"{path} cannot be read ({e.strerror}): correct the flag or the file's"
+      f"{path} cannot be read ({e.strerror}). Correct the flag or the file's"
       ' permissions'
     ) from e
 
@@ -211,7 +210,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Settings:
   if required not in _BOOLEANS:
     raise errors.InvalidArgument(
       f'the environment variable {REQUIRE_VARIABLE}="{required}" is neither'
-      ' true nor false: set it to one of them'
+      ' true nor false. Set it to one of them'
     )
   return Settings(
     environ.get(CERT_VARIABLE, ''),
@@ -261,8 +260,8 @@ def server_credentials() -> grpc.ServerCredentials | None:
     return None
   if not settings.cert_file:
     raise errors.InvalidArgument(
-      f'--tls_ca_file={settings.ca_file} is given, but a server needs a'
-      ' certificate of its own: give --tls_cert_file and --tls_key_file (or the'
+      f'--tls_ca_file={settings.ca_file} is set, but a server also needs its'
+      ' own certificate. Set --tls_cert_file and --tls_key_file (or the'
       f' variables {CERT_VARIABLE} and {KEY_VARIABLE})'
     )
   found = files(settings)

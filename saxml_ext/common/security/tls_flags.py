@@ -11,31 +11,31 @@ from saxml_ext.common.security import tls
 _CERT_FILE = flags.DEFINE_string(
   'tls_cert_file',
   None,
-  "PEM file of this process's certificate: its ports speak TLS, and it shows it"
-  f' to the servers it calls. Default: ${tls.CERT_VARIABLE}.',
+  "The PEM file of this process's certificate, for its ports and for the"
+  f' servers that it calls. Default: ${tls.CERT_VARIABLE}.',
 )
 _KEY_FILE = flags.DEFINE_string(
   'tls_key_file',
   None,
-  f"PEM file of the certificate's private key. Default: ${tls.KEY_VARIABLE}.",
+  f"The PEM file of the certificate's key. Default: ${tls.KEY_VARIABLE}.",
 )
 _CA_FILE = flags.DEFINE_string(
   'tls_ca_file',
   None,
-  'PEM file of the authorities whose certificates are trusted: of servers, and'
-  f' of clients, which have to show one. Default: ${tls.CA_VARIABLE}.',
+  'The PEM file of the trusted authorities, for the certificates of servers'
+  f' and clients. Clients must then have one. Default: ${tls.CA_VARIABLE}.',
 )
 _SERVER_NAME = flags.DEFINE_string(
   'tls_server_name',
   None,
-  'A name that the certificates of servers carry. Default:'
-  f' ${tls.NAME_VARIABLE}, else the host that is connected to.',
+  f'The name in the certificates of servers. Default: ${tls.NAME_VARIABLE},'
+  ' or else the host in the address.',
 )
 _REQUIRE = flags.DEFINE_bool(
   'tls_require_client_certs',
   None,
-  'Whether clients have to show a certificate, if --tls_ca_file is given.'
-  f' Default: ${tls.REQUIRE_VARIABLE}, else true.',
+  'Require a client certificate if --tls_ca_file is set. Default:'
+  f' ${tls.REQUIRE_VARIABLE}, or else true.',
 )
 
 
@@ -49,15 +49,15 @@ flag_rules.act_only('with --tls_ca_file', ca_file, 'tls_require_client_certs')
 
 def settings() -> tls.Settings:
   """Returns the settings of the flags, completed by the environment."""
-  told = tls.from_environment()
-  required = told.require_client_certs
+  found = tls.from_environment()
+  required = found.require_client_certs
   if _REQUIRE.value is not None:
     required = _REQUIRE.value
   return tls.Settings(
-    user_path.resolve(_or(_CERT_FILE.value, told.cert_file)),
-    user_path.resolve(_or(_KEY_FILE.value, told.key_file)),
+    user_path.resolve(_or(_CERT_FILE.value, found.cert_file)),
+    user_path.resolve(_or(_KEY_FILE.value, found.key_file)),
     user_path.resolve(ca_file()),
-    _or(_SERVER_NAME.value, told.server_name),
+    _or(_SERVER_NAME.value, found.server_name),
     required,
   )
 
@@ -68,22 +68,22 @@ def export() -> None:
   Raises:
     InvalidArgument: The settings are incomplete.
   """
-  told = settings()
-  told.check()
-  if told != tls.from_environment():
+  found = settings()
+  found.check()
+  if found != tls.from_environment():
     os.environ.update(
       {
-        tls.CERT_VARIABLE: told.cert_file,
-        tls.KEY_VARIABLE: told.key_file,
-        tls.CA_VARIABLE: told.ca_file,
-        tls.NAME_VARIABLE: told.server_name,
-        tls.REQUIRE_VARIABLE: str(told.require_client_certs).lower(),
+        tls.CERT_VARIABLE: found.cert_file,
+        tls.KEY_VARIABLE: found.key_file,
+        tls.CA_VARIABLE: found.ca_file,
+        tls.NAME_VARIABLE: found.server_name,
+        tls.REQUIRE_VARIABLE: str(found.require_client_certs).lower(),
       }
     )
 
 
-def _or(given: str | None, told: str) -> str:
-  return told if given is None else given
+def _or(given: str | None, found: str) -> str:
+  return found if given is None else given
 
 
 def _source() -> tls.Settings:

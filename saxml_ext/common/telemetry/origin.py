@@ -42,8 +42,8 @@ def check(request: requests.Request) -> None:
   client = request.client.host if request.client else ''
   if not net.is_loopback(client):
     raise errors.PermissionDenied(
-      f'{client or "nobody"} may not do this: connect from the machine itself,'
-      ' for example through an SSH tunnel'
+      f'{client or "an unknown client"} may not do this. Connect from the'
+      ' machine itself, for example through an SSH tunnel'
     )
   if proxied := [
     name
@@ -51,13 +51,13 @@ def check(request: requests.Request) -> None:
     if name in _PROXIED or name.startswith(_PROXIED_PREFIX)
   ]:
     raise errors.PermissionDenied(
-      f'this came through a proxy (it has {", ".join(proxied)}): connect from the'
-      ' machine itself'
+      f'the request came through a proxy (it has {", ".join(proxied)}).'
+      ' Connect from the machine itself'
     )
   if host_name(request) not in _LOCAL_NAMES:
     host = request.headers.get('host', '')
     raise errors.PermissionDenied(
-      f'the host name is {host!r}: open this page as http://localhost'
+      f'the host name is {host!r}. Open this page as http://localhost'
     )
   check_same_origin(request)
 
@@ -117,6 +117,6 @@ def check_same_origin(request: requests.Request) -> None:
   same = origin is None or origin.partition('://')[2] == host
   if site not in ('none', 'same-origin') or not same:
     raise errors.PermissionDenied(
-      f'a page of {origin or "another site"} sent this; only those of this'
-      ' server may'
+      f'the request came from a page of {origin or "another site"}. Only'
+      ' pages of this server may send it'
     )

@@ -10,21 +10,21 @@ _LOG_FORMAT = flags.DEFINE_enum(
   'log_format',
   log_format.TEXT,
   [log_format.TEXT, log_format.JSON],
-  'Form of log lines: text, or json for one JSON object a line.',
+  'The format of log lines: text, or json for one JSON object per line.',
 )
 _LOG_REQUESTS = flags.DEFINE_enum(
   'log_requests',
   traced_calls.ERRORS,
   [traced_calls.ALL, traced_calls.ERRORS, traced_calls.NONE],
-  'Which calls get a log line each: all, errors (not those that were given up,'
-  ' refused for a full queue, or sent to the wrong server) or none.',
+  'The calls to log: all, errors (except calls that were cancelled, sent to the'
+  ' wrong server, or refused for a full queue) or none.',
 )
 _OTLP_ENDPOINT = flags.DEFINE_string(
   'otlp_endpoint',
   '',
-  'Where to send OpenTelemetry traces: an OTLP/gRPC collector such as'
-  ' http://localhost:4317. Default: $OTEL_EXPORTER_OTLP_ENDPOINT; without either'
-  ' no traces are made.',
+  'The OTLP/gRPC collector of OpenTelemetry traces, such as'
+  ' http://localhost:4317. Default: $OTEL_EXPORTER_OTLP_ENDPOINT, or else no'
+  ' traces.',
 )
 
 

@@ -31,12 +31,12 @@ _logged = ERRORS
 _LABELS = ('grpc_service', 'grpc_method')
 _HANDLED = prometheus_client.Counter(
   'grpc_server_handled',
-  'Calls that ended, by the status that they ended with.',
+  'Calls that ended, by status.',
   (*_LABELS, 'grpc_code'),
 )
 _SECONDS = prometheus_client.Histogram(
   'grpc_server_handling_seconds',
-  'Seconds from the arrival of a call to its end.',
+  'Seconds from the start of a call to its end.',
   _LABELS,
   buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300),
 )

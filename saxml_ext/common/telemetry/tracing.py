@@ -76,8 +76,8 @@ def configure(service: str, endpoint: str = '') -> None:
   for name in _PROTOCOLS:
     if os.environ.get(name, 'grpc') != 'grpc':
       raise errors.InvalidArgument(
-        f'{name}={os.environ[name]}: traces are sent by OTLP over gRPC only;'
-        ' set it to grpc, and the endpoint to a port that speaks it (4317)'
+        f'{name} is {os.environ[name]}, but traces are sent only by OTLP over'
+        ' gRPC. Set it to grpc, and the endpoint to a gRPC port (4317)'
       )
   from opentelemetry.exporter.otlp.proto.grpc import trace_exporter
   from opentelemetry.sdk import resources

@@ -287,7 +287,7 @@ def server_context(
       try:
         make(content)
       except ssl.SSLError as e:  # Another program is replacing them.
-        _logger.error('TLS goes on with the files as they were: %s', e)
+        _logger.error('TLS continues with the old files: %s', e)
     connection.context = used[0][1]
 
   first = make(files.read())

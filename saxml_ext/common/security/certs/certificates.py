@@ -43,8 +43,8 @@ def load(pem: bytes, what: str) -> list[x509.Certificate]:
     return x509.load_pem_x509_certificates(pem)
   except ValueError as e:
     raise errors.InvalidArgument(
-      f'{what} has no certificate in PEM form in it: one is between the lines'
-      ' BEGIN CERTIFICATE and END CERTIFICATE'
+      f'{what} has no certificate in PEM format, between the lines BEGIN'
+      ' CERTIFICATE and END CERTIFICATE'
     ) from e
 
 
@@ -60,13 +60,13 @@ def check_valid(certificate: x509.Certificate, what: str) -> None:
   begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
   if now > end:
     raise errors.InvalidArgument(
-      f'{what}: the certificate of {names} has expired at'
-      f' {end:%Y-%m-%d %H:%M:%S} UTC: replace it by a newer one'
+      f'{what}: the certificate of {names} expired at {end:%Y-%m-%d %H:%M:%S}'
+      ' UTC. Replace it'
     )
   if now < begin:
     raise errors.InvalidArgument(
-      f'{what}: the certificate of {names} is valid only from'
-      f" {begin:%Y-%m-%d %H:%M:%S} UTC on: set this machine's clock, or wait"
+      f'{what}: the certificate of {names} is not valid before'
+      f" {begin:%Y-%m-%d %H:%M:%S} UTC. Set this machine's clock, or wait"
     )
 
 
@@ -86,13 +86,13 @@ def check_key(key: bytes, certificate: x509.Certificate, what: str) -> None:
     private = serialization.load_pem_private_key(key, password=None)
   except (ValueError, TypeError) as e:
     raise errors.InvalidArgument(
-      f'{what} is no private key in PEM form without a password: give the'
-      " certificate's own key"
+      f'{what} is not a private key in PEM format without a password. Use the'
+      ' key of the certificate'
     ) from e
   if private.public_key() != certificate.public_key():
     raise errors.InvalidArgument(
-      f'{what} is the private key of another certificate: give the one that'
-      ' the certificate was made with'
+      f'{what} is the private key of another certificate. Use the key with'
+      ' which the certificate was made'
     )
 
 
@@ -173,8 +173,8 @@ def issue(by: Issued, names: Sequence[str], days: float) -> Issued:
     subject = _subject(names[0])
   except ValueError as e:
     raise errors.InvalidArgument(
-      f'{", ".join(names)}: not all can be names in a certificate ({e}); give'
-      ' host names, IP addresses, email addresses or URIs in ASCII'
+      f'{", ".join(names)}: not all are valid names in a certificate ({e}).'
+      ' Use host names, IP addresses, email addresses or URIs in ASCII'
     ) from e
   builder = (
     _builder(subject, issuer.subject, key.public_key(), days)

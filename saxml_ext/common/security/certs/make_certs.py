@@ -23,21 +23,21 @@ from saxml_ext.common import user_path
 from saxml_ext.common.security.certs import certificates
 
 _DIR = flags.DEFINE_string(
-  'dir', None, 'Directory of the authority and of the files.'
+  'dir', None, 'The directory of the authority and of the new files.'
 )
 _NAMES = flags.DEFINE_list(
   'name',
   None,
-  'Names that the certificate is for, the first one names its files: URIs such'
-  ' as spiffe://example.org/gateway, host names, IP or email addresses.',
+  'The names in the certificate: URIs such as spiffe://example.org/gateway,'
+  ' host names, IP or email addresses. The first one names the files.',
 )
 _DAYS = flags.DEFINE_float(
-  'days', 90.0, 'Days that the certificate is valid.', lower_bound=0
+  'days', 90.0, 'The validity of the certificate, in days.', lower_bound=0
 )
 _CA_DAYS = flags.DEFINE_float(
-  'ca_days', 3650.0, 'Days that a new authority is valid.', lower_bound=0
+  'ca_days', 3650.0, 'The validity of a new authority, in days.', lower_bound=0
 )
-_RENEW = flags.DEFINE_bool('renew', False, 'Replace the files of that name.')
+_RENEW = flags.DEFINE_bool('renew', False, 'Replace existing files.')
 
 
 def _has_authority() -> bool:
@@ -76,8 +76,8 @@ def authority(directory: str, days: float) -> certificates.Issued:
     return made
   if not os.path.exists(f'{stem}.key'):
     raise errors.FailedPrecondition(
-      f'{stem}.pem is there without {stem}.key: run this where the key is, or'
-      ' name another --dir'
+      f'{stem}.pem exists without {stem}.key. Run this where the key is, or'
+      ' set another --dir'
     )
   with open(f'{stem}.pem', 'rb') as cert, open(f'{stem}.key', 'rb') as key:
     return certificates.Issued(cert.read(), key.read())
@@ -106,12 +106,12 @@ def make(
   stem = re.sub(r'[^A-Za-z0-9.@_-]+', '_', names[0]).lstrip('.')
   if stem in ('', 'ca'):
     raise errors.InvalidArgument(
-      f'{names[0]!r} cannot name a file beside ca.pem: put another name first'
+      f'{names[0]!r} cannot name a file beside ca.pem. Put another name first'
     )
   path = os.path.join(directory, stem)
   if os.path.exists(f'{path}.pem') and not renew:
     raise errors.AlreadyExists(
-      f'{path}.pem is there already: give --renew to replace it'
+      f'{path}.pem already exists. Set --renew to replace it'
     )
   issued = certificates.issue(authority(directory, ca_days), names, days)
   return _write_both(path, issued)
