@@ -38,7 +38,7 @@ class RoomTest(absltest.TestCase):
       self.assertIsNone(room.shortage(small, _GPTJ_6B))
       self.assertRegex(
         room.shortage(large, _GPTJ_6B) or '',
-        r'^transformers_float32: .* 24\.2 GB, but only 17\.6 GB .* --engines\.$',
+        r'^transformers_float32: .* 24\.2 GB, but only 17\.6 GB .*--engines\.$',
       )
 
 

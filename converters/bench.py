@@ -165,9 +165,9 @@ def _measure(root: str) -> bool:
   on_disk, disk = _tree_bytes(pax), sum(rates) / 2
   rows = [
     ('source', f'{source_bytes / 1e9:.1f} GB'),
-    ('made in', f'{made:.0f} s'),
-    ('disk, before and after', ', '.join(f'{r / 1e6:.0f}' for r in rates)),
-    ('disk, one file in order', f'{disk / 1e6:.0f} MB/s'),
+    ('time to write the source', f'{made:.0f} s'),
+    ('disk MB/s before, after', ', '.join(f'{r / 1e6:.0f}' for r in rates)),
+    ('disk, sequential write', f'{disk / 1e6:.0f} MB/s'),
     ('variables', f'{num_bytes / 1e9:.2f} GB'),
     ('files of the checkpoint', f'{on_disk / 1e9:.2f} GB'),
     ('seconds', f'{run.seconds:.1f}'),
@@ -179,7 +179,7 @@ def _measure(root: str) -> bool:
   ):
     rate = size / run.seconds
     rows.append((f'{what} per second', f'{rate / 1e6:.0f} MB/s'))
-    rows.append(('of the disk', f'{100 * rate / disk:.0f} %'))
+    rows.append(('share of the disk rate', f'{100 * rate / disk:.0f} %'))
   rows.append(('peak memory', f'{run.peak_bytes / (1 << 30):.2f} GiB'))
   equal = True
   if _KILLS.value:
@@ -197,10 +197,10 @@ def _measure(root: str) -> bool:
     same = sum(found.get(name) == d for name, d in expected.items())
     equal = found == expected
     rows += [
-      (f'killed after, of {len(specs)}', ' '.join(map(str, finished))),
+      (f'kills after, of {len(specs)} variables', ' '.join(map(str, finished))),
       ('last run', f'{last.seconds:.1f} s'),
-      ('its peak memory', f'{last.peak_bytes / (1 << 30):.2f} GiB'),
-      (f'files equal, of {len(expected)}', str(same)),
+      ('peak memory of the last run', f'{last.peak_bytes / (1 << 30):.2f} GiB'),
+      (f'equal files, of {len(expected)}', str(same)),
     ]
   _print(rows)
   return equal
@@ -217,7 +217,7 @@ def main(argv: Sequence[str]) -> None:
   finally:
     shutil.rmtree(root)
   if not equal:
-    sys.exit('The resumed result differs.')
+    sys.exit('The result of the resumed run differs.')
 
 
 if __name__ == '__main__':

@@ -104,10 +104,10 @@ def convert(
   """
   source = model_source.ModelSource(base)
   tokenizer = tokenizer_files.collect(base)
-  made_of = source_record(source.checkpoint.files(), dtype=dtype)
+  record = source_record(source.checkpoint.files(), dtype=dtype)
   total = _num_bytes(source.variables, dtype)
   with checkpoint_writer.Writer(
-    pax, overwrite=overwrite, resume=resume, source=made_of
+    pax, overwrite=overwrite, resume=resume, source=record
   ) as writer:
     if writer.finished:
       return Converted(f'{pax.rstrip("/")}/checkpoint_00000000', total, total)
@@ -141,10 +141,10 @@ def _unfinished(
     futures.ThreadPoolExecutor(_CHECK_THREADS) as pool,
   ):
     finished = set()
-    sound = pool.map(writer.has, [v.name for v in journalled])
-    for variable, is_sound in zip(journalled, sound):
+    results = pool.map(writer.has, [v.name for v in journalled])
+    for variable, is_intact in zip(journalled, results):
       bar.advance(variable.spec(dtype).num_bytes, variable.name)
-      if is_sound:
+      if is_intact:
         finished.add(variable.name)
   return [v for v in variables if v.name not in finished]
 

@@ -85,11 +85,11 @@ def write(
   if shards == 1:
     parts = {f'{stem}.{file_format}': specs}
   paths = {name: os.path.join(directory, name) for name in parts}
-  there = {n for n, path in paths.items() if resume and os.path.isfile(path)}
+  kept = {n for n, path in paths.items() if resume and os.path.isfile(path)}
   total = _num_bytes(specs)
-  done = sum(_num_bytes(parts[name]) for name in there)
+  done = sum(_num_bytes(parts[name]) for name in kept)
   with pipeline.Progress('Writing', total, done) as bar:
-    for name in [n for n in parts if n not in there]:
+    for name in [n for n in parts if n not in kept]:
       values = _values(parts[name], scales, seed, bar)
       # A killed run may leave a very large unfinished file. With `sole_writer`,
       # the next run replaces it.

@@ -146,8 +146,8 @@ def _compare_int8(
   limit = stated['max_steps'] * _STATED_SLACK if stated else _HALF_STEP
   # The condition is not `>`, because a NaN is a problem too.
   if not error.max_steps <= limit:
-    whose = 'stated error' if stated else 'rounding error'
-    problem = f'{error.max_steps:.3f} steps exceed the {whose} {limit:.3f}'
+    kind = 'stated' if stated else 'rounding'
+    problem = f'{error.max_steps:.3f} steps exceed the {kind} error {limit:.3f}'
   return Comparison(
     name,
     str(spec),

@@ -112,12 +112,12 @@ def _line(
   label: str,
   error: logit_errors.LogitError,
   limit: float | None,
-  whose: str,
+  limit_name: str,
 ) -> comparison.Comparison:
   problem = ''
   # The condition is not `>`, because a NaN is a problem too.
   if limit is not None and not error.max_error <= limit:
-    problem = f'exceeds the {whose} {limit:g}'
+    problem = f'exceeds the {limit_name} {limit:g}'
   return comparison.Comparison(
     f'{comparison.LOGITS} {label}',
     f'{error.positions} positions',

@@ -65,8 +65,8 @@ def answer_logits(model: models.Model, texts: sample_texts.Texts) -> np.ndarray:
     layer = model.read_layer(index)
     for i, x in enumerate(hidden):
       hidden[i] = np.asarray(model.run_layer(layer, x)[0])
-  places = [x[b.answers] for x, b in zip(hidden, texts.batches)]
-  return model.logits(np.concatenate(places))
+  answers = [x[b.answers] for x, b in zip(hidden, texts.batches)]
+  return model.logits(np.concatenate(answers))
 
 
 def error(
