@@ -181,7 +181,7 @@ TABLE: servable.Table = {
     BEAM_SEARCH_EARLY_EXIT=True,
   ),
   _MODULE + 'GPTJ4TokenizedINT8BS32XLAWait40MB6': servable.Params(
-    'The same with a batch wait of 4.0 s and, despite the name, 10 batches.',
+    'The same with 4.0 s batch wait and, despite the name, 10 live batches.',
     'GPTJ4TokenizedINT8BS32XLAEarly',
     BATCH_WAIT_SECS=4.0,
     MAX_LIVE_BATCHES=10,

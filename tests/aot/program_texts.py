@@ -29,8 +29,10 @@ from saxml_ext.engine.testing import random_model
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
 
-_OUT = flags.DEFINE_string('out', None, 'Directory for the texts.')
-_TPU = flags.DEFINE_bool('tpu', False, 'Compile for v5e 2x2, not for this CPU.')
+_OUT = flags.DEFINE_string('out', None, 'The directory for the texts.')
+_TPU = flags.DEFINE_bool(
+  'tpu', False, 'Compile for v5e 2x2 instead of this CPU.'
+)
 
 _SIZES = dict(
   num_layers=2,

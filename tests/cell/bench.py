@@ -47,36 +47,36 @@ _REQUESTS_PER_SECOND = 2000.0
 _LEAST_OF_ENGINE = 0.9
 
 _PARTS = flags.DEFINE_list('parts', [_OVERHEAD, _OFFLINE], 'What to measure.')
-_JSON = flags.DEFINE_string('json', None, 'File that gets the figures.')
+_JSON = flags.DEFINE_string('json', None, 'The JSON file for the figures.')
 _ROUNDS = flags.DEFINE_integer('rounds', 7, 'Rounds of overhead.', 1)
 _SEQUENTIAL = flags.DEFINE_integer(
-  'sequential', 500, 'Requests of a round sent one after another.', 1
+  'sequential', 500, 'The number of sequential requests of a round.', 1
 )
 _BURST = flags.DEFINE_integer(
-  'burst', 3000, 'Requests of a round sent together.', 1
+  'burst', 3000, 'The number of concurrent requests of a round.', 1
 )
 _CONCURRENCY = flags.DEFINE_integer(
-  'concurrency', 64, 'Most unanswered requests, in both parts.', 1
+  'concurrency', 64, 'The maximum number of pending requests.', 1
 )
 _MANY = flags.DEFINE_integer(
-  'many', 1024, 'The same for a second look at overhead.', 1, 1024
+  'many', 1024, 'The same for a second overhead measurement.', 1, 1024
 )
 _OFFLINE_ROUNDS = flags.DEFINE_integer(
-  'offline_rounds', 3, 'Passes over the articles, each way.', 1
+  'offline_rounds', 3, 'The number of passes over the articles.', 1
 )
 _SAMPLES = flags.DEFINE_integer(
-  'samples', 0, 'Articles of a pass, from the front; 0: all 512.', 0
+  'samples', 0, 'The number of articles of a pass; 0 means all 512.', 0
 )
 _PARAMS = flags.DEFINE_string(
-  'params', bundle.PARAMS, 'Serving params of the Offline runs.'
+  'params', bundle.PARAMS, 'The serving params of the Offline runs.'
 )
 _JAX_CACHE_DIR = flags.DEFINE_string(
   'jax_cache_dir',
   None,
-  'Where compiled programs are kept. Default: a temporary directory.',
+  'The cache of compiled programs. Default: a temporary directory.',
 )
 _MAX_SECS = flags.DEFINE_integer(
-  'max_secs', 1800, 'The benchmark is given up after so long.', 1
+  'max_secs', 1800, 'The timeout of the benchmark in seconds.', 1
 )
 
 

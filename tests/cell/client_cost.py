@@ -34,9 +34,13 @@ _RUN = 'tests/cell/client_cost_run'
 _NETWORK_SUT = 'harness/network/testing/toy_sut'
 
 _RATE = flags.DEFINE_float('rate', 300.0, 'Samples per second.', 1.0)
-_SECONDS = flags.DEFINE_float('seconds', 10.0, 'How long a run takes.', 1.0)
-_ROUNDS = flags.DEFINE_integer('rounds', 3, 'Runs of each row.', 1)
-_JSON = flags.DEFINE_string('json', None, 'File that gets the figures.')
+_SECONDS = flags.DEFINE_float(
+  'seconds', 10.0, 'The duration of a run in seconds.', 1.0
+)
+_ROUNDS = flags.DEFINE_integer(
+  'rounds', 3, 'The number of runs of each row.', 1
+)
+_JSON = flags.DEFINE_string('json', None, 'The JSON file for the figures.')
 
 # This is one hundredth of a core at 300 samples per second.
 _MOST_US = 33.0

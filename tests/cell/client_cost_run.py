@@ -43,11 +43,11 @@ _SYSTEM = flags.DEFINE_enum(
   'system',
   None,
   [LOADGEN, INSTANT, GRPC, CELL, NETWORK],
-  'What answers. loadgen: nothing of ours, LoadGen is answered in its own call.',
+  'The system under test. loadgen: LoadGen is answered in its own call.',
   required=True,
 )
 _WHERE = flags.DEFINE_string(
-  'where', '', 'Address of the server, or root of the cell.'
+  'where', '', 'The address of the server, or the root of the cell.'
 )
 _RATE = flags.DEFINE_float('rate', None, 'Samples per second.', required=True)
 _SECONDS = flags.DEFINE_float('seconds', None, 'How long.', required=True)

@@ -17,10 +17,10 @@ from tests.cell import instant_runner
 from tests.engines import stand_in
 
 _STEP_SECS = flags.DEFINE_float(
-  'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
+  'step_secs', 0.0, 'The duration of a step of an engine.', lower_bound=0
 )
 _COMPLETED = flags.DEFINE_string(
-  'completed', None, 'File that gets a line for each prompt answered.'
+  'completed', None, 'The file for a line per answered prompt.'
 )
 
 

@@ -11,7 +11,7 @@ import psutil
 from serve import programs
 
 _JOB_FLAGS = flags.DEFINE_multi_string(
-  'job_flag', [], 'NAME=VALUE, passed on to the job; may be repeated.'
+  'job_flag', [], 'NAME=VALUE for the job. May be repeated.'
 )
 
 # Without other load, the start takes half a minute, mostly for compiling.

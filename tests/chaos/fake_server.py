@@ -10,13 +10,13 @@ from saxml_ext.common import program
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import membership
 
-_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'Where the cell is.')
+_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'The root of the cell.')
 _SAX_CELL = flags.DEFINE_string('sax_cell', None, 'The cell to join.')
 _PORT = flags.DEFINE_integer('port', 0, 'TCP port.')
 _COUNT = flags.DEFINE_integer(
-  'count', 1, 'How many servers; with more than one, --port=0.'
+  'count', 1, 'The number of servers. More than one need --port=0.'
 )
-_PATHS = flags.DEFINE_list('paths', ['p.A'], 'Model paths to offer.')
+_PATHS = flags.DEFINE_list('paths', ['p.A'], 'The model paths to offer.')
 
 
 async def _serve() -> None:

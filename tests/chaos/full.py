@@ -30,11 +30,17 @@ from tests.hosts import namespaces
 _CRASHES = flags.DEFINE_integer('crashes', 200, 'Rounds of crashes.')
 _FAILOVERS = flags.DEFINE_integer('failovers', 100, 'Rounds of failover.')
 _EVICTIONS = flags.DEFINE_integer('evictions', 50, 'Killed model servers.')
-_LOSSES = flags.DEFINE_integer('losses', 50, 'Replicas killed under load.')
+_LOSSES = flags.DEFINE_integer(
+  'losses', 50, 'The number of replicas to kill under load.'
+)
 _MUTANTS = flags.DEFINE_integer('mutants', 1000, 'Damaged state files.')
-_CLOCK_SECS = flags.DEFINE_float('clock_secs', 120.0, 'How long clocks jump.')
-_STARVED_ROUNDS = flags.DEFINE_integer('starved', 5, 'Rounds of each trouble.')
-_ONLY = flags.DEFINE_list('only', [], 'Names of tests; default: all.')
+_CLOCK_SECS = flags.DEFINE_float(
+  'clock_secs', 120.0, 'The seconds during which clocks jump.'
+)
+_STARVED_ROUNDS = flags.DEFINE_integer(
+  'starved', 5, 'The number of rounds of each failure.'
+)
+_ONLY = flags.DEFINE_list('only', [], 'The names of the tests. Default: all.')
 
 
 # The reason why disks cannot be mounted here; '' if they can.

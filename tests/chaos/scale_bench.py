@@ -16,9 +16,11 @@ _MODELS = flags.DEFINE_integer('models', 1000, 'Published models.')
 _SERVERS = flags.DEFINE_integer('servers', 100, 'Model servers.')
 _WATCHERS = flags.DEFINE_integer('watchers', 1000, 'Clients that watch.')
 _DIRECTORY = flags.DEFINE_string(
-  'directory', None, 'Where to keep the files of the cell; default: $TMPDIR.'
+  'directory', None, 'The directory of the cell. Default: $TMPDIR.'
 )
-_ROUNDS = flags.DEFINE_integer('rounds', 300, 'Models added and removed.')
+_ROUNDS = flags.DEFINE_integer(
+  'rounds', 300, 'The number of models to add and remove.'
+)
 
 
 def main(argv: Sequence[str]) -> None:

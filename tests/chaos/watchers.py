@@ -15,11 +15,13 @@ from saxml_ext.common import program
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
-_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'Where the cell is.')
+_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'The root of the cell.')
 _SAX_CELL = flags.DEFINE_string('sax_cell', None, 'The cell.')
-_PORT = flags.DEFINE_integer('port', 0, 'Of no use here.')
+_PORT = flags.DEFINE_integer('port', 0, 'Has no effect.')
 _COUNT = flags.DEFINE_integer('count', 1000, 'How many clients.')
-_MODELS = flags.DEFINE_integer('models', 1000, 'They watch m0, m1, ...')
+_MODELS = flags.DEFINE_integer(
+  'models', 1000, 'The number of watched models: m0, m1, ...'
+)
 # The pause before another request for a missing model, in seconds.
 _PAUSE = 1.0
 

@@ -24,10 +24,10 @@ from saxml_ext.common import program
 from tests.docs import script
 
 _PAGE = flags.DEFINE_multi_string(
-  'page', [], 'Page, by its path from the root. May be given several times.'
+  'page', [], 'The path of a page from the root. May be repeated.'
 )
 _LIMIT = flags.DEFINE_float(
-  'limit', 900.0, 'Seconds after which the commands are stopped.'
+  'limit', 900.0, 'The timeout of the commands in seconds.'
 )
 _TEMPORARY = '/tmp/'
 _STOP_SECONDS = 20.0
@@ -63,7 +63,7 @@ def follow(
     _, *lines = script.commands(text).split('\n')
     if not any(lines):
       raise ValueError(
-        f'{page} has no command: mark blocks of commands as bash or console'
+        f'{page} has no command. Mark blocks of commands as bash or console.'
       )
     path = directory / f'page_{number}.sh'
     prelude = _PRELUDE.format(page=page) + script.BACKGROUND
@@ -108,7 +108,7 @@ def _stop(shell: subprocess.Popen) -> None:
 def main(argv: list[str]) -> int:
   del argv
   if not _PAGE.value:
-    raise app.UsageError('Give pages as --page=docs/cell.md.')
+    raise app.UsageError('Set pages, such as --page=docs/cell.md.')
   root = os.environ.get('BUILD_WORKSPACE_DIRECTORY', os.getcwd())
   pages = {
     page: pathlib.Path(root, page).read_text(encoding='utf-8')

@@ -35,14 +35,16 @@ _CHECKPOINT = flags.DEFINE_string(
   'checkpoint', None, 'PAX checkpoint.', required=True
 )
 _PARAMS = flags.DEFINE_string('params', None, 'Serving params.', required=True)
-_OVERRIDES = flags.DEFINE_string('overrides', '{}', 'Their overrides as JSON.')
+_OVERRIDES = flags.DEFINE_string(
+  'overrides', '{}', 'The overrides of the params as JSON.'
+)
 _COORDINATOR = flags.DEFINE_string(
-  'coordinator', None, '"host:port" of process 0; without, there is no other.'
+  'coordinator', None, '"host:port" of process 0. Default: a single process.'
 )
 _NUM_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Of the group.')
 _PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Of this process.')
 _LOG = flags.DEFINE_bool(
-  'log', False, 'Whether process 0 drives the others by its log.'
+  'log', False, 'True if process 0 drives the others by its log.'
 )
 _JAX_CACHE_DIR = flags.DEFINE_string('jax_cache_dir', None, 'Programs.')
 

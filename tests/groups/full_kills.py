@@ -15,11 +15,17 @@ from saxml_ext.common import program
 from tests.chaos import processes
 from tests.groups import kills
 
-_KILLS = flags.DEFINE_integer('kills', 100, 'Processes to take away.', 1)
-_SIZE = flags.DEFINE_integer('size', 2, 'Processes of each group.', 2)
-_SEED = flags.DEFINE_integer('seed', 0, 'Decides which ones, and when.')
+_KILLS = flags.DEFINE_integer(
+  'kills', 100, 'The number of processes to kill or stop.', 1
+)
+_SIZE = flags.DEFINE_integer(
+  'size', 2, 'The number of processes of each group.', 2
+)
+_SEED = flags.DEFINE_integer('seed', 0, 'The seed of the choices and times.')
 _RATE = flags.DEFINE_float('rate', 20.0, 'Requests a second.')
-_STEP_SECS = flags.DEFINE_float('step_secs', 0.5, 'Of a step of the engine.')
+_STEP_SECS = flags.DEFINE_float(
+  'step_secs', 0.5, 'The duration of a step of the engine.'
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,13 +40,13 @@ def main(argv: Sequence[str]) -> int:
     )
   print(
     f'{sum(result.kills.values())} of two groups of {_SIZE.value} lost:'
-    f' {result.kills}; {result.stopped} were stopped, not killed;'
-    f' {result.starting} while their group was starting'
+    f' {result.kills}. {result.stopped} were stopped instead of killed, and'
+    f' {result.starting} were lost while their group was starting.'
   )
   print(
     f'{len(result.lost)} of {result.requests} requests lost, {result.twice}'
-    f' completed by two engines, at {result.rate:g} a second; longest'
-    f' {result.longest_secs:.2f} s'
+    f' completed by two engines, at {result.rate:g} requests per second. The'
+    f' longest took {result.longest_secs:.2f} s.'
   )
   if gone := result.gone_secs:
     p50, p99 = (processes.percentile(gone, p) for p in (50, 99))

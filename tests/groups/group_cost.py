@@ -19,24 +19,26 @@ from saxml_ext.common import user_path
 from tests.groups import cost
 
 _TURNS = flags.DEFINE_integer('turns', 20, 'Of each set-up.', 1)
-_ROUNDS = flags.DEFINE_integer('rounds', 10, 'Of calls in a turn.', 1)
+_ROUNDS = flags.DEFINE_integer(
+  'rounds', 10, 'The number of rounds of calls in a turn.', 1
+)
 _MESH = flags.DEFINE_list(
-  'mesh', ['1', '1', '2'], 'How the model is split: replica, data, model.'
+  'mesh', ['1', '1', '2'], 'The sizes of the mesh axes: replica, data, model.'
 )
 _CHECKPOINT = flags.DEFINE_string(
   'checkpoint',
   bundle.pax_checkpoint(),
-  'PAX checkpoint of the bundled model. Default: the one that Bazel made.',
+  'The PAX checkpoint of the bundled model. Default: that of Bazel.',
 )
 _JAX_CACHE_DIR = flags.DEFINE_string(
-  'jax_cache_dir', None, 'Where compiled programs are kept. Default: nowhere.'
+  'jax_cache_dir', None, 'The cache of compiled programs. Default: no cache.'
 )
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
   if not _CHECKPOINT.value:
-    raise SystemExit('group_cost: give --checkpoint, or use bazel run')
+    raise SystemExit('group_cost: Set --checkpoint, or use bazel run.')
   mesh = [int(size) for size in _MESH.value]
   log_dir = tempfile.mkdtemp(prefix='group_cost_')
   seconds = cost.measure(

@@ -19,7 +19,9 @@ from saxml_ext.client.models import lm
 from saxml_ext.common import errors
 from saxml_ext.common import program
 
-_MODEL = flags.DEFINE_string('model', None, 'Id of the model.', required=True)
+_MODEL = flags.DEFINE_string(
+  'model', None, 'The id of the model.', required=True
+)
 _PROMPT = '5,6,7'
 _ANSWER = '5,6,7'
 _TIMEOUT_SECS = 30.0

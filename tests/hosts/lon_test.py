@@ -156,8 +156,8 @@ class LonTest(absltest.TestCase):
     self.assertEqual(process.wait(_WAIT_SECS), 1)
     self.assertRegex(
       status.failure,
-      rf'SUT at {re.escape(self.b.address)}:{_PORT} disconnected with \d+ samples'
-      ' unanswered',
+      rf'SUT at {re.escape(self.b.address)}:{_PORT} disconnected with \d+'
+      ' samples unanswered',
     )
     # The earlier answers of both systems are kept.
     self.assertGreater(len(loadgen_log.read_timeline(self.timeline)), 20)

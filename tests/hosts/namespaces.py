@@ -35,9 +35,9 @@ def enter(kinds: Sequence[str], probe: str) -> str:
     return f'{e.filename} is not installed (util-linux)'
   if tried.returncode:
     return (
-      f'`{" ".join(command)}` cannot be used here: {tried.stderr.strip()}; let'
-      ' users make namespaces (sysctl kernel.unprivileged_userns_clone=1), or'
-      ' run this as root'
+      f'`{" ".join(command)}` failed: {tried.stderr.strip()}. Let users create'
+      ' namespaces (sysctl kernel.unprivileged_userns_clone=1), or run this as'
+      ' root.'
     )
   os.environ[_INSIDE] = '1'
   os.execvp(_UNSHARE[0], [*command, sys.executable, *sys.orig_argv[1:]])

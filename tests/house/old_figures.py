@@ -90,7 +90,7 @@ def age(root: pathlib.Path, figure: Figure) -> int:
 
 
 def report(root: pathlib.Path) -> Iterator[str]:
-  """Yields a line for each figure, the oldest first, and the number of old ones."""
+  """Yields a line for each figure, oldest first, and the number of old ones."""
   found = sorted(
     ((age(root, figure), figure) for figure in figures(root)), reverse=True
   )

@@ -38,19 +38,19 @@ _WORKSPACE = os.environ.get('BUILD_WORKSPACE_DIRECTORY', os.path.curdir)
 _ROWS = flags.DEFINE_list(
   'rows',
   [],
-  'Rows to run first: their keys, or "all". Default: none, what is stored is'
-  ' shown.',
+  'The keys of the rows to run first, or "all". Default: none, so only stored'
+  ' results are shown.',
 )
 _FORM = flags.DEFINE_enum(
-  'form', 'full', ['full', 'short'], 'Which form of them to run.'
+  'form', 'full', ['full', 'short'], 'The form of the rows to run.'
 )
 _RESULTS = flags.DEFINE_string(
   'results',
   None,
-  f"JSON file to keep outcomes in. Default: {_FILE} in the cache's results.",
+  f"The JSON file of outcomes. Default: {_FILE} in the cache's results.",
 )
 _PAGE = flags.DEFINE_string(
-  'page', None, 'HTML file to write. Default: beside --results.'
+  'page', None, 'The HTML file. Default: next to --results.'
 )
 
 
@@ -79,7 +79,7 @@ def _run(row: table.Row, form: str) -> figures.Outcome:
     env = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
     code = subprocess.run(command, env=env, check=False).returncode
     if not output.exists():
-      error = f'its process ended with {code} before there was an outcome'
+      error = f'the process ended with code {code} and without an outcome'
       return figures.Outcome(row.key, form, (), error)
     outcome = figures.from_json(json.loads(output.read_text()))
   return dataclasses.replace(outcome, commit=store.commit(_WORKSPACE))
@@ -99,12 +99,12 @@ def main(argv: Sequence[str]) -> int:
       )
       store.add(path, _run(row, _FORM.value))
     outcomes = page.choose(store.read(path))
-    told = user_path.resolve(_PAGE.value) or str(path.with_suffix('.html'))
-    page_kit.write(os.path.abspath(told), page.html(outcomes))
+    target = user_path.resolve(_PAGE.value) or str(path.with_suffix('.html'))
+    page_kit.write(os.path.abspath(target), page.html(outcomes))
   except (OSError, ValueError) as e:
     raise SystemExit(f'reliability_report: {e}') from e
   print(page.text(outcomes))
-  print(f'The page is {told}; the outcomes are in {path}.')
+  print(f'The page is {target}. The outcomes are in {path}.')
   return 0 if all(outcome.met for outcome in outcomes.values()) else 1
 
 

@@ -74,7 +74,7 @@ class ReportTest(absltest.TestCase):
     self.path.write_text(json.dumps({'version': 99}))
     done = self.report()
     self.assertEqual(done.returncode, 1)
-    self.assertIn('holds no results of reliability tests', done.stderr)
+    self.assertIn('has no results of reliability tests', done.stderr)
 
 
 class ChooseTest(absltest.TestCase):

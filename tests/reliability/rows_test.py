@@ -24,7 +24,7 @@ class RowsTest(parameterized.TestCase):
     self.assertSequenceEqual(list(rows.FULL), keys)
     self.assertSequenceEqual(list(rows.SHORT), keys)
     self.assertEqual(table.find('5').key, '5')
-    with self.assertRaisesRegex(ValueError, "no row '99'; there are 1, 2"):
+    with self.assertRaisesRegex(ValueError, "no row '99'. Available: 1, 2"):
       table.find('99')
 
 

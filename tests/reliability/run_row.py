@@ -24,7 +24,7 @@ from tests.reliability.results import table
 
 _ROW = flags.DEFINE_string('row', None, 'Its key.')
 _FORM = flags.DEFINE_enum('form', 'full', ['full', 'short'], 'Its form.')
-_OUTPUT = flags.DEFINE_string('output', None, 'JSON file to write.')
+_OUTPUT = flags.DEFINE_string('output', None, 'The JSON file to write.')
 
 
 def run(key: str, form: str) -> figures.Outcome:

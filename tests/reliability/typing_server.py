@@ -18,13 +18,15 @@ from tests.engines import stand_in
 from tests.reliability import typing_runner
 
 _STEP_SECS = flags.DEFINE_float(
-  'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
+  'step_secs', 0.0, 'The duration of a step of an engine.', lower_bound=0
 )
 _NOTES = flags.DEFINE_string(
-  'notes', None, 'File that gets a line for each thing an engine does.'
+  'notes', None, 'The file for a line per action of an engine.'
 )
 _FAIL_AFTER = flags.DEFINE_integer(
-  'fail_after', None, 'Answers until an engine fails; default: it never does.'
+  'fail_after',
+  None,
+  'The number of answers before an engine fails. Default: never.',
 )
 
 

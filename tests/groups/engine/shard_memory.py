@@ -29,7 +29,9 @@ _PARAMS = flags.DEFINE_string(
 _CHECKPOINT = flags.DEFINE_string(
   'checkpoint', None, 'PAX checkpoint.', required=True
 )
-_OVERRIDES = flags.DEFINE_string('overrides', '{}', 'Of the params, JSON.')
+_OVERRIDES = flags.DEFINE_string(
+  'overrides', '{}', 'The overrides of the params as JSON.'
+)
 
 
 def main(argv: Sequence[str]) -> None:

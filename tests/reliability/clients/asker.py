@@ -16,19 +16,23 @@ from absl import flags
 from saxml_ext.client import sax_aio
 from saxml_ext.common import program
 
-_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'Where the cell is.')
-_MODEL = flags.DEFINE_string('model', None, 'Id of the model to ask.')
+_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'The root of the cell.')
+_MODEL = flags.DEFINE_string('model', None, 'The id of the model to call.')
 _WHAT = flags.DEFINE_enum(
-  'what', 'generate', ['generate', 'list'], 'Call of the server to make.'
+  'what', 'generate', ['generate', 'list'], 'The call to make.'
 )
 _ADDRESS = flags.DEFINE_string(
-  'address', '', 'Model server to ask; default: those of the cell.'
+  'address', '', 'The model server to call. Default: those of the cell.'
 )
 _RATE = flags.DEFINE_float('rate', 20.0, 'Calls a second.', lower_bound=0)
-_TOKENS = flags.DEFINE_integer('tokens', 1, 'Tokens of an answer.')
-_TIMEOUT = flags.DEFINE_float('timeout', 60.0, 'Seconds for a call.')
+_TOKENS = flags.DEFINE_integer(
+  'tokens', 1, 'The number of tokens of an answer.'
+)
+_TIMEOUT = flags.DEFINE_float(
+  'timeout', 60.0, 'The timeout of a call in seconds.'
+)
 _FAIL_FAST = flags.DEFINE_bool('fail_fast', False, 'Try nothing again.')
-_OUTPUT = flags.DEFINE_string('output', None, 'File to note calls in.')
+_OUTPUT = flags.DEFINE_string('output', None, 'The file for the log of calls.')
 
 _Ask = Callable[[int], Coroutine[Any, Any, Any]]
 

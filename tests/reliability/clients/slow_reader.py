@@ -15,13 +15,15 @@ from absl import flags
 from saxml_ext.client import sax_aio
 from saxml_ext.common import program
 
-_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'Where the cell is.')
-_MODEL = flags.DEFINE_string('model', None, 'Id of the model to ask.')
+_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'The root of the cell.')
+_MODEL = flags.DEFINE_string('model', None, 'The id of the model to call.')
 _COUNT = flags.DEFINE_integer('count', 200, 'Streams.')
 _PAUSE = flags.DEFINE_float(
-  'pause', 1.0, 'Seconds between messages, for every other stream.'
+  'pause', 1.0, 'The seconds between messages of every other stream.'
 )
-_TOKENS = flags.DEFINE_integer('tokens', 1000, 'Tokens of an answer.')
+_TOKENS = flags.DEFINE_integer(
+  'tokens', 1000, 'The number of tokens of an answer.'
+)
 
 
 async def _read(number: int) -> None:

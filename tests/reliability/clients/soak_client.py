@@ -17,11 +17,11 @@ from absl import flags
 from saxml_ext.client import sax_aio
 from saxml_ext.common import program
 
-_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'Where the cell is.')
-_MODEL = flags.DEFINE_string('model', None, 'Id of the model to ask.')
+_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'The root of the cell.')
+_MODEL = flags.DEFINE_string('model', None, 'The id of the model to call.')
 _RATE = flags.DEFINE_float('rate', 5.0, 'Calls a second.', lower_bound=0)
-_SEED = flags.DEFINE_integer('seed', 0, 'Decides what is asked.')
-_OUTPUT = flags.DEFINE_string('output', None, 'File to note calls in.')
+_SEED = flags.DEFINE_integer('seed', 0, 'The seed of the requests.')
+_OUTPUT = flags.DEFINE_string('output', None, 'The file for the log of calls.')
 _TIMEOUT_SECS = 120.0
 _PROMPTS = 40
 _GIVEN_UP_SECS = 0.5

@@ -12,7 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from saxml_ext.common import grpc_util
 from saxml_ext.protobuf import admin_pb2  # noqa: F401 Registers or sets up.
-from saxml_ext.protobuf import completion_pb2  # noqa: F401 Registers or sets up.
+from saxml_ext.protobuf import completion_pb2  # noqa: F401 Registers messages.
 from saxml_ext.protobuf import lm_pb2  # noqa: F401 Registers or sets up.
 from saxml_ext.protobuf import modelet_pb2  # noqa: F401 Registers or sets up.
 

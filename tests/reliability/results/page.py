@@ -32,7 +32,7 @@ def text(outcomes: Outcomes) -> str:
       continue
     lines.append(f'{"":9}{_when(outcome)}')
     if outcome.error:
-      lines.append(f'{"":9}did not come to its end: {outcome.error}')
+      lines.append(f'{"":9}was not completed: {outcome.error}')
     for figure in outcome.figures:
       lines.append(
         f'{"":9}{_yes(figure):4}{figure.name}: {figure.reached}'

@@ -25,8 +25,8 @@ def read(path: pathlib.Path) -> list[figures.Outcome]:
     return []
   except (KeyError, TypeError, ValueError) as e:
     raise ValueError(
-      f'{path} holds no results of reliability tests ({e}); remove it, or give'
-      ' another --results'
+      f'{path} has no results of reliability tests ({e}). Remove it, or choose'
+      ' another --results.'
     ) from e
 
 

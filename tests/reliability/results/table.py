@@ -23,7 +23,8 @@ class Row:
 ROWS = (
   Row(
     '1',
-    'kill -9 of the admin server at random points of publish, update, unpublish',
+    'kill -9 of the admin server at random points of publish, update,'
+    ' unpublish',
     6,
   ),
   Row(
@@ -115,5 +116,5 @@ def find(key: str) -> Row:
     if row.key == key:
       return row
   raise ValueError(
-    f'there is no row {key!r}; there are {", ".join(r.key for r in ROWS)}'
+    f'there is no row {key!r}. Available: {", ".join(r.key for r in ROWS)}.'
   )
