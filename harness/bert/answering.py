@@ -122,6 +122,14 @@ def main(argv: Sequence[str], kind: type, load: Callable[..., Model]) -> None:
   runner.main(subject, run)
 
 
+def check_choice(flag: str, value: str, known: Sequence[str]) -> None:
+  """Raises ValueError if the value of a flag is not a known one."""
+  if value not in known:
+    raise ValueError(
+      f'--{flag}={value} is unknown. Choose one of {", ".join(known)}.'
+    )
+
+
 def check(model: Model, batch_size: int) -> None:
   """Raises ValueError if a model cannot take every batch up to a size."""
   if model.fixed_batch not in (None, 1):

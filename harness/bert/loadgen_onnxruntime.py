@@ -89,11 +89,8 @@ def load(
     OSError: The file does not exist.
     ValueError: The file is not such a model, or the device cannot run it.
   """
-  if precision not in (None, *graph.PRECISIONS):
-    raise ValueError(
-      f'--precision={precision} is unknown. Choose one of'
-      f' {", ".join(graph.PRECISIONS)}.'
-    )
+  if precision is not None:
+    answering.check_choice('precision', precision, graph.PRECISIONS)
   providers = providers_for(device, onnxruntime.get_available_providers())
   model: str | bytes = path
   if path.endswith('.onnx'):
@@ -131,10 +128,7 @@ def providers_for(device: str, available: Sequence[str]) -> list[str]:
   Raises:
     ValueError: This ONNX Runtime has no provider for the device.
   """
-  if device not in DEVICES:
-    raise ValueError(
-      f'--device={device} is unknown. Choose one of {", ".join(DEVICES)}.'
-    )
+  answering.check_choice('device', device, DEVICES)
   if _PROVIDERS[device] not in available:
     raise ValueError(
       f'--device={device} needs {_PROVIDERS[device]}, but ONNX Runtime'

@@ -65,14 +65,8 @@ def load(
     ValueError: The file is not such a model, or the device does not exist.
   """
   precision = precision or FLOAT32
-  for name, value, known in (
-    ('precision', precision, PRECISIONS),
-    ('device', device, DEVICES),
-  ):
-    if value not in known:
-      raise ValueError(
-        f'--{name}={value} is unknown. Choose one of {", ".join(known)}.'
-      )
+  answering.check_choice('precision', precision, PRECISIONS)
+  answering.check_choice('device', device, DEVICES)
   if device == 'cuda' and not torch.cuda.is_available():
     raise ValueError(
       f'--device=cuda: PyTorch {torch.__version__} finds no CUDA device. Check'

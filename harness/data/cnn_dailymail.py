@@ -144,8 +144,8 @@ def evaluation_set(paths: Sequence[str]) -> list[dict[str, str]]:
   if len(entries) != EVAL_COUNT:
     raise ValueError(
       f'The validation split has {EVAL_COUNT} articles, but'
-      f' {", ".join(paths) or "no file"} has {len(entries)}. Pass only and all'
-      ' validation-*.parquet files of version 3.0.0.'
+      f' {", ".join(paths) or "no file"} has {len(entries)}. Pass all'
+      ' validation-*.parquet files of version 3.0.0, and no other files.'
     )
   if not any(item['input'] != item['input'].lower() for item in entries):
     raise ValueError(

@@ -17,16 +17,10 @@ from harness.caching import cache as cache_lib
 from harness.data import official
 
 _BENCHMARK = flags.DEFINE_enum(
-  'benchmark',
-  None,
-  official.BENCHMARKS,
-  'The benchmark whose files to list. Default: all benchmarks.',
+  'benchmark', None, official.BENCHMARKS, 'The benchmark. Default: all of them.'
 )
 _VERIFY = flags.DEFINE_bool(
-  'verify',
-  False,
-  'Check the files in the cache. The exit code is 1 if a file is not the'
-  ' official one.',
+  'verify', False, 'Check the cached files. Exit code 1: a file is wrong.'
 )
 
 
@@ -34,22 +28,17 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   cache = cache_lib.get()
-  items = [
-    item
-    for item in official.ITEMS
-    if _BENCHMARK.value in (None, item.benchmark)
-  ]
   wrong = 0
-  for item in items:
+  for item in official.ITEMS:
+    if _BENCHMARK.value not in (None, item.benchmark):
+      continue
     found = item.found(cache)
     if found is None:
-      _tell_missing(item, cache)
+      _print_commands(item, cache)
     elif _VERIFY.value:
       wrong += not _verify(item, found)
     else:
-      print(
-        f'\n# {item.benchmark} {item.name}: {found} (check it with --verify)'
-      )
+      print(f'\n# {item.benchmark} {item.name}: {found} (--verify checks it)')
   if wrong:
     raise SystemExit(
       f'download: {wrong} of the files in {cache.root} are not the official'
@@ -57,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
     )
 
 
-def _tell_missing(item: official.Item, cache: cache_lib.Cache) -> None:
+def _print_commands(item: official.Item, cache: cache_lib.Cache) -> None:
   optional = ' (optional)' if item.optional else ''
   print(f'\n# {item.benchmark} {item.name}{optional}: {item.what}')
   print(f'# path: {item.place(cache)}')

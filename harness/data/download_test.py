@@ -44,7 +44,7 @@ class DownloadTest(absltest.TestCase):
     with open(place, 'w', encoding='utf-8') as file:
       file.write('[PAD]\n')
     printed = self._run(benchmark='bert')
-    self.assertIn(f'# bert vocab: {place} (check it with --verify)', printed)
+    self.assertIn(f'# bert vocab: {place} (--verify checks it)', printed)
     self.assertNotIn('vocab.txt https', printed)
     with self.assertRaisesRegex(SystemExit, '1 of the files in'):
       self._run(benchmark='bert', verify=True)

@@ -27,14 +27,6 @@ _R2_DOWNLOADER = (
 )
 _R2_METADATA = 'https://inference.mlcommons-storage.org/metadata'
 
-# Source of the MD5s: script/get-dataset-squad, get-dataset-squad-vocab and
-# get-ml-model-bert-large-squad of mlcommons/mlperf-automations, which download
-# and verify the same files. The MD5s of files in mlcommons/inference are
-# computed from the files, which are the same since v3.1. Neither repository
-# publishes a checksum of cnn_eval.json.
-_SQUAD_MD5 = '3e85deb501d4e538b6bc56f786231552'
-_VOCABULARY_MD5 = '64800d5d8528ce344256daf115d4965e'
-
 
 def itself(path: str) -> str | None:
   """Returns `path` if it is a file, else None."""
@@ -63,8 +55,7 @@ class Item:
     benchmark: The benchmark, "gptj" or "bert".
     name: The name of the item, unique in its benchmark.
     what: The description for messages.
-    kind: The folder of the cache.
-    path: The path of the item in that folder.
+    path: The path of the item in the cache.
     commands: The shell commands that fetch the item. {data} and {models} stand
       for the folders of the cache, {run} for the flag that makes our programs
       use the cache.
@@ -78,7 +69,6 @@ class Item:
   benchmark: str
   name: str
   what: str
-  kind: str
   path: str
   commands: tuple[str, ...]
   check: Callable[[str], str]
@@ -88,7 +78,7 @@ class Item:
 
   def place(self, cache: cache_lib.Cache) -> str:
     """Returns the path of the item in the cache."""
-    return os.path.join(cache.folder(self.kind), self.path)
+    return os.path.join(cache.root, self.path)
 
   def found(self, cache: cache_lib.Cache) -> str | None:
     """Returns the path to use if the item is in the cache, or None."""
@@ -128,37 +118,49 @@ def _curl(path: str, url: str) -> str:
   return f'curl -fL --create-dirs -o {path} {url}'
 
 
-def _file(name: str, what: str, path: str, url: str, md5: str) -> Item:
+def _file(
+  name: str,
+  what: str,
+  path: str,
+  url: str,
+  md5: str,
+  check: Callable[..., str] | None = None,
+) -> Item:
   """Returns an item of BERT that is checked by its MD5.
 
   Args:
     name: The name of the item.
     what: The description for messages.
-    path: The folder of the cache, and the path in that folder.
+    path: The path of the item in the cache.
     url: The address of the published file.
     md5: The MD5 that is published, or that of the published file.
+    check: The function that checks a path with the argument `md5`. None checks
+      only the MD5, and the benchmark runs without the item.
   """
-  kind, _, place = path.partition('/')
+  folder, _, place = path.partition('/')
   return Item(
     'bert',
     name,
     what,
-    kind,
-    place,
-    (_curl(f'{{{kind}}}/{place}', url),),
-    functools.partial(checks.by_md5, md5=md5),
+    path,
+    (_curl(f'{{{folder}}}/{place}', url),),
+    functools.partial(check or checks.by_md5, md5=md5),
     md5=md5,
-    optional=True,
+    optional=check is None,
   )
 
 
+# Source of the MD5s: script/get-dataset-squad, get-dataset-squad-vocab and
+# get-ml-model-bert-large-squad of mlcommons/mlperf-automations, which download
+# and verify the same files. The MD5s of files in mlcommons/inference are
+# computed from the files, which are the same since v3.1. Neither repository
+# publishes a checksum of cnn_eval.json.
 ITEMS = (
   Item(
     'gptj',
     'dataset',
     'CNN/DailyMail 3.0.0, validation split, 13368 articles',
-    'data',
-    f'cnn_dailymail/{cnn_dailymail.EVAL_FILE}',
+    f'data/cnn_dailymail/{cnn_dailymail.EVAL_FILE}',
     (
       'hf download abisee/cnn_dailymail --repo-type dataset --include'
       f" '3.0.0/validation-*' --local-dir {{data}}/{_HUB}",
@@ -171,8 +173,7 @@ ITEMS = (
     'gptj',
     'calibration',
     'CNN/DailyMail 3.0.0, 1000 articles of the train split to calibrate with',
-    'data',
-    f'cnn_dailymail/{cnn_dailymail.CALIBRATION_FILE}',
+    f'data/cnn_dailymail/{cnn_dailymail.CALIBRATION_FILE}',
     (
       'hf download abisee/cnn_dailymail --repo-type dataset --include'
       f" '3.0.0/train-*' --local-dir {{data}}/{_HUB}",
@@ -191,8 +192,7 @@ ITEMS = (
     'gptj',
     'tokenizer',
     "GPT-J's tokenizer",
-    'models',
-    'gpt-j-tokenizer',
+    'models/gpt-j-tokenizer',
     (
       'hf download EleutherAI/gpt-j-6b tokenizer.json tokenizer_config.json'
       ' vocab.json merges.txt added_tokens.json special_tokens_map.json'
@@ -205,8 +205,7 @@ ITEMS = (
     'gptj',
     'checkpoint',
     'GPT-J 6B, fine-tuned on CNN/DailyMail by MLCommons, PyTorch',
-    'models',
-    _CHECKPOINT,
+    f'models/{_CHECKPOINT}',
     (
       f'{_R2_DOWNLOADER} -d {{models}}/gpt-j'
       f' {_R2_METADATA}/gpt-j-model-checkpoint.uri',
@@ -215,31 +214,22 @@ ITEMS = (
     functools.partial(containing, 'config.json'),
     optional=True,
   ),
-  Item(
-    'bert',
+  _file(
     'dataset',
     'SQuAD v1.1, dev set, 10570 questions',
-    'data',
-    'squad/dev-v1.1.json',
-    (
-      _curl(
-        '{data}/squad/dev-v1.1.json',
-        'https://raw.githubusercontent.com/rajpurkar/SQuAD-explorer/master/'
-        'dataset/dev-v1.1.json',
-      ),
-    ),
-    functools.partial(checks.squad, md5=_SQUAD_MD5),
-    md5=_SQUAD_MD5,
+    'data/squad/dev-v1.1.json',
+    'https://raw.githubusercontent.com/rajpurkar/SQuAD-explorer/master/dataset/'
+    'dev-v1.1.json',
+    '3e85deb501d4e538b6bc56f786231552',
+    checks.squad,
   ),
-  Item(
-    'bert',
+  _file(
     'vocab',
     'vocabulary of BERT-Large uncased, 30522 words',
-    'data',
-    'squad/vocab.txt',
-    (_curl('{data}/squad/vocab.txt', f'{_ZENODO}/3733868/files/vocab.txt'),),
-    functools.partial(checks.vocabulary, md5=_VOCABULARY_MD5),
-    md5=_VOCABULARY_MD5,
+    'data/squad/vocab.txt',
+    f'{_ZENODO}/3733868/files/vocab.txt',
+    '64800d5d8528ce344256daf115d4965e',
+    checks.vocabulary,
   ),
   _file(
     'calibration',
@@ -285,13 +275,12 @@ def item(benchmark: str, name: str) -> Item:
   Raises:
     ValueError: There is no such item.
   """
-  names = [each.name for each in ITEMS if each.benchmark == benchmark]
-  for each in ITEMS:
-    if (each.benchmark, each.name) == (benchmark, name):
-      return each
+  items = {each.name: each for each in ITEMS if each.benchmark == benchmark}
+  if name in items:
+    return items[name]
   raise ValueError(
     f'The benchmark {benchmark!r} has no item {name!r}. Choose one of'
-    f' {", ".join(names) or ", ".join(BENCHMARKS)}.'
+    f' {", ".join(items or BENCHMARKS)}.'
   )
 
 

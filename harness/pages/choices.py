@@ -80,8 +80,7 @@ GROUPS = {
     Choice(
       'round',
       'Round',
-      'The round of MLPerf Inference, which sets the seeds and rules. Default:'
-      ' the last round of the benchmark.',
+      "The MLPerf round, whose rules apply. Default: the model's last one.",
       'one',
       tuple(rounds.ROUNDS),
       benchmarks={n: _BERT for n in rounds.ROUNDS if n not in _GPTJ_ROUNDS},
@@ -157,30 +156,26 @@ GROUPS = {
     Choice(
       'checkpoint',
       'Checkpoint',
-      'A PAX checkpoint. For the reference: a Hugging Face one. Default: the'
-      ' bundled model.',
+      'PAX; for the reference: Hugging Face. Default: the bundled model.',
       systems=_GPTJ_SYSTEMS,
     ),
     Choice(
       'system_preset',
       'System preset',
-      'The preset that describes this system, such as tpu_v5e_x4. Default:'
-      ' this machine.',
+      'A known system, such as tpu_v5e_x4. Default: this machine.',
     ),
   ),
   'LoadGen': (
     Choice(
       'target_qps',
       'Target (queries/s)',
-      "Offline: the speed that you expect. Server: the rate of LoadGen's"
-      ' queries.',
+      "Offline: the expected rate. Server: the rate of LoadGen's queries.",
       'number',
     ),
     Choice(
       'target_latency_ms',
       'Target latency (ms)',
-      'Server: the limit. SingleStream and MultiStream: the latency that you'
-      ' expect.',
+      'Server: the limit. SingleStream, MultiStream: the expected latency.',
       'number',
     ),
     Choice(
@@ -198,24 +193,18 @@ GROUPS = {
     Choice(
       'warm_up',
       'Warm-up',
-      'The sizes of bursts before the first run. 1-32,36 sends one sample,'
-      ' then two at once, up to 32, then 36.',
+      'The sizes of bursts before the first run: 1-32,36 means 1, ..., 32, 36.',
     ),
   ),
   'Files and results': (
     Choice(
       'sample_count',
       'Samples',
-      'The number of samples to use, from the front of the data set. Default:'
-      ' all.',
+      'The number of samples, from the front of the set. Default: all.',
       'number',
     ),
-    Choice(
-      'dataset_path',
-      'Data set',
-      'The evaluation file. Default: the bundled one.',
-    ),
-    Choice('tokenizer_path', 'Tokenizer', 'Of the model.'),
+    Choice('dataset_path', 'Data set', 'The file. Default: the bundled one.'),
+    Choice('tokenizer_path', 'Tokenizer', "The model's tokenizer."),
     Choice(
       'max_input_length',
       'Longest prompt (tokens)',
@@ -223,11 +212,7 @@ GROUPS = {
       'number',
     ),
     Choice('results_dir', 'Results', 'The directory of the results.'),
-    Choice(
-      'cache_dir',
-      'Cache',
-      'The directory for data, models, programs and results.',
-    ),
+    Choice('cache_dir', 'Cache', 'Data, models, programs and results.'),
     Choice(
       'submission',
       'Submission',

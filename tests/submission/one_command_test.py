@@ -56,8 +56,8 @@ class OneCommandTest(absltest.TestCase):
     code, output = self._run(f'{who} --output={self._output}')
     # The description of the machine is incomplete, but the results are kept.
     self.assertEqual(code, 1, output)
-    self.assertIn('the system description lacks status', output)
-    self.assertIn('the results are kept', output)
+    self.assertIn('The system description lacks status', output)
+    self.assertIn('The results are kept', output)
     self.assertFalse(self._output.exists())
     description = self._dir / 'mine.yaml'
     code, output = self._run(
