@@ -145,7 +145,7 @@ def evaluation_set(paths: Sequence[str]) -> list[dict[str, str]]:
     raise ValueError(
       f'The validation split has {EVAL_COUNT} articles, but'
       f' {", ".join(paths) or "no file"} has {len(entries)}. Pass all'
-      ' validation-*.parquet files of version 3.0.0, and no other files.'
+      ' validation-*.parquet files of version 3.0.0, and no others.'
     )
   if not any(item['input'] != item['input'].lower() for item in entries):
     raise ValueError(

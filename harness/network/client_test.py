@@ -127,7 +127,7 @@ class ClientTest(absltest.TestCase):
     error = reply.next()
     self.assertIsInstance(error, client.SutError)
     self.assertEqual(
-      str(error), f'{sut.address} failed: no token has the id -5'
+      str(error), f'{sut.address} failed: No token has the ID -5.'
     )
     self.assertEmpty(sut.inputs)
 

@@ -14,9 +14,11 @@ from harness.network import payload
 from saxml_ext.common import program as program_lib
 
 _SILENT_AFTER = flags.DEFINE_integer(
-  'silent_after', None, 'Samples after which nothing is answered any more.'
+  'silent_after',
+  None,
+  'The number of samples after which the system stops answering.',
 )
-_LOAD_SECS = flags.DEFINE_float('load_secs', 0.0, 'How long it loads.')
+_LOAD_SECS = flags.DEFINE_float('load_secs', 0.0, 'The load time in seconds.')
 
 
 class Reversing:
@@ -35,7 +37,7 @@ class Reversing:
       self._left -= 1
     ids = self._inputs[index]['input_ids']
     if ids[0] < 0:
-      raise ValueError(f'no token has the id {ids[0]}')
+      raise ValueError(f'No token has the ID {ids[0]}.')
     reply.first_token()
     reply.done(system.Answer(np.ascontiguousarray(ids[::-1]), len(ids)))
 

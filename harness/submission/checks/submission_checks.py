@@ -185,7 +185,7 @@ def _scenarios(submission: plan.Submission) -> Iterator[str]:
   had: dict[str, set[str]] = {}
   for result in submission.results:
     had.setdefault(result.entry.model, set()).add(result.entry.scenario)
-  where = f'the category {submission.category} of {submission.round}'
+  where = f'category {submission.category} of {submission.round}'
   for model, scenarios in had.items():
     required = requirements.scenarios(
       submission.round, submission.category, model
@@ -194,11 +194,11 @@ def _scenarios(submission: plan.Submission) -> Iterator[str]:
       continue  # This was already reported.
     if missing := [each for each in required if each not in scenarios]:
       yield (
-        f'{model} lacks {", ".join(missing)}. All scenarios of {where} are'
-        f' required: {", ".join(required)}.'
+        f'{model} lacks {", ".join(missing)}. The {where} requires'
+        f' {", ".join(required)}.'
       )
     if other := sorted(scenarios - set(required)):
-      yield f'{model}: {", ".join(other)} is not a scenario of {where}.'
+      yield f'{model}: {", ".join(other)} is not a scenario of the {where}.'
 
 
 def _full_set(result: job_result.JobResult) -> Iterator[str]:

@@ -16,13 +16,11 @@ from harness.loadgen import runner
 from harness.loadgen import system
 from saxml_ext.common import program
 
-flags.DEFINE_integer('samples', 20, 'Samples of the set.', 1)
-flags.DEFINE_integer('width', 4, 'Tokens of an answer.', 1)
-flags.DEFINE_bool('logits', False, 'Answer logits, as a BERT does.')
-flags.DEFINE_float('answer_secs', 0.0, 'Time of a batch.')
-flags.DEFINE_integer(
-  'shift', 0, 'Makes the answers of performance runs others.'
-)
+flags.DEFINE_integer('samples', 20, 'The number of samples in the set.', 1)
+flags.DEFINE_integer('width', 4, 'The number of tokens per answer.', 1)
+flags.DEFINE_bool('logits', False, 'Answer with logits, like BERT.')
+flags.DEFINE_float('answer_secs', 0.0, 'The time per batch.')
+flags.DEFINE_integer('shift', 0, 'Shifts the answers of performance runs.')
 
 
 class Canned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
