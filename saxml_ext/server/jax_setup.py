@@ -56,7 +56,7 @@ def check_devices(files: machine_files.MachineFiles | None = None) -> None:
   except RuntimeError as e:
     raise errors.FailedPrecondition(
       f'{accelerators.PLATFORMS}={jax.config.jax_platforms} cannot be used:'
-      f' {_first_line(e)}; unset it, or set it to cpu'
+      f' {_first_line(e)}. Unset it, or set it to cpu.'
     ) from e
 
 
@@ -88,7 +88,7 @@ def _check(kind: str, found: bool) -> None:
         for record in records
         if record.exc_info and kind == accelerators.CUDA
       ]
-      reason = f'JAX says "{_first_line(next(filter(None, logged), e))}"'
+      reason = f'JAX reports "{_first_line(next(filter(None, logged), e))}"'
       records.clear()
       raise errors.FailedPrecondition(
         accelerators.unusable(kind, reason if found else '')

@@ -73,7 +73,7 @@ class JaxSetupTest(absltest.TestCase):
     self._install_plugin()
     done = self._check(fake_machine.SERVER, fake_machine.H100)
     self.assertEqual(done.returncode, 1)
-    self.assertIn('JAX says "cuInit(0) failed". `nvidia-smi`', done.stderr)
+    self.assertIn('JAX reports "cuInit(0) failed". `nvidia-smi`', done.stderr)
     self.assertNotIn('Traceback', done.stderr)
 
   def test_another_libtpu_than_the_program_s_is_refused(self):

@@ -121,8 +121,8 @@ class Membership:
         await asyncio.wait((joining,), timeout=self._interval / _LOOKS)
         if not joining.done() and await self._locate() not in ('', address):
           self._say(
-            f'the admin server at {address} does not answer, and'
-            ' location.proto names another one by now; joining that one'
+            f'the admin server at {address} does not answer. location.proto'
+            ' now names another one, which this server joins.'
           )
           return
       joining.result()

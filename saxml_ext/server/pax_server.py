@@ -21,9 +21,9 @@ from saxml_ext.server.loading import pax_loader
 _PAX_EXPERIMENTS = flags.DEFINE_list(
   'pax_experiments',
   [],
-  'Python paths of the Pax experiment classes that may be published here,'
-  ' such as my_pkg.my_mod.MyExperiment. Their modules are imported when they'
-  ' are loaded.',
+  'The Python paths of the Pax experiment classes that may be published here,'
+  ' such as my_pkg.my_mod.MyExperiment. Each module is imported when its class'
+  ' is loaded.',
 )
 
 

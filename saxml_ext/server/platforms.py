@@ -55,9 +55,8 @@ def chip_type(name: str | None) -> _Server.ChipType:
   value = _CHIPS.get(plain)
   if value is None:
     logging.warning(
-      '--platform_chip=%s is not known, so this server joins as one with an'
-      ' unknown chip; known are %s, and TPU names such as v5e-4 or'
-      ' v5litepod-8',
+      '--platform_chip=%s is not known, so this server reports an unknown'
+      ' chip. Known: %s, and TPU names such as v5e-4 or v5litepod-8.',
       name,
       ', '.join(_CHIPS),
     )
@@ -86,7 +85,7 @@ def chip_topology(name: str | None) -> _Server.ChipTopology:
       if not k.endswith('UNKNOWN')
     )
     raise errors.InvalidArgument(
-      f'--platform_topology={name} is not one of {known}'
+      f'--platform_topology={name} is not known. Available: {known}'
     )
   return values.Value(key)
 
@@ -103,8 +102,7 @@ def chip_of(device: jax.Device) -> _Server.ChipType:
   names = [word for word in words if word in _CHIPS]
   if not names:
     logging.info(
-      'Sax has no chip type for %s, so this server joins as one with an unknown'
-      ' chip',
+      'Sax has no chip type for %s, so this server reports an unknown chip',
       device.device_kind,
     )
     return _Server.CHIP_TYPE_UNKNOWN

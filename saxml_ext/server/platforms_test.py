@@ -62,7 +62,8 @@ class PlatformsTest(parameterized.TestCase):
   @parameterized.parameters('', '3x3', 'unknown', '2x2_bent')
   def test_unknown_topology_is_refused(self, name):
     with self.assertRaisesRegex(
-      errors.InvalidArgument, f'platform_topology={name} is not one of 1x1'
+      errors.InvalidArgument,
+      f'platform_topology={name} is not known. Available: 1x1',
     ):
       platforms.chip_topology(name)
 

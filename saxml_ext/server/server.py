@@ -70,7 +70,7 @@ _GROUP_START_SECS = 300.0
 _PORT = flags.DEFINE_integer(
   'port',
   None,
-  'TCP port to listen on; 0 picks a free one.',
+  'The TCP port to listen on; 0 picks a free port.',
   required=True,
   lower_bound=0,
   upper_bound=65535,
@@ -78,45 +78,45 @@ _PORT = flags.DEFINE_integer(
 _SAX_CELL = flags.DEFINE_string(
   'sax_cell',
   None,
-  'The cell to join, for example /sax/test. Default: $SAX_CELL; without'
-  ' either, or with --sax_cell= it joins none and serves --models only.',
+  'The cell to join, for example /sax/test. Default: $SAX_CELL. Without'
+  ' either, or with --sax_cell=, the server only serves --models.',
 )
 _PLATFORM_CHIP = flags.DEFINE_string(
   'platform_chip',
   None,
-  'Chip that the cell is told of, such as tpuv5e, v5litepod-8 or a100. Default:'
-  ' that which JAX computes on.',
+  'The chip to report to the cell, such as tpuv5e, v5litepod-8 or a100.'
+  ' Default: the chip that JAX uses.',
 )
 _PLATFORM_TOPOLOGY = flags.DEFINE_string(
   'platform_topology',
   None,
-  'Topology that the cell is told of, such as 1, 2x2 or 2x2x1. Default: that'
-  ' of the chips that JAX computes on.',
+  'The topology to report to the cell, such as 1, 2x2 or 2x2x1. Default: the'
+  ' topology of the chips that JAX uses.',
 )
 _TAGS = flags.DEFINE_list(
-  'tags', [], 'Tags that the cell is told of, for placement constraints.'
+  'tags', [], 'The tags to report to the cell, for placement constraints.'
 )
 _MODEL_FILTER_REGEX = flags.DEFINE_string(
   'model_filter_regex',
   None,
-  'Offer the cell only model paths that match this from start to end.',
+  'A regular expression that the offered model paths match in full.',
 )
 _MODELS = flags.DEFINE_list(
-  'models', [], 'Model paths to load at start, without an admin server.'
+  'models', [], 'The model paths to load at the start, without an admin server.'
 )
-_MODEL_KEYS = flags.DEFINE_list('model_keys', [], 'Model ids of --models.')
+_MODEL_KEYS = flags.DEFINE_list('model_keys', [], 'The model ids of --models.')
 _CHECKPOINTS = flags.DEFINE_list(
-  'checkpoints', [], 'Checkpoint paths of --models.'
+  'checkpoints', [], 'The checkpoint paths of --models.'
 )
 _JAX_CACHE_DIR = flags.DEFINE_string(
   'jax_cache_dir',
   None,
-  'Directory to keep compiled programs in, for a faster next start.',
+  'The directory where compiled programs are kept for a faster next start.',
 )
 _DRAIN_SECS = flags.DEFINE_float(
   'drain_secs',
   60.0,
-  'Seconds that SIGTERM gives calls in flight.',
+  'The seconds that calls in flight get to end after SIGTERM.',
   lower_bound=0,
 )
 
@@ -170,13 +170,13 @@ def _servable_paths(known: Collection[str]) -> list[str]:
     ]
   except re.error as e:
     raise errors.InvalidArgument(
-      f'--model_filter_regex={pattern} is no regular expression: {e}'
+      f'--model_filter_regex={pattern} is not a valid regular expression: {e}'
     ) from e
   if pattern is not None and not names:
     logging.warning(
-      '--model_filter_regex=%s matches, from start to end, none of the %d model'
-      ' paths that this server knows (%s, ...): it joins, but no model can be'
-      ' assigned to it',
+      '--model_filter_regex=%s matches none of the %d model paths of this'
+      ' server in full (%s, ...). The server joins the cell, but no model can'
+      ' be assigned to it.',
       pattern,
       len(known),
       ', '.join(sorted(known)[:3]),
@@ -191,8 +191,8 @@ def _static_specs() -> dict[str, entry_lib.Spec]:
   if len(lengths) != 1:
     raise errors.InvalidArgument(
       f'--models, --model_keys and --checkpoints have {len(_MODELS.value)},'
-      f' {len(_MODEL_KEYS.value)} and {len(_CHECKPOINTS.value)} entries;'
-      ' give one of each per model'
+      f' {len(_MODEL_KEYS.value)} and {len(_CHECKPOINTS.value)} entries. Pass'
+      ' one of each per model.'
     )
   return {
     key: entry_lib.Spec(path, checkpoint, overrides, acls={})
@@ -349,8 +349,8 @@ def main(
     formed = group_flags.find()
     if formed is not None and more_paths:
       raise errors.Unimplemented(
-        'Pax experiments run on one host: start this server with --group=none,'
-        ' or //saxml_ext/server:server on the hosts of the group'
+        'Pax experiments run on one host. Start this server with --group=none,'
+        ' or start //saxml_ext/server:server on the hosts of the group.'
       )
     sax_cell = _sax_cell()
     sax_root = ''

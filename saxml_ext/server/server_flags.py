@@ -16,39 +16,39 @@ from saxml_ext.common.security import roots
 _ADMIN_PORT = flags.DEFINE_integer(
   'admin_port',
   None,
-  'Port of an admin server of --sax_cell in this process; 0 picks a free one.'
-  ' Default: there is none.',
+  'The port of an admin server of --sax_cell in this process; 0 picks a free'
+  ' port. Default: no admin server.',
   lower_bound=0,
   upper_bound=65535,
 )
 _MODEL_CONFIG_OVERRIDES = flags.DEFINE_string(
   'model_config_overrides',
   '',
-  'Overrides of --models: one JSON object for each, separated by commas, such'
-  ' as {"BATCH_SIZE": 4},{}.',
+  'The overrides of --models: one JSON object per model, separated by commas,'
+  ' such as {"BATCH_SIZE": 4},{}.',
 )
 _DETERMINISTIC_RNG = flags.DEFINE_bool(
   'deterministic_rng',
   False,
-  'Draw the seeds of samples, of requests that give none, from a fixed one:'
-  ' the same requests in the same order get the same answers.',
+  'Derive the seeds of requests without a seed from a fixed seed. The same'
+  ' requests in the same order then get the same answers.',
 )
 _EARLY_REJECT_ON_DORMANT = flags.DEFINE_bool(
   'early_reject_on_dormant',
   False,
-  'Refuse requests at once while this server is dormant, which it is from'
-  ' SIGTERM to its end, instead of answering what still arrives.',
+  'Refuse requests at once while this server is dormant (from SIGTERM to its'
+  ' end), instead of answering those that still arrive.',
 )
 _KEEP_STATICALLY_LOADED_MODELS = flags.DEFINE_bool(
   'keep_statically_loaded_models',
   False,
-  'Serve what --models names and nothing else: the cell is offered no model'
-  ' path, and cannot load, replace or unload a model here.',
+  'Serve only --models. The server offers no model path to the cell, and the'
+  ' cell cannot load, replace or unload a model here.',
 )
 _JAX_PROFILER_PORT = flags.DEFINE_integer(
   'jax_profiler_port',
   None,
-  "Port of JAX's profiler, for TensorBoard and xprof to connect to.",
+  "The port of JAX's profiler, for TensorBoard and xprof.",
   lower_bound=1,
   upper_bound=65535,
 )
@@ -58,8 +58,8 @@ _SEED = 1234
 _LOAD_ROOTS = flags.DEFINE_list(
   'load_roots',
   [],
-  'Directories and URLs; checkpoints and vocabularies are loaded from nowhere'
-  ' else, also not through symbolic links. Default: from anywhere.',
+  'The directories and URLs from which checkpoints and vocabularies may be'
+  ' loaded, also through symbolic links. Default: anywhere.',
 )
 
 
@@ -103,13 +103,13 @@ def overrides(count: int) -> list[dict[str, str]]:
     found = json.loads(f'[{text}]')
   except json.JSONDecodeError as e:
     raise errors.InvalidArgument(
-      f'--model_config_overrides={text} is no list of JSON objects: {e.msg} at'
-      f' character {e.pos}; expected such as {{"BATCH_SIZE": 4}},{{}}'
+      f'--model_config_overrides={text} is not a list of JSON objects: {e.msg}'
+      f' at character {e.pos}. Example: {{"BATCH_SIZE": 4}},{{}}'
     ) from e
   if len(found) != count or not all(isinstance(f, dict) for f in found):
     raise errors.InvalidArgument(
       f'--model_config_overrides={text} has {len(found)} entries for {count}'
-      ' models: give one JSON object for each of --models, {} for none'
+      ' models. Pass one JSON object for each of --models, or {} for none.'
     )
   return [{k: json.dumps(v) for k, v in each.items()} for each in found]
 
@@ -127,7 +127,7 @@ def start_profiler() -> None:
     jax.profiler.start_server(port)
   except (RuntimeError, ValueError) as e:
     raise errors.FailedPrecondition(
-      f'--jax_profiler_port={port}: the profiler cannot be started: {e}'
+      f'--jax_profiler_port={port}: the profiler failed to start: {e}'
     ) from e
 
 

@@ -52,9 +52,9 @@ class ParsedTest(parameterized.TestCase):
       self.assertEqual(server_flags.overrides(count), expected)
 
   @parameterized.parameters(
-    ('{"A": 1', 1, 'is no list of JSON objects'),
+    ('{"A": 1', 1, 'is not a list of JSON objects'),
     ('{}', 2, 'has 1 entries for 2 models'),
-    ('1', 1, 'has 1 entries for 1 models: give one JSON object'),
+    ('1', 1, 'has 1 entries for 1 models. Pass one JSON object'),
   )
   def test_overrides_that_do_not_fit(self, text, count, message):
     with flagsaver.flagsaver(model_config_overrides=text):
@@ -166,7 +166,7 @@ class RunningTest(absltest.TestCase):
         status = modelet_pb2_grpc.ModeletStub(channel).GetStatus(
           modelet_pb2.GetStatusRequest(), timeout=_TIMEOUT
         )
-      self.assertEqual(status.server_status.explanation, 'it was told to stop')
+      self.assertEqual(status.server_status.explanation, 'it was asked to stop')
       lm_pb2_grpc.LMServiceStub(channel).Generate(request, timeout=_TIMEOUT)
     except grpc.RpcError as e:
       # On a slow machine, the server may already have ended.

@@ -79,7 +79,7 @@ class ServerProgramsTest(absltest.TestCase):
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=_TIMEOUT)
     self.assertEqual(process.returncode, 0)
-    self.assertIn(f'come from {self.path}', stderr)
+    self.assertIn(f'uses the programs of {self.path}', stderr)
     self.assertRegex(stderr, r'programs are ready: \d+ loaded, 0 compiled')
     self.assertRegex(stderr, r'loaded \S+ in .* s, 0 programs compiled')
 
@@ -106,7 +106,7 @@ class ServerProgramsTest(absltest.TestCase):
 
   def test_a_place_without_a_set_is_refused(self):
     empty = self.create_tempdir().full_path
-    self.assertIn(f'server: {empty} is no program set', self._refused(empty))
+    self.assertIn(f'server: {empty} is not a program set', self._refused(empty))
 
 
 if __name__ == '__main__':

@@ -16,7 +16,7 @@ from saxml_ext.server.group import group_leader
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.monitoring import monitoring
 
-_STOP_REASON = 'it was told to stop'
+_STOP_REASON = 'it was asked to stop'
 # The seconds between leaving the cell and refusing calls.
 _LINGER_SECS = 1.0
 
@@ -82,7 +82,7 @@ async def serve(
     if working.done():
       working.result()
     await stopping
-    logging.info('stopping; calls in flight are answered first')
+    logging.info('stopping after the calls in flight')
     grace = drain_secs
     working.cancel()
     server.announce_stop(_STOP_REASON)

@@ -19,7 +19,7 @@ def first() -> asyncio.Event:
   def on_signal() -> None:
     nonlocal signalled
     if signalled:
-      logging.warning('told twice to stop; ending at once')
+      logging.warning('second signal to stop: this process ends at once')
       os._exit(1)
     signalled = True
     told.set()

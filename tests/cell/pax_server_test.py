@@ -124,9 +124,9 @@ class PaxServerTest(absltest.TestCase):
 
   def test_wrong_names_are_told_at_once(self):
     for name, message in (
-      ('Beams', 'names no experiment class'),
-      ('a..b', 'names no experiment class'),
-      ('saxml_ext.params.gptj.TinyFP32', 'are serving params'),
+      ('Beams', 'is not an experiment class'),
+      ('a..b', 'is not an experiment class'),
+      ('saxml_ext.params.gptj.TinyFP32', 'is the name of serving params'),
     ):
       process = modules.run(
         'saxml_ext.server.pax_server', '--port=0', f'--pax_experiments={name}'

@@ -145,7 +145,7 @@ class RandomWeightsTest(absltest.TestCase):
   def test_refuses_params_that_are_none_of_tests(self):
     sax.Publish(_MODEL, _PARAMS + 'LmCloudSpmd2B', 'None', 1)
     self.addCleanup(sax.Unpublish, _MODEL)
-    with self.assertRaisesRegex(errors.SaxError, 'but for test params'):
+    with self.assertRaisesRegex(errors.SaxError, 'only test params'):
       sax.WaitForReady(_MODEL, 1, options=sax.AdminOptions(timeout=_TIMEOUT))
 
 

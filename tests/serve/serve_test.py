@@ -125,7 +125,7 @@ class ServeTest(absltest.TestCase):
       self.assertIn(message, done.stderr)
     for words, message in (
       (('A=1', 'A=2'), 'A is set twice'),
-      (('/nowhere',), 'no directory'),
+      (('/nowhere',), 'not a directory'),
       (('BATCH_SIZ=4',), 'Did you mean BATCH_SIZE'),
     ):
       argv, env = self._command(programs.SERVE, *words, port=0)

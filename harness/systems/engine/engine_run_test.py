@@ -107,7 +107,7 @@ class LoadgenRunTest(absltest.TestCase):
 class SubjectTest(parameterized.TestCase):
   @parameterized.parameters(
     ({'checkpoint': ''}, 'no checkpoint: give --checkpoint'),
-    ({'checkpoint': '/none'}, "checkpoint '/none' is no directory"),
+    ({'checkpoint': '/none'}, "checkpoint '/none' is not a directory"),
     # The default is a Hugging Face directory, which has the tokenizer but no
     # PAX checkpoint.
     ({}, 'model'),

@@ -28,25 +28,25 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import random_model
 
 _PARAMS = flags.DEFINE_string(
-  'params', None, 'Name of the serving params.', required=True
+  'params', None, 'The name of the serving params.', required=True
 )
 _CHECKPOINT = flags.DEFINE_string(
   'checkpoint',
   None,
-  'PAX checkpoint; None for the random weights of test params.',
+  'A PAX checkpoint, or None for the random weights of test params.',
   required=True,
 )
 _OVERRIDE = flags.DEFINE_multi_string(
-  'override', [], 'Attribute of the params, =, and its value as JSON.'
+  'override', [], 'An override, as ATTRIBUTE=JSON. Repeatable.'
 )
 _OUT = flags.DEFINE_string(
-  'out', None, 'Directory to write; empty, or not there yet.', required=True
+  'out', None, 'The new or empty output directory.', required=True
 )
 _STABLEHLO = flags.DEFINE_bool(
   'stablehlo',
   True,
-  'Whether to add the programs as StableHLO, which servers with other versions'
-  ' of JAX can compile.',
+  'Also write the programs as StableHLO, which servers with other versions of'
+  ' JAX can compile.',
 )
 
 

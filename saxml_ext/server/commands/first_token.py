@@ -26,14 +26,14 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.programs import programs
 
 _PARAMS = flags.DEFINE_string(
-  'params', None, 'Name of the serving params.', required=True
+  'params', None, 'The name of the serving params.', required=True
 )
 _CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', None, 'PAX checkpoint.', required=True
+  'checkpoint', None, 'The path of the PAX checkpoint.', required=True
 )
-_PROGRAMS = flags.DEFINE_list('programs', [], 'Directories of program sets.')
+_PROGRAMS = flags.DEFINE_list('programs', [], 'The program sets.')
 _PROMPT = flags.DEFINE_integer(
-  'prompt', 16, 'Tokens of the prompt.', lower_bound=1
+  'prompt', 16, 'The number of tokens of the prompt.', lower_bound=1
 )
 
 

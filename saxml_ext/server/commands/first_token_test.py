@@ -80,10 +80,18 @@ class FirstTokenTest(absltest.TestCase):
         [out, '--override=A'],
         '--override=A: .* Write KEY=VALUE',
       ),
-      ('compile_programs', [out, '--params=a.b'], 'no serving params named'),
+      (
+        'compile_programs',
+        [out, '--params=a.b'],
+        'no serving params are named',
+      ),
       ('compile_programs', ['--out=/proc/none'], 'compile_programs: .*/proc'),
-      ('first_token', ['--programs=/nowhere'], '/nowhere is no program set'),
-      ('first_token', ['--prompt=17'], 'the prompt has 17 tokens; at most 16'),
+      ('first_token', ['--programs=/nowhere'], '/nowhere is not a program set'),
+      (
+        'first_token',
+        ['--prompt=17'],
+        'the prompt has 17 tokens, above the limit of 16',
+      ),
     ):
       with self.subTest(program, flags=flags):
         done = self._run(program, *flags)

@@ -23,8 +23,8 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description
 from saxml_ext.server.loading import stored_model
 
-_PARAMS = flags.DEFINE_string('params', None, 'Name of the serving params.')
-_CHECKPOINT = flags.DEFINE_string('checkpoint', None, 'PAX checkpoint.')
+_PARAMS = flags.DEFINE_string('params', None, 'The name of the serving params.')
+_CHECKPOINT = flags.DEFINE_string('checkpoint', None, 'The PAX checkpoint.')
 
 
 def main(argv: Sequence[str]) -> None:

@@ -118,7 +118,7 @@ async def _prompt(
   kind = request.WhichOneof('prompt')
   if kind is None:
     raise errors.InvalidArgument(
-      'the request has no prompt; set text or token_ids'
+      'the request has no prompt. Set text or token_ids.'
     )
   if kind == 'token_ids':
     # The length is checked before the ids become an array.
@@ -135,8 +135,8 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
   """
   if model.codecs.words is None:
     raise errors.InvalidArgument(
-      'this model has no tokenizer: send token ids, or publish it with a'
-      ' tokenizer.json beside its checkpoint or with VOCABULARY_PATH'
+      'this model has no tokenizer. Send token ids, or publish it with'
+      ' VOCABULARY_PATH or a tokenizer.json beside its checkpoint.'
     )
   requests.check_size(text, model.settings)
   with tracing.part('tokenize'):
@@ -216,10 +216,9 @@ def _of_samples(request: completion_pb2.CompleteRequest) -> list[str]:
 def _check_beams(request: completion_pb2.CompleteRequest) -> None:
   for name in _of_samples(request):
     raise errors.InvalidArgument(
-      f'{name} is {getattr(request, name)}, but the request is answered by beam'
-      ' search, which draws nothing: leave it out or set use_beam_search to'
-      ' false, for which a model that has beams is published with'
-      ' MIXED_SEARCH=true'
+      f'{name} is {getattr(request, name)}, but beam search, which answers'
+      ' this request, has no such option. Leave it out or set use_beam_search'
+      ' to false. A model with beams then needs MIXED_SEARCH=true.'
     )
 
 
@@ -235,9 +234,9 @@ def _rows(
   name = 'NUM_SAMPLES' if sampled else 'BEAM_SIZE'
   if not most:
     raise errors.InvalidArgument(
-      f'use_beam_search is {not sampled}, but this model answers by'
-      f' {"beam search" if sampled else "samples"} alone: leave it out, or'
-      ' publish the model with MIXED_SEARCH=true, which has both'
+      f'use_beam_search is {not sampled}, but this model supports only'
+      f' {"beam search" if sampled else "samples"}. Leave it out, or publish'
+      ' the model with MIXED_SEARCH=true for both.'
     )
   _check('n', n, 1, most, f'the {name} of this model')
   if sampled:
@@ -245,8 +244,8 @@ def _rows(
   beams = most if query.num_beams is None else query.num_beams
   if n > beams:
     raise errors.InvalidArgument(
-      f'n is {n}, above num_beams, which is {beams}: ask for more beams or for'
-      ' fewer answers'
+      f'n is {n}, but num_beams is only {beams}. Request more beams or fewer'
+      ' answers.'
     )
   return {'num_beams': query.num_beams}
 
@@ -262,8 +261,8 @@ def _stop_ids(
     own = query.stop_ids or (() if model.eos_id is None else (model.eos_id,))
   if len(request.stop_token_ids) > request_options.MOST_STOP_IDS:
     raise errors.InvalidArgument(
-      f'there are {len(request.stop_token_ids)} stop_token_ids; at most'
-      f' {request_options.MOST_STOP_IDS}: leave some out'
+      f'the request has {len(request.stop_token_ids)} stop_token_ids, above'
+      f' the limit of {request_options.MOST_STOP_IDS}. Send fewer.'
     )
   check_ids('stop_token_ids', request.stop_token_ids, model)
   return tuple(dict.fromkeys([*own, *request.stop_token_ids]))
@@ -277,7 +276,7 @@ def check_ids(
   wrong = next((i for i in ids if not 0 <= i < size), None)
   if wrong is not None:
     raise errors.InvalidArgument(
-      f'{name} has {wrong}, but the vocabulary has 0 to {size - 1}'
+      f'{name} contains {wrong}, but the vocabulary has 0 to {size - 1}'
     )
 
 
@@ -288,7 +287,7 @@ def _check_length(
   if not 1 <= len(tokens) <= most:
     raise errors.InvalidArgument(
       f'the prompt has {len(tokens)} tokens, but this model takes 1 to {most}'
-      ' (INPUT_SEQ_LEN): shorten it, or ask a model with room for more'
+      ' (INPUT_SEQ_LEN). Shorten it, or use a model with a higher limit.'
     )
 
 
@@ -296,7 +295,7 @@ def _check(name: str, value: int, least: int, most: int, meaning: str) -> None:
   """Raises errors.InvalidArgument if a value is out of its range."""
   if not least <= value <= most:
     raise errors.InvalidArgument(
-      f'{name} is {value}; between {least} and {most}, {meaning}'
+      f'{name} is {value}, but must be between {least} and {most} ({meaning})'
     )
 
 
@@ -305,17 +304,17 @@ def _check_stop_texts(
 ) -> None:
   if len(request.stop) > request_options.MOST_STOP_TEXTS:
     raise errors.InvalidArgument(
-      f'there are {len(request.stop)} stop texts; at most {request_options.MOST_STOP_TEXTS}:'
-      ' leave some out'
+      f'the request has {len(request.stop)} stop texts, above the limit of'
+      f' {request_options.MOST_STOP_TEXTS}. Send fewer.'
     )
   for text in request.stop:
     if not 1 <= len(text) <= request_options.MOST_STOP_CHARACTERS:
       raise errors.InvalidArgument(
-        f'a stop text has {len(text)} characters; between 1 and'
+        f'a stop text has {len(text)} characters, but must have between 1 and'
         f' {request_options.MOST_STOP_CHARACTERS}'
       )
   if request.stop and model.codecs.words is None:
     raise errors.InvalidArgument(
-      'this model has no tokenizer, so that no stop text can be found in its'
-      ' answers: use stop_token_ids'
+      'this model has no tokenizer, so it cannot find stop texts in its'
+      ' answers. Use stop_token_ids.'
     )

@@ -110,7 +110,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     model = await self._find(request.model_key, context)
     if len(request.ids) > _MOST_IDS:
       raise errors.InvalidArgument(
-        f'there are {len(request.ids)} ids; at most {_MOST_IDS} at a time'
+        f'there are {len(request.ids)} ids, above the limit of {_MOST_IDS}'
       )
     asked_lib.check_ids('ids', request.ids, model)
     codec = model.codecs.words or model.codecs.output

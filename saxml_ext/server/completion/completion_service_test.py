@@ -271,7 +271,7 @@ class CompletionServiceTest(parameterized.TestCase):
     (dict(), 'no prompt'),
     (dict(text=''), 'has 0 tokens'),
     (dict(text='far too long ' * 60), '1 to 64'),
-    (dict(text='x' * 100_000), '100000 characters', '69632 at most'),
+    (dict(text='x' * 100_000), '100000 characters', 'the limit of 69632'),
     (dict(text='a', max_tokens=0), 'max_tokens is 0', '128'),
     (dict(text='a', max_tokens=129), 'max_tokens is 129', '128'),
     (dict(text='a', min_tokens=5, max_tokens=4), 'min_tokens is 5'),
@@ -281,14 +281,14 @@ class CompletionServiceTest(parameterized.TestCase):
     (dict(text='a', stop=['']), '0 characters'),
     (dict(text='a', stop=['x' * 257]), '257 characters'),
     (dict(text='a', stop=['x'] * 17), '17 stop texts'),
-    (dict(text='a', stop_token_ids=[1024]), 'stop_token_ids has 1024'),
-    (dict(text='a', stop_token_ids=[-1]), 'stop_token_ids has -1'),
+    (dict(text='a', stop_token_ids=[1024]), 'stop_token_ids contains 1024'),
+    (dict(text='a', stop_token_ids=[-1]), 'stop_token_ids contains -1'),
     (dict(text='a', stop_token_ids=range(65)), '65 stop_token_ids'),
     (dict(text='a', temperature=0.5), 'temperature is 0.5', 'beam search'),
     (dict(text='a', temperature=-1), 'temperature is -1'),
     (dict(text='a', top_k=5), 'top_k is 5', 'MIXED_SEARCH=true'),
     (dict(text='a', top_p=0.5), 'top_p is 0.5', 'use_beam_search to false'),
-    (dict(text='a', seed=0), 'seed is 0', 'leave it out'),
+    (dict(text='a', seed=0), 'seed is 0', 'Leave it out'),
     (dict(text='a', priority=101), 'priority is 101', '100'),
   )
   def test_refuses(self, fields, *words):
@@ -298,8 +298,8 @@ class CompletionServiceTest(parameterized.TestCase):
 
   def test_a_search_that_the_model_lacks(self):
     for params, wanted, only in (
-      (_Params, False, 'beam search alone'),
-      (_Sampling, True, 'samples alone'),
+      (_Params, False, 'only beam search'),
+      (_Sampling, True, 'only samples'),
     ):
       self._start(params)
       self._assert_refused(
@@ -340,7 +340,10 @@ class CompletionServiceTest(parameterized.TestCase):
       completion_pb2.DetokenizeRequest(model_key=_KEY, ids=got.ids)
     )
     self.assertEqual(back.text, 'The caf\u00e9')
-    for ids, message in (([1024], 'ids has 1024'), ([1] * 65537, '65537 ids')):
+    for ids, message in (
+      ([1024], 'ids contains 1024'),
+      ([1] * 65537, '65537 ids'),
+    ):
       with self.assertRaisesRegex(grpc.RpcError, message):
         stub.Detokenize(
           completion_pb2.DetokenizeRequest(model_key=_KEY, ids=ids)

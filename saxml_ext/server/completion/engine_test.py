@@ -111,7 +111,7 @@ class StreamsTest(absltest.TestCase):
     for fields, message in (
       (dict(num_beams=3), 'num_beams is 3'),
       (dict(logprobs=3), 'logprobs is 3'),
-      (dict(use_beam_search=False, n=3), 'n is 3; between 1 and 2'),
+      (dict(use_beam_search=False, n=3), 'n is 3, but must be between 1 and 2'),
     ):
       with self.assertRaises(grpc.RpcError) as caught:
         self._complete(**fields)

@@ -13,52 +13,52 @@ _GROUP = flags.DEFINE_enum(
   'group',
   formation.AUTO,
   formation.SOURCES,
-  'What tells which processes are one model server together: flags'
-  ' (--coordinator_address, --num_processes, --process_id), the variables of'
-  ' LeaderWorkerSet, or the metadata of a TPU slice; auto is the first of them'
-  ' that tells of more than one process, none is none of them.',
+  'The source of the processes that form one model server: flags'
+  ' (--coordinator_address, --num_processes, --process_id), lws (the variables'
+  ' of LeaderWorkerSet) or tpu (the metadata of a TPU slice). auto uses the'
+  ' first of these that has more than one process. none serves alone.',
 )
 _COORDINATOR_ADDRESS = flags.DEFINE_string(
   'coordinator_address',
   None,
-  'HOST:PORT at which process 0 of a group takes the connections of the'
-  ' others; bind it to a private network.',
+  'The HOST:PORT on which process 0 of a group accepts the connections of the'
+  ' others. Bind it to a private network.',
 )
 _NUM_PROCESSES = flags.DEFINE_integer(
-  'num_processes', None, 'Processes of the group.', lower_bound=1
+  'num_processes', None, 'The number of processes in the group.', lower_bound=1
 )
 _PROCESS_ID = flags.DEFINE_integer(
   'process_id',
   None,
-  'Number of this process in the group, from 0 on. 0 leads.',
+  'The number of this process in the group, from 0. Process 0 leads.',
   lower_bound=0,
 )
 _HOST_ORDINAL = flags.DEFINE_integer(
-  'host_ordinal', None, "Stock Sax's name of --process_id.", lower_bound=0
+  'host_ordinal', None, "Stock Sax's name for --process_id.", lower_bound=0
 )
 _GROUP_PORT = flags.DEFINE_integer(
   'group_port',
   0,
-  "TCP port of the leader's log, for the followers; 0 picks a free one.",
+  "The TCP port of the leader's log, for the followers; 0 picks a free port.",
   lower_bound=0,
   upper_bound=65535,
 )
 _GROUP_SILENCE_SECS = flags.DEFINE_float(
   'group_silence_secs',
   group_engine.Limits.silence,
-  'Seconds without a sign of life, after which a host of the group is lost.',
+  'The seconds without a message after which a host of the group is lost.',
   lower_bound=0.1,
 )
 _GROUP_STEP_SECS = flags.DEFINE_float(
   'group_step_secs',
   group_engine.Limits.step,
-  'Longest call of the engine of a group.',
+  "The maximum seconds of one call of a group's engine.",
   lower_bound=0.1,
 )
 _GROUP_LOAD_SECS = flags.DEFINE_float(
   'group_load_secs',
   group_engine.Limits.load,
-  'Longest load of a model by a group.',
+  'The maximum seconds of one load of a model by a group.',
   lower_bound=0.1,
 )
 flag_rules.act_only(

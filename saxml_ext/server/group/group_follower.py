@@ -104,12 +104,12 @@ async def serve(
   stopping = asyncio.create_task(told.wait())
   await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
   if not following.done() and joined.is_set():
-    logging.info('stopping; the leader answers calls in flight first')
+    logging.info('stopping after the leader has answered the calls in flight')
     follower.ask_to_stop()
     await asyncio.wait((following,), timeout=drain_secs + _PATIENCE)
     if not following.done():
       raise errors.Unavailable(
-        'told to stop, but the leader of the group does not'
+        'this process was asked to stop, but the leader does not stop'
       )
   if following.done() and not following.result():
     await asyncio.Event().wait()  # `on_end` ends the process.

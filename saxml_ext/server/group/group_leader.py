@@ -144,7 +144,7 @@ class GroupLeader:
     self._leader.finish()
 
   def _stop(self, host: group_engine.Host) -> None:
-    logging.info('stopping, because %s is to stop', host)
+    logging.info('stopping, because %s was asked to stop', host)
     if self._server is None:
       sys.stdout.flush()
       os._exit(0)

@@ -181,7 +181,7 @@ class GroupTest(parameterized.TestCase):
       )
     for oddity, message in (
       ('fail', r'^host \S+ \(process 1\): there is no room on this disk$'),
-      ('differ', r'^checkpoint differs: .*\(process 1\) has other: all hosts'),
+      ('differ', r'^checkpoint differs: .*\(process 1\) has other. All hosts'),
     ):
       with self._odd(1, oddity), self.assertRaises(grpc.RpcError) as caught:
         self._load()
@@ -227,7 +227,7 @@ class GroupTest(parameterized.TestCase):
     self.processes[2].send_signal(signal.SIGTERM)
     self.assertEqual(self._exit_codes(), [0] * _SIZE)
     leaving = self.admin.leaving.get(timeout=_NOTICED_SECS)
-    self.assertEqual(leaving.leaving, 'it was told to stop')
+    self.assertEqual(leaving.leaving, 'it was asked to stop')
 
   # If the leader hangs, no program runs. If another follower hangs, a program
   # waits for it, and fails when the first follower is killed.

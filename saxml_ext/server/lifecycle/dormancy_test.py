@@ -18,20 +18,20 @@ class DormancyTest(absltest.TestCase):
     dormancy = self._dormancy(early_reject=True)
     dormancy.check()
     self.assertEqual(dormancy.reason, '')
-    dormancy.begin('it was told to stop')
-    with self.assertRaisesRegex(errors.Unavailable, 'told to stop'):
+    dormancy.begin('it was asked to stop')
+    with self.assertRaisesRegex(errors.Unavailable, 'asked to stop'):
       dormancy.check()
-    self.assertEqual(dormancy.reason, 'it was told to stop')
+    self.assertEqual(dormancy.reason, 'it was asked to stop')
 
   def test_refuses_nothing_unless_asked_to(self):
     dormancy = self._dormancy(early_reject=False)
-    dormancy.begin('it was told to stop')
+    dormancy.begin('it was asked to stop')
     dormancy.check()
     self.assertEqual(dormancy.rate(), 0)
 
   def test_rate_of_the_last_ten_seconds(self):
     dormancy = self._dormancy(early_reject=True)
-    dormancy.begin('it was told to stop')
+    dormancy.begin('it was asked to stop')
     for _ in range(5):
       with self.assertRaises(errors.Unavailable):
         dormancy.check()

@@ -108,8 +108,8 @@ class Hold:
       elif len(self._waiting) >= self._limit:
         raise errors.ResourceExhausted(
           f'Too many requests: {self._limit} wait until {self._key} is'
-          ' reloaded, which is the limit (BATCH_SIZE times MAX_LIVE_BATCHES);'
-          ' try again later',
+          ' reloaded, which is the limit (BATCH_SIZE times MAX_LIVE_BATCHES).'
+          ' Try again later.',
           retry_after=_RETRY_SECS,
         )
       else:
@@ -180,7 +180,7 @@ class Dormancy:
       self._forget()
       self._refused.append(self._clock())
     raise errors.Unavailable(
-      f'this model server is dormant: {self.reason}; try another one'
+      f'this model server is dormant: {self.reason}. Use another one.'
     )
 
   def rate(self) -> float:

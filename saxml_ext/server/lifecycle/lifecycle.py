@@ -136,7 +136,7 @@ class Models(Generic[entry_lib.ModelT]):
       errors.ResourceExhausted: Too many tasks wait for the loading thread.
     """
     if not key:
-      raise errors.InvalidArgument('model_key is empty; give a model id')
+      raise errors.InvalidArgument('model_key is empty. Set it to a model id.')
     with self._lock:
       entry = self._entries.get(key)
       unloading = entry is not None and entry.state is State.UNLOADING
@@ -164,7 +164,7 @@ class Models(Generic[entry_lib.ModelT]):
     with self._lock:
       entry = self._known(key)
       if entry.state is State.UNLOADING:
-        raise errors.NotFound(f'{key} is being unloaded; publish it again')
+        raise errors.NotFound(f'{key} is being unloaded. Publish it again.')
       return self._submit(self._replace, key, checkpoint_path)
 
   def set_acls(self, key: str, acls: Mapping[str, str]) -> None:
@@ -212,13 +212,13 @@ class Models(Generic[entry_lib.ModelT]):
 
   def _unknown(self, key: str) -> str:
     loaded = ', '.join(self._entries) or 'none'
-    return f'model_key {key!r} is not loaded here; loaded are: {loaded}'
+    return f'model_key {key!r} is not loaded here. Loaded models: {loaded}'
 
   def _submit(self, work: Callable[..., None], *args) -> futures.Future:
     if self._pending >= _MAX_PENDING:
       raise errors.ResourceExhausted(
-        f'{self._pending} models wait for being loaded or unloaded, and the'
-        f' limit is {_MAX_PENDING}; try again when one of them is done'
+        f'{self._pending} models wait to be loaded or unloaded, and the limit'
+        f' is {_MAX_PENDING}. Try again when one of them is done.'
       )
     self._pending += 1
     future = self._worker.submit(work, *args)

@@ -154,7 +154,7 @@ def prepare(
     weights = made.weights()
     logging.info(
       '%s (%.1f s)',
-      'made up random weights'
+      'created random weights'
       if isinstance(made.stored, random_model.RandomModel)
       else f'read {spec.checkpoint_path}',
       time.monotonic() - begin,
@@ -220,10 +220,10 @@ def _check_hosts(settings: settings_lib.Settings) -> None:
   alone = [m for m in settings.methods if m in _ALONE]
   if alone and jax.process_count() > 1:
     raise errors.Unimplemented(
-      f'{" and ".join(alone)} are not served by a group of several hosts:'
-      ' publish to a model server on one host, or without'
+      f'{" and ".join(alone)} are not supported by a group of several hosts.'
+      ' Publish to a model server on one host, or without'
       ' TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME and'
-      ' GRADIENT_WRT_INPUT_TENSOR_NAMES'
+      ' GRADIENT_WRT_INPUT_TENSOR_NAMES.'
     )
 
 
@@ -316,7 +316,7 @@ def _unneeded_tokenizer(
     return codec.find_tokenizer(settings.vocabulary_path, checkpoint_path)
   except errors.InvalidArgument as e:
     # Sax's own methods do not need the tokenizer, so the load does not fail.
-    logging.warning('completions of this model are of ids alone: %s', e)
+    logging.warning('completions of this model have only ids, no text: %s', e)
     return None
 
 
@@ -330,16 +330,16 @@ def checkpoint_path(path: str) -> str:
   """
   if path in ('', 'None'):
     raise errors.InvalidArgument(
-      f'the checkpoint path is {path!r}, but this server does not make up'
-      ' weights but for test params, such as LmCloudSpmd175B32Test: publish'
-      ' with the path of a PAX checkpoint, such as convert_gptj_ckpt writes'
+      f'the checkpoint path is {path!r}, but only test params, such as'
+      ' LmCloudSpmd175B32Test, have random weights. Publish with the path of a'
+      ' PAX checkpoint, for example one that convert_gptj_ckpt wrote.'
     )
   roots.check(path, 'checkpoint')
   if not storage.is_dir(path):
     raise errors.InvalidArgument(
-      f'checkpoint {path!r} is no directory that this server can read; publish with'
-      ' a path on a file system that all model servers share, or a gs:// or'
-      ' s3:// URL'
+      f'checkpoint {path!r} is not a directory that this server can read.'
+      ' Publish with a path on a file system that all model servers share, or'
+      ' with a gs:// or s3:// URL.'
     )
   return path
 
@@ -351,13 +351,13 @@ def _check_ids(settings: settings_lib.Settings, vocab_size: int) -> None:
   for name, value in ids:
     if value is not None and not 0 <= value < vocab_size:
       raise errors.InvalidArgument(
-        f'{name}={value} is not in the vocabulary of {vocab_size} ids: publish'
-        f' with an id from 0 to {vocab_size - 1}'
+        f'{name}={value} is not in the vocabulary of {vocab_size} ids. Publish'
+        f' with an id from 0 to {vocab_size - 1}.'
       )
   if (settings.engine.tokens_per_beam or 0) > vocab_size:
     raise errors.InvalidArgument(
       f'TOKENS_PER_BEAM={settings.engine.tokens_per_beam} is above the'
-      f' {vocab_size} ids of the vocabulary: lower it'
+      f' {vocab_size} ids of the vocabulary. Lower it.'
     )
 
 

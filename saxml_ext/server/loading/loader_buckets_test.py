@@ -70,10 +70,12 @@ class LoaderBucketsTest(parameterized.TestCase):
   def test_says_what_is_missing(self, kind):
     url = f'{self.buckets[kind]}/nothing'
     with self.assertRaisesRegex(
-      errors.InvalidArgument, f"'{url}' is no directory"
+      errors.InvalidArgument, f"'{url}' is not a directory"
     ):
       loader.prepare(entry_lib.Spec(small_model.MODEL_PATH, url, {}, {}))
-    with self.assertRaisesRegex(errors.InvalidArgument, f'none of {url}'):
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, f'none of these files exists: {url}'
+    ):
       codec.load_tokenizer(None, url)
 
 

@@ -180,7 +180,7 @@ class LoaderTest(parameterized.TestCase):
       )
       answers.append([h.tokens.tolist() for h in result.hypotheses])
       said = '\n'.join(logs.output)
-      self.assertEqual('split among devices' in said, shape == '[1, 1, 2]')
+      self.assertEqual('split over devices' in said, shape == '[1, 1, 2]')
       self.assertEqual('runs on one here' in said, shape == '[1, 1, 4]')
     self.assertEqual(answers, answers[:1] * 3)
 
@@ -230,8 +230,8 @@ class LoaderTest(parameterized.TestCase):
       self._load(alone, QUANTIZATION='"int8"', **said)
 
   @parameterized.parameters(
-    ('None', 'does not make up weights'),
-    ('/no/such/dir', "'/no/such/dir' is no directory"),
+    ('None', 'only test params, such as'),
+    ('/no/such/dir', "'/no/such/dir' is not a directory"),
   )
   def test_refuses_paths_without_a_checkpoint(self, path, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
@@ -245,7 +245,7 @@ class LoaderTest(parameterized.TestCase):
       self._load(copy)
 
   def test_refuses_unknown_params(self):
-    with self.assertRaisesRegex(errors.InvalidArgument, 'did you mean'):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'Did you mean'):
       self._load(path='saxml_ext.server.testing.small_model.Smal')
 
   def test_refuses_another_models_checkpoint(self):

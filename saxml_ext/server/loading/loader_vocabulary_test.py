@@ -59,7 +59,7 @@ class LoaderVocabularyTest(parameterized.TestCase):
     rows = small_model.SHAPE.vocab_size
     with self.assertRaisesRegex(
       errors.InvalidArgument,
-      f'has vocab_size={rows}, but the serving params are for'
+      f'has vocab_size={rows}, but the serving params require'
       f' {rows + difference}',
     ):
       self._load(rows + difference)

@@ -93,12 +93,12 @@ def _refusal(spec: entry_lib.Spec, wanted: int, free: int) -> errors.SaxError:
   if is_random:
     remedies.append(random_model.SMALLER)
   text = (
-    f'{spec.model_path} needs {wanted / _GIB:,.2f} GiB for weights and slots,'
-    f' and of {platforms.all_bytes() / _GIB:,.2f} GiB here {free / _GIB:,.2f}'
-    f' GiB are free: publish with {", ".join(remedies)}, or use a larger'
-    ' machine or more devices (ICI_MESH_SHAPE)'
+    f'{spec.model_path} needs {wanted / _GIB:,.2f} GiB for weights and slots.'
+    f' Of {platforms.all_bytes() / _GIB:,.2f} GiB here, {free / _GIB:,.2f} GiB'
+    f' are free. Publish with {", ".join(remedies)}, or use a larger machine'
+    ' or more devices (ICI_MESH_SHAPE)'
   )
   # The size of random weights can be reduced by overrides.
   if is_random or wanted > platforms.all_bytes():
-    return errors.InvalidArgument(text)
-  return errors.ResourceExhausted(f'{text}, or unload another model')
+    return errors.InvalidArgument(f'{text}.')
+  return errors.ResourceExhausted(f'{text}, or unload another model.')

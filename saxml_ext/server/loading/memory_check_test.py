@@ -52,7 +52,7 @@ class FitTest(absltest.TestCase):
         )
 
   def test_what_cannot_be_loaded_is_told_beforehand(self):
-    with self.assertRaisesRegex(errors.InvalidArgument, 'no directory'):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'not a directory'):
       memory_check.Loads(self.fail).beside(self._spec('/no/such/dir'))
 
   def test_a_load_is_planned_once(self):
@@ -80,7 +80,7 @@ class FitTest(absltest.TestCase):
     with mock.patch.object(platforms, 'free_bytes', lambda: 1000):
       with self.assertRaisesRegex(
         errors.ResourceExhausted,
-        'needs .* GiB are free: publish with fewer slots .* unload another',
+        'needs .* GiB are free. Publish with fewer slots .* unload another',
       ):
         load(self._spec(), self.fail)
     self.assertLen(loaded, 1)

@@ -34,12 +34,12 @@ def check(experiments: Collection[str]) -> None:
   for name in experiments:
     if '.' not in name or not all(n.isidentifier() for n in name.split('.')):
       raise errors.InvalidArgument(
-        f'{name!r} names no experiment class; expected module.path.ClassName'
+        f'{name!r} is not an experiment class, such as module.path.ClassName'
       )
     if name in registry.names():
       raise errors.InvalidArgument(
-        f'{name} are serving params of this server: it is served without'
-        ' being named as an experiment'
+        f'{name} is the name of serving params of this server, so it needs no'
+        ' --pax_experiments entry'
       )
 
 
@@ -78,8 +78,8 @@ def _load(
   begin = time.monotonic()
   if storage.is_url(spec.checkpoint_path):
     raise errors.InvalidArgument(
-      f'checkpoint {spec.checkpoint_path}: paxml restores from directories'
-      ' here, not from buckets; copy it to one'
+      f'checkpoint {spec.checkpoint_path}: paxml restores only from'
+      ' directories here, not from buckets. Copy it to a directory.'
     )
   path = loader.checkpoint_path(spec.checkpoint_path)
   # The import is here because it is slow. It must precede the import of the
@@ -124,19 +124,19 @@ def _find(name: str) -> type:
     found = getattr(importlib.import_module(module), attribute)
   except (ImportError, AttributeError) as e:
     raise errors.InvalidArgument(
-      f'{name} cannot be imported: {e}; its module has to be on the Python'
-      ' path of this server'
+      f'{name} cannot be imported: {e}. Its module must be on the Python path'
+      ' of this server.'
     ) from e
   if not isinstance(found, type) or not issubclass(
     found, base_experiment.BaseExperiment
   ):
     raise errors.InvalidArgument(
-      f'{name} is {found!r}; expected a subclass of'
+      f'{name} is {found!r}, but must be a subclass of'
       ' paxml.base_experiment.BaseExperiment'
     )
   if isinstance(found, abc.ABCMeta) and inspect.isabstract(found):
     missing = ', '.join(sorted(found.__abstractmethods__))
     raise errors.InvalidArgument(
-      f'{name} is abstract: it has no {missing}; publish a class that has'
+      f'{name} is abstract, because it lacks {missing}. Define it.'
     )
   return found

@@ -93,22 +93,27 @@ class PaxLoaderTest(parameterized.TestCase):
   def test_what_praxis_cannot_do(self):
     model = self.load(_MODULE + 'Beams')
     for choices, message in (
-      (dict(max_new_tokens=3), 'beams of 8 tokens only'),
-      (dict(max_new_tokens=9), 'max_new_tokens is 9; between 1 and 8'),
+      (dict(max_new_tokens=3), 'only searches beams of 8 tokens'),
+      (
+        dict(max_new_tokens=9),
+        'max_new_tokens is 9, not 1 to 8',
+      ),
     ):
       with self.assertRaisesRegex(errors.InvalidArgument, message):
         self.generate(model, _PROMPT, **choices)
     request = request_lib.Request(_PROMPT, stop_ids=(7,))
-    with self.assertRaisesRegex(errors.InvalidArgument, 'differ from the mod'):
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'differ from the stop ids with'
+    ):
       model.scheduler.generate(request)
-    with self.assertRaisesRegex(errors.InvalidArgument, '13 tokens; between'):
+    with self.assertRaisesRegex(errors.InvalidArgument, '13 tokens, not 1 to'):
       self.generate(model, [5] * 13)
     with self.assertRaisesRegex(errors.Unimplemented, 'MIN_DECODE_STEPS=2'):
       self.load(_MODULE + 'Samples', MIN_DECODE_STEPS='2')
 
   @parameterized.parameters(
-    (_MODULE + 'Unfinished', 'Unfinished is abstract: it has no task'),
-    (_MODULE + 'save', 'expected a subclass of paxml.base_experiment'),
+    (_MODULE + 'Unfinished', 'Unfinished is abstract, because it lacks task'),
+    (_MODULE + 'save', 'must be a subclass of paxml.base_experiment'),
     (_MODULE + 'Missing', "has no attribute 'Missing'"),
     (_NAMES[-1], "No module named 'no_such_package'"),
   )
@@ -118,8 +123,8 @@ class PaxLoaderTest(parameterized.TestCase):
 
   def test_no_such_checkpoint(self):
     for path, message in (
-      ('/no/such/dir', 'no directory that this server can read'),
-      ('gs://bucket/pax', 'not from buckets; copy it'),
+      ('/no/such/dir', 'not a directory that this server can read'),
+      ('gs://bucket/pax', 'not from buckets. Copy it'),
       (self.create_tempdir().full_path, 'has no checkpoint_<step>'),
     ):
       with self.assertRaisesRegex(errors.InvalidArgument, message):

@@ -27,8 +27,7 @@ _SEED = 0
 _GIB = 2**30
 # A remedy for messages, after "publish with" or similar words.
 SMALLER = (
-  'a smaller model by overrides, for example of NUM_LAYERS, MODEL_DIMS,'
-  ' NUM_HEADS and HIDDEN_DIMS'
+  'a smaller model (override NUM_LAYERS, MODEL_DIMS, NUM_HEADS and HIDDEN_DIMS)'
 )
 
 
@@ -103,9 +102,9 @@ def check(model_path: str, shapes: Any) -> None:
     free //= len(devices)
   if needed > free:
     raise errors.InvalidArgument(
-      f'{model_path}: random weights of these sizes take'
-      f' {needed / _GIB:,.1f} GiB of this host, which has {free / _GIB:,.1f} GiB'
-      f' free: use more devices or hosts (ICI_MESH_SHAPE), or publish {SMALLER}'
+      f'{model_path}: random weights of these sizes take {needed / _GIB:,.1f}'
+      f' GiB, but this host has only {free / _GIB:,.1f} GiB free. Use more'
+      f' devices or hosts (ICI_MESH_SHAPE), or publish {SMALLER}.'
     )
 
 

@@ -52,7 +52,7 @@ class RandomModelTest(parameterized.TestCase):
   @parameterized.parameters(
     (dict(NUM_HEADS=3), 'NUM_HEADS=3 times DIMS_PER_HEAD=16 is not MODEL_DIMS'),
     (dict(NUM_HEADS=None, MODEL_DIMS=65), 'is not MODEL_DIMS=65'),
-    (dict(VOCAB_SIZE=None), 'leave VOCAB_SIZE to the checkpoint'),
+    (dict(VOCAB_SIZE=None), 'take VOCAB_SIZE from the checkpoint'),
     (dict(ROTARY_DIM=8), 'rotary_dim is 8'),
   )
   def test_refuses_sizes_of_no_model(self, attributes, message):
@@ -88,9 +88,9 @@ class RandomModelTest(parameterized.TestCase):
     config = model.config(settings)
     form = split_weights.Form(settings.dtype, settings.quantization, False)
     mesh = sharding.make_mesh((1, 1, 4))
-    with self.assertRaisesRegex(errors.InvalidArgument, 'GiB free: use more'):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'GiB free. Use more'):
       model.split(config, form, mesh)
-    with self.assertRaisesRegex(errors.InvalidArgument, 'GiB free: use more'):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'GiB free. Use more'):
       model.weights(config, settings, None)
 
   def test_what_the_engine_does_not_quantize_is_told(self):

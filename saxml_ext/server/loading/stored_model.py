@@ -266,22 +266,22 @@ def complete(
   if missing:
     names = ' and '.join(missing)
     raise errors.InvalidArgument(
-      f'{names} are known neither from the serving params nor from a'
-      f' gptj_config.json beside the checkpoint: convert the checkpoint with'
+      f'{names} are set neither in the serving params nor in a'
+      ' gptj_config.json beside the checkpoint. Convert the checkpoint with'
       ' convert_gptj_ckpt, or publish with the override'
-      f' {missing[0]}=<number>'
+      f' {missing[0]}=<number>.'
     )
   total = settings.engine.max_prompt + settings.engine.max_new_tokens
   if total > (said.max_positions or math.inf):
     raise errors.InvalidArgument(
-      f'INPUT_SEQ_LEN={settings.engine.max_prompt} plus MAX_DECODE_STEPS='
-      f'{settings.engine.max_new_tokens} is {total}, above the'
-      f' {said.max_positions} positions of the model: lower one of them'
+      f'INPUT_SEQ_LEN={settings.engine.max_prompt} plus'
+      f' MAX_DECODE_STEPS={settings.engine.max_new_tokens} is {total}, above'
+      f' the {said.max_positions} positions of the model. Lower one of them.'
     )
   if said.family not in (None, settings.family.name):
     raise errors.InvalidArgument(
-      f'the checkpoint is a {said.family}, and the serving params are for'
-      f' {settings.family.name}: publish with params of its family'
+      f'the checkpoint is a {said.family}, but the serving params are for'
+      f' {settings.family.name}. Publish with params of its family.'
     )
   usual = description_lib.Description(ln_epsilon=_DEFAULT_LN_EPSILON)
   return settings.completed(said).completed(usual)
@@ -309,8 +309,8 @@ def _check_sizes(
     slack = _VOCAB_SLACK if name == 'vocab_size' else 0
     if abs(getattr(found, name) - size) > slack:
       raise ValueError(
-        f'it has {name}={getattr(found, name)}, but the serving params are for'
-        f' {size}; publish the checkpoint with the params of its model'
+        f'it has {name}={getattr(found, name)}, but the serving params require'
+        f' {size}. Publish the checkpoint with the params of its model.'
       )
 
 
@@ -337,7 +337,7 @@ def _check_variables(
     if stored != shape and not longer:
       raise ValueError(
         f'{name} has shape {list(stored)}, but the sizes of the other'
-        f' variables make it {list(shape)}'
+        f' variables require {list(shape)}'
       )
     if specs[name].dtype == 'int8' and variable.is_matrix:
       _check_quantized(name, specs, quantization)
@@ -349,12 +349,12 @@ def _check_quantized(
   scale = name + variables_lib.SCALE_SUFFIX
   if quantization is None:
     raise ValueError(
-      f'{name} is int8, but the serving params have QUANTIZATION="none";'
-      ' publish with QUANTIZATION="int8" or "int8_weights", or give the float'
-      ' checkpoint'
+      f'{name} is int8, but the serving params have QUANTIZATION="none".'
+      ' Publish with QUANTIZATION="int8" or "int8_weights", or use the float'
+      ' checkpoint.'
     )
   if scale not in specs:
     raise ValueError(
-      f'{name} is int8, but its scale {scale} is missing; quantize the float'
-      ' checkpoint again with offline_quantize'
+      f'{name} is int8, but its scale {scale} is missing. Quantize the float'
+      ' checkpoint again with offline_quantize.'
     )

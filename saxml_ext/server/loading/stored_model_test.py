@@ -115,18 +115,18 @@ class StoredModelTest(absltest.TestCase):
   def test_tells_wrong_sizes_before_it_reads_weights(self):
     self._assert_refused_unread(
       self.directory,
-      'has num_layers=2, but the serving params are for 28; publish',
+      'has num_layers=2, but the serving params require 28. Publish',
       NUM_LAYERS=28,
     )
     self._assert_refused_unread(
-      self.directory, 'has vocab_size=50, .* for 52', VOCAB_SIZE=52
+      self.directory, 'has vocab_size=50, .* require 52', VOCAB_SIZE=52
     )
 
   def test_tells_wrong_shapes_before_it_reads_weights(self):
     end = 'x_layers_1.ff_layer.ffn_layer2.linear.w'
     path = self._copy(**{end: np.zeros((64, 16), np.float32)})
     self._assert_refused_unread(
-      path, rf'{end} has shape \[64, 16\], but .* make it \[64, 32\]'
+      path, rf'{end} has shape \[64, 16\], but .* require \[64, 32\]'
     )
 
   def test_tells_missing_variables_before_it_reads_weights(self):

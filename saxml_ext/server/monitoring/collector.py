@@ -33,41 +33,41 @@ _HISTOGRAMS = (
   (
     'latency',
     'sax_request_seconds',
-    'Seconds from the arrival of a call to its answer, of those answered.',
+    'Seconds from the arrival of a call to its answer, for answered calls.',
   ),
   ('queue', 'sax_queue_seconds', 'Seconds that a request waited for a slot.'),
   (
     'first_token',
     'sax_time_to_first_token_seconds',
-    'Seconds from the arrival to the first news of the answer; of requests'
-    ' that stream.',
+    'Seconds from the arrival of a streamed request to the first part of its'
+    ' answer.',
   ),
   (
     'per_token',
     'sax_time_per_output_token_seconds',
-    'Seconds in a slot, its prefill included, for each token of the answer.',
+    'Seconds in a slot, including the prefill, per token of the answer.',
   ),
   (
     'batch_size',
     'sax_batch_size',
-    'Requests that were in slots when one was admitted.',
+    'Requests in slots at the admission of a request.',
   ),
 )
 _COUNTERS = (
   (
     'expired',
     'sax_requests_expired',
-    'Requests whose deadline passed in the queue, which no device saw.',
+    'Requests whose deadline passed before they left the queue.',
   ),
   (
     'prompt_tokens',
     'sax_prompt_tokens',
-    'Tokens of prompts that were answered.',
+    'Tokens of answered prompts.',
   ),
   (
     'output_tokens',
     'sax_output_tokens',
-    'Tokens of answers; of several to one request, those of the best.',
+    'Tokens of answers, counting only the best answer of each request.',
   ),
 )
 # Help text, our name, vLLM's name or '', and the value.
@@ -91,7 +91,7 @@ _LOADS: tuple[tuple[str, str, str, Callable[[stats_lib.Load], float]], ...] = (
     lambda load: load.running,
   ),
   (
-    'Part of the slots, and so of the cache, that is in use, from 0 to 1.',
+    'Fraction of the slots, and so of the cache, that is in use.',
     'sax_slot_utilization',
     'vllm:kv_cache_usage_perc',
     lambda load: load.running / max(load.slots, 1),
@@ -149,7 +149,7 @@ def _states(
 ) -> Iterator[core.Metric]:
   yield _gauge(
     'sax_model_state',
-    'Whether a model is in this state: 1 or 0.',
+    '1 if a model is in this state, otherwise 0.',
     ('model', 'state'),
     [
       ((key, state.name), float(entry.state is state))
@@ -178,8 +178,8 @@ def _totals(
 ) -> Iterator[core.Metric]:
   yield _counter(
     'sax_requests',
-    'Calls that ended, by the status they ended with: RESOURCE_EXHAUSTED for'
-    ' those refused, CANCELLED for those given up.',
+    'Finished calls, by status: RESOURCE_EXHAUSTED if refused, CANCELLED if'
+    ' the client cancelled.',
     (*_METHOD, 'code'),
     [
       ((*key, code), count)

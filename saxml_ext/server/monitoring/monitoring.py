@@ -16,19 +16,19 @@ from saxml_ext.server.monitoring import monitoring_app
 _HTTP_PORT = flags.DEFINE_integer(
   'http_port',
   -1,
-  'TCP port of /metrics, /healthz, /readyz and /profile; 0 picks a free one, -1'
-  ' serves none.',
+  'The TCP port of /metrics, /healthz, /readyz and /profile; 0 picks a free'
+  ' port, and -1 disables them.',
   lower_bound=-1,
   upper_bound=65535,
 )
 _HTTP_HOST = flags.DEFINE_string(
-  'http_host', '', 'Address that --http_port is on; "" is every one.'
+  'http_host', '', 'The address of --http_port; "" stands for all interfaces.'
 )
 _PROFILE_DIR = flags.DEFINE_string(
   'profile_dir',
   '',
-  'Directory for JAX profiles, which POST /profile?seconds=3 takes; without it'
-  ' none can be taken.',
+  'The directory for JAX profiles, which POST /profile?seconds=3 records.'
+  ' Without it, profiles are disabled.',
 )
 flag_rules.act_only(
   'with an --http_port of 0 or more',
@@ -68,7 +68,7 @@ class Monitoring:
     except OSError as e:
       raise errors.FailedPrecondition(
         f'--http_port={_HTTP_PORT.value} --http_host={_HTTP_HOST.value} cannot'
-        f' be listened on: {e}; give another one'
+        f' be listened on: {e}. Use another one.'
       ) from e
     scheme = 'https' if web.is_https() else 'http'
     port = self._server.port

@@ -64,15 +64,15 @@ class Profiles:
     """
     if not self._directory:
       raise errors.FailedPrecondition(
-        'no profiles are taken here: start the server with --profile_dir=DIR'
+        'profiles are disabled on this server. Start it with --profile_dir=DIR.'
       )
     if not _LEAST_SECS <= seconds <= _MOST_SECS:
       raise errors.InvalidArgument(
-        f'seconds is {seconds:g}; from {_LEAST_SECS:g} to {_MOST_SECS:g}'
+        f'seconds is {seconds:g}, not from {_LEAST_SECS:g} to {_MOST_SECS:g}'
       )
     if self._busy:
       raise errors.ResourceExhausted(
-        'another profile is being taken; try again when it is done',
+        'another profile is being recorded. Try again when it is done.',
         retry_after=seconds,
       )
     self._busy = True
@@ -151,7 +151,7 @@ class Pages:
 
   async def _ready(self, request: requests.Request) -> responses.Response:
     if not self._serves():
-      return _unready('this server takes no calls: it starts or stops')
+      return _unready('this server is starting or stopping')
     entries = self._models.entries()
     asked = request.query_params.getlist('model') or self._expected
     for key in asked:
@@ -177,7 +177,7 @@ def _seconds(request: requests.Request) -> float:
   try:
     return float(text)
   except ValueError as e:
-    raise errors.InvalidArgument(f'seconds is {text!r}; give a number') from e
+    raise errors.InvalidArgument(f'seconds is {text!r}, not a number') from e
 
 
 def _unready(reason: str) -> responses.Response:

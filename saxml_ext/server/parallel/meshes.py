@@ -38,7 +38,7 @@ def choose(
     devices = _even(model_path, shape, devices)
   elif size > len(devices):
     logging.warning(
-      '%s was written for %d devices (ICI_MESH_SHAPE); it runs on one here',
+      '%s is configured for %d devices (ICI_MESH_SHAPE), but runs on one here',
       model_path,
       size,
     )
@@ -53,7 +53,7 @@ def choose(
       f'{model_path}: ICI_MESH_SHAPE={list(shape)} cannot be used for this'
       f' model: {e}'
     ) from e
-  logging.info('%s is split among devices as %s', model_path, dict(mesh.shape))
+  logging.info('%s is split over devices as %s', model_path, dict(mesh.shape))
   return mesh
 
 
@@ -69,10 +69,10 @@ def _even(
     found = ', '.join(str(counts[host]) for host in sorted(counts))
     most = min(counts.values()) * hosts
     raise errors.InvalidArgument(
-      f'{model_path}: ICI_MESH_SHAPE={list(shape)} is of {size} devices, but'
-      f' this group has {hosts} hosts with {found} devices, and each must have'
-      ' the same number of those of the mesh: publish with'
-      f' ICI_MESH_SHAPE=[1, 1, {most}], or another shape of {most} devices'
+      f'{model_path}: ICI_MESH_SHAPE={list(shape)} has {size} devices, but'
+      f' this group has {hosts} hosts with {found} devices. Each host must'
+      " have the same number of the mesh's devices. Publish with"
+      f' ICI_MESH_SHAPE=[1, 1, {most}], or another shape of {most} devices.'
     )
   if size < len(devices):
     logging.warning(

@@ -9,21 +9,21 @@ from saxml_ext.server.programs import programs
 _PROGRAMS = flags.DEFINE_list(
   'programs',
   [],
-  'Directories of program sets, compiled ahead of time: a model that one was'
-  ' built for is loaded without compiling.',
+  'The directories of program sets, which are compiled ahead of time. A model'
+  ' with a matching set is loaded without compilation.',
 )
 _PROGRAMS_MISMATCH = flags.DEFINE_enum(
   'programs_mismatch',
   programs.REFUSE,
   programs.MISMATCH,
-  'Whether a model whose program set does not match this machine, its settings'
-  ' or its checkpoint is refused or, with a warning, compiled.',
+  'The action for a model whose program set does not match this machine, its'
+  ' settings or its checkpoint: refuse it, or compile it with a warning.',
 )
 _PROGRAMS_CACHE = flags.DEFINE_string(
   'programs_cache',
   None,
-  'Directory for the programs of models that no set of --programs was built'
-  ' for: they are compiled once, and loaded at later starts.',
+  'The directory for the programs of models without a set in --programs. They'
+  ' are compiled once, and loaded at later starts.',
 )
 flag_rules.act_only(
   'with --programs', lambda: _PROGRAMS.value, 'programs_mismatch'

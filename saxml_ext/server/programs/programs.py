@@ -105,7 +105,7 @@ class Programs:
     for each in self.sets:
       if not found[each.path]:
         logging.info(
-          'programs of %s come from %s (checked in %.1f s)',
+          '%s uses the programs of %s (checked in %.1f s)',
           serving.model_path,
           each.path,
           time.monotonic() - begin,
@@ -114,7 +114,7 @@ class Programs:
     for each in self.sets:
       if _only_versions_differ(each, here, keys):
         logging.warning(
-          'the executables of %s are not for these versions; its programs are'
+          'the executables of %s are for other versions, so its programs are'
           ' compiled from StableHLO: %s',
           each.path,
           _joined(found[each.path]),
@@ -154,7 +154,7 @@ class Programs:
         if not os.path.isdir(path):
           raise
     opened = program_set.ProgramSet.open(path)
-    logging.info('programs of %s come from %s', serving.model_path, path)
+    logging.info('%s uses the programs of %s', serving.model_path, path)
     return Source(opened.load, opened)
 
   def _mismatched(
@@ -168,7 +168,7 @@ class Programs:
       if s.manifest.configuration.serving.model_path == path
     ]
     if not own:
-      logging.info('no program set is for %s: it is compiled', path)
+      logging.info('%s has no program set, so it is compiled', path)
       return
     why = '. '.join(f'{s} does not match: {_joined(found[s])}' for s in own)
     if self.mismatch == COMPILE:

@@ -131,8 +131,8 @@ class ProgramsTest(parameterized.TestCase):
     )
     with self.assertRaisesRegex(
       errors.FailedPrecondition,
-      'target.features: here is no avx9, which the set has; target.threads: the'
-      ' set has',
+      'target.features: the set has avx9, which is missing here;'
+      ' target.threads: the set has',
     ):
       self._of(_changed(self.opened, target=other))
 
@@ -160,10 +160,10 @@ class ProgramsTest(parameterized.TestCase):
     with self.assertLogs() as logs:
       taken = self._of(_changed(self.opened, serving=serving, target=target))
     self.assertIsNone(taken)
-    self.assertIn('no program set is for', logs.output[0])
+    self.assertIn('has no program set, so it is compiled', logs.output[0])
 
   def test_a_place_without_a_set(self):
-    with self.assertRaisesRegex(errors.InvalidArgument, 'is no program set'):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'is not a program set'):
       programs.Programs.open([self.create_tempdir().full_path])
 
   def test_the_manifest_names_params_and_overrides(self):

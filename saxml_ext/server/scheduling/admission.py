@@ -95,9 +95,9 @@ class Admission:
       ):
         paced = self._text_pace if method in admitted.TEXTS else self._pace
         raise errors.ResourceExhausted(
-          f'Too many requests: {held} {method} requests are held and the limit'
-          f' is {self._limit} (BATCH_SIZE times MAX_LIVE_BATCHES); try again'
-          ' later',
+          f'Too many requests: {held} {method} requests are in progress, and'
+          f' the limit is {self._limit} (BATCH_SIZE times MAX_LIVE_BATCHES).'
+          ' Try again later.',
           retry_after=paced.seconds_per_request(),
         )
 

@@ -260,7 +260,7 @@ class Scheduler:
         with UNAVAILABLE.
     """
     reason = errors.Unavailable(
-      'the model is being unloaded; ask another replica'
+      'the model is being unloaded. Use another replica.'
     )
     for work in self._admission.close(reason, drain):
       work.fail(reason)
@@ -287,7 +287,7 @@ class Scheduler:
     if work.arrived >= deadline:
       self._stats[method].expired()
       raise errors.DeadlineExceeded(
-        'the deadline had passed when the request arrived; allow it more time'
+        'the deadline had passed when the request arrived. Set a later one.'
       )
     self._admission.add(work)
     work.future.add_done_callback(lambda _: self._leave(work))

@@ -143,7 +143,7 @@ async def find(
   if method not in methods:
     served = ', '.join(methods)
     raise errors.InvalidArgument(
-      f'{key} does not serve {method}; it serves {served}'
+      f'{key} does not serve {method}. Available: {served}'
     )
   for each in (method, *also):
     check_acl(found.spec.acls, key, each, context)
@@ -190,8 +190,8 @@ async def write(context: grpc.aio.ServicerContext, message: Any) -> None:
       await context.write(message)
   except TimeoutError as e:
     raise errors.DeadlineExceeded(
-      f'nothing of the stream was read for {STALL_SECS:g} s; read it, or cancel'
-      ' the call'
+      f'the client read nothing of the stream for {STALL_SECS:g} s. Read it,'
+      ' or cancel the call.'
     ) from e
 
 
@@ -229,8 +229,8 @@ class Preparation:
       return function(*args)
     if self._held >= self._limit:
       raise errors.ResourceExhausted(
-        f'Too many requests: {self._held} are being tokenized, and'
-        f' the limit of this server is {self._limit}; try again later',
+        f'Too many requests: {self._held} are being tokenized, and the limit'
+        f' of this server is {self._limit}. Try again later.',
         retry_after=_RETRY_SECS,
       )
     self._held += 1

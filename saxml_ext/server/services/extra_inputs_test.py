@@ -43,11 +43,11 @@ class MergeTest(parameterized.TestCase):
     self.assertEqual(merged['per_example_max_decode_steps'], 128)
 
   @parameterized.parameters(
-    (_given({'top_q': 1}), "'top_q' is not one .*: mode, per_example"),
-    (_given({}, {'top_q': [1]}), "'top_q' is not one"),
-    (_given({}, {}, {'top_q': 'x'}), "'top_q' is not one"),
-    (_given({'weights': 1}, {'weights': [1, 2]}), "'weights' is given twice"),
-    (_given({'mode': 1}, {}, {'mode': 'x'}), "'mode' is given twice"),
+    (_given({'top_q': 1}), "'top_q' is not declared .*: mode, per_example"),
+    (_given({}, {'top_q': [1]}), "'top_q' is not declared"),
+    (_given({}, {}, {'top_q': 'x'}), "'top_q' is not declared"),
+    (_given({'weights': 1}, {'weights': [1, 2]}), "'weights' is set twice"),
+    (_given({'mode': 1}, {}, {'mode': 'x'}), "'mode' is set twice"),
     (_given({}, {'weights': [1]}), "'weights' is a list of 1 numbers"),
     (_given({}, {'temperature': [1]}), "'temperature' is a list of 1"),
     (_given({'temperature': float('nan')}), "'temperature' is nan"),

@@ -152,7 +152,7 @@ class GenerateStreamTest(absltest.TestCase):
       list(self._stream('1'))
     self.assertIs(caught.exception.code(), _Code.INVALID_ARGUMENT)
     self.assertIn(
-      'does not serve lm.generate_stream; it serves lm.generate, lm.score',
+      'does not serve lm.generate_stream. Available: lm.generate, lm.score',
       caught.exception.details(),
     )
 
@@ -232,7 +232,7 @@ class WriteTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       await calls.write(reader, 'one')
       await calls.write(reader, 'two')
       with self.assertRaisesRegex(
-        errors.DeadlineExceeded, 'nothing of the stream was read for 0.05 s'
+        errors.DeadlineExceeded, 'read nothing of the stream for 0.05 s'
       ):
         await calls.write(reader, 'three')
     self.assertEqual(reader.read, ['one', 'two'])

@@ -87,7 +87,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     async with self._call(request, scheduler.SCORE, context) as call:
       if not request.suffix:
         raise errors.InvalidArgument(
-          'the request has no suffix to score; send at least one'
+          'the request has no suffix to score. Send at least one.'
         )
       _check_inputs(call, request.extra_inputs)
       for text in request.suffix:

@@ -129,8 +129,12 @@ class LMServiceTest(parameterized.TestCase):
     ('hello', {}, 'token ids separated by commas'),
     ('100', {}, 'vocabulary of 100 ids'),
     ('', {}, 'token ids'),
-    ('1', {'top_k': 3}, "'top_k' is not one"),
-    ('1', {'per_example_max_decode_steps': 129}, 'above the MAX_DECODE'),
+    ('1', {'top_k': 3}, "'top_k' is not declared"),
+    (
+      '1',
+      {'per_example_max_decode_steps': 129},
+      'above the limit of this model, 128',
+    ),
     ('1', {'per_example_max_decode_steps': 0}, 'whole number'),
     ('1', {'temperature': float('nan')}, 'finite'),
   )
@@ -164,7 +168,7 @@ class LMServiceTest(parameterized.TestCase):
       lm.Embed.future(lm_pb2.EmbedRequest(model_key=_KEY)),
       _Code.INVALID_ARGUMENT,
       'lm.embed',
-      'it serves lm.generate, lm.score',
+      'Available: lm.generate, lm.score',
     )
     self._assert_error(
       lm.Gradient.future(lm_pb2.GradientRequest(model_key=_KEY)),

@@ -76,7 +76,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     """
     access.check_server(context, 'UpdateLoaded')
     if not request.model_key:
-      raise errors.InvalidArgument('model_key is empty; give a model id')
+      raise errors.InvalidArgument('model_key is empty. Set it to a model id.')
     if request.HasField('acls'):
       self._models.set_acls(request.model_key, request.acls.items)
     if request.checkpoint_path:
@@ -105,7 +105,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     """Refuses the call, because models cannot be exported."""
     access.check_server(context, 'Export')
     raise errors.Unimplemented(
-      'this model server cannot export models; serve from the checkpoint'
+      'this model server cannot export models. Serve from the checkpoint.'
     )
 
   @grpc_aio.method()
@@ -121,8 +121,8 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
       logging.warning('save: %r is not loaded here', request.model_key)
       return modelet_pb2.SaveResponse()
     raise errors.Unimplemented(
-      f'{request.model_key} cannot be saved: serving does not change its'
-      ' weights, so copy the checkpoint it was published with'
+      f'{request.model_key} cannot be saved, because serving does not change'
+      ' its weights. Copy the checkpoint that it was published with.'
     )
 
   @grpc_aio.method()
@@ -170,8 +170,8 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   def _check_static(self, what: str) -> None:
     if self._keep_static:
       raise errors.Unavailable(
-        f'{what} is not supported, as --keep_statically_loaded_models is set:'
-        ' start this server without it'
+        f'{what} is not supported with --keep_statically_loaded_models. Start'
+        ' this server without it.'
       )
 
   async def _wait(self, future: futures.Future) -> None:
@@ -184,7 +184,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
       await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
       if not work.done():
         raise errors.Unavailable(
-          'this model server is stopping; use another one'
+          'this model server is stopping. Use another one.'
         )
       work.result()
     finally:

@@ -176,7 +176,7 @@ class ModeletServiceTest(absltest.TestCase):
     self._assert_error(
       lambda: self.modelet.Save(modelet_pb2.SaveRequest(model_key=_KEY)),
       _Code.UNIMPLEMENTED,
-      'copy the checkpoint',
+      'Copy the checkpoint',
     )
     # As upstream, a model that is not loaded is not an error.
     self.modelet.Save(modelet_pb2.SaveRequest(model_key='/sax/test/x'))

@@ -95,7 +95,7 @@ def merge(
     if len(tensor.values) != length:
       raise errors.InvalidArgument(
         f'extra input {key!r} is a list of {len(tensor.values)} numbers, but'
-        f' its default is {default!r}: give it the same form'
+        f' its default is {default!r}. Send a value of the same form.'
       )
     tensors[key] = list(tensor.values)
   for values in (given.items, tensors, given.strings):
@@ -131,8 +131,8 @@ def max_new_tokens(merged: Mapping[str, Any], limit: int) -> int:
     )
   if value > limit:
     raise errors.InvalidArgument(
-      f'{_MAX_STEPS} is {int(value)}, above the MAX_DECODE_STEPS of this'
-      f' model, {limit}'
+      f'{_MAX_STEPS} is {int(value)}, above the limit of this model, {limit}'
+      ' (MAX_DECODE_STEPS)'
     )
   return int(value)
 
@@ -183,14 +183,14 @@ def _number(option: request_options.Option, value: Any) -> Any:
 def _check_key(key: str, declared: Mapping[str, Any], seen: set[str]) -> None:
   if key in seen:
     raise errors.InvalidArgument(
-      f'extra input {key!r} is given twice; send it once, as a number, a list or'
-      ' a string'
+      f'extra input {key!r} is set twice. Send it once, as a number, a list or'
+      ' a string.'
     )
   if key not in declared:
     known = ', '.join(sorted(declared)) or 'none'
     raise errors.InvalidArgument(
-      f'extra input {key!r} is not one that this method of the model'
-      f' declares: {known}'
+      f'extra input {key!r} is not declared by the model for this method.'
+      f' Available: {known}'
     )
 
 
@@ -207,8 +207,8 @@ def check_size(text: str, settings: settings_lib.Settings) -> None:
   )
   if len(text) > most:
     raise errors.InvalidArgument(
-      f'the text has {len(text)} characters, but this model, which reads'
-      f' {settings.engine.max_prompt} tokens, takes {most} at most: shorten it'
+      f'the text has {len(text)} characters, above the limit of {most} for a'
+      f' model that reads {settings.engine.max_prompt} tokens. Shorten it.'
     )
 
 
@@ -229,11 +229,11 @@ def finish(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
   has_start = settings.sos_id is not None
   room = settings.engine.max_prompt - has_start
   if not len(ids) and not has_start:
-    raise errors.InvalidArgument('the prompt has 0 tokens; send at least 1')
+    raise errors.InvalidArgument('the prompt has 0 tokens. Send at least 1.')
   if len(ids) > room and settings.fail_on_truncation:
     raise errors.InvalidArgument(
-      f'the prompt has {len(ids)} tokens, but this model takes at most'
-      f' {room} (INPUT_SEQ_LEN); shorten it'
+      f'the prompt has {len(ids)} tokens, but this model takes at most {room}'
+      ' (INPUT_SEQ_LEN). Shorten it.'
     )
   kept = ids[:room] if settings.keep_left else ids[max(len(ids) - room, 0) :]
   return with_start(kept, settings)
@@ -257,12 +257,12 @@ def check_score(
   """
   if not len(prefix):
     raise errors.InvalidArgument(
-      'the prefix has 0 tokens; send at least 1, for the first token after it'
-      ' to have a probability'
+      'the prefix has 0 tokens. Send at least 1, so that the first token after'
+      ' it has a probability.'
     )
   if not len(suffix):
     raise errors.InvalidArgument(
-      'the suffix has 0 tokens; send at least 1 to score'
+      'the suffix has 0 tokens. Send at least 1 to score.'
     )
   if settings.max_suffix:
     too_long = (
@@ -279,5 +279,5 @@ def check_score(
   if too_long:
     raise errors.InvalidArgument(
       f'prefix and suffix have {len(prefix)} and {len(suffix)} tokens, but'
-      f' this model scores at most {limits}; shorten them'
+      f' this model scores at most {limits}. Shorten them.'
     )

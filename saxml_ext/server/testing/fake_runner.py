@@ -109,7 +109,7 @@ class FakeRunner:
 
   def check(self, request: Any) -> None:
     if getattr(request, 'temperature', None) == -1:
-      raise ValueError('temperature is -1; at least 0')
+      raise ValueError('temperature is -1, but must be at least 0')
 
   def prefill_and_insert(self, requests: Mapping[int, Any]) -> None:
     self.threads.add(threading.current_thread().name)

@@ -23,10 +23,12 @@ from saxml_ext.server.parallel import prepared as prepared_lib
 from saxml_ext.server.testing import small_model  # noqa: F401 Registers.
 
 _ODDITIES = flags.DEFINE_string(
-  'oddities', '/nonexistent', 'Directory of files that make this process odd.'
+  'oddities',
+  '/nonexistent',
+  'The directory of files that cause faults.',
 )
 _CALLS = flags.DEFINE_string(
-  'calls', None, 'File that gets a line for each call of an engine.'
+  'calls', None, 'The file that gets a line for each call of an engine.'
 )
 
 

@@ -35,10 +35,10 @@ def check(rules: bytes) -> None:
   replacements = rules[_SIZE_BYTES + size :]
   if size % 4 or not 0 < size < len(rules) - _SIZE_BYTES:
     raise ValueError(
-      f'its {len(rules)} bytes of normalization rules say that {size} are a trie'
+      f'its {len(rules)} bytes of normalization rules declare a trie of {size}'
     )
   if replacements[-1] != 0:
-    raise ValueError('the last of its normalization rules has no end')
+    raise ValueError('the last of its normalization rules is not terminated')
   units = np.frombuffer(rules, np.uint32, size // 4, _SIZE_BYTES)
   # A place is the index to which the labels of the next byte are relative.
   places = _offsets(units[:1])
@@ -65,7 +65,7 @@ def _followed(units: np.ndarray, places: np.ndarray, limit: int) -> np.ndarray:
   results = units[ends] & ~_RESULT
   if results.size and results.max() >= limit:
     raise ValueError(
-      f'a normalization rule leads to byte {results.max()} of {limit}'
+      f'a normalization rule refers to byte {results.max()} of {limit}'
     )
   return np.unique(after)
 
@@ -78,5 +78,5 @@ def _offsets(units: np.ndarray) -> np.ndarray:
 def _check_inside(indices: np.ndarray, units: np.ndarray) -> None:
   if indices.size and indices.max() >= len(units):
     raise ValueError(
-      f'a normalization rule leads to unit {indices.max()} of {len(units)}'
+      f'a normalization rule refers to unit {indices.max()} of {len(units)}'
     )

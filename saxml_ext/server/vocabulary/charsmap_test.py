@@ -51,26 +51,26 @@ class CharsmapTest(parameterized.TestCase):
     good = [_unit(0, 1), _RESULT, _RESULT, _unit(2, 7, leaf=True)]
     charsmap.check(_rules(*good, _RESULT | 0))
     charsmap.check(_rules(*good, _RESULT | 1))
-    with self.assertRaisesRegex(ValueError, 'leads to byte 2 of 2'):
+    with self.assertRaisesRegex(ValueError, 'refers to byte 2 of 2'):
       charsmap.check(_rules(*good, _RESULT | 2))
 
   @parameterized.parameters(
-    (_rules(_unit(0, 256)), 'leads to unit 511 of 256'),
+    (_rules(_unit(0, 256)), 'refers to unit 511 of 256'),
     (
       _rules(_unit(0, 1), _RESULT, _RESULT, _unit(2, 1000)),
-      'leads to unit 1023 of 256',
+      'refers to unit 1023 of 256',
     ),
     # Byte 2 leads back to the place where it is looked up.
     (
       _rules(_unit(0, 1), _RESULT, _RESULT, _unit(2, 2)),
       'longer than 32 bytes',
     ),
-    (_rules(replacements=b'b'), 'has no end'),
-    (_rules(replacements=b''), 'say that 1024 are a trie'),
-    (_rules()[:500], 'say that 1024 are a trie'),
-    (b'\0\0\0\0b\0', 'say that 0 are a trie'),
-    (b'\6\0\0\0abcdefb\0', 'say that 6 are a trie'),
-    (b'\1', 'say that 1 are a trie'),
+    (_rules(replacements=b'b'), 'is not terminated'),
+    (_rules(replacements=b''), 'declare a trie of 1024'),
+    (_rules()[:500], 'declare a trie of 1024'),
+    (b'\0\0\0\0b\0', 'declare a trie of 0'),
+    (b'\6\0\0\0abcdefb\0', 'declare a trie of 6'),
+    (b'\1', 'declare a trie of 1'),
   )
   def test_refuses_rules_that_lead_astray(self, rules, message):
     with self.assertRaisesRegex(ValueError, message):

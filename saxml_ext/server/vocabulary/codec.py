@@ -51,8 +51,8 @@ class IdCodec:
     if not _is_plain(text) and not _IDS.fullmatch(text):
       raise errors.InvalidArgument(
         'this model takes token ids separated by commas, such as "12,7,99",'
-        f' but got {_shortened(text)}; tokenize the text first, or ask a'
-        ' model with text input'
+        f' but got {_shortened(text)}. Tokenize the text first, or use a model'
+        ' with text input.'
       )
     # For long prompts, np.fromstring takes a tenth of the time of split() and
     # int(). It converts numbers above 64 bits to the largest one.
@@ -124,9 +124,9 @@ def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
   if found is None:
     candidates = ', '.join(_candidates(vocabulary_path, checkpoint_path))
     raise errors.InvalidArgument(
-      f'the model takes or gives text, but none of {candidates} is'
-      ' a file: publish it with VOCABULARY_PATH="<tokenizer.json or .model>", or'
-      ' use a tokenized model'
+      'the model needs a tokenizer, but none of these files exists:'
+      f' {candidates}. Publish it with VOCABULARY_PATH="<tokenizer.json or'
+      ' .model>", or use a tokenized model.'
     )
   return found
 

@@ -108,13 +108,13 @@ class TokenizerCodecTest(absltest.TestCase):
   def test_missing_file_names_the_places_and_the_remedy(self):
     with self.assertRaisesRegex(
       errors.InvalidArgument,
-      'none of /no/ckpt/tokenizer.json, .*VOCABULARY_PATH=',
+      'none of these files exists: /no/ckpt/tokenizer.json, .*VOCABULARY_PATH=',
     ):
       codec.load_tokenizer(None, '/no/ckpt')
 
   def test_malformed_file(self):
     path = self.create_tempfile('tokenizer.json', '{"model": 1}').full_path
-    with self.assertRaisesRegex(errors.InvalidArgument, 'is no tokenizer'):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'library cannot read'):
       codec.load_tokenizer(path, '/nowhere')
 
 

@@ -96,8 +96,8 @@ def _check(data: bytes, path: str) -> None:
   """Raises errors.InvalidArgument for data that could harm the library."""
   if len(data) > _LIMIT:
     raise errors.InvalidArgument(
-      f'{path} has {len(data)} bytes, but a SentencePiece vocabulary may have'
-      f' {_LIMIT}'
+      f'{path} has {len(data)} bytes, above the limit of {_LIMIT} for a'
+      ' SentencePiece vocabulary'
     )
   try:
     model = sentencepiece_model_pb2.ModelProto.FromString(data)
@@ -109,6 +109,6 @@ def _check(data: bytes, path: str) -> None:
 
 def _refused(path: str, reason: Exception) -> errors.InvalidArgument:
   return errors.InvalidArgument(
-    f'{path} is no SentencePiece model, or a damaged one ({reason}): publish'
-    ' with VOCABULARY_PATH="<a .model or a tokenizer.json>"'
+    f'{path} is not a valid SentencePiece model ({reason}). Publish with'
+    ' VOCABULARY_PATH="<a .model or a tokenizer.json>".'
   )

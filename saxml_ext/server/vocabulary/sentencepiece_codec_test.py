@@ -16,7 +16,7 @@ from saxml_ext.server.vocabulary import sentencepiece_codec
 _PAD, _EOS, _UNKNOWN = 0, 1, 2
 _FIRST_BYTE = 3
 _SIZE = 1024
-_REFUSED = 'y.model is no SentencePiece model, or a damaged one'
+_REFUSED = 'y.model is not a valid SentencePiece model'
 
 
 def _small() -> bytes:

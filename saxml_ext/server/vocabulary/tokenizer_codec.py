@@ -68,7 +68,7 @@ class TokenizerCodec:
       return cls(tokenizers.Tokenizer.from_buffer(data))
     except Exception as e:  # The library raises Exception.
       raise errors.InvalidArgument(
-        f'{path} is no tokenizer that the tokenizers library reads: {e}'
+        f'the tokenizers library cannot read {path}: {e}'
       ) from e
 
   def encode(self, text: str) -> np.ndarray:

@@ -65,11 +65,11 @@ class AnswersTest(group_case.GroupCase):
 
   def _check_refused(self, error: str, shape: list[int]) -> None:
     self.assertIn(
-      f'ICI_MESH_SHAPE={shape} is of {np.prod(shape)} devices, but this group'
+      f'ICI_MESH_SHAPE={shape} has {np.prod(shape)} devices, but this group'
       ' has 2 hosts with 2, 2 devices',
       error,
     )
-    self.assertIn('publish with ICI_MESH_SHAPE=[1, 1, 4]', error)
+    self.assertIn('Publish with ICI_MESH_SHAPE=[1, 1, 4]', error)
 
 
 if __name__ == '__main__':
