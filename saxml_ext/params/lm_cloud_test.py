@@ -124,7 +124,9 @@ class LmCloudTest(parameterized.TestCase):
     self.assertEqual(architecture.attention_cap, 20.0)
     self.assertIsNone(architecture.logit_cap)
     params = overrides.apply(params, {'ATTEN_LOGIT_CAP': '0.0'})
-    with self.assertRaisesRegex(errors.InvalidArgument, 'must be above 0'):
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'must be finite and above 0'
+    ):
       settings_lib.Settings.of(params)
 
   def test_a_publish_cannot_make_test_params(self):

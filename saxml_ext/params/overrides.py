@@ -108,7 +108,7 @@ def in_path(model_path: str) -> str:
   if model_path in known or not near:
     return ''
   return (
-    f'no serving params are known as {model_path}. Did you mean'
+    f'no serving params are named {model_path}. Did you mean'
     f' {" or ".join(near)}?'
   )
 
@@ -165,8 +165,8 @@ def _value(params: type, name: str, text: str) -> Any:
       else 'docs/serving_params.md lists the attributes.'
     )
     raise _NoEffect(
-      f'override {name} is left out: {params.__name__} has no such attribute.'
-      f' {hint}'
+      f'override {name} has no effect: {params.__name__} has no such'
+      f' attribute. {hint}'
     )
   try:
     return json.loads(text)
@@ -174,7 +174,7 @@ def _value(params: type, name: str, text: str) -> Any:
     if _takes_text(params, name) and not text.startswith(('"', '[', '{')):
       return text
     raise _NoEffect(
-      f'override {name}={text} is left out: the value is not JSON ({e}).'
+      f'override {name}={text} has no effect: the value is not JSON ({e}).'
     ) from e
 
 
@@ -194,10 +194,10 @@ def _check_type(params: type, name: str, value: Any) -> None:
   if type(value) is expected:
     return
   raise errors.InvalidArgument(
-    f'override {name}={json.dumps(value)} is of type'
-    f' {type(value).__name__}, but {params.__name__}.{name} is'
-    f' {current!r}, of type {expected.__name__}; publish it with a value of'
-    f' that type{_example(expected, value)}'
+    f'override {name}={json.dumps(value)} is of type {type(value).__name__},'
+    f' but {params.__name__}.{name} is {current!r}, of type'
+    f' {expected.__name__}. Publish it with a value of that'
+    f' type{_example(expected, value)}.'
   )
 
 

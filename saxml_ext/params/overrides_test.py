@@ -107,11 +107,11 @@ class OverridesTest(parameterized.TestCase):
       'VOCABULARY_PATH': '"/a',
     }
     name, kind, half, text = overrides.problems(_Params, given)
-    self.assertIn('BATCH_SIZ is left out: _Params has no such', name)
+    self.assertIn('BATCH_SIZ has no effect: _Params has no such', name)
     self.assertIn('Did you mean BATCH_SIZE?', name)
     self.assertIn('of type str', kind)
-    self.assertIn('BUCKET_KEYS=[512 is left out: the value is not JSON', half)
-    self.assertIn('VOCABULARY_PATH="/a is left out', text)
+    self.assertIn('BUCKET_KEYS=[512 has no effect: the value is not JSON', half)
+    self.assertIn('VOCABULARY_PATH="/a has no effect', text)
     many = {f'NOPE_{i}': '1' for i in range(100_000)}
     self.assertLen(overrides.problems(_Params, many), 20)
 
@@ -119,7 +119,7 @@ class OverridesTest(parameterized.TestCase):
     ('BATCH_SIZE', 'Write KEY=VALUE, for example'),
     ('BATCH_SIZE=a', 'the value is not JSON'),
     ('BATCHSIZE=1', 'has no such attribute. Did you mean BATCH_SIZE?'),
-    ('mro=1', 'override mro is left out: .* lists the attributes'),
+    ('mro=1', 'override mro has no effect: .* lists the attributes'),
   )
   def test_mistyped_flags_are_refused(self, text, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):

@@ -42,12 +42,12 @@ def register(
     for each in (name, *aliases):
       if not _NAME.fullmatch(each):
         raise ValueError(
-          f'{each!r} is no model path: it must start with a letter and'
-          ' hold only letters, digits, "_", "." and "-"'
+          f'{each!r} is not a model path. It must start with a letter and'
+          ' contain only letters, digits, "_", "." and "-".'
         )
       if each in _classes:
         raise ValueError(
-          f'{each!r} is already registered, by {_classes[each].__qualname__}'
+          f'{each!r} is already registered by {_classes[each].__qualname__}'
         )
       _classes[each] = cls
     return cls
@@ -70,10 +70,10 @@ def lookup(name: str) -> type:
   if name in _classes:
     return _classes[name]
   near = ' or '.join(ids.near_misses(name, _classes))
-  hint = f'did you mean {near}?'
+  hint = f'Did you mean {near}?'
   if not near:
-    hint = 'this server knows: ' + ', '.join(names())
-  raise errors.InvalidArgument(f'no serving params named {name!r}; {hint}')
+    hint = 'Available: ' + ', '.join(names())
+  raise errors.InvalidArgument(f'no serving params are named {name!r}. {hint}')
 
 
 def register_table(table: servable.Table) -> dict[str, type]:

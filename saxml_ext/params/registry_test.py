@@ -36,23 +36,23 @@ class RegistryTest(parameterized.TestCase):
   )
   def test_suggests_what_may_be_meant(self, wrong, right):
     with self.assertRaisesRegex(
-      errors.InvalidArgument, f"'{wrong}'; did you mean {right}"
+      errors.InvalidArgument, f"'{wrong}'. Did you mean {right}"
     ):
       registry.lookup(wrong)
 
   def test_lists_everything_when_nothing_is_near(self):
     with self.assertRaisesRegex(
-      errors.InvalidArgument, 'knows: test.Alias, test.module.FirstModel'
+      errors.InvalidArgument, 'Available: test.Alias, test.module.FirstModel'
     ):
       registry.lookup('zzz')
 
   def test_refuses_a_taken_name(self):
-    with self.assertRaisesRegex(ValueError, 'already registered, by _First'):
+    with self.assertRaisesRegex(ValueError, 'already registered by _First'):
       registry.register('test.Alias')(_Second)
 
   @parameterized.parameters('', '1abc', 'a b', 'a/b', 'a\n', 'é')
   def test_refuses_a_name_that_cannot_be_published(self, name):
-    with self.assertRaisesRegex(ValueError, 'no model path'):
+    with self.assertRaisesRegex(ValueError, 'is not a model path'):
       registry.register(name)(_Second)
 
 

@@ -232,8 +232,8 @@ class Settings:
     missing = [a for name, a in attributes.items() if known.get(name) is None]
     if missing:
       raise ValueError(
-        f'the params leave {" and ".join(missing)} to the checkpoint, and there'
-        f' is none: give an override of each, such as {missing[0]}=<number>'
+        f'the params take {" and ".join(missing)} from the checkpoint, but'
+        f' there is none. Override each, such as {missing[0]}=<number>.'
       )
     return config_lib.ModelConfig(
       **known,
@@ -325,8 +325,8 @@ def _methods(
   }
   if not any(served.values()):
     raise errors.InvalidArgument(
-      f'{params.__name__} serves no method: SCORE_ONLY, GENERATE_ONLY,'
-      ' ENABLE_GENERATE and ENABLE_GENERATE_STREAM leave none'
+      f'{params.__name__} serves no method. Change SCORE_ONLY, GENERATE_ONLY,'
+      ' ENABLE_GENERATE or ENABLE_GENERATE_STREAM.'
     )
   return tuple(method for method, is_served in served.items() if is_served)
 

@@ -116,26 +116,26 @@ def _check_choices(params: type[template.ServableLMParams]) -> None:
     value = getattr(params, name)
     if not any(_same(value, each) for each in values):
       raise errors.Unimplemented(
-        f'{params.__name__}.{name}={value!r} is not supported: publish with'
-        f' {" or ".join(map(repr, values))}'
+        f'{params.__name__}.{name}={value!r} is not supported. Publish with'
+        f' {" or ".join(map(repr, values))}.'
       )
   if params.FPROP_DTYPE != params.MODEL_DTYPE:
     raise errors.Unimplemented(
-      f'{params.__name__}: FPROP_DTYPE={params.FPROP_DTYPE} with MODEL_DTYPE='
-      f'{params.MODEL_DTYPE} is not supported: give both one type'
+      f'{params.__name__}: FPROP_DTYPE={params.FPROP_DTYPE} with'
+      f' MODEL_DTYPE={params.MODEL_DTYPE} is not supported. Use the same type.'
     )
   if params.GRADIENT_WRT_INPUT_TENSOR_NAMES and params.QUANTIZATION == 'int8':
     raise errors.Unimplemented(
       f'{params.__name__}: GRADIENT_WRT_INPUT_TENSOR_NAMES with'
-      " QUANTIZATION='int8' is not supported, for rounded activations have no"
-      " derivative: publish with QUANTIZATION='int8_weights' or 'none'"
+      " QUANTIZATION='int8' is not supported, because rounded activations have"
+      " no derivative. Publish with QUANTIZATION='int8_weights' or 'none'."
     )
   if params.MIXED_SEARCH and params.BEAM_RULE != 'reference':
     raise errors.Unimplemented(
       f'{params.__name__}: MIXED_SEARCH with BEAM_RULE={params.BEAM_RULE!r} is'
-      ' not supported: a request that may choose beams is answered by the'
-      " reference's rule, whose settings it may choose too; publish with"
-      " BEAM_RULE='reference' or without MIXED_SEARCH"
+      ' not supported, because requests that choose beams use the reference'
+      " rule and its settings. Publish with BEAM_RULE='reference' or without"
+      ' MIXED_SEARCH.'
     )
 
 
@@ -158,7 +158,7 @@ def _check_numbers(params: type[template.ServableLMParams]) -> None:
     elif name in _FINITE and not math.isfinite(value):
       problem = 'finite'
     elif name in _CAPS and not 0 < value < math.inf:
-      problem = 'above 0 and finite, or None for no cap'
+      problem = 'finite and above 0, or None for no cap'
     if problem:
       raise errors.InvalidArgument(
         f'{params.__name__}.{name} is {value}, but must be {problem}'
@@ -173,8 +173,8 @@ def _check_lengths(params: type[template.ServableLMParams]) -> None:
     if bound is not None and total > bound:
       raise errors.InvalidArgument(
         f'{params.__name__}: INPUT_SEQ_LEN={params.INPUT_SEQ_LEN} plus'
-        f' MAX_DECODE_STEPS={max_new} is {total}, above {name}={bound}:'
-        ' lower one of the former'
+        f' MAX_DECODE_STEPS={max_new} is {total}, above {name}={bound}. Lower'
+        ' INPUT_SEQ_LEN or MAX_DECODE_STEPS.'
       )
 
 
@@ -182,7 +182,7 @@ def _check_lists(params: type[template.ServableLMParams]) -> None:
   keys = sorted(set(params.BUCKET_KEYS or ()))
   if keys and (keys[0] < 1 or keys[-1] > params.INPUT_SEQ_LEN):
     raise errors.InvalidArgument(
-      f'{params.__name__}.BUCKET_KEYS={keys} must lie between 1 and'
+      f'{params.__name__}.BUCKET_KEYS is {keys}, but must be between 1 and'
       f' INPUT_SEQ_LEN={params.INPUT_SEQ_LEN}'
     )
   shape = list(params.ICI_MESH_SHAPE)
@@ -196,6 +196,6 @@ def _check_lists(params: type[template.ServableLMParams]) -> None:
   if not isinstance(default, (list, tuple)):
     raise errors.InvalidArgument(
       f'{params.__name__}: the default of {key} in EXTRA_INPUTS is'
-      f' {default!r}, but must be a list, as long as a request may have stop'
-      ' ids and filled up with 0 in front'
+      f' {default!r}, but must be a list. Its length is the limit of a'
+      " request's stop ids. Fill it with zeros in front."
     )

@@ -77,19 +77,19 @@ class SupportTest(parameterized.TestCase):
   def test_refuses_what_is_not_offered(self, **attributes):
     name, value = next(iter(attributes.items()))
     with self.assertRaisesRegex(
-      errors.Unimplemented, f'Params.{name}=.* is not supported: publish with '
+      errors.Unimplemented, f'Params.{name}=.* is not supported. Publish with '
     ) as raised:
       _check(**attributes)
     self.assertIn(f'{name}={value!r}', str(raised.exception))
 
   def test_names_what_is_offered(self):
     with self.assertRaisesRegex(
-      errors.Unimplemented, "publish with 'none' or 'int8' or 'int8_weights'$"
+      errors.Unimplemented, "Publish with 'none' or 'int8' or 'int8_weights'.$"
     ):
       _check(QUANTIZATION='int4')
 
   def test_refuses_two_types(self):
-    with self.assertRaisesRegex(errors.Unimplemented, 'give both one type'):
+    with self.assertRaisesRegex(errors.Unimplemented, 'Use the same type'):
       _check(FPROP_DTYPE='bfloat16')
 
   @parameterized.parameters(

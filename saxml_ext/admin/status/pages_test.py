@@ -107,7 +107,7 @@ class PagesTest(cell_fixture.CellTestCase):
     page = html.unescape(page)
     self.assertIn('Warning: no joined model server can serve the', page)
     self.assertIn('Did you mean p.A?', page)
-    self.assertIn('Warning: override BATCH_SIZ is left out', page)
+    self.assertIn('Warning: override BATCH_SIZ has no effect', page)
     self.assertIn('Did you mean BATCH_SIZE?', page)
     self.assertIn('Publish it', page)
     given = await self.filled(overrides='BATCH_SIZE=8')

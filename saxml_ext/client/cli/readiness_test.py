@@ -78,10 +78,12 @@ class ReadinessTest(saxutil_fixture.SaxutilTest):
     wrong = 'BATCH_SIZ=8', 'BATCH_SIZE="x"', 'MIXED_SEARCH=True'
     self.check(0, 'publish', '/sax/test/b', path, '/c', '1', *wrong)
     name, kind, value = self.stderr.splitlines()
-    self.assertStartsWith(name, 'Warning: override BATCH_SIZ is left out')
+    self.assertStartsWith(name, 'Warning: override BATCH_SIZ has no effect')
     self.assertIn('Did you mean BATCH_SIZE?', name)
     self.assertStartsWith(kind, 'Warning: override BATCH_SIZE="x" is of type')
-    self.assertIn('MIXED_SEARCH=True is left out: the value is not JSON', value)
+    self.assertIn(
+      'MIXED_SEARCH=True has no effect: the value is not JSON', value
+    )
     self.check(0, 'publish', '/sax/test/c', path + '3', '/c', '1')
     self.assertIn(f'Did you mean {path} or', self.stderr)
     self.assertIn('| c ', self.check(0, 'ls', '/sax/test'))

@@ -140,7 +140,7 @@ def _model(
   make = praxis_models.MODELS.get(settings.family.name)
   if make is None:
     raise errors.Unimplemented(
-      f'praxis has no model of the family {settings.family.name} here'
+      f'this server has no praxis model of the family {settings.family.name}'
     )
   model = make(config, repeated)
   if settings.quantization is None:

@@ -114,8 +114,8 @@ def _search(decoder: decoder_hparams.DecoderHParams) -> dict[str, Any]:
   if kind is decoder_hparams.GreedyDecoderHParams:
     return {'NUM_SAMPLES': 1, 'TEMPERATURE': 0.0, 'TOP_K': 1}
   raise errors.Unimplemented(
-    f'a model whose decoder is a {kind.__name__} is not served:'
-    ' BeamSearchHParams, SampleDecoderHParams and GreedyDecoderHParams are'
+    f'a model with a {kind.__name__} decoder is not supported. Supported:'
+    ' BeamSearchHParams, SampleDecoderHParams and GreedyDecoderHParams.'
   )
 
 
@@ -136,7 +136,7 @@ def hparams(
   stops = settings.stop_ids or (settings.engine.eos_id,)
   if None in stops:
     raise errors.InvalidArgument(
-      'nothing says which token ends an answer: set EOS_ID'
+      'the token that ends an answer is unknown. Set EOS_ID.'
     )
   shared = dict(
     # Prompts are computed at once, so `seqlen` only has to be set.

@@ -67,15 +67,15 @@ class PraxisRunner:
     self._samples = isinstance(decoder, decoder_hparams.SampleDecoderHParams)
     if self._samples and settings.engine.min_new_tokens:
       raise errors.Unimplemented(
-        f'MIN_DECODE_STEPS={settings.engine.min_new_tokens} is not supported with'
-        ' samples, as praxis knows it for beams only: set it to 0'
+        f'MIN_DECODE_STEPS={settings.engine.min_new_tokens} is not supported'
+        ' with samples, because praxis has it only for beams. Set it to 0.'
       )
     engine = settings.engine
     if engine.embedding is not None or engine.gradients:
       raise errors.Unimplemented(
-        'experiments are served without embeddings and gradients: publish'
-        ' without TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME and'
-        ' GRADIENT_WRT_INPUT_TENSOR_NAMES'
+        'experiments do not support embeddings and gradients. Publish without'
+        ' TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME and'
+        ' GRADIENT_WRT_INPUT_TENSOR_NAMES.'
       )
     self.num_slots = settings.engine.num_slots
     self._settings = settings
@@ -94,7 +94,7 @@ class PraxisRunner:
     if 'lm.generate' in methods:
       for length in self._settings.engine.prompt_buckets:
         self._run({0: request_lib.Request(np.zeros(length, np.int32))})
-        progress(f'compiled decoding of prompts of {length}')
+        progress(f'compiled decoding for prompts of {length} tokens')
     if 'lm.score' in methods:
       self.score(np.zeros(1, np.int32), np.zeros(1, np.int32))
       progress('compiled scoring')
@@ -105,56 +105,56 @@ class PraxisRunner:
     tokens = np.asarray(request.tokens)
     if not 0 < len(tokens) <= engine.max_prompt:
       raise ValueError(
-        f'the prompt has {len(tokens)} tokens; between 1 and {engine.max_prompt}'
-        ' are served: shorten it, or publish with a larger INPUT_SEQ_LEN'
+        f'the prompt has {len(tokens)} tokens, not 1 to {engine.max_prompt}.'
+        ' Shorten it, or publish with a larger INPUT_SEQ_LEN.'
       )
     if tokens.min() < 0 or tokens.max() >= self._vocab_size:
       raise ValueError(
-        f'the prompt has tokens from {tokens.min()} to {tokens.max()}; the'
-        f' vocabulary has 0 to {self._vocab_size - 1}: encode it with the'
-        " model's own tokenizer"
+        f'the prompt has tokens from {tokens.min()} to {tokens.max()}, but the'
+        f' vocabulary has 0 to {self._vocab_size - 1}. Encode it with the'
+        " model's own tokenizer."
       )
     if request.stop_ids not in (None, self._settings.stop_ids):
       raise ValueError(
-        f"stop ids {list(request.stop_ids)} differ from the model's; praxis"
-        ' stops at those that the model was published with'
+        f'stop ids {list(request.stop_ids)} differ from the stop ids with'
+        ' which the model was published. praxis supports only those.'
       )
     steps = request.max_new_tokens
     if steps is not None and not 1 <= steps <= engine.max_new_tokens:
       raise ValueError(
-        f'max_new_tokens is {steps}; between 1 and {engine.max_new_tokens} are'
-        ' served: ask for fewer, or publish with a larger MAX_DECODE_STEPS'
+        f'max_new_tokens is {steps}, not 1 to {engine.max_new_tokens}. Request'
+        ' fewer, or publish with a larger MAX_DECODE_STEPS.'
       )
     if not self._samples and steps not in (None, engine.max_new_tokens):
       raise ValueError(
-        f'max_new_tokens is {steps}; praxis searches beams of'
-        f' {engine.max_new_tokens} tokens only: leave it out'
+        f'max_new_tokens is {steps}, but praxis only searches beams of'
+        f' {engine.max_new_tokens} tokens. Leave it out.'
       )
     temperature = request.temperature or 0
     if not 0 <= temperature < math.inf:
       raise ValueError(
-        f'temperature is {temperature}; at least 0 and finite: 0 takes the'
-        ' likeliest token'
+        f'temperature is {temperature}, but must be finite and at least 0,'
+        ' which selects the likeliest token'
       )
     if request.top_p is not None and not 0 < request.top_p <= 1:
       raise ValueError(
-        f'top_p is {request.top_p}; above 0 and at most 1: 1 samples from all'
-        ' tokens'
+        f'top_p is {request.top_p}, but must be above 0 and at most 1, which'
+        ' samples from all tokens'
       )
     if request.top_k is not None and request.top_k < (
       1 if engine.max_top_k else 0
     ):
-      raise ValueError(f'top_k is {request.top_k}; at least 1, or left out')
+      raise ValueError(f'top_k is {request.top_k}, below 1. Leave it out.')
     for name in _NOT_BY_REQUEST:
       if getattr(request, name) is not None:
         raise ValueError(
-          f'{name} is {getattr(request, name)}; praxis decodes as the model was'
-          ' published: leave it out'
+          f'{name} is {getattr(request, name)}, but praxis decodes only as the'
+          ' model was published. Leave it out.'
         )
     if request.beam_search not in (None, not self._samples):
       raise ValueError(
-        f'beam_search is {request.beam_search}; praxis decodes as the model was'
-        ' published: leave it out'
+        f'beam_search is {request.beam_search}, but praxis decodes only as the'
+        ' model was published. Leave it out.'
       )
 
   def interrupt(self) -> None:
@@ -186,8 +186,8 @@ class PraxisRunner:
     total = len(prefix) + len(suffix)
     if not len(prefix) or not len(suffix) or total > length:
       raise ValueError(
-        f'prefix and suffix have {len(prefix)} and {len(suffix)} tokens; at'
-        f' least one each, at most {length} together'
+        f'prefix and suffix have {len(prefix)} and {len(suffix)} tokens, but'
+        f' must have at least one each and at most {length} together'
       )
     tokens = np.zeros(length + 1, np.int32)
     tokens[:total] = np.concatenate([prefix, suffix])
