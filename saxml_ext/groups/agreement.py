@@ -76,7 +76,7 @@ def problem(
   found = [text for text in differences if text]
   if found:
     return errors.FailedPrecondition(
-      f'{"; ".join(found)}: all hosts of a group need the same'
+      f'{"; ".join(found)}. All hosts of a group must have the same values.'
     )
   return None
 

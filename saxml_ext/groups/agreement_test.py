@@ -25,7 +25,8 @@ class AgreementTest(absltest.TestCase):
     self.assertEqual(
       problem.message,
       'version differs: host a (process 0), host b (process 1) and 5 more have'
-      ' 1, host f (process 5) has 2: all hosts of a group need the same',
+      ' 1, host f (process 5) has 2. All hosts of a group must have the same'
+      ' values.',
     )
 
   def test_every_difference_is_told(self):

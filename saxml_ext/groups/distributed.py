@@ -42,9 +42,9 @@ def initialize(
     on_timeout,
     (
       f'process {formed.process_id} of {formed.num_processes} did not find the'
-      f' others at {formed.coordinator_address} within {timeout_secs:g} s: see'
-      ' that all of them run, that this address is of process 0, and that its'
-      ' port is open between the hosts',
+      f' others at {formed.coordinator_address} within {timeout_secs:g} s.'
+      ' Check that all of them run, that this is the address of process 0, and'
+      ' that its port is open between the hosts.',
     ),
   )
   timer.daemon = True
@@ -100,7 +100,7 @@ def _keep_compiled(process_id: int) -> None:
         key, module, executable, backend, int(seconds)
       )
     except Exception as e:  # pylint: disable=broad-exception-caught
-      logging.warning('Cannot keep a compiled program in %s: %s', own, e)
+      logging.warning('group: cannot keep a compiled program in %s: %s', own, e)
 
   compiler._cache_write = write
 
@@ -120,8 +120,8 @@ def check(formed: formation.Formation) -> None:
     raise errors.FailedPrecondition(
       f'this is process {formed.process_id} of {formed.num_processes}, but its'
       f' devices are those of process {jax.process_index()} of'
-      f' {jax.process_count()}: number the processes as the hosts of the TPU'
-      ' slice, or use --group=tpu'
+      f' {jax.process_count()}. Number the processes like the hosts of the TPU'
+      ' slice, or use --group=tpu.'
     )
 
 

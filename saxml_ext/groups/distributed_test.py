@@ -44,7 +44,7 @@ class DistributedTest(absltest.TestCase):
       self.assertRegex(
         told,
         rf'^process {number} of 2 did not find the others at 127.0.0.1:\d+'
-        ' within 1 s: see',
+        ' within 1 s. Check',
       )
       self.assertEqual(process.returncode, 1)
       self.assertNotIn('Check failure', logged)

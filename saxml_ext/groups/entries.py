@@ -73,7 +73,7 @@ def apply(entry: group_pb2.Entry, runner: group_engine.Runner) -> None:
   elif kind == 'score':
     runner.score(_tokens(entry.score.prefix), _tokens(entry.score.suffix))
   else:
-    raise ValueError(f'entry {entry.sequence} is {kind}, no call of an engine')
+    raise ValueError(f'entry {entry.sequence} is {kind}, not an engine call')
 
 
 def _request(sent: group_pb2.Request) -> request_lib.Request:

@@ -72,7 +72,9 @@ class EntriesTest(absltest.TestCase):
     )
 
   def test_entry_that_is_no_call(self):
-    with self.assertRaisesRegex(ValueError, 'entry 4 is end, no call'):
+    with self.assertRaisesRegex(
+      ValueError, 'entry 4 is end, not an engine call'
+    ):
       _applied(group_pb2.Entry(sequence=4, end=group_pb2.End()))
 
   def test_seed_is_drawn_once(self):

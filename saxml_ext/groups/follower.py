@@ -105,8 +105,8 @@ class Follower:
     except grpc.FutureTimeoutError as e:
       raise errors.Unavailable(
         f'the leader of the group, {self._leader.name} at'
-        f' {self._leader.address}, takes no connections: open --group_port'
-        ' between the hosts, and give all of them TLS or none of them'
+        f' {self._leader.address}, refuses connections. Open --group_port'
+        ' between the hosts, and use TLS on all of them or on none.'
       ) from e
     call = channel.stream_stream(
       f'/{follower_streams.SERVICE}/{follower_streams.METHOD}',
@@ -132,7 +132,7 @@ class Follower:
     except grpc.RpcError:
       self._closed(call)
     if not self._done:
-      self._end('the leader left without a word')
+      self._end('the leader left without a reason')
     self._outbox.put(None)
     return self._done
 
@@ -153,10 +153,10 @@ class Follower:
       grpc.StatusCode.INVALID_ARGUMENT,
       grpc.StatusCode.ALREADY_EXISTS,
     ):
-      self._end(f'{leader} does not take this process in: {details}')
+      self._end(f'{leader} refused this process: {details}')
     else:
       self._end(
-        f'{leader} is lost: its connection broke, or it said nothing for'
+        f'{leader} is lost: its connection broke, or it sent nothing for'
         f' {self._limits.silence:g} s ({details})',
         self._serving,
       )
@@ -189,7 +189,7 @@ class Follower:
       else:
         entries.apply(entry, self._runners[entry.model])
     except Exception as e:  # pylint: disable=broad-exception-caught
-      logging.exception('group: entry %d, %s, failed', entry.sequence, kind)
+      logging.exception('group: entry %d (%s) failed', entry.sequence, kind)
       self._break(f'{kind} failed: {type(e).__name__}: {e}')
     self._applied = entry.sequence
 
@@ -198,7 +198,7 @@ class Follower:
 
     def check_wanted() -> None:
       if model not in self._wanted:
-        raise errors.Cancelled('nobody wants the model any more')
+        raise errors.Cancelled('the model is no longer needed')
 
     try:
       with self._checking(check_wanted):

@@ -134,16 +134,16 @@ class Members(grpc.GenericRpcHandler):
       self._refuse(
         context,
         grpc.StatusCode.PERMISSION_DENIED,
-        f'host {caller} is not of this start of the group (its epoch is'
-        ' another one): restart it, so that it joins the present one',
+        f'host {caller} belongs to another start of the group (its epoch'
+        ' differs). Restart it, so that it joins the current one.',
       )
     last = self._num_processes - 1
     if not number.isdecimal() or not 1 <= int(number) <= last:
       self._refuse(
         context,
         grpc.StatusCode.INVALID_ARGUMENT,
-        f'host {caller} is none of the followers, processes 1 to {last}: give'
-        ' each process of the group a number of its own',
+        f'host {caller} is not one of the followers, processes 1 to {last}.'
+        ' Give each process of the group its own number.',
       )
     member = Member(
       group_engine.Host(str(said[follower_streams.HOST]), int(number))
@@ -154,8 +154,8 @@ class Members(grpc.GenericRpcHandler):
       self._refuse(
         context,
         grpc.StatusCode.ALREADY_EXISTS,
-        f'process {number} is here already, on host {known.host.name}: give'
-        ' each process of the group a number of its own',
+        f'process {number} has already joined, on host {known.host.name}. Give'
+        ' each process of the group its own number.',
       )
     return member
 

@@ -107,8 +107,8 @@ def find(
   addressed = (given.coordinator_address, given.num_processes) != (None, None)
   if given.source in (NONE, LWS, TPU) and addressed:
     raise errors.InvalidArgument(
-      f'--group={given.source} does not go with --coordinator_address or'
-      ' --num_processes: leave these out, or use --group=flags'
+      f'--group={given.source} cannot be used with --coordinator_address or'
+      ' --num_processes. Leave these out, or use --group=flags.'
     )
   found = None
   if given.source == FLAGS or given.source == AUTO and addressed:
@@ -120,16 +120,15 @@ def find(
   if found is None:
     if process_id:
       raise errors.InvalidArgument(
-        f'this is to be process {process_id} of a group, but nothing tells of'
-        ' the group: give --coordinator_address=HOST:PORT and --num_processes'
-        ' too'
+        f'this is process {process_id} of an unknown group. Pass'
+        ' --coordinator_address=HOST:PORT and --num_processes too.'
       )
     return None
   if process_id not in (None, found.process_id):
     raise errors.InvalidArgument(
-      f'the command line says that this is process {process_id}, but its'
-      f' surroundings say {found.process_id}: leave --process_id and'
-      ' --host_ordinal out'
+      f'this is process {process_id} by its flags, but process'
+      f' {found.process_id} by its environment. Leave out --process_id and'
+      ' --host_ordinal.'
     )
   return _checked(found)
 
@@ -144,8 +143,8 @@ def _process_id(given: Given) -> int | None:
   if None not in (given.process_id, given.host_ordinal):
     if given.process_id != given.host_ordinal:
       raise errors.InvalidArgument(
-        f'--process_id={given.process_id} and --host_ordinal='
-        f'{given.host_ordinal} are two names of one number: give one of them'
+        f'--process_id={given.process_id} and'
+        f' --host_ordinal={given.host_ordinal} set the same number. Pass one.'
       )
   return given.host_ordinal if given.process_id is None else given.process_id
 
@@ -162,9 +161,9 @@ def _of_flags(given: Given, process_id: int | None) -> Formation:
   ]
   if missing:
     raise errors.InvalidArgument(
-      f'a group by flags needs {" and ".join(missing)} as well: give'
+      f'a group by flags also needs {" and ".join(missing)}. Pass'
       ' --coordinator_address=HOST:PORT (of process 0), --num_processes=N and'
-      ' --process_id=I (0 to N-1) to each process'
+      ' --process_id=I (0 to N-1) to each process.'
     )
   assert given.coordinator_address is not None
   assert given.num_processes is not None and process_id is not None
@@ -182,8 +181,8 @@ def _of_lws(environment: Mapping[str, str], required: bool) -> Formation | None:
   missing = [name for name, value in values.items() if not value]
   if missing:
     raise errors.InvalidArgument(
-      f'{" and ".join(missing)} must be set, as LeaderWorkerSet does: use a'
-      ' release that sets all three (v0.4 or later), or --group=none'
+      f'{" and ".join(missing)} must be set by LeaderWorkerSet. Use a release'
+      ' that sets all three variables (v0.4 or later), or --group=none.'
     )
   size, index = (
     _number(name, values[name]) for name in (_LWS_SIZE, _LWS_INDEX)
@@ -202,7 +201,7 @@ def _of_tpu(
     if required:
       raise errors.InvalidArgument(
         '--group=tpu, but neither TPU_WORKER_HOSTNAMES and TPU_WORKER_ID nor'
-        ' the metadata of this machine tell of a TPU slice: use --group=flags'
+        ' the metadata of this machine show a TPU slice. Use --group=flags.'
       )
     return None
   return Formation(found.hosts[0], len(found.hosts), found.worker)
@@ -210,7 +209,7 @@ def _of_tpu(
 
 def _number(name: str, text: str) -> int:
   if not text.isdecimal():
-    raise errors.InvalidArgument(f'{name}={text} is not a number from 0 on')
+    raise errors.InvalidArgument(f'{name}={text} is not a number of at least 0')
   return int(text)
 
 
@@ -218,10 +217,10 @@ def _checked(found: Formation) -> Formation | None:
   """Checks the numbers and adds the port; returns None for one process."""
   n, i = found.num_processes, found.process_id
   if n < 1:
-    raise errors.InvalidArgument(f'a group of {n} processes: at least 1')
+    raise errors.InvalidArgument(f'a group needs at least 1 process, not {n}')
   if not 0 <= i < n:
     raise errors.InvalidArgument(
-      f'this is to be process {i} of {n}: the numbers go from 0 to {n - 1}'
+      f'this is process {i} of {n}, but the numbers are 0 to {n - 1}'
     )
   if n == 1:
     return None
@@ -239,6 +238,6 @@ def _with_port(address: str) -> str:
     host, port = f'[{address}]', str(DEFAULT_PORT)
   if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
     raise errors.InvalidArgument(
-      f'{address!r} is no address of a coordinator: expected HOST:PORT'
+      f'{address!r} is not the address of a coordinator. Expected: HOST:PORT'
     )
   return f'{host}:{port}'

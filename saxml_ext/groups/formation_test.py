@@ -124,22 +124,26 @@ class FormationTest(parameterized.TestCase):
       _find({'GCE_METADATA_HOST': '127.0.0.1:1'}, on_tpu=True)
 
   @parameterized.parameters(
-    ({}, {'process_id': 1}, 'process 1 of a group, but nothing tells'),
+    ({}, {'process_id': 1}, 'process 1 of an unknown group'),
     ({}, {'num_processes': 2}, 'needs --coordinator_address and --process_id'),
     ({}, {'source': 'flags'}, 'needs --coordinator_address and --num_proc'),
     ({}, {'source': 'lws'}, 'LWS_LEADER_ADDRESS and LWS_GROUP_SIZE and LWS_W'),
     ({'LWS_GROUP_SIZE': '2'}, {}, 'LWS_LEADER_ADDRESS and LWS_WORKER_INDEX'),
     ({**_LWS, 'LWS_GROUP_SIZE': 'x'}, {}, 'LWS_GROUP_SIZE=x is not a number'),
-    ({**_LWS, 'LWS_WORKER_INDEX': '4'}, {}, 'process 4 of 4: the numbers go'),
-    (_LWS, {'process_id': 1}, 'process 1, but its surroundings say 2'),
-    ({}, {'process_id': 1, 'host_ordinal': 2}, 'two names of one number'),
-    (_LWS, {'source': 'lws', 'num_processes': 2}, '--group=lws does not go'),
+    ({**_LWS, 'LWS_WORKER_INDEX': '4'}, {}, 'process 4 of 4, but the numbers'),
+    (_LWS, {'process_id': 1}, '1 by its flags, but process 2 by'),
+    ({}, {'process_id': 1, 'host_ordinal': 2}, 'set the same number'),
+    (_LWS, {'source': 'lws', 'num_processes': 2}, '--group=lws cannot be'),
     ({**_GKE, 'TPU_WORKER_ID': '2'}, {}, "TPU_WORKER_ID are 't-0.t,t-1.t'"),
-    ({**_GKE, 'MEGASCALE_NUM_SLICES': '2'}, {}, 'MEGASCALE_NUM_SLICES=2: a mo'),
+    (
+      {**_GKE, 'MEGASCALE_NUM_SLICES': '2'},
+      {},
+      'MEGASCALE_NUM_SLICES=2, but a',
+    ),
     (
       {},
       {'coordinator_address': 'a:b', 'num_processes': 2, 'process_id': 0},
-      "'a:b' is no address of a coordinator: expected HOST:PORT",
+      "'a:b' is not the address of a coordinator. Expected: HOST",
     ),
   )
   def test_what_does_not_fit(self, environment, given, message):

@@ -141,8 +141,8 @@ class Leader(Generic[group_engine.PreparedT]):
     if missing := self._members.missing():
       raise errors.Unavailable(
         f'processes {", ".join(map(str, missing))} of the group did not join'
-        f' within {self._limits.join:g} s: look at their logs, and restart the'
-        ' group'
+        f' within {self._limits.join:g} s. Check their logs, and restart the'
+        ' group.'
       )
     return [self.host, *(member.host for member in self._members.all())]
 
@@ -178,7 +178,7 @@ class Leader(Generic[group_engine.PreparedT]):
     if dropped or problem:
       self._wait_for_unload(dropped or self._append_unload(model))
       self._check_wanted()  # Its error has priority.
-      raise problem or errors.Cancelled('nobody wants the model any more')
+      raise problem or errors.Cancelled('the model is no longer needed')
     return Loaded(prepared, self._start(model, prepared))
 
   def unload(self, model: int) -> None:
@@ -266,7 +266,7 @@ class Leader(Generic[group_engine.PreparedT]):
       self._left.add(member.host.process_id)
       self._lock.notify_all()
     self.end(
-      f'{member.host} is lost: its connection broke, or it said nothing for'
+      f'{member.host} is lost: its connection broke, or it sent nothing for'
       f' {self._limits.silence:g} s'
     )
 
@@ -279,7 +279,7 @@ class Leader(Generic[group_engine.PreparedT]):
     elif kind == 'broken':
       self._suspect(f'{member.host}: {answer.broken}')
     elif kind == 'stopping':
-      logging.info('group: %s was told to stop', member.host)
+      logging.info('group: %s was asked to stop', member.host)
       self._on_stopping(member.host)
     else:
       self._log.answered(member.host.process_id, answer)

@@ -70,7 +70,7 @@ def find(store: Store, timeout_secs: float) -> Announcement:
     text = store.get(_KEY, timeout_secs)
   except TimeoutError as e:
     raise errors.Unavailable(
-      f'process 0 of the group did not tell its address within {timeout_secs:g}'
-      f' s ({e}): look at its log, and restart the group'
+      'process 0 of the group did not announce its address within'
+      f' {timeout_secs:g} s ({e}). Check its log, and restart the group.'
     ) from e
   return Announcement(**json.loads(text))

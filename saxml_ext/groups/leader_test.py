@@ -204,7 +204,8 @@ class LeaderTest(absltest.TestCase):
     with self.assertRaisesRegex(
       errors.FailedPrecondition,
       r'^checkpoint differs: host a \(process 0\), host b \(process 1\) have c,'
-      r' host c \(process 2\) has d: all hosts of a group need the same$',
+      r' host c \(process 2\) has d. All hosts of a group must have'
+      ' the same values.$',
     ):
       group.leader.load(_REQUEST)
     self.parts[2] = {'checkpoint': 'c'}
@@ -321,9 +322,9 @@ class LeaderTest(absltest.TestCase):
   def test_who_does_not_belong_here_is_refused(self):
     group = self._group()
     for number, epoch, why in (
-      (1, 'f' * 32, 'is not of this start of the group'),
-      (1, group.leader.epoch, r'process 1 is here already, on host b'),
-      (3, group.leader.epoch, r'is none of the followers, processes 1 to 2'),
+      (1, 'f' * 32, 'belongs to another start of the group'),
+      (1, group.leader.epoch, r'process 1 has already joined, on host b'),
+      (3, group.leader.epoch, r'is not one of the followers, processes 1 to 2'),
     ):
       stranger = group.follower(
         number,
@@ -333,7 +334,9 @@ class LeaderTest(absltest.TestCase):
       stranger.run()
       process, reason = group.next_end()
       self.assertEqual(process, number)
-      self.assertRegex(reason, r'host a \(process 0\) does not take.*' + why)
+      self.assertRegex(
+        reason, r'host a \(process 0\) refused this process: .*' + why
+      )
     self.assertEqual(group.leader.load(_REQUEST).runner.step(), {})
     self._finish(group)
 

@@ -77,9 +77,9 @@ def _slice(hosts: tuple[str, ...], worker: str, source: str) -> Slice:
   hosts = tuple(host.strip() for host in hosts)
   if not all(hosts) or not worker.isdecimal() or int(worker) >= len(hosts):
     raise errors.InvalidArgument(
-      f'{source} are {",".join(hosts)!r} and {worker!r}: expected the hosts of'
-      ' the slice and the number of one of them; give --coordinator_address,'
-      ' --num_processes and --process_id instead'
+      f'{source} are {",".join(hosts)!r} and {worker!r}, not the hosts of a'
+      ' slice and the number of one of them. Pass --coordinator_address,'
+      ' --num_processes and --process_id instead.'
     )
   return Slice(hosts, int(worker))
 
@@ -87,8 +87,8 @@ def _slice(hosts: tuple[str, ...], worker: str, source: str) -> Slice:
 def _check_slices(number: str) -> None:
   if number not in ('', '1'):
     raise errors.InvalidArgument(
-      f'{_SLICES}={number}: a model server runs on one slice; start one server'
-      ' on each, as replicas of the model'
+      f'{_SLICES}={number}, but a model server runs on one slice. Start one'
+      ' server on each slice, as replicas of the model.'
     )
 
 
@@ -109,7 +109,7 @@ def _attribute(server: str, name: str) -> str | None:
       return response.read().decode()
   except urllib.error.HTTPError as e:
     if e.code == 404:
-      logging.info('the metadata of this machine have no %s', name)
+      logging.info('the metadata of this machine has no %s', name)
       return None
     raise _unreadable(server, name, e) from e
   except OSError as e:
@@ -120,7 +120,7 @@ def _unreadable(
   server: str, name: str, error: OSError
 ) -> errors.FailedPrecondition:
   return errors.FailedPrecondition(
-    f'{name} cannot be read from the metadata server {server}: {error}; give'
+    f'{name} cannot be read from the metadata server {server}: {error}. Pass'
     ' --coordinator_address, --num_processes and --process_id, or --group=none'
-    ' for a server on this host alone'
+    ' for a server on this host alone.'
   )

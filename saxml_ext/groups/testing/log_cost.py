@@ -17,11 +17,19 @@ from saxml_ext.groups.testing import local_group
 from saxml_ext.groups.testing import noting_runner
 from saxml_ext.protobuf import modelet_pb2
 
-_FOLLOWERS = flags.DEFINE_integer('followers', 3, 'Followers of the group.')
-_CALLS = flags.DEFINE_integer('calls', 2000, 'Calls of each kind.')
-_TOKENS = flags.DEFINE_integer('tokens', 1024, 'Tokens of a prompt.')
+_FOLLOWERS = flags.DEFINE_integer(
+  'followers', 3, 'The number of followers of the group.'
+)
+_CALLS = flags.DEFINE_integer(
+  'calls', 2000, 'The number of calls of each kind.'
+)
+_TOKENS = flags.DEFINE_integer(
+  'tokens', 1024, 'The number of tokens of a prompt.'
+)
 _PAUSE_SECS = flags.DEFINE_float(
-  'pause_secs', 0.002, 'Between two calls, as an engine would take.'
+  'pause_secs',
+  0.002,
+  'The seconds between two calls, like the time that an engine takes.',
 )
 
 

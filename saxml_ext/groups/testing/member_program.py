@@ -12,12 +12,16 @@ from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
 from saxml_ext.groups import leader_address
 
-_COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT')
-_SIZE = flags.DEFINE_integer('size', 2, 'Processes.')
-_NUMBER = flags.DEFINE_integer('number', 0, 'Of this one.')
-_PATIENCE = flags.DEFINE_float('patience', 100.0, 'Seconds.')
+_COORDINATOR = flags.DEFINE_string(
+  'coordinator', None, 'The HOST:PORT of process 0.'
+)
+_SIZE = flags.DEFINE_integer('size', 2, 'The number of processes.')
+_NUMBER = flags.DEFINE_integer('number', 0, 'The number of this process.')
+_PATIENCE = flags.DEFINE_float('patience', 100.0, 'The timeout in seconds.')
 _CACHE_DIR = flags.DEFINE_string(
-  'cache_dir', None, 'Compile a program, and keep it here for the next start.'
+  'cache_dir',
+  None,
+  'The directory where a compiled program is kept for the next start.',
 )
 
 
