@@ -65,16 +65,16 @@ class Architecture:
     for name, choices in _CHOICES.items():
       if getattr(self, name) not in choices:
         raise ValueError(
-          f'{name} is {getattr(self, name)!r}; use one of {choices}.'
+          f'{name} is {getattr(self, name)!r}, but must be one of {choices}.'
         )
     if self.biases != tuple(name for name in BIASES if name in self.biases):
       raise ValueError(
-        f'biases is {self.biases}; use any of {BIASES}, in this order.'
+        f'biases is {self.biases}. Use any of {BIASES}, in this order.'
       )
     for name in ('attention_cap', 'logit_cap'):
       cap = getattr(self, name)
       if cap is not None and not cap > 0:
-        raise ValueError(f'{name} is {cap}; above 0, or None for no cap.')
+        raise ValueError(f'{name} is {cap}, but must be above 0 or None.')
 
 
 GPTJ = Architecture()

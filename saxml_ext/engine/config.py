@@ -62,23 +62,23 @@ class ModelConfig:
     if self.architecture.positions != architecture_lib.ROTARY:
       if self.rotary_dim:
         raise ValueError(
-          f'rotary_dim is {self.rotary_dim}; positions are'
-          f' {self.architecture.positions}, so it must be 0.'
+          f'rotary_dim is {self.rotary_dim}, but must be 0 with'
+          f' {self.architecture.positions} positions.'
         )
     elif self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
       raise ValueError(
-        f'rotary_dim is {self.rotary_dim}; it must be even and between 2 and'
+        f'rotary_dim is {self.rotary_dim}, but must be even and between 2 and'
         f' head_dim ({self.head_dim}).'
       )
     if self.num_heads % self.kv_heads:
       raise ValueError(
-        f'num_kv_heads is {self.num_kv_heads}; it must divide num_heads'
+        f'num_kv_heads is {self.num_kv_heads}, but must divide num_heads'
         f' ({self.num_heads}).'
       )
     if self.group > 1 and self.architecture.joined_qkv:
       raise ValueError(
-        f'num_kv_heads is {self.num_kv_heads} of {self.num_heads} heads; an'
-        ' architecture with joined_qkv has as many of both.'
+        f'num_kv_heads is {self.num_kv_heads}, but must be num_heads'
+        f' ({self.num_heads}) in an architecture with joined_qkv.'
       )
 
   @property
@@ -137,8 +137,8 @@ def _count_layers(variables: Mapping[str, np.ndarray]) -> int:
   layers = {layer for layer in found if layer is not None}
   if layers != set(range(len(layers))) or not layers:
     raise ValueError(
-      f'layers {sorted(layers)} are not 0, 1, ...; the checkpoint needs'
-      ' variables named `...x_layers_<i>....` for each layer.'
+      f'the layers are {sorted(layers)}, not 0, 1, and so on. The checkpoint'
+      ' needs variables named `...x_layers_<i>....` for each layer.'
     )
   return len(layers)
 
@@ -150,7 +150,7 @@ def _shape_of(
   name = variables_lib.find(variables, suffix)
   shape = tuple(variables[name].shape)
   if len(shape) != rank:
-    raise ValueError(f'{name} has shape {shape}; expected {rank} dimensions.')
+    raise ValueError(f'{name} has shape {shape}, not {rank} dimensions.')
   return shape
 
 
@@ -255,11 +255,11 @@ class EngineConfig:
     ):
       if getattr(self, name) not in choices:
         raise ValueError(
-          f'{name} is {getattr(self, name)!r}; use one of {choices}.'
+          f'{name} is {getattr(self, name)!r}, but must be one of {choices}.'
         )
     if not set(self.gradients) <= set(GRADIENTS):
       raise ValueError(
-        f'gradients are {self.gradients}; use any of {GRADIENTS}.'
+        f'gradients is {self.gradients}. Use any of {GRADIENTS}.'
       )
     for name, values, last in (
       ('decode_widths', self.widths, self.num_slots),
@@ -270,8 +270,8 @@ class EngineConfig:
       config_checks.ascending(name, values, last)
     if self.segments[-1] < self.max_prompt:
       raise ValueError(
-        f'prompt_segments ends in {self.segments[-1]}; it must end in'
-        f' {self.max_prompt} or above.'
+        f'prompt_segments ends in {self.segments[-1]}, but must end in at'
+        f' least {self.max_prompt}.'
       )
 
   @property

@@ -27,10 +27,10 @@ def numbers(config: Any) -> None:
   for name, least in _LEAST.items():
     value = getattr(config, name)
     if value is not None and value < least:
-      raise ValueError(f'{name} is {value}; at least {least}.')
+      raise ValueError(f'{name} is {value}, but must be at least {least}.')
   if not 0 <= config.min_new_tokens <= config.max_new_tokens:
     raise ValueError(
-      f'min_new_tokens is {config.min_new_tokens}; it must lie between 0 and'
+      f'min_new_tokens is {config.min_new_tokens}, but must be between 0 and'
       f' max_new_tokens ({config.max_new_tokens}).'
     )
 
@@ -44,6 +44,6 @@ def ascending(name: str, values: Sequence[int], last: int | None) -> None:
     last: The required last number, or None for any.
   """
   if not values or values[0] < 1 or list(values) != sorted(set(values)):
-    raise ValueError(f'{name} is {values}; positive ascending numbers needed.')
+    raise ValueError(f'{name} is {values}, not positive and ascending.')
   if last is not None and values[-1] != last:
-    raise ValueError(f'{name} ends in {values[-1]}; it must end in {last}.')
+    raise ValueError(f'{name} ends in {values[-1]}, but must end in {last}.')

@@ -229,7 +229,7 @@ class ModelTest(parameterized.TestCase):
 
   def test_unknown_quantization_is_refused(self):
     variables = random_model.variables(_CONFIG)
-    with self.assertRaisesRegex(ValueError, "'int4'; use one of .*'int8'"):
+    with self.assertRaisesRegex(ValueError, "'int4', not one of .*'int8'"):
       weights_lib.from_pax(variables, _CONFIG, quantization='int4')
 
   def test_config_is_read_off_the_shapes(self):

@@ -161,8 +161,8 @@ def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
   """
   if request.stop_ids is None and engine.eos_id is None:
     raise ValueError(
-      'the request has no stop_ids and the engine no eos_id; set one of them to'
-      ' say which token ends an answer.'
+      'the request has no stop_ids and the engine has no eos_id. Set one of'
+      ' them to the token that ends an answer.'
     )
   by_beams = engine.beam_search if engine.search == 'any' else engine.has_beams
   defaults = {
@@ -205,14 +205,14 @@ class Checks:
     r = with_defaults(request, e)
     if not 1 <= r.max_new_tokens <= e.max_new_tokens:
       raise ValueError(
-        f'max_new_tokens is {r.max_new_tokens}; between 1 and'
-        f" {e.max_new_tokens}, the engine's own limit. Ask for fewer tokens or"
+        f'max_new_tokens is {r.max_new_tokens}, but must be between 1 and'
+        f" {e.max_new_tokens}, the engine's limit. Request fewer tokens or"
         ' serve with a larger limit.'
       )
     if r.min_new_tokens < 0:
       raise ValueError(
-        f'min_new_tokens is {r.min_new_tokens}; at least 0. Leave it out or ask'
-        ' for 0.'
+        f'min_new_tokens is {r.min_new_tokens}, but must be at least 0. Leave'
+        ' it out or set it to 0.'
       )
     self._stop_ids(r.stop_ids)
     self._sampling(r)
@@ -228,7 +228,7 @@ class Checks:
     tokens = self.tokens('prompt', tokens)
     if len(tokens) > self.engine.max_prompt:
       raise ValueError(
-        f'the prompt has {len(tokens)} tokens; at most'
+        f'the prompt has {len(tokens)} tokens, above the limit of'
         f' {self.engine.max_prompt}. Shorten it or serve with a larger'
         ' max_prompt.'
       )
@@ -248,22 +248,22 @@ class Checks:
     tokens = np.asarray(tokens)
     if tokens.ndim != 1 or not tokens.size:
       raise ValueError(
-        f'the {name} has shape {tokens.shape}; it must be one row of at least'
+        f'the {name} has shape {tokens.shape}, but must be one row of at least'
         ' one token.'
       )
     if tokens.min() < 0 or tokens.max() >= self.vocab_size:
       raise ValueError(
-        f'the {name} has tokens from {tokens.min()} to {tokens.max()}; the'
-        f' vocabulary has 0 to {self.vocab_size - 1}. Was it encoded with the'
-        " model's own tokenizer?"
+        f'the {name} has tokens from {tokens.min()} to {tokens.max()}, but the'
+        f' vocabulary has 0 to {self.vocab_size - 1}. Encode it with the'
+        " model's own tokenizer."
       )
     return tokens.astype(np.int32)
 
   def _stop_ids(self, ids: Sequence[int]) -> None:
     if len(ids) > self.engine.max_stop_ids:
       raise ValueError(
-        f'there are {len(ids)} stop ids; at most {self.engine.max_stop_ids},'
-        " the engine's max_stop_ids. Leave some out or serve with more."
+        f"the request has {len(ids)} stop ids, above the engine's max_stop_ids"
+        f' of {self.engine.max_stop_ids}. Send fewer or raise max_stop_ids.'
       )
     if any(not 0 <= i < self.vocab_size for i in ids):
       raise ValueError(
@@ -275,21 +275,21 @@ class Checks:
     r = request
     if not 0 <= r.temperature < float('inf'):
       raise ValueError(
-        f'temperature is {r.temperature}; at least 0, finite. 0 takes the'
-        ' likeliest token.'
+        f'temperature is {r.temperature}, but must be finite and at least 0,'
+        ' which selects the likeliest token.'
       )
     if not 0 < r.top_p <= 1:
       raise ValueError(
-        f'top_p is {r.top_p}; above 0 and at most 1. 1 samples from all tokens.'
+        f'top_p is {r.top_p}, but must be above 0 and at most 1 (all tokens).'
       )
     most = self.engine.max_top_k
     if not 0 <= r.top_k <= most:
       raise ValueError(
-        f"top_k is {r.top_k}; between 0 and {most}, the engine's max_top_k."
-        ' Ask for less or serve with a larger max_top_k.'
+        f"top_k is {r.top_k}, but must be between 0 and {most}, the engine's"
+        ' max_top_k. Lower it or serve with a larger max_top_k.'
       )
     if not 0 <= (r.seed or 0) < 2**32:
-      raise ValueError(f'seed is {r.seed}; between 0 and 2**32 - 1.')
+      raise ValueError(f'seed is {r.seed}, not between 0 and 2**32 - 1.')
 
   def _search(self, request: Request, beams: bool) -> None:
     """Raises ValueError if the chosen search does not support the request."""
@@ -297,29 +297,29 @@ class Checks:
     if not (e.has_beams if beams else e.has_samples):
       kind, only = ('True', 'samples') if beams else ('False', 'beam search')
       raise ValueError(
-        f'beam_search is {kind}, but this model is served with {only} alone.'
-        " Leave it out or serve with search='any' (MIXED_SEARCH=True)."
+        f'beam_search is {kind}, but this model supports only {only}. Leave it'
+        " out or serve with search='any' (MIXED_SEARCH=True)."
       )
     self._rows('num_beams', request.num_beams, beams, e.most_beams)
     self._rows('num_samples', request.num_samples, not beams, e.most_samples)
     for name in ('length_penalty', 'early_stopping'):
       value = getattr(request, name)
       if value is not None and not (beams and e.search != 'pax'):
-        what = "Pax's beam search" if beams else 'samples'
+        what = "Pax's beam search" if beams else 'sampling'
         raise ValueError(
-          f"{name} is {value}, but it is of the reference's beam search, and"
-          f' the request is answered by {what}. Leave it out.'
+          f'{name} is {value}, but {what}, which this request uses, has no'
+          ' such option. Leave it out.'
         )
     penalty = request.length_penalty
     if penalty is not None and not abs(penalty) <= _MOST_PENALTY:
       raise ValueError(
-        f'length_penalty is {penalty}; between -{_MOST_PENALTY} and'
-        f' {_MOST_PENALTY}.'
+        f'length_penalty is {penalty}, but must be between -{_MOST_PENALTY}'
+        f' and {_MOST_PENALTY}.'
       )
     stopping = request.early_stopping
     if stopping is not None and stopping not in (True, False, 'never'):
       raise ValueError(
-        f"early_stopping is {stopping!r}; True, False or 'never'."
+        f"early_stopping is {stopping!r}, but must be True, False or 'never'."
       )
 
   def _rows(self, name: str, value: int | None, fits: bool, most: int) -> None:
@@ -327,19 +327,19 @@ class Checks:
       return
     if not fits:
       raise ValueError(
-        f'{name} is {value}, but the request is answered by the other kind of'
-        ' search. Leave it out or set beam_search.'
+        f'{name} is {value}, but this request uses the other kind of search.'
+        ' Leave it out or set beam_search.'
       )
     if not 1 <= value <= most:
       raise ValueError(
-        f"{name} is {value}; between 1 and {most}, the engine's own. Ask for"
-        ' fewer or serve with more.'
+        f"{name} is {value}, but must be between 1 and {most}, the engine's"
+        ' limit. Request fewer or serve with more.'
       )
 
   def _logprobs(self, value: int | None) -> None:
     most = self.engine.max_logprobs
     if value is not None and not 0 <= value <= most:
       raise ValueError(
-        f"logprobs is {value}; between 0 and {most}, the engine's max_logprobs"
-        ' (MAX_LOGPROBS). Ask for fewer or serve with more.'
+        f"logprobs is {value}, but must be between 0 and {most}, the engine's"
+        ' max_logprobs (MAX_LOGPROBS). Request fewer or serve with more.'
       )

@@ -56,13 +56,12 @@ def prepare(
   least = (1 + e.max_stop_ids) * e.most_beams
   if model_config.vocab_size < least:
     raise ValueError(
-      f'vocab_size is {model_config.vocab_size}; {e.num_beams} beams and'
-      f' {e.max_stop_ids} stop ids need at least {least} tokens to choose'
-      ' from.'
+      f'vocab_size is {model_config.vocab_size}, but must be at least {least}'
+      f' for {e.num_beams} beams and {e.max_stop_ids} stop ids.'
     )
   if model_config.vocab_size < e.max_logprobs:
     raise ValueError(
-      f'max_logprobs is {e.max_logprobs}; the vocabulary has only'
+      f'max_logprobs is {e.max_logprobs}, but the vocabulary has only'
       f' {model_config.vocab_size} tokens.'
     )
   texts.check(e, weights, mesh)
@@ -293,7 +292,7 @@ class Runner(texts.Texts):
     """
     if slot not in self._occupied:
       raise ValueError(
-        f'slot {slot} is free; occupied are {sorted(self._occupied)}.'
+        f'slot {slot} is free. Occupied slots: {sorted(self._occupied)}.'
       )
     del self._occupied[slot]
     self._streams.pop(slot, None)
@@ -375,6 +374,6 @@ class Runner(texts.Texts):
 
   def _check_slot(self, slot: int) -> None:
     if not 0 <= slot < self.num_slots:
-      raise ValueError(f'slot is {slot}; there are {self.num_slots} slots.')
+      raise ValueError(f'slot is {slot}, but there are {self.num_slots} slots.')
     if slot in self._occupied:
-      raise ValueError(f'slot {slot} is occupied; wait for it or release it.')
+      raise ValueError(f'slot {slot} is occupied. Wait for it or release it.')

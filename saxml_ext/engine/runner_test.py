@@ -317,16 +317,28 @@ class RunnerTest(parameterized.TestCase):
 
   @parameterized.parameters(
     (dict(tokens=np.zeros(0, np.int32)), 'at least one token'),
-    (dict(tokens=np.ones(25, np.int32)), '25 tokens; at most 24'),
+    (dict(tokens=np.ones(25, np.int32)), '25 tokens, above the limit of 24'),
     (dict(tokens=np.asarray([1, 64])), 'from 1 to 64.*0 to 63'),
-    (dict(tokens=np.ones(2, int), max_new_tokens=15), '15; between 1 and 14'),
-    (dict(tokens=np.ones(2, int), min_new_tokens=-1), '-1; at least 0'),
-    (dict(tokens=np.ones(2, int), stop_ids=(1, 2)), '2 stop ids; at most 1'),
+    (
+      dict(tokens=np.ones(2, int), max_new_tokens=15),
+      '15, but must be between 1 and 14',
+    ),
+    (
+      dict(tokens=np.ones(2, int), min_new_tokens=-1),
+      '-1, but must be at least 0',
+    ),
+    (
+      dict(tokens=np.ones(2, int), stop_ids=(1, 2)),
+      '2 stop ids, above .* of 1',
+    ),
     (dict(tokens=np.ones(2, int), stop_ids=(64,)), '64.*0 to 63'),
-    (dict(tokens=np.ones(2, int), temperature=-1.0), '-1.0; at least 0'),
-    (dict(tokens=np.ones(2, int), top_p=0.0), '0.0; above 0'),
-    (dict(tokens=np.ones(2, int), top_k=1), '1; between 0 and 0'),
-    (dict(tokens=np.ones(2, int), seed=-1), '-1; between 0'),
+    (
+      dict(tokens=np.ones(2, int), temperature=-1.0),
+      '-1.0, but must be finite and at least 0',
+    ),
+    (dict(tokens=np.ones(2, int), top_p=0.0), '0.0, but must be above 0'),
+    (dict(tokens=np.ones(2, int), top_k=1), '1, but must be between 0 and 0'),
+    (dict(tokens=np.ones(2, int), seed=-1), '-1, not between 0'),
   )
   def test_requests_out_of_limits_are_refused(self, request, message):
     runner = _runner(num_slots=2)
@@ -338,13 +350,13 @@ class RunnerTest(parameterized.TestCase):
   def test_slots_out_of_limits_are_refused(self):
     runner = _runner(num_slots=2)
     good = request_lib.Request(np.ones(2, np.int32))
-    with self.assertRaisesRegex(ValueError, 'slot is 2; there are 2'):
+    with self.assertRaisesRegex(ValueError, 'slot is 2, but there are 2'):
       runner.prefill_and_insert({2: good})
     runner.prefill_and_insert({0: good})
     with self.assertRaisesRegex(ValueError, 'slot 0 is occupied'):
       runner.prefill_and_insert({0: good})
     runner.release(0)
-    with self.assertRaisesRegex(ValueError, '39 tokens; at most 38'):
+    with self.assertRaisesRegex(ValueError, '39 tokens, above the limit of 38'):
       runner.score(np.ones(20, int), np.ones(19, int))
 
 

@@ -54,13 +54,13 @@ def make_mesh(
   devices = jax.devices() if devices is None else devices
   if len(shape) != len(logical.MESH_AXES) or min(shape) < 1:
     raise ValueError(
-      f"the mesh's shape is {list(shape)}; give one size, at least 1, for"
-      f' each of {logical.MESH_AXES}.'
+      f"the mesh's shape is {list(shape)}, but must have one size of at least"
+      f' 1 for each of {logical.MESH_AXES}.'
     )
   size = math.prod(shape)
   if size > len(devices):
     raise ValueError(
-      f'a mesh of shape {list(shape)} needs {size} devices; there are'
+      f'a mesh of shape {list(shape)} needs {size} devices, but there are only'
       f' {len(devices)}.'
     )
   auto = (jax.sharding.AxisType.Auto,) * len(logical.MESH_AXES)
@@ -108,8 +108,8 @@ def check(
     parts = _parts(mesh, dim)
     if size % parts:
       raise ValueError(
-        f'{name} is {size}; the mesh {dict(mesh.shape)} splits it in {parts}.'
-        f' Choose a mesh that divides it.'
+        f'{name} is {size}, but the mesh {dict(mesh.shape)} splits it into'
+        f' {parts} parts. Choose a mesh that divides it.'
       )
 
 

@@ -282,13 +282,15 @@ class ShardingTest(parameterized.TestCase):
         self.assertEqual((m['kind'], max(elements)), ('all-gather', 16 * 40))
 
   def test_what_cannot_be_split_is_refused(self):
-    with self.assertRaisesRegex(ValueError, 'needs 8 devices; there are 4'):
+    with self.assertRaisesRegex(
+      ValueError, 'needs 8 devices, but there are only 4'
+    ):
       sharding.make_mesh((1, 2, 4))
-    with self.assertRaisesRegex(ValueError, r'\[1, 4\]; give one size'):
+    with self.assertRaisesRegex(ValueError, r'\[1, 4\], but must have one'):
       sharding.make_mesh((1, 4))
     mesh = sharding.make_mesh((1, 2, 2))
     for change, slots, message in (
-      (dict(hidden_dim=63), 4, 'hidden_dim is 63; the mesh .* in 2'),
+      (dict(hidden_dim=63), 4, 'hidden_dim is 63, but the mesh .* in 2'),
       ({}, 5, 'num_slots is 5'),
     ):
       with self.assertRaisesRegex(ValueError, message):

@@ -202,8 +202,8 @@ def check(
     return
   if mesh is not None and mesh.is_multi_process:
     raise ValueError(
-      'models on several hosts serve neither embeddings nor gradients; publish'
-      ' without them, or on one host.'
+      'models on several hosts support neither embeddings nor gradients.'
+      ' Publish without them, or on one host.'
     )
 
   def is_matrix(x: Any) -> bool:
@@ -215,8 +215,8 @@ def check(
   )
   if engine.gradients and rounded:
     raise ValueError(
-      'gradients were asked for, but activations are rounded to int8, which has'
-      ' no derivative; serve the model in float, or with int8 weights alone.'
+      'activations are rounded to int8, so gradients are not supported. Serve'
+      ' the model in float, or with int8 weights only.'
     )
 
 
@@ -256,7 +256,7 @@ class Texts:
     """
     if self._settings.engine.embedding is None:
       raise ValueError(
-        'this model is served without embeddings; set'
+        'this model is served without embeddings. Set'
         ' TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME to publish it with them.'
       )
     tokens = self._checks.prompt(tokens)
@@ -278,7 +278,7 @@ class Texts:
     """
     if not self._settings.engine.gradients:
       raise ValueError(
-        'this model is served without gradients; set'
+        'this model is served without gradients. Set'
         ' GRADIENT_WRT_INPUT_TENSOR_NAMES to publish it with them.'
       )
     args = self._joined(prefix, suffix, gradient_length(self._settings))
@@ -299,8 +299,8 @@ class Texts:
     total = len(prefix) + len(suffix)
     if total > limit:
       raise ValueError(
-        f'prefix and suffix have {total} tokens; at most {limit} (max_prompt'
-        ' + max_new_tokens). Shorten them or serve with larger limits.'
+        f'prefix and suffix have {total} tokens, above the limit of {limit}'
+        ' (max_prompt + max_new_tokens). Shorten them or raise the limits.'
       )
     tokens = self._padded(np.concatenate([prefix, suffix]), length)
     return tokens, np.int32(len(prefix)), np.int32(total)

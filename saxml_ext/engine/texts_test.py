@@ -107,22 +107,22 @@ class TextsTest(parameterized.TestCase):
 
   def test_what_was_not_asked_for_is_refused(self):
     runner = _runner()
-    with self.assertRaisesRegex(ValueError, 'served without embeddings; set'):
+    with self.assertRaisesRegex(ValueError, 'served without embeddings. Set'):
       runner.embed(_PREFIX)
-    with self.assertRaisesRegex(ValueError, 'served without gradients; set'):
+    with self.assertRaisesRegex(ValueError, 'served without gradients. Set'):
       runner.gradient(_PREFIX, _SUFFIX)
     with self.assertRaisesRegex(ValueError, 'activations are rounded to int8'):
       _runner('int8', gradients=('embeddings',))
-    with self.assertRaisesRegex(ValueError, "gradients are .'head'"):
+    with self.assertRaisesRegex(ValueError, "gradients is .'head'"):
       dataclasses.replace(_ENGINE, gradients=('head',))
     with self.assertRaisesRegex(ValueError, "embedding is 'first'"):
       dataclasses.replace(_ENGINE, embedding='first')
 
   def test_texts_out_of_limits_are_refused(self):
     runner = _runner(embedding='mean')
-    with self.assertRaisesRegex(ValueError, '21 tokens; at most 20'):
+    with self.assertRaisesRegex(ValueError, '21 tokens, above the limit of 20'):
       runner.embed(np.ones(21, np.int32))
-    with self.assertRaisesRegex(ValueError, '28 tokens; at most 27'):
+    with self.assertRaisesRegex(ValueError, '28 tokens, above the limit of 27'):
       runner.score(np.ones(20, np.int32), np.ones(8, np.int32))
 
 

@@ -232,8 +232,8 @@ def find(variables: Mapping[str, Any], suffix: str) -> str:
   names = [n for n in variables if n == suffix or n.endswith('.' + suffix)]
   if len(names) != 1:
     raise ValueError(
-      f'{len(names)} variables end in {suffix!r}, expected one; is this a'
-      ' checkpoint of such a model, a GPT-J written by convert_gptj_ckpt?'
+      f'{len(names)} variables end in {suffix!r}, not one. Use a checkpoint of'
+      ' this kind of model, such as a GPT-J from convert_gptj_ckpt.'
     )
   return names[0]
 

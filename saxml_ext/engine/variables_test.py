@@ -54,7 +54,7 @@ class VariablesTest(parameterized.TestCase):
     wrong = {
       name.replace('x_layers_1', 'x_layers_2'): v for name, v in found.items()
     }
-    with self.assertRaisesRegex(ValueError, r'layers \[0, 2\] are not 0, 1'):
+    with self.assertRaisesRegex(ValueError, r'layers are \[0, 2\], not 0, 1'):
       config_lib.ModelConfig.from_pax(wrong, 4)
 
   @parameterized.parameters(

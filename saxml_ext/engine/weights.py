@@ -217,7 +217,7 @@ def _check_shape(
 ) -> None:
   if shape != expected:
     raise ValueError(
-      f"{name} has shape {shape}; the model's sizes make it {expected}."
+      f"{name} has shape {shape}, but the model's sizes require {expected}."
     )
 
 
@@ -275,13 +275,13 @@ class PaxReader:
     """
     if quantization not in quant.QUANTIZATIONS:
       raise ValueError(
-        f'quantization is {quantization!r}; use one of {quant.QUANTIZATIONS}.'
+        f'quantization is {quantization!r}, not one of {quant.QUANTIZATIONS}.'
       )
     tied = config.architecture.tied_head
     if tied and quantization is not None and quantize_head:
       raise ValueError(
-        'the head is the embedding, which stays in float: with quantization'
-        f' {quantization!r}, say that the head is not quantized.'
+        'the head is the embedding, which stays in float. With quantization'
+        f' {quantization!r}, set quantize_head to False.'
       )
     self._table = variables_lib.table_of(config.architecture).by_field
     self._stored = StoredVariables(variables, config)
@@ -307,8 +307,8 @@ class PaxReader:
     name, values = self._stored.arrays(variable, layer)
     if values[0].dtype == np.int8:
       raise ValueError(
-        f'{name} is int8, but only matrices that are multiplied with may be'
-        ' quantized. Quantize the float checkpoint with offline_quantize.'
+        f'{name} is int8, but only the matrices of products may be quantized.'
+        ' Quantize the float checkpoint with offline_quantize.'
       )
     value = self._arranged(variable, _floats(values), layer)
     if variable.is_norm_scale and not self._config.ln_direct_scale:
@@ -327,8 +327,8 @@ class PaxReader:
       return quant.quantize(value, contracted, activations)
     if self._quantization is None:
       raise ValueError(
-        f'{name} is int8: the checkpoint is quantized. Ask for quantization'
-        " 'int8' or 'int8_weights', or give the float checkpoint."
+        f'{name} is int8: the checkpoint is quantized. Set quantization to'
+        " 'int8' or 'int8_weights', or use the float checkpoint."
       )
     _, scales = self._stored.arrays(variable, layer, variables_lib.SCALE_SUFFIX)
     return quant.from_codes(

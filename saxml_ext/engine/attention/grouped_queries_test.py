@@ -157,7 +157,7 @@ class GroupedQueriesTest(parameterized.TestCase):
   def test_wrong_numbers_of_heads_are_refused(self):
     with self.assertRaisesRegex(ValueError, 'num_kv_heads is 4.*divide.*6'):
       dataclasses.replace(_GROUPED, num_kv_heads=4)
-    with self.assertRaisesRegex(ValueError, '2 of 6 heads.*joined_qkv'):
+    with self.assertRaisesRegex(ValueError, '2, but must be .*6.*joined_qkv'):
       dataclasses.replace(_PLAIN, num_kv_heads=2)
 
 

@@ -105,8 +105,8 @@ def _weight(
   form = _form(spec, x)
   if shared := set(form.outputs) & set(form.rows):
     raise ValueError(
-      f'{spec!r} has batch dims {sorted(shared)}; a'
-      ' quantized weight cannot have any. Leave it in float.'
+      f'{spec!r} has batch dims {sorted(shared)}, which a quantized weight'
+      ' cannot have. Leave it in float.'
     )
   values, scale = w.values, w.scale.reshape(-1)
   x = form.matrix(x)

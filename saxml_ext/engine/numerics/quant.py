@@ -110,8 +110,8 @@ def quantize(
     peak = np.abs(part).max(axes, keepdims=True)
     if not np.isfinite(peak).all():
       raise ValueError(
-        f'a weight of shape {weight.shape} has values that are not finite;'
-        ' there is no int8 for them. Check the checkpoint.'
+        f'a weight of shape {weight.shape} has values that are not finite, so'
+        ' it cannot be quantized. Check the checkpoint.'
       )
     values[block] = np.rint(part * _inverse_scale(peak, np))
     scale[block] = (peak * (1 / _LARGEST)).squeeze(axes)

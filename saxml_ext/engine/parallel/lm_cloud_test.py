@@ -139,11 +139,15 @@ class LmCloudTest(parameterized.TestCase):
       self.assertEqual(config_lib.ModelConfig.from_pax(found, **known), _CONFIG)
 
   def test_what_does_not_fit_together_is_refused(self):
-    with self.assertRaisesRegex(ValueError, 'rotary_dim is 8; positions are'):
+    with self.assertRaisesRegex(ValueError, 'rotary_dim is 8, but must be 0'):
       dataclasses.replace(_CONFIG, rotary_dim=8)
-    with self.assertRaisesRegex(ValueError, "positions is 'learned'; use"):
+    with self.assertRaisesRegex(
+      ValueError, "positions is 'learned', but must be"
+    ):
       architecture.Architecture(positions='learned')
-    with self.assertRaisesRegex(ValueError, 'logit_cap is 0; above 0'):
+    with self.assertRaisesRegex(
+      ValueError, 'logit_cap is 0, but must be above 0'
+    ):
       architecture.Architecture(logit_cap=0)
     with self.assertRaisesRegex(ValueError, 'the head is the embedding'):
       weights_lib.from_pax(_variables(), _CONFIG, quantization='int8')

@@ -56,7 +56,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
     """
     if quantization not in quant.QUANTIZATIONS:
       raise ValueError(
-        f'quantization is {quantization!r}; use one of {quant.QUANTIZATIONS}.'
+        f'quantization is {quantization!r}, not one of {quant.QUANTIZATIONS}.'
       )
     self._seed = seed
     self._width = config.model_dim
@@ -137,7 +137,7 @@ def _places(
     if isinstance(part, slice):
       start, stop, step = part.indices(size)
       if step != 1:
-        raise ValueError(f'{part} has the step {step}; only 1 is offered.')
+        raise ValueError(f'{part} has step {step}, but must have step 1.')
       kept.append(max(0, stop - start))
     else:
       start = range(size)[part]

@@ -49,7 +49,7 @@ class RandomVariablesTest(parameterized.TestCase):
     np.testing.assert_array_equal(
       alone.read_part(_QKV, np.s_[2, 10:20, 1:3]), made[_QKV][2, 10:20, 1:3]
     )
-    with self.assertRaisesRegex(ValueError, 'the step 2'):
+    with self.assertRaisesRegex(ValueError, 'has step 2, but must have step 1'):
       made.read_part(_QKV, np.s_[::2])
     with self.assertRaises(KeyError):
       made.read_part('params.lm.other', 0)
@@ -112,7 +112,7 @@ class RandomVariablesTest(parameterized.TestCase):
     self.assertGreater(len(set(np.asarray(logits.argmax(-1)).ravel())), 20)
 
   def test_unknown_quantization_is_refused(self):
-    with self.assertRaisesRegex(ValueError, "'int4'; use one of"):
+    with self.assertRaisesRegex(ValueError, "'int4', not one of"):
       random_variables.RandomVariables(_LM_CLOUD, 0, 'int4')
 
 

@@ -220,7 +220,7 @@ class View(Mapping):
     longer = row.field == 'head_bias' and whole > shape
     if whole != shape and not longer:
       raise ValueError(
-        f"{name} has shape {whole}; the model's sizes make it {shape}."
+        f"{name} has shape {whole}, but the model's sizes require {shape}."
       )
     ranges = [self._ranges[axis] for axis in axes]
     slices = (*leading, *(r.stored for r in ranges))
@@ -252,7 +252,7 @@ def _axes(
   matrix = name.removesuffix(variables_lib.SCALE_SUFFIX)
   row = table.named(matrix)
   if row is None:
-    raise ValueError(f'{matrix} is no variable of such a model.')
+    raise ValueError(f'{matrix} is not a variable of this kind of model.')
   axes = row.axes
   if matrix != name:
     axes = tuple(a for a in axes if a not in row.contracted)

@@ -211,7 +211,7 @@ class SplitWeightsTest(parameterized.TestCase):
     form = split_weights.Form()
     arrays = split_weights.Arrays(variables)
     wider = dataclasses.replace(_MODEL, hidden_dim=128)
-    with self.assertRaisesRegex(ValueError, r'\(32, 64\);.* make it \(32, 128'):
+    with self.assertRaisesRegex(ValueError, r'\(32, 64\),.* require \(32, 128'):
       split_weights.from_pax(arrays, wider, form, mesh)
     arrays = split_weights.Arrays(_quantized(variables))
     with self.assertRaisesRegex(ValueError, 'is int8'):

@@ -201,23 +201,26 @@ class ChoicesTest(parameterized.TestCase):
         self.assertIsNone(row.token_logprobs)
 
   @parameterized.parameters(
-    (dict(num_beams=5), 'num_beams is 5; between 1 and 4'),
+    (dict(num_beams=5), 'num_beams is 5, but must be between 1 and 4'),
     (dict(num_beams=2, beam_search=False), 'num_beams is 2.*other kind'),
     (dict(num_samples=2), 'num_samples is 2.*other kind'),
-    (dict(num_samples=4, beam_search=False), '4; between 1 and 3'),
-    (dict(length_penalty=float('nan')), 'nan; between -8 and 8'),
-    (dict(length_penalty=1.0, beam_search=False), 'answered by samples'),
-    (dict(early_stopping='soon'), "'soon'; True, False"),
-    (dict(logprobs=6), 'logprobs is 6; between 0 and 5'),
+    (dict(num_samples=4, beam_search=False), '4, but must be between 1 and 3'),
+    (dict(length_penalty=float('nan')), 'nan, but must be between -8 and 8'),
+    (
+      dict(length_penalty=1.0, beam_search=False),
+      'sampling, which this request uses',
+    ),
+    (dict(early_stopping='soon'), "'soon', but must be True, False"),
+    (dict(logprobs=6), 'logprobs is 6, but must be between 0 and 5'),
   )
   def test_choices_out_of_limits_are_refused(self, choices, message):
     with self.assertRaisesRegex(ValueError, message):
       _runner().check(request_lib.Request(np.ones(2, np.int32), **choices))
 
   @parameterized.parameters(
-    ('beam', dict(beam_search=False), 'False, but.*beam search alone'),
-    ('sample', dict(beam_search=True), 'True, but.*samples alone'),
-    ('pax', dict(length_penalty=1.0), "answered by Pax's beam search"),
+    ('beam', dict(beam_search=False), 'False, but.* only beam search'),
+    ('sample', dict(beam_search=True), 'True, but.* only samples'),
+    ('pax', dict(length_penalty=1.0), "Pax's beam search, which this"),
   )
   def test_engines_of_one_search_refuse_others(self, search, choices, message):
     checks = request_lib.Checks(

@@ -146,7 +146,7 @@ class Stream:
     first, step = int(said.first), int(said.step)
     if first > self._step:
       raise ValueError(
-        f'steps {self._step} to {first} of a stream were never told.'
+        f'steps {self._step} to {first} of a stream were never reported.'
       )
     for i in range(self._step - first, step - first):
       self._open.append(jax.tree.map(lambda x, i=i: x[i], said.recent))
