@@ -75,7 +75,7 @@ def of(
       settings = dataclasses.replace(settings, ln_epsilon=_LN_EPSILON)
     model = settings.model_config()
     if settings.engine.eos_id is None:
-      raise ValueError('EOS_ID is left to the checkpoint; override it')
+      raise ValueError('EOS_ID is not set. Override it.')
     mesh = sharding.make_mesh(settings.mesh_shape, devices)
     sharding.check(mesh, model, settings.engine.num_slots)
   except (TypeError, ValueError) as e:

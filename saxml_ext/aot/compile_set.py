@@ -136,7 +136,7 @@ def build(
       why = str(e).split('\n\n')[0]
       too_large = why.startswith('RESOURCE_EXHAUSTED')
       kind = errors.ResourceExhausted if too_large else errors.Internal
-      raise kind(f'XLA does not compile {str(key)!r}: {why}') from e
+      raise kind(f'XLA cannot compile {str(key)!r}: {why}') from e
     executable, dropped = serialization.serialize(compiled)
     if serialization.platform(run) == 'cpu':
       executable = serialization.sort_object_files(executable)

@@ -203,13 +203,13 @@ def loads(text: str | bytes) -> Manifest:
   found = head.get('format') if isinstance(head, dict) else None
   if found != FORMAT:
     raise ValueError(
-      f'its format is {found!r}, and this program reads {FORMAT}: build the'
-      ' set again with the compiler of this version'
+      f'its format is {found!r}, but this program reads {FORMAT}. Build the'
+      ' set again with the compiler of this version.'
     )
   manifest = strict_json.parse(head, Manifest)
   keys = [p.key for p in manifest.programs]
   if keys != sorted(set(keys)):
-    raise ValueError('its programs are not sorted by key, each key once')
+    raise ValueError('its programs are not sorted, or have equal keys')
   return manifest
 
 
@@ -245,11 +245,11 @@ def _words(made_for: Any, here: Any) -> str:
   if all(isinstance(x, list) for x in both) and all(
     isinstance(name, str) for x in both for name in x
   ):
-    lacking = ', '.join(f'no {x}' for x in made_for if x not in here)
+    lacking = ', '.join(x for x in made_for if x not in here)
     more = ', '.join(x for x in here if x not in made_for)
     parts = (
-      lacking and f'here is {lacking}, which the set has',
-      more and f'here is {more}, which the set does not have',
+      lacking and f'the set has {lacking}, which is missing here',
+      more and f'the set lacks {more}, which is present here',
     )
     return '; '.join(filter(None, parts))
   a, b = (

@@ -49,8 +49,8 @@ class TextTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ('{', 'it is not JSON'),
-    ('[]', 'its format is None, and this program reads 1'),
-    ('{"format": 2}', 'its format is 2, and this program reads 1'),
+    ('[]', 'its format is None, but this program reads 1'),
+    ('{"format": 2}', 'its format is 2, but this program reads 1'),
     ('{"format": 1}', 'it: Object missing required field `configuration`'),
   )
   def test_what_is_no_manifest_is_refused(self, text, message):
@@ -64,12 +64,16 @@ class TextTest(parameterized.TestCase):
       r'programs\[0\].key: Expected `str`, got `int`',
     ),
     (('programs', 0, 'files'), {}, "'decode 2' has no file 'executable'"),
-    (('programs',), [_PROGRAM, _PROGRAM], 'not sorted by key, each key once'),
+    (
+      ('programs',),
+      [_PROGRAM, _PROGRAM],
+      'not sorted, or have equal keys',
+    ),
     (('configuration', 'more'), 1, 'configuration.more is 1 instead of None'),
     (
       ('configuration', 'engine', 'num_slots'),
       0,
-      'configuration.engine: num_slots is 0; at least 1',
+      'configuration.engine: num_slots is 0, but must be at least 1',
     ),
     (
       ('configuration', 'engine', 'num_slots'),
@@ -135,7 +139,7 @@ class DifferencesTest(parameterized.TestCase):
           'cpu', 'x86_64', 1, features=('avx2', 'avx512f', 'fma'), threads=2
         )
       ),
-      'target.features: here is avx512f, which the set does not have',
+      'target.features: the set lacks avx512f, which is present here',
     ),
     (
       dict(
@@ -143,8 +147,8 @@ class DifferencesTest(parameterized.TestCase):
           'cpu', 'x86_64', 1, features=('fma', 'sse'), threads=2
         )
       ),
-      'target.features: here is no avx2, which the set has; here is sse, which'
-      ' the set does not have',
+      'target.features: the set has avx2, which is missing here; the set lacks'
+      ' sse, which is present here',
     ),
   )
   def test_each_is_named(self, changes, expected):

@@ -52,8 +52,8 @@ class ProgramSet:
       return cls(path, manifest_lib.loads(storage.read_bytes(place)))
     except errors.NotFound as e:
       raise errors.InvalidArgument(
-        f'{path} is no program set: it has no {manifest_lib.NAME}; give the'
-        ' directory that a program_set target of Bazel made'
+        f'{path} is not a program set, because it has no {manifest_lib.NAME}.'
+        ' Pass the output directory of a program_set target of Bazel.'
       ) from e
     except ValueError as e:
       raise errors.InvalidArgument(
@@ -83,7 +83,7 @@ class ProgramSet:
       return serialization.load(serialized, signature, program.key)
     except jax.errors.JaxRuntimeError as e:
       raise errors.FailedPrecondition(
-        f'the runtime does not take {program.key!r} of {self.path}: {e}'
+        f'the runtime cannot load {program.key!r} of {self.path}: {e}'
       ) from e
 
   def compile(
@@ -123,22 +123,22 @@ class ProgramSet:
     if file is None:
       raise errors.FailedPrecondition(
         f'{self.path} has no {kind} of {program.key!r}, only'
-        f' {", ".join(sorted(program.files))}: build the set with it'
+        f' {", ".join(sorted(program.files))}. Build the set with it.'
       )
     place = f'{self.path.rstrip("/")}/{file.path}'
     try:
       content = storage.read_bytes(place)
     except errors.NotFound as e:
       raise errors.FailedPrecondition(
-        f'{place} is missing, which {manifest_lib.NAME} names: copy the whole'
-        ' set, or build it again'
+        f'{place} is missing, but {manifest_lib.NAME} lists it. Copy the whole'
+        ' set, or build it again.'
       ) from e
     found = file_of(file.path, content)
     if found != file:
       raise errors.FailedPrecondition(
         f'{place} is damaged: its SHA-256 is {found.sha256} ({found.bytes}'
-        f' bytes), and {manifest_lib.NAME} says {file.sha256} ({file.bytes}'
-        ' bytes); copy or build the set again'
+        f' bytes), but {manifest_lib.NAME} has {file.sha256} ({file.bytes}'
+        ' bytes). Copy or build the set again.'
       )
     return content
 
@@ -153,7 +153,7 @@ def check_place(path: str) -> None:
   """Raises OSError if a set cannot be written to `path`; see `write`."""
   path = os.path.abspath(path)
   if os.path.isdir(path) and os.listdir(path):
-    raise OSError(f'{path} holds something: name a new or empty directory')
+    raise OSError(f'{path} is not empty. Choose a new or empty directory.')
   with tempfile.TemporaryDirectory(dir=os.path.dirname(path)):
     pass  # The parent exists and is writable.
 

@@ -161,7 +161,7 @@ class RefusalTest(parameterized.TestCase):
     )
     self.opened = program_set.ProgramSet(self.path, manifest)
     with self.assertRaisesRegex(
-      errors.FailedPrecondition, "the runtime does not take 'hypotheses'"
+      errors.FailedPrecondition, "the runtime cannot load 'hypotheses'"
     ):
       self._load()
 
@@ -173,7 +173,8 @@ class RefusalTest(parameterized.TestCase):
 
   def test_no_set(self):
     with self.assertRaisesRegex(
-      errors.InvalidArgument, 'is no program set: it has no manifest.json'
+      errors.InvalidArgument,
+      'is not a program set, because it has no manifest.json',
     ):
       program_set.ProgramSet.open(self.create_tempdir().full_path)
 
@@ -184,7 +185,7 @@ class RefusalTest(parameterized.TestCase):
 
   def test_a_directory_that_holds_something_is_left_as_it_is(self):
     before = sorted(os.listdir(self.path))
-    with self.assertRaisesRegex(OSError, 'set holds something: name a new'):
+    with self.assertRaisesRegex(OSError, 'set is not empty. Choose a new'):
       program_set.write(self.path, self.opened.manifest, {})
     self.assertEqual(sorted(os.listdir(self.path)), before)
     self.assertLen(os.listdir(os.path.dirname(self.path)), 1)

@@ -62,7 +62,7 @@ def serialize(compiled: jax.stages.Compiled) -> Serialized:
   if compiled._params.const_args:
     raise ValueError(
       f'the program closes over {len(compiled._params.const_args)} arrays,'
-      ' which its bytes do not have; pass them as arguments'
+      ' which its bytes do not contain. Pass them as arguments.'
     )
   kept = compiled._executable._kept_var_idx
   count = compiled.in_tree.num_leaves
@@ -244,7 +244,7 @@ def sort_object_files(executable: bytes) -> bytes:
       _, start = _varint(executable, after_tag)
       middle = _sorted(executable[start:end])
       return executable[:start] + middle + executable[end:]
-  raise ValueError('the executable holds no result of a compilation')
+  raise ValueError('the executable has no compilation result')
 
 
 def _sorted(result: bytes) -> bytes:
@@ -252,7 +252,7 @@ def _sorted(result: bytes) -> bytes:
   fields = list(_fields(result, 0))
   files = sorted(result[a:b] for n, a, b in fields if n == _OBJECT_FILE)
   if not all(_ELF in file for file in files):
-    raise ValueError('an object file of the executable is no ELF file')
+    raise ValueError('an object file of the executable is not an ELF file')
   others = [result[a:b] for n, a, b in fields if n != _OBJECT_FILE]
   first = [n == _OBJECT_FILE for n, *_ in fields].index(True) if files else 0
   return b''.join([*others[:first], *files, *others[first:]])
@@ -270,7 +270,7 @@ def _fields(message: bytes, at: int) -> Iterator[tuple[int, int, int]]:
     elif kind in _FIXED:
       at += _FIXED[kind]
     else:
-      raise ValueError(f'byte {start} of the executable begins no field')
+      raise ValueError(f'byte {start} of the executable does not begin a field')
     if at > len(message):
       raise ValueError(
         f'the field at byte {start} of the executable is cut off'

@@ -27,8 +27,8 @@ def parse(data: Any, kind: type[_T]) -> _T:
     raise ValueError(f'{place.strip(".`") or "it"}: {reason}') from e
   for place, found, known in differences(data, plain(value)):
     raise ValueError(
-      f'{place} is {found!r} instead of {known!r}: a field is missing or'
-      ' unknown'
+      f'{place} is {found!r} instead of {known!r}. A field is missing or'
+      ' unknown.'
     )
   return value
 

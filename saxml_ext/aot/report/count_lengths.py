@@ -18,13 +18,13 @@ from saxml_ext.evaluation import tokenizer as tokenizer_lib
 _SET = flags.DEFINE_string(
   'dataset',
   None,
-  'cnn_dailymail_calibration.json, a list of {"instruction", "input",'
-  ' "output"}.',
+  'The path of cnn_dailymail_calibration.json, a list of {"instruction",'
+  ' "input", "output"}.',
 )
 _TOKENIZER = flags.DEFINE_string(
-  'tokenizer', None, "The model's tokenizer.json, or its directory."
+  'tokenizer', None, "The path of the model's tokenizer.json, or its directory."
 )
-_OUT = flags.DEFINE_string('out', None, 'File to write.')
+_OUT = flags.DEFINE_string('out', None, 'The output file.')
 
 
 def main(argv: Sequence[str]) -> None:

@@ -112,8 +112,8 @@ def bucket(length: int, buckets: Sequence[int]) -> int:
     if size >= length:
       return size
   raise ValueError(
-    f'a prompt has {length} tokens, and the programs take {buckets[-1]}; give'
-    ' --lengths of shorter ones, or programs for longer ones.'
+    f'a prompt has {length} tokens, but the programs take at most'
+    f' {buckets[-1]}. Use shorter --lengths, or other programs.'
   )
 
 
@@ -144,8 +144,8 @@ def histogram(prompts: list[int], outputs: list[int], source: str) -> str:
   """Returns the content of a file of lengths, which `read` accepts."""
   if not prompts or not outputs:
     raise ValueError(
-      f'there are {len(prompts)} prompts and {len(outputs)} outputs to count;'
-      ' at least one of each is needed.'
+      f'there are {len(prompts)} prompts and {len(outputs)} outputs, but at'
+      ' least one of each is needed.'
     )
   counts = map(collections.Counter, (prompts, outputs))
   found = Histogram(FORMAT, source, *map(dict, counts))
@@ -173,8 +173,8 @@ def read(text: str, name: str, count: int, seed: int = 0) -> Lengths:
       raise ValueError(f'format {found.format} instead of {FORMAT}')
   except ValueError as e:
     raise ValueError(
-      f'{name} is no file of lengths: {e}. Make one from the calibration set'
-      ' with //saxml_ext/aot/report:count_lengths.'
+      f'{name} is not a file of lengths: {e}. Make one from the calibration'
+      ' set with //saxml_ext/aot/report:count_lengths.'
     ) from e
   rng = np.random.default_rng(seed)
   prompts, outputs = (

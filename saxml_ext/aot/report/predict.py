@@ -151,7 +151,7 @@ def shares(
   """
   rule, outcome = rules.CENTRAL, central.outcome
   if outcome is None:
-    raise ValueError('Static batching has no outcome to take shares of.')
+    raise ValueError('static batching has no shares of the time.')
   requests = requests.decoded(rule.steps)
   where, slots = rules.topology_of(programs), rules.live(programs, requests)
   how = policy(programs)

@@ -26,45 +26,44 @@ _SAX = (512, 1024, 1919)
 _COSTS = flags.DEFINE_list(
   'costs',
   [],
-  'Files of //saxml_ext/aot/report/compiled:compile_costs, first tried first; the last'
-  ' one is reported on, all are compared. Without it: those kept beside this'
-  ' program.',
+  'Files of //saxml_ext/aot/report/compiled:compile_costs, oldest first. The'
+  ' report compares all and describes the last one. Default: the files in'
+  ' data/.',
 )
 _PROGRAMS = flags.DEFINE_string(
   'programs',
   None,
-  'Directory of a program set for a TPU slice; it is reported on instead.',
+  'The directory of a TPU program set, which the report then describes.',
 )
 _LENGTHS = flags.DEFINE_string(
   'lengths',
   None,
-  'Lengths of prompts and answers, a file of'
-  ' //saxml_ext/aot/report:count_lengths. Without it a distribution is assumed,'
-  ' and said.',
+  'A file of //saxml_ext/aot/report:count_lengths with the lengths of prompts'
+  ' and answers. Default: the distribution that the report describes.',
 )
 _BUCKETS = flags.DEFINE_list(
   'buckets',
   [],
-  'Lengths that prompts are padded to, to try out others than the programs are'
-  ' compiled for: times between compiled lengths are taken in proportion.',
+  'The lengths to which prompts are padded, if they differ from those of the'
+  ' compiled programs. Times between compiled lengths are interpolated.',
 )
 _SAMPLES = flags.DEFINE_integer(
-  'samples', 13368, 'Requests that are simulated.', lower_bound=1
+  'samples', 13368, 'The number of simulated requests.', lower_bound=1
 )
 _SERVER = flags.DEFINE_bool(
-  'server', True, 'Estimate the Server scenario too, which takes a minute.'
+  'server', True, 'Also estimate the Server scenario, which takes a minute.'
 )
-_PAGE = flags.DEFINE_string('page', None, 'Write a page with figures here.')
+_PAGE = flags.DEFINE_string('page', None, 'The HTML file to write.')
 
 _RULE = """\
 Rule. Seconds of a program = max(work, memory) + exchange. Work: XLA's estimate
-of cycles (at {clock:.1f} GHz), loops times their trips, of conditionals the
-branch with most cycles; a Pallas kernel's bundles, or its operands' bytes over
-the memory's bandwidth if that is longer; the same bytes over bandwidth for an
-operation without an estimate. Memory: all bytes to and from HBM ({hbm:.0f} GB/s).
-Exchange: collectives one after the other in a ring ({link:.0f} GB/s a link and
-direction). The network and jitter are left out. docs/aot_report.md gives the
-source of each term:"""
+of cycles (at {clock:.1f} GHz), with each loop times its trips, and the branch
+with most cycles of a conditional. For a Pallas kernel, its bundles, or its
+operands' bytes over the memory's bandwidth if that is longer. For an operation
+without an estimate, the same bytes over the bandwidth. Memory: all bytes to and
+from HBM ({hbm:.0f} GB/s). Exchange: collectives one after the other in a ring
+({link:.0f} GB/s per link and direction). The network and jitter are left out.
+docs/aot_report.md gives the source of each term:"""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -106,8 +105,8 @@ def report() -> str:
   ]
   if _BUCKETS.value:
     sections.append(
-      f'Prompts are padded to {", ".join(_BUCKETS.value)}, to try that out:'
-      ' times between compiled lengths are in proportion.'
+      f'Prompts are padded to {", ".join(_BUCKETS.value)}. Times between'
+      ' compiled lengths are interpolated.'
     )
   sections += [
     'Programs\n' + tables.programs(made, requests),
@@ -126,7 +125,7 @@ def report() -> str:
   text = '\n\n'.join(sections)
   if _PAGE.value:
     page.write(pathlib.Path(_PAGE.value), text, made, requests)
-    text += f'\n\nThe page lies at {_PAGE.value}.'
+    text += f'\n\nThe page is at {_PAGE.value}.'
   return text
 
 
@@ -135,12 +134,12 @@ def _buckets() -> tuple[int, ...]:
     found = tuple(map(int, _BUCKETS.value))
   except ValueError as e:
     raise ValueError(
-      f'--buckets is {",".join(_BUCKETS.value)}; numbers are needed, such as'
+      f'--buckets is {",".join(_BUCKETS.value)}, but must be numbers such as'
       ' 512,1024,1919.'
     ) from e
   if list(found) != sorted({n for n in found if n > 0}):
     raise ValueError(
-      f'--buckets is {found}; they must be positive and ascending.'
+      f'--buckets is {found}, but must be positive and ascending.'
     )
   return found
 
@@ -166,7 +165,7 @@ def _sax(
 def _variations(made: costs.Set, requests: lengths_lib.Lengths) -> str:
   """Returns Offline by the central rule, for other assumed lengths."""
   if _LENGTHS.value is not None:
-    return '  They are counted, not assumed; only the draw is random.'
+    return '  The lengths are counted, not assumed. Only the draw is random.'
   others = lengths_lib.VARIATIONS.items()
   drawn = {name: other.draw(len(requests)) for name, other in others}
   rows = [('Offline samples/s (estimate), central rule', '')]

@@ -82,7 +82,7 @@ class ReportTest(absltest.TestCase):
     finer = self._report(sets.small(), buckets=['256', '512', '1024', '1919'])
     (before,), (after,) = map(_HEADLINE.findall, (text, finer))
     self.assertGreater(float(after), float(before))
-    self.assertIn('in proportion', finer)
+    self.assertIn('compiled lengths are interpolated', finer)
     for wrong in (['a'], ['512', '256'], ['0']):
       with self.assertRaisesRegex(ValueError, '--buckets'):
         self._report(sets.small(), buckets=wrong)
@@ -137,7 +137,7 @@ class ReportTest(absltest.TestCase):
     with (
       flagsaver.flagsaver(costs=[path]),
       contextlib.redirect_stderr(errors),
-      self.assertRaisesRegex(SystemExit, 'bad.json is no file of costs'),
+      self.assertRaisesRegex(SystemExit, 'bad.json is not a file of costs'),
     ):
       report.main(['report'])
 

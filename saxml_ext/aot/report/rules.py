@@ -132,8 +132,8 @@ def topology_of(programs: costs.Set) -> topologies.Topology:
       t.chip.kind for t in topologies.BY_NAME.values() if t.chip.clock > 0
     }
     raise ValueError(
-      f'the clock of {chip.kind} ({programs.topology}), which XLA counts cycles'
-      f' of, is not known; it is of {", ".join(sorted(known))}. Add it to'
+      f"the clock rate of {chip.kind} ({programs.topology}), which XLA's"
+      f' cycles need, is unknown. Known: {", ".join(sorted(known))}. Add it to'
       ' saxml_ext/aot/tpu/topologies.py with its source.'
     )
   return found
@@ -223,8 +223,8 @@ def parts(
     for block in call.blocks:
       if slots is None:
         raise ValueError(
-          f'the kernel {call.name!r} reads what its slots have; say what they'
-          ' are busy with.'
+          f'the cost of kernel {call.name!r} depends on the contents of the'
+          ' slots. Pass `slots`.'
         )
       each += slots.seconds(
         block, block.bundles * bundle, block.bytes / bandwidth
@@ -334,8 +334,8 @@ def times(
   decode = programs.programs.get(f'decode {programs.slots}')
   if not programs.prefills or decode is None or decode.step is None:
     raise ValueError(
-      f'the costs of {programs.title!r} are of the programs'
-      f' {sorted(programs.programs)}; an estimate of samples/s needs decode'
+      f'{programs.title!r} has costs of the programs'
+      f' {sorted(programs.programs)}. An estimate of samples/s needs decode'
       f' {programs.slots} with its loop, and at least one prefill_and_insert.'
     )
   prefills = {

@@ -139,8 +139,8 @@ def shares(
   unmeasured = 1 - sum(found[part] for part in rules.MEASURED)
   return (
     table([('share of the time (estimates), central rule', ''), *rows])
-    + f'\n  No measurement on a TPU covers {unmeasured:.0%} of the time. The rest'
-    ' follows single operations that were measured on a v5e.'
+    + f'\n  No measurement on a TPU covers {unmeasured:.0%} of the time. The'
+    ' rest follows single operations that were measured on a v5e.'
   )
 
 

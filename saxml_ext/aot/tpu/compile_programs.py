@@ -27,32 +27,32 @@ from saxml_ext.engine import executables
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 
-_PARAMS = flags.DEFINE_string('params', None, 'Name of the serving params.')
+_PARAMS = flags.DEFINE_string('params', None, 'The name of the serving params.')
 _OVERRIDES = flags.DEFINE_multi_string(
-  'override', [], 'ATTRIBUTE=JSON, as in a publish; may be repeated.'
+  'override', [], 'An override, as ATTRIBUTE=JSON. Repeatable.'
 )
 _TOPOLOGY = flags.DEFINE_enum(
   'topology', None, list(topologies.BY_NAME), 'The slice to compile for.'
 )
 _OUT = flags.DEFINE_string(
-  'out', None, 'Directory to write; empty or not there yet.'
+  'out', None, 'The output directory, which must be empty or not exist.'
 )
 _ONLY = flags.DEFINE_multi_string(
   'only',
   [],
-  'Compiles only programs whose keys begin so, such as "decode"; a server has to'
-  ' compile the others. May be repeated.',
+  'Compile only programs whose keys begin with this text, such as "decode". A'
+  ' server must compile the others. Repeatable.',
 )
 _XLA_FLAGS = flags.DEFINE_enum(
   'xla_flags',
   'none',
   ['none', 'params'],
-  "Options for XLA: none, or the serving params' XLA_TPU_FLAGS.",
+  "The options for XLA: none, or the serving params' XLA_TPU_FLAGS.",
 )
 _JOBS = flags.DEFINE_integer(
   'jobs',
   2,
-  'Programs compiled at a time, each in a process of about 1 GB.',
+  'The number of programs compiled at a time, each in a process of about 1 GB.',
   lower_bound=1,
 )
 
@@ -109,7 +109,7 @@ def _keys(run: executables.Executables) -> list[executables.Key]:
   if not found:
     names = ', '.join(map(str, run.keys()))
     raise errors.InvalidArgument(
-      f'--only={_ONLY.value} begins no key of a program; there are {names}'
+      f'--only={_ONLY.value} matches no program. Available: {names}'
     )
   return found
 

@@ -83,9 +83,9 @@ def compile_program(task: Task, name: str) -> tuple[compile_set.Built, int]:
   except EOFError as e:
     process.join()
     raise errors.Internal(
-      f'the process that was to compile {name!r} ended with exit code'
-      f' {process.exitcode} and no answer; if it was killed for memory, give'
-      ' --jobs=1'
+      f'the process that compiled {name!r} ended with exit code'
+      f' {process.exitcode} and without a result. If it ran out of memory, use'
+      ' --jobs=1.'
     ) from e
   process.join()
   if isinstance(answer, errors.SaxError):

@@ -111,9 +111,9 @@ def check(memory: Mapping[str, manifest_lib.Memory], limit: int) -> Needs:
   )
   raise errors.ResourceExhausted(
     f"{found.worst!r} needs {worst} of a device's memory, {missing} more than"
-    f' the {most} that XLA lets programs use: {resident} are weights and state,'
-    f' {code} the code of all programs; lower NUM_CACHE_SLOTS, choose'
-    ' KV_CACHE_DTYPE="int8" or a larger topology'
+    f' the {most} that XLA lets programs use. Weights and state need'
+    f' {resident}, and the code of all programs {code}. Lower NUM_CACHE_SLOTS,'
+    ' choose KV_CACHE_DTYPE="int8" or a larger topology.'
   )
 
 
@@ -148,15 +148,15 @@ def text(
       ', '.join(versions),
       f'XLA flags: {len(manifest.xla_flags)}',
       '',
-      'GiB on each device; "needs" counts everything that is in memory while the'
-      ' program runs.',
+      'GiB on each device; "needs" counts everything that is in memory while'
+      ' the program runs.',
       _row('program', _COLUMNS, 'MB', 'collectives in the program'),
       *(_program(p, needs, hlo[p.key]) for p in manifest.programs),
       '',
       f'weights and state {_gib(needs.resident)} GiB, code of all programs'
       f' {_gib(needs.code)} GiB',
-      f'{needs.worst!r} needs most: {_gib(worst)} of the {_gib(needs.limit)} GiB'
-      f' that XLA lets programs use; {_gib(needs.left)} GiB are left',
+      f'{needs.worst!r} needs most: {_gib(worst)} of the {_gib(needs.limit)}'
+      f' GiB that XLA lets programs use; {_gib(needs.left)} GiB are left',
       '',
     ]
   )

@@ -119,7 +119,7 @@ class FitTest(absltest.TestCase):
     with self.assertRaisesRegex(
       errors.ResourceExhausted,
       r"'decode 96' needs 18.00 GiB .*, 3.00 GiB more than the 15.00 GiB"
-      r'.*: 11.00 GiB are weights and state, 1.00 GiB the code',
+      r'.* Weights and state need 11.00 GiB, and the code .* 1.00 GiB',
     ):
       summary.check({'decode 96': decode}, 15 * gib)
     self.assertEqual(summary.check({'decode 96': decode}, 18 * gib).left, 0)

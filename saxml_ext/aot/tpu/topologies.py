@@ -145,8 +145,8 @@ class Topology:
       )
     except Exception as e:  # JAX passes on any error of a plugin.
       raise RuntimeError(
-        f'libtpu does not describe {self.name} ({self.libtpu}): {e}. Is libtpu'
-        ' installed, and of the locked version?'
+        f'libtpu cannot describe {self.name} ({self.libtpu}): {e}. Check that'
+        ' libtpu is installed in the locked version.'
       ) from e
     return tuple(found.devices)
 
@@ -201,7 +201,7 @@ def find(name: str) -> Topology:
   name = name.replace(' ', '_')
   if name not in BY_NAME:
     raise ValueError(
-      f'there is no topology {name!r}; choose one of {", ".join(BY_NAME)}.'
+      f'there is no topology {name!r}. Available: {", ".join(BY_NAME)}'
     )
   return BY_NAME[name]
 

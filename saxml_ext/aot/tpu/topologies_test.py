@@ -29,7 +29,7 @@ class TopologiesTest(absltest.TestCase):
         self.assertEqual(math.prod(topology.mesh), topology.devices)
 
   def test_unknown_names_are_told_the_known_ones(self):
-    with self.assertRaisesRegex(ValueError, r"'v5e_3x3'; choose .*v5e_2x2"):
+    with self.assertRaisesRegex(ValueError, r"'v5e_3x3'. Available: .*v5e_2x2"):
       topologies.find('v5e_3x3')
 
 

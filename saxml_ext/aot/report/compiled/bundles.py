@@ -80,7 +80,7 @@ def read(directory: pathlib.Path) -> Mapping[str, Kernel]:
   }
   if not found:
     raise ValueError(
-      f'{directory} has no files *-final_bundles.txt; compile with'
+      f'{directory} has no files *-final_bundles.txt. Compile with'
       f' LIBTPU_INIT_ARGS="--xla_jf_dump_to={directory}'
       ' --xla_jf_dump_llo_text=true".'
     )
@@ -107,8 +107,8 @@ def of_decode_attention(code: Kernel) -> tuple[int, int, int]:
   loop = max(code.loops, key=lambda x: x.common + sum(x.skippable))
   if len(loop.skippable) < 2:
     raise ValueError(
-      f"decode attention's loop has parts {loop.skippable} that it may skip;"
-      ' two are expected, for prompts and suffixes.'
+      f"decode attention's loop has the skippable parts {loop.skippable}, but"
+      ' must have two: for prompts and suffixes.'
     )
   prompt, suffix = (loop.common + part for part in loop.skippable[:2])
   return code.depths[0], prompt, suffix

@@ -53,7 +53,7 @@ class BundlesTest(absltest.TestCase):
       (3, common + 5, common + 3),
     )
     one_loop = bundles.Kernel((bundles.Loop(5, (1,)),), (3, 6))
-    with self.assertRaisesRegex(ValueError, 'two are expected'):
+    with self.assertRaisesRegex(ValueError, 'must have two'):
       bundles.of_decode_attention(one_loop)
 
 

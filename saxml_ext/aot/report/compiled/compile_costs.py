@@ -23,37 +23,37 @@ from saxml_ext.common import program as program_lib
 from saxml_ext.common import user_path
 from saxml_ext.engine import config as config_lib
 
-_OUT = flags.DEFINE_list('out', None, 'File to write; with --again, files.')
+_OUT = flags.DEFINE_list('out', None, 'The output file (files with --again).')
 _AGAIN = flags.DEFINE_bool(
   'again',
   False,
-  'Compiles what the files at --out describe, and writes them anew.',
+  'Compile the programs in the files of --out again, and overwrite them.',
 )
-_TITLE = flags.DEFINE_string('title', 'GPT-J 6B', 'What it is, in words.')
-_TOPOLOGY = flags.DEFINE_string('topology', 'v5e 2x2', 'Chips, kind and shape.')
-_MESH = flags.DEFINE_list('mesh', ['1', '1', '4'], 'Replica, data, model.')
+_TITLE = flags.DEFINE_string('title', 'GPT-J 6B', 'The name of the set.')
+_TOPOLOGY = flags.DEFINE_string('topology', 'v5e 2x2', 'The TPU slice.')
+_MESH = flags.DEFINE_list('mesh', ['1', '1', '4'], 'Axes: replica,data,model.')
 _WEIGHTS = flags.DEFINE_enum(
-  'weights', 'int8', ['bfloat16', 'int8', 'int8_weights'], 'Of the matrices.'
+  'weights', 'int8', ['bfloat16', 'int8', 'int8_weights'], 'Matrix format.'
 )
 _KV = flags.DEFINE_enum(
-  'kv', 'int8', config_lib.KV_DTYPES, 'Number format of keys and values.'
+  'kv', 'int8', config_lib.KV_DTYPES, 'The number format of keys and values.'
 )
-_SLOTS = flags.DEFINE_integer('slots', 64, 'Requests decoded together.')
+_SLOTS = flags.DEFINE_integer('slots', 64, 'The number of decode slots.')
 _BUCKETS = flags.DEFINE_list(
-  'buckets', ['512', '1024', '1536', '1919'], 'Lengths of prompts.'
+  'buckets', ['512', '1024', '1536', '1919'], 'The lengths of prompts.'
 )
 _ROWS = flags.DEFINE_list(
   'rows',
   ['1'],
-  'Prompts prefilled together, by each part of the slots that the mesh makes.',
+  'The numbers of prompts that each part of the slots prefills together.',
 )
 _STATIC = flags.DEFINE_bool(
   'static',
   False,
-  'Batches that start and end together, as Sax has them: answers begin with an'
-  ' empty cache, which needs no room for older ones.',
+  'Use batches that start and end together, like Sax. Answers then begin with'
+  ' an empty cache, which needs no room for older ones.',
 )
-_LAYERS = flags.DEFINE_integer('layers', 28, 'Layers of the model.')
+_LAYERS = flags.DEFINE_integer('layers', 28, 'The number of layers.')
 flag_rules.act_only(
   'without --again',
   lambda: not _AGAIN.value,
@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
   paths = [pathlib.Path(user_path.resolve(path)) for path in _OUT.value]
   if len(paths) > 1 and not _AGAIN.value:
     raise app.UsageError(
-      f'--out names {len(paths)} files; without --again it takes one.'
+      f'--out has {len(paths)} files, but must have one without --again.'
     )
   topologies.prepare()
   for path in paths:

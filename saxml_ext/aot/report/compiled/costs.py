@@ -242,17 +242,17 @@ def parse(text: str, name: str) -> Set:
     found = record.pop('format')
   except (ValueError, KeyError) as e:
     raise ValueError(
-      f'{name} is no file of costs: {e!r}. Make one with {compile_costs}.'
+      f'{name} is not a file of costs: {e!r}. Make one with {compile_costs}.'
     ) from e
   if found != FORMAT:
     raise ValueError(
-      f'{name} has costs of format {found}; this program reads {FORMAT}. Make'
-      f' it anew with {compile_costs}.'
+      f'{name} has costs of format {found}, but this program reads {FORMAT}.'
+      f' Make it again with {compile_costs}.'
     )
   try:
     return strict_json.parse(record, Set)
   except ValueError as e:
     raise ValueError(
       f'{name} has costs of format {FORMAT} with other fields: {e}. Make it'
-      f' anew with {compile_costs}.'
+      f' again with {compile_costs}.'
     ) from e

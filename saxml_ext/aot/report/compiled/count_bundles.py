@@ -30,8 +30,8 @@ from saxml_ext.engine.kernels.tpu import decode_kernel
 from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.kernels.tpu import rows
 
-_OUT = flags.DEFINE_string('out', None, 'File to write.')
-_TOPOLOGY = flags.DEFINE_string('topology', 'v5e 2x2', 'Chips, kind and shape.')
+_OUT = flags.DEFINE_string('out', None, 'The output file.')
+_TOPOLOGY = flags.DEFINE_string('topology', 'v5e 2x2', 'The TPU slice.')
 
 _WIDTHS = (256, 512, 1024, 2048, 4096, 8192)
 _MODEL_DIM = 4096

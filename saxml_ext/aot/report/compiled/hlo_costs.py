@@ -90,8 +90,8 @@ def read(
   once, steps = _Reader(module, describe).computation(module.entry)
   if len(steps) > 1:
     raise ValueError(
-      f'the program has {len(steps)} loops without a known trip count; costs'
-      ' per step are known of one at most.'
+      f'the program has {len(steps)} loops without a known trip count, but'
+      ' costs per step support only one.'
     )
   return costs.Program(once, steps[0] if steps else None, memory or {})
 
@@ -113,14 +113,14 @@ def read_set(directory: pathlib.Path) -> costs.Set:
     hlo = program.files.get(manifest_lib.OPTIMIZED_HLO)
     if hlo is None:
       raise ValueError(
-        f'{directory} has no optimized HLO of {program.key!r}; estimates are of'
-        ' sets for TPU, whose compiler says what it expects.'
+        f'{directory} has no optimized HLO of {program.key!r}. Estimates need'
+        ' a set for TPU, whose compiler reports the expected cycles.'
       )
     packed = (directory / hlo.path).read_bytes()
     if hashlib.sha256(packed).hexdigest() != hlo.sha256:
       raise ValueError(
-        f'{directory / hlo.path} is not what was built: its SHA-256 is another'
-        ' than in the manifest. Build the set again.'
+        f'{directory / hlo.path} is damaged: its SHA-256 differs from the'
+        ' manifest. Build the set again.'
       )
     text = gzip.decompress(packed).decode('utf-8')
     programs[program.key] = read(text, dataclasses.asdict(program.memory))
@@ -145,8 +145,8 @@ def _topology(target: manifest_lib.Target) -> str:
     if topology.chip.kind == target.kind and topology.shape == bounds:
       return name.replace('_', ' ')
   raise ValueError(
-    f'the set is for {target.devices} x {target.kind} {target.bounds}; known'
-    f' are {", ".join(topologies.BY_NAME)}.'
+    f'the set is for {target.devices} x {target.kind} {target.bounds}.'
+    f' Available: {", ".join(topologies.BY_NAME)}'
   )
 
 
@@ -323,5 +323,5 @@ def group_size(attributes: str) -> int:
   if 'source_target_pairs' in attributes:
     return 2
   raise ValueError(
-    f'no group of devices is found in the collective {attributes[:300]!r}.'
+    f'the collective {attributes[:300]!r} has no group of devices.'
   )

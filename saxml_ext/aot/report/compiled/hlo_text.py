@@ -148,8 +148,8 @@ def parse(text: str) -> Module:
       current[start[2]] = _instruction(start)
   if entry is None:
     raise ValueError(
-      f'the text has {len(computations)} computations and none of them is'
-      ' marked ENTRY; it is not an optimized HLO module. Write one with'
+      f'the text has {len(computations)} computations, but none of them is'
+      ' marked ENTRY, so it is not an optimized HLO module. Write one with'
       ' `Compiled.as_text()`.'
     )
   return Module(computations, entry)
@@ -175,8 +175,8 @@ def _instruction(start: re.Match[str]) -> Instruction:
   opcode, bracket, operands = rest[shape_end:].strip().partition('(')
   if not bracket:
     raise ValueError(
-      f'the line {line[:200]!r} has no operands; this version of XLA writes'
-      ' its modules in a way that is not known here.'
+      f'the line {line[:200]!r} has no operands. This program does not support'
+      ' the module format of this version of XLA.'
     )
   operands = bracket + operands
   arrays = []
@@ -201,7 +201,7 @@ def _end(text: str) -> int:
     depth += (letter == '(') - (letter == ')')
     if depth == 0:
       return i + 1
-  raise ValueError(f'a bracket is never closed: {text[:200]!r}.')
+  raise ValueError(f'a bracket is not closed: {text[:200]!r}.')
 
 
 def kernel_name(i: Instruction) -> str:

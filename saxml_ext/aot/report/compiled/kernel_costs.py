@@ -41,7 +41,7 @@ _BLOCK_KEYS = 384
 _BLOCK_BYTES = 1 << 20
 
 _MODULE = 'saxml_ext/aot/report/compiled/kernel_costs.py'
-_CHANGED = f'The kernel has changed: so must {_MODULE}.'
+_CHANGED = f'The kernel has changed, so {_MODULE} must change too.'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,8 +139,8 @@ def _first(
   """Returns a kernel's first array after a check of its dimensions."""
   if not arrays or len(arrays[0].dims) != dims:
     raise ValueError(
-      f'{name} has arrays of shapes {[a.dims for a in arrays]}, of which the'
-      f' first should have {dims} dims. {_CHANGED}'
+      f'{name} has arrays of shapes {[a.dims for a in arrays]}, but the first'
+      f' one must have {dims} dims. {_CHANGED}'
     )
   return arrays[0]
 
@@ -159,7 +159,7 @@ def _prompts(qkv: hlo_text.Array, keys: hlo_text.Array) -> Work:
   if qkv.dims[:2] != (batch, length):
     raise ValueError(
       f'{ATTEND} has queries of shape {qkv.dims} and keys of shape'
-      f' {keys.dims}, whose batch or length differ. {_CHANGED}'
+      f' {keys.dims}, which differ in batch or length. {_CHANGED}'
     )
   sizes = range(_TILE, min(length, _CHUNK) + 1, _TILE)
   chunk = max(size for size in sizes if length % size == 0)
@@ -178,8 +178,8 @@ def _beams(arrays: Sequence[hlo_text.Array]) -> Work:
   lists = [a for a in arrays if len(a.dims) == 1]
   if len(caches) != 4 or len(masks) != 1 or not lists:
     raise ValueError(
-      f'{ATTEND_BEAMS} has operands of shapes {[a.dims for a in arrays]}; four'
-      f' caches, a mask and a list of blocks are expected. {_CHANGED}'
+      f'{ATTEND_BEAMS} has operands of shapes {[a.dims for a in arrays]}, but'
+      f' must have four caches, a mask and a list of blocks. {_CHANGED}'
     )
   prompt, suffix = caches[0].dims[-1], caches[2].dims[-2]
   busy, suffix_blocks, _, suffix_block = masks[0].dims
@@ -194,7 +194,7 @@ def _beams(arrays: Sequence[hlo_text.Array]) -> Work:
     raise ValueError(
       f'{ATTEND_BEAMS} has {items} blocks a slot: {suffix_blocks} of'
       f' {suffix_block} keys of {suffix} in suffixes, and {prompt_blocks} of'
-      f' {prompt_block} keys of {prompt} in prompts; that does not add up.'
+      f' {prompt_block} keys of {prompt} in prompts, which do not match.'
     )
   # The size of a key and its value. In int8, each also has a float32 scale.
   scales = heads * 4 if caches[0].dtype == 's8' else 0
