@@ -290,7 +290,7 @@ class ShardingTest(parameterized.TestCase):
       sharding.make_mesh((1, 4))
     mesh = sharding.make_mesh((1, 2, 2))
     for change, slots, message in (
-      (dict(hidden_dim=63), 4, 'hidden_dim is 63, but the mesh .* in 2'),
+      (dict(hidden_dim=63), 4, 'hidden_dim is 63, but .* into 2 parts'),
       ({}, 5, 'num_slots is 5'),
     ):
       with self.assertRaisesRegex(ValueError, message):
