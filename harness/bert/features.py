@@ -286,8 +286,8 @@ def _best_span(spans: Sequence[range], position: int) -> int:
     around = min(position - span.start, span.stop - 1 - position)
     return around + 0.01 * len(span)
 
-  holding = [n for n, span in enumerate(spans) if position in span]
-  return max(holding, key=score)
+  containing = [n for n, span in enumerate(spans) if position in span]
+  return max(containing, key=score)
 
 
 def _padded(

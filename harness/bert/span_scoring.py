@@ -249,16 +249,16 @@ def original_text(answer: str, original: str) -> str:
   begin = plain.find(answer)
   if begin < 0 or not answer:
     return original
-  plain_places = _letter_places(plain)
-  original_places = _letter_places(original)
-  if len(plain_places) != len(original_places):
+  plain_positions = _letter_positions(plain)
+  original_positions = _letter_positions(original)
+  if len(plain_positions) != len(original_positions):
     return original
-  number_of = {place: number for number, place in enumerate(plain_places)}
-  first = original_places[number_of[begin]]
-  last = original_places[number_of[begin + len(answer) - 1]]
+  end = begin + len(answer) - 1
+  first = original_positions[plain_positions.index(begin)]
+  last = original_positions[plain_positions.index(end)]
   return original[first : last + 1]
 
 
-def _letter_places(text: str) -> list[int]:
+def _letter_positions(text: str) -> list[int]:
   """Returns the positions of a text that are not blanks."""
-  return [place for place, letter in enumerate(text) if letter != ' ']
+  return [i for i, letter in enumerate(text) if letter != ' ']

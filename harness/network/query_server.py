@@ -103,12 +103,12 @@ async def _until_signal(
   def started(full_name: str, bound_port: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
       asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    _tell(full_name, bound_port)
+    _print_address(full_name, bound_port)
 
   return await run(make, port, name, stop, started, host)
 
 
-def _tell(name: str, port: int) -> None:
+def _print_address(name: str, port: int) -> None:
   how = 'with TLS' if tls.current().is_set else 'without encryption'
   print(
     f"{name} is ready, {how}. LoadGen's side needs --sut_server=<this"
@@ -217,7 +217,7 @@ class _Service(dispatch_pb2_grpc.NetworkSutServicer):
 
 
 class _Stream:
-  """The unanswered samples of one client. Any thread may call `tell`.
+  """The unanswered samples of one client. Any thread may call `send`.
 
   Attributes:
     unanswered: The number of samples that have arrived and have no outcome yet.
@@ -242,7 +242,7 @@ class _Stream:
     if not self.unanswered:
       self._outcomes.put_nowait(None)
 
-  def tell(self, outcome: dispatch_pb2.Outcome) -> None:
+  def send(self, outcome: dispatch_pb2.Outcome) -> None:
     if self._loop.is_closed():
       return  # The server has stopped and ended all streams.
     self._loop.call_soon_threadsafe(self.put, outcome)
@@ -274,11 +274,11 @@ class _Reply:
     self._stream = stream
 
   def first_token(self) -> None:
-    self._stream.tell(dispatch_pb2.Outcome(id=self._id, first_token=True))
+    self._stream.send(dispatch_pb2.Outcome(id=self._id, first_token=True))
 
   def done(self, answer: system_lib.Answer) -> None:
     self._inputs.drop(self._index)
-    self._stream.tell(
+    self._stream.send(
       dispatch_pb2.Outcome(
         id=self._id,
         answer=dispatch_pb2.Answer(
@@ -289,7 +289,7 @@ class _Reply:
 
   def failed(self, error: Exception) -> None:
     self._inputs.drop(self._index)
-    self._stream.tell(
+    self._stream.send(
       dispatch_pb2.Outcome(
         id=self._id, error=str(error) or type(error).__name__
       )

@@ -182,11 +182,11 @@ def _network(submission: plan.Submission) -> Iterator[str]:
 
 
 def _scenarios(submission: plan.Submission) -> Iterator[str]:
-  had: dict[str, set[str]] = {}
+  found: dict[str, set[str]] = {}
   for result in submission.results:
-    had.setdefault(result.entry.model, set()).add(result.entry.scenario)
+    found.setdefault(result.entry.model, set()).add(result.entry.scenario)
   where = f'category {submission.category} of {submission.round}'
-  for model, scenarios in had.items():
+  for model, scenarios in found.items():
     required = requirements.scenarios(
       submission.round, submission.category, model
     )

@@ -27,7 +27,7 @@ _GAP = b'\n\n...\n\n'
 MAX_BYTES = 10 * 1024
 
 MLPERF_CONF = 'mlperf.conf'
-_PLACES = ('mlperf.conf', 'loadgen/mlperf.conf')
+_CONF_PATHS = ('mlperf.conf', 'loadgen/mlperf.conf')
 
 # Settings of mlperf.conf. LoadGen logs them with the prefix "effective_", two
 # of them under other names.
@@ -110,8 +110,8 @@ def official_conf(inference_dir: pathlib.Path, round_name: str) -> bytes | None:
     inference_dir: The checkout. The file is read from the tag of the round.
     round_name: The round, such as "v4.0".
   """
-  for place in _PLACES:
-    shown = git.run('-C', inference_dir, 'show', f'{round_name}:{place}')
+  for path in _CONF_PATHS:
+    shown = git.run('-C', inference_dir, 'show', f'{round_name}:{path}')
     if shown.returncode == 0 and shown.stdout:
       return shown.stdout
   return None
