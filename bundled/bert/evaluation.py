@@ -33,7 +33,7 @@ def squad(articles: int = ARTICLES) -> dict[str, Any]:
   for index in numbers(articles):
     passage, found = asked(index)
     if index % _PARAGRAPHS == 0:
-      first = passage.told[0]
+      first = passage.events[0]
       title = f'{first.kind.capitalize()} in {first.slots["town"]}'
       data.append({'title': title, 'paragraphs': []})
     qas = [

@@ -1,7 +1,7 @@
-"""Writes the articles that questions are about, with the places of all values.
+"""Writes the articles that questions are about, with each value's position.
 
 Facts, names, openers and sentences about other people are those of the bundled
-GPT-J's stories (`bundled/news`). Here, the place of every value of a fact is
+GPT-J's stories (`bundled/news`). Here, the position of every value of a fact is
 recorded. The answer to a question about a fact is therefore an exact span of
 the text. A passage is a pure function of (split, index).
 """
@@ -24,19 +24,19 @@ _QUOTE_SHARE = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class Event:
   """An event of a passage.
 
   Attributes:
     kind: The name in `events.EVENTS`.
     slots: The values that were drawn for it, by slot.
-    places: The position of the first character of a value in the text, by slot.
+    starts: The position of the first character of a value in the text, by slot.
       It covers the values in facts and in the quote.
   """
 
   kind: str
   slots: dict[str, str]
-  places: dict[str, int]
+  starts: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Passage:
   """A text and its events."""
 
   text: str
-  told: Sequence[Told]
+  events: Sequence[Event]
 
 
 def write_passage(split: str, index: int) -> Passage:
@@ -61,9 +61,9 @@ class _Writer(writing.Writer):
   def passage(self) -> Passage:
     rng = self.rng
     kinds = self.draw_kinds(_EVENT_COUNTS)
-    told = [Told(kind, self.slots(events.EVENTS[kind]), {}) for kind in kinds]
+    drawn = [Event(kind, self.slots(events.EVENTS[kind]), {}) for kind in kinds]
     sentences: list[writing.Sentence] = []
-    for number, event in enumerate(told):
+    for number, event in enumerate(drawn):
       sentences += self._event(number, event)
     asides = rng.choice(_ASIDES)
     if rng.random() < _LONG_SHARE:
@@ -74,18 +74,18 @@ class _Writer(writing.Writer):
     start = 0
     for one in sentences:
       if one.event is not None:
-        for slot, place in one.places.items():
-          told[one.event].places.setdefault(slot, start + place)
+        for slot, place in one.starts.items():
+          drawn[one.event].starts.setdefault(slot, start + place)
       start += len(one.text) + 1
-    return Passage(' '.join(one.text for one in sentences), told)
+    return Passage(' '.join(one.text for one in sentences), drawn)
 
-  def _event(self, number: int, told: Told) -> list[writing.Sentence]:
+  def _event(self, number: int, drawn: Event) -> list[writing.Sentence]:
     """Returns the sentences of event `number` of the passage."""
-    event = events.EVENTS[told.kind]
+    event = events.EVENTS[drawn.kind]
     templates = [
       self.word(known, [unseen])
       for known, unseen in zip(event.facts, event.unseen)
     ]
     if self.rng.random() < _QUOTE_SHARE:
       templates.append(self.word(*lexicon.QUOTES))
-    return self.tell(number, templates, told.slots)
+    return self.tell(number, templates, drawn.slots)

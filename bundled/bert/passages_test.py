@@ -38,17 +38,17 @@ class PassagesTest(absltest.TestCase):
     for index in range(200):
       passage = passages.write_passage('eval', index)
       self.assertNotRegex(passage.text, r'[{}\[\]|]')
-      for told in passage.told:
-        for slot, start in told.places.items():
-          said = passage.text[start : start + len(told.slots[slot])]
-          self.assertEqual(said.lower(), told.slots[slot].lower(), slot)
+      for one in passage.events:
+        for slot, start in one.starts.items():
+          said = passage.text[start : start + len(one.slots[slot])]
+          self.assertEqual(said.lower(), one.slots[slot].lower(), slot)
 
   def test_every_fact_is_told(self):
     for index in range(50):
-      for told in passages.write_passage('train', index).told:
-        event = events.EVENTS[told.kind]
-        self.assertContainsSubset(event.numbers, told.places)
-        self.assertContainsSubset(event.pairs, told.places)
+      for one in passages.write_passage('train', index).events:
+        event = events.EVENTS[one.kind]
+        self.assertContainsSubset(event.numbers, one.starts)
+        self.assertContainsSubset(event.pairs, one.starts)
 
   def test_unseen_wordings_are_in_the_evaluation_alone(self):
     begun = [re.split(r'[{\[]', text)[0] for text in _UNSEEN]
@@ -64,12 +64,12 @@ class PassagesTest(absltest.TestCase):
     for split, held_out in (('train', False), ('eval', True)):
       for index in range(100):
         passage = passages.write_passage(split, index)
-        for told in passage.told:
+        for one in passage.events:
           for slot in ('name', 'rival', 'town', 'judge'):
-            for word in told.slots[slot].split():
+            for word in one.slots[slot].split():
               self.assertEqual(names.is_held_out(word), held_out, word)
           self.assertEqual(
-            names.is_held_out(told.slots['company'].split()[0]), held_out
+            names.is_held_out(one.slots['company'].split()[0]), held_out
           )
     kept = {
       word

@@ -44,18 +44,18 @@ def answers(passage: passages.Passage) -> dict[str, tuple[int, int]]:
     ValueError: The answer of a wording differs from the text of the passage.
   """
   found = {}
-  for told in passage.told:
-    for one in wordings.WORDINGS[told.kind]:
-      if one.slot in told.places:
-        start = told.places[one.slot]
-        text = one.answer.format(**told.slots)
+  for event in passage.events:
+    for one in wordings.WORDINGS[event.kind]:
+      if one.slot in event.starts:
+        start = event.starts[one.slot]
+        text = one.answer.format(**event.slots)
         found_text = passage.text[start : start + len(text)]
         if found_text.lower() != text.lower():
           raise ValueError(
-            f'{told.kind}: the answer is "{text}", but the passage has'
+            f'{event.kind}: the answer is "{text}", but the passage has'
             f' "{found_text}" at its position.'
           )
-        found[f'{told.kind}/{one.slot}'] = (start, start + len(text))
+        found[f'{event.kind}/{one.slot}'] = (start, start + len(text))
   return found
 
 
@@ -70,20 +70,20 @@ def ask(
   rng = random.Random(f'question/{split}/{index}')
   spans = answers(passage)
   choices = [
-    (told, one)
-    for told in passage.told
-    for one in wordings.WORDINGS[told.kind]
-    if f'{told.kind}/{one.slot}' in spans
+    (event, one)
+    for event in passage.events
+    for one in wordings.WORDINGS[event.kind]
+    if f'{event.kind}/{one.slot}' in spans
   ]
   asked = []
-  for told, one in rng.sample(choices, min(most, len(choices))):
-    topic = f'{told.kind}/{one.slot}'
+  for event, one in rng.sample(choices, min(most, len(choices))):
+    topic = f'{event.kind}/{one.slot}'
     start, end = spans[topic]
     unseen = writing.is_held_out(split) and rng.random() < writing.UNSEEN_SHARE
     template = _choose(one.unseen if unseen else one.known, rng)
     asked.append(
       Question(
-        text=template.format(**told.slots),
+        text=template.format(**event.slots),
         answer=passage.text[start:end],
         start=start,
         topic=topic,

@@ -96,10 +96,12 @@ class QuestionsTest(absltest.TestCase):
 
   def test_a_wrong_place_is_an_error(self):
     passage = passages.write_passage('eval', 0)
-    moved = {slot: 3 for slot in passage.told[0].places}
-    told = passages.Told(passage.told[0].kind, passage.told[0].slots, moved)
+    moved = {slot: 3 for slot in passage.events[0].starts}
+    event = passages.Event(
+      passage.events[0].kind, passage.events[0].slots, moved
+    )
     with self.assertRaisesRegex(ValueError, 'but the passage has'):
-      questions.answers(passages.Passage(passage.text, [told]))
+      questions.answers(passages.Passage(passage.text, [event]))
 
 
 if __name__ == '__main__':

@@ -59,8 +59,8 @@ class _Writer(writing.Writer):
     highlights: list[writing.Sentence] = []
     kinds = self.draw_kinds(_EVENT_COUNTS)
     for number, kind in enumerate(kinds):
-      told, summary = self._event(events.EVENTS[kind], number, len(kinds))
-      article += told
+      sentences, summary = self._event(events.EVENTS[kind], number, len(kinds))
+      article += sentences
       highlights += summary
     asides = self.rng.choice(_ASIDE_COUNTS)
     if self.rng.random() < _LONG_SHARE:
@@ -90,5 +90,5 @@ class _Writer(writing.Writer):
     if len(shown) > 1 and rng.random() < _QUOTE_SHARE:
       templates.append(self.word(*lexicon.QUOTES))
       summary.append(rng.choice(GIST_FORMS))
-    told = self.tell(number, templates, slots)
-    return told, [self.fill(text, slots) for text in summary]
+    sentences = self.tell(number, templates, slots)
+    return sentences, [self.fill(text, slots) for text in summary]

@@ -32,13 +32,13 @@ class Sentence:
   Attributes:
     text: The sentence.
     event: The number of the event that it is about; None if there is none.
-    places: The position of the first character of a value in the sentence, by
+    starts: The position of the first character of a value in the sentence, by
       slot.
   """
 
   text: str
   event: int | None = None
-  places: dict[str, int] = dataclasses.field(default_factory=dict)
+  starts: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def is_held_out(split: str) -> bool:
@@ -117,15 +117,15 @@ class Writer:
   ) -> Sentence:
     """Fills a template: random choices for `[a|b]`, values for `{slot}`."""
     text = ''
-    places: dict[str, int] = {}
+    starts: dict[str, int] = {}
     for words, slot, _, _ in string.Formatter().parse(
       choose_words(template, self.rng)
     ):
       text += words
       if slot is not None:
-        places.setdefault(slot.removesuffix('_cap'), len(text))
+        starts.setdefault(slot.removesuffix('_cap'), len(text))
         text += slots[slot]
-    return Sentence(text, event, places)
+    return Sentence(text, event, starts)
 
   def tell(
     self, number: int, templates: list[str], slots: Mapping[str, str]
@@ -133,15 +133,15 @@ class Writer:
     """Returns the sentences of event `number` of the text, in any order."""
     rng = self.rng
     rng.shuffle(templates)
-    told = [self.fill(text, slots, number) for text in templates]
+    sentences = [self.fill(text, slots, number) for text in templates]
     for person in ('name', 'rival', 'speaker'):
       if rng.random() < self._FOLLOW_UP_SHARE:
-        self._follow_up(told, slots, person)
+        self._follow_up(sentences, slots, person)
     if number:
-      told.insert(0, self.fill(self.word(*lexicon.TURNS), slots))
+      sentences.insert(0, self.fill(self.word(*lexicon.TURNS), slots))
     elif rng.random() < self._OPENER_SHARE:
-      told.insert(0, self.fill(self.word(*lexicon.OPENERS), slots))
-    return told
+      sentences.insert(0, self.fill(self.word(*lexicon.OPENERS), slots))
+    return sentences
 
   def aside(self) -> Sentence:
     """Returns a sentence about other people, places and numbers."""
@@ -159,14 +159,14 @@ class Writer:
     return self.fill(template, slots)
 
   def _follow_up(
-    self, told: list[Sentence], slots: Mapping[str, str], person: str
+    self, sentences: list[Sentence], slots: Mapping[str, str], person: str
   ) -> None:
     """Inserts a sentence about `person` after the one that names them."""
-    named = [i for i, one in enumerate(told) if person in one.places]
+    named = [i for i, one in enumerate(sentences) if person in one.starts]
     if not named:
       return
     name = slots[person]
     values = {'name': name, 'last': name.split()[-1], 'town': slots['town']}
     template = self.word(*lexicon.FOLLOW_UPS)
-    place = self.rng.randint(named[0] + 1, len(told))
-    told.insert(place, self.fill(template, values))
+    place = self.rng.randint(named[0] + 1, len(sentences))
+    sentences.insert(place, self.fill(template, values))
