@@ -186,7 +186,7 @@ class LoaderTest(parameterized.TestCase):
 
   def test_refuses_a_mesh_that_does_not_divide_the_model(self):
     with self.assertRaisesRegex(
-      errors.InvalidArgument, 'num_slots is 3; .* splits it in 2'
+      errors.InvalidArgument, 'num_slots is 3, but .* into 2 parts'
     ):
       self._load(ICI_MESH_SHAPE='[1, 2, 1]', BATCH_SIZE='3')
 
