@@ -45,8 +45,8 @@ def check_devices(files: machine_files.MachineFiles | None = None) -> None:
     errors.FailedPrecondition: JAX cannot use the accelerator of this program,
       or the platforms in JAX_PLATFORMS.
   """
-  if told := accelerators.idle(files=files):
-    absl_logging.warning('%s', told)
+  if warning := accelerators.idle(files=files):
+    absl_logging.warning('%s', warning)
   found = accelerators.detect(files)
   for kind in accelerators.expected(files):
     if accelerators.is_meant(kind, jax.config.jax_platforms):

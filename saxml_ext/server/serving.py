@@ -47,7 +47,7 @@ async def serve(
       it has none.
     host: The address that the admin server's port is on.
   """
-  told = signals.first()
+  stop_signal = signals.first()
   server = new_server()
   access_flags.warn_if_open(access.current())
   join = admin_pb2.JoinRequest(address=server.address, model_server=server_spec)
@@ -55,7 +55,7 @@ async def serve(
   if leader:
     loop = asyncio.get_running_loop()
     leader.attach(
-      group_leader.Server(join.address, loop, told.set, member.leave)
+      group_leader.Server(join.address, loop, stop_signal.set, member.leave)
     )
   await server.start()
   monitor = monitoring.Monitoring(
@@ -75,7 +75,7 @@ async def serve(
   working = asyncio.create_task(
     _load_and_join(server, static, member if sax_cell else None)
   )
-  stopping = asyncio.create_task(told.wait())
+  stopping = asyncio.create_task(stop_signal.wait())
   grace = 0.0
   try:
     await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -13,7 +13,7 @@ def first() -> asyncio.Event:
   The event may also be set by other code, for example when another process of
   the group stops. Only signals count: the second one ends the process at once.
   """
-  told = asyncio.Event()
+  stop_signal = asyncio.Event()
   signalled = False
 
   def on_signal() -> None:
@@ -22,8 +22,8 @@ def first() -> asyncio.Event:
       logging.warning('second signal to stop: this process ends at once')
       os._exit(1)
     signalled = True
-    told.set()
+    stop_signal.set()
 
   for number in (signal.SIGTERM, signal.SIGINT):
     asyncio.get_running_loop().add_signal_handler(number, on_signal)
-  return told
+  return stop_signal

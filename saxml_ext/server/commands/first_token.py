@@ -42,14 +42,14 @@ def main(argv: Sequence[str]) -> None:
   jax_setup.configure(cache_dir=None)
   paths = [user_path.resolve(path) for path in _PROGRAMS.value]
   checkpoint = user_path.resolve(_CHECKPOINT.value)
-  _tell('imports')
+  _print_time('imports')
   with executables.counting_compilations() as compiled:
     try:
       runner = loader.prepare(
         entry_lib.Spec(_PARAMS.value, checkpoint, overrides={}, acls={}),
         programs.Programs.open(paths),
       ).start()
-      _tell('model')
+      _print_time('model')
       prompt = np.ones(_PROMPT.value, np.int32)
       request = request_lib.Request(
         prompt, max_new_tokens=1, min_new_tokens=0, seed=0
@@ -60,11 +60,11 @@ def main(argv: Sequence[str]) -> None:
     runner.prefill_and_insert({0: request})
     while not runner.step():
       pass
-  _tell('first token')
+  _print_time('first token')
   print(f'{len(compiled)} compilations')
 
 
-def _tell(what: str) -> None:
+def _print_time(what: str) -> None:
   """Prints a finished stage, its time since the start, and the CPU time."""
   process = psutil.Process()
   wall = time.time() - process.create_time()

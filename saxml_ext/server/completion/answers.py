@@ -32,7 +32,7 @@ class Answers:
     self._codec = model.codecs.words or model.codecs.output
     self._choices: list[Choice] = []
     # Answers that are not streamed wait here for the others.
-    self._told: dict[int, completion_pb2.Choice] = {}
+    self._unsent: dict[int, completion_pb2.Choice] = {}
 
   def news(self, progress: Any) -> completion_pb2.CompleteResponse | None:
     """Returns the message of a progress, or None if there is nothing to send.
@@ -70,7 +70,7 @@ class Answers:
     self.ended = True
     message = self._response() or completion_pb2.CompleteResponse()
     if not self._asked.stream:
-      choices = sorted(self._told.values(), key=lambda c: -c.score)
+      choices = sorted(self._unsent.values(), key=lambda c: -c.score)
       for index, choice in enumerate(choices):
         choice.index = index
       message.choices.extend(choices)
@@ -83,10 +83,10 @@ class Answers:
     if self._asked.stream:
       return completion_pb2.CompleteResponse(choices=news) if news else None
     for each in news:
-      told = self._told.setdefault(each.index, completion_pb2.Choice())
-      text = told.text + each.text
-      told.MergeFrom(each)
-      told.text = text
+      unsent = self._unsent.setdefault(each.index, completion_pb2.Choice())
+      text = unsent.text + each.text
+      unsent.MergeFrom(each)
+      unsent.text = text
     return None
 
 
@@ -124,7 +124,7 @@ class Choice:
     self._cutter = Cutter(asked.stop_texts)
     self._news = completion_pb2.Choice(index=index)
     self._end = completion_pb2.Choice()  # Sent at the end.
-    self._news.text = ''.join(map(self._text.push, asked.said_first))
+    self._news.text = ''.join(map(self._text.push, asked.echoed_ids))
     self._length = 0  # The length of the decoded text, without the prompt.
     self._passed = 0  # The length of the text after the cutter.
     self._waiting: list[tuple[int, completion_pb2.Token]] = []
@@ -195,22 +195,22 @@ class Choice:
     # is sent with the next one.
     starts = [start for start, _ in self._waiting] + [self._length]
     done = sum(end <= self._passed for end in starts[1:])
-    self._tell(done)
+    self._send_tokens(done)
 
-  def _tell(self, count: int) -> None:
+  def _send_tokens(self, count: int) -> None:
     self._news.tokens.extend(token for _, token in self._waiting[:count])
     del self._waiting[:count]
 
   def _conclude(self, end: completion_pb2.Choice) -> None:
     """Ends the answer by a stop text, if there is one, or with `end`."""
     if self._cutter.found:
-      self._tell(sum(start < self._passed for start, _ in self._waiting))
+      self._send_tokens(sum(start < self._passed for start, _ in self._waiting))
       end = completion_pb2.Choice(
         finish_reason=_STOP, stop_text=self._cutter.found
       )
     else:
       self._pass(self._cutter.finish())
-      self._tell(len(self._waiting))
+      self._send_tokens(len(self._waiting))
     self._end = end
     self.ended = True
 

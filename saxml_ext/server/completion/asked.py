@@ -35,7 +35,7 @@ class Asked:
     query: The request for the engine.
     sampled: True if the answers are samples; otherwise they are beams.
     n: The number of answers.
-    said_first: The ids of the prompt, if each answer repeats the prompt.
+    echoed_ids: The ids of the prompt, if each answer repeats the prompt.
     stop_ids: The tokens that end an answer in the engine.
     watched_ids: The other tokens that end an answer, because the engine's list
       is full. Like the others, they apply after min_tokens.
@@ -47,7 +47,7 @@ class Asked:
   query: request_lib.Request
   sampled: bool
   n: int
-  said_first: Sequence[int]
+  echoed_ids: Sequence[int]
   stop_ids: frozenset[int]
   watched_ids: frozenset[int]
   stop_texts: tuple[str, ...]
@@ -103,7 +103,7 @@ async def read(
     ),
     sampled=sampled,
     n=n,
-    said_first=given.tolist() if request.echo else [],
+    echoed_ids=given.tolist() if request.echo else [],
     stop_ids=frozenset(fit),
     watched_ids=frozenset(watched),
     stop_texts=stops,

@@ -63,7 +63,7 @@ async def serve(
     errors.Unavailable: The leader cannot be reached.
   """
   loop = asyncio.get_running_loop()
-  told = signals.first()
+  stop_signal = signals.first()
   server = grpc_aio.make_server()
   bound = grpc_util.listen(server, port, host)
   health = grpc_aio.add_reflection_and_health(server, ())
@@ -82,11 +82,11 @@ async def serve(
   def on_end(ended: follower_lib.Ended) -> None:
     logging.error('group: %s', ended.reason)
     if ended.orphan:
-      told = asyncio.run_coroutine_threadsafe(
+      report = asyncio.run_coroutine_threadsafe(
         leave(ended.orphan, ended.reason), loop
       )
       with contextlib.suppress(TimeoutError):
-        told.result(_LEAVE)
+        report.result(_LEAVE)
     _exit()
 
   follower = follower_lib.Follower(
@@ -101,7 +101,7 @@ async def serve(
   following = _in_thread(follower.run)
   print(f'Model server follows as process {formed.process_id}, port {bound}')
   sys.stdout.flush()
-  stopping = asyncio.create_task(told.wait())
+  stopping = asyncio.create_task(stop_signal.wait())
   await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
   if not following.done() and joined.is_set():
     logging.info('stopping after the leader has answered the calls in flight')

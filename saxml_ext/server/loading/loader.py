@@ -37,7 +37,7 @@ from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
 # A reloaded model reuses the programs of the model that it replaces.
-_LIVING = recent_programs.Living()
+_RECENT = recent_programs.RecentPrograms()
 # The log of a group does not support these methods.
 _ALONE = (scheduler.EMBED, scheduler.GRADIENT)
 
@@ -164,11 +164,11 @@ def prepare(
       made.model,
       made.engine,
       made.mesh,
-      _LIVING.ready(shapes, source),
+      _RECENT.ready(shapes, source),
     )
     del weights
     run.prepare_all(progress=cancellation.progress)
-    _LIVING.add(run)
+    _RECENT.add(run)
   memory.give_back()
   logging.info(
     'loaded %s in %.1f s, %d programs compiled',

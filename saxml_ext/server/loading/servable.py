@@ -102,19 +102,19 @@ class Servable:
       The text and score of each hypothesis. Ids are returned as generated, with
       the id that ended the answer, as in Sax. Words are returned without it.
     """
-    start = self.said_first(request)
+    start = self.echoed_ids(request)
     answers = []
     for hypothesis in result.hypotheses:
-      ids = self.said_of(request, hypothesis.tokens)
+      ids = self.answer_ids(request, hypothesis.tokens)
       text = self.codecs.output.decode(start + ids)
       answers.append((text, float(hypothesis.score)))
     return answers
 
-  def said_first(self, request: Any) -> list[int]:
+  def echoed_ids(self, request: Any) -> list[int]:
     """Returns the ids whose text precedes the generated text."""
     return request.tokens.tolist() if self.settings.echo_prompt else []
 
-  def said_of(self, request: Any, tokens: np.ndarray) -> list[int]:
+  def answer_ids(self, request: Any, tokens: np.ndarray) -> list[int]:
     """Returns the generated ids [N] that belong to the answer's text."""
     ids = tokens.tolist()
     if not self.settings.tokenized_output:

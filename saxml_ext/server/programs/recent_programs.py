@@ -46,7 +46,7 @@ class _Set:
     return self.settings == run.settings and self.mesh == run.mesh
 
 
-class Living:
+class RecentPrograms:
   """The programs of the most recent models. Safe to use from several threads.
 
   It keeps neither weights nor states in memory.

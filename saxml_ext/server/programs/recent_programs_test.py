@@ -50,7 +50,7 @@ def _run(
 class LivingTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    self.living = living_lib.Living()
+    self.living = living_lib.RecentPrograms()
     self.old = _run()
     self.old._prepare(_KEY)
     self.living.add(self.old)

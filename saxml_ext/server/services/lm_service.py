@@ -234,12 +234,12 @@ class _Row:
     self._taken = 0
     self._length = 0
     # The prompt, if the answer repeats it, precedes the first text.
-    self._held = ''.join(map(self._text.push, model.said_first(request)))
+    self._held = ''.join(map(self._text.push, model.echoed_ids(request)))
 
   def grow(
     self, tokens: Sequence[int], score: float
   ) -> lm_pb2.GenerateStreamItem:
-    ids = self._model.said_of(self._request, tokens)
+    ids = self._model.answer_ids(self._request, tokens)
     text = ''.join(self._text.push(i) for i in ids[self._taken :])
     self._taken = max(self._taken, len(ids))
     return self._item(text, score)
