@@ -52,7 +52,7 @@ class TaskTest(absltest.TestCase):
       self.assertEqual(f.read().strip(), judged.line)
     alone = self._task().judge(directory, exact=True)
     self.assertTrue(alone.passed)
-    self.assertIn('no reference given', alone.table)
+    self.assertIn('no reference to compare', alone.table)
 
   def test_the_published_target_decides_on_the_official_set(self):
     for ours, target, passed in (

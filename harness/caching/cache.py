@@ -73,7 +73,9 @@ class Cache:
       ValueError: The kind does not exist.
     """
     if kind not in KINDS:
-      raise ValueError(f'no kind {kind!r}; choose one of {", ".join(KINDS)}')
+      raise ValueError(
+        f'no kind {kind!r} of files. Available: {", ".join(KINDS)}'
+      )
     return os.path.join(self.root, kind)
 
   @property
@@ -99,8 +101,8 @@ class Cache:
       others = sorted(set(os.listdir(self.root)) - {*KINDS, *_OF_BAZELW})
       if others:
         raise ValueError(
-          f'{self.root} cannot become the cache: it holds {others[0]!r}, which'
-          f' is not of a cache; give an empty directory (--cache_dir or'
+          f'{self.root} cannot become the cache, because {others[0]!r} in it'
+          ' is not part of a cache. Choose an empty directory (--cache_dir or'
           f' ${user_path.CACHE})'
         )
       path = os.path.join(self.root, TAG)
@@ -114,7 +116,7 @@ class Cache:
 _CACHE_DIR = flags.DEFINE_string(
   'cache_dir',
   None,
-  'Directory for data, models, compiled programs and results. Default:'
+  'The directory for data, models, compiled programs and results. Default:'
   f' ${user_path.CACHE}, else .cache in --results_dir if that is given, else'
   ' gptj_sax in $XDG_CACHE_HOME or ~/.cache.',
 )

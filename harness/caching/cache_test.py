@@ -29,7 +29,9 @@ class CacheTest(absltest.TestCase):
       [cache.data, cache.models, cache.jax, cache.results],
       ['/c/data', '/c/models', '/c/jax', '/c/results'],
     )
-    with self.assertRaisesRegex(ValueError, "no kind '..'; choose one of data"):
+    with self.assertRaisesRegex(
+      ValueError, "no kind '..' of files. Available: data"
+    ):
       cache.folder('..')
 
   def test_is_made_and_marked_once(self):
@@ -51,7 +53,7 @@ class CacheTest(absltest.TestCase):
     root = self.create_tempdir().full_path
     with open(os.path.join(root, 'thesis.tex'), 'w', encoding='utf-8'):
       pass
-    with self.assertRaisesRegex(ValueError, "holds 'thesis.tex'"):
+    with self.assertRaisesRegex(ValueError, "because 'thesis.tex' in it"):
       cache_lib.Cache(root).create()
     self.assertEqual(os.listdir(root), ['thesis.tex'])
 

@@ -220,8 +220,8 @@ def _device(nvml: Any, index: int) -> Device:
 
 def _broken(error: Exception) -> str:
   return (
-    f"NVIDIA's driver does not answer ({error}); see what `nvidia-smi` says:"
-    ' after an update of the driver the machine may have to be restarted'
+    f"NVIDIA's driver does not respond ({error}). Run `nvidia-smi` for"
+    ' details. After an update of the driver, the machine may need a restart'
   )
 
 

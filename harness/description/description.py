@@ -53,93 +53,110 @@ class Field:
 _EMPTY = False
 
 REQUIRED: Mapping[str, Field] = {
-  'submitter': Field('the organization; also the name of its directory'),
-  'division': Field('division of the submission', choices=DIVISIONS),
+  'submitter': Field(
+    'the organization, which is also the name of its directory'
+  ),
+  'division': Field('the division of the submission', choices=DIVISIONS),
   'status': Field(
-    'whether it can be bought or rented: available, preview (soon), or rdi'
-    ' (research, development or internal)',
+    'the availability: available, preview (soon), or rdi (research,'
+    ' development or internal)',
     choices=STATUSES,
   ),
-  'system_name': Field('what people call the system'),
-  'system_type': Field('category of the submission', choices=SYSTEM_TYPES),
-  'system_type_detail': Field('such as "cloud instance"', _EMPTY),
-  'number_of_nodes': Field('machines that the system consists of'),
-  'host_processors_per_node': Field('CPU sockets of a machine'),
-  'host_processor_model_name': Field('model of the CPU'),
-  'host_processor_core_count': Field('cores of one CPU'),
+  'system_name': Field('the name of the system'),
+  'system_type': Field('the category of the submission', choices=SYSTEM_TYPES),
+  'system_type_detail': Field('details, such as "cloud instance"', _EMPTY),
+  'number_of_nodes': Field('the number of machines in the system'),
+  'host_processors_per_node': Field('the number of CPU sockets per machine'),
+  'host_processor_model_name': Field('the model of the CPU'),
+  'host_processor_core_count': Field('the number of cores per CPU'),
   'host_processor_frequency': Field("the CPU's clock", _EMPTY),
   'host_processor_caches': Field("the CPU's caches", _EMPTY),
-  'host_processor_interconnect': Field('what joins the CPUs', _EMPTY),
-  'host_memory_capacity': Field('memory of a machine'),
+  'host_processor_interconnect': Field(
+    'the connection between the CPUs', _EMPTY
+  ),
+  'host_memory_capacity': Field('the memory per machine'),
   'host_memory_configuration': Field(
-    'its modules, such as "12x 16 GB DDR4"; root reads them with dmidecode'
+    'the memory modules, such as "12x 16 GB DDR4"; root reads them with'
+    ' dmidecode'
   ),
-  'host_storage_type': Field('kinds of its disks, such as "NVMe SSD"'),
-  'host_storage_capacity': Field('size of its disks'),
-  'host_networking': Field('its kind of network, such as "100 Gb Ethernet"'),
+  'host_storage_type': Field('the kinds of disks, such as "NVMe SSD"'),
+  'host_storage_capacity': Field('the size of the disks'),
+  'host_networking': Field('the kind of network, such as "100 Gb Ethernet"'),
   'host_networking_topology': Field(
-    'how machines are joined, such as "Ethernet on a switch", or "N/A"'
+    'the connection of the machines, such as "Ethernet on a switch", or "N/A"'
   ),
-  'host_network_card_count': Field('network cards of a machine'),
-  'accelerators_per_node': Field('accelerators of a machine; 0 if none'),
-  'accelerator_model_name': Field('model of the accelerator'),
+  'host_network_card_count': Field('the number of network cards per machine'),
+  'accelerators_per_node': Field(
+    'the number of accelerators per machine; 0 if none'
+  ),
+  'accelerator_model_name': Field('the model of the accelerator'),
   'accelerator_frequency': Field("the accelerator's clock", _EMPTY),
   'accelerator_host_interconnect': Field(
-    'what joins accelerator and CPU, such as "PCIe Gen5 x16"'
+    'the connection of accelerator and CPU, such as "PCIe Gen5 x16"'
   ),
   'accelerator_interconnect': Field(
-    'what joins accelerators, such as "NVLink", or "N/A"'
+    'the connection of the accelerators, such as "NVLink", or "N/A"'
   ),
   'accelerator_interconnect_topology': Field(
-    'such as "2D torus", or "N/A"', _EMPTY
+    'the topology, such as "2D torus", or "N/A"', _EMPTY
   ),
-  'accelerator_memory_capacity': Field('memory of one accelerator'),
-  'accelerator_memory_configuration': Field('its kind, such as "HBM3"'),
-  'accelerator_on-chip_memories': Field('its memories on the chip', _EMPTY),
-  'cooling': Field('such as "air", "liquid" or "passive"'),
-  'hw_notes': Field('what else there is to say of the hardware', _EMPTY),
-  'framework': Field('what runs the model'),
-  'operating_system': Field('with its version'),
-  'other_software_stack': Field('drivers and libraries with their versions'),
-  'sw_notes': Field('what else there is to say of the software', _EMPTY),
+  'accelerator_memory_capacity': Field('the memory per accelerator'),
+  'accelerator_memory_configuration': Field(
+    'the kind of memory, such as "HBM3"'
+  ),
+  'accelerator_on-chip_memories': Field('the on-chip memories', _EMPTY),
+  'cooling': Field('the cooling, such as "air", "liquid" or "passive"'),
+  'hw_notes': Field('notes on the hardware', _EMPTY),
+  'framework': Field('the framework that runs the model'),
+  'operating_system': Field('the name and version of the operating system'),
+  'other_software_stack': Field(
+    'the drivers and libraries with their versions'
+  ),
+  'sw_notes': Field('notes on the software', _EMPTY),
 }
 
 # These keys are required too if "is_network" is "true", because LoadGen then
 # runs on another host.
 NETWORK: Mapping[str, Field] = {
-  'is_network': Field('"true" where LoadGen runs on another host'),
-  'network_type': Field('such as "Ethernet"', _EMPTY),
-  'network_media': Field('such as "copper" or "optical fibre"', _EMPTY),
-  'network_rate': Field('such as "100 Gbit/s"', _EMPTY),
-  'nic_loadgen': Field("model of the LoadGen host's network card", _EMPTY),
-  'number_nic_loadgen': Field('how many of them', _EMPTY),
-  'net_software_stack_loadgen': Field('its driver and stack', _EMPTY),
-  'network_protocol': Field('such as "gRPC over TCP"', _EMPTY),
-  'number_connections': Field('connections between the two hosts', _EMPTY),
-  'nic_sut': Field("model of the system's network card", _EMPTY),
-  'number_nic_sut': Field('how many of them', _EMPTY),
-  'net_software_stack_sut': Field('its driver and stack', _EMPTY),
-  'network_topology': Field('how the two hosts are joined', _EMPTY),
+  'is_network': Field('"true" if LoadGen runs on another host'),
+  'network_type': Field('the type, such as "Ethernet"', _EMPTY),
+  'network_media': Field(
+    'the medium, such as "copper" or "optical fibre"', _EMPTY
+  ),
+  'network_rate': Field('the rate, such as "100 Gbit/s"', _EMPTY),
+  'nic_loadgen': Field("the model of the LoadGen host's network card", _EMPTY),
+  'number_nic_loadgen': Field('the number of these cards', _EMPTY),
+  'net_software_stack_loadgen': Field(
+    "the driver and network stack of LoadGen's host", _EMPTY
+  ),
+  'network_protocol': Field('the protocol, such as "gRPC over TCP"', _EMPTY),
+  'number_connections': Field('the connections between the two hosts', _EMPTY),
+  'nic_sut': Field("the model of the system's network card", _EMPTY),
+  'number_nic_sut': Field('the number of these cards', _EMPTY),
+  'net_software_stack_sut': Field(
+    'the driver and network stack of the system', _EMPTY
+  ),
+  'network_topology': Field('the connection of the two hosts', _EMPTY),
 }
 
 # The checker requires these keys only with power measurements.
 POWER: Mapping[str, Field] = {
-  'power_management': Field('settings of the power management', _EMPTY),
-  'filesystem': Field('file system of the disks', _EMPTY),
-  'boot_firmware_version': Field('version of BIOS or UEFI', _EMPTY),
-  'management_firmware_version': Field('version of the BMC', _EMPTY),
-  'other_hardware': Field('whatever else draws power', _EMPTY),
-  'number_of_type_nics_installed': Field('network cards by type', _EMPTY),
-  'nics_enabled_firmware': Field('cards that the firmware enables', _EMPTY),
-  'nics_enabled_os': Field('cards that the system enables', _EMPTY),
-  'nics_enabled_connected': Field('cards with a cable', _EMPTY),
-  'network_speed_mbit': Field('speed of the network in Mbit/s', _EMPTY),
+  'power_management': Field('the settings of the power management', _EMPTY),
+  'filesystem': Field('the file system of the disks', _EMPTY),
+  'boot_firmware_version': Field('the version of BIOS or UEFI', _EMPTY),
+  'management_firmware_version': Field('the version of the BMC', _EMPTY),
+  'other_hardware': Field('other hardware that draws power', _EMPTY),
+  'number_of_type_nics_installed': Field('the network cards by type', _EMPTY),
+  'nics_enabled_firmware': Field('the cards that the firmware enables', _EMPTY),
+  'nics_enabled_os': Field('the cards that the system enables', _EMPTY),
+  'nics_enabled_connected': Field('the cards with a cable', _EMPTY),
+  'network_speed_mbit': Field('the speed of the network in Mbit/s', _EMPTY),
   'power_supply_quantity_and_rating_watts': Field(
-    'power supplies and their ratings', _EMPTY
+    'the power supplies and their ratings', _EMPTY
   ),
-  'power_supply_details': Field('their models', _EMPTY),
-  'disk_drives': Field('models of the disks', _EMPTY),
-  'disk_controllers': Field('models of their controllers', _EMPTY),
+  'power_supply_details': Field('the models of the power supplies', _EMPTY),
+  'disk_drives': Field('the models of the disks', _EMPTY),
+  'disk_controllers': Field('the models of the disk controllers', _EMPTY),
 }
 
 ALL: Mapping[str, Field] = {**REQUIRED, **NETWORK, **POWER}
@@ -223,11 +240,11 @@ def read_preset(name: str) -> Preset:
     ValueError: There is no such preset.
   """
   if name == THIS_MACHINE:
-    return Preset('the machine that this runs on', '', False, {})
+    return Preset('the machine that runs this program', '', False, {})
   if name not in preset_names():
     raise ValueError(
-      f'no system {name!r} is known; choose one of {", ".join(preset_names())},'
-      ' or give --system_description=FILE'
+      f'no system {name!r} is known. Available: {", ".join(preset_names())}.'
+      ' For other systems, use --system_description=FILE'
     )
   preset: Preset = files_lib.read_json(_PRESETS / f'{name}.json', Preset)
   check(preset.values)
@@ -317,8 +334,8 @@ def read_file(path: str) -> dict[str, Any]:
       raise ValueError(f'{path} is neither YAML nor JSON: {error}') from error
   if not isinstance(values, dict):
     raise ValueError(
-      f'{path} must hold values by key, such as "cooling: air", not'
-      f' {type(values).__name__}'
+      f'{path} must contain values by key, such as "cooling: air". It contains'
+      f' a {type(values).__name__}'
     )
   try:
     check(values)

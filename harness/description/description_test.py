@@ -159,8 +159,8 @@ class DescriptionTest(absltest.TestCase):
     with self.assertRaisesRegex(ValueError, 'did you mean cooling'):
       description.describe(overrides={'cooling_': 'air'})
     for text, message in (
-      ('- a\n', 'must hold values by key.*not list'),
-      ('', 'not NoneType'),
+      ('- a\n', 'must contain values by key.*contains a list'),
+      ('', 'contains a NoneType'),
       ('a: [', 'neither YAML nor JSON'),
       ('stats: x', 'system.yaml: .* did you mean status'),
     ):

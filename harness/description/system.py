@@ -26,37 +26,46 @@ from saxml_ext.common import user_path
 _PRESET = flags.DEFINE_string(
   'preset',
   description.THIS_MACHINE,
-  'Known system whose description to take; `presets` lists them.',
+  'The known system to describe; `presets` lists them.',
 )
 _FILE = flags.DEFINE_string(
   'system_description',
   None,
-  'YAML or JSON file with values by key, for what only you know; `keys` lists'
-  ' the keys.',
+  'A YAML or JSON file with values that cannot be detected, by key; `keys`'
+  ' lists the keys.',
 )
 _OUT = flags.DEFINE_string(
   'out',
   None,
-  'File to write instead of printing: systems/<name>.json of a submission.'
-  ' "json" prints.',
+  'The output file, such as systems/<name>.json of a submission. Default, and'
+  ' with "json": standard output.',
 )
 _BY_FLAG = {
-  'submitter': flags.DEFINE_string('submitter', None, 'Who submits.'),
+  'submitter': flags.DEFINE_string(
+    'submitter', None, 'The name of the submitter.'
+  ),
   'division': flags.DEFINE_enum(
-    'division', None, description.DIVISIONS, 'Division of the submission.'
+    'division', None, description.DIVISIONS, 'The division of the submission.'
   ),
   'status': flags.DEFINE_enum(
-    'status', None, description.STATUSES, 'Availability of the system.'
+    'status', None, description.STATUSES, 'The availability of the system.'
   ),
-  'system_name': flags.DEFINE_string('system_name', None, 'Its name.'),
+  'system_name': flags.DEFINE_string(
+    'system_name', None, 'The name of the system.'
+  ),
   'system_type': flags.DEFINE_enum(
-    'system_type', None, description.SYSTEM_TYPES, 'Category of the submission.'
+    'system_type',
+    None,
+    description.SYSTEM_TYPES,
+    'The category of the submission.',
   ),
   'hw_notes': flags.DEFINE_string('hw_notes', None, 'Notes on the hardware.'),
   'sw_notes': flags.DEFINE_string('sw_notes', None, 'Notes on the software.'),
 }
 _SET = flags.DEFINE_multi_string(
-  'set', [], 'KEY=VALUE of any other key, such as cooling=air; repeatable.'
+  'set',
+  [],
+  'KEY=VALUE for any other key, such as cooling=air. May be repeated.',
 )
 flag_rules.act_only(
   'without a word',
@@ -68,7 +77,7 @@ flag_rules.act_only(
   lambda: flag_rules.command() in ('', 'cuda'),
   'out',
 )
-_USAGE = 'say nothing, `presets`, `keys` or `cuda`'
+_USAGE = 'use no word, `presets`, `keys` or `cuda`'
 
 
 def main(argv: Sequence[str]) -> None:
@@ -88,7 +97,7 @@ def _describe() -> None:
     for name in missing:
       print(f'  {name}: {description.ALL[name].meaning}', file=sys.stderr)
     print(
-      'Give them in a file (--system_description) or one by one'
+      'Pass them in a file (--system_description) or one by one'
       ' (--set=KEY=VALUE).',
       file=sys.stderr,
     )
@@ -105,7 +114,9 @@ def _overrides() -> dict[str, Any]:
   for word in _SET.value:
     key, equals, value = word.partition('=')
     if not equals:
-      raise ValueError(f'--set={word}: write KEY=VALUE, such as cooling=air')
+      raise ValueError(
+        f'--set={word} must have the form KEY=VALUE, such as cooling=air'
+      )
     values[key] = value
   given = {name: flag.value for name, flag in _BY_FLAG.items()}
   return values | {k: v for k, v in given.items() if v is not None}
@@ -122,7 +133,7 @@ def _keys() -> None:
   for name, field in description.ALL.items():
     state = 'not empty' if field.filled else 'may be empty'
     if name in description.POWER:
-      state = 'only with measurements of power'
+      state = 'only with power measurements'
     elif name in description.NETWORK:
       state = 'only if LoadGen runs on another host'
     choices = f' [{", ".join(field.choices)}]' if field.choices else ''
@@ -133,7 +144,10 @@ def _cuda() -> None:
   found = cuda.detect()
   _put(dataclasses.asdict(found))
   if found.driver is None:
-    print("system: NVIDIA's driver is not on this machine", file=sys.stderr)
+    print(
+      "system: NVIDIA's driver is not installed on this machine",
+      file=sys.stderr,
+    )
 
 
 _COMMANDS = {'': _describe, 'presets': _presets, 'keys': _keys, 'cuda': _cuda}

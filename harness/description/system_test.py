@@ -39,7 +39,9 @@ class SystemTest(absltest.TestCase):
     self.assertEqual(values['cooling'], 'air')
     self.assertEqual(values['hw_notes'], 'b')
     self.assertEqual(values['host_networking'], '100 Gb Ethernet')
-    self.assertIn('host_networking_topology: how machines are joined', err)
+    self.assertIn(
+      'host_networking_topology: the connection of the machines', err
+    )
     self.assertNotIn('submitter', err)
     self.assertNotIn('cooling', err)
 
@@ -67,7 +69,7 @@ class SystemTest(absltest.TestCase):
     self.assertRegex(out, 'tpu_v5e_x4 +a Cloud TPU')
     out, _ = self._run('keys')
     self.assertLen(out.splitlines(), len(description_lib.ALL))
-    self.assertIn('status (not empty): whether it can be bought', out)
+    self.assertIn('status (not empty): the availability: available', out)
 
   def test_cuda(self):
     out, _ = self._run('cuda', out='json')
@@ -76,7 +78,7 @@ class SystemTest(absltest.TestCase):
   def test_mistakes_are_told(self):
     for settings, message in (
       ({'preset': 'tpu'}, "system: no system 'tpu' is known"),
-      ({'set': ['cooling']}, 'write KEY=VALUE'),
+      ({'set': ['cooling']}, 'must have the form KEY=VALUE'),
       ({'set': ['colling=air']}, 'did you mean cooling'),
       ({'system_description': '/no/file'}, '/no/file'),
       ({'out': '/no/directory/x.json'}, '/no/directory'),

@@ -220,8 +220,8 @@ def find_counters(
       _read(path)
     except PermissionError:
       problems.append(
-        f'{path} may be read by root alone; let everyone read it by'
-        f' `sudo chmod a+r {path}`, or run as root'
+        f'only root can read {path}. Allow others to read it with `sudo chmod'
+        f' a+r {path}`, or run as root'
       )
     except (OSError, ValueError) as error:
       problems.append(f'{path} cannot be read: {error}')
@@ -270,20 +270,22 @@ class _Devices:
     except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
       return  # The machine has no such devices.
     except nvml.NVMLError as error:
-      self.problems.append(f"NVIDIA's driver does not answer: {error}")
+      self.problems.append(f"NVIDIA's driver does not respond: {error}")
       return
     self._held = True
     try:
       count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
-      self.problems.append(f"NVIDIA's driver tells no devices: {error}")
+      self.problems.append(
+        f"NVIDIA's driver does not report its devices: {error}"
+      )
       return
     for index in range(count):
       try:
         self.sources.append(self._source(index))
       except nvml.NVMLError as error:
         self.problems.append(
-          f'nvml:{index} tells neither energy nor power: {error}'
+          f'nvml:{index} reports neither energy nor power: {error}'
         )
 
   def close(self) -> None:

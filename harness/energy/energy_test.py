@@ -94,7 +94,7 @@ class EnergyTest(absltest.TestCase):
     self.assertEqual(m.joules(), {})
     first, second = m.problems
     self.assertStartsWith(first, f'{path} cannot be read')
-    self.assertStartsWith(second, 'nvml:0 tells neither energy nor power')
+    self.assertStartsWith(second, 'nvml:0 reports neither energy nor power')
 
   def test_permission_is_told(self):
     files = self._files(_zone('intel-rapl:0', 'package-0', 1))
@@ -103,7 +103,7 @@ class EnergyTest(absltest.TestCase):
       with energy.Meter(files, self._no_gpu) as m:
         pass
     self.assertEqual(m.joules(), {})
-    self.assertRegex(m.problems[0], 'root alone; .* `sudo chmod a.r /')
+    self.assertRegex(m.problems[0], 'only root can read .* `sudo chmod a.r /')
 
   def test_a_source_that_is_lost_gives_no_figure(self):
     files = self._files(_ZONES)

@@ -57,7 +57,7 @@ class RunLog:
     text = self.values.get(key)
     if not isinstance(text, str):
       raise ValueError(
-        f'{self.directory}/{DETAIL_LOG} has no {key}; it must come from a'
+        f'{self.directory}/{DETAIL_LOG} has no {key}. Use the logs of a'
         ' performance run that ended'
       )
     return datetime.datetime.strptime(text, _TIME_FORMAT)
@@ -168,8 +168,8 @@ def read_timeline(path: str) -> list[Times]:
       return list(_parse(csv.DictReader(file)))
     except (KeyError, TypeError, ValueError) as error:
       raise ValueError(
-        f'{path} is no timeline of a run ({error!r}); give the {TIMELINE} that a'
-        ' run of the harness wrote'
+        f'{path} is no timeline of a run ({error!r}). Use the {TIMELINE} that'
+        ' a run of the harness wrote'
       ) from error
 
 

@@ -64,7 +64,7 @@ class LoadgenLogTest(absltest.TestCase):
     )
     self.assertAlmostEqual(log.seconds, 39.643)
     log = loadgen_log.read(self._write(_line('a', 1)))
-    with self.assertRaisesRegex(ValueError, 'no power_begin; it must come'):
+    with self.assertRaisesRegex(ValueError, 'no power_begin. Use the logs'):
       _ = log.seconds
 
   def test_clear_leaves_other_files(self):

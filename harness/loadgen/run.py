@@ -129,28 +129,29 @@ WARM_UP_SECS = 30.0
 MODE = flags.DEFINE_list(
   'mode',
   list(MODES),
-  'Runs to make: accuracy, performance, find_performance (searches the highest'
-  ' valid speed and keeps it for later runs), compliance (the tests that closed'
-  ' submissions of BERT need), with commas between. A program of one run takes'
-  ' one: accuracy or performance.',
+  'The runs to make, separated by commas: accuracy, performance,'
+  ' find_performance (searches the highest valid speed and keeps it for later'
+  ' runs), compliance (the tests that closed submissions of BERT need). A'
+  ' program of one run accepts accuracy or performance.',
 )
 BUFFER_COUNT = flags.DEFINE_integer(
   'buffer_count',
   0,
-  'Samples that a performance run draws from; 0: the whole set.',
+  'The number of samples that a performance run draws from; 0: the whole set.',
   lower_bound=0,
 )
 CONCURRENCY = flags.DEFINE_integer(
   'concurrency',
   None,
-  f'Most unanswered requests. Default of a job: {LEAST_CONCURRENCY}, and more for'
-  ' a system that computes more than half as many samples together.',
+  'The maximum number of unanswered requests. Default of a job:'
+  f' {LEAST_CONCURRENCY}, and more for a system that computes more than half'
+  ' as many samples together.',
   lower_bound=1,
 )
 SILENCE_SECS = flags.DEFINE_float(
   'silence_secs',
   None,
-  'Time without any answer after which a run is given up; raise it for a'
+  'The time without any answer after which a run is abandoned. Raise it for a'
   ' model that needs longer for one sample. Default of a job:'
   f' {RUNNING_SILENCE_SECS:.0f} with --model_path, else'
   f' {STARTED_SILENCE_SECS:.0f}.',
@@ -159,122 +160,131 @@ SILENCE_SECS = flags.DEFINE_float(
 WARM_UP = flags.DEFINE_string(
   'warm_up',
   None,
-  'Samples to answer before the first run, as sizes of bursts: 1-32,36 asks for'
-  ' one sample, then for two at once, up to 32, then for 36; empty: none.'
-  f' Default: none, but {WARM_UP_BURSTS} for jobs of GPT-J in a cell or the'
-  ' engine with --execution_mode=valid.',
+  'The sizes of the bursts that are answered before the first run. For'
+  ' example, 1-32,36 sends one sample, then two at once, up to 32, then 36.'
+  f' Empty: none. Default: {WARM_UP_BURSTS} for jobs of GPT-J in a cell or the'
+  ' engine with --execution_mode=valid, else none.',
 )
 WARM_UP_REST_SECS = flags.DEFINE_float(
   'warm_up_rest_secs',
   None,
-  f'Pause between warm-up and run. Default: {WARM_UP_SECS:.0f} after a warm-up by'
-  ' default, else 0.',
+  f'The pause between warm-up and run, in seconds. Default: {WARM_UP_SECS:.0f}'
+  ' after the default warm-up, else 0.',
   lower_bound=0,
 )
 DATASET_PATH = flags.DEFINE_string(
   'dataset_path',
   None,
-  'GPT-J: articles in the schema of cnn_eval.json. BERT: questions in SQuAD'
-  " v1.1's. Default: the bundled ones.",
+  'GPT-J: articles in the schema of cnn_eval.json. BERT: questions in the'
+  ' schema of SQuAD v1.1. Default: the bundled ones.',
 )
 TOKENIZER_PATH = flags.DEFINE_string(
   'tokenizer_path',
   None,
-  'GPT-J: tokenizer.json of the model. BERT: its vocab.txt. A job also takes a'
-  ' directory, or the id of a model on the Hugging Face hub. Default: the one'
-  ' beside the checkpoint.',
+  'GPT-J: the tokenizer.json of the model. BERT: its vocab.txt. A job also'
+  ' accepts a directory, or the id of a model on the Hugging Face hub.'
+  ' Default: the file beside the checkpoint.',
 )
 MAX_INPUT_LENGTH = flags.DEFINE_integer(
   'max_input_length',
   None,
-  'Tokens after which a prompt is cut. Default: as many as the model takes, at'
-  f' most {requirements.MAX_INPUT_LENGTH}.',
+  'The number of tokens after which a prompt is cut. Default: the limit of the'
+  f' model, at most {requirements.MAX_INPUT_LENGTH}.',
   lower_bound=1,
 )
 SAMPLE_COUNT = flags.DEFINE_integer(
-  'sample_count', 0, 'Samples to use, from the front; 0: all.', lower_bound=0
+  'sample_count',
+  0,
+  'The number of samples to take from the front of the set; 0: all.',
+  lower_bound=0,
 )
 MODEL_PATH = flags.DEFINE_string(
   'model_path',
   None,
-  'Model of a running cell, /sax/<cell>/<model>. Default of a job: start a cell.',
+  'The model of a running cell, /sax/<cell>/<model>. Default of a job: start a'
+  ' cell.',
 )
 SAX_ROOT = flags.DEFINE_string(
-  'sax_root', None, 'Root of the running cell. Default: $SAX_ROOT.'
+  'sax_root', None, 'The root of the running cell. Default: $SAX_ROOT.'
 )
 NETWORK = flags.DEFINE_enum(
   'network',
   None,
   ['lon', 'sut'],
-  'lon (LoadGen over network): the run is one of the Network division. A cell'
+  'lon (LoadGen over network): the run belongs to the Network division. A cell'
   ' of --model_path runs on other hosts, and LoadGen logs its servers as a'
-  ' Network SUT; other systems are those at --sut_server. sut: the program is'
-  ' such a system. Default: LoadGen and system on this machine.',
+  ' Network SUT. Other systems have the addresses in --sut_server. sut: this'
+  ' program is a Network SUT. Default: LoadGen and the system run on this'
+  ' machine.',
 )
 STREAM = flags.DEFINE_bool(
   'stream',
   False,
-  'Ask the cell of --model_path by GenerateStream, so that the time to the first'
-  ' token is measured; for models that do not search, on servers that stream.',
+  'Call GenerateStream of the cell of --model_path, to measure the time to the'
+  ' first token. This needs a model without beam search and a server that'
+  ' streams.',
 )
 PARAMS = flags.DEFINE_string(
   'params',
   bundle.PARAMS,
-  'Serving params for the cell or the engine that is started.',
+  'The serving params for the cell or the engine that the job starts.',
 )
 CHECKPOINT = flags.DEFINE_string(
   'checkpoint',
   None,
-  'Checkpoint of the system that is started: PAX, for the reference and BERT'
-  ' that of Hugging Face, for onnxruntime also an ONNX file. Default: the'
-  ' bundled model.',
+  'The checkpoint of the system that the job starts: a PAX checkpoint, a'
+  ' Hugging Face checkpoint for the reference and BERT, or an ONNX file for'
+  ' onnxruntime. Default: the bundled model.',
 )
 OVERRIDE = flags.DEFINE_multi_string(
   'override',
   [],
-  'NAME=JSON: an attribute of the serving params that shall differ, such as'
-  ' BATCH_SIZE=8, for the cell or the engine that is started. May be repeated.',
+  'NAME=JSON, a changed attribute of the serving params, such as BATCH_SIZE=8,'
+  ' for the cell or the engine that the job starts. May be repeated.',
 )
 JAX_CACHE_DIR = flags.DEFINE_string(
   'jax_cache_dir',
   None,
-  'Where the server that is started keeps compiled programs, for a faster'
-  ' next start; empty: nowhere. Default of a job: jax in --cache_dir.',
+  'The directory for compiled programs of the server that the job starts, for'
+  ' a faster next start; empty: none. Default of a job: jax in --cache_dir.',
 )
 SUT_SERVER = flags.DEFINE_list(
-  'sut_server', [], '"host:port" of every node of the Network SUT.'
+  'sut_server', [], 'The "host:port" of every node of the Network SUT.'
 )
 CONNECTIONS = flags.DEFINE_integer(
-  'connections', 1, 'Connections to each node of the Network SUT.', 1
+  'connections',
+  1,
+  'The number of connections to each node of the Network SUT.',
+  1,
 )
 DEVICE = flags.DEFINE_string(
   'device',
   'cpu',
-  'Where reference, onnxruntime and pytorch compute: cpu or cuda; the reference'
-  ' also takes cuda:1 for another GPU.',
+  'The device of reference, onnxruntime and pytorch: cpu or cuda. The'
+  ' reference also accepts cuda:1 for another GPU.',
 )
 PRECISION = flags.DEFINE_string(
   'precision',
   None,
-  'Number format of reference and pytorch: float32 (the default), bfloat16,'
-  ' float16; of onnxruntime: float32 (the default), float16, int8.',
+  'The number format. Reference and pytorch: float32 (the default), bfloat16,'
+  ' float16. onnxruntime: float32 (the default), float16, int8.',
 )
 BEAM_SIZE = flags.DEFINE_integer(
   'beam_size',
   None,
-  'Beams of the reference. Default: $GPTJ_BEAM_SIZE, or 4. A cell searches as its'
-  ' serving params say.',
+  'The number of beams of the reference. Default: $GPTJ_BEAM_SIZE, or 4. The'
+  ' serving params of a cell set its number of beams.',
   lower_bound=1,
 )
 BATCH_SIZE = flags.DEFINE_integer(
   'batch_size',
   None,
-  'Most samples that are computed together. Default: 1 of the reference, 8 of'
-  ' BERT. A cell batches as its serving params say.',
+  'The maximum number of samples in a batch. Default: 1 for the reference, 8'
+  ' for BERT. The serving params of a cell set its batch size.',
   lower_bound=1,
 )
 THREADS = flags.DEFINE_integer(
-  'threads', 0, "BERT's threads of the CPU; 0: one for each core.", 0
+  'threads', 0, 'The number of CPU threads for BERT; 0: one for each core.', 0
 )
 
 

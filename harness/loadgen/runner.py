@@ -43,13 +43,17 @@ flags.DEFINE_string('user_conf', None, "LoadGen's user.conf.")
 _ATTRIBUTES = flags.DEFINE_string(
   'loadgen_attributes',
   '{}',
-  'Fields of TestSettings that user.conf cannot set, as a JSON object.',
+  'The fields of TestSettings that user.conf cannot set, as a JSON object.',
 )
 flags.DEFINE_string(
-  'audit_conf', '', 'audit.config of a compliance test; empty: none.'
+  'audit_conf',
+  '',
+  "The path of a compliance test's audit.config; empty: no test.",
 )
-flags.DEFINE_string('output_dir', None, 'Where logs go.')
-flags.DEFINE_string('timeline', None, 'CSV file for the times of every sample.')
+flags.DEFINE_string('output_dir', None, "The directory for LoadGen's logs.")
+flags.DEFINE_string(
+  'timeline', None, 'The path of a CSV file for the times of every sample.'
+)
 
 _REQUIRED = ('mode', 'user_conf', 'output_dir', 'concurrency', 'silence_secs')
 
@@ -128,7 +132,9 @@ def main(
     if getattr(run, name) is None:
       raise app.UsageError(f'flag --{name} must be given')
   if run.mode not in run_lib.MODES:
-    raise app.UsageError(f'--mode={run.mode}: give accuracy or performance')
+    raise app.UsageError(
+      f'--mode={run.mode} is not one run. Give accuracy or performance'
+    )
   try:
     bursts = system_lib.parse_bursts(run.warm_up)
     subject = make()
@@ -179,7 +185,7 @@ class _Process:
     try:
       self._write_timeline()
     except OSError as error:
-      _give_up(f'the times of samples could not be written: {error}', counts)
+      _give_up(f'the times of samples cannot be written: {error}', counts)
     run_lib.send(
       run_lib.RunStatus(counts.issued, counts.done, counts.seconds, True)
     )
@@ -226,7 +232,7 @@ class _Process:
     try:
       return self._subject.network_name()
     except Exception as error:  # LoadGen aborts if a callback raises.
-      _give_up(f'the Network SUT does not tell its name: {error}', None)
+      _give_up(f'the Network SUT did not report its name: {error}', None)
 
   def _watch(self, ended: threading.Event) -> None:
     """Reports progress, and ends the process when the run cannot continue."""
@@ -245,7 +251,7 @@ class _Process:
     try:
       self._write_timeline()
     except OSError as error:
-      reason += f'; the times of what was answered are lost: {error}'
+      reason += f'. The times of answered samples cannot be written: {error}'
     _give_up(reason, self._sut.counts())
 
   def _write_timeline(self) -> None:
@@ -263,21 +269,21 @@ def silence(counts: sut_lib.Counts, limit_secs: float) -> str | None:
   waited = counts.silence_secs
   if counts.issued == counts.done or waited <= limit_secs:
     return None
-  told = f'with {counts.in_flight} requests in flight'
+  in_flight = f'with {counts.in_flight} requests in flight'
   if counts.done:
     return (
-      f'no answer for {waited:.0f} s (limit {limit_secs:.0f} s) {told} and'
-      f' {counts.done} of {counts.issued} answered; the model server is gone or'
-      ' too slow: look at it, or raise --silence_secs'
+      f'no answer for {waited:.0f} s (limit {limit_secs:.0f} s) {in_flight}'
+      f' and {counts.done} of {counts.issued} answered. The model server is'
+      ' gone or too slow. Check its log, or raise --silence_secs'
     )
   limit_secs = max(limit_secs, _FIRST_ANSWER_SECS)
   if waited <= limit_secs:
     return None
   return (
     f'no answer at all within {waited:.0f} s (limit {limit_secs:.0f} s to the'
-    f' first one) {told}; the model server never answered: it may not be'
-    ' reachable, still compile its programs, or be too slow; look at its log, or'
-    ' raise --silence_secs above this'
+    f' first one) {in_flight}. The model server may be unreachable, too slow,'
+    ' or still compiling its programs. Check its log, or raise --silence_secs'
+    ' above this limit'
   )
 
 

@@ -31,7 +31,7 @@ class SilenceTest(parameterized.TestCase):
     reason = runner.silence(_counts(64, 0, waited), limit)
     self.assertIn(f'no answer at all within {waited:.0f} s', reason)
     self.assertIn(f'(limit {told} s to the first one)', reason)
-    self.assertIn('still compile its programs', reason)
+    self.assertIn('still compiling its programs', reason)
 
 
 if __name__ == '__main__':

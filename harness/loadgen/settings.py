@@ -63,24 +63,26 @@ class RunSettings:
 
   def __post_init__(self):
     if self.sample_count < 1:
-      raise ValueError(f'sample_count is {self.sample_count}; needs at least 1')
+      raise ValueError(
+        f'sample_count is {self.sample_count}; it must be at least 1'
+      )
     if not 1 <= self.buffer_count <= self.sample_count:
       raise ValueError(
         f'buffer_count is {self.buffer_count}; it must be 1 to'
-        f' {self.sample_count}, the samples of the set'
+        f' {self.sample_count}, the number of samples in the set'
       )
     if self.min_duration_ms < 0:
       raise ValueError(
-        f'min_duration is {self.min_duration_ms} ms; needs at least 0 ms'
+        f'min_duration is {self.min_duration_ms} ms; it must be at least 0 ms'
         f' ({rounds.MIN_DURATION_MS} for an official run)'
       )
     for name in ('target_qps', 'target_latency_ms'):
       value = getattr(self, name)
       if value is not None and not value > 0:
-        raise ValueError(f'{name} is {value}; must be above 0')
+        raise ValueError(f'{name} is {value}; it must be above 0')
     if self.round not in rounds.ROUNDS:
       raise ValueError(
-        f'round {self.round!r} is not known; choose one of'
+        f'round {self.round!r} is unknown. Available:'
         f' {", ".join(rounds.ROUNDS)}'
       )
 

@@ -91,7 +91,7 @@ class SettingsTest(parameterized.TestCase):
     (dict(target_qps=0.0), 'target_qps is 0'),
     (dict(target_qps=float('nan')), 'target_qps is nan'),
     (dict(target_latency_ms=0.0), 'target_latency_ms is 0'),
-    (dict(round='v9'), "round 'v9' is not known; choose one of v3.1, v4.0"),
+    (dict(round='v9'), "round 'v9' is unknown. Available: v3.1, v4.0"),
   )
   def test_refuses(self, change, message):
     with self.assertRaisesRegex(ValueError, message):

@@ -153,7 +153,7 @@ class SystemUnderTest:
     try:
       self._system.answer(sample.index, sample)
     except Exception as error:  # Any error ends the run.
-      self.fail(f'sample {sample.index} could not be sent: {_text(error)}')
+      self.fail(f'sample {sample.index} cannot be sent: {_text(error)}')
 
   def complete(self, sample: '_Sample', answer: system_lib.Answer) -> None:
     """Passes an answer to LoadGen."""

@@ -225,7 +225,7 @@ class SystemUnderTestTest(absltest.TestCase):
     def refuse(index, reply):
       raise RuntimeError(f'no {index}')
 
-    self.assertEqual(self._failure(refuse), 'sample 1 could not be sent: no 1')
+    self.assertEqual(self._failure(refuse), 'sample 1 cannot be sent: no 1')
 
 
 if __name__ == '__main__':

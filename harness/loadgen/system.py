@@ -107,7 +107,10 @@ class BatchedSystem:
       try:
         answers = self._answer_batch(indices)
         if len(answers) != len(batch):
-          raise ValueError(f'{len(answers)} answers to {len(batch)} samples')
+          raise ValueError(
+            f'the system returned {len(answers)} answers for {len(batch)}'
+            ' samples'
+          )
       except Exception as error:  # Any error ends the run.
         for _, reply in batch:
           reply.failed(error)
@@ -183,8 +186,8 @@ def parse_bursts(text: str) -> list[int]:
       begin = end = 0
     if not 1 <= begin <= end:
       raise ValueError(
-        f'--warm_up={text}: {part!r} is no size of a burst; write sizes and'
-        ' ranges of them with commas between, such as 1-32,36'
+        f'--warm_up={text}: {part!r} is no size of a burst. Write sizes and'
+        ' ranges, separated by commas, such as 1-32,36'
       )
     sizes += range(begin, end + 1)
   return sizes
@@ -219,7 +222,9 @@ def warm_up(
       try:
         system.answer(index % sample_count, _Reply(replies))
       except Exception as error:  # Any error would also fail the run.
-        raise WarmUpError(f'warm-up: could not be sent: {error}') from error
+        raise WarmUpError(
+          f'a sample of the warm-up cannot be sent: {error}'
+        ) from error
       index += 1
     for _ in range(size):
       try:
@@ -227,11 +232,13 @@ def warm_up(
       except queue.Empty:
         raise WarmUpError(
           f'warm-up: no answer to a burst of {size} samples for'
-          f' {limit_secs:.0f} s; the system is gone or too slow: look at it,'
-          ' or raise --silence_secs'
+          f' {limit_secs:.0f} s. The system is gone or too slow. Check its'
+          ' log, or raise --silence_secs'
         ) from None
       if failure is not None:
-        raise WarmUpError(f'warm-up: a sample failed: {failure}') from failure
+        raise WarmUpError(
+          f'a sample of the warm-up failed: {failure}'
+        ) from failure
       limit_secs = silence_secs
   if bursts:
     time.sleep(rest_secs)

@@ -60,7 +60,7 @@ class BatchedSystemTest(absltest.TestCase):
 
   def test_a_missing_answer_fails_the_batch(self):
     found, _ = self._run(lambda indices: [], 1, 4)
-    self.assertEqual(found, {0: '0 answers to 1 samples'})
+    self.assertEqual(found, {0: 'the system returned 0 answers for 1 samples'})
 
   def test_close_ends_an_idle_thread(self):
     made = system_lib.BatchedSystem(lambda indices: [], 1)

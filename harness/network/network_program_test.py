@@ -215,7 +215,7 @@ class ProgramTest(absltest.TestCase):
     server, status = self.run_cell(common_pb2.ModelStatus.LOADING)
     self.assertRegex(
       status.failure,
-      f'does not tell its name: .* at {server.address} has not loaded',
+      f'did not report its name: .* at {server.address} has not loaded',
     )
 
   def test_a_system_that_dies_ends_the_run(self):

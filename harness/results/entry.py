@@ -204,8 +204,8 @@ def read(directory: str) -> Entry:
     )
   if version != _FORMAT:
     raise ValueError(
-      f'{path} has format {version}, this program reads {_FORMAT}; use the'
-      ' version of the harness that wrote it, or run the job anew'
+      f'{path} has format {version}, but this program reads format {_FORMAT}.'
+      ' Use the version of the harness that wrote it, or run the job again'
     )
   try:
     return msgspec.convert(record, Entry)
@@ -253,7 +253,7 @@ def tree_sha256(directory: str) -> str:
     for name in names
   ]
   if not paths:
-    raise ValueError(f'{directory} holds no file')
+    raise ValueError(f'{directory} contains no file')
   digest = hashlib.sha256()
   for path in sorted(paths, key=os.fsencode):
     line = f'{file_sha256(os.path.join(directory, path))}  '

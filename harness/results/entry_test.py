@@ -77,7 +77,10 @@ class EntryTest(absltest.TestCase):
       ('{', 'is no result'),
       ('[]', 'is no result'),
       ('{"format": 1, "id": ""}', 'is no result'),
-      ('{"format": 7, "id": ""}', 'has format 7, this program reads 1'),
+      (
+        '{"format": 7, "id": ""}',
+        'has format 7, but this program reads format 1',
+      ),
     ):
       with open(path, 'w', encoding='utf-8') as file:
         file.write(text)
@@ -121,7 +124,7 @@ class HashesTest(absltest.TestCase):
     self.assertNotEqual(entry.tree_sha256(self._dir), known)
 
   def test_no_tree(self):
-    with self.assertRaisesRegex(ValueError, 'holds no file'):
+    with self.assertRaisesRegex(ValueError, 'contains no file'):
       entry.tree_sha256(self._dir)
     with self.assertRaises(FileNotFoundError):
       entry.tree_sha256(os.path.join(self._dir, 'absent'))

@@ -43,9 +43,7 @@ def performance(
       f'{directory} has the logs of a run in scenario {found}, not {scenario}'
     )
   if 'result_validity' not in log.values:
-    raise ValueError(
-      f'{directory} has the logs of no performance run that ended'
-    )
+    raise ValueError(f'{directory} has no logs of a performance run that ended')
   rules = rounds.SCENARIOS[scenario]
   times = loadgen_log.read_timeline(timeline_path) if timeline_path else []
   queries = int(number(log, 'result_query_count'))
@@ -118,7 +116,7 @@ def read_score(path: str) -> tuple[str, dict[str, float]]:
     except (AttributeError, SyntaxError, TypeError, ValueError) as error:
       raise ValueError(f'{path} has no figures in {line!r}') from error
   raise ValueError(
-    f'{path} has no line of figures, such as {{"rouge1": 42.9}}; score the run'
+    f'{path} has no line of figures, such as {{"rouge1": 42.9}}. Score the run'
     ' again'
   )
 

@@ -90,7 +90,7 @@ class PerformanceTest(absltest.TestCase):
 
   def test_logs_of_other_runs_are_refused(self):
     run = logs.make(self._dir, rounds.OFFLINE, 'accuracy')
-    with self.assertRaisesRegex(ValueError, 'no performance run'):
+    with self.assertRaisesRegex(ValueError, 'no logs of a performance run'):
       figures.performance(run.directory, rounds.OFFLINE)
     with self.assertRaisesRegex(ValueError, 'Offline, not Server'):
       figures.performance(run.directory, rounds.SERVER)

@@ -71,9 +71,7 @@ class Judgement(abc.ABC, Generic[_S]):
     if theirs is None:
       rows = [('', 'this run')]
       rows += [(name, figure(value)) for name, value in ours.items()]
-      return (
-        text_columns.render(rows) + '\n(no reference given to compare with)'
-      )
+      return text_columns.render(rows) + '\n(no reference to compare with)'
     rows = [('', 'this run', 'reference', 'difference')]
     for name, value in ours.items():
       difference = figure(value - theirs[name], signed=True)
@@ -318,14 +316,14 @@ def load_reference(
     )
   except (KeyError, TypeError) as error:
     raise ValueError(
-      f'{path} is not a recorded reference ({error!r}); give a file as'
-      ' //bundled/gptj:reference writes it, or an empty --reference_path'
+      f'{path} is not a recorded reference ({error!r}). Pass a file that'
+      ' //bundled/gptj:reference wrote, or an empty --reference_path'
     ) from error
   count = len(highlights)
   if count > len(tokens):
     raise ValueError(
       f'{path} has answers for {len(tokens)} articles, but the run has'
-      f' {count}; give the reference of these articles, or an empty'
+      f' {count}. Pass the reference of these articles, or an empty'
       ' --reference_path'
     )
   if count == len(tokens):

@@ -57,8 +57,8 @@ def hold_lock(path: str, what: str) -> Iterator[None]:
   if descriptor is None:
     pid = lock_holder(path)
     raise Busy(
-      f'{what} is being made by another job'
-      f'{f" (process {pid})" if pid else ""}; wait for it, or stop it'
+      f'{what} belongs to another job that is'
+      f' running{f" (process {pid})" if pid else ""}. Wait for it, or stop it'
     )
   try:
     os.truncate(descriptor, 0)
@@ -190,10 +190,10 @@ class Store:
       return found[0]
     if not found:
       raise ValueError(
-        f'no result {letters!r} in {self.root}; `list` shows what is there'
+        f'no result {letters!r} in {self.root}. `list` shows the results'
       )
     raise ValueError(
-      f'{letters!r} may be any of {", ".join(found)}; give more letters'
+      f'{letters!r} matches {", ".join(found)}. Enter more letters of the id'
     )
 
   def all(self) -> Content:
@@ -295,8 +295,8 @@ def _read(directory: str) -> Stored | None:
     entry = entry_lib.read(path)
     if entry.id != _id(directory):
       raise ValueError(
-        f'{path} holds result {entry.id}, whose directory must end in'
-        f' _{entry.id}; rename it'
+        f'{path} contains result {entry.id}. Rename the directory, so that it'
+        f' ends in _{entry.id}'
       )
     return Stored(entry, path)
   return None
@@ -337,21 +337,21 @@ def find_job(name: str, results_dir: str) -> str:
     return directory
   if os.path.isdir(directory):
     raise FileNotFoundError(
-      f'{directory} holds no {entry_lib.FILE}, so it is no result of a job; give'
-      ' the directory that a job printed as its results'
+      f'{directory} has no {entry_lib.FILE}, so it is not the result of a job.'
+      ' Pass the directory that a job printed'
     )
   found, unreadable = _with_id(name, results_dir)
   if not found:
     but = f' ({unreadable[0]})' if unreadable else ''
     raise FileNotFoundError(
       f'{name!r} is neither a directory nor the id of a result below'
-      f' {results_dir}{but}; give a directory with a {entry_lib.FILE}, or the'
-      ' right --results_dir'
+      f' {results_dir}{but}. Pass a directory with a {entry_lib.FILE}, or'
+      ' correct --results_dir'
     )
   if len(found) > 1:
     raise ValueError(
-      f'{name!r} names {len(found)} results: {", ".join(sorted(found))}; give'
-      ' more letters of the id, or the directory'
+      f'{name!r} matches {len(found)} results: {", ".join(sorted(found))}.'
+      ' Pass more letters of the id, or the directory'
     )
   return found[0]
 

@@ -84,7 +84,9 @@ class StoreTest(absltest.TestCase):
     with self._store.begin(_OLD.id, 'gptj'):
       (found,) = self._store.all().unfinished
       self.assertEqual(found.process, os.getpid())
-      with self.assertRaisesRegex(store_lib.Busy, f'result {_OLD.id} is being'):
+      with self.assertRaisesRegex(
+        store_lib.Busy, f'result {_OLD.id} belongs to another job'
+      ):
         self._add(_OLD)
       with self.assertRaises(store_lib.Busy):
         self._store.remove(_OLD.id)
@@ -130,7 +132,9 @@ class StoreTest(absltest.TestCase):
     self.assertEqual(content.unfinished, ())
     broken, renamed = content.unreadable
     self.assertRegex(broken.error, 'is no result of the harness')
-    self.assertRegex(renamed.error, f'must end in _{_OLD.id}; rename it')
+    self.assertRegex(
+      renamed.error, f'Rename the directory, so that it ends in _{_OLD.id}'
+    )
     with self.assertRaises(ValueError):
       self._store.find(_OLD.id)
     self._add(_NEW)
@@ -161,12 +165,12 @@ class FindTest(absltest.TestCase):
         store_lib.find_job(name, self.root)
 
   def test_a_directory_without_a_result(self):
-    with self.assertRaisesRegex(FileNotFoundError, 'holds no result.json'):
+    with self.assertRaisesRegex(FileNotFoundError, 'has no result.json'):
       store_lib.find_job(self.root, self.root)
 
   def test_two_results_of_one_id(self):
     jobs.write(os.path.join(self.root, 'b'), self.entry)
-    with self.assertRaisesRegex(ValueError, 'names 2 results'):
+    with self.assertRaisesRegex(ValueError, 'matches 2 results'):
       store_lib.find_job(self.entry.id, self.root)
 
   def test_damaged_results_are_told_only_if_none_is_found(self):
@@ -218,7 +222,8 @@ class LocksTest(absltest.TestCase):
     other = self._other()
     self.assertEqual(store_lib.lock_holder(self._path), other.pid)
     with self.assertRaisesRegex(
-      store_lib.Busy, f'it is being made by another job .process {other.pid}.'
+      store_lib.Busy,
+      f'it belongs to another job that is running .process {other.pid}.',
     ):
       with store_lib.hold_lock(self._path, 'it'):
         self.fail('held twice')

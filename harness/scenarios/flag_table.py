@@ -94,15 +94,15 @@ class Acts:
       if not set(chosen) & set(acting):
         instead = self.instead.get(run.system, 'leave it out')
         return (
-          f'{name} has no effect with {choice}{_words(chosen)}; it acts with'
-          f' {choice}{_words(acting)}: {instead}'
+          f'{name} has no effect with {choice}{_words(chosen)}. It has an'
+          f' effect with {choice}{_words(acting)}. {instead}'
         )
     return None
 
 
 def _own(name: str) -> dict[str, str]:
   """Returns hints to use an attribute of the serving params, by system."""
-  override = f'leave it out and give --override={name}=VALUE'
+  override = f'Remove it and use --override={name}=VALUE'
   return {OWN_CELL: override, ENGINE: override}
 
 
@@ -114,7 +114,7 @@ def _named(
 
 
 _PUBLISHED = {
-  RUNNING_CELL: 'leave it out; the model is served as it was published'
+  RUNNING_CELL: 'Remove it, because the model is served as it was published'
 }
 _ALWAYS = Acts()
 
@@ -150,10 +150,11 @@ ACTS: Mapping[str, Acts] = {
   'model_path': Acts(
     (RUNNING_CELL,),
     instead=dict.fromkeys(
-      (ENGINE, REFERENCE), 'that system is started here; leave out one of them'
+      (ENGINE, REFERENCE),
+      'That system is started here, so remove one of the two flags',
     )
     | dict.fromkeys(
-      BERT_SYSTEMS, 'a cell serves no BERT; give its files by --checkpoint'
+      BERT_SYSTEMS, 'A cell cannot serve BERT. Pass its files with --checkpoint'
     ),
   ),
   'sax_root': Acts((RUNNING_CELL,)),
@@ -169,13 +170,13 @@ ACTS: Mapping[str, Acts] = {
   'device': Acts(
     _COMPUTES,
     instead=dict.fromkeys(
-      _STARTED, 'leave it out; JAX_PLATFORMS chooses the device of JAX'
+      _STARTED, 'Remove it. JAX_PLATFORMS chooses the device of JAX'
     ),
   ),
   'precision': Acts(
     _COMPUTES,
     instead=dict.fromkeys(
-      _STARTED, 'leave it out; --params choose the number format'
+      _STARTED, 'Remove it. --params chooses the number format'
     ),
   ),
   'beam_size': Acts((REFERENCE,), instead=_own('BEAM_SIZE')),
@@ -227,7 +228,7 @@ def check(run: Run, environ: Mapping[str, str] = os.environ) -> None:
     if environ.get(name)
   ]
   if found := [problem for problem in problems if problem]:
-    raise ValueError('; '.join(found))
+    raise ValueError('. '.join(found))
 
 
 def _words(names: Collection[str | None]) -> str:

@@ -225,10 +225,10 @@ class FlagTableTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       ValueError,
       '--beam_size has no effect with a cell that is started here'
-      r'.*it acts with --system=reference.*--override=BEAM_SIZE',
+      r'.*It has an effect with --system=reference.*--override=BEAM_SIZE',
     ):
       self._result(rounds.OFFLINE, {'beam_size': 1})
-    with self.assertRaisesRegex(ValueError, '--device .*; --precision '):
+    with self.assertRaisesRegex(ValueError, r'--device .*\. --precision '):
       self._result(rounds.OFFLINE, {'device': 'cuda', 'precision': 'fp16'})
     with self.assertRaisesRegex(
       ValueError, '--target_qps has no effect with --scenario=SingleStream'

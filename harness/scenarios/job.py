@@ -48,59 +48,60 @@ MODEL = flags.DEFINE_enum(
   'model',
   'gptj-99',
   list(rounds.MODELS),
-  'Benchmark and accuracy target, as they are submitted.',
+  'The benchmark and its accuracy target, by the name in submissions.',
 )
 RESULTS_DIR = flags.DEFINE_string(
   'results_dir',
   None,
-  'Where logs and the report go. Default: a directory of its own below the'
-  ' results in --cache_dir.',
+  'The directory for logs and the report. Default: a new directory in the'
+  ' results of --cache_dir.',
 )
 RERUN = flags.DEFINE_bool(
   'rerun',
   False,
-  'Run anew, where a stored result of the same parameters would be shown.',
+  'Run the job again, even if a result with the same parameters is stored.',
 )
 _SYSTEM = flags.DEFINE_enum(
   'system',
   None,
   [kind for kinds in SYSTEMS.values() for kind in kinds],
-  'What answers. GPT-J: cell (the default), a Sax cell, started here unless'
-  ' --model_path names a model of a running one; engine, its engine in'
-  " LoadGen's process; reference, transformers on PyTorch. BERT: onnxruntime"
-  ' (the default) or pytorch.',
+  'The system that answers. GPT-J: cell (the default), a Sax cell that the job'
+  ' starts unless --model_path names a model of a running cell; engine, the'
+  " cell's engine in LoadGen's process; reference, transformers on PyTorch."
+  ' BERT: onnxruntime (the default) or pytorch.',
 )
 _HOSTS = flags.DEFINE_integer(
   'hosts',
   1,
-  'Processes of the model server of the cell that is started: more than one'
-  ' compute the model together, as a group of so many hosts does, on the CPU'
-  ' unless JAX_PLATFORMS says otherwise.',
+  'The number of processes of the model server in the cell that the job'
+  ' starts. Several processes compute the model together, like a group of as'
+  ' many hosts. They use the CPU unless JAX_PLATFORMS is set.',
   lower_bound=1,
 )
 _SYSTEM_PRESET = flags.DEFINE_string(
   'system_preset',
   None,
-  'Known system that this is, such as tpu_v5e_x4; `//harness:system presets`'
-  ' lists them. Default: this machine, as far as it tells.',
+  'The name of the known system that runs the job, such as tpu_v5e_x4.'
+  ' `//harness:system presets` lists them. Default: this machine, with'
+  ' detected values.',
 )
 _SYSTEM_DESCRIPTION = flags.DEFINE_string(
   'system_description',
   None,
-  'File in YAML or JSON with what only you know of the system, by key of the'
-  ' official description; `//harness:system keys` lists them.',
+  'A YAML or JSON file with values that cannot be detected, by key of the'
+  ' official description. `//harness:system keys` lists the keys.',
 )
 CATEGORY = flags.DEFINE_enum(
   'category',
   None,
   requirements.CATEGORIES,
-  'Category of the system, which its description gets as system_type.',
+  'The category of the system, which becomes system_type in its description.',
 )
 DIVISION = flags.DEFINE_enum(
   'division',
   None,
   requirements.DIVISIONS,
-  'Division of the result, which the description of its system gets.',
+  'The division of the result, for the description of its system.',
 )
 
 
@@ -209,8 +210,8 @@ def jobs(
   modes = run_lib.MODE.value
   if set(modes) - set(load_lib.MODES) or not modes:
     raise ValueError(
-      f'--mode={",".join(modes)}: choose one or more of'
-      f' {", ".join(load_lib.MODES)}, with commas between'
+      f'--mode={",".join(modes)} must be one or more of'
+      f' {", ".join(load_lib.MODES)}, separated by commas'
     )
   model = MODEL.value
   benchmark = rounds.MODELS[model]
@@ -277,7 +278,7 @@ def kind(benchmark: str) -> str:
   asked = _SYSTEM.value or kinds[0]
   if asked not in kinds:
     raise ValueError(
-      f'--system={asked} does not answer {benchmark}; choose one of'
+      f'--system={asked} does not support {benchmark}. Available:'
       f' {", ".join(kinds)}'
     )
   if asked == flag_table.OWN_CELL and run_lib.MODEL_PATH.value:
@@ -310,7 +311,7 @@ def _system(asked: str, cache: cache_lib.Cache) -> launch.System:
   elif asked in (flag_table.OWN_CELL, flag_table.ENGINE):
     for text in run_lib.OVERRIDE.value:
       if not re.match('[^=]+=', text):
-        raise ValueError(f'--override={text}: write it as NAME=JSON')
+        raise ValueError(f'--override={text} must have the form NAME=JSON')
     values['overrides'] = local_cell.group_overrides(
       _HOSTS.value, run_lib.overrides()
     )

@@ -95,7 +95,9 @@ class JobTest(absltest.TestCase):
       {'checkpoint': 'gs://bucket/gpt-j'},
       {'system': 'network', 'sut_server': ['h:1']},
     ):
-      with self.assertRaisesRegex(ValueError, 'json is .*: give --tokenizer_p'):
+      with self.assertRaisesRegex(
+        ValueError, 'json is .*. Pass --tokenizer_path'
+      ):
         self._config(**changes)
     for model in ('bert-99', 'bert-99.9'):
       with self.assertRaisesRegex(ValueError, r'vocab\.txt .*--tokenizer_path'):
@@ -250,9 +252,12 @@ class JobTest(absltest.TestCase):
 
   def test_wrong_values_are_told(self):
     for values, message in (
-      ({'mode': ['speed']}, '--mode=speed: choose one or more of accuracy'),
-      ({'target_qps': 0.0}, '--target_qps=0.0: must be above 0'),
-      ({'override': ['BATCH_SIZE']}, '--override=BATCH_SIZE: write it as'),
+      ({'mode': ['speed']}, '--mode=speed must be one or more of accuracy'),
+      ({'target_qps': 0.0}, '--target_qps=0.0 must be above 0'),
+      (
+        {'override': ['BATCH_SIZE']},
+        '--override=BATCH_SIZE must have the form',
+      ),
       ({'dataset_path': '/nowhere'}, '/nowhere'),
       (
         {'warm_up_rest_secs': 3.0},

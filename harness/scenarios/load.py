@@ -33,52 +33,57 @@ _ROUND = flags.DEFINE_enum(
   'round',
   None,
   list(rounds.ROUNDS),
-  'Round of MLPerf Inference whose seeds and rules LoadGen gets. Default:'
-  f' {rounds.LAST_OF_GPTJ}, the last that has GPT-J; BERT: {rounds.LATEST}.',
+  'The round of MLPerf Inference whose seeds and rules LoadGen uses. Default:'
+  f' {rounds.LAST_OF_GPTJ} for GPT-J, its last round, and {rounds.LATEST} for'
+  ' BERT.',
 )
 EXECUTION_MODE = flags.DEFINE_enum(
   'execution_mode',
   None,
   EXECUTION_MODES,
-  'test: a handful of queries; fast: one to two minutes; valid: as the rules'
-  ' ask. Default: a performance run of --min_duration.',
+  'test: a few queries; fast: one to two minutes; valid: the official rules.'
+  ' Default: a performance run of --min_duration.',
 )
 _MIN_DURATION = flags.DEFINE_integer(
   'min_duration',
   None,
-  'Shortest valid performance run in ms. Default:'
-  f' {settings.DEMO_MIN_DURATION_MS}, or as --execution_mode says; officially'
-  f' {rounds.MIN_DURATION_MS}.',
+  'The duration of the shortest valid performance run in ms. Default:'
+  f' {settings.DEMO_MIN_DURATION_MS}, or the duration of --execution_mode. The'
+  f' official value is {rounds.MIN_DURATION_MS}.',
   lower_bound=0,
 )
 _TARGET_QPS = flags.DEFINE_float(
   'target_qps',
   None,
-  'Offline: expected samples/s, rather too high than too low. Server: queries/s'
-  ' that are sent. Default: what find_performance found, else from the speed of'
+  'Offline: the expected samples/s, preferably too high. Server: the rate of'
+  ' sent queries/s. Default: the result of find_performance, else the speed of'
   ' the accuracy run or of a trial.',
 )
 _TARGET_LATENCY_MS = flags.DEFINE_float(
   'target_latency_ms',
   None,
-  "Server: the bound on the latency; default: the benchmark's. SingleStream,"
-  ' MultiStream: the expected latency of a query; default: what'
-  ' find_performance found, else from a trial.',
+  'Server: the bound on the latency; default: the bound of the benchmark.'
+  ' SingleStream, MultiStream: the expected latency of a query; default: the'
+  ' result of find_performance, else of a trial.',
   lower_bound=1e-3,
 )
 _TEST_QUERY_COUNT = flags.DEFINE_integer(
-  'test_query_count', 5, 'Queries of --execution_mode=test.', lower_bound=1
+  'test_query_count',
+  5,
+  'The number of queries of --execution_mode=test.',
+  lower_bound=1,
 )
 _EQUAL_ISSUE = flags.DEFINE_bool(
   'equal_issue',
   None,
-  'Issue every sample as often as any other, in whole passes over the buffer.'
-  " Default: as the round's rules say.",
+  'Issue all samples equally often, in whole passes over the buffer. Default:'
+  ' by the rules of the round.',
 )
 _USER_CONF = flags.DEFINE_string(
   'user_conf_override_path',
   None,
-  "Lines for the end of LoadGen's user.conf, where they win.",
+  "A file with lines for the end of LoadGen's user.conf. They override earlier"
+  ' lines.',
 )
 
 
@@ -219,7 +224,7 @@ def of_flags(
   """
   qps = _TARGET_QPS.value
   if qps is not None and not (qps > 0 and math.isfinite(qps)):
-    raise ValueError(f'--target_qps={qps}: must be above 0')
+    raise ValueError(f'--target_qps={qps} must be above 0 and finite')
   warm_up, rest_secs = _warm_up(serves and EXECUTION_MODE.value == VALID)
   extra = ''
   if _USER_CONF.value:
@@ -261,8 +266,8 @@ def _warm_up(default: bool) -> tuple[str, float]:
     rest_secs = run_lib.WARM_UP_SECS if default else 0.0
   elif not (bursts or default):
     raise ValueError(
-      f'--warm_up_rest_secs={rest_secs} has no effect without a warm-up: give'
-      f' --warm_up, such as --warm_up={run_lib.WARM_UP_BURSTS}, or leave it out'
+      f'--warm_up_rest_secs={rest_secs} has no effect without a warm-up. Add'
+      f' --warm_up, such as --warm_up={run_lib.WARM_UP_BURSTS}, or remove it'
     )
   return run_lib.WARM_UP_BURSTS if default else bursts or '', rest_secs
 

@@ -50,13 +50,11 @@ def run(
     if not problems:
       then(directories)
   except KeyboardInterrupt:
-    return _failed(
-      name, 'interrupted; everything that was started is stopped', 130
-    )
+    return _failed(name, 'interrupted. All started processes are stopped', 130)
   except _Ended as end:
     return _failed(
       name,
-      f'ended by {end.signal.name}; everything that was started is stopped',
+      f'ended by {end.signal.name}. All started processes are stopped',
       128 + end.signal,
     )
   except OSError as error:
@@ -90,19 +88,19 @@ def _run(
     if stored is None:
       todo.append(job)
     else:
-      problems += _tell_stored(stored, progress)
+      problems += _show_stored(stored, progress)
       paths.append(stored.directory)
   if not todo:
     return problems, paths
   with directories.begin(todo) as placed:
     recorder = recording.Recorder(placed[0])
     for job, outcome in scenario_run.run_jobs(placed, progress):
-      problems += _tell(job, outcome, recorder, progress)
+      problems += _report(job, outcome, recorder, progress)
       paths.append(job.results_dir)
   return problems, paths
 
 
-def _tell(
+def _report(
   job: job_lib.Job,
   outcome: recording.Outcome,
   recorder: recording.Recorder,
@@ -117,7 +115,7 @@ def _tell(
   return outcome.problems()
 
 
-def _tell_stored(
+def _show_stored(
   stored: store_lib.Stored, progress: progress_lib.Progress
 ) -> list[str]:
   """Prints the report of an earlier run; returns its problems."""
@@ -126,7 +124,7 @@ def _tell_stored(
     report = file.read()
   progress.text(
     f'{report}\nresult {stored.id} of {stored.entry.began}, in'
-    f' {stored.directory}; --rerun makes it anew'
+    f' {stored.directory}; --rerun runs the job again'
   )
   return list(stored.entry.notes.get(recording.PROBLEMS, ()))
 
@@ -149,8 +147,8 @@ def _text(error: OSError) -> str:
   if error.filename is None or error.strerror is None:
     return str(error)
   return (
-    f'{error.filename} cannot be used: {error.strerror}; correct the path, or'
-    ' see that the file is there and may be read'
+    f'{error.filename} cannot be used: {error.strerror}. Correct the path, or'
+    ' make the file readable'
   )
 
 

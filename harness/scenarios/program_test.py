@@ -155,7 +155,7 @@ class ProgramTest(absltest.TestCase):
       # The stored result fails again for the same reason.
       self.assertEqual(code, 1)
       self.assertIn('1 of 2 are: FAILED', again)
-      self.assertIn('--rerun makes it anew', again)
+      self.assertIn('--rerun runs the job again', again)
       code, _ = self._run(_judgement(2, True), **place, rerun=True)
       self.assertEqual((code, self._jobs), (0, 2))
       code, _ = self._run(_judgement(1, True), **place)
@@ -187,7 +187,7 @@ class ProgramTest(absltest.TestCase):
     self.assertEqual((code, text), (1, 'offline: the cell is gone\n'))
     code, text = self._run(KeyboardInterrupt())
     self.assertEqual(code, 130)
-    self.assertIn('everything that was started is stopped', text)
+    self.assertIn('All started processes are stopped', text)
 
   def test_a_signal_ends_with_a_line(self):
     self.enter_context(mock.patch.object(program.signal, 'signal', self._keep))
@@ -195,7 +195,7 @@ class ProgramTest(absltest.TestCase):
     self.assertEqual(code, 143)
     self.assertEqual(
       text,
-      'offline: ended by SIGTERM; everything that was started is stopped\n',
+      'offline: ended by SIGTERM. All started processes are stopped\n',
     )
 
   def _keep(self, number, handler) -> None:
@@ -212,7 +212,7 @@ class ProgramTest(absltest.TestCase):
   def test_wrong_flags_are_told(self):
     code, text = self._run(_judgement(2, True), mode=['speed'])
     self.assertEqual(code, 1)
-    self.assertIn('--mode=speed: choose one or more of accuracy', text)
+    self.assertIn('--mode=speed must be one or more of accuracy', text)
 
   def test_takes_no_arguments(self):
     with self.assertRaisesRegex(app.UsageError, "'extra'"):

@@ -67,14 +67,14 @@ class Outcome:
     if self.performance.problems:
       problems.append(
         f'LoadGen logged {len(self.performance.problems)} errors in the'
-        f' performance run, the first of them: {self.performance.problems[0]}'
+        f' performance run. The first one is: {self.performance.problems[0]}'
         f' (all in {self.performance.directory})'
       )
     elif not self.performance.valid:
       problems.append(
-        'LoadGen calls the performance run'
-        f' {self.performance.values.get("result_validity")}: see its summary'
-        ' for why and for what it recommends (--target_qps,'
+        'LoadGen reports the performance run as'
+        f' {self.performance.values.get("result_validity")}. Its summary has'
+        ' the reason and recommends settings (--target_qps,'
         ' --target_latency_ms, --min_duration, or --mode=find_performance)'
       )
     return problems
@@ -108,15 +108,14 @@ def _duration(performance: loadgen_log.RunLog) -> str:
   official = rounds.MIN_DURATION_MS / 1000
   if performance.seconds >= official:
     return (
-      f'This run lasted {performance.seconds:.1f} s; the rules ask for at'
+      f'This run lasted {performance.seconds:.1f} s; the rules require at'
       f' least {official:.0f} s.'
     )
   return (
-    f'This run lasted {performance.seconds:.1f} s, where the rules ask for at'
-    f' least {official:.0f} s:\nLoadGen judged it by its own min_duration, so'
-    ' it is no official result.'
-    f'\n--min_duration={rounds.MIN_DURATION_MS} makes a run of that'
-    ' length.'
+    f'This run lasted {performance.seconds:.1f} s, but the rules require at'
+    f' least {official:.0f} s.\nLoadGen judged it by its own min_duration, so'
+    f' it is not an official result.\n--min_duration={rounds.MIN_DURATION_MS}'
+    ' runs long enough.'
   )
 
 

@@ -39,7 +39,7 @@ class OutcomeTest(absltest.TestCase):
     ).problems()
     self.assertLen(problems, 2)
     self.assertIn('1 of 2 answers', problems[0])
-    self.assertRegex(problems[1], 'INVALID: .*--target_qps')
+    self.assertRegex(problems[1], 'as INVALID. .*--target_qps')
 
   def test_errors_of_loadgen_are_a_problem_beside_others(self):
     run = dataclasses.replace(
@@ -49,7 +49,7 @@ class OutcomeTest(absltest.TestCase):
       judgement=_comparison(1), performance=run
     ).problems()
     self.assertLen(problems, 2)
-    self.assertRegex(problems[1], 'logged 2 errors .* them: Ending early')
+    self.assertRegex(problems[1], 'logged 2 errors .* one is: Ending early')
 
   def test_a_handful_of_queries_is_not_judged(self):
     self.assertEmpty(
@@ -73,13 +73,13 @@ class ReportTest(absltest.TestCase):
   def test_a_short_run_says_so_beside_valid(self):
     text = _report(_timed_run('00:00:06.250'))
     self.assertIn('Result is : VALID', text)
-    self.assertIn('lasted 11.2 s, where the rules ask for at least 600 s', text)
+    self.assertIn('lasted 11.2 s, but the rules require at least 600 s', text)
     self.assertIn('--min_duration=600000', text)
 
   def test_a_run_of_official_length_says_so(self):
     text = _report(_timed_run('00:09:55.500'))
-    self.assertIn('lasted 600.5 s; the rules ask for at least 600 s.', text)
-    self.assertNotIn('no official result', text)
+    self.assertIn('lasted 600.5 s; the rules require at least 600 s.', text)
+    self.assertNotIn('not an official result', text)
 
   def test_hosts_that_computed_together_are_told(self):
     text = _report(_timed_run('00:09:55.500'), served={'groups': [['a', 'b']]})

@@ -166,7 +166,8 @@ class ScenarioRun:
     if found and given is None:
       self._speed = found.speed
       self._progress.stage(
-        f'using what find_performance found on {found.when}: {found.speed}'
+        f'using the speed that find_performance found on {found.when}:'
+        f' {found.speed}'
       )
 
   def _try_out(self) -> None:
@@ -180,7 +181,7 @@ class ScenarioRun:
         if self._load.rules.bounded
         else settings_lib.target_qps_from_rate(rate)
       )
-    self._progress.stage(f'the trial says: {self._speed}')
+    self._progress.stage(f'estimated speed: {self._speed}')
 
   @property
   def _server_share(self) -> float:
@@ -316,7 +317,7 @@ class ScenarioRun:
           self._session.exact,
         ):
           self._progress.stage(
-            'answers differ from those of the accuracy run: scored both'
+            'answers differ from the accuracy run, so both are scored'
           )
 
   def _loadgen(self, mode, name, label, settings, test=None):
@@ -356,6 +357,6 @@ def run_jobs(
 def _check(log: loadgen_log.RunLog, label: str) -> None:
   if log.problems:
     raise session_lib.RunError(
-      f'LoadGen logged {len(log.problems)} errors in the {label}, the first'
-      f' of them: {log.problems[0]} (all in {log.directory})'
+      f'LoadGen logged {len(log.problems)} errors in the {label}. The first'
+      f' one is: {log.problems[0]} (all in {log.directory})'
     )

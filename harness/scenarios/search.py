@@ -235,9 +235,10 @@ def _words(scenario: str, log: loadgen_log.RunLog) -> str:
 def _nothing(probes: Sequence[str]) -> str:
   tried = '; '.join(probes)
   return (
-    f'no run of {_MOST_PROBES} at most, begun within {_MOST_SECS / 60:.0f}'
-    f' minutes, was valid: {tried}. See the summary of the last run; a system'
-    ' may be too slow for the bound, or --min_duration too long for it'
+    f'no run was valid, of at most {_MOST_PROBES} runs that began within'
+    f' {_MOST_SECS / 60:.0f} minutes: {tried}. See the summary of the last'
+    ' run. The system may be too slow for the bound, or --min_duration may be'
+    ' too long'
   )
 
 
@@ -281,6 +282,6 @@ def _read(path: str) -> Mapping[str, Kept]:
     return {}
   except ValueError as error:
     raise ValueError(
-      f'{path}, which keeps targets that were found, is damaged ({error});'
-      ' remove it and find them again'
+      f'{path}, the file of found targets, is damaged ({error}). Remove it and'
+      ' run find_performance again'
     ) from error

@@ -68,9 +68,9 @@ def _check_disk(directory: str, error: Exception | None) -> None:
   free = shutil.disk_usage(directory).free
   if free < _LEAST_BYTES:
     raise DiskError(
-      f'the disk of {directory} is full, {free} bytes are left, so that logs'
-      ' are cut off; what is written so far stays. Make room there, or give'
-      ' --results_dir or --cache_dir on another disk, and run again'
+      f'the disk of {directory} is full: {free} bytes are left, so logs are'
+      ' cut off. Existing files stay. Make room, or choose another disk with'
+      ' --results_dir or --cache_dir, and run again'
     ) from error
 
 
@@ -282,4 +282,4 @@ def started(
   ):
     place = launch.Place(group, work_dir, log_dir, progress)
     yield Session(place, system.start(place))
-    progress.stage('stopping what was started')
+    progress.stage('stopping all started processes')

@@ -111,7 +111,7 @@ class DiskTest(absltest.TestCase):
       None,
     ):
       with self.assertRaisesRegex(
-        session.DiskError, 'disk of /results is full, 17 bytes .* --results_dir'
+        session.DiskError, 'disk of /results is full: 17 bytes .* --results_dir'
       ):
         self._end(17, error)
 

@@ -30,7 +30,7 @@ class TargetsTest(absltest.TestCase):
     search.keep(self._path, 'a', load.Speed(target_qps=3.5))
     with open(self._path, 'w', encoding='utf-8') as file:
       file.write('{')
-    with self.assertRaisesRegex(ValueError, 'is damaged .* remove it'):
+    with self.assertRaisesRegex(ValueError, 'is damaged .* Remove it'):
       search.find(self._path, 'a')
 
 

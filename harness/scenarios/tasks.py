@@ -31,22 +31,22 @@ _VOCABULARIES = ('vocab.txt',)
 _REFERENCE_PATH = flags.DEFINE_string(
   'reference_path',
   None,
-  'Recorded answers and scores to compare with. Default: the bundled reference'
-  ' when the bundled model answers the bundled set, else none.',
+  'A file of recorded answers and scores to compare with. Default: the bundled'
+  ' reference if the bundled model answers the bundled set, else none.',
 )
 _ROUGE_TOLERANCE = flags.DEFINE_float(
   'rouge_tolerance',
   None,
-  "Greatest difference from the reference's ROUGE that passes. Default:"
-  f' {requirements.FLOAT32_TOLERANCE[rounds.GPTJ]} in float32; other formats must reach 99 % (gptj-99) or'
-  " 99.9 % (gptj-99.9) of the reference's ROUGE.",
+  "The largest difference from the reference's ROUGE that passes. Default:"
+  f' {requirements.FLOAT32_TOLERANCE[rounds.GPTJ]} in float32. Other formats'
+  " must reach 99 % (gptj-99) or 99.9 % (gptj-99.9) of the reference's ROUGE.",
   lower_bound=0,
 )
 _REQUIRE_IDENTICAL = flags.DEFINE_bool(
   'require_identical',
   None,
-  "Pass only if every answer is the reference's, token for token. Default:"
-  ' where the serving params compute in float32.',
+  "Pass only if every answer equals the reference's, token for token. Default:"
+  ' true if the serving params compute in float32.',
 )
 
 
@@ -180,10 +180,11 @@ class GPTJTask:
       identical = alike and exact
     if not notes and tolerance is None:
       notes.append(
-        f'not judged: the reference searches otherwise ({other_search})'
+        f'not judged: the reference searches differently ({other_search})'
         if self._reference
-        else f'not judged: {self.sample_count} samples are not the {count} of'
-        ' the official set, and no reference is recorded (--reference_path)'
+        else f'not judged: the official set has {count} samples, this run has'
+        f' {self.sample_count}, and there is no recorded reference'
+        ' (--reference_path)'
       )
     return scoring.Rule(tolerance, identical, least, '; '.join(notes))
 
@@ -207,7 +208,7 @@ def task(model: str, system: launch.System) -> Task:
     if flag.value is not None and not reference:
       raise ValueError(
         f'--{flag.name}={flag.value} has no effect without recorded answers to'
-        ' compare with: give --reference_path, or leave it out'
+        ' compare with. Add --reference_path, or remove it'
       )
   return GPTJTask(
     _articles(system),
@@ -276,8 +277,8 @@ def _beside(checkpoint: str, names: tuple[str, ...]) -> str:
         return path if path.endswith(names[0]) else directory
   where = f'beside the checkpoint {checkpoint}' if checkpoint else 'known'
   raise ValueError(
-    f'no {" or ".join(names)} is {where}, so that prompts cannot be made for'
-    ' this model: give --tokenizer_path'
+    f'no {" or ".join(names)} is {where}, so prompts cannot be made for this'
+    ' model. Pass --tokenizer_path'
   )
 
 

@@ -71,7 +71,8 @@ class GPTJTaskTest(absltest.TestCase):
     judged = self._task(self._articles(3)).judge(self._dir, exact=False)
     self.assertTrue(judged.passed)
     self.assertIn(
-      'not judged: 3 samples are not the 13368 of the official', judged.verdict
+      'not judged: the official set has 13368 samples, this run has 3',
+      judged.verdict,
     )
 
   def _bundled(self, **rule) -> tasks.GPTJTask:
@@ -84,7 +85,8 @@ class GPTJTaskTest(absltest.TestCase):
     judged = self._bundled().judge(self._dir, False, _BEAMS)
     self.assertTrue(judged.passed, judged.problems())
     self.assertIn(
-      f'not judged: the reference searches otherwise ({_BEAMS})', judged.verdict
+      f'not judged: the reference searches differently ({_BEAMS})',
+      judged.verdict,
     )
     self.assertIsNotNone(judged.reference_metrics)
     # They are judged if the user sets a tolerance.

@@ -86,11 +86,11 @@ class Streams:
   ) -> list[tuple[str, float]]:
     texts: list[bytes] = []
     scores: list[float] = []
-    told = False
+    reported = False
     async with contextlib.aclosing(self._open(prompt)) as messages:
       async for items in messages:
-        if not told and any(text for text, _, _ in items):
-          told = True
+        if not reported and any(text for text, _, _ in items):
+          reported = True
           on_first_token()
         _grow(texts, scores, items)
     return [(t.decode(), score) for t, score in zip(texts, scores, strict=True)]
@@ -112,8 +112,8 @@ def _grow(
   scores += [0.0] * more
   if more < 0:
     raise ValueError(
-      f'a stream of {len(texts)} samples sent a message of {len(items)}; the'
-      ' server is not one of Sax, or it failed'
+      f'a stream of {len(texts)} samples sent a message of {len(items)}. The'
+      ' server is not a Sax server, or it failed'
     )
   for i, (text, keep, new) in enumerate(items):
     texts[i] = texts[i][:keep] + text.encode()
@@ -203,8 +203,8 @@ def token_ids(answers: Answers, end_ids: Collection[int]) -> tuple[int, ...]:
     ids = [int(word) for word in text.split(',')] if text else []
   except ValueError as error:
     raise ValueError(
-      f'the model returned {text[:60]!r}, not comma-separated token ids;'
-      ' publish it with tokenized serving params'
+      f'the model returned {text[:60]!r} instead of comma-separated token ids.'
+      ' Publish it with tokenized serving params'
     ) from error
   return summarization.until_end(ids, end_ids)
 
@@ -234,8 +234,8 @@ def network_name(model_id: str, sax_root: str) -> str:
   detail = sax.ListDetail(model_id, sax.AdminOptions(_ANSWER_SECS))
   if not detail.addresses:
     raise ValueError(
-      f'{model_id} has no model server yet; wait until it has: saxutil'
-      f' ls {model_id}'
+      f'{model_id} has no model server yet. Check with `saxutil ls'
+      f' {model_id}`, and run again when it has one'
     )
   model = f'{model_id} ({detail.model} from {detail.ckpt})'
   nodes = sorted(detail.addresses)
@@ -253,14 +253,14 @@ def _check_loaded(address: str, model_id: str) -> None:
       )
     except grpc.RpcError as error:
       raise ConnectionError(
-        f'the model server at {address} does not answer'
-        f' ({error.code().name}: {error.details()}); look at its log'
+        f'the model server at {address} does not respond ({error.code().name}:'
+        f' {error.details()}). Check its log'
       ) from error
   states = {model.model_key: model.model_status for model in status.models}
   if states.get(model_id) != common_pb2.ModelStatus.LOADED:
     raise ValueError(
-      f'the model server at {address} has not loaded {model_id}; wait until it'
-      f' has: saxutil ls {model_id}'
+      f'the model server at {address} has not loaded {model_id}. Check with'
+      f' `saxutil ls {model_id}`, and run again when it has'
     )
 
 
@@ -273,7 +273,9 @@ def main(argv: Sequence[str]) -> None:
 def _subject(run: run_lib.Run[launch.RunningCell]) -> runner.Subject:
   cell = run.system
   if not cell.model_path:
-    raise ValueError('no --model_path is given, such as /sax/test/gptj')
+    raise ValueError(
+      '--model_path is not set. Pass a model such as /sax/test/gptj'
+    )
   task = summarization.load(*msgspec.structs.astuple(run.samples))
   generate = generator(
     cell.model_path,

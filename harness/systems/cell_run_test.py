@@ -37,7 +37,7 @@ class CellNameTest(absltest.TestCase):
     server = self.cell.add_server()
     server.stop()
     with self.assertRaisesRegex(
-      ConnectionError, f'{server.address} does not answer .*UNAVAILABLE'
+      ConnectionError, f'{server.address} does not respond .*UNAVAILABLE'
     ):
       cell_run.network_name(*self.target)
 
@@ -92,7 +92,7 @@ class CellSystemTest(parameterized.TestCase):
   def test_text_instead_of_ids(self):
     self.assertRegex(
       str(_reply([('Some words', 0.0)]).next()),
-      "returned 'Some words', not comma-separated.*tokenized serving params",
+      "returned 'Some words' instead of comma-separated.*tokenized serving params",
     )
 
   def test_no_answer(self):

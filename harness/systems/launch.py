@@ -124,7 +124,7 @@ class RunningCell(_Settings):
   def __post_init__(self) -> None:
     if self.network not in ('', 'lon'):
       raise ValueError(
-        f'--network={self.network}: a cell is no such system; choose lon'
+        f'--network={self.network} is not for cells. Use --network=lon'
       )
 
   @property

@@ -99,7 +99,9 @@ class LaunchersTest(absltest.TestCase):
     )
     self.assertEqual(running.parameters['network'], 'lon')
     self.assertEqual(running.inputs, {})
-    with self.assertRaisesRegex(ValueError, '--network=sut: .* choose lon'):
+    with self.assertRaisesRegex(
+      ValueError, '--network=sut is not for cells. Use --network=lon'
+    ):
       launch.RunningCell(fake_cell.MODEL, cell.root, network='sut')
 
 

@@ -119,8 +119,8 @@ def ask(model_id: str, sax_root: str) -> Served:
     detail = sax.ListDetail(model_id, sax.AdminOptions(_ANSWER_SECS))
   except errors.NotFound as error:
     raise errors.NotFound(
-      f'no model {model_id} is published in the cell at'
-      f' {sax_root}: publish it, or correct --model_path; `saxutil ls'
+      f'no model {model_id} is published in the cell at {sax_root}. Publish'
+      ' it, or correct --model_path. `saxutil ls'
       f' {model_id.rpartition("/")[0]}` lists the models'
     ) from error
   return Served(

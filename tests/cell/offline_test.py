@@ -47,7 +47,7 @@ class OfflineTest(absltest.TestCase):
     self.assertIn("identical to the reference's: 12 of 12", output)
     self.assertIn('within the tolerance', output)
     self.assertIn('token for token; 12 of 12 are: PASSED', output)
-    self.assertRegex(output, r'This run lasted [\d.]+ s, where the rules ask')
+    self.assertRegex(output, r'This run lasted [\d.]+ s, but the rules require')
     self.assertRegex(
       job.read('accuracy', 'accuracy.txt'),
       r"'rouge1':\s[\d.]+, .*'gen_num': 12}",

@@ -64,7 +64,7 @@ class OneCommandTest(absltest.TestCase):
       f'{who} --system_description={description} --output={self._output} --tar'
     )
     self.assertEqual(code, 0, output)
-    self.assertIn('--rerun makes it anew', output)  # Nothing ran again.
+    self.assertIn('--rerun runs the job again', output)  # Nothing ran again.
     self.assertIn('open submission to v4.0: 1 results', output)
     self._assert_tree(self._output / 'open' / 'Example')
     self.assertTrue(os.path.isfile(f'{self._output}.tar.gz'))

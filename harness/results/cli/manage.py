@@ -28,30 +28,33 @@ from saxml_ext.common.pages import text_columns
 # The filters of `list`, by the entry field that each one compares.
 _FILTERS = {
   'benchmark': flags.DEFINE_enum(
-    'benchmark', None, rounds.BENCHMARKS, 'List results of this one alone.'
+    'benchmark', None, rounds.BENCHMARKS, 'List only results of this benchmark.'
   ),
   'model': flags.DEFINE_string(
-    'model', None, 'List results of this model alone, such as gptj-99.'
+    'model', None, 'List only results of this model, such as gptj-99.'
   ),
   'scenario': flags.DEFINE_enum(
     'scenario',
     None,
     rounds.SCENARIOS,
-    'List results of this scenario alone.',
+    'List only results of this scenario.',
     case_sensitive=False,
   ),
   'round': flags.DEFINE_enum(
-    'round', None, list(rounds.ROUNDS), 'List results of this round alone.'
+    'round', None, list(rounds.ROUNDS), 'List only results of this round.'
   ),
   'system': flags.DEFINE_string(
-    'system', None, 'List results of this kind of system alone, such as cell.'
+    'system', None, 'List only results of this kind of system, such as cell.'
   ),
 }
 _VALID = flags.DEFINE_bool(
-  'valid', None, 'List only results that LoadGen calls valid, or only others.'
+  'valid',
+  None,
+  'List only results that LoadGen judged valid, or, with --novalid, only the'
+  ' others.',
 )
 _UNFINISHED = flags.DEFINE_bool(
-  'unfinished', False, 'List the jobs, too, that ended without a result.'
+  'unfinished', False, 'Also list the jobs that ended without a result.'
 )
 _YES = flags.DEFINE_bool('yes', False, 'Remove without asking.')
 
@@ -64,8 +67,8 @@ flag_rules.act_only('with rm', lambda: flag_rules.command() == 'rm', 'yes')
 
 _PARTS = ('accuracy_report', 'performance', 'command', 'summary', 'json')
 _USAGE = (
-  'say `list`, `show ID [PART]`, `compare ID ID...`, `rerun ID` or `rm ID...`,'
-  f' with one of {", ".join(_PARTS)} for PART'
+  'use `list`, `show ID [PART]`, `compare ID ID...`, `rerun ID` or `rm ID...`,'
+  f' where PART is one of {", ".join(_PARTS)}'
 )
 
 
@@ -100,8 +103,8 @@ def _find(store: store_lib.Store, letters: str) -> store_lib.Stored:
   found = store.find(entry_id)
   if found is None:
     raise ValueError(
-      f'result {entry_id} is not finished: its job runs, or did not reach its'
-      ' end; `list` tells where what it wrote lies'
+      f'result {entry_id} is not finished. Its job is running or has failed.'
+      ' `list` prints the directory of its files'
     )
   return found
 
@@ -118,13 +121,11 @@ def _list(store: store_lib.Store) -> None:
   failed = [each for each in content.unfinished if not each.process]
   for each in content.unfinished:
     if each.process:
-      print(
-        f'running: {each.id}, process {each.process} is at it; {each.directory}'
-      )
+      print(f'running: {each.id}, process {each.process}; {each.directory}')
   if failed and not _UNFINISHED.value:
     print(
-      f'jobs that ended without a result: {len(failed)}; --unfinished lists'
-      ' them, rm removes what they left'
+      f'jobs that ended without a result: {len(failed)}. --unfinished lists'
+      ' them, and rm removes their files'
     )
   for each in failed if _UNFINISHED.value else ():
     print(f'unfinished: {each.id}, no result; {each.directory}')
@@ -163,7 +164,7 @@ def _show(
   elif part == 'summary':
     sys.stdout.write(_performance(stored).summary)
   else:
-    raise ValueError(f'no part {part!r}; choose one of {", ".join(_PARTS)}')
+    raise ValueError(f'no part {part!r}. Available: {", ".join(_PARTS)}')
 
 
 def _accuracy(stored: store_lib.Stored) -> entry_lib.Accuracy:
@@ -190,7 +191,7 @@ def _remove(store: store_lib.Store, arguments: Sequence[str]) -> None:
 
 def _agreed(question: str) -> bool:
   if not sys.stdin.isatty():
-    raise ValueError(f'{question} Nobody can be asked here; give --yes')
+    raise ValueError(f'{question} There is no terminal to ask on. Pass --yes')
   return input(f'{question} [y/N] ').strip().lower() in ('y', 'yes')
 
 

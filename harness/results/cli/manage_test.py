@@ -84,11 +84,11 @@ class ManageTest(absltest.TestCase):
       with self._store.begin(_OTHER.id, 'gptj'):
         running = self._run('list')
     self.assertIn(
-      'jobs that ended without a result: 1; --unfinished lists them', text
+      'jobs that ended without a result: 1. --unfinished lists them', text
     )
     self.assertNotIn(unfinished, text)
     self.assertIn(f'unfinished: {_OTHER.id}, no result; {unfinished}', every)
-    self.assertIn(f'running: {_OTHER.id}, process {os.getpid()} is at', running)
+    self.assertIn(f'running: {_OTHER.id}, process {os.getpid()};', running)
     self.assertNotIn('jobs that ended', running)
     self.assertIn(f'unreadable: {entries.make().id}; {broken}', err.getvalue())
     with self.assertRaisesRegex(SystemExit, 'is not finished'):
@@ -135,7 +135,7 @@ class ManageTest(absltest.TestCase):
 
   def test_rm(self):
     directory = self._add(entries.make())
-    with self.assertRaisesRegex(SystemExit, 'give --yes'):
+    with self.assertRaisesRegex(SystemExit, 'Pass --yes'):
       with mock.patch('sys.stdin', io.StringIO()):
         self._run('rm', entries.make().id)
     self.assertTrue(os.path.isdir(directory))
@@ -151,7 +151,10 @@ class ManageTest(absltest.TestCase):
     for words, message in (
       (('show', 'zz'), "results: no result 'zz' in"),
       (('show', ''), "results: no result '' in"),
-      (('show', entry_id, 'color'), "no part 'color'; choose one of"),
+      (
+        ('show', entry_id, 'color'),
+        "no part 'color'. Available: accuracy_report",
+      ),
       (('show', entry_id, 'performance'), 'run_1'),
       (('show', _OTHER.id, 'summary'), 'has no performance run'),
     ):

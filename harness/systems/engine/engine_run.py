@@ -242,8 +242,8 @@ def make(
   if scheduler.GENERATE not in model.settings.methods:
     model.close(drain=False)
     raise ValueError(
-      f'{engine.params} generates nothing (SCORE_ONLY or ENABLE_GENERATE):'
-      ' give --params others'
+      f'{engine.params} generates nothing (SCORE_ONLY or ENABLE_GENERATE). Use'
+      ' other --params'
     )
   return EngineSystem(model, inputs)
 
@@ -254,7 +254,7 @@ def _checkpoint(engine: launch.Engine) -> str:
   )
   if not path:
     raise ValueError(
-      'no checkpoint: give --checkpoint the directory of a PAX checkpoint, such'
+      '--checkpoint is not set. Pass the directory of a PAX checkpoint, such'
       ' as `./bazelw run //converters:convert_gptj_ckpt` writes'
     )
   return loader.checkpoint_path(path)

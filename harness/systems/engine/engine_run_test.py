@@ -106,7 +106,7 @@ class LoadgenRunTest(absltest.TestCase):
 
 class SubjectTest(parameterized.TestCase):
   @parameterized.parameters(
-    ({'checkpoint': ''}, 'no checkpoint: give --checkpoint'),
+    ({'checkpoint': ''}, '--checkpoint is not set. Pass'),
     ({'checkpoint': '/none'}, "checkpoint '/none' is not a directory"),
     # The default is a Hugging Face directory, which has the tokenizer but no
     # PAX checkpoint.
@@ -127,7 +127,7 @@ class SubjectTest(parameterized.TestCase):
     ({'overrides': {'BATCH_SIZE': '"1"'}}, 'BATCH_SIZE is 32, of type int'),
     (
       {'samples': {'max_input_length': 513}},
-      '--max_input_length=513 is above 512',
+      '--max_input_length=513 is above the limit 512',
     ),
     (
       {'samples': {'sample_count': 9999}},

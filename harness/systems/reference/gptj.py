@@ -75,10 +75,10 @@ def check_memory(parts: Mapping[str, int], device: torch.device) -> None:
     return
   what = ' and '.join(f'{name} {_gib(size)}' for name, size in parts.items())
   raise TooLarge(
-    f'the model needs {_gib(needed)} of memory on {device} ({what}), and'
-    f' {_gib(free)} are free there; end what else uses it, take a machine with'
-    ' more, or ask for less: --precision=bfloat16 halves what float32 takes, a'
-    ' smaller --batch_size or --beam_size shrinks the cache'
+    f'the model needs {_gib(needed)} of memory on {device} ({what}), but only'
+    f' {_gib(free)} are free. Stop other programs, use a machine with more'
+    ' memory, or reduce the need: --precision=bfloat16 halves that of float32,'
+    ' and a smaller --batch_size or --beam_size shrinks the cache'
   )
 
 
@@ -107,14 +107,14 @@ def read_config(path: str) -> transformers.GPTJConfig:
       kind = json.load(file).get('model_type')
   except (OSError, ValueError, AttributeError) as error:
     raise ValueError(
-      f'{path} is no Hugging Face directory: {file_path} cannot be read'
-      f' ({error}); give --checkpoint a directory with config.json,'
-      ' tokenizer.json and the weights of a GPT-J'
+      f'{path} is not a Hugging Face directory: {file_path} cannot be read'
+      f' ({error}). Pass a directory with config.json, tokenizer.json and the'
+      ' weights of a GPT-J with --checkpoint'
     ) from error
   if kind != 'gptj':
     raise ValueError(
-      f'{path} holds a model of type {kind!r}, not gptj; the reference runs'
-      ' GPT-J only: give --checkpoint the directory of one'
+      f'{path} contains a model of type {kind!r}, but the reference runs only'
+      ' gptj. Pass the directory of a GPT-J with --checkpoint'
     )
   return transformers.GPTJConfig.from_pretrained(path, local_files_only=True)
 
@@ -151,13 +151,13 @@ def load(
       path, dtype=dtype, local_files_only=True, output_loading_info=True
     )
   except Exception as error:  # Each weight format has its own errors.
-    raise ValueError(f'{path}: no weights could be read: {error}') from error
+    raise ValueError(f'{path}: the weights cannot be read: {error}') from error
   # transformers initializes missing weights at random.
   lost = sorted([*info['missing_keys'], *info['mismatched_keys']], key=str)
   if lost:
     raise ValueError(
-      f'{path} lacks {len(lost)} weights of its model, such as {lost[0]}; copy'
-      ' or download it anew'
+      f'{path} lacks {len(lost)} weights of its model, such as {lost[0]}. Copy'
+      ' or download it again'
     )
   return model.to(device).eval()
 
@@ -218,12 +218,12 @@ def _check(ids: Sequence[int], config: transformers.GPTJConfig) -> None:
   longest = longest_prompt(config)
   if not 1 <= len(ids) <= longest:
     raise ValueError(
-      f'a prompt has {len(ids)} tokens; the model takes 1 to {longest} beside'
-      ' its answer: cut prompts with --max_input_length'
+      f'a prompt has {len(ids)} tokens. With room for the answer, the model'
+      f' accepts 1 to {longest}. Cut prompts with --max_input_length'
     )
   if max(ids) >= config.vocab_size:
     raise ValueError(
       f'a prompt has the id {max(ids)}, but the ids of the model are below'
-      f' {config.vocab_size}; give --tokenizer_path the tokenizer.json of this'
-      ' model'
+      f' {config.vocab_size}. Pass the tokenizer.json of this model with'
+      ' --tokenizer_path'
     )

@@ -47,7 +47,7 @@ def find_device(name: str) -> torch.device:
   match = _DEVICE_NAME.fullmatch(name)
   if not match:
     raise ValueError(
-      f'--device={name} is not known; write cpu, cuda or cuda:0 (any number)'
+      f'--device={name} is unknown. Use cpu, cuda or cuda:0 (any number)'
     )
   if name == 'cpu':
     return torch.device('cpu')
@@ -56,9 +56,9 @@ def find_device(name: str) -> torch.device:
   if index >= count:
     seen = f'{count} CUDA devices' if count else 'no CUDA device'
     raise ValueError(
-      f'--device={name}: PyTorch {torch.__version__} sees {seen} here; use'
+      f'--device={name}: PyTorch {torch.__version__} finds {seen} here. Use'
       ' --device=cpu, or a machine with an NVIDIA GPU, its driver and a CUDA'
-      ' build of PyTorch, see docs/systems.md'
+      ' build of PyTorch (see docs/systems.md)'
     )
   return torch.device('cuda', index)
 
@@ -76,8 +76,9 @@ def beam_size(asked: int | None) -> int:
   text = os.environ.get(launch.BEAM_VARIABLE) or str(requirements.BEAM_SIZE)
   if not re.fullmatch('[1-9][0-9]*', text):
     raise ValueError(
-      f'the environment variable {launch.BEAM_VARIABLE} is {text!r}; set it to a'
-      f' whole number from 1, such as {requirements.BEAM_SIZE}, or unset it'
+      f'the environment variable {launch.BEAM_VARIABLE} is {text!r}. Set it to'
+      f' an integer of at least 1, such as {requirements.BEAM_SIZE}, or unset'
+      ' it'
     )
   return int(text)
 
@@ -90,8 +91,7 @@ def find_dtype(precision: str | None) -> torch.dtype:
   """
   if precision and precision not in _PRECISIONS:
     raise ValueError(
-      f'--precision={precision} is not known; choose one of'
-      f' {", ".join(_PRECISIONS)}'
+      f'--precision={precision} is unknown. Available: {", ".join(_PRECISIONS)}'
     )
   return _PRECISIONS[precision or 'float32']
 

@@ -92,13 +92,13 @@ class SubjectTest(parameterized.TestCase):
     self.assertEqual(answer.tokens, len(recorded))
 
   @parameterized.parameters(
-    ({'device': 'gpu'}, '--device=gpu is not known'),
-    ({'precision': 'fp8'}, '--precision=fp8 is not known; choose one of float'),
+    ({'device': 'gpu'}, '--device=gpu is unknown'),
+    ({'precision': 'fp8'}, '--precision=fp8 is unknown. Available: float'),
     (
       {'samples': {'max_input_length': 897}},
-      '--max_input_length=897 is above 896',
+      '--max_input_length=897 is above the limit 896',
     ),
-    ({'checkpoint': '/none'}, '/none is no Hugging Face directory'),
+    ({'checkpoint': '/none'}, '/none is not a Hugging Face directory'),
     ({'samples': {'dataset_path': '/none'}}, '/none'),
     (
       {'samples': {'sample_count': 0}, 'batch_size': 512, 'beam_size': 10**7},
@@ -116,13 +116,13 @@ class ChoicesTest(parameterized.TestCase):
 
   def test_a_gpu_that_is_not_there(self):
     with self.assertRaisesRegex(
-      ValueError, '--device=cuda:999: PyTorch .* sees .* use --device=cpu'
+      ValueError, '--device=cuda:999: PyTorch .* finds .* Use --device=cpu'
     ):
       reference_run.find_device('cuda:999')
 
   @parameterized.parameters('', 'gpu', 'cuda:', 'cuda:x', 'cpu:0', 'tpu')
   def test_other_devices(self, name):
-    with self.assertRaisesRegex(ValueError, 'is not known; write cpu, cuda'):
+    with self.assertRaisesRegex(ValueError, 'is unknown. Use cpu, cuda'):
       reference_run.find_device(name)
 
   def _beams(self, asked, variable):
@@ -136,7 +136,7 @@ class ChoicesTest(parameterized.TestCase):
 
   @parameterized.parameters('0', '-1', 'four', '4.0')
   def test_a_variable_that_is_no_number(self, text):
-    with self.assertRaisesRegex(ValueError, f"GPTJ_BEAM_SIZE is '{text}'; set"):
+    with self.assertRaisesRegex(ValueError, f"GPTJ_BEAM_SIZE is '{text}'. Set"):
       self._beams(None, text)
 
 
