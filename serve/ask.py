@@ -26,23 +26,23 @@ from serve import service
 _PORT = flags.DEFINE_integer(
   'port',
   service.DEFAULT_PORT,
-  'Port of the running serve on this machine.',
+  'The port of the running serve on this machine.',
   lower_bound=1,
   upper_bound=65535,
 )
 _MODEL = flags.DEFINE_string(
-  'model', None, 'Name of the model. Default: the only one that is served.'
+  'model', None, 'The name of the model. Default: the only served model.'
 )
 _MAX_TOKENS = flags.DEFINE_integer(
   'max_tokens',
   None,
-  "Longest answer, in tokens. Default: the model's own limit.",
+  "The maximum answer length, in tokens. Default: the model's own limit.",
   lower_bound=1,
 )
 _TEMPERATURE = flags.DEFINE_float(
   'temperature',
   None,
-  "Spread of the choice of tokens; 0 is greedy. Default: the model's own.",
+  "The sampling temperature. 0 is greedy. Default: the model's own.",
   lower_bound=0,
 )
 
@@ -95,9 +95,7 @@ def _ask(endpoint: service.Endpoint, question: str) -> Iterator[str]:
         raise programs.ServeError(event['error']['message'])
       for choice in event['choices']:
         yield choice['delta'].get('content') or ''
-    raise programs.ServeError(
-      f'The answer of {endpoint.url} broke off before its end.'
-    )
+    raise programs.ServeError(f'The answer of {endpoint.url} ended too early.')
   except (OSError, http.client.HTTPException, ValueError) as e:
     raise programs.ServeError(f'{endpoint.url}: {e}') from e
   finally:
@@ -125,7 +123,7 @@ def _started(group: children.Children) -> service.Endpoint:
     programs.ServeError: The process ended before it could serve.
   """
   print(
-    f'ask: nothing serves on port {_PORT.value}; starting the bundled model',
+    f'ask: no server answers on port {_PORT.value}. Starting the bundled model',
     file=sys.stderr,
     flush=True,
   )
@@ -145,7 +143,7 @@ def _run(words: Sequence[str]) -> None:
   question = ' '.join(words) if words else sys.stdin.read().strip()
   if not question:
     raise programs.ServeError(
-      'There is no question. Give it as an argument or on standard input.'
+      'The question is empty. Pass it as an argument or on standard input.'
     )
   endpoint = service.Endpoint(local_cell.LOOPBACK, _PORT.value)
   if endpoint.answers():
@@ -153,8 +151,8 @@ def _run(words: Sequence[str]) -> None:
     return
   if _MODEL.value:
     raise programs.ServeError(
-      f'--model={_MODEL.value}: nothing serves on port {_PORT.value}. Start'
-      ' serve with that model, or leave the flag out for the bundled one.'
+      f'--model={_MODEL.value}: no server answers on port {_PORT.value}.'
+      ' Start serve with that model, or omit the flag for the bundled one.'
     )
   with children.Children() as group:
     _print(_started(group), question)

@@ -61,7 +61,7 @@ class Child:
     """Returns an error for its unexpected end, with the end of its log."""
     log = ''
     if self.log_path:
-      log = f'; its log is {self.log_path}{_indented_tail(self.log_path)}'
+      log = f'. Its log is {self.log_path}{_indented_tail(self.log_path)}'
     return ChildError(
       f'the {self.name} (process {self.process.pid}) ended with'
       f' {self.ending}{log}'

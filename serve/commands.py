@@ -12,14 +12,14 @@ from saxml_ext.common import program
 
 # Maps the name of each program to its module and description.
 _PROGRAMS = {
-  'serve': ('serve.main', 'serve a model to clients of OpenAI'),
+  'serve': ('serve.main', "serve a model over OpenAI's API"),
   'ask': ('serve.ask', 'ask a model one question'),
   'saxutil': ('saxml_ext.client.saxutil', 'use a cell'),
   'convert': ('converters.convert_hf', 'convert Hugging Face to PAX'),
   'quantize': ('converters.offline_quantize', 'quantize a PAX checkpoint'),
   'verify': ('converters.verify_ckpt', 'compare two checkpoints'),
   'random': ('converters.random_gptj', 'make a random checkpoint'),
-  'admin-config': ('saxml_ext.admin.admin_config', 'set a cell up'),
+  'admin-config': ('saxml_ext.admin.admin_config', 'set up a cell'),
   'admin-server': ('saxml_ext.admin.admin_server', 'run an admin server'),
   'server': ('saxml_ext.server.server', 'run a model server'),
   'gateway': ('saxml_ext.http.gateway', 'run a gateway of a cell'),
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     print(program.version_text())
     return 0
   if name not in _PROGRAMS:
-    problem = f'there is no command {name!r}' if name else 'no command is given'
+    problem = f'unknown command {name!r}' if name else 'a command is missing'
     print(f'gptj-sax: {problem}\n\n{_usage()}', file=sys.stderr)
     return 2
   sys.argv = [name, *argv[2:]]

@@ -28,8 +28,8 @@ def check(directory: str) -> None:
   """Raises programs.ServeError unless a directory has a supported model."""
   if not os.path.isdir(directory):
     raise programs.ServeError(
-      f'{directory} is no directory, and no id of a model on the Hugging Face'
-      ' hub. Give a Hugging Face directory (config.json, safetensors or .bin'
+      f'{directory} is neither a directory nor a model id on the Hugging Face'
+      ' hub. Pass a Hugging Face directory (config.json, safetensors or .bin'
       ' files), a PAX directory, or an id such as EleutherAI/gpt-j-6b.'
     )
   try:
@@ -38,9 +38,9 @@ def check(directory: str) -> None:
     raise programs.ServeError(str(e)) from e
   if not os.path.isfile(os.path.join(directory, _TOKENIZER)):
     raise programs.ServeError(
-      f'{directory} has no {_TOKENIZER}, without which no text can be served.'
-      " Make it with transformers: AutoTokenizer.from_pretrained('...')"
-      f".save_pretrained('{directory}')."
+      f'{directory} has no {_TOKENIZER}, which is required for text. Make it'
+      ' with transformers:'
+      f" AutoTokenizer.from_pretrained('...').save_pretrained('{directory}')."
     )
 
 
@@ -113,7 +113,7 @@ def _check_disk(cache: str, needed: int, target: str) -> None:
   if needed > free:
     raise programs.ServeError(
       f'The converted model takes {needed / GIB:.1f} GiB, and {cache} has'
-      f' {free / GIB:.1f} GiB free. Free some space, or name a directory on'
+      f' {free / GIB:.1f} GiB free. Free some space, or set a directory on'
       ' another disk with --cache_dir or $GPTJ_SAX_CACHE.'
     )
 

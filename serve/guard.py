@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
       error = ctypes.get_errno()
       raise OSError(error, f'prctl: {os.strerror(error)}')
   if os.getppid() != parent:
-    raise SystemExit(f'{command[0]} not started: its parent is gone')
+    raise SystemExit(f'{command[0]} was not started: its parent has ended')
   os.execvp(command[0], command)
 
 

@@ -107,7 +107,7 @@ def group_overrides(
   text = environ.get(_CPU_DEVICES) or '1'
   if not text.isdecimal() or not int(text):
     raise ValueError(
-      f'{_CPU_DEVICES}={text}: must be a whole number, at least 1'
+      f'{_CPU_DEVICES}={text} is not a whole number of at least 1'
     )
   return {_MESH: json.dumps([1, hosts * int(text), 1])} | dict(given)
 
@@ -219,13 +219,13 @@ class LocalCell:
       **self._programs(),
     }
     started = []
-    for process, told in enumerate(group_flags(self.hosts)):
+    for process, flags in enumerate(group_flags(self.hosts)):
       name, log = 'model server', 'model_server'
       if process:
         name, log = f'{name}, process {process}', f'{log}_{process}'
       command = self._command(
         self.server,
-        shared | {'port': net.pick_free_port()} | told,
+        shared | {'port': net.pick_free_port()} | flags,
         group_environment(self.hosts),
       )
       started.append(self.group.start(name, command, self._log(log)))
@@ -274,7 +274,7 @@ class LocalCell:
       waited = time.monotonic() - start
       if waited > limit:
         raise CellError(
-          f'{what} was not ready after {limit:g} s; see the logs in'
+          f'{what} was not ready after {limit:g} s. See the logs in'
           f' {self.log_dir}'
         )
       bar.update(0, 0, f'{waited:.0f} s {self._server_says()}')
@@ -304,7 +304,7 @@ class LocalCell:
       if replica.status == 'FAILED':
         raise CellError(
           f'the model server could not load {model_id}:'
-          f' {replica.reason or "it gave no reason"}; see'
+          f' {replica.reason or "no reason given"}. See'
           f' {self._log("model_server")}'
         )
     return False

@@ -86,7 +86,7 @@ class LocalCellTest(absltest.TestCase):
       mock.patch.object(local_cell, '_START_SECS', 1.0),
       mock.patch.object(local_cell, '_ANSWER_SECS', 0.2),
       self.assertRaisesRegex(
-        local_cell.CellError, 'admin server was not ready after 1 s; .*logs'
+        local_cell.CellError, 'admin server was not ready after 1 s. .*logs'
       ),
     ):
       self._start(admin_server=_SLEEP, server=_SLEEP)
@@ -138,7 +138,7 @@ class PublishTest(absltest.TestCase):
 
     with self.assertRaisesRegex(
       local_cell.CellError,
-      'could not load /sax/test/n: /ckpt holds no checkpoint; .*model_server',
+      'could not load /sax/test/n: /ckpt holds no checkpoint. .*model_server',
     ):
       self._publish(fail)
 
@@ -146,7 +146,7 @@ class PublishTest(absltest.TestCase):
     with (
       mock.patch.object(local_cell, '_READY_SECS', 0.5),
       self.assertRaisesRegex(
-        local_cell.CellError, 'not ready after 0.5 s; see the logs'
+        local_cell.CellError, 'not ready after 0.5 s. See the logs'
       ),
     ):
       self._publish(lambda: None)
@@ -187,7 +187,9 @@ class ServerGroupTest(absltest.TestCase):
 
   def test_a_number_of_devices_that_is_none(self):
     for text in ('two', '0', '-1'):
-      with self.assertRaisesRegex(ValueError, f'JAX_NUM_CPU_DEVICES={text}: '):
+      with self.assertRaisesRegex(
+        ValueError, f'JAX_NUM_CPU_DEVICES={text} is not'
+      ):
         local_cell.group_overrides(2, {}, {'JAX_NUM_CPU_DEVICES': text})
 
 

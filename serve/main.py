@@ -39,69 +39,69 @@ from serve import service
 _PORT = flags.DEFINE_integer(
   'port',
   service.DEFAULT_PORT,
-  'TCP port of the API; 0 picks a free one.',
+  'The TCP port of the API. 0 picks a free port.',
   lower_bound=0,
   upper_bound=65535,
 )
 _HOST = flags.DEFINE_string(
   'host',
   local_cell.LOOPBACK,
-  'Address of the interface that --port is on. Another one than the loopback'
-  ' interface needs --api_key_file or --insecure.',
+  'The address of the interface for --port. Addresses other than loopback'
+  ' need --api_key_file or --insecure.',
 )
 _API_KEY_FILE = flags.DEFINE_string(
   'api_key_file',
   None,
-  'File of API keys, one of which a request has to bring.'
+  'The file of API keys. Each request must have one of them.'
   ' //saxml_ext/common/security:api_key makes keys.',
 )
 _INSECURE = flags.DEFINE_bool(
   'insecure', False, 'Serve other machines without API keys.'
 )
 _QUANTIZE = flags.DEFINE_enum(
-  'quantize', None, [models.INT8], 'Serve with matrices of that format.'
+  'quantize', None, [models.INT8], 'Serve with matrices of this format.'
 )
 _SERVED_MODEL_NAME = flags.DEFINE_string(
   'served_model_name',
   None,
-  'Name of the model for clients. Default: the name of its directory, or its'
-  ' id on the hub.',
+  'The name of the model for clients. Default: the name of its directory, or'
+  ' its id on the hub.',
 )
 _MAX_MODEL_LEN = flags.DEFINE_integer(
   'max_model_len',
   None,
-  'Longest prompt and answer together, in tokens. Default: what the model was'
-  ' trained for.',
+  'The maximum length of prompt and answer together, in tokens. Default: the'
+  ' length for which the model was trained.',
   lower_bound=1,
 )
 _CHAT_TEMPLATE = flags.DEFINE_string(
   'chat_template',
   None,
-  'Name of a chat template of the gateway, or path of a Jinja file. Default:'
-  " the model's own.",
+  'The name of a chat template of the gateway, or the path of a Jinja file.'
+  " Default: the model's own.",
 )
 _PARAMS = flags.DEFINE_string(
   'params',
   None,
-  'Serving params. Default: those that fit config.json and the checkpoint.',
+  'The serving params. Default: those that fit config.json and the checkpoint.',
 )
 _CACHE_DIR = flags.DEFINE_string(
   'cache_dir',
   None,
-  'Directory for converted models, compiled programs, logs and the cell.'
-  f' Default: ${user_path.CACHE}, else gptj_sax in $XDG_CACHE_HOME or'
+  'The directory for converted models, compiled programs, logs and the cell.'
+  f' Default: ${user_path.CACHE}, or else gptj_sax in $XDG_CACHE_HOME or'
   ' ~/.cache.',
 )
 _SAX_ROOT = flags.DEFINE_string(
   'sax_root',
   None,
-  'Directory of the cell, which other servers, groups and gateways join.'
-  ' Default: one for --port in --cache_dir.',
+  'The directory of the cell, which other servers, groups and gateways can'
+  ' join. Default: one for --port in --cache_dir.',
 )
 _DRAIN_SECS = flags.DEFINE_float(
   'drain_secs',
   60.0,
-  'Seconds that Ctrl-C gives requests in flight; a second Ctrl-C ends them.',
+  'Seconds for requests in flight after Ctrl-C. A second Ctrl-C ends them.',
   lower_bound=0,
 )
 
@@ -137,7 +137,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     if not match:
       wanted.append(word)
     elif match[1] in overrides:
-      raise programs.ServeError(f'{match[1]} is set twice; give it once.')
+      raise programs.ServeError(f'{match[1]} is set twice. Set it once.')
     else:
       overrides[match[1]] = match[2]
   return wanted, overrides
@@ -147,19 +147,19 @@ def _check_flags(wanted: Sequence[str]) -> None:
   """Raises programs.ServeError for flags that contradict each other."""
   if _SERVED_MODEL_NAME.value and len(wanted) > 1:
     raise programs.ServeError(
-      f'--served_model_name={_SERVED_MODEL_NAME.value} names one model, and'
-      f' {len(wanted)} are given. Leave it out.'
+      f'--served_model_name={_SERVED_MODEL_NAME.value} names one model, but'
+      f' there are {len(wanted)}. Omit it.'
     )
   if not (_is_local() or _API_KEY_FILE.value or _INSECURE.value):
     raise programs.ServeError(
-      f'--host={_HOST.value} lets other machines ask. Give API keys with'
-      ' --api_key_file, or say --insecure if everybody may ask.'
+      f'--host={_HOST.value} lets other machines send requests. Set'
+      ' --api_key_file, or --insecure to serve without API keys.'
     )
   if _API_KEY_FILE.value:
     path = user_path.resolve(_API_KEY_FILE.value)
     if not os.path.isfile(path):
       raise programs.ServeError(
-        f'--api_key_file={path} is not there. Make it with'
+        f'--api_key_file={path} does not exist. Make it with'
         ' //saxml_ext/common/security:api_key, see docs/http.md.'
       )
 

@@ -172,7 +172,7 @@ def _template(
   if os.path.isfile(path) and files.read_json(path).get('chat_template'):
     return directory, ()
   return _BASE_TEMPLATE, (
-    f'the model has no chat template: chats use "{_BASE_TEMPLATE}", see'
+    f'the model has no chat template, so chats use "{_BASE_TEMPLATE}". See'
     ' --chat_template',
   )
 
@@ -186,7 +186,7 @@ def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
   if said.num_layers is None or said.max_positions is None:
     raise programs.ServeError(
       f'{directory} has neither config.json nor {description.FILE_NAME}, so'
-      ' the serving params cannot be chosen. Name them with --params; see'
+      ' the serving params cannot be chosen. Set them with --params. See'
       ' docs/serving_params.md.'
     )
   try:
@@ -212,13 +212,13 @@ def _lengths(positions: int, wanted: int) -> dict[str, str]:
   """Returns the overrides that split the positions into prompt and answer."""
   if wanted > positions:
     raise programs.ServeError(
-      f'--max_model_len={wanted} is above the {positions} positions that the'
-      ' model was trained for; give at most that.'
+      f'--max_model_len={wanted} is above the {positions} positions for which'
+      ' the model was trained. Set at most that.'
     )
   total = wanted or positions
   if total < _LEAST_LENGTH:
     raise programs.ServeError(
-      f'--max_model_len={total} is too short; give at least {_LEAST_LENGTH}.'
+      f'--max_model_len={total} is too short. Set at least {_LEAST_LENGTH}.'
     )
   answer = min(total // _ANSWER_SHARE, _MOST_ANSWER)
   prompt = total - answer
@@ -287,5 +287,5 @@ def check_names(found: Sequence[Model]) -> None:
   for name, count in collections.Counter(model.name for model in found).items():
     if count > 1:
       raise programs.ServeError(
-        f'Two models are called {name}. Rename one of the directories.'
+        f'Two models have the name {name}. Rename one of the directories.'
       )

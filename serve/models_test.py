@@ -109,7 +109,7 @@ class ModelsTest(absltest.TestCase):
     self.assertEqual(self._find(path, chat_template='alpaca').notes, ())
 
   def test_what_cannot_be_served_is_refused(self):
-    self._refused('no directory, and no id', '/nowhere/at/all')
+    self._refused('neither a directory nor a model id', '/nowhere/at/all')
     path = self._hugging_face(model_type='mamba')
     self._refused(
       "model_type 'mamba' is not supported. Available: gpt_neox, gptj", path
@@ -118,7 +118,7 @@ class ModelsTest(absltest.TestCase):
     self._refused(
       '--max_model_len=129 is above the 128', path, max_model_len=129
     )
-    self._refused('is too short; give at least 32', path, max_model_len=31)
+    self._refused('is too short. Set at least 32', path, max_model_len=31)
     self._refused('Did you mean BATCH_SIZE', path, overrides={'BATCH_SIZ': '2'})
     os.remove(f'{path}/tokenizer.json')
     self._refused('has no tokenizer.json', path)
@@ -126,7 +126,7 @@ class ModelsTest(absltest.TestCase):
   def test_a_pax_directory_without_sizes_asks_for_params(self):
     path = os.path.join(self._directory, 'pax')
     os.makedirs(f'{path}/checkpoint_00000000')
-    self._refused('Name them with --params', path)
+    self._refused('Set them with --params', path)
     description.write(
       path,
       description.Description(num_layers=1, max_positions=9, family='mamba'),
@@ -152,7 +152,9 @@ class ModelsTest(absltest.TestCase):
 
   def test_two_models_of_one_name_are_refused(self):
     model = self._find(self._hugging_face())
-    with self.assertRaisesRegex(programs.ServeError, 'Two models are called'):
+    with self.assertRaisesRegex(
+      programs.ServeError, 'Two models have the name'
+    ):
       models.check_names([model, model])
 
 

@@ -76,8 +76,8 @@ def command(
   elif any(_is_launcher(os.path.join(ROOT, built)) for built in _IN_ANY_BUILD):
     label = '//{0}:{2}'.format(*program.rpartition('/'))
     raise ServeError(
-      f'{label} is no part of this build, so that it needs no more than it'
-      ' must; //harness:main has it: use that program, with the same flags'
+      f'{label} is not included in this program, to keep its build small. Run'
+      ' //harness:main with the same flags instead'
     )
   else:
     # With -P, the user's directory does not come before ours on the path.

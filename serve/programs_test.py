@@ -44,7 +44,8 @@ class ProgramsTest(absltest.TestCase):
     programs.command(programs.LOADGEN_RUN, {})
     with self.assertRaisesRegex(
       programs.ServeError,
-      '//harness/systems/reference:reference_run is no part .* //harness:main',
+      '//harness/systems/reference:reference_run is not included .*'
+      ' //harness:main',
     ):
       programs.command(programs.REFERENCE_RUN, {})
 

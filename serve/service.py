@@ -92,8 +92,8 @@ class CellDirectory:
       fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
       raise programs.ServeError(
-        f'The directory {path} is used by {self._other()}. Stop that one, or'
-        ' choose another directory with --sax_root.'
+        f'The directory {path} is used by {self._other()}. Stop that process,'
+        ' or set another directory with --sax_root.'
       ) from None
     for name in ('sax_root', 'fs_root'):
       shutil.rmtree(os.path.join(path, name), ignore_errors=True)
@@ -205,8 +205,8 @@ class Service:
       self.group.check()
       if time.monotonic() > deadline:
         raise programs.ServeError(
-          f'The gateway did not answer within {_GATEWAY_SECS:g} s; see its log'
-          f' in {self.directory.logs}.'
+          f'The gateway did not answer within {_GATEWAY_SECS:g} s. See its'
+          f' log in {self.directory.logs}.'
         )
       time.sleep(_POLL_SECS)
 
@@ -219,12 +219,12 @@ class Service:
     is_often = len(deaths) > _MOST_RESTARTS
     if is_often and deaths[-1] - deaths[0] <= _RESTART_SECS:
       raise programs.ServeError(
-        f'{child.error()}\nIt died more than {_MOST_RESTARTS} times within'
+        f'{child.error()}\nIt ended more than {_MOST_RESTARTS} times within'
         f' {_RESTART_SECS:g} s, so it is not started again.'
       )
     self.progress.stage(
       f'the {child.name} (process {child.process.pid}) ended with'
-      f' {child.ending}; starting it again'
+      f' {child.ending}. Starting it again'
     )
     self.group.restart(child)
 

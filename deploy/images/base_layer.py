@@ -85,8 +85,8 @@ def _output(*command: str, check: bool = True) -> str:
 def _python() -> tuple[pathlib.Path, list[pathlib.Path]]:
   """Returns the interpreter and the directories of its standard library."""
   executable = shutil.which('python3.11') or sys.executable
-  told = json.loads(_output(executable, '-I', '-c', _ASK))
-  paths = dict.fromkeys(map(pathlib.Path, told))
+  output = json.loads(_output(executable, '-I', '-c', _ASK))
+  paths = dict.fromkeys(map(pathlib.Path, output))
   return pathlib.Path(executable).resolve(), list(paths)
 
 
@@ -113,26 +113,26 @@ def _needed(files: Iterable[pathlib.Path]) -> dict[str, pathlib.Path]:
   """Returns the shared libraries of programs and modules, by path."""
   found: dict[str, pathlib.Path] = {}
   for file in files:
-    told = _output('ldd', str(file), check=False)
-    for path in re.findall(r'(?:=> )?(/\S+) \(0x', told):
+    output = _output('ldd', str(file), check=False)
+    for path in re.findall(r'(?:=> )?(/\S+) \(0x', output):
       found[path] = pathlib.Path(path).resolve()
   return found
 
 
 def _system_libraries() -> list[pathlib.Path]:
-  told = _output('/sbin/ldconfig', '-p')
+  output = _output('/sbin/ldconfig', '-p')
   found = {}
   for name in _LIBRARIES:
     path = re.search(
       rf'^\s+{re.escape(name)} \(libc6,(?:x86-64|AArch64).*?=> (\S+)$',
-      told,
+      output,
       re.M,
     )
     if path:
       found[name] = pathlib.Path(path[1])
   if missing := set(_LIBRARIES) - set(found):
     raise app.UsageError(
-      f'this machine has no {", ".join(sorted(missing))}; on Debian 12:'
+      f'this machine has no {", ".join(sorted(missing))}. On Debian 12, run:'
       ' apt-get install libstdc++6 zlib1g'
     )
   return list(found.values())
@@ -148,8 +148,8 @@ def _packages(files: Iterable[pathlib.Path]) -> str:
   names = sorted({str(file) for file in files})
   # Older packages list files in /lib, and newer ones in /usr/lib.
   both = [*names, *(n.removeprefix('/usr') for n in names)]
-  told = _output('dpkg-query', '--search', *both, check=False)
-  packages = sorted({line.split(': ')[0] for line in told.splitlines()})
+  output = _output('dpkg-query', '--search', *both, check=False)
+  packages = sorted({line.split(': ')[0] for line in output.splitlines()})
   if not packages:
     return ''
   shown = '${binary:Package} ${Version}\n'

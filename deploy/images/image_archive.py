@@ -21,14 +21,16 @@ from saxml_ext.common import program
 
 _ARCHIVE = flags.DEFINE_string('archive', None, 'The archive to write, .tar.')
 _LAYER = flags.DEFINE_multi_string('layer', [], 'A layer, the lowest first.')
-_NAME = flags.DEFINE_string('name', None, 'The name to load it under.')
-_ENTRYPOINT = flags.DEFINE_multi_string('entrypoint', [], 'A word of it.')
-_VARIABLE = flags.DEFINE_multi_string(
-  'variable', [], 'A variable of the environment, "=" and its value.'
+_NAME = flags.DEFINE_string('name', None, 'The name of the loaded image.')
+_ENTRYPOINT = flags.DEFINE_multi_string(
+  'entrypoint', [], 'A word of the entry point.'
 )
-_USER = flags.DEFINE_string('user', '0', 'Whom the program runs as.')
-_PORT = flags.DEFINE_multi_integer('port', [], 'A port that it listens on.')
-_TITLE = flags.DEFINE_string('title', '', 'What it is, in a few words.')
+_VARIABLE = flags.DEFINE_multi_string(
+  'variable', [], 'An environment variable, as NAME=VALUE.'
+)
+_USER = flags.DEFINE_string('user', '0', 'The user that runs the program.')
+_PORT = flags.DEFINE_multi_integer('port', [], 'A port of the program.')
+_TITLE = flags.DEFINE_string('title', '', 'The title of the image.')
 
 _CONFIG = 'application/vnd.oci.image.config.v1+json'
 _GZIP = 'application/vnd.oci.image.layer.v1.tar+gzip'

@@ -126,7 +126,7 @@ def _with_parents(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Entry]]:
   whole = dict(entries)
   for name in entries:
     if posixpath.normpath(name) != name or name.startswith(('/', '..')):
-      raise ValueError(f'{name!r} is no plain path below the root of an image')
+      raise ValueError(f'{name!r} is not a plain path below an image root')
     for parent in pathlib.PurePosixPath(name).parents[:-1]:
       whole.setdefault(str(parent), Directory())
   return iter(sorted(whole.items()))

@@ -15,13 +15,13 @@ from saxml_ext.common import program
 
 _LAYER = flags.DEFINE_string('layer', None, 'The layer to write, .tar.gz.')
 _MANIFEST = flags.DEFINE_string(
-  'manifest', None, 'Lines of a path in runfiles, a tab and a file.'
+  'manifest', None, 'Lines with a path in runfiles, a tab and a file.'
 )
 _PACKAGES = flags.DEFINE_bool(
-  'packages', False, 'Whether to take the packages, or else our own files.'
+  'packages', False, 'Include the packages instead of our own files.'
 )
 _PROGRAM = flags.DEFINE_multi_string(
-  'program', [], 'A command, "=" and the module that it runs.'
+  'program', [], 'A command, as NAME=MODULE.'
 )
 
 PACKAGES = 'opt/sax/packages'

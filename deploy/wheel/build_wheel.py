@@ -17,22 +17,22 @@ from absl import flags
 
 from saxml_ext.common import program
 
-_WHEEL = flags.DEFINE_string('wheel', None, 'File to write.')
+_WHEEL = flags.DEFINE_string('wheel', None, 'The file to write.')
 _MANIFEST = flags.DEFINE_string(
-  'manifest', None, 'Lines of a path in the wheel, a tab and a file.'
+  'manifest', None, 'Lines with a path in the wheel, a tab and a file.'
 )
-_SUMMARY = flags.DEFINE_string('summary', None, 'What it is, in one line.')
-_README = flags.DEFINE_string('readme', None, 'The description, Markdown.')
+_SUMMARY = flags.DEFINE_string('summary', None, 'The summary, in one line.')
+_README = flags.DEFINE_string('readme', None, 'The description in Markdown.')
 _LICENSE = flags.DEFINE_string('license', None, 'The license.')
 _REQUIREMENTS = flags.DEFINE_string('requirements', None, 'Requirements file.')
 _EXTRA = flags.DEFINE_multi_string(
-  'extra', [], 'Name of an extra, "=" and its requirements file.'
+  'extra', [], 'An extra, as NAME=REQUIREMENTS_FILE.'
 )
 _PROGRAM = flags.DEFINE_multi_string(
-  'program', [], 'Console script, "=" and the module that it runs.'
+  'program', [], 'A console script, as NAME=MODULE.'
 )
 _MODULE = flags.DEFINE_multi_string(
-  'module', [], 'Console script that is a top-level module too.'
+  'module', [], 'A console script that is also a top-level module.'
 )
 
 # A zip archive cannot represent an earlier time.
@@ -130,8 +130,8 @@ def _check_platform(files: Mapping[str, bytes], tag: str) -> None:
       machine = _MACHINES.get(int.from_bytes(data[18:20], 'little'), 'unknown')
       if data[:4] != b'\x7fELF' or not tag.endswith(f'_{machine}'):
         raise ValueError(
-          f'{path} is of a processor "{machine}", the wheel is to be {tag};'
-          ' name the tag of the processor that it is built for'
+          f'{path} is for processor "{machine}", but the wheel is for {tag}.'
+          ' Use the tag of that processor'
         )
       _check_libraries(path, data)
 
@@ -144,8 +144,8 @@ def _check_libraries(path: str, data: bytes) -> None:
       if wanted > newest:
         limit = '.'.join(map(str, newest))
         raise ValueError(
-          f'{path} needs {match[0].decode()}, and wheels of this tag at most'
-          f' {name.decode()}_{limit}; build it on Debian 12 or Ubuntu 22.04'
+          f'{path} needs {match[0].decode()}, but this tag allows at most'
+          f' {name.decode()}_{limit}. Build it on Debian 12 or Ubuntu 22.04'
         )
 
 
@@ -180,7 +180,7 @@ def build(
   parts = re.fullmatch(r'(\w+)-([^-]+)-(.+)\.whl', wheel_name)
   if parts is None:
     raise ValueError(
-      f'"{wheel_name}" is not the name of a wheel: name the file'
+      f'"{wheel_name}" is not the name of a wheel. Name the file'
       ' <distribution>-<version>-<tags>.whl'
     )
   name, version, tag = parts.groups()
@@ -253,7 +253,7 @@ def module_of(requirement: str) -> str:
   if found is None:
     raise ValueError(
       f'requirement "{requirement}" does not begin with the name of a'
-      ' distribution: write it as name==version'
+      ' distribution. Write it as name==version'
     )
   name = found[0].lower()
   return _MODULES.get(name, name.replace('-', '_').replace('.', '_'))
@@ -316,8 +316,8 @@ def needed(
   }
   if modules - known:
     raise UnknownImportError(
-      f'nothing in the requirements is imported as {sorted(modules - known)}:'
-      ' add the distribution to third_party/python/requirements.in'
+      f'no requirement provides the imports {sorted(modules - known)}. Add'
+      ' the distribution to third_party/python/requirements.in'
     )
   return core, more
 

@@ -97,7 +97,7 @@ class WheelTest(absltest.TestCase):
       self.assertIn(word, self.run_program('gptj-sax', program, '--help'))
     self.assertIn('gptj-sax 1', self.run_program('gptj-sax', '--version'))
     self.assertIn(
-      "there is no command 'sevre'",
+      "unknown command 'sevre'",
       self.run_program('gptj-sax', 'sevre', status=2),
     )
 

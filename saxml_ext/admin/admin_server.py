@@ -98,11 +98,11 @@ async def _serve(
   try:
     await server.start()
     access_flags.warn_if_open(access)
-    telling = asyncio.create_task(_tell(server, sax_cell))
+    announcing = asyncio.create_task(_announce(server, sax_cell))
     failing = asyncio.create_task(server.failure())
     waiting = asyncio.create_task(ended.wait())
     await asyncio.wait((failing, waiting), return_when=asyncio.FIRST_COMPLETED)
-    telling.cancel()
+    announcing.cancel()
     if failing.done():
       failing.result()
     logging.info('stopping')
@@ -110,7 +110,7 @@ async def _serve(
     await server.stop()
 
 
-async def _tell(server: server_lib.AdminServer, sax_cell: str) -> None:
+async def _announce(server: server_lib.AdminServer, sax_cell: str) -> None:
   try:
     async with asyncio.timeout(_FIRST_SECS):
       await server.leading()
@@ -131,11 +131,7 @@ def main(argv: Sequence[str]) -> None:
   kvstore.fail_soon()
   with program.exit_on('admin_server', (errors.SaxError, OSError)):
     telemetry_flags.start('sax-admin-server')
-    sax_cell = cell.text_setting(_SAX_CELL.value, cell.CELL_VARIABLE)
-    if not sax_cell:
-      raise errors.InvalidArgument(
-        f'set --sax_cell, for example /sax/test, or set {cell.CELL_VARIABLE}'
-      )
+    sax_cell = cell.cell_setting(_SAX_CELL.value)
     sax_root = cell_flags.sax_root()
     asyncio.run(
       _serve(

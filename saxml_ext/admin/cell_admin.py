@@ -193,13 +193,13 @@ class AdminServer:
     if self.controller and self._leads_now():
       return self.controller
     leader = self._election.leader
+    known = leader and leader != self.address
+    hint = (
+      f'The leader is {leader}' if known else 'No leader is known right now'
+    )
     raise errors.Unavailable(
-      f'the admin server at {self.address} of {self._cell} is on standby. '
-      + (
-        f'The leader is {leader}'
-        if leader and leader != self.address
-        else 'No leader is known right now'
-      )
+      f'the admin server at {self.address} of {self._cell} is on standby.'
+      f' {hint}'
     )
 
   # The election calls these methods.

@@ -176,6 +176,22 @@ def text_setting(flag_value: str | None, variable: str) -> str:
   return flag_value or os.environ.get(variable, '')
 
 
+def cell_setting(flag_value: str | None) -> str:
+  """Returns the cell from --sax_cell, or else from the environment.
+
+  Args:
+    flag_value: The value of the flag, if any.
+
+  Raises:
+    InvalidArgument: Neither is set.
+  """
+  if not (cell := text_setting(flag_value, CELL_VARIABLE)):
+    raise errors.InvalidArgument(
+      f'set --sax_cell, for example /sax/test, or set {CELL_VARIABLE}'
+    )
+  return cell
+
+
 def port_setting(flag_value: int | None, variable: str, default: int) -> int:
   """Returns a TCP port from a flag, or else from an environment variable.
 

@@ -278,14 +278,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   with program.exit_on('gateway', (errors.SaxError, OSError)):
     telemetry_flags.start('sax-gateway')
-    cell = cell_files.text_setting(
-      _SAX_CELL.value, cell_files.CELL_VARIABLE
-    ).rstrip('/')
-    if not cell:
-      raise errors.InvalidArgument(
-        'set --sax_cell, for example /sax/test, or set'
-        f' {cell_files.CELL_VARIABLE}'
-      )
+    cell = cell_files.cell_setting(_SAX_CELL.value).rstrip('/')
     ids.parse_cell_id(cell)
     sax_aio.SetRoot(cell_flags.sax_root())
     host = _HOST.value

@@ -74,7 +74,7 @@ class ServeTest(absltest.TestCase):
     self.assertIn('curl -N http://127.0.0.1:', self._told)
     # The server that replaces the killed one gives the same answer.
     self._child(programs.MODEL_SERVER).kill()
-    _wait_until(lambda: 'starting it again' in self._told, 'a restart')
+    _wait_until(lambda: 'Starting it again' in self._told, 'a restart')
     again = self._ask(port, 'The court', 'said', max_tokens=8, temperature=0)
     self.assertEqual((again.returncode, again.stdout), (0, done.stdout))
     refused = self._ask(port, 'Hello', model='other')
@@ -105,9 +105,9 @@ class ServeTest(absltest.TestCase):
 
   def test_flags_without_effect_are_refused(self):
     for flags, message in (
-      ({'host': '0.0.0.0'}, '--api_key_file, or say --insecure'),
+      ({'host': '0.0.0.0'}, '--api_key_file, or --insecure'),
       ({'insecure': True}, '--insecure has no effect'),
-      ({'api_key_file': '/nowhere'}, 'is not there'),
+      ({'api_key_file': '/nowhere'}, 'does not exist'),
       (
         {'params': 'a.B', 'quantize': 'int8'},
         'no effect. It acts only without --params',
@@ -125,7 +125,7 @@ class ServeTest(absltest.TestCase):
       self.assertIn(message, done.stderr)
     for words, message in (
       (('A=1', 'A=2'), 'A is set twice'),
-      (('/nowhere',), 'not a directory'),
+      (('/nowhere',), 'neither a directory'),
       (('BATCH_SIZ=4',), 'Did you mean BATCH_SIZE'),
     ):
       argv, env = self._command(programs.SERVE, *words, port=0)
@@ -146,7 +146,7 @@ class ServeTest(absltest.TestCase):
       check=False,
     )
     self.assertEqual(done.returncode, 1)
-    self.assertIn('There is no question', done.stderr)
+    self.assertIn('The question is empty', done.stderr)
 
 
 if __name__ == '__main__':

@@ -39,8 +39,8 @@ def settings(variables: Mapping[str, str]) -> dict[str, str]:
   root = model.sax_root(variables)
   if not root or not fs_root:
     raise errors.InvalidArgument(
-      'set GSBUCKET, the name of a bucket for the files of the cell, or'
-      ' SAX_ROOT and FS_ROOT, two directories that the hosts share'
+      'set GSBUCKET to a bucket for the files of the cell, or SAX_ROOT and'
+      ' FS_ROOT to two directories that the hosts share'
     )
   return {
     model.ROOT: root,

@@ -41,11 +41,7 @@ class CellCollector(registry.Collector):
     leads = controller is not None and self._election.is_valid()
     values: list[tuple[str, str, float]] = [
       ('leads', '1 if this admin server leads its cell, else 0.', int(leads)),
-      (
-        'epoch',
-        'Number of the epoch in which this server leads; 0 for a standby.',
-        self._election.epoch,
-      ),
+      ('epoch', 'Epoch if this server leads, else 0.', self._election.epoch),
     ]
     if controller is not None:
       values += _cell(controller)

@@ -87,10 +87,7 @@ def models(count: int) -> list[admin_pb2.Model]:
 
 
 def run(
-  directory: pathlib.Path,
-  count: int,
-  logged: Callable[[], str],
-  seed: int = 0,
+  directory: pathlib.Path, count: int, logged: Callable[[], str], seed: int = 0
 ) -> dict[str, Result]:
   """Damages one file, starts a leader and checks the state, many times.
 

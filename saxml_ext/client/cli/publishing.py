@@ -106,9 +106,7 @@ def _save(context: command.Context, args: go_flags.Parsed) -> None:
     'signatures', '', 'The names of the signatures, separated by commas.'
   ),
   go_flags.Flag(
-    'enable_gpu_multi_device_execution',
-    True,
-    'Export for several GPUs.',
+    'enable_gpu_multi_device_execution', True, 'Export for several GPUs.'
   ),
 )
 def _export(context: command.Context, args: go_flags.Parsed) -> None:

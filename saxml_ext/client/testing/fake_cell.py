@@ -196,12 +196,7 @@ class FakeModelServer(
     self.status = common_pb2.ModelStatus.LOADED
     self.reason = ''
     self._failures = collections.Counter()
-    self._server = Server(
-      _add_services,
-      self,
-      wrap_text=False,
-      port=port,
-    )
+    self._server = Server(_add_services, self, wrap_text=False, port=port)
     self.address = self._server.address
     self.port = self._server.port
 

@@ -37,8 +37,7 @@ class FakeCompletions(completion_pb2_grpc.CompletionServicer):
   """
 
   def __init__(
-    self,
-    *streams: Sequence[completion_pb2.CompleteResponse | Failure],
+    self, *streams: Sequence[completion_pb2.CompleteResponse | Failure]
   ):
     self.requests: list[completion_pb2.CompleteRequest] = []
     self.streams = list(streams)

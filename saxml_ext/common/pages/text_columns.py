@@ -14,9 +14,7 @@ _UNBOUNDED = 1_000_000  # This is wider than any terminal.
 
 
 def render(
-  rows: Iterable[Sequence[str]],
-  left: Collection[int] = (0,),
-  indent: str = '',
+  rows: Iterable[Sequence[str]], left: Collection[int] = (0,), indent: str = ''
 ) -> str:
   """Returns aligned columns in plain text.
 

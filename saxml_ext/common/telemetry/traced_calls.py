@@ -30,9 +30,7 @@ _logged = ERRORS
 
 _LABELS = ('grpc_service', 'grpc_method')
 _HANDLED = prometheus_client.Counter(
-  'grpc_server_handled',
-  'Calls that ended, by status.',
-  (*_LABELS, 'grpc_code'),
+  'grpc_server_handled', 'Calls that ended, by status.', (*_LABELS, 'grpc_code')
 )
 _SECONDS = prometheus_client.Histogram(
   'grpc_server_handling_seconds',

@@ -51,11 +51,7 @@ class FakeCompletion(
     self.cancelled = threading.Event()
     self.running = threading.Event()
     self._refusals: collections.Counter[str] = collections.Counter()
-    self._server = fake_cell.Server(
-      _add_services,
-      self,
-      wrap_text=False,
-    )
+    self._server = fake_cell.Server(_add_services, self, wrap_text=False)
     self.address = self._server.address
 
   def stop(self) -> None:

@@ -41,10 +41,7 @@ class Metrics:
       **registry,
     )
     self._prompt_tokens = prometheus_client.Counter(
-      'vllm:prompt_tokens',
-      'Tokens of answered prompts.',
-      model,
-      **registry,
+      'vllm:prompt_tokens', 'Tokens of answered prompts.', model, **registry
     )
     self._generation_tokens = prometheus_client.Counter(
       'vllm:generation_tokens', 'Tokens of answers.', model, **registry

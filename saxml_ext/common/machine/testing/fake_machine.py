@@ -61,11 +61,7 @@ TPU_V5E = {
 }
 
 # A host with two NVIDIA GPUs and their driver has these files too.
-H100 = {
-  '/dev/nvidia0': '',
-  '/dev/nvidia1': '',
-  '/dev/nvidiactl': '',
-} | {
+H100 = {'/dev/nvidia0': '', '/dev/nvidia1': '', '/dev/nvidiactl': ''} | {
   f'/proc/driver/nvidia/gpus/0000:{bus}:00.0/information': (
     'Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 31\n'
   )
