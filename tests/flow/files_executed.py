@@ -2,13 +2,13 @@
 
   bazel run //tests/flow:files_executed
 
-A file counts if one of its functions runs, in any thread. Imports do not count.
+The exit code is 1 if there are more files than the limit. A file counts if one of its functions runs, in any thread. Imports do not count.
 Generate is traced in the client and in the model server while the server is
 warm. The Offline run is traced in `//harness:offline` and in its LoadGen
 process, from start to end.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 import os
 import pathlib
 import re
@@ -131,14 +131,27 @@ def offline(directory: str) -> list[str]:
   return sorted(found)
 
 
+TRACES = {GENERATE: generate, OFFLINE: offline}
+
+
+def lines(files: Iterable[str]) -> Iterator[str]:
+  """Yields a line for each folder: the folder and its modules."""
+  folders: dict[str, list[str]] = {}
+  for file in sorted(files):
+    path = pathlib.PurePosixPath(file)
+    folders.setdefault(str(path.parent), []).append(path.stem)
+  for folder, modules in folders.items():
+    yield f'{folder}: {" ".join(modules)}'
+
+
 def main(argv: Sequence[str]) -> int:
   del argv
   problems = 0
-  for name, trace in ((GENERATE, generate), (OFFLINE, offline)):
+  for name, trace in TRACES.items():
     with tempfile.TemporaryDirectory(prefix='flow_') as directory:
       found = trace(directory)
     print(f'\n{name}: {len(found)} files, limit {LIMITS[name]}')
-    print(''.join(f'  {path}\n' for path in found), end='')
+    print('\n'.join(lines(found)))
     problems += len(found) > LIMITS[name]
   return min(problems, 1)
 

@@ -13,6 +13,7 @@ import threading
 # OUT is the variable with the directory for the records, one file per process.
 OUT = 'FLOW_OUT'
 PACKAGES = ('saxml_ext', 'harness', 'serve', 'converters')
+_GENERATED = ('_pb2.py', '_pb2_grpc.py')
 
 _window = 0
 _seen = set()
@@ -33,7 +34,7 @@ def _profile(frame, event, unused_argument):
     return
   parts = path.split('/')
   found = [i for i, part in enumerate(parts) if part in PACKAGES]
-  if not found or 'site-packages' in parts or path.endswith('_pb2.py'):
+  if not found or 'site-packages' in parts or path.endswith(_GENERATED):
     _seen.add(path)
     return
   if _in_import(frame) or frame.f_code.co_name == '<module>':
