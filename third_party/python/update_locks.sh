@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Compiles every .in file here into its lock, all versions pinned and hashed, for
-# Python 3.11 on Linux.
+# Compiles every .in file here into its lock for Python 3.11 on Linux. A lock
+# pins and hashes all versions.
 #
-#   third_party/python/update_locks.sh                    keep what still fits
-#   third_party/python/update_locks.sh --upgrade          newest of everything
+#   third_party/python/update_locks.sh                    keeps the versions that still fit
+#   third_party/python/update_locks.sh --upgrade          takes the newest versions
 #   third_party/python/update_locks.sh --upgrade-package jax
 #
-# All arguments go to `uv pip compile`. uv comes from PATH, else into a
-# temporary virtual environment.
+# All arguments are passed to `uv pip compile`. Without uv on PATH, the script
+# installs it into a temporary virtual environment.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -27,9 +27,8 @@ platform=manylinux_2_28
 compile() {
   local group=$1
   shift
-  # Indexes and find-links of the machine that compiles stay out of the lock.
-  # The annotations are not decoration: the repository rules read who needs
-  # whom from them.
+  # The lock does not contain the indexes and find-links of this machine. The
+  # repository rules read the dependencies of packages from the annotations.
   "$uv" --config-file third_party/python/uv.toml pip compile \
     --quiet --python-version 3.11 --python-platform "x86_64-$platform" \
     --generate-hashes --annotation-style split --no-emit-index-url \
@@ -37,7 +36,7 @@ compile() {
     "third_party/python/$group.in" -o "third_party/python/$group.lock"
 }
 
-# Adds the hashes that a line "# add-hash <package> <hash>" of GROUP.in names.
+# Adds the hashes of lines "# add-hash <package> <hash>" in GROUP.in.
 add_hashes() {
   local group=$1 package hash
   while read -r package hash; do
@@ -48,23 +47,23 @@ add_hashes() {
 }
 
 compile requirements "$@"
-# Packages that both groups hold must agree, since one program may use both.
+# Packages in both groups need the same version, because a program may use both.
 compile torch --constraint third_party/python/requirements.lock "$@"
 add_hashes torch
-# Its wheels ask for a newer glibc.
+# Its wheels need a newer glibc.
 platform=manylinux_2_31 compile libtpu "$@"
-# With the extra in the lock, from which rules_python learns of NVIDIA's wheels.
+# rules_python reads the extra in the lock to find NVIDIA's wheels.
 compile cuda --no-strip-extras \
   --constraint third_party/python/requirements.lock "$@"
 compile peers --constraint third_party/python/requirements.lock "$@"
 compile emulators --constraint third_party/python/requirements.lock "$@"
 compile lint --constraint third_party/python/requirements.lock "$@"
-# Not the first group's versions: transformers differs. torch comes from its own
-# group; torchvision is imported by nothing that the benchmark uses.
+# These versions differ from the first group's because of transformers. torch
+# has its own group. No code that the benchmark uses imports torchvision.
 compile openvino --constraint third_party/python/torch.lock \
   --override <(printf '%s; python_version < "3"\n' torch torchvision) "$@"
 
-# uv itself, for ./bazelw.
+# Pins uv for ./bazelw.
 {
   echo "# uv, with which ./bazelw gets a Python 3.11 where apt-get offers none."
   echo "# Written by update_locks.sh."
