@@ -82,7 +82,7 @@ class CheckpointsTest(parameterized.TestCase):
       jax.tree.map(np.testing.assert_array_equal, parts, padded)
 
   @parameterized.parameters(
-    (dict(NUM_LAYERS=96), 'num_layers=3, but .* for 96'),
+    (dict(NUM_LAYERS=96), 'num_layers=3, but .* require 96'),
     (dict(ARCHITECTURE='gptj', ROTARY_DIM=8), 'embedding_lookup.emb_var'),
   )
   def test_refuses_params_of_another_model(self, attributes, message):

@@ -112,7 +112,7 @@ class CellTest(absltest.TestCase):
 
   def test_a_program_that_is_half_set_up_ends_at_once(self):
     half = tls.Settings(cert_file=self.server_tls.cert_file)
-    with self.assertRaisesRegex(RuntimeError, 'without --tls_key_file'):
+    with self.assertRaisesRegex(RuntimeError, 'needs --tls_key_file'):
       self.start(processes.ADMIN_SERVER, half)
     with self.assertRaisesRegex(RuntimeError, 'certificate of old has expired'):
       self.start(processes.ADMIN_SERVER, self.certs.make('old', days=-1))
