@@ -109,7 +109,7 @@ def measure(directory: str, strict: bool = True) -> list[figures.Figure]:
   found = []
   for name, fail, reason in (
     ('engine fails', True, 'this engine was made to fail'),
-    ('server killed', False, 'The system is gone or too slow'),
+    ('server killed', False, 'The model server is gone'),
   )[: None if strict else 1]:
     place = tempfile.mkdtemp(dir=directory)
     notes = pathlib.Path(place) / 'notes'
