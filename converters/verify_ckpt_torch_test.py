@@ -57,9 +57,9 @@ class VerifyLogitsTest(parameterized.TestCase):
     status, out = self.verify()
     self.assertEqual(status, 0, out)
     self.assertRegex(
-      out, r'logits: transformers, engine +16 places +\S+e-0\d +mean'
+      out, r'logits: transformers, engine +16 positions +\S+e-0\d +mean'
     )
-    self.assertIn('All 21 variables and 1 comparisons of logits are', out)
+    self.assertIn('All 21 variables and 1 comparisons of logits match', out)
 
   def test_description_that_is_wrong(self):
     conversion.convert(self.base, self.pax, 'float32')
