@@ -112,7 +112,8 @@ class ModelsTest(absltest.TestCase):
     self._refused('neither a directory nor a model id', '/nowhere/at/all')
     path = self._hugging_face(model_type='mamba')
     self._refused(
-      "model_type 'mamba' is not supported. Available: gpt_neox, gptj", path
+      "model_type 'mamba' is not supported. Available: gpt_neox, gptj, llama",
+      path,
     )
     path = self._hugging_face()
     self._refused(

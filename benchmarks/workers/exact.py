@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.workers import streamed
-from saxml_ext.engine import components
 from saxml_ext.engine import model
+from saxml_ext.engine import rotary
 from saxml_ext.engine import weights as weights_lib
 
 
@@ -36,8 +36,11 @@ def top1(
   tokens = np.zeros((len(sequences), max(map(len, sequences))), np.int32)
   for row, sequence in enumerate(sequences):
     tokens[row, : len(sequence)] = sequence
-  rotations = components.rotary_table(
-    tokens.shape[1], config.rotary_dim, config.rotary_base
+  rotations = rotary.table(
+    tokens.shape[1],
+    config.rotary_dim,
+    config.rotary_base,
+    config.rotary_scaling,
   )
 
   @jax.jit

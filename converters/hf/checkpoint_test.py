@@ -52,8 +52,8 @@ class HFConfigTest(parameterized.TestCase):
   @parameterized.parameters(
     (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),
     (
-      dict(model_type='llama'),
-      "model_type 'llama' is not supported. Available: gpt_neox, gptj",
+      dict(model_type='mistral'),
+      "model_type 'mistral' is not supported. Available: gpt_neox, gptj, llama",
     ),
     (dict(activation_function='relu'), "activation_function is 'relu'"),
     (dict(n_layer=None), "n_layer is 'None'. Expected a positive integer"),

@@ -7,6 +7,7 @@ sum over:
   self_attention.combined_qkv.w     [3, D, N, H]  D            [3, N, H]
   self_attention.post.w             [D, N, H]     N, H         [D]
   ff_layer.ffn_layer1.linear.w      [D, F]        D            [F]
+  ff_layer.ffn_layer1_gate.linear.w [D, F]        D            [F]
   ff_layer.ffn_layer2.linear.w      [F, D]        F            [D]
   softmax.logits_ffn.linear.w       [D, V]        D            [V], if requested
 
@@ -32,7 +33,7 @@ _ROWS = 256
 # The variables of GPT-J, and the additional ones of other dense decoders.
 TABLE = variables.table_of(
   architecture.Architecture(
-    residual=architecture.PARALLEL, biases=architecture.BIASES
+    residual=architecture.PARALLEL, gated=True, biases=architecture.BIASES
   )
 )
 

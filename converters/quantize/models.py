@@ -18,9 +18,9 @@ import numpy as np
 from converters.quantize import sample_texts
 from saxml_ext.common import errors as common_errors
 from saxml_ext.common import user_path
-from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
+from saxml_ext.engine import rotary
 from saxml_ext.engine import variables
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.families import all as families
@@ -47,8 +47,11 @@ _SHOWN = 3
 def _run_layer(
   layer: weights_lib.Layer, config: config_lib.ModelConfig, x: jax.Array
 ) -> tuple[jax.Array, model_lib.Taps]:
-  rotations = components.rotary_table(
-    x.shape[1], config.rotary_dim, config.rotary_base
+  rotations = rotary.table(
+    x.shape[1],
+    config.rotary_dim,
+    config.rotary_base,
+    config.rotary_scaling,
   )
   x, taps = model_lib.run_layer(layer, config, x, rotations)
   mixed = taps.mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
@@ -223,6 +226,7 @@ def open_model(path: str) -> Model:
       reader.specs,
       needed['rotary_dim'],
       rotary_base=description.rotary_base or _ROTARY_BASE,
+      rotary_scaling=description.rotary_scaling,
       ln_epsilon=needed['ln_epsilon'],
       architecture=family_of(reader).architecture,
     )
@@ -260,9 +264,11 @@ def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
       f' --quantization_configs={table}. Leave the flag out. There are tables'
       f' for {" and ".join(families.convertible())}.'
     )
-  # The names of variables depend only on the number of layers.
+  # The names of variables depend only on the number of layers and on the form
+  # of queries, keys and values.
   sizes = hf_config.HFConfig(len(layers) or 1, 1, 1, 1, 1)
-  expected = {row.path(layer) for row, layer in family.table.of_model(sizes)}
+  rows = family.table.of_model(sizes, variables.is_joined(found))
+  expected = {row.path(layer) for row, layer in rows}
   problems = [
     f'it has {word}{_some(names)}'
     for word, names in (('no ', expected - found), ('', found - expected))

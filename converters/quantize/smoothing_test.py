@@ -66,9 +66,7 @@ class SmoothingTest(absltest.TestCase):
       hidden_dim=40,
       rotary_dim=4,
       vocab_size=33,
-      architecture=architecture.Architecture(
-        biases=architecture.BIASES, joined_qkv=False
-      ),
+      architecture=architecture.Architecture(biases=architecture.BIASES),
     )
     variables = random_model.variables(config)
     post = 'params.lm.transformer.x_layers_0.self_attention.post.w'

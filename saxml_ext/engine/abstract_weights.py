@@ -65,8 +65,10 @@ class _Shapes:
 
     The result is None if models of this family do not have the field.
     """
-    table = variables.table_of(self.config.architecture)
-    row = table.by_field.get(field)
+    table = variables.table_of(self.config.architecture).by_field
+    row = table.get(field)
+    if row is None and field == 'head_bias':  # Zeros.
+      row = variables.BY_FIELD[field]
     if row is None:
       return None
     sizes = variables.axis_sizes(self.config)

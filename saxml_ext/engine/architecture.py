@@ -10,14 +10,16 @@ import dataclasses
 
 ROTARY, SINUSOIDAL = 'rotary', 'sinusoidal'
 SHARED, PARALLEL, SEQUENTIAL = 'shared', 'parallel', 'sequential'
-GELU_TANH, GELU = 'gelu_tanh', 'gelu'
-QKV, POST, FEED_FORWARD = 'qkv', 'post', 'feed_forward'
+GELU_TANH, GELU, SILU = 'gelu_tanh', 'gelu', 'silu'
+LAYER_NORM, RMS_NORM = 'layer', 'rms'
+QKV, POST, FEED_FORWARD, HEAD = 'qkv', 'post', 'feed_forward', 'head'
 _CHOICES = {
   'residual': (SHARED, PARALLEL, SEQUENTIAL),
-  'activation': (GELU_TANH, GELU),
+  'activation': (GELU_TANH, GELU, SILU),
+  'norm': (LAYER_NORM, RMS_NORM),
   'positions': (ROTARY, SINUSOIDAL),
 }
-BIASES = (QKV, POST, FEED_FORWARD)
+BIASES = (QKV, POST, FEED_FORWARD, HEAD)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +33,18 @@ class Architecture:
       own layer norm. "sequential": the feed-forward follows attention, with its
       own layer norm.
     activation: The activation of the feed-forward. "gelu_tanh" is the
-      approximation by tanh, "gelu" the exact function.
-    biases: The products that have a bias: "qkv", "post", "feed_forward" (both
-      matrices). The head always has one, which may be zeros.
+      approximation by tanh, "gelu" the exact function. "silu" is x *
+      sigmoid(x).
+    gated: True if the feed-forward multiplies the activation of one matrix by
+      the product of another; False if it has one matrix.
+    norm: The norms. "layer" is a layer norm with scale and bias. "rms" divides
+      by the root mean square and has only a scale.
+    biases: The products that have a bias: "qkv", "post", "feed_forward" (its
+      matrices), "head". A family without a bias may have zeros instead.
     positions: The encoding of positions. "rotary" rotates queries and keys;
       "sinusoidal" adds sines and cosines of the position to the embedding.
     interleaved: True if rotary positions rotate neighbors (0, 1), (2, 3), ...
       in the checkpoint; False if they rotate the two halves of the dimensions.
-    joined_qkv: True if queries, keys and values are one variable of a PAX
-      checkpoint; False if they are three, as grouped queries require.
     scaled_embedding: True if embeddings are multiplied by sqrt(width).
     tied_head: True if the head is the embedding.
     query_scale: True if queries have a learned scale for each dimension of a
@@ -51,10 +56,11 @@ class Architecture:
 
   residual: str = SHARED
   activation: str = GELU_TANH
-  biases: tuple[str, ...] = (FEED_FORWARD,)
+  gated: bool = False
+  norm: str = LAYER_NORM
+  biases: tuple[str, ...] = (FEED_FORWARD, HEAD)
   positions: str = ROTARY
   interleaved: bool = True
-  joined_qkv: bool = True
   scaled_embedding: bool = False
   tied_head: bool = False
   query_scale: bool = False
@@ -75,6 +81,39 @@ class Architecture:
       cap = getattr(self, name)
       if cap is not None and not cap > 0:
         raise ValueError(f'{name} is {cap}, but must be above 0 or None.')
+
+
+@dataclasses.dataclass(frozen=True)
+class RotaryScaling:
+  """The scaling of frequencies by which Llama 3.1 reads longer texts.
+
+  Short wavelengths stay, and long ones are multiplied by `factor`. Those in
+  between are interpolated. The formula is transformers' rope_type "llama3".
+
+  Attributes:
+    factor: The factor of long wavelengths.
+    low_freq_factor: Wavelengths above original_length / low_freq_factor are
+      long.
+    high_freq_factor: Wavelengths below original_length / high_freq_factor are
+      short.
+    original_length: The maximum number of tokens before the extension.
+  """
+
+  factor: float
+  low_freq_factor: float
+  high_freq_factor: float
+  original_length: int
+
+  def __post_init__(self) -> None:
+    if not (
+      self.factor >= 1
+      and 0 < self.low_freq_factor < self.high_freq_factor
+      and self.original_length > 0
+    ):
+      raise ValueError(
+        f'{self} is not usable. The factor must be at least 1, low_freq_factor'
+        ' must be below high_freq_factor, and all must be positive.'
+      )
 
 
 GPTJ = Architecture()

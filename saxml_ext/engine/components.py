@@ -60,28 +60,6 @@ def _sinusoids(positions: jax.Array, width: int) -> jax.Array:
   return jnp.pad(signal, odd)
 
 
-def rotary_table(
-  num_positions: int, rotary_dim: int, base: float
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns sin, cos [num_positions, rotary_dim / 2] float32.
-
-  GPT-J rotates neighboring pairs (0, 1), (2, 3), ... of the first rotary_dim
-  dimensions. `weights.py` reorders those dimensions so that the members of a
-  pair are rotary_dim / 2 apart. The rotation then works on two contiguous
-  halves. Other families have this order in the checkpoint.
-
-  Args:
-    num_positions: The number of rows; angles are computed in float32.
-    rotary_dim: The number of rotated dimensions.
-    base: The base of the wavelengths, which grow geometrically from 2 pi to
-      about 2 pi * base.
-  """
-  exponent = np.arange(0, rotary_dim, 2, dtype=np.float32) / rotary_dim
-  frequency = (1.0 / np.float32(base) ** exponent).astype(np.float32)
-  angle = np.arange(num_positions, dtype=np.float32)[:, None] * frequency
-  return np.sin(angle), np.cos(angle)
-
-
 def rotate(x: jax.Array, sin: jax.Array, cos: jax.Array) -> jax.Array:
   """Rotates the first dimensions of x [..., H].
 
@@ -117,7 +95,10 @@ def _rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
 def normalize(
   x: jax.Array, norm: weights_lib.Norm, config: config_lib.ModelConfig
 ) -> jax.Array:
-  """Returns the layer norm of x [..., D]."""
+  """Returns the norm of x [..., D]."""
+  if norm.bias is None:
+    mean_square = jnp.square(x).mean(-1, keepdims=True)
+    return x * jax.lax.rsqrt(mean_square + config.ln_epsilon) * norm.scale
   mean = x.mean(-1, keepdims=True)
   centred = x - mean
   variance = jnp.square(centred).mean(-1, keepdims=True)
@@ -129,6 +110,8 @@ def activate(x: jax.Array, config: config_lib.ModelConfig) -> jax.Array:
   """Returns the activation function of the feed-forward layer, applied to x."""
   if config.architecture.activation == architecture_lib.GELU:
     return jax.nn.gelu(x, approximate=False)
+  if config.architecture.activation == architecture_lib.SILU:
+    return jax.nn.silu(x)
   return gelu(x)
 
 
@@ -224,7 +207,11 @@ class Whole:
     if layer.ff_norm is not None:
       h = normalize(x, layer.ff_norm, self.config)
     fed = _biased(einsum('...d,df->...f', h, layer.up), layer.up_bias)
-    hidden = activate(fed, self.config)
+    if layer.gate is None:
+      hidden = activate(fed, self.config)
+    else:
+      gate = einsum('...d,df->...f', h, layer.gate)
+      hidden = activate(gate, self.config) * fed
     down = einsum('...f,fd->...d', hidden, layer.down)
     if residual != architecture_lib.SEQUENTIAL:
       down = attended + down

@@ -39,6 +39,8 @@ class ModelConfig:
     num_kv_heads: The number of heads of keys and values, each shared by an
       equal number of attention heads. 0 stands for num_heads.
     rotary_base: The base of the wavelengths of rotary positions.
+    rotary_scaling: The scaling of rotary positions for long texts; None for no
+      scaling.
     ln_epsilon: The number added to the variance in layer norms.
     ln_direct_scale: True if the checkpoint stores a layer norm's scale itself
       (Sax's GPT-J), False if it stores scale - 1 (praxis' default).
@@ -54,32 +56,13 @@ class ModelConfig:
   vocab_size: int
   num_kv_heads: int = 0
   rotary_base: float = 10000.0
+  rotary_scaling: architecture_lib.RotaryScaling | None = None
   ln_epsilon: float = 1e-5
   ln_direct_scale: bool = True
   architecture: architecture_lib.Architecture = architecture_lib.GPTJ
 
   def __post_init__(self) -> None:
-    if self.architecture.positions != architecture_lib.ROTARY:
-      if self.rotary_dim:
-        raise ValueError(
-          f'rotary_dim is {self.rotary_dim}, but must be 0 with'
-          f' {self.architecture.positions} positions.'
-        )
-    elif self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
-      raise ValueError(
-        f'rotary_dim is {self.rotary_dim}, but must be even and between 2 and'
-        f' head_dim ({self.head_dim}).'
-      )
-    if self.num_heads % self.kv_heads:
-      raise ValueError(
-        f'num_kv_heads is {self.num_kv_heads}, but must divide num_heads'
-        f' ({self.num_heads}).'
-      )
-    if self.group > 1 and self.architecture.joined_qkv:
-      raise ValueError(
-        f'num_kv_heads is {self.num_kv_heads}, but must be num_heads'
-        f' ({self.num_heads}) in an architecture with joined_qkv.'
-      )
+    config_checks.sizes(self)
 
   @property
   def kv_heads(self) -> int:
@@ -112,7 +95,7 @@ class ModelConfig:
     repeated = variables_lib.is_repeated(variables)
     sizes: dict[str, int] = {}
     rows = [table['embedding'], table['layers.up'], table['layers.post']]
-    if not architecture.joined_qkv:
+    if not variables_lib.is_joined(variables):
       rows.append(table['layers.qkv'].parts[1])
     for row in rows:
       axes = row.stored_axes(repeated)

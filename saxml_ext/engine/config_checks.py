@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from saxml_ext.engine import architecture
+
 # The minimum of each field of `config.EngineConfig`. Fields may also be None if
 # that is their default.
 _LEAST = {
@@ -20,6 +22,26 @@ _LEAST = {
   'max_top_k': 0,
   'max_logprobs': 0,
 }
+
+
+def sizes(model: Any) -> None:
+  """Checks the sizes of a ModelConfig."""
+  if model.architecture.positions != architecture.ROTARY:
+    if model.rotary_dim:
+      raise ValueError(
+        f'rotary_dim is {model.rotary_dim}, but must be 0 with'
+        f' {model.architecture.positions} positions.'
+      )
+  elif model.rotary_dim % 2 or not 0 < model.rotary_dim <= model.head_dim:
+    raise ValueError(
+      f'rotary_dim is {model.rotary_dim}, but must be even and between 2 and'
+      f' head_dim ({model.head_dim}).'
+    )
+  if model.num_heads % model.kv_heads:
+    raise ValueError(
+      f'num_kv_heads is {model.num_kv_heads}, but must divide num_heads'
+      f' ({model.num_heads}).'
+    )
 
 
 def numbers(config: Any) -> None:

@@ -19,6 +19,7 @@ from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
+from saxml_ext.engine import rotary
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
@@ -115,7 +116,7 @@ def run_layer(
     config: The configuration of the model.
     x: The hidden states, [B, T, D] float32, padded on the right.
     rotations: The tables sin and cos [T, rotary_dim / 2] of
-      `components.rotary_table` for these positions.
+      `rotary.table` for these positions.
 
   Returns:
     The next hidden states [B, T, D], and the inputs of the matrices.
@@ -176,8 +177,11 @@ def prefill(
     operations = fused = _rows(config, tokens.shape)
   rotations = tuple(
     table[start:]
-    for table in components.rotary_table(
-      start + tokens.shape[1], config.rotary_dim, config.rotary_base
+    for table in rotary.table(
+      start + tokens.shape[1],
+      config.rotary_dim,
+      config.rotary_base,
+      config.rotary_scaling,
     )
   )
 
@@ -242,7 +246,7 @@ def decode(
     tokens: The last token of each beam, [S, K] int32.
     positions: The positions of these tokens, including the prompt, [S] int32.
     rotations: The tables sin and cos [positions, rotary_dim / 2] of
-      `components.rotary_table`.
+      `rotary.table`.
     history: The keys that the beams see in addition to `current`.
     current: The suffix block to which this step's keys are written.
     row: The row of `current` to write.

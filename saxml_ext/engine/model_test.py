@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
+from saxml_ext.engine import rotary
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
@@ -126,9 +126,7 @@ class ModelTest(parameterized.TestCase):
       return segments
 
     segments = prefill(jnp.asarray(prompts))
-    rotations = [
-      jnp.asarray(t) for t in components.rotary_table(20, 4, 10000.0)
-    ]
+    rotations = [jnp.asarray(t) for t in rotary.table(20, 4, 10000.0)]
     ring = [
       cache.empty_block(_CONFIG, 2, width * beams, dtype, suffix=True)
       for _ in range(2)

@@ -9,10 +9,10 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from saxml_ext.engine import components
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine import model
+from saxml_ext.engine import rotary
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
@@ -268,8 +268,11 @@ def _decode(
   """
   e, model_config = settings.engine, settings.model
   segments, past, current = kv
-  rotations = components.rotary_table(
-    settings.max_positions, model_config.rotary_dim, model_config.rotary_base
+  rotations = rotary.table(
+    settings.max_positions,
+    model_config.rotary_dim,
+    model_config.rotary_base,
+    model_config.rotary_scaling,
   )
   rotations = tuple(map(jnp.asarray, rotations))
   enough = min(e.exit_finished, active.shape[0])

@@ -151,12 +151,9 @@ class Table:
 
   Attributes:
     rows: The variables as the engine keeps them.
-    joined: True if written checkpoints have the variables with parts, False if
-      they have the parts. A checkpoint to read may have either.
   """
 
   rows: tuple[Variable, ...]
-  joined: bool = True
 
   def __iter__(self) -> Iterator[Variable]:
     return iter(self.rows)
@@ -170,21 +167,36 @@ class Table:
     rows = (row for whole in self.rows for row in (whole, *whole.parts))
     return next((row for row in rows if row.pattern.fullmatch(name)), None)
 
-  @property
-  def stored(self) -> tuple[Variable, ...]:
-    """The variables of checkpoints that the project writes."""
-    if self.joined:
+  def stored(self, joined: bool) -> tuple[Variable, ...]:
+    """Returns the variables of a checkpoint.
+
+    Args:
+      joined: True if it has the variables with parts, False if it has the
+        parts.
+    """
+    if joined:
       return self.rows
     return tuple(row for whole in self.rows for row in whole.parts or (whole,))
 
-  def of_model(self, model: Sizes) -> list[tuple[Variable, int]]:
-    """Returns every variable of a written checkpoint: its row, and layer or 0.
+  def of_model(
+    self, model: Sizes, joined: bool | None = None
+  ) -> list[tuple[Variable, int]]:
+    """Returns every variable of a checkpoint: its row, and its layer or 0.
 
     The layers follow each other, at the position of the first row of a layer.
+
+    Args:
+      model: The sizes of the model.
+      joined: The form of queries, keys and values, as in `stored`. None stands
+        for that of written checkpoints, which is joined unless queries share
+        keys.
     """
-    layer_rows = [row for row in self.stored if row.per_layer]
+    if joined is None:
+      joined = model.num_heads == model.kv_heads
+    rows = self.stored(joined)
+    layer_rows = [row for row in rows if row.per_layer]
     result = []
-    for row in self.stored:
+    for row in rows:
       if not row.per_layer:
         result.append((row, 0))
       elif row is layer_rows[0]:
@@ -229,7 +241,7 @@ def find(variables: Mapping[str, Any], suffix: str) -> str:
   Raises:
     ValueError: No name matches, or several do.
   """
-  names = [n for n in variables if n == suffix or n.endswith('.' + suffix)]
+  names = [name for name in variables if f'.{name}'.endswith(f'.{suffix}')]
   if len(names) != 1:
     raise ValueError(
       f'{len(names)} variables end in {suffix!r}, not one. Use a checkpoint of'
@@ -263,10 +275,17 @@ def _layer(
   return _row(f'{_OWN}{name}', f'layers.{field}', axes, contracted, **more)
 
 
-def _norm(name: str, field: str) -> list[Variable]:
+def _norm_parts(architecture: architecture_lib.Architecture) -> tuple[str, ...]:
+  has_bias = architecture.norm == architecture_lib.LAYER_NORM
+  return ('scale', 'bias') if has_bias else ('scale',)
+
+
+def _norm(
+  architecture: architecture_lib.Architecture, name: str, field: str
+) -> list[Variable]:
   return [
     _layer(f'{name}.{part}', f'{field}.{part}', 'embed')
-    for part in ('scale', 'bias')
+    for part in _norm_parts(architecture)
   ]
 
 
@@ -274,31 +293,32 @@ def _norm(name: str, field: str) -> list[Variable]:
 def table_of(architecture: architecture_lib.Architecture) -> Table:
   """Returns the variables of a family of models."""
   embedding = _row('embedding_lookup.emb_var', 'embedding', 'vocab embed')
-  head = _row('softmax.logits_ffn.linear.w', 'head', 'embed vocab', 'embed')
-  heads = [head]
+  heads = [_row('softmax.logits_ffn.linear.w', 'head', 'embed vocab', 'embed')]
   if architecture.tied_head:
-    embedding = _row(head.name, 'embedding', 'embed vocab', kept='vocab embed')
-    heads = []
+    name = heads.pop().name
+    embedding = _row(name, 'embedding', 'embed vocab', kept='vocab embed')
   attention = _attention(architecture.biases)
-  feed_forward = _feed_forward(architecture.biases)
   if architecture.query_scale:
     name = 'self_attention.per_dim_scale.per_dim_scale'
     attention.append(_layer(name, 'query_scale', 'head_dim'))
+  ff_norm = []
   if architecture.residual != architecture_lib.SHARED:
-    feed_forward = [*_norm('ff_layer.layer_norm', 'ff_norm'), *feed_forward]
+    ff_norm = _norm(architecture, 'ff_layer.layer_norm', 'ff_norm')
+  if architecture_lib.HEAD in architecture.biases:
+    heads.append(_row('softmax.logits_ffn.bias.b', 'head_bias', 'vocab'))
   return Table(
-    rows=(
+    (
       embedding,
-      *_norm('layer_norm', 'norm'),
+      *_norm(architecture, 'layer_norm', 'norm'),
       *attention,
-      *feed_forward,
-      _row('final_ln.scale', 'final_norm.scale', 'embed'),
-      _row('final_ln.bias', 'final_norm.bias', 'embed'),
+      *ff_norm,
+      *_feed_forward(architecture),
+      *(
+        _row(f'final_ln.{part}', f'final_norm.{part}', 'embed')
+        for part in _norm_parts(architecture)
+      ),
       *heads,
-      # praxis has it in all families. It is zeros if a model has no such bias.
-      _row('softmax.logits_ffn.bias.b', 'head_bias', 'vocab'),
-    ),
-    joined=architecture.joined_qkv,
+    )
   )
 
 
@@ -345,25 +365,28 @@ def _attention(biases: tuple[str, ...]) -> list[Variable]:
     kept='heads head_dim embed',
     inputs='mixed',
   )
-  post_bias = _layer('self_attention.post.b', 'post_bias', 'embed')
-  return [
-    qkv,
-    *([qkv_bias] if architecture_lib.QKV in biases else []),
-    post,
-    *([post_bias] if architecture_lib.POST in biases else []),
-  ]
+  rows = [qkv, post]
+  if architecture_lib.QKV in biases:
+    rows.insert(1, qkv_bias)
+  if architecture_lib.POST in biases:
+    rows.append(_layer('self_attention.post.b', 'post_bias', 'embed'))
+  return rows
 
 
-def _feed_forward(biases: tuple[str, ...]) -> list[Variable]:
+def _feed_forward(
+  architecture: architecture_lib.Architecture,
+) -> list[Variable]:
   name = 'ff_layer.ffn_layer'
-  up, down = ('up', 'embed hidden', 'embed'), ('down', 'hidden embed', 'hidden')
+  up, down = ('embed hidden', 'embed'), ('down', 'hidden embed', 'hidden')
+  gate = _layer(f'{name}1_gate.linear.w', 'gate', *up, inputs='fed')
   rows = [
-    _layer(f'{name}1.linear.w', *up, inputs='fed'),
+    *([gate] * architecture.gated),
+    _layer(f'{name}1.linear.w', 'up', *up, inputs='fed'),
     _layer(f'{name}1.bias.b', 'up_bias', 'hidden'),
     _layer(f'{name}2.linear.w', *down, inputs='hidden'),
     _layer(f'{name}2.bias.b', 'down_bias', 'embed'),
   ]
-  if architecture_lib.FEED_FORWARD in biases:
+  if architecture_lib.FEED_FORWARD in architecture.biases:
     return rows
   return [row for row in rows if row.is_matrix]
 
@@ -372,9 +395,5 @@ GPTJ = table_of(architecture_lib.GPTJ)
 LM_CLOUD = table_of(architecture_lib.LM_CLOUD)
 
 # The variables of all families. All families keep a field in the same form.
-BY_FIELD: Mapping[str, Variable] = {
-  **LM_CLOUD.by_field,
-  **table_of(
-    architecture_lib.Architecture(biases=architecture_lib.BIASES)
-  ).by_field,
-}
+_ALL = architecture_lib.Architecture(biases=architecture_lib.BIASES, gated=True)
+BY_FIELD: Mapping[str, Variable] = LM_CLOUD.by_field | table_of(_ALL).by_field

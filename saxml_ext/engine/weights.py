@@ -23,10 +23,10 @@ Matrix: TypeAlias = jax.Array | quant.QuantizedArray
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Norm:
-  """A layer norm: scale and bias, [D] float32."""
+  """A norm: scale and bias, [D] float32. RMS norms have no bias."""
 
   scale: jax.Array
-  bias: jax.Array
+  bias: jax.Array | None
 
 
 @jax.tree_util.register_dataclass
@@ -39,10 +39,10 @@ class Layer:
   rotated dimensions of q and k are in half-split order; see `components.py`.
 
   The shapes are: qkv [N / G, G + 2, H, D], with G queries and the key and value
-  that they share; post [N, H, D]; up [D, F]; down [F, D]; up_bias [F];
-  down_bias [D]; qkv_bias [N / G, G + 2, H]; post_bias [D]. A bias is None if
-  the family does not have it. ff_norm is the norm before `up`, or None if `up`
-  shares that of qkv.
+  that they share; post [N, H, D]; up and gate [D, F]; down [F, D]; up_bias [F];
+  down_bias [D]; qkv_bias [N / G, G + 2, H]; post_bias [D]. A bias or a gate is
+  None if the family does not have it. ff_norm is the norm before `up`, or None
+  if `up` shares that of qkv.
   """
 
   norm: Norm
@@ -55,6 +55,7 @@ class Layer:
   ff_norm: Norm | None = None
   qkv_bias: jax.Array | None = None
   post_bias: jax.Array | None = None
+  gate: Matrix | None = None
 
 
 # One entry for each layer, or one of stacked arrays; see `layers.py`.
@@ -171,10 +172,7 @@ class StoredVariables:
       first and the arrays of all.
     """
     parts = variable.parts
-    joined = self._config.architecture.joined_qkv
-    if parts and (
-      not joined or self._has(parts[0].below_prefix(layer, self._repeated))
-    ):
+    if parts and self._has(parts[0].below_prefix(layer, self._repeated)):
       found = [self._array(part, layer, suffix) for part in parts]
       return found[0][0], [value for _, value in found]
     name, value = self._array(variable, layer, suffix)
@@ -233,8 +231,8 @@ def from_pax(
   # These are the largest, so they are read first, while memory for copies is
   # free.
   outside = {
-    row.field: reader.leaf(row.field)
-    for row in variables_lib.table_of(config.architecture)
+    field: reader.leaf(field)
+    for field, row in variables_lib.BY_FIELD.items()
     if not row.per_layer
   }
   layers = tuple(reader.layer(i) for i in range(config.num_layers))
@@ -297,9 +295,12 @@ class PaxReader:
   def leaf(self, field: str, layer: int = 0) -> Matrix | None:
     """Returns the array, or the quantized matrix, of a field of `variables.py`.
 
-    The result is None if models of this family do not have the field.
+    If models of this family do not have the field, the result is zeros for
+    `head_bias`, and None for the others.
     """
     variable = self._table.get(field)
+    if variable is None and field == 'head_bias':
+      return jnp.zeros(self._config.vocab_size)
     if variable is None:
       return None
     if variable.is_matrix:

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 from saxml_ext.families import family
 from saxml_ext.families import gptj
+from saxml_ext.families import llama
 from saxml_ext.families import lm_cloud
 from saxml_ext.families import neox
 from saxml_ext.pax import errors
 
 FAMILIES: Mapping[str, family.Family] = {
-  each.FAMILY.name: each.FAMILY for each in (gptj, lm_cloud, neox)
+  each.FAMILY.name: each.FAMILY for each in (gptj, lm_cloud, llama, neox)
 }
 
 

@@ -13,6 +13,7 @@ from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.families import hf_config
 from saxml_ext.families import servable
+from saxml_ext.pax import errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Family:
       `{layer}` stands for the index of the layer. A field without tensors
       becomes zeros. Queries, keys and values come from three tensors, or from
       one tensor in which the three parts of each head are adjacent.
+    rotates_halves: True if rotary positions rotate the halves of a head in
+      Hugging Face checkpoints, but neighboring dims in PAX checkpoints.
     buffers: The pattern of names of tensors that are not weights.
     params: The serving params of the family.
     serving: The name of the serving params that `//:serve` chooses.
@@ -47,6 +50,7 @@ class Family:
   tensors: Mapping[str, tuple[str, ...]] = dataclasses.field(
     default_factory=dict
   )
+  rotates_halves: bool = False
   buffers: re.Pattern[str] = re.compile('')
   params: servable.Table = dataclasses.field(default_factory=dict)
   serving: str = ''
@@ -62,7 +66,7 @@ class Family:
     """
     if not self.config:
       return
-    needed = [row.field for row in self.table.stored]
+    needed = [row.field for row in self.table]
     missing = [field for field in needed if field not in self.tensors]
     if missing:
       unused = sorted(set(self.tensors).difference(needed))
@@ -76,6 +80,29 @@ class Family:
           f'tensors[{field!r}] of {self.name!r} is the string {names!r}.'
           ' Use a tuple.'
         )
+
+  def sources(self, field: str) -> tuple[str, ...]:
+    """Returns the Hugging Face tensors of a field of `engine/variables.py`.
+
+    Raises:
+      errors.CheckpointError: The field is one of queries, keys and values,
+        which the family has in one tensor.
+    """
+    if field in self.tensors:
+      return self.tensors[field]
+    [(whole, index)] = [
+      (row, index)
+      for row in self.table
+      for index, part in enumerate(row.parts)
+      if part.field == field
+    ]
+    names = self.tensors[whole.field]
+    if len(names) != len(whole.parts):
+      raise errors.CheckpointError(
+        f'{self.title} has queries, keys and values in one tensor. Then'
+        ' num_kv_heads must equal num_heads.'
+      )
+    return names[index : index + 1]
 
   @property
   def table(self) -> variables_lib.Table:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+from saxml_ext.engine import architecture
 from saxml_ext.pax import errors
 
 # The keys that config.json of every family has, by field of HFConfig.
@@ -14,6 +15,15 @@ _COMMON = {
   'eos_id': 'eos_token_id',
   'pad_id': 'pad_token_id',
 }
+# The value of rope_type, and the entries of the fields of architecture.RotaryScaling.
+_LLAMA3 = 'llama3'
+_SCALING_KEYS = (
+  'factor',
+  'low_freq_factor',
+  'high_freq_factor',
+  'original_max_position_embeddings',
+)
+_SCALING_LIMIT = 1e9
 # The fields that are not integers, and the upper bounds of their values.
 _LIMITS = {'ln_epsilon': 1, 'rotary_share': 1.0000001, 'rotary_base': 1e9}
 
@@ -30,6 +40,7 @@ class HFConfig:
     num_kv_heads: The number of heads of keys and values; 0 means num_heads.
     rotary_dim: The number of leading dims of each head that rotate.
     rotary_base: The base of the wavelengths of rotary positions.
+    rotary_scaling: The scaling of rotary positions; None for no scaling.
     max_positions: The maximum sequence length of the model, in tokens.
     ln_epsilon: The number that is added to the variance in norms.
     tied_embeddings: True if the head may be the embedding.
@@ -46,6 +57,7 @@ class HFConfig:
   num_kv_heads: int = 0
   rotary_dim: int = 0
   rotary_base: float = 10000.0
+  rotary_scaling: architecture.RotaryScaling | None = None
   max_positions: int = 2048
   ln_epsilon: float = 1e-5
   tied_embeddings: bool = False
@@ -105,7 +117,7 @@ class Table:
     accepted: The values that other keys may have; the first is the default.
     rotary_names: The names that older files use for the entries of
       `rope_parameters`. transformers 5 writes the settings of rotary positions
-      there.
+      there. Older files have the settings of scaling in `rope_scaling`.
   """
 
   model_class: str
@@ -173,7 +185,9 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
   """
   rotation = document.get('rope_parameters')
   if table.rotary_names and not isinstance(rotation, dict):
-    rotation = {k: document.get(old) for k, old in table.rotary_names.items()}
+    scaling = document.get('rope_scaling') or {}
+    rotation = {'rope_type': scaling.get('type'), **scaling}
+    rotation |= {k: document.get(old) for k, old in table.rotary_names.items()}
   entries = _Entries(path, {**document, **(rotation or {})})
   for key, accepted in table.accepted.items():
     entries.check(key, accepted)
@@ -182,6 +196,8 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
     default = table.defaults.get(field)
     if field == 'hidden_dim' and default:
       default *= found['model_dim']
+    if field == 'num_kv_heads':
+      default = found['num_heads']
     if field in _LIMITS:
       found[field] = entries.number(key, default, _LIMITS[field])
     else:
@@ -189,6 +205,9 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
   share = found.pop('rotary_share', 1.0)
   head_dim = found['model_dim'] // found['num_heads']
   found.setdefault('rotary_dim', int(share * head_dim))
+  entries.check('head_dim', (head_dim,))
+  if entries.get('rope_type') == _LLAMA3:
+    found['rotary_scaling'] = _scaling(path, entries)
   ids = {f: entries.tokens(_COMMON[f]) for f in ('bos_id', 'eos_id', 'pad_id')}
   first = {field: next(iter(tokens), None) for field, tokens in ids.items()}
   try:
@@ -205,6 +224,18 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
     raise errors.CheckpointError(f'{path}: {e}') from e
 
 
+def _scaling(path: str, entries: _Entries) -> architecture.RotaryScaling:
+  try:
+    return architecture.RotaryScaling(
+      *(
+        entries.number(key, None, _SCALING_LIMIT) for key in _SCALING_KEYS[:-1]
+      ),
+      entries.integer(_SCALING_KEYS[-1], None),
+    )
+  except ValueError as e:
+    raise errors.CheckpointError(f'{path}: {e}') from e
+
+
 def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
   """Returns the contents of a config.json, with the names of older files.
 
@@ -216,6 +247,7 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
   values = {
     **dataclasses.asdict(config),
     'rotary_share': config.rotary_dim / config.head_dim,
+    'num_kv_heads': config.kv_heads,
   }
   keys = {**table.keys, **_COMMON}
   return {
@@ -228,4 +260,13 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
       if accepted[0] not in (None, 'default')
     },
     **{table.rotary_names.get(k, k): values[f] for f, k in keys.items()},
+    **(
+      {'rope_scaling': {'rope_type': _LLAMA3, **_scaling_entries(scaling)}}
+      if (scaling := config.rotary_scaling)
+      else {}
+    ),
   }
+
+
+def _scaling_entries(scaling: architecture.RotaryScaling) -> dict[str, float]:
+  return dict(zip(_SCALING_KEYS, dataclasses.astuple(scaling)))

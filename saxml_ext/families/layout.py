@@ -51,6 +51,10 @@ PREFIX = variables_lib.PREFIX
 # this module cuts the additional rows.
 _OFFICIAL_VOCAB_SIZES = (50400, 50401)
 _OFFICIAL_VOCAB_LIMIT = 50401
+# The variables whose dimensions rotary positions rotate.
+_ROTATED = tuple(
+  f'layers.{part}{leaf}' for part in ('query', 'key') for leaf in ('', '_bias')
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +68,8 @@ class Variable:
       are stacked; empty if the variable is zeros.
     source_shape: The shape of each source after the vocabulary is cut.
     vocab_axis: The axis of the source that counts tokens, or None.
-    view: A function from one source to a view of it in the form of its part of
-      the PAX array.
+    views: For each source, a function to a view of it in the form of its part
+      of the PAX array. The last dimension may be split in two.
     stacked: True if the sources are stacked along a new first axis.
   """
 
@@ -74,7 +78,7 @@ class Variable:
   sources: tuple[str, ...]
   source_shape: tuple[int, ...]
   vocab_axis: int | None
-  view: Callable[[np.ndarray], np.ndarray]
+  views: tuple[Callable[[np.ndarray], np.ndarray], ...]
   stacked: bool = False
 
   def spec(self, dtype: str) -> metadata.ArraySpec:
@@ -96,12 +100,14 @@ class Variable:
     """
     if not tensors:  # The family has no such tensor.
       return [np.zeros((end - begin, *self.shape[1:]), np.float32)]
+    wholes = [view(tensor) for view, tensor in zip(self.views, tensors)]
     if self.stacked:
-      return [self.view(t)[np.newaxis] for t in tensors[begin:end]]
-    if len(self.shape) == 4:  # Queries, keys and values in one tensor.
-      whole = self.view(tensors[0])
-      return [whole[i : i + 1] for i in range(begin, end)]
-    return [self.view(tensors[0])[begin:end]]
+      found = [whole[np.newaxis] for whole in wholes[begin:end]]
+    elif len(self.shape) == 4:  # Queries, keys and values in one tensor.
+      found = [wholes[0][i : i + 1] for i in range(begin, end)]
+    else:
+      found = [wholes[0][begin:end]]
+    return [each.reshape(len(each), *self.shape[1:]) for each in found]
 
   def build(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the C-contiguous PAX array, built from the sources in order."""
@@ -121,16 +127,7 @@ def variables(
     tied_embeddings: True if the checkpoint has no separate matrix for the head.
       The embedding is then used in its place.
     family: The family of the model.
-
-  Raises:
-    ValueError: The model has grouped queries, but the family has joined_qkv.
   """
-  if shape.kv_heads != shape.num_heads and family.table.joined:
-    raise ValueError(
-      f'num_kv_heads is {shape.kv_heads}, num_heads is {shape.num_heads}.'
-      ' Grouped queries need joined_qkv=False in the architecture of'
-      f' {family.name!r}.'
-    )
   return tuple(
     _variable(row, layer, shape, tied_embeddings, family)
     for row, layer in family.table.of_model(shape)
@@ -145,7 +142,7 @@ def _variable(
   family: family_lib.Family,
 ) -> Variable:
   field = 'embedding' if tied_embeddings and row.field == 'head' else row.field
-  names = family.tensors[field]
+  names = family.sources(field)
   pax_shape = row.shape(shape)
   source_shape, view = _form(row, pax_shape, shape, len(names))
   return Variable(
@@ -154,9 +151,22 @@ def _variable(
     sources=tuple(name.replace('{layer}', str(layer)) for name in names),
     source_shape=source_shape,
     vocab_axis=0 if 'vocab' in row.axes else None,
-    view=view,
+    views=tuple(
+      (lambda tensor: _neighbors(view(tensor)))
+      if family.rotates_halves and part.field in _ROTATED
+      else view
+      for part in row.parts or [row]
+    )[: len(names)],
     stacked=bool(row.parts) and len(names) > 1,
   )
+
+
+def _neighbors(x: np.ndarray) -> np.ndarray:
+  """Returns a view [..., H / 2, 2] of heads [..., H] that rotate as halves.
+
+  Both members of a rotated pair are adjacent in the view.
+  """
+  return x.reshape(*x.shape[:-1], 2, -1).swapaxes(-1, -2)
 
 
 def _form(

@@ -9,6 +9,7 @@ import numpy as np
 from saxml_ext.families import gptj
 from saxml_ext.families import hf_config
 from saxml_ext.families import layout
+from saxml_ext.families import neox
 from saxml_ext.pax import errors
 
 _SHAPE = hf_config.HFConfig(
@@ -117,10 +118,12 @@ class LayoutTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, 'num_layers is 0'):
       hf_config.HFConfig(0, 12, 3, 48, 7)
 
-  def test_grouped_queries_need_a_family_with_three_variables(self):
+  def test_grouped_queries_need_three_tensors(self):
     grouped = hf_config.HFConfig(2, 12, 4, 20, 7, num_kv_heads=2)
-    with self.assertRaisesRegex(ValueError, "joined_qkv=False .* 'gptj'"):
-      layout.variables(grouped)
+    with self.assertRaisesRegex(
+      errors.CheckpointError, 'GPT-NeoX has .* in one'
+    ):
+      layout.variables(grouped, family=neox.FAMILY)
 
   @parameterized.named_parameters(
     ('missing', 'layers.up', None, 'has no layers.up. '),

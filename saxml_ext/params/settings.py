@@ -11,6 +11,7 @@ from typing import Any
 
 from saxml_ext.common import errors
 from saxml_ext.common import request_options
+from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
@@ -84,6 +85,7 @@ class Settings:
     ln_epsilon: The epsilon of the layer norms; None until `completed`, like
       engine.eos_id.
     rotary_base: The base of the wavelengths of rotary positions.
+    rotary_scaling: The scaling of rotary positions; None for no scaling.
     dtype: The type of the weights, 'float32' or 'bfloat16'.
     quantization: The quantization at load time. With 'int8', matrices and the
       activations multiplied with them (row by row) become int8. With
@@ -116,6 +118,7 @@ class Settings:
   rotary_dim: int | None
   ln_epsilon: float | None
   rotary_base: float
+  rotary_scaling: architecture.RotaryScaling | None
   dtype: str
   quantization: str | None
   quantize_head: bool
@@ -162,6 +165,7 @@ class Settings:
       rotary_dim=params.ROTARY_DIM,
       ln_epsilon=params.LAYER_NORM_EPSILON,
       rotary_base=config_lib.ModelConfig.rotary_base,
+      rotary_scaling=None,
       dtype=params.FPROP_DTYPE,
       quantization=support.QUANTIZATIONS[params.QUANTIZATION],
       quantize_head=params.QUANTIZE_SOFTMAX,
@@ -195,6 +199,7 @@ class Settings:
       rotary_dim=_first(self.rotary_dim, said.rotary_dim),
       ln_epsilon=_first(self.ln_epsilon, said.ln_epsilon),
       rotary_base=_first(said.rotary_base, self.rotary_base),
+      rotary_scaling=_first(said.rotary_scaling, self.rotary_scaling),
     )
 
   @property
@@ -222,6 +227,7 @@ class Settings:
       'rotary_dim': self.rotary_dim,
       'ln_epsilon': self.ln_epsilon,
       'rotary_base': self.rotary_base,
+      'rotary_scaling': self.rotary_scaling,
     }
     if 'model_dim' in known and 'head_dim' in known:
       known.setdefault('num_heads', known['model_dim'] // known['head_dim'])

@@ -17,7 +17,9 @@ variables show the sizes of the model, but not these entries:
 
 For models other than GPT-J, the file also has "model_type", the name of the
 family, and "rotary_base", the base of the wavelengths of rotary positions. If
-queries share keys, the file has "num_kv_heads". If several tokens can end an
+positions are scaled for long texts, it has "rotary_scaling", an object with the
+fields of `RotaryScaling`. If queries share keys, the file has
+"num_kv_heads". If several tokens can end an
 answer, it has "stop_token_ids", a list.
 
 Checkpoints of other converters have no such file. The serving params must then
@@ -33,6 +35,7 @@ import msgspec
 from saxml_ext.common import errors
 from saxml_ext.common import files
 from saxml_ext.common import storage
+from saxml_ext.engine import architecture
 
 FILE_NAME = 'gptj_config.json'
 
@@ -49,6 +52,7 @@ _KEYS = {
 _OMITTED = {
   'family': 'gptj',
   'rotary_base': 10000.0,
+  'rotary_scaling': None,
   'num_kv_heads': None,
   'stop_ids': None,
 }
@@ -71,6 +75,7 @@ class Description:
     family: The name of the family; None means GPT-J.
     rotary_base: The base of the wavelengths of rotary positions; None means
       10,000.
+    rotary_scaling: The scaling of rotary positions; None for no scaling.
     num_kv_heads: The number of heads of keys and values; None means num_heads.
     stop_ids: All tokens that end a text; None means only eos_id.
   """
@@ -90,6 +95,7 @@ class Description:
   dtype: str | None = None
   family: str | None = None
   rotary_base: float | None = None
+  rotary_scaling: architecture.RotaryScaling | None = None
   num_kv_heads: int | None = None
   stop_ids: list[int] | None = None
 

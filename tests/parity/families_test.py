@@ -50,14 +50,28 @@ _SIZES = hf_config.HFConfig(
   eos_id=0,
   pad_id=0,
 )
+# The sizes of a family whose config.json has more of them.
+_OWN_SIZES = {
+  'llama': dataclasses.replace(
+    _SIZES,
+    num_kv_heads=2,
+    rotary_dim=8,
+    rotary_scaling=architecture.RotaryScaling(8.0, 1.0, 4.0, 16),
+  )
+}
 _NEW_TOKENS = 12
 _END = 0
 
 
-def _saved(directory: str, family: family_lib.Family):
+def _saved(
+  directory: str,
+  family: family_lib.Family,
+  sizes: hf_config.HFConfig | None = None,
+):
   """Returns a random model of transformers, which is saved to a directory."""
+  sizes = sizes or _OWN_SIZES.get(family.name, _SIZES)
   with open(os.path.join(directory, 'config.json'), 'w') as file:
-    json.dump(hf_config.document(family.name, _SIZES, family.config), file)
+    json.dump(hf_config.document(family.name, sizes, family.config), file)
   config = transformers.AutoConfig.from_pretrained(directory)
   torch.manual_seed(1)
   model = transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -76,9 +90,9 @@ def _prompts() -> list[np.ndarray]:
 
 
 class FamiliesTest(parameterized.TestCase):
-  def _converted(self, name: str):
+  def _converted(self, name: str, sizes: hf_config.HFConfig | None = None):
     base, pax = (self.create_tempdir().full_path for _ in range(2))
-    reference = _saved(base, families.FAMILIES[name])
+    reference = _saved(base, families.FAMILIES[name], sizes)
     conversion.convert(base, pax, 'float32')
     return reference, pax
 
@@ -110,6 +124,20 @@ class FamiliesTest(parameterized.TestCase):
   @parameterized.parameters(families.convertible())
   def test_logits_are_those_of_transformers(self, name):
     reference, pax = self._converted(name)
+    config, weights = self._open(pax)
+    for prompt in _prompts():
+      with torch.no_grad():
+        expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
+      found = self._logits(config, weights, prompt)
+      np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
+
+  @parameterized.named_parameters(
+    ('as_many_keys_as_queries', {'num_kv_heads': 0, 'rotary_scaling': None}),
+    ('tied', {'tied_embeddings': True}),
+  )
+  def test_forms_of_llama(self, changes):
+    sizes = dataclasses.replace(_OWN_SIZES['llama'], **changes)
+    reference, pax = self._converted('llama', sizes)
     config, weights = self._open(pax)
     for prompt in _prompts():
       with torch.no_grad():
@@ -200,7 +228,6 @@ class FamiliesTest(parameterized.TestCase):
         activation=architecture.GELU,
         biases=(architecture.QKV,),
         interleaved=False,
-        joined_qkv=False,
       ),
     )
     shape = hf_config.HFConfig(2, 32, 4, 64, 64, num_kv_heads=2)

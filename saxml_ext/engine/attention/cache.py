@@ -15,7 +15,7 @@ the row of K that holds beam k's key for a step. Its values are 0 to K - 1, or
 this table. The table has the smallest type that fits; see `ancestry_dtype`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 from typing import TypeAlias
 
@@ -71,6 +71,22 @@ def _as(x: jax.Array, dtype: str, axis: int) -> KV:
   if dtype == 'int8':
     return quant.quantize_along(x.astype(jnp.float32), axis).compact()
   return x.astype(dtype)
+
+
+def as_kept(
+  keep: Callable[[jax.Array, str], KV],
+  dtype: str,
+  values: jax.Array,
+  scale: jax.Array | None,
+) -> KV:
+  """Returns quantized keys or values in the form of the results of `keep`."""
+  floats = jax.ShapeDtypeStruct(values.shape, jnp.float32)
+  form = jax.eval_shape(lambda x: keep(x, dtype), floats)
+  leaves = [values] if scale is None else [values, scale]
+  shapes, tree = jax.tree.flatten(form)
+  return jax.tree.unflatten(
+    tree, [x.reshape(shape.shape) for x, shape in zip(leaves, shapes)]
+  )
 
 
 def empty_block(

@@ -37,9 +37,7 @@ _PLAIN = config_lib.ModelConfig(
 _GROUPED = dataclasses.replace(
   _PLAIN,
   num_kv_heads=2,
-  architecture=architecture.Architecture(
-    biases=architecture.BIASES, joined_qkv=False
-  ),
+  architecture=architecture.Architecture(biases=architecture.BIASES),
 )
 _ENGINE = config_lib.EngineConfig(
   eos_id=0,
@@ -157,8 +155,6 @@ class GroupedQueriesTest(parameterized.TestCase):
   def test_wrong_numbers_of_heads_are_refused(self):
     with self.assertRaisesRegex(ValueError, 'num_kv_heads is 4.*divide.*6'):
       dataclasses.replace(_GROUPED, num_kv_heads=4)
-    with self.assertRaisesRegex(ValueError, '2, but must be .*6.*joined_qkv'):
-      dataclasses.replace(_PLAIN, num_kv_heads=2)
 
 
 if __name__ == '__main__':

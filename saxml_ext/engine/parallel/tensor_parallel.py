@@ -47,7 +47,8 @@ def applies(weights: weights_lib.Weights) -> bool:
   """Returns True if this module computes the layers: on TPU, all in int8."""
   layers = weights.layers
   layer = layers[0] if isinstance(layers, tuple) else layers
-  matrices = (layer.qkv, layer.post, layer.up, layer.down)
+  matrices = [layer.qkv, layer.post, layer.up, layer.down]
+  matrices += [] if layer.gate is None else [layer.gate]
   return _for_tpu() and all(map(in_int8, matrices))
 
 
@@ -199,7 +200,7 @@ class Rows:
     Args:
       qkv: The queries, keys and values from `project`.
       rotations: The tables sin and cos [T, rotary_dim / 2] of
-        `components.rotary_table`. T must be a multiple of TILE.
+        `rotary.table`. T must be a multiple of TILE.
       kv_dtype: The number format of KV, which `attends` must support.
 
     Returns:
@@ -231,8 +232,8 @@ class Rows:
     )(qkv)
     return (
       result.mixed,
-      _kept(result.keys, result.key_scale, cache.keys_as, kv_dtype),
-      _kept(result.values, result.value_scale, cache.rows_as, kv_dtype),
+      cache.as_kept(cache.keys_as, kv_dtype, result.keys, result.key_scale),
+      cache.as_kept(cache.rows_as, kv_dtype, result.values, result.value_scale),
     )
 
   def only(
@@ -279,9 +280,8 @@ class Rows:
     """
     architecture = self.config.architecture
     sequential = architecture.residual == architecture_lib.SEQUENTIAL
-    by_tanh = architecture.activation == architecture_lib.GELU_TANH
 
-    def local(post, up, up_bias, down, down_bias, post_bias, norm, *rows):
+    def local(post, gate, up, up_bias, down, down_bias, post_bias, norm, *rows):
       x, codes, mixed = rows
       total = rows_lib.product(_quantized(mixed), post.values, post.scale)
       if sequential:
@@ -291,7 +291,12 @@ class Rows:
       hidden = rows_lib.product(codes, up.values, up.scale)
       if up_bias is not None:
         hidden += up_bias
-      hidden = jax.nn.gelu(hidden, approximate=by_tanh).astype(jnp.bfloat16)
+      if gate is None:
+        hidden = _activate(hidden, architecture)
+      else:
+        gated = rows_lib.product(codes, gate.values, gate.scale)
+        hidden *= _activate(gated, architecture)
+      hidden = hidden.astype(jnp.bfloat16)
       total += rows_lib.product(_quantized(hidden), down.values, down.scale)
       return self._added(x, total, down_bias, post_bias)
 
@@ -299,6 +304,7 @@ class Rows:
       local,
       (
         _matrix(None, _AXIS),
+        _matrix(_AXIS) if architecture.gated else None,
         _matrix(_AXIS),
         P(_AXIS),
         _matrix(None, _AXIS),
@@ -312,6 +318,7 @@ class Rows:
       P(self._part),
     )(
       layer.post,
+      layer.gate,
       layer.up,
       layer.up_bias,
       layer.down,
@@ -374,6 +381,15 @@ class Rows:
     return jax.lax.psum_scatter(x, _AXIS, tiled=True)
 
 
+def _activate(
+  x: jax.Array, architecture: architecture_lib.Architecture
+) -> jax.Array:
+  if architecture.activation == architecture_lib.SILU:
+    return jax.nn.silu(x)
+  by_tanh = architecture.activation == architecture_lib.GELU_TANH
+  return jax.nn.gelu(x, approximate=by_tanh)
+
+
 def _quantized(x: jax.Array) -> rows_lib.Codes:
   return rows_lib.quantize(x, rows_lib.interpreted())
 
@@ -381,19 +397,3 @@ def _quantized(x: jax.Array) -> rows_lib.Codes:
 def _matrix(*dims: str | None) -> quant.QuantizedArray:
   """Returns the partition specs of a matrix's codes and of its scales."""
   return quant.QuantizedArray(P(*dims), P(*dims[:1]))
-
-
-def _kept(
-  values: jax.Array,
-  scale: jax.Array | None,
-  keep: Callable[[jax.Array, str], cache.KV],
-  kv_dtype: str,
-) -> cache.KV:
-  """Returns keys or values in the form of the results of `keep`."""
-  floats = jax.ShapeDtypeStruct(values.shape, jnp.float32)
-  form = jax.eval_shape(lambda x: keep(x, kv_dtype), floats)
-  leaves = [values] if scale is None else [values, scale]
-  shapes, tree = jax.tree.flatten(form)
-  return jax.tree.unflatten(
-    tree, [x.reshape(shape.shape) for x, shape in zip(leaves, shapes)]
-  )

@@ -57,6 +57,13 @@ _ENGINE = config_lib.EngineConfig(
   suffix_block=6,
   kv_dtype='int8',
 )
+_NEOX = dict(activation=architecture.GELU, biases=architecture.BIASES)
+_LLAMA = dict(
+  activation=architecture.SILU,
+  gated=True,
+  norm=architecture.RMS_NORM,
+  biases=(),
+)
 
 
 def _weights(quantization='int8', config=_MODEL):
@@ -111,17 +118,15 @@ class TensorParallelTest(parameterized.TestCase):
     ('shared', 2, False),
     ('parallel', 4, True),
     ('sequential', 2, True),
+    ('sequential', 2, False, _LLAMA),
   )
-  def test_other_architectures_agree(self, residual, kv_heads, only_last):
+  def test_other_architectures_agree(
+    self, residual, kv_heads, only_last, changes=_NEOX
+  ):
     model_config = dataclasses.replace(
       _MODEL,
       num_kv_heads=kv_heads,
-      architecture=architecture.Architecture(
-        residual=residual,
-        activation=architecture.GELU,
-        biases=architecture.BIASES,
-        joined_qkv=False,
-      ),
+      architecture=architecture.Architecture(residual=residual, **changes),
     )
     tokens = jnp.asarray(np.random.default_rng(1).integers(0, 512, (2, 13)))
     last = jnp.asarray([12, 4]) if only_last else None

@@ -62,7 +62,8 @@ def repeated(
 ) -> dict[str, np.ndarray]:
   """Returns the same variables as praxis stores them with repeated layers."""
   result = {}
-  for row in variables_lib.table_of(config.architecture).stored:
+  table = variables_lib.table_of(config.architecture)
+  for row in table.stored(variables_lib.is_joined(variables)):
     name = f'{variables_lib.PREFIX}.{row.below_prefix(repeated=True)}'
     if row.per_layer:
       own = [variables[row.path(i)] for i in range(config.num_layers)]

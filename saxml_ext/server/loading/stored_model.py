@@ -165,6 +165,7 @@ class StoredModel(Source):
         architecture=settings.family.architecture,
         ln_direct_scale=settings.family.ln_direct_scale,
         rotary_base=settings.rotary_base,
+        rotary_scaling=settings.rotary_scaling,
       )
       _check_sizes(found, settings.shape)
       _check_variables(specs, found, settings.quantization)
@@ -321,11 +322,9 @@ def _check_variables(
 ) -> None:
   """Raises ValueError if a variable is missing or invalid."""
   repeated = variables_lib.is_repeated(specs)
-  table = dataclasses.replace(
-    variables_lib.table_of(model.architecture),
-    joined=variables_lib.is_joined(specs),
-  )
-  for variable, layer in table.of_model(model):
+  table = variables_lib.table_of(model.architecture)
+  joined = variables_lib.is_joined(specs)
+  for variable, layer in table.of_model(model, joined):
     if repeated and variable.per_layer and layer:
       continue  # The first layer's variable has all layers.
     leading = (model.num_layers,) if repeated and variable.per_layer else ()

@@ -65,7 +65,7 @@ def attend(
   Args:
     qkv: The products, not rotated, [B, T, N * 3 * H] bfloat16. T is a multiple
       of TILE.
-    sin: The sines of `components.rotary_table`, [T, rotary_dim / 2]. If H is
+    sin: The sines of `rotary.table`, [T, rotary_dim / 2]. If H is
       more than 128, rotary_dim is at most 128.
     cos: The cosines of the same table.
     head_dim: The width of a head, H.

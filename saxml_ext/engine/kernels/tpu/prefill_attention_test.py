@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import components
+from saxml_ext.engine import rotary
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels.tpu import prefill_attention
@@ -28,7 +29,7 @@ class PrefillAttentionTest(parameterized.TestCase):
     rng = np.random.default_rng(0)
     shape = (batch, length, _HEADS, 3, width)
     qkv = jnp.asarray(rng.normal(size=shape), jnp.bfloat16)
-    sin, cos = components.rotary_table(length, rotated, 10000.0)
+    sin, cos = rotary.table(length, rotated, 10000.0)
     got = prefill_attention.attend(
       qkv.reshape(batch, length, -1), sin, cos, width, kv_dtype, interpret=True
     )

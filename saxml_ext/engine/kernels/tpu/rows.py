@@ -49,19 +49,22 @@ def quantize(x: jax.Array, interpret: bool = False) -> Codes:
 def normalize(
   x: jax.Array,
   scale: jax.Array,
-  bias: jax.Array,
+  bias: jax.Array | None,
   epsilon: float,
   interpret: bool = False,
 ) -> Codes:
-  """Returns the layer norm of x, quantized as in `quantize`.
+  """Returns the layer norm or RMS norm of x, quantized as in `quantize`.
 
   Args:
     x: The rows, [M, K] float32.
     scale: The scale of the norm, [K] float32.
-    bias: The bias of the norm, [K] float32.
-    epsilon: The number added to the variance.
+    bias: The bias of the layer norm, [K] float32; None for an RMS norm.
+    epsilon: The number added to the variance or to the mean square.
     interpret: True to run plain operations, as in `quantize`.
   """
+  if bias is None:
+    body = functools.partial(_normalize_rms, epsilon)
+    return _call(body, x, (scale[None],), interpret, 'normalize_rms_rows')
   body = functools.partial(_normalize, epsilon)
   norm = (scale[None], bias[None])
   return _call(body, x, norm, interpret, 'normalize_rows')
@@ -105,6 +108,13 @@ def _normalize(epsilon: float, x, norm_scale, norm_bias, codes, scale) -> None:
   variance = jnp.square(centred).mean(1, keepdims=True)
   normal = centred * jax.lax.rsqrt(variance + np.float32(epsilon))
   _write(normal * norm_scale[...] + norm_bias[...], codes, scale)
+
+
+def _normalize_rms(epsilon: float, x, norm_scale, codes, scale) -> None:
+  rows = x[...]
+  mean_square = jnp.square(rows).mean(1, keepdims=True)
+  normal = rows * jax.lax.rsqrt(mean_square + np.float32(epsilon))
+  _write(normal * norm_scale[...], codes, scale)
 
 
 def _write(rows: jax.Array, codes, scale) -> None:

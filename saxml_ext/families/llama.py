@@ -1,0 +1,73 @@
+"""Defines Llama 1 to 3.2, and models of the same form: TinyLlama, SmolLM."""
+
+import re
+
+from saxml_ext.engine import architecture
+from saxml_ext.families import family
+from saxml_ext.families import gptj
+from saxml_ext.families import hf_config
+from saxml_ext.families import servable
+
+_LAYER = 'model.layers.{layer}.'
+_ANY = 'saxml_ext.params.llama.AnyLlama'
+
+FAMILY = family.Family(
+  name='llama',
+  title='Llama',
+  # The defaults of the biases and of rotary positions are those of stock Sax's
+  # checkpoints, which rotate neighboring dims.
+  architecture=architecture.Architecture(
+    residual=architecture.SEQUENTIAL,
+    activation=architecture.SILU,
+    gated=True,
+    norm=architecture.RMS_NORM,
+    biases=(),
+  ),
+  config=hf_config.Table(
+    'LlamaForCausalLM',
+    keys={
+      'num_layers': 'num_hidden_layers',
+      'model_dim': 'hidden_size',
+      'num_heads': 'num_attention_heads',
+      'num_kv_heads': 'num_key_value_heads',
+      'hidden_dim': 'intermediate_size',
+      'max_positions': 'max_position_embeddings',
+      'rotary_base': 'rope_theta',
+      'ln_epsilon': 'rms_norm_eps',
+    },
+    defaults={
+      'max_positions': 2048,
+      'rotary_base': 10000.0,
+      'ln_epsilon': 1e-6,
+    },
+    accepted={
+      'hidden_act': ('silu',),
+      'attention_bias': (False,),
+      'mlp_bias': (False,),
+      'rope_type': ('default', 'llama3'),
+    },
+    rotary_names={'rope_theta': 'rope_theta'},
+  ),
+  tensors={
+    'embedding': ('model.embed_tokens.weight',),
+    'layers.norm.scale': (_LAYER + 'input_layernorm.weight',),
+    'layers.qkv': tuple(f'{_LAYER}self_attn.{x}_proj.weight' for x in 'qkv'),
+    'layers.post': (_LAYER + 'self_attn.o_proj.weight',),
+    'layers.ff_norm.scale': (_LAYER + 'post_attention_layernorm.weight',),
+    'layers.gate': (_LAYER + 'mlp.gate_proj.weight',),
+    'layers.up': (_LAYER + 'mlp.up_proj.weight',),
+    'layers.down': (_LAYER + 'mlp.down_proj.weight',),
+    'final_norm.scale': ('model.norm.weight',),
+    'head': ('lm_head.weight',),
+  },
+  rotates_halves=True,
+  buffers=re.compile(r'model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq'),
+  params={
+    _ANY: servable.Params(
+      'A Llama of any size, with the settings of AnyGPTJ.',
+      gptj.ANY,
+      ARCHITECTURE='llama',
+    )
+  },
+  serving=_ANY,
+)
