@@ -6,6 +6,7 @@ from saxml_ext.engine import architecture
 from saxml_ext.families import family
 from saxml_ext.families import gptj
 from saxml_ext.families import hf_config
+from saxml_ext.families import llama_published
 from saxml_ext.families import servable
 
 _LAYER = 'model.layers.{layer}.'
@@ -63,11 +64,12 @@ FAMILY = family.Family(
   rotates_halves=True,
   buffers=re.compile(r'model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq'),
   params={
+    **llama_published.TABLE,
     _ANY: servable.Params(
       'A Llama of any size, with the settings of AnyGPTJ.',
       gptj.ANY,
       ARCHITECTURE='llama',
-    )
+    ),
   },
   serving=_ANY,
 )

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import jax
 
+from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.pax import compat
 
@@ -21,6 +22,7 @@ from praxis.layers import activations
 from praxis.layers import attentions
 from praxis.layers import embedding_softmax
 from praxis.layers import models
+from praxis.layers import multi_query_attention
 from praxis.layers import normalizations
 from praxis.layers import transformer_models
 from praxis.layers import transformers
@@ -29,9 +31,10 @@ Config: TypeAlias = pax_fiddle.Config
 
 
 def _norm(config: config_lib.ModelConfig) -> Config:
-  """Returns a layer norm of the model."""
+  """Returns a norm of the model."""
+  has_bias = config.architecture.norm == architecture_lib.LAYER_NORM
   return Config(
-    normalizations.LayerNorm,
+    normalizations.LayerNorm if has_bias else normalizations.RmsNorm,
     direct_scale=config.ln_direct_scale,
     epsilon=config.ln_epsilon,
   )
@@ -87,6 +90,7 @@ class PairwiseRotary(embedding_softmax.RotaryPositionalEmbedding):
       Config(
         embedding_softmax.RotaryPositionalEmbedding,
         embedding_dims=self.rotary_dim,
+        max_timescale=self.max_timescale,
         cast_as_fprop_dtype=self.cast_as_fprop_dtype,
       ),
     )
@@ -199,6 +203,68 @@ def gptj(config: config_lib.ModelConfig, repeated: bool = False) -> Config:
   )
 
 
+def llama(config: config_lib.ModelConfig, repeated: bool = False) -> Config:
+  """Returns a Llama of these sizes, in float32.
+
+  Args:
+    config: The sizes of the model.
+    repeated: True if the layers share their variables.
+
+  Raises:
+    ValueError: Rotary positions are scaled, which praxis cannot compute.
+  """
+  if config.rotary_scaling:
+    raise ValueError(
+      f'{config.rotary_scaling}: praxis has no scaled rotary positions. Use a'
+      ' Llama before 3.1.'
+    )
+  rotation: dict[str, object] = dict(
+    use_bias=False,
+    use_rotary_position_emb=True,
+    consolidate_rope_key_state=True,
+    rotary_position_emb_tpl=Config(
+      PairwiseRotary,
+      rotary_dim=config.rotary_dim,
+      max_timescale=config.rotary_base,
+    ),
+  )
+  if config.group > 1:
+    attention = Config(
+      multi_query_attention.MultiQueryDotProductAttention,
+      num_kv_heads=config.kv_heads,
+      **rotation,
+    )
+  else:
+    attention = Config(
+      attentions.DotProductAttention,
+      combine_qkv=True,
+      internal_enable_per_dim_scale=False,
+      **rotation,
+    )
+  layer = Config(
+    transformers.Transformer,
+    ln_tpl=_norm(config),
+    tr_atten_tpl=attention,
+    tr_fflayer_tpl=Config(
+      transformers.TransformerFeedForward,
+      has_bias=False,
+      use_gated_activation=True,
+      activation_tpl=Config(activations.SiLU),
+      ln_tpl=_norm(config),
+    ),
+  )
+  head = Config(embedding_softmax.FullSoftmax)
+  head.feed_forward_tpl.has_bias = False
+  return _language_model(
+    config,
+    layer,
+    repeated,
+    position_emb_tpl=None,
+    separate_embedding_tpl=Config(embedding_softmax.Embedding),
+    softmax_tpl=head,
+  )
+
+
 def lm_cloud(config: config_lib.ModelConfig, repeated: bool = False) -> Config:
   """Returns an LmCloudSpmd of these sizes, in float32.
 
@@ -240,5 +306,6 @@ def lm_cloud(config: config_lib.ModelConfig, repeated: bool = False) -> Config:
 # The functions that build the models of the families, by name.
 MODELS: Mapping[str, Callable[[config_lib.ModelConfig, bool], Config]] = {
   'gptj': gptj,
+  'llama': llama,
   'lm_cloud': lm_cloud,
 }

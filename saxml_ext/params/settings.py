@@ -27,6 +27,7 @@ SIZES = {
   'model_dim': 'MODEL_DIMS',
   'hidden_dim': 'HIDDEN_DIMS',
   'num_heads': 'NUM_HEADS',
+  'kv_heads': 'NUM_KV_HEADS',
   'head_dim': 'DIMS_PER_HEAD',
   'vocab_size': 'VOCAB_SIZE',
 }
@@ -164,8 +165,8 @@ class Settings:
       sos_id=None if no_sos else params.SOS_ID,
       rotary_dim=params.ROTARY_DIM,
       ln_epsilon=params.LAYER_NORM_EPSILON,
-      rotary_base=config_lib.ModelConfig.rotary_base,
-      rotary_scaling=None,
+      rotary_base=params.ROTARY_BASE or config_lib.ModelConfig.rotary_base,
+      rotary_scaling=_scaling(params),
       dtype=params.FPROP_DTYPE,
       quantization=support.QUANTIZATIONS[params.QUANTIZATION],
       quantize_head=params.QUANTIZE_SOFTMAX,
@@ -231,10 +232,13 @@ class Settings:
     }
     if 'model_dim' in known and 'head_dim' in known:
       known.setdefault('num_heads', known['model_dim'] // known['head_dim'])
+    # Without NUM_KV_HEADS, each head has its own keys and values.
+    kv_heads = known.pop('kv_heads', 0)
     attributes = SIZES | {
       'rotary_dim': 'ROTARY_DIM',
       'ln_epsilon': 'LAYER_NORM_EPSILON',
     }
+    del attributes['kv_heads']
     missing = [a for name, a in attributes.items() if known.get(name) is None]
     if missing:
       raise ValueError(
@@ -243,6 +247,7 @@ class Settings:
       )
     return config_lib.ModelConfig(
       **known,
+      num_kv_heads=kv_heads,
       ln_direct_scale=self.family.ln_direct_scale,
       architecture=self.family.architecture,
     )
@@ -305,6 +310,22 @@ def _with_eos_id(
   """Returns a copy with the id that ends answers and pads prompts."""
   pad_id = config.pad_id if eos_id is None else eos_id
   return dataclasses.replace(config, eos_id=eos_id, pad_id=pad_id)
+
+
+def _scaling(
+  params: type[template.ServableLMParams],
+) -> architecture.RotaryScaling | None:
+  values = params.ROTARY_SCALING
+  if values is None:
+    return None
+  try:
+    return architecture.RotaryScaling(*values)
+  except (TypeError, ValueError) as e:
+    raise errors.InvalidArgument(
+      f'{params.__name__}.ROTARY_SCALING is {list(values)}, which does not scale rotary'
+      f' positions. Use [factor, low_freq_factor, high_freq_factor, original'
+      f' length], or null: {e}'
+    ) from e
 
 
 def _family(params: type[template.ServableLMParams]) -> family_lib.Family:

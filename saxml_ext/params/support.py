@@ -26,7 +26,7 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
   'QUANTIZATION': tuple(QUANTIZATIONS),
   'KV_CACHE_DTYPE': (None, *config_lib.KV_DTYPES),
   'BEAM_RULE': ('reference', 'pax'),
-  'VOCABULARY_CLASS': (None, 'GPT2BPEVocabulary'),
+  'VOCABULARY_CLASS': (None, 'GPT2BPEVocabulary', 'LLama3Vocabulary'),
   'NUM_EXTRA_IDS': (0,),
   'REVERSE_EXTRA_IDS': (True,),
   'EMB_LOOKUP_STYLE': ('index',),
@@ -86,6 +86,7 @@ _LEAST = {
   'MODEL_DIMS': 1,
   'HIDDEN_DIMS': 1,
   'NUM_HEADS': 1,
+  'NUM_KV_HEADS': 1,
   'DIMS_PER_HEAD': 1,
   'VOCAB_SIZE': 1,
 }

@@ -25,6 +25,8 @@ class ServableLMParams:
   MODEL_DIMS: int | None = None
   HIDDEN_DIMS: int | None = None
   NUM_HEADS: int | None = None
+  # The heads of keys and values, each shared by equally many queries.
+  NUM_KV_HEADS: int | None = None
   DIMS_PER_HEAD: int | None = None
   # None takes the value of the checkpoint's gptj_config.json.
   ROTARY_DIM: int | None = None
@@ -102,7 +104,8 @@ class ServableLMParams:
   # --- Vocabulary. ---
   VOCAB_SIZE: int | None = 32000
   SPM_MODEL: str | None = None
-  # 'GPT2BPEVocabulary' or None; the file itself determines its format.
+  # One of the names of stock Sax, or None. It has no effect: the file itself
+  # determines its format.
   VOCABULARY_CLASS: str | None = None
   # The path of a tokenizer.json, a SentencePiece model or the directory of one.
   # None stands for SPM_MODEL, or for the tokenizer beside the checkpoint.
@@ -156,6 +159,11 @@ class ServableLMParams:
   # --- Own attributes. ---
   # The name of the family, see `families/all.py`.
   ARCHITECTURE: str = 'gptj'
+  # The base of the wavelengths of rotary positions, and Llama 3.1's scaling
+  # [factor, low_freq_factor, high_freq_factor, original length]. A checkpoint
+  # with other values overrides them. Without any, the base is 10,000.
+  ROTARY_BASE: float | None = None
+  ROTARY_SCALING: Sequence[float] | None = None
   # 'reference': the beam search of transformers, which MLPerf uses; 'pax': that
   # of praxis, see `saxml_ext.engine.search.pax_beam`.
   BEAM_RULE: str = 'reference'
