@@ -1,4 +1,4 @@
-"""Checks a Hugging Face model and builds its PAX variables one at a time."""
+"""Checks a model's tensors and builds its PAX variables one at a time."""
 
 from collections.abc import Iterator
 import dataclasses
@@ -30,18 +30,20 @@ class ModelSource:
     checkpoint: The directory that they come from.
   """
 
-  def __init__(self, directory: str):
-    """Opens the directory and compares every tensor with the expected shape.
+  def __init__(self, base: str | checkpoint.Checkpoint):
+    """Compares every tensor with the expected shape.
 
     Args:
-      directory: The Hugging Face directory.
+      base: The Hugging Face directory, or an open checkpoint.
 
     Raises:
       errors.CheckpointError: Files are missing, damaged or refused, or tensors
         are missing, unexpected or have a wrong shape. The message names up to
         20 of these tensors.
     """
-    self.checkpoint = checkpoint.HFCheckpoint(directory)
+    self.checkpoint: checkpoint.Checkpoint = (
+      checkpoint.HFCheckpoint(base) if isinstance(base, str) else base
+    )
     config = self.checkpoint.config
     shapes = self.checkpoint.shapes
     family = self.checkpoint.family
@@ -66,9 +68,12 @@ class ModelSource:
     Raises:
       errors.CheckpointError: A source is invalid; see `parts`.
     """
-    rows = self._rows(variable, dtype, 0, variable.shape[0])
-    self._release(variable)
-    return rows
+    # A product of matrices may round differently if its sizes differ. So the
+    # ranges are those of `parts`.
+    whole = np.empty(variable.shape, dtype)
+    for begin, rows in self.parts(variable, dtype):
+      whole[begin : begin + len(rows)] = rows
+    return whole
 
   def parts(
     self, variable: layout.Variable, dtype: np.dtype
@@ -98,7 +103,8 @@ class ModelSource:
   def _rows(
     self, variable: layout.Variable, dtype: np.dtype, begin: int, end: int
   ) -> np.ndarray:
-    tensors = [self._read(variable, name) for name in variable.sources]
+    regions = variable.regions(begin, end)
+    tensors = [self._read(name, region) for name, region in regions]
     rows = np.empty((end - begin, *variable.shape[1:]), dtype)
     done = 0
     with np.errstate(over='ignore'):  # The check below reports overflows.
@@ -106,32 +112,31 @@ class ModelSource:
         copy_view(piece, rows[done : done + len(piece)])
         done += len(piece)
     if first_not_finite(rows) is not None:
-      for name, tensor in zip(variable.sources, tensors):
-        self._check_finite(name, tensor)
+      for (name, region), tensor in zip(regions, tensors):
+        self._check_finite(name, region, tensor)
         with np.errstate(over='ignore'):
           converted = tensor.astype(dtype)
-        self._check_finite(name, converted, f' as {dtype.name}')
+        self._check_finite(name, region, converted, f' as {dtype.name}')
     return rows
 
-  def _read(self, variable: layout.Variable, name: str) -> np.ndarray:
-    """Returns a view of one source, cut to the vocabulary of the model."""
-    tensor = self.checkpoint.read(name)
+  def _read(self, name: str, region: tuple[slice, ...]) -> np.ndarray:
+    """Returns a region of one source."""
+    tensor = self.checkpoint.read(name, region)
     if tensor.dtype.name not in _FLOATS:
       raise self._error(
         name,
         f'has type {tensor.dtype.name}. Expected one of {", ".join(_FLOATS)}.',
       )
-    if variable.vocab_axis is not None:
-      tensor = tensor[: self.config.vocab_size]
     return tensor
 
-  def _check_finite(self, name, tensor, how='') -> None:
+  def _check_finite(self, name, region, tensor, how='') -> None:
     where = first_not_finite(tensor)
     if where is not None:
+      index = [part.start + i for part, i in zip(region, where)]
       raise self._error(
         name,
-        f'has the value {tensor[where]}{how} at {list(where)}. Expected'
-        ' finite numbers.',
+        f'has the value {tensor[where]}{how} at {index}. Expected finite'
+        ' numbers.',
       )
 
   def _check_layer_count(self) -> None:
@@ -139,8 +144,8 @@ class ModelSource:
     # malicious config may claim billions of layers.
     if self.config.num_layers > len(self.checkpoint.shapes):
       raise errors.CheckpointError(
-        f'{self.checkpoint.directory}: config.json states '
-        f'{self.config.num_layers} layers, but there are only '
+        f'{self.checkpoint.directory}: {self.checkpoint.config_name} states'
+        f' {self.config.num_layers} layers, but there are only '
         f'{len(self.checkpoint.shapes)} tensors.'
       )
 
@@ -169,7 +174,7 @@ class ModelSource:
       more = len(problems) - 20
       raise errors.CheckpointError(
         f'{self.checkpoint.directory} does not contain the {family.title} model'
-        f' that its config.json describes:{shown}'
+        f' that {self.checkpoint.config_name} describes:{shown}'
         + (f'\n  and {more} more' if more > 0 else '')
       )
 

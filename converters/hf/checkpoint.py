@@ -7,14 +7,14 @@ pytorch_model.bin.index.json. Files are memory-mapped. No code in them is run.
 
 from collections.abc import Callable, Mapping
 import json
-import mmap
 import os
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from converters.hf import safetensors_file
 from converters.hf import torch_file
+from converters.hf import weights_file
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
@@ -32,15 +32,48 @@ WEIGHTS = tuple(name for name, _ in _LAYOUTS)
 _MAX_JSON_BYTES = 1 << 20
 
 
-class HFCheckpoint:
-  """The weights and the config of one directory.
+class Checkpoint(Protocol):
+  """The weights and the config of one directory, in any format.
 
   Attributes:
     directory: The directory.
-    family: The family of the model.
-    config: The contents of config.json.
+    family: The family of the model, with the names of the tensors.
+    config: The sizes of the model.
+    config_name: The origin of the sizes, for messages.
     shapes: The shape of each tensor by name, over all files.
   """
+
+  directory: str
+  family: family_lib.Family
+  config: hf_config.HFConfig
+  config_name: str
+  shapes: Mapping[str, tuple[int, ...]]
+
+  def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
+    """Returns a region of one tensor; () means the whole tensor.
+
+    Args:
+      name: The tensor.
+      region: The range of each dimension.
+
+    Raises:
+      errors.CheckpointError: The tensor is damaged.
+    """
+
+  def release(self, name: str) -> None:
+    """Frees the memory of one tensor, which can be read again later."""
+
+  def files(self) -> list[str]:
+    """Returns the paths of all files that the checkpoint consists of."""
+
+  def file_of(self, name: str) -> str:
+    """Returns the path of the file that contains a tensor, for messages."""
+
+
+class HFCheckpoint(Checkpoint):
+  """The weights and the config of a Hugging Face directory."""
+
+  config_name = 'config.json'
 
   def __init__(self, directory: str):
     """Opens every file and checks its structure, without reading weights.
@@ -59,9 +92,10 @@ class HFCheckpoint:
       )
     self.family, self.config = read_config(directory)
     opener, paths = weight_files(directory)
-    self._files = {path: opener(path) for path in paths}
+    self._files: dict[str, weights_file.MappedFile] = {
+      path: opener(path) for path in paths
+    }
     self._file_of: dict[str, str] = {}
-    self._in_use: set[str] = set()
     for path, file in self._files.items():
       for name in file.shapes:
         if name in self._file_of:
@@ -69,32 +103,21 @@ class HFCheckpoint:
             f'tensor {name} is in both {self._file_of[name]} and {path}.'
           )
         self._file_of[name] = path
-    self.shapes: Mapping[str, tuple[int, ...]] = {
+    self.shapes = {
       name: self._files[path].shapes[name]
       for name, path in self._file_of.items()
     }
 
-  def read(self, name: str) -> np.ndarray:
-    """Returns a read-only view of one tensor in its stored type."""
-    file = self._files[self._file_of[name]]
-    if name not in self._in_use:
-      # Prefetching is requested explicitly. Transposed reads would make the
-      # operating system prefetch the wrong pages.
-      file.advise(name, mmap.MADV_WILLNEED)
-      self._in_use.add(name)
-    return file.read(name)
+  def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
+    return self._files[self._file_of[name]].read(name)[region]
 
   def release(self, name: str) -> None:
-    """Frees the memory of one tensor, which can be read again later."""
-    self._files[self._file_of[name]].advise(name, mmap.MADV_DONTNEED)
-    self._in_use.discard(name)
+    self._files[self._file_of[name]].release(name)
 
   def files(self) -> list[str]:
-    """Returns the paths of all files that the checkpoint consists of."""
     return [os.path.join(self.directory, 'config.json'), *self._files]
 
   def file_of(self, name: str) -> str:
-    """Returns the path of the file that contains a tensor, for messages."""
     return self._file_of[name]
 
 

@@ -54,11 +54,7 @@ class _Entry(msgspec.Struct):
 
 
 class SafetensorsFile(weights_file.MappedFile):
-  """The tensors of one file.
-
-  Attributes:
-    shapes: The shape of each tensor by name.
-  """
+  """The tensors of one file."""
 
   def __init__(self, path: str):
     """Maps the file and checks its whole header.
@@ -73,27 +69,19 @@ class SafetensorsFile(weights_file.MappedFile):
     super().__init__(path)
     self._start = 0
     self._entries = self._parse()
-    self.shapes: Mapping[str, tuple[int, ...]] = {
+    self.shapes = {
       name: entry.shape for name, entry in self._entries.items()
     }
 
-  def read(self, name: str) -> np.ndarray:
-    """Returns a read-only view of one tensor in the mapped file."""
+  def _view_of(self, name: str) -> np.ndarray:
+    begin, _ = self._range_of(name)
     entry = self._entries[name]
-    begin = self._start + entry.data_offsets[0]
     dtype, count = _DTYPES[entry.dtype], math.prod(entry.shape)
     return np.frombuffer(self._data, dtype, count, begin).reshape(entry.shape)
 
-  def advise(self, name: str, advice: int) -> None:
-    """Passes advice on a tensor to the operating system.
-
-    Args:
-      name: The tensor.
-      advice: A constant of `mmap`; see weights_file.MappedFile._advise.
-    """
+  def _range_of(self, name: str) -> tuple[int, int]:
     entry = self._entries[name]
-    begin = self._start + entry.data_offsets[0]
-    self._advise(begin, entry.num_bytes, advice)
+    return self._start + entry.data_offsets[0], entry.num_bytes
 
   def _parse(self) -> dict[str, _Entry]:
     size = len(self._data)

@@ -6,7 +6,7 @@ the bytes of one storage. So tensors are views of the mapped file. The pickle is
 never run (see torch_pickle.py).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 import math
 import struct
 import zipfile
@@ -30,11 +30,7 @@ _LOCAL_HEADER = struct.Struct('<4s22xHH')
 
 
 class TorchFile(weights_file.MappedFile):
-  """The tensors of one file.
-
-  Attributes:
-    shapes: The shape of each tensor by name.
-  """
+  """The tensors of one file."""
 
   def __init__(self, path: str):
     """Maps the file and checks its zip directory and its pickle.
@@ -60,19 +56,12 @@ class TorchFile(weights_file.MappedFile):
     self._tensors = torch_pickle.read_tensors(pickle, path)
     for name, tensor in self._tensors.items():
       self._check_storage(name, tensor.storage)
-    self.shapes: Mapping[str, tuple[int, ...]] = {
+    self.shapes = {
       name: tensor.shape for name, tensor in self._tensors.items()
     }
 
-  def read(self, name: str) -> np.ndarray:
-    """Returns a read-only view of one tensor in the mapped file.
-
-    Args:
-      name: The tensor.
-
-    Raises:
-      errors.CheckpointError: The bytes do not match the checksum in the zip.
-    """
+  def _view_of(self, name: str) -> np.ndarray:
+    """Returns a view of one tensor after comparing its bytes and checksum."""
     tensor = self._tensors[name]
     info = self._members[self._storage_prefix + tensor.storage.key]
     view = self._view(info, info.file_size)
@@ -88,12 +77,11 @@ class TorchFile(weights_file.MappedFile):
       flat, tensor.shape, strides, writeable=False
     )
 
-  def advise(self, name: str, advice: int) -> None:
-    """Passes advice on the storage of a tensor to the operating system."""
+  def _range_of(self, name: str) -> tuple[int, int]:
     key = self._tensors[name].storage.key
     info = self._members[self._storage_prefix + key]
     begin, end = self._range(info, info.file_size)
-    self._advise(begin, end - begin, advice)
+    return begin, end - begin
 
   def _read_directory(self) -> dict[str, zipfile.ZipInfo]:
     if self._data[:2] == b'\x80\x02' or not zipfile.is_zipfile(self._path):

@@ -1,5 +1,7 @@
 """Memory-mapped files of weights, and descriptions of tensors to write."""
 
+import abc
+from collections.abc import Mapping
 import dataclasses
 import math
 import mmap
@@ -10,8 +12,14 @@ import numpy as np
 from saxml_ext.pax import errors
 
 
-class MappedFile:
-  """A memory-mapped file; only the pages in use are read."""
+class MappedFile(abc.ABC):
+  """A memory-mapped file of tensors; only the pages in use are read.
+
+  Attributes:
+    shapes: The shape of each tensor by name.
+  """
+
+  shapes: Mapping[str, tuple[int, ...]]
 
   def __init__(self, path: str):
     """Maps a whole regular file read-only.
@@ -29,6 +37,36 @@ class MappedFile:
       if not os.fstat(f.fileno()).st_size:
         raise errors.CheckpointError(f'{path} is empty. Download it again.')
       self._data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    self._in_use: set[str] = set()
+
+  def read(self, name: str) -> np.ndarray:
+    """Returns a read-only view of one tensor in its stored type.
+
+    Args:
+      name: The tensor.
+
+    Raises:
+      errors.CheckpointError: The tensor is damaged.
+    """
+    if name not in self._in_use:
+      # Prefetching is requested explicitly. Transposed reads would make the
+      # operating system prefetch the wrong pages.
+      self._advise(*self._range_of(name), mmap.MADV_WILLNEED)
+      self._in_use.add(name)
+    return self._view_of(name)
+
+  def release(self, name: str) -> None:
+    """Frees the memory of one tensor, which can be read again later."""
+    self._advise(*self._range_of(name), mmap.MADV_DONTNEED)
+    self._in_use.discard(name)
+
+  @abc.abstractmethod
+  def _view_of(self, name: str) -> np.ndarray:
+    """Returns a read-only view of one tensor."""
+
+  @abc.abstractmethod
+  def _range_of(self, name: str) -> tuple[int, int]:
+    """Returns the first byte of a tensor's memory and the number of bytes."""
 
   def _advise(self, begin: int, length: int, advice: int) -> None:
     """Passes advice on a range of the file to the operating system.

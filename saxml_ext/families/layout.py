@@ -68,8 +68,11 @@ class Variable:
       are stacked; empty if the variable is zeros.
     source_shape: The shape of each source after the vocabulary is cut.
     vocab_axis: The axis of the source that counts tokens, or None.
-    views: For each source, a function to a view of it in the form of its part
-      of the PAX array. The last dimension may be split in two.
+    views: For each source, a function from the region of some PAX rows to a
+      view of it in the form of the PAX array. The last dimension may be split
+      in two.
+    axis: The axis of the only source that becomes the rows of the PAX array.
+      None if rows are made of the whole source.
     stacked: True if the sources are stacked along a new first axis.
   """
 
@@ -79,11 +82,28 @@ class Variable:
   source_shape: tuple[int, ...]
   vocab_axis: int | None
   views: tuple[Callable[[np.ndarray], np.ndarray], ...]
+  axis: int | None = None
   stacked: bool = False
 
   def spec(self, dtype: str) -> metadata.ArraySpec:
     """Returns the spec of the PAX variable for a type."""
     return metadata.ArraySpec(self.shape, dtype)
+
+  def regions(
+    self, begin: int, end: int
+  ) -> list[tuple[str, tuple[slice, ...]]]:
+    """Returns the sources of a range of rows, and the region of each.
+
+    Args:
+      begin: The first row, along the first axis of the PAX array.
+      end: The row after the last.
+    """
+    region = [slice(0, size) for size in self.source_shape]
+    if self.stacked:
+      return [(name, tuple(region)) for name in self.sources[begin:end]]
+    if self.axis is not None:
+      region[self.axis] = slice(begin, end)
+    return [(name, tuple(region)) for name in self.sources]
 
   def pieces(
     self, tensors: Sequence[np.ndarray], begin: int, end: int
@@ -91,7 +111,7 @@ class Variable:
     """Returns views that make up a range of rows of the PAX array.
 
     Args:
-      tensors: The sources in their order, each of source_shape.
+      tensors: The regions of the sources, as `regions` returns them.
       begin: The first row, along the first axis of the PAX array.
       end: The row after the last.
 
@@ -100,13 +120,15 @@ class Variable:
     """
     if not tensors:  # The family has no such tensor.
       return [np.zeros((end - begin, *self.shape[1:]), np.float32)]
-    wholes = [view(tensor) for view, tensor in zip(self.views, tensors)]
+    views = self.views[begin:end] if self.stacked else self.views
+    found = [view(tensor) for view, tensor in zip(views, tensors, strict=True)]
     if self.stacked:
-      found = [whole[np.newaxis] for whole in wholes[begin:end]]
-    elif len(self.shape) == 4:  # Queries, keys and values in one tensor.
-      found = [wholes[0][i : i + 1] for i in range(begin, end)]
-    else:
-      found = [wholes[0][begin:end]]
+      found = [each[np.newaxis] for each in found]
+    elif self.axis is None and len(self.shape) == 4:
+      # Queries, keys and values are in one tensor.
+      found = [found[0][i : i + 1] for i in range(begin, end)]
+    elif self.axis is None:
+      found = [found[0][begin:end]]
     return [each.reshape(len(each), *self.shape[1:]) for each in found]
 
   def build(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
@@ -144,7 +166,7 @@ def _variable(
   field = 'embedding' if tied_embeddings and row.field == 'head' else row.field
   names = family.sources(field)
   pax_shape = row.shape(shape)
-  source_shape, view = _form(row, pax_shape, shape, len(names))
+  source_shape, view, axis = _form(row, pax_shape, shape, len(names))
   return Variable(
     name=row.path(layer),
     shape=pax_shape,
@@ -157,6 +179,7 @@ def _variable(
       else view
       for part in row.parts or [row]
     )[: len(names)],
+    axis=axis,
     stacked=bool(row.parts) and len(names) > 1,
   )
 
@@ -174,8 +197,8 @@ def _form(
   pax_shape: tuple[int, ...],
   shape: hf_config.HFConfig,
   count: int,
-) -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]:
-  """Returns the shape of a source, and a function that views it in PAX form.
+) -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray], int | None]:
+  """Returns the shape of a source, its view in PAX form and the axis of rows.
 
   Args:
     row: The PAX variable in the table.
@@ -188,22 +211,33 @@ def _form(
     return (
       (3 * dim,),
       lambda tensor: tensor.reshape(heads, 3, width).transpose(1, 0, 2),
+      None,
     )
   if row.field == 'layers.qkv' and count == 1:
     return (
       (3 * dim, dim),
       lambda tensor: tensor.reshape(heads, 3, width, dim).transpose(1, 3, 0, 2),
+      None,
     )
   # The outputs of a projection are in the order (head, dimension of the head).
   if row.parts:
     pax_shape = pax_shape[1:]
+  rest = pax_shape[1:]
   if row.field == 'layers.post':
-    return (dim, dim), lambda tensor: tensor.reshape(pax_shape)
+    return (dim, dim), lambda tensor: tensor.reshape(-1, *rest), 0
   if not row.is_matrix:
-    flat = (math.prod(pax_shape),) if 'head_dim' in row.axes else pax_shape
-    return flat, lambda tensor: tensor.reshape(pax_shape)
-  outputs = math.prod(pax_shape[1:])
-  return (outputs, pax_shape[0]), lambda tensor: tensor.T.reshape(pax_shape)
+    flat = 'head_dim' in row.axes
+    return (
+      (math.prod(pax_shape),) if flat else pax_shape,
+      lambda tensor: tensor.reshape(-1, *rest),
+      None if flat else 0,
+    )
+  outputs = math.prod(rest)
+  return (
+    (outputs, pax_shape[0]),
+    lambda tensor: tensor.T.reshape(-1, *rest),
+    1,
+  )
 
 
 def pax_vocab_size(config_vocab_size: int, rows: int) -> int:
