@@ -1,6 +1,6 @@
 """Converts a Hugging Face checkpoint to a PAX checkpoint.
 
-  {program} --base=HF_DIR --pax=OUT_DIR [--dtype=bfloat16]
+  {program} --base=HF_DIR --pax=OUT_DIR [--dtype=bfloat16] [--lora=DIR]
 
 HF_DIR contains config.json and the weights (safetensors or .bin, sharded or
 not). It may also be the id of a model on the Hugging Face hub. The program then
@@ -28,8 +28,7 @@ from converters import checkpoint_flags
 from converters import output_flags
 from converters.convert import conversion
 from converters.convert import model_source
-from converters.hf import checkpoint
-from converters.hf import hub
+from converters.hf import checkpoint as hf_checkpoint
 from converters.verify import comparison
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -47,7 +46,7 @@ flags.DEFINE_alias('base-model-path', 'base')
 flags.DEFINE_alias('pax-model-path', 'pax')
 
 
-def _convert(base: str, pax: str) -> None:
+def _convert(base: hf_checkpoint.Checkpoint, pax: str) -> None:
   begin = time.monotonic()
   done = conversion.convert(
     base,
@@ -68,7 +67,7 @@ def _convert(base: str, pax: str) -> None:
   )
 
 
-def _verify(base: str, pax: str) -> None:
+def _verify(base: hf_checkpoint.Checkpoint, pax: str) -> None:
   rows = list(comparison.compare_with_hf(base, pax))
   for row in rows:
     if row.problem:
@@ -76,23 +75,24 @@ def _verify(base: str, pax: str) -> None:
         f'{pax}: variable {row.name} ({row.found}): {row.problem}. Convert the'
         ' checkpoint again.'
       )
-  print(f'All {len(rows)} variables match {base}.')
+  print(f'All {len(rows)} variables match {base.directory}.')
 
 
-def main(argv: Sequence[str], only: str = '') -> None:
+def main(argv: Sequence[str], only: str = '', size: str = '') -> None:
   """Runs the converter.
 
   Args:
     argv: The program and its arguments.
     only: The only family that the program converts; '' means all families.
+    size: The size of the model, a key of llama_sizes.SIZES; '' means any.
   """
   pax = user_path.resolve(checkpoint_flags.PAX.value)
   try:
-    base = hub.locate(checkpoint_flags.BASE.value)
-    family, _ = checkpoint.read_config(base)
-    if only not in ('', family.name):
+    base = checkpoint_flags.open_base(size)
+    if only not in ('', base.family.name):
       raise errors.CheckpointError(
-        f'{base} is a {family.title} model. Convert it with convert_hf.'
+        f'{base.directory} is a {base.family.title} model. Convert it with'
+        ' convert_hf.'
       )
     _convert(base, pax)
     if _VERIFY.value:

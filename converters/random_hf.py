@@ -54,10 +54,7 @@ def _config() -> hf_config.HFConfig:
       f'--like={_LIKE.value} is not a known {_FAMILY.value} model. Available:'
       f' {", ".join(known) or "none"}.'
     )
-  layers, dim, heads, rotary_dim, vocab = known[_LIKE.value]
-  return hf_config.HFConfig(
-    layers, dim, heads, 4 * dim, vocab, rotary_dim=rotary_dim
-  )
+  return known[_LIKE.value]
 
 
 def main(argv: Sequence[str], only: str = '') -> None:

@@ -23,7 +23,6 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from converters import checkpoint_flags
-from converters.hf import hub
 from converters.quantize import models
 from converters.quantize import sample_texts
 from converters.verify import comparison
@@ -59,6 +58,10 @@ _TOLERANCE = flags.DEFINE_float(
   lower_bound=0,
 )
 
+flag_rules.act_only('with --base', lambda: checkpoint_flags.BASE.value, 'lora')
+flag_rules.act_only(
+  'without --lora', lambda: not checkpoint_flags.LORA.value, 'logits'
+)
 flag_rules.act_only(
   'with --logits', lambda: _LOGITS.value, 'text articles logit_tolerance'
 )
@@ -109,8 +112,9 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
     [str, str, sample_texts.Texts, float], Iterator[comparison.Comparison]
   ]
   if checkpoint_flags.BASE.value:
-    base = hub.locate(checkpoint_flags.BASE.value)
-    yield from comparison.compare_with_hf(base, pax)
+    found = checkpoint_flags.open_base()
+    base = found.directory
+    yield from comparison.compare_with_hf(found, pax)
     logits = logit_comparison.compare_with_hf
   else:
     base = models.root_of(_SOURCE.value)

@@ -1,4 +1,4 @@
-"""Converts a Hugging Face directory to a PAX checkpoint."""
+"""Converts a Hugging Face or Meta checkpoint to a PAX checkpoint."""
 
 from collections.abc import Iterable, Sequence
 from concurrent import futures
@@ -11,6 +11,7 @@ import sys
 
 from converters.convert import model_source
 from converters.convert import pipeline
+from converters.hf import checkpoint
 from converters.hf import tokenizer_files
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint_writer
@@ -82,7 +83,7 @@ class Converted:
 
 
 def convert(
-  base: str,
+  base: str | checkpoint.Checkpoint,
   pax: str,
   dtype: str,
   overwrite: bool = False,
@@ -91,7 +92,7 @@ def convert(
   """Converts a checkpoint; variables are read, checked and written in parts.
 
   Args:
-    base: The Hugging Face directory.
+    base: The Hugging Face directory, or an open checkpoint.
     pax: The output directory or URL, which is created if it does not exist.
     dtype: A key of model_source.DTYPES.
     overwrite: True to replace an existing checkpoint.
@@ -103,7 +104,7 @@ def convert(
       cannot be written, a later run with `resume` can continue.
   """
   source = model_source.ModelSource(base)
-  tokenizer = tokenizer_files.collect(base)
+  tokenizer = tokenizer_files.collect(source.checkpoint.directory)
   record = source_record(source.checkpoint.files(), dtype=dtype)
   total = _num_bytes(source.variables, dtype)
   with checkpoint_writer.Writer(

@@ -65,11 +65,12 @@ def write(
     },
     sort_keys=True,
   )
-  variables = layout.variables(config, family=family)
+  variables = layout.variables(config, config.tied_embeddings, family)
+  # The embedding of a model with a tied head is the source of two variables.
+  shapes = {name: v.source_shape for v in variables for name in v.sources}
   specs = [
-    weights_file.TensorSpec(name, v.source_shape, model_source.DTYPES[dtype])
-    for v in variables
-    for name in v.sources
+    weights_file.TensorSpec(name, shape, model_source.DTYPES[dtype])
+    for name, shape in shapes.items()
   ]
   # The scales of norms, whose random values are near 1.
   scales = {

@@ -69,9 +69,7 @@ class SafetensorsFile(weights_file.MappedFile):
     super().__init__(path)
     self._start = 0
     self._entries = self._parse()
-    self.shapes = {
-      name: entry.shape for name, entry in self._entries.items()
-    }
+    self.shapes = {name: entry.shape for name, entry in self._entries.items()}
 
   def _view_of(self, name: str) -> np.ndarray:
     begin, _ = self._range_of(name)

@@ -9,6 +9,7 @@ them, and otherwise derived from its tokenizer.json.
 
 import json
 import os
+import sys
 
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
@@ -16,9 +17,11 @@ from saxml_ext.pax import errors
 VOCAB = 'vocab.json'
 MERGES = 'merges.txt'
 TOKENIZER = 'tokenizer.json'
+SENTENCEPIECE = 'tokenizer.model'
 # Files that are copied unchanged if the source has them.
 NAMES = (
   TOKENIZER,
+  SENTENCEPIECE,
   'tokenizer_config.json',
   'special_tokens_map.json',
   'added_tokens.json',
@@ -40,7 +43,8 @@ def collect(directory: str) -> dict[str, bytes]:
   Returns:
     The contents of the files in `NAMES` that the directory has. If vocab.json
     or merges.txt is missing and tokenizer.json is a byte-level BPE, both are
-    derived from it.
+    derived from it. tokenizer.model is left out unless it is a SentencePiece
+    model, which Llama 3's is not.
 
   Raises:
     errors.CheckpointError: A file cannot be read, or tokenizer.json is damaged.
@@ -51,6 +55,16 @@ def collect(directory: str) -> dict[str, bytes]:
     with errors.reading(path):
       if storage.exists(path):
         files[name] = storage.read_bytes(path)
+  # A SentencePiece model begins with its first piece, field 1.
+  if not files.get(SENTENCEPIECE, b'\n').startswith(b'\n'):
+    del files[SENTENCEPIECE]
+    if TOKENIZER not in files:
+      print(
+        f'{directory}/{SENTENCEPIECE} is not copied, because it is not a'
+        f' SentencePiece model. Copy {TOKENIZER} of the same model from Hugging'
+        ' Face to the new directory.',
+        file=sys.stderr,
+      )
   if TOKENIZER in files and not {VOCAB, MERGES} <= files.keys():
     files |= _derive(files[TOKENIZER], f'{directory}/{TOKENIZER}')
   return files

@@ -56,9 +56,7 @@ class TorchFile(weights_file.MappedFile):
     self._tensors = torch_pickle.read_tensors(pickle, path)
     for name, tensor in self._tensors.items():
       self._check_storage(name, tensor.storage)
-    self.shapes = {
-      name: tensor.shape for name, tensor in self._tensors.items()
-    }
+    self.shapes = {name: tensor.shape for name, tensor in self._tensors.items()}
 
   def _view_of(self, name: str) -> np.ndarray:
     """Returns a view of one tensor after comparing its bytes and checksum."""

@@ -8,6 +8,7 @@ import os
 import numpy as np
 
 from converters.convert import model_source
+from converters.hf import checkpoint as hf_checkpoint
 from converters.quantize import int8_matrix
 from converters.quantize import provenance
 from converters.quantize.report import matrix_errors
@@ -45,11 +46,13 @@ class Comparison:
   problem: str = ''
 
 
-def compare_with_hf(base: str, pax: str) -> Iterator[Comparison]:
+def compare_with_hf(
+  base: str | hf_checkpoint.Checkpoint, pax: str
+) -> Iterator[Comparison]:
   """Compares a checkpoint with a Hugging Face checkpoint.
 
   Args:
-    base: The Hugging Face directory.
+    base: The Hugging Face directory, or an open checkpoint.
     pax: The checkpoint to verify.
 
   Yields:

@@ -81,6 +81,7 @@ class WheelTest(absltest.TestCase):
     self.assertIn('lm.generate', self.run_program('saxutil', 'help'))
     for program, word in (
       ('convert_gptj_ckpt', '--base'),
+      ('convert_llama_ckpt', '--model_size'),
       ('offline_quantize', '--quantization_configs'),
       ('verify_ckpt', '--source'),
       ('random_gptj', '--layers'),

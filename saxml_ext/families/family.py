@@ -38,8 +38,7 @@ class Family:
     buffers: The pattern of names of tensors that are not weights.
     params: The serving params of the family.
     serving: The name of the serving params that `//:serve` chooses.
-    published: The sizes of published models: layers, width, heads, rotated dims
-      of a head, tokens.
+    published: The sizes of published models.
   """
 
   name: str
@@ -54,7 +53,7 @@ class Family:
   buffers: re.Pattern[str] = re.compile('')
   params: servable.Table = dataclasses.field(default_factory=dict)
   serving: str = ''
-  published: Mapping[str, tuple[int, int, int, int, int]] = dataclasses.field(
+  published: Mapping[str, hf_config.HFConfig] = dataclasses.field(
     default_factory=dict
   )
 

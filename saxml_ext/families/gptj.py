@@ -197,5 +197,7 @@ FAMILY = family.Family(
   ),
   params={**gptj_published.TABLE, **TABLE},
   serving=ANY,
-  published={'gpt-j-6b': (28, 4096, 16, 64, 50400)},
+  published={
+    'gpt-j-6b': hf_config.HFConfig(28, 4096, 16, 16384, 50400, rotary_dim=64)
+  },
 )

@@ -225,12 +225,11 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
 
 
 def _scaling(path: str, entries: _Entries) -> architecture.RotaryScaling:
+  *keys, length = _SCALING_KEYS
+  factor, low, high = (entries.number(k, None, _SCALING_LIMIT) for k in keys)
   try:
     return architecture.RotaryScaling(
-      *(
-        entries.number(key, None, _SCALING_LIMIT) for key in _SCALING_KEYS[:-1]
-      ),
-      entries.integer(_SCALING_KEYS[-1], None),
+      factor, low, high, entries.integer(length, None)
     )
   except ValueError as e:
     raise errors.CheckpointError(f'{path}: {e}') from e

@@ -7,6 +7,7 @@ from saxml_ext.families import family
 from saxml_ext.families import gptj
 from saxml_ext.families import hf_config
 from saxml_ext.families import llama_published
+from saxml_ext.families import llama_sizes
 from saxml_ext.families import servable
 
 _LAYER = 'model.layers.{layer}.'
@@ -72,4 +73,5 @@ FAMILY = family.Family(
     ),
   },
   serving=_ANY,
+  published=llama_sizes.SIZES,
 )

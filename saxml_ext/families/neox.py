@@ -86,9 +86,14 @@ FAMILY = family.Family(
   },
   serving=_ANY,
   published={
-    'pythia-70m': (6, 512, 8, 16, 50304),
-    'pythia-410m': (24, 1024, 16, 16, 50304),
-    'pythia-1.4b': (24, 2048, 16, 32, 50304),
-    'gpt-neox-20b': (44, 6144, 64, 24, 50432),
+    name: hf_config.HFConfig(
+      layers, dim, heads, 4 * dim, tokens, rotary_dim=rotary_dim
+    )
+    for name, layers, dim, heads, rotary_dim, tokens in (
+      ('pythia-70m', 6, 512, 8, 16, 50304),
+      ('pythia-410m', 24, 1024, 16, 16, 50304),
+      ('pythia-1.4b', 24, 2048, 16, 32, 50304),
+      ('gpt-neox-20b', 44, 6144, 64, 24, 50432),
+    )
   },
 )

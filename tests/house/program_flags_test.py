@@ -43,7 +43,7 @@ _TLS = 'tls_cert_file tls_key_file tls_ca_file tls_server_name'
 _NO_TLS = 'tls_require_client_certs=true'
 _WITH_TLS = f'tls_ca_file=c {_NO_TLS}'
 _CONVERT = _Program(
-  'base base-model-path pax pax-model-path dtype overwrite resume verify'
+  'base base-model-path pax pax-model-path lora dtype overwrite resume verify'
 )
 _RANDOM = _Program(
   'family like dtype out format shards seed',
@@ -145,6 +145,9 @@ _PROGRAMS = {
   ),
   '//converters:convert_gptj_ckpt': _CONVERT,
   '//converters:convert_hf': _CONVERT,
+  '//converters:convert_llama_ckpt': _CONVERT._replace(
+    always=f'{_CONVERT.always} model_size'
+  ),
   '//converters:offline_quantize': _Program(
     'input_dir output_dir quantization_configs number_bits quantize_softmax'
     ' clipping per_channel_clipping_optimization smoothing calibration report'
@@ -155,9 +158,11 @@ _PROGRAMS = {
     ' article_count=9',
   ),
   '//converters:verify_ckpt': _Program(
-    'base source pax logits',
-    'text=a; articles=a; logit_tolerance=1; logits=true articles=a text=b',
-    'logits=true text=a logit_tolerance=1; logits=true articles=a',
+    'base source pax',
+    'text=a; articles=a; logit_tolerance=1; logits=true articles=a text=b;'
+    'lora=a; base=a lora=a logits=true',
+    'logits=true text=a logit_tolerance=1; logits=true articles=a;'
+    'base=a lora=a',
   ),
   '//converters:random_gptj': _RANDOM,
   '//converters:random_hf': _RANDOM,

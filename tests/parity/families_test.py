@@ -12,11 +12,13 @@ from absl.testing import absltest
 from absl.testing import flagsaver
 from absl.testing import parameterized
 import numpy as np
+from safetensors import torch as safetensors_torch
 import torch
 import transformers
 
 from converters import offline_quantize
 from converters.convert import conversion
+from converters.convert import sources
 from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
@@ -83,6 +85,32 @@ def _saved(
   return model
 
 
+def _add_adapter(model, directory: str) -> None:
+  """Writes a LoRA adapter for a model, and adds it to the model's weights."""
+  rank, alpha = 3, 5
+  tensors, targets = {}, set()
+  for name, module in model.named_modules():
+    if isinstance(module, torch.nn.Linear):
+      outputs, inputs = module.weight.shape
+      a, b = torch.randn(rank, inputs) * 0.3, torch.randn(outputs, rank) * 0.3
+      tensors[f'base_model.model.{name}.lora_A.weight'] = a
+      tensors[f'base_model.model.{name}.lora_B.weight'] = b
+      targets.add(name.rpartition('.')[2])
+      with torch.no_grad():
+        module.weight += alpha / rank * (b @ a)
+  safetensors_torch.save_file(
+    tensors, os.path.join(directory, 'adapter_model.safetensors')
+  )
+  settings = {
+    'peft_type': 'LORA',
+    'r': rank,
+    'lora_alpha': alpha,
+    'target_modules': sorted(targets),
+  }
+  with open(os.path.join(directory, 'adapter_config.json'), 'w') as file:
+    json.dump(settings, file)
+
+
 def _prompts() -> list[np.ndarray]:
   rng = np.random.default_rng(2)
   lengths = (3, 9, 16)
@@ -144,6 +172,22 @@ class FamiliesTest(parameterized.TestCase):
         expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
       found = self._logits(config, weights, prompt)
       np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
+
+  @parameterized.parameters(families.convertible())
+  def test_logits_of_a_merged_adapter(self, name):
+    base, lora, pax = (self.create_tempdir().full_path for _ in range(3))
+    reference = _saved(base, families.FAMILIES[name])
+    _add_adapter(reference, lora)
+    conversion.convert(sources.open_checkpoint(base, lora), pax, 'float32')
+    config, weights = self._open(pax)
+    _, exact = self._open(self._converted(name)[1])
+    for prompt in _prompts():
+      with torch.no_grad():
+        expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
+      found = self._logits(config, weights, prompt)
+      np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
+      before = self._logits(config, exact, prompt)
+      self.assertGreater(np.abs(found - before).max(), 0.1)
 
   @parameterized.product(name=families.convertible(), beams=(1, 4))
   def test_answers_are_those_of_transformers(self, name, beams):
