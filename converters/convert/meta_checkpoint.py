@@ -171,9 +171,9 @@ class MetaCheckpoint(checkpoint.Checkpoint):
         parts.append(shard.read(name)[own])
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis)
 
-  def release(self, name: str) -> None:
+  def release(self, name: str, done: bool = True) -> None:
     for shard in self._shards:
-      shard.release(name)
+      shard.release(name, done)
 
   def files(self) -> list[str]:
     params = os.path.join(self.directory, _PARAMS)

@@ -60,8 +60,14 @@ class Checkpoint(Protocol):
       errors.CheckpointError: The tensor is damaged.
     """
 
-  def release(self, name: str) -> None:
-    """Frees the memory of one tensor, which can be read again later."""
+  def release(self, name: str, done: bool = True) -> None:
+    """Frees the memory of one tensor, which can be read again.
+
+    Args:
+      name: The tensor.
+      done: False if other regions of it are read next. The file is then not
+        read ahead a second time.
+    """
 
   def files(self) -> list[str]:
     """Returns the paths of all files that the checkpoint consists of."""
@@ -111,8 +117,8 @@ class HFCheckpoint(Checkpoint):
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
     return self._files[self._file_of[name]].read(name)[region]
 
-  def release(self, name: str) -> None:
-    self._files[self._file_of[name]].release(name)
+  def release(self, name: str, done: bool = True) -> None:
+    self._files[self._file_of[name]].release(name, done)
 
   def files(self) -> list[str]:
     return [os.path.join(self.directory, 'config.json'), *self._files]

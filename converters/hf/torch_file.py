@@ -8,6 +8,7 @@ never run (see torch_pickle.py).
 
 from collections.abc import Iterable, Sequence
 import math
+import mmap
 import struct
 import zipfile
 import zlib
@@ -26,6 +27,8 @@ _MAX_DIRECTORY_BYTES = 1 << 20
 # 4 GiB, two more records precede them.
 _MAX_END_BYTES = 22 + (1 << 16) + 20 + 56
 _STORAGE_CLASSES = {v: k for k, v in torch_pickle.STORAGES.items()}
+# The number of bytes whose checksum is computed at once.
+_CHECKED_BYTES = 1 << 26
 _LOCAL_HEADER = struct.Struct('<4s22xHH')
 
 
@@ -65,7 +68,7 @@ class TorchFile(weights_file.MappedFile):
     view = self._view(info, info.file_size)
     # torch writes 0 if checksums are turned off.
     if info.CRC and tensor.storage.key not in self._checked:
-      if zlib.crc32(view) != info.CRC:
+      if self._checksum(info) != info.CRC:
         raise self._error(f'tensor {name} does not match its checksum')
       self._checked.add(tensor.storage.key)
     dtype = np.dtype(tensor.storage.dtype)
@@ -74,6 +77,17 @@ class TorchFile(weights_file.MappedFile):
     return np.lib.stride_tricks.as_strided(
       flat, tensor.shape, strides, writeable=False
     )
+
+  def _checksum(self, info: zipfile.ZipInfo) -> int:
+    """Returns the CRC of a member, with few of its pages in memory."""
+    begin, end = self._range(info, info.file_size)
+    crc = 0
+    for offset in range(begin, end, _CHECKED_BYTES):
+      size = min(_CHECKED_BYTES, end - offset)
+      with memoryview(self._data) as data:
+        crc = zlib.crc32(data[offset : offset + size], crc)
+      self._advise(offset, size, mmap.MADV_DONTNEED)
+    return crc
 
   def _range_of(self, name: str) -> tuple[int, int]:
     key = self._tensors[name].storage.key

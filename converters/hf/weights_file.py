@@ -55,10 +55,11 @@ class MappedFile(abc.ABC):
       self._in_use.add(name)
     return self._view_of(name)
 
-  def release(self, name: str) -> None:
-    """Frees the memory of one tensor, which can be read again later."""
+  def release(self, name: str, done: bool = True) -> None:
+    """Frees the memory of one tensor; see checkpoint.Checkpoint."""
     self._advise(*self._range_of(name), mmap.MADV_DONTNEED)
-    self._in_use.discard(name)
+    if done:
+      self._in_use.discard(name)
 
   @abc.abstractmethod
   def _view_of(self, name: str) -> np.ndarray:
