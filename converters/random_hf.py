@@ -11,6 +11,7 @@ text.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import os
 
 from absl import app
@@ -33,7 +34,24 @@ _LIKE = flags.DEFINE_string(
 )
 _OUT = flags.DEFINE_string('out', None, 'The output directory.')
 _ROTARY_DIM = flags.DEFINE_integer(
-  'rotary_dim', 8, 'The even number of dimensions of each head that rotate.', 2
+  'rotary_dim',
+  None,
+  'The even number of dimensions of each head that rotate, by default 8.'
+  ' Refused for families that rotate whole heads.',
+  2,
+)
+_KV_HEADS = flags.DEFINE_integer(
+  'kv_heads',
+  None,
+  'The number of heads of keys and values, by default --heads. Refused for'
+  ' families whose queries do not share keys.',
+  1,
+)
+_HIDDEN = flags.DEFINE_integer(
+  'hidden',
+  None,
+  'The width inside feed-forward layers, by default 4 x --dim.',
+  1,
 )
 _DTYPE = flags.DEFINE_enum(
   'dtype', 'float32', list(model_source.DTYPES), 'The type of the weights.'
@@ -41,13 +59,13 @@ _DTYPE = flags.DEFINE_enum(
 flag_rules.act_only(
   'without --like, which sets all sizes',
   lambda: not _LIKE.value,
-  'layers dim heads rotary_dim vocab',
+  'layers dim heads rotary_dim kv_heads hidden vocab',
 )
 
 
 def _config() -> hf_config.HFConfig:
   if not _LIKE.value:
-    return model_flags.sizes(_ROTARY_DIM.value)
+    return _from_flags()
   known = families.FAMILIES[_FAMILY.value].published
   if _LIKE.value not in known:
     raise ValueError(
@@ -55,6 +73,29 @@ def _config() -> hf_config.HFConfig:
       f' {", ".join(known) or "none"}.'
     )
   return known[_LIKE.value]
+
+
+def _from_flags() -> hf_config.HFConfig:
+  keys = families.FAMILIES[_FAMILY.value].config.keys
+  turns_parts = 'rotary_dim' in keys or 'rotary_share' in keys
+  for flag, has_it in (
+    (_ROTARY_DIM, turns_parts),
+    (_KV_HEADS, 'num_kv_heads' in keys),
+  ):
+    if flag.value is not None and not has_it:
+      raise ValueError(
+        f'--{flag.name}={flag.value} has no effect on a {_FAMILY.value} model.'
+        ' Leave the flag out.'
+      )
+  rotary_dim = _ROTARY_DIM.value or 8
+  if not turns_parts:
+    rotary_dim = model_flags.DIM.value // model_flags.HEADS.value
+  found = model_flags.sizes(rotary_dim)
+  return dataclasses.replace(
+    found,
+    num_kv_heads=_KV_HEADS.value or 0,
+    hidden_dim=_HIDDEN.value or found.hidden_dim,
+  )
 
 
 def main(argv: Sequence[str], only: str = '') -> None:

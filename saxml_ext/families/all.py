@@ -7,10 +7,11 @@ from saxml_ext.families import gptj
 from saxml_ext.families import llama
 from saxml_ext.families import lm_cloud
 from saxml_ext.families import neox
+from saxml_ext.families import qwen2
 from saxml_ext.pax import errors
 
 FAMILIES: Mapping[str, family.Family] = {
-  each.FAMILY.name: each.FAMILY for each in (gptj, lm_cloud, llama, neox)
+  each.FAMILY.name: each.FAMILY for each in (gptj, lm_cloud, llama, neox, qwen2)
 }
 
 

@@ -319,7 +319,8 @@ def _scaling(
   if values is None:
     return None
   try:
-    return architecture.RotaryScaling(*values)
+    factor, low, high, length = values
+    return architecture.RotaryScaling(factor, low, high, int(length))
   except (TypeError, ValueError) as e:
     raise errors.InvalidArgument(
       f'{params.__name__}.ROTARY_SCALING is {list(values)}, which does not scale rotary'

@@ -48,8 +48,8 @@ _CONVERT = _Program(
 _RANDOM = _Program(
   'family like dtype out format shards seed',
   'like=a layers=2; like=a dim=8; like=a heads=2; like=a rotary_dim=2;'
-  'like=a vocab=9',
-  'layers=2 dim=8 heads=2 rotary_dim=2 vocab=9',
+  'like=a kv_heads=2; like=a hidden=8; like=a vocab=9',
+  'layers=2 dim=8 heads=2 rotary_dim=2 kv_heads=2 hidden=8 vocab=9',
 )
 _BENCH = _Program(
   'tool layers dim heads vocab dtype dir kills seed flag',

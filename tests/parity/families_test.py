@@ -53,13 +53,12 @@ _SIZES = hf_config.HFConfig(
   pad_id=0,
 )
 # The sizes of a family whose config.json has more of them.
+_LLAMA = dataclasses.replace(_SIZES, num_kv_heads=2, rotary_dim=8)
 _OWN_SIZES = {
   'llama': dataclasses.replace(
-    _SIZES,
-    num_kv_heads=2,
-    rotary_dim=8,
-    rotary_scaling=architecture.RotaryScaling(8.0, 1.0, 4.0, 16),
-  )
+    _LLAMA, rotary_scaling=architecture.RotaryScaling(8.0, 1.0, 4.0, 16)
+  ),
+  'qwen2': _LLAMA,
 }
 _NEW_TOKENS = 12
 _END = 0
@@ -69,13 +68,14 @@ def _saved(
   directory: str,
   family: family_lib.Family,
   sizes: hf_config.HFConfig | None = None,
+  seed: int = 1,
 ):
   """Returns a random model of transformers, which is saved to a directory."""
   sizes = sizes or _OWN_SIZES.get(family.name, _SIZES)
   with open(os.path.join(directory, 'config.json'), 'w') as file:
     json.dump(hf_config.document(family.name, sizes, family.config), file)
   config = transformers.AutoConfig.from_pretrained(directory)
-  torch.manual_seed(1)
+  torch.manual_seed(seed)
   model = transformers.AutoModelForCausalLM.from_config(config).eval()
   with torch.no_grad():
     for parameter in model.parameters():
@@ -118,9 +118,11 @@ def _prompts() -> list[np.ndarray]:
 
 
 class FamiliesTest(parameterized.TestCase):
-  def _converted(self, name: str, sizes: hf_config.HFConfig | None = None):
+  def _converted(
+    self, name: str, sizes: hf_config.HFConfig | None = None, seed: int = 1
+  ):
     base, pax = (self.create_tempdir().full_path for _ in range(2))
-    reference = _saved(base, families.FAMILIES[name], sizes)
+    reference = _saved(base, families.FAMILIES[name], sizes, seed)
     conversion.convert(base, pax, 'float32')
     return reference, pax
 
@@ -230,7 +232,18 @@ class FamiliesTest(parameterized.TestCase):
 
   @parameterized.product(name=families.convertible(), smoothing=(0.0, 0.5))
   def test_calibration_brings_int8_nearer(self, name, smoothing):
-    reference, pax = self._converted(name)
+    # A few models of this size may get worse by chance.
+    errors = np.mean(
+      [self._int8_errors(name, smoothing, seed) for seed in range(1, 6)], 0
+    )
+    print(f'{name}, {smoothing}: errors of logits {errors}')
+    self.assertLess(errors[1], errors[0])
+
+  def _int8_errors(
+    self, name: str, smoothing: float, seed: int
+  ) -> list[np.floating]:
+    """Returns the errors of int8 logits without and with calibration."""
+    reference, pax = self._converted(name, seed=seed)
     small_pax.write_tokenizer(pax)
     articles = small_pax.write_articles(f'{pax}.json', 12)
     calibrated = dict(
@@ -247,8 +260,7 @@ class FamiliesTest(parameterized.TestCase):
       config, weights = self._open(int8, 'int8')
       found = [self._logits(config, weights, p) for p in prompts]
       errors.append(np.square(found - exact).mean() ** 0.5)
-    print(f'{name}, {smoothing}: errors of logits {errors}')
-    self.assertLess(errors[1], errors[0])
+    return errors
 
   @parameterized.parameters(families.convertible())
   def test_serving_params_name_their_family(self, name):

@@ -1,0 +1,68 @@
+"""Defines Qwen2 and Qwen2.5: Llama with biases of queries, keys and values."""
+
+import dataclasses
+
+from saxml_ext.engine import architecture
+from saxml_ext.families import gptj
+from saxml_ext.families import hf_config
+from saxml_ext.families import llama
+from saxml_ext.families import servable
+
+_ANY = 'saxml_ext.params.qwen2.AnyQwen2'
+_BIASES = 'model.layers.{layer}.self_attn.%s_proj.bias'
+
+
+def _size(*sizes: int, kv_heads: int, **more: bool) -> hf_config.HFConfig:
+  return hf_config.HFConfig(
+    *sizes,
+    num_kv_heads=kv_heads,
+    rotary_dim=sizes[1] // sizes[2],
+    rotary_base=1e6,
+    ln_epsilon=1e-6,
+    max_positions=32768,
+    bos_id=151643,
+    eos_id=151643,
+    **more,
+  )
+
+
+FAMILY = dataclasses.replace(
+  llama.FAMILY,
+  name='qwen2',
+  title='Qwen2',
+  architecture=dataclasses.replace(
+    llama.FAMILY.architecture, biases=(architecture.QKV,)
+  ),
+  config=dataclasses.replace(
+    llama.FAMILY.config,
+    model_class='Qwen2ForCausalLM',
+    defaults={
+      'max_positions': 32768,
+      'rotary_base': 10000.0,
+      'ln_epsilon': 1e-6,
+    },
+    accepted={
+      'hidden_act': ('silu',),
+      'use_sliding_window': (False,),
+      'rope_type': ('default',),
+    },
+  ),
+  tensors={
+    **llama.FAMILY.tensors,
+    'layers.qkv_bias': tuple(_BIASES % part for part in 'qkv'),
+  },
+  params={
+    _ANY: servable.Params(
+      'A Qwen2 of any size, with the settings of AnyGPTJ.',
+      gptj.ANY,
+      ARCHITECTURE='qwen2',
+    )
+  },
+  serving=_ANY,
+  published={
+    'qwen2.5-0.5b': _size(
+      24, 896, 14, 4864, 151936, kv_heads=2, tied_embeddings=True
+    ),
+    'qwen2.5-7b': _size(28, 3584, 28, 18944, 152064, kv_heads=4),
+  },
+)
