@@ -138,17 +138,19 @@ class FamiliesTest(parameterized.TestCase):
     x, _ = model_lib.prefill(weights, config, tokens[None], 'float32')
     return np.asarray(model_lib.logits(weights, config, x)[0])
 
-  def _answers(self, config, weights, **settings):
+  def _answers(self, config, weights, ends=(_END,), **settings):
     engine = config_lib.EngineConfig(
       eos_id=_END,
       num_slots=3,
       max_prompt=16,
       max_new_tokens=_NEW_TOKENS,
-      min_new_tokens=0,
-      **settings,
+      max_stop_ids=len(ends),
+      **{'min_new_tokens': 0, **settings},
     )
     runner = runner_lib.Runner(weights, config, engine)
-    requests = [request_lib.Request(prompt) for prompt in _prompts()]
+    requests = [
+      request_lib.Request(prompt, stop_ids=ends) for prompt in _prompts()
+    ]
     return serving.tokens(serving.serve(runner, requests))
 
   @parameterized.parameters(families.convertible())
@@ -197,23 +199,43 @@ class FamiliesTest(parameterized.TestCase):
     config, weights = self._open(pax)
     search = 'sample' if beams == 1 else 'beam'
     settings = {'temperature': 0.0} if beams == 1 else {}
-    found = self._answers(
-      config, weights, search=search, num_beams=beams, **settings
-    )
-    for prompt, answers in zip(_prompts(), found):
-      with torch.no_grad():
-        expected = reference.generate(
-          torch.from_numpy(prompt)[None].long(),
-          attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-          max_new_tokens=_NEW_TOKENS,
-          num_beams=beams,
-          early_stopping=beams > 1,
-          do_sample=False,
-          pad_token_id=_END,
-        )[0, len(prompt) :].tolist()
-      best = answers[0]
-      self.assertEqual(best, expected[: len(best)])
-      self.assertTrue(all(token == _END for token in expected[len(best) :]))
+
+    def check(ends: list[int], least: int) -> list[list[int]]:
+      """Returns the answers, after comparing them with the reference's."""
+      found = self._answers(
+        config,
+        weights,
+        ends,
+        search=search,
+        num_beams=beams,
+        min_new_tokens=least,
+        **settings,
+      )
+      for prompt, answers in zip(_prompts(), found):
+        with torch.no_grad():
+          expected = reference.generate(
+            torch.from_numpy(prompt)[None].long(),
+            attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+            max_new_tokens=_NEW_TOKENS,
+            min_new_tokens=least,
+            num_beams=beams,
+            early_stopping=beams > 1,
+            do_sample=False,
+            eos_token_id=ends,
+            pad_token_id=_END,
+          )[0, len(prompt) :].tolist()
+        best = answers[0]
+        self.assertEqual(best, expected[: len(best)])
+        self.assertTrue(all(token == _END for token in expected[len(best) :]))
+        self.assertFalse(set(best[:-1]).intersection(ends))
+      return [answers[0] for answers in found]
+
+    # Most of the likeliest answers contain one of these end ids.
+    ends = sorted({_END, *(answer[1] for answer in check([_END], 0))})
+    by_least = {least: check(ends, least) for least in (0, 4)}
+    ended = {answer[-1] for answer in by_least[0] + by_least[4]}
+    self.assertGreater(len(ended.intersection(ends)), 1)
+    self.assertNotEqual(by_least[0], by_least[4])
 
   @parameterized.parameters(families.convertible())
   def test_int8_is_near_the_float_model(self, name):
