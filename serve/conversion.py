@@ -9,6 +9,7 @@ import shutil
 import psutil
 
 from converters.hf import checkpoint
+from converters.hf import tokenizer_files
 from saxml_ext.families import hf_config
 from saxml_ext.pax import errors as pax_errors
 from serve import programs
@@ -20,8 +21,6 @@ Run = Callable[[str, str, Mapping[str, object]], None]
 CHECKPOINT = 'checkpoint_00000000'
 FLOAT_BYTES = {'float32': 4, 'bfloat16': 2}
 GIB = 2**30
-
-_TOKENIZER = 'tokenizer.json'
 
 
 def check(directory: str) -> None:
@@ -36,10 +35,11 @@ def check(directory: str) -> None:
     checkpoint.read_config(directory)
   except pax_errors.CheckpointError as e:
     raise programs.ServeError(str(e)) from e
-  if not os.path.isfile(os.path.join(directory, _TOKENIZER)):
+  names = (tokenizer_files.TOKENIZER, tokenizer_files.SENTENCEPIECE)
+  if not any(os.path.isfile(os.path.join(directory, name)) for name in names):
     raise programs.ServeError(
-      f'{directory} has no {_TOKENIZER}, which is required for text. Make it'
-      ' with transformers:'
+      f'{directory} has neither {" nor ".join(names)}, which is required for'
+      ' text. Make it with transformers:'
       f" AutoTokenizer.from_pretrained('...').save_pretrained('{directory}')."
     )
 

@@ -122,7 +122,7 @@ class ModelsTest(absltest.TestCase):
     self._refused('is too short. Set at least 32', path, max_model_len=31)
     self._refused('Did you mean BATCH_SIZE', path, overrides={'BATCH_SIZ': '2'})
     os.remove(f'{path}/tokenizer.json')
-    self._refused('has no tokenizer.json', path)
+    self._refused('has neither tokenizer.json nor tokenizer.model', path)
 
   def test_a_pax_directory_without_sizes_asks_for_params(self):
     path = os.path.join(self._directory, 'pax')

@@ -204,12 +204,14 @@ def read_config(
 ) -> tuple[family_lib.Family, hf_config.HFConfig]:
   """Reads `config.json`; returns the family of the model and its sizes.
 
+  The end ids come from generation_config.json, if it has any.
+
   Args:
     directory: The checkpoint directory.
 
   Raises:
-    errors.CheckpointError: The file is missing, names an unknown family, or
-      requires custom code.
+    errors.CheckpointError: A file is missing or malformed, names an unknown
+      family, or requires custom code.
   """
   path = os.path.join(directory, 'config.json')
   document = read_json(path)
@@ -226,4 +228,8 @@ def read_config(
     raise errors.CheckpointError(
       f'{path}: model_type {name!r} is not supported. Available: {known}.'
     )
-  return family, hf_config.read(path, document, family.config)
+  config = hf_config.read(path, document, family.config)
+  path = os.path.join(directory, 'generation_config.json')
+  if os.path.exists(path):
+    config = hf_config.with_generation(config, path, read_json(path))
+  return family, config

@@ -49,6 +49,30 @@ class HFConfigTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, 'eos_token_id.*-1'):
       self.read(json.dumps(small_models.config(eos_token_id=[4, -1])))
 
+  def test_end_ids_of_generation_config_come_first(self):
+    config = json.dumps(small_models.config())
+    path = os.path.join(self.directory, 'generation_config.json')
+    for text, expected in (
+      ('{}', (4,)),
+      ('{"eos_token_id": null}', (4,)),
+      ('{"eos_token_id": 7}', (7,)),
+      ('{"eos_token_id": [8, 4]}', (8, 4)),
+    ):
+      with open(path, 'w', encoding='utf-8') as file:
+        file.write(text)
+      found = self.read(config)
+      self.assertEqual((found.eos_id, found.stop_ids), (expected[0], expected))
+    for text, message in (
+      ('{"eos_token_id": "</s>"}', "eos_token_id is '</s>'"),
+      ('{', 'is not JSON'),
+    ):
+      with open(path, 'w', encoding='utf-8') as file:
+        file.write(text)
+      with self.assertRaisesRegex(
+        errors.CheckpointError, f'generation_config.json.*{message}'
+      ):
+        self.read(config)
+
   @parameterized.parameters(
     (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),
     (

@@ -72,7 +72,7 @@ class Model:
   Attributes:
     reader: The checkpoint, in float or int8.
     config: The sizes of the model.
-    eos_id: The token that ends a text.
+    end_ids: The tokens that end a text.
     max_positions: The maximum sequence length of the model in tokens.
     quantization: The quantization to run the model with, as for
       `weights.PaxReader`. None for a float checkpoint.
@@ -80,7 +80,7 @@ class Model:
 
   reader: checkpoint.Reader
   config: config_lib.ModelConfig
-  eos_id: int
+  end_ids: tuple[int, ...]
   max_positions: int
   quantization: str | None = None
 
@@ -236,7 +236,8 @@ def open_model(path: str) -> Model:
       f'{file} and the variables next to it do not describe a valid model'
       f' ({e}). Convert the checkpoint with convert_hf.'
     ) from e
-  return Model(reader, config, needed['eos_id'], needed['max_positions'])
+  end_ids = tuple(description.stop_ids or [needed['eos_id']])
+  return Model(reader, config, end_ids, needed['max_positions'])
 
 
 def check_fits(table: str | None, reader: checkpoint.Reader) -> None:

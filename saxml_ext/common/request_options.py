@@ -133,6 +133,7 @@ OPTIONS = (
   Option(str, '', 'stop', 'stop'),
   Option(bool, '', 'ignore_eos', 'ignore_eos'),
   Option(bool, '', 'echo', 'echo'),
+  Option(bool, '', 'add_special_tokens', 'add_special_tokens'),
   Option(
     int, '', 'priority', 'priority', least=-MOST_PRIORITY, most=MOST_PRIORITY,
     http_range=(-_INT32 - 1, _INT32),

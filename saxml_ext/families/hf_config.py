@@ -235,6 +235,27 @@ def _scaling(path: str, entries: _Entries) -> architecture.RotaryScaling:
     raise errors.CheckpointError(f'{path}: {e}') from e
 
 
+def with_generation(
+  config: HFConfig, path: str, document: Mapping[str, Any]
+) -> HFConfig:
+  """Returns the config with the end ids of generation_config.json, if any.
+
+  transformers also prefers these ids to those of config.json.
+
+  Args:
+    config: The config.
+    path: The path of generation_config.json, for messages.
+    document: The contents of the file.
+
+  Raises:
+    errors.CheckpointError: An end id is not the id of a token.
+  """
+  ids = _Entries(path, document).tokens(_COMMON['eos_id'])
+  if not ids:
+    return config
+  return dataclasses.replace(config, eos_id=ids[0], stop_ids=ids)
+
+
 def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
   """Returns the contents of a config.json, with the names of older files.
 
@@ -248,6 +269,8 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
     'rotary_share': config.rotary_dim / config.head_dim,
     'num_kv_heads': config.kv_heads,
   }
+  if len(config.stop_ids) > 1:
+    values['eos_id'] = list(config.stop_ids)
   keys = {**table.keys, **_COMMON}
   return {
     'architectures': [table.model_class],

@@ -143,6 +143,17 @@ class ChatTest(gateway_case.GatewayCase):
     self.assertEqual(
       self.server.requests[-1].text, '<s>user:a;assistant:c1;tool:b;f!'
     )
+    # The template writes the start token, so the model adds none.
+    self.assertFalse(self.server.requests[-1].add_special_tokens)
+    self.assertTrue(self.server.requests[-1].HasField('add_special_tokens'))
+    body = {'messages': messages, 'tools': tools}
+    self.fetch('/tokenize', body, gateway)
+    self.assertFalse(self.server.requests[-1].add_special_tokens)
+    self.fetch('/tokenize', body | {'add_special_tokens': True}, gateway)
+    self.assertTrue(self.server.requests[-1].add_special_tokens)
+    body = {'messages': messages[:1], 'chat_template': 'plain'}
+    self.fetch('/tokenize', body, gateway)
+    self.assertTrue(self.server.requests[-1].add_special_tokens)
     for wrong, param in (
       ([{'role': 'user', 'content': 'x<s>'}], 'messages[0]'),
       ([{'role': 'user', 'content': [{'text': '\ud800'}]}], 'messages[0]'),

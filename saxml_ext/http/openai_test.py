@@ -112,6 +112,7 @@ class CompletionsTest(gateway_case.GatewayCase):
         'top_k': 7,
         'stop_token_ids': [5],
         'ignore_eos': True,
+        'add_special_tokens': False,
         'priority': -3,
       },
     )
@@ -135,6 +136,7 @@ class CompletionsTest(gateway_case.GatewayCase):
         stop=['a', 'b'],
         stop_token_ids=[5],
         ignore_eos=True,
+        add_special_tokens=False,
         priority=-3,
       ),
     )

@@ -81,6 +81,7 @@ class Settings:
       suffix share engine.max_prompt.
     stop_ids: The tokens that end an answer; None if only engine.eos_id does.
     sos_id: The id before each prompt; None for no id.
+    takes_start: True if sos_id is the tokenizer's, once it is loaded.
     rotary_dim: The number of rotated dimensions of a head; None until
       `completed`, like engine.eos_id.
     ln_epsilon: The epsilon of the layer norms; None until `completed`, like
@@ -116,6 +117,7 @@ class Settings:
   max_suffix: int
   stop_ids: tuple[int, ...] | None
   sos_id: int | None
+  takes_start: bool
   rotary_dim: int | None
   ln_epsilon: float | None
   rotary_base: float
@@ -147,7 +149,8 @@ class Settings:
     engine = _engine(params)
     no_sos = params.EOS_PADDING_AND_NO_SOS or not params.PREPEND_SOS
     sizes = {name: getattr(params, SIZES[name]) for name in SIZES}
-    stop_ids = params.STOP_TOKEN_IDS
+    # As in stock Sax, an empty list stands for None.
+    stop_ids = tuple(params.STOP_TOKEN_IDS or ()) or None
     # Prompts that are prefilled one at a time gain nothing by waiting for
     # others.
     parts = math.prod(params.ICI_MESH_SHAPE[:-1])
@@ -161,8 +164,10 @@ class Settings:
       fail_on_truncation=params.FAIL_ON_INPUT_TRUNCATION,
       keep_left=params.SLICE_LEFT,
       max_suffix=params.SUFFIX_SEQ_LEN,
-      stop_ids=None if stop_ids is None else tuple(stop_ids),
+      stop_ids=stop_ids,
       sos_id=None if no_sos else params.SOS_ID,
+      takes_start=not (no_sos or params.TOKENIZED_INPUT)
+      and params.SOS_ID is None,
       rotary_dim=params.ROTARY_DIM,
       ln_epsilon=params.LAYER_NORM_EPSILON,
       rotary_base=params.ROTARY_BASE or config_lib.ModelConfig.rotary_base,
@@ -202,6 +207,13 @@ class Settings:
       rotary_base=_first(said.rotary_base, self.rotary_base),
       rotary_scaling=_first(said.rotary_scaling, self.rotary_scaling),
     )
+
+  @property
+  def end_ids(self) -> tuple[int, ...]:
+    """The ids that end an answer, unless its request has its own."""
+    if self.stop_ids is not None:
+      return self.stop_ids
+    return () if self.engine.eos_id is None else (self.engine.eos_id,)
 
   @property
   def needs_tokenizer(self) -> bool:
@@ -301,7 +313,9 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
     kv_dtype=params.KV_CACHE_DTYPE or params.FPROP_DTYPE,
     suffix_block=config_lib.suffix_block(max_new),
   )
-  return _with_eos_id(config, params.EOS_ID)
+  return _with_eos_id(
+    config, _first(params.EOS_ID, *(params.STOP_TOKEN_IDS or ()))
+  )
 
 
 def _with_eos_id(

@@ -60,6 +60,19 @@ class SettingsTest(parameterized.TestCase):
       _of(EOS_PADDING_AND_NO_SOS=False, PREPEND_SOS=False).sos_id
     )
 
+  def test_the_tokenizer_may_have_the_start_id(self):
+    own = dict(EOS_PADDING_AND_NO_SOS=False, SOS_ID=None, TOKENIZED_INPUT=False)
+    settings = _of(**own)
+    self.assertIsNone(settings.sos_id)
+    self.assertTrue(settings.takes_start)
+    for other in (
+      {'SOS_ID': 7},
+      {'PREPEND_SOS': False},
+      {'EOS_PADDING_AND_NO_SOS': True},
+      {'TOKENIZED_INPUT': True},
+    ):
+      self.assertFalse(_of(**own | other).takes_start, other)
+
   def test_methods(self):
     self.assertEqual(_of().methods, ('lm.generate', 'lm.score'))
     self.assertEqual(_of(GENERATE_ONLY=True).methods, ('lm.generate',))
@@ -95,6 +108,11 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(_of().engine.max_stop_ids, 1)
     settings = _of(STOP_TOKEN_IDS=[4, 5])
     self.assertEqual(settings.stop_ids, (4, 5))
+    self.assertEqual((settings.end_ids, settings.engine.eos_id), ((4, 5), 4))
+    self.assertEqual(_of(EOS_ID=3, STOP_TOKEN_IDS=[4]).end_ids, (4,))
+    # As in stock Sax, an empty list stands for EOS_ID.
+    self.assertEqual(_of(EOS_ID=3, STOP_TOKEN_IDS=[]).end_ids, (3,))
+    self.assertEqual(_of().end_ids, ())
     self.assertEqual(settings.engine.max_stop_ids, 2)
     self.assertEqual(
       _of(EXTRA_INPUTS={'eos_id': [0, 0, 0]}).engine.max_stop_ids, 3

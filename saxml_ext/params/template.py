@@ -114,12 +114,15 @@ class ServableLMParams:
   TOKENIZED_INPUT: bool = False
   TOKENIZED_OUTPUT: bool = False
   PREPEND_SOS: bool = True
-  SOS_ID: int = 0
-  # None takes the value of the checkpoint's gptj_config.json.
+  # None takes the id that the tokenizer adds before a text, if it adds one. Then
+  # prompts of ids get no id.
+  SOS_ID: int | None = 0
+  # None takes STOP_TOKEN_IDS, or else the checkpoint's gptj_config.json.
   EOS_ID: int | None = 1
   # GPT-J's format in MLPerf: no start id, and padding with the end id.
   EOS_PADDING_AND_NO_SOS: bool = False
-  # None stands for [EOS_ID].
+  # All ids that end an answer. None stands for [EOS_ID], or for all end ids of
+  # the checkpoint if EOS_ID is None.
   STOP_TOKEN_IDS: Sequence[int] | None = None
   NUM_EXTRA_IDS: int = 0
   REVERSE_EXTRA_IDS: bool = True

@@ -59,8 +59,8 @@ class AnswersTest(absltest.TestCase):
       model.config,
     )
     engine = config_lib.EngineConfig(
-      eos_id=model.eos_id,
-      pad_id=model.eos_id,
+      eos_id=model.end_ids[0],
+      pad_id=model.end_ids[0],
       num_slots=len(self._chosen),
       max_prompt=bundle.MAX_INPUT_LENGTH,
       min_new_tokens=_MIN_NEW,
@@ -80,7 +80,7 @@ class AnswersTest(absltest.TestCase):
         index = waiting.pop(slot)
         answer = result.hypotheses[0].tokens.tolist()
         self.assertEqual(
-          [token for token in answer if token != model.eos_id],
+          [token for token in answer if token != model.end_ids[0]],
           self._recorded[index],
           f'article {index}, {self._chosen[index]}',
         )

@@ -75,8 +75,8 @@ def _search(
     ),
     quantized.config,
     config_lib.EngineConfig(
-      eos_id=quantized.eos_id,
-      pad_id=quantized.eos_id,
+      eos_id=quantized.end_ids[0],
+      pad_id=quantized.end_ids[0],
       num_slots=32,
       decode_widths=(32,),
       max_prompt=longest,
@@ -96,7 +96,9 @@ def _search(
         engine.prefill_and_insert({slot: request.Request(prompt)})
     for slot, result in engine.step().items():
       tokens = result.hypotheses[0].tokens.tolist()
-      answers[holder.pop(slot)] = [t for t in tokens if t != quantized.eos_id]
+      answers[holder.pop(slot)] = [
+        t for t in tokens if t != quantized.end_ids[0]
+      ]
   return answers
 
 

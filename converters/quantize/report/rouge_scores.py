@@ -60,15 +60,17 @@ def summarize(
     quantize_head=False,  # An int8 head on disk is used anyway.
   )
   engine = config_lib.EngineConfig(
-    eos_id=model.eos_id,
-    pad_id=model.eos_id,
+    eos_id=model.end_ids[0],
+    pad_id=model.end_ids[0],
+    max_stop_ids=len(model.end_ids),
     num_slots=min(_SLOTS, len(prompts)),
     max_prompt=max(map(len, prompts)),
     min_new_tokens=_NEW_TOKENS[0],
     max_new_tokens=_NEW_TOKENS[1],
     num_beams=_BEAMS,
   )
-  answers = _generate(runner_lib.Runner(weights, model.config, engine), prompts)
+  runner = runner_lib.Runner(weights, model.config, engine)
+  answers = _generate(runner, prompts, model.end_ids)
   highlights = [article.output for article in articles]
   return Summaries(
     rouge.score_tokens(answers, highlights, tokenizer),
@@ -77,7 +79,9 @@ def summarize(
 
 
 def _generate(
-  runner: runner_lib.Runner, prompts: Sequence[np.ndarray]
+  runner: runner_lib.Runner,
+  prompts: Sequence[np.ndarray],
+  end_ids: tuple[int, ...],
 ) -> dict[int, list[int]]:
   """Returns the best hypothesis of each prompt by index."""
   # The longest prompts come first. Prompts of similar length need a similar
@@ -91,7 +95,10 @@ def _generate(
     del waiting[: len(batch)]
     holder |= batch
     runner.prefill_and_insert(
-      {slot: request_lib.Request(prompts[i]) for slot, i in batch.items()}
+      {
+        slot: request_lib.Request(prompts[i], stop_ids=end_ids)
+        for slot, i in batch.items()
+      }
     )
     for slot, result in runner.step().items():
       answers[holder.pop(slot)] = result.hypotheses[0].tokens.tolist()

@@ -40,10 +40,10 @@ def main(argv: Sequence[str]) -> None:
     tokenizer_lib.load(bundle.tokenizer_path()),
     bundle.MAX_INPUT_LENGTH,
   )
-  end = model.settings.engine.eos_id
+  ends = model.settings.end_ids
   tokens = np.array(
     [
-      (steps, np.sum(best != end))
+      (steps, np.sum(~np.isin(best, ends)))
       for steps, best in count(model.start(), prompts)
     ]
   )

@@ -123,8 +123,7 @@ class EngineSystem:
     self._model = model
     self._inputs = inputs
     # LoadGen logs the ids before the first of these.
-    ends = (model.eos_id, *(model.settings.stop_ids or ()))
-    self._end_ids = {end for end in ends if end is not None}
+    self._end_ids = model.settings.end_ids
     self._tells_first = _is_first_token_certain(model.settings.engine)
 
   def answer(self, index: int, reply: system.Reply) -> None:
@@ -133,7 +132,7 @@ class EngineSystem:
     Raises:
       errors.SaxError: The engine cannot answer the prompt.
     """
-    request = _request(self._inputs[index]['input_ids'], self._model.settings)
+    request = _request(self._inputs[index]['input_ids'], self._model)
     if self._tells_first:
       request = dataclasses.replace(request, on_first_token=reply.first_token)
     future = self._model.scheduler.generate(request)
@@ -177,13 +176,14 @@ def load(
   return loader.serve(settings, ready.codecs, runner, logging.error)
 
 
-def _request(ids: np.ndarray, settings: settings_lib.Settings) -> _Request:
+def _request(ids: np.ndarray, model: servable.Servable) -> _Request:
   """Converts a prompt without extra inputs to a request, as the server does."""
+  settings = model.settings
   engine = settings.engine
   extra = settings.extra_inputs[scheduler.GENERATE]
   limit = requests.max_new_tokens(extra, engine.max_new_tokens)
   return _Request(
-    tokens=requests.finish(ids, settings),
+    tokens=requests.finish(ids, settings, model.codecs.input),
     max_new_tokens=limit,
     min_new_tokens=min(engine.min_new_tokens, limit),
     **requests.choices(extra, settings),

@@ -214,10 +214,21 @@ class LM(data_client.Caller):
     return completion.stream(self._client, prompt, settings, timeout)
 
   async def Tokenize(
-    self, text: str, options: options_lib.ModelOptions | None = None
+    self,
+    text: str,
+    options: options_lib.ModelOptions | None = None,
+    add_special_tokens: bool = True,
   ) -> completion_pb2.TokenizeResponse:
-    """Returns the token ids of a text, with the model's prefix of prompts."""
-    request = completion_pb2.TokenizeRequest(text=text)
+    """Returns the token ids of a text.
+
+    Args:
+      text: The text.
+      options: The options of the call.
+      add_special_tokens: True to add the model's start id, as to prompts.
+    """
+    request = completion_pb2.TokenizeRequest(
+      text=text, add_special_tokens=add_special_tokens
+    )
     return await self._client.call(completion.TOKENIZE, request, options)
 
   async def Detokenize(

@@ -146,6 +146,8 @@ def form_of(request: Request, profile_of: templates.ProfileOf) -> Chat:
     settings['logprobs'] = request.top_logprobs or 0
   elif request.top_logprobs is not None:
     fields.fail('top_logprobs', 'it requires "logprobs": true')
+  if not template.adds_start:
+    settings.setdefault('add_special_tokens', False)
   settings['stop'] = [*settings['stop'], *template.stops]
   default = None if request.max_tokens else profile.defaults.get('max_tokens')
   return Chat(request, [prompt], settings, default, request.logprobs)

@@ -39,8 +39,10 @@ class CheckpointTemplate:
       stop ids end answers.
     reserved: The special tokens of the tokenizer. A message that contains one
       is rejected, because it could imitate another role.
+    adds_start: False, because the template writes the model's start token.
   """
 
+  adds_start = False
   stops: tuple[str, ...] = ()
 
   def __init__(

@@ -80,6 +80,7 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
     | None
   ) = None
   ignore_eos: bool | None = None
+  add_special_tokens: bool | None = None
   priority: int | None = None
   n: int = 1
   best_of: int | None = None
@@ -115,7 +116,7 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
       ((False,), 'include_stop_str_in_output return_tokens_as_token_ids store'),
       (
         (True,),
-        'add_special_tokens skip_special_tokens spaces_between_special_tokens',
+        'skip_special_tokens spaces_between_special_tokens',
       ),
       (('',), 'suffix'),
       (([],), 'bad_words functions logits_processors tools'),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import json
 import pathlib
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
@@ -43,8 +43,10 @@ class GatewayTemplate:
     stops: The texts that end an answer.
     reserved: The texts that mark roles. A message that contains one is
       rejected, because it could imitate another role.
+    adds_start: True, because prompts do not contain the model's start token.
   """
 
+  adds_start: ClassVar[bool] = True
   render: Callable[[Sequence[Message]], str]
   stops: tuple[str, ...] = ()
   reserved: tuple[str, ...] = ()

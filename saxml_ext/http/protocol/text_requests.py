@@ -68,9 +68,7 @@ class Embeddings(fields.Request):
 class Tokenize(fields.Request):
   """A request of /tokenize, in vLLM's format: a prompt or a conversation."""
 
-  NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = (
-    chat.CONVERSATION_NEUTRAL | {'add_special_tokens': (True,)}
-  )
+  NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = chat.CONVERSATION_NEUTRAL
 
   model: str | None = None
   prompt: str | None = None
@@ -79,9 +77,10 @@ class Tokenize(fields.Request):
   chat_template_kwargs: chat.Variables = None
   tools: chat.Tools = None
   return_token_strs: bool = False
+  add_special_tokens: bool | None = None
 
-  def text(self, profile_of: templates.ProfileOf) -> str:
-    """Returns the text to tokenize.
+  def text(self, profile_of: templates.ProfileOf) -> tuple[str, bool]:
+    """Returns the text to tokenize, and True if it gets a start token.
 
     Raises:
       problems.BadRequest: The request has neither a prompt nor messages, or it
@@ -90,13 +89,18 @@ class Tokenize(fields.Request):
     if self.messages is not None:
       if self.prompt is not None:
         fields.fail('prompt', 'send it or messages, not both')
-      return chat.render(self, profile_of(self.model).template)[1]
+      template, text = chat.render(self, profile_of(self.model).template)
+      return text, self._adds_start(template.adds_start)
     if self.prompt is None:
       fields.fail('prompt', 'it is missing. Send a text, or messages')
     for name in ('chat_template', 'chat_template_kwargs', 'tools'):
       if getattr(self, name) is not None:
         fields.fail(name, 'it requires messages')
-    return self.prompt
+    return self.prompt, self._adds_start(True)
+
+  def _adds_start(self, default: bool) -> bool:
+    given = self.add_special_tokens
+    return default if given is None else given
 
 
 class Detokenize(fields.Request):

@@ -192,9 +192,9 @@ class Work:
     self, request: requests.Request, asked: text_requests.Tokenize
   ) -> _Answer:
     """Splits a prompt or a conversation into tokens."""
-    text = asked.text(self._profile_of)
+    text, adds_start = asked.text(self._profile_of)
     _, model, options = await self._model(request, asked.model)
-    found = await model.Tokenize(text, options)
+    found = await model.Tokenize(text, options, adds_start)
     return {
       'count': len(found.ids),
       'max_model_len': found.max_model_len,

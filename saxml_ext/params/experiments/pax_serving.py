@@ -133,8 +133,8 @@ def hparams(
   Raises:
     errors.InvalidArgument: Neither eos_id nor stop_ids are known.
   """
-  stops = settings.stop_ids or (settings.engine.eos_id,)
-  if None in stops:
+  stops = settings.end_ids
+  if not stops:
     raise errors.InvalidArgument(
       'the token that ends an answer is unknown. Set EOS_ID.'
     )

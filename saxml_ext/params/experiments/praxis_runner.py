@@ -114,7 +114,7 @@ class PraxisRunner:
         f' vocabulary has 0 to {self._vocab_size - 1}. Encode it with the'
         " model's own tokenizer."
       )
-    if request.stop_ids not in (None, self._settings.stop_ids):
+    if request.stop_ids not in (None, self._settings.end_ids):
       raise ValueError(
         f'stop ids {list(request.stop_ids)} differ from the stop ids with'
         ' which the model was published. praxis supports only those.'

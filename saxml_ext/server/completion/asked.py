@@ -78,7 +78,7 @@ async def read(
   given = await _prompt(model, request)
   tokens = given
   if request.WhichOneof('prompt') == 'text':
-    tokens = with_start(given, model)
+    tokens = with_start(given, model, request)
   _check_length(tokens, model.settings)
   query = _query(model.settings, request, tokens)
   wanted = _stop_ids(model, request, query)
@@ -143,18 +143,15 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
     return await calls.prepare(False, model.codecs.words.encode, text)
 
 
-def with_start(ids: np.ndarray, model: servable_lib.Servable) -> np.ndarray:
-  """Prepends the model's start id to ids, unless they begin with it.
-
-  The chat templates of checkpoints write the start token themselves.
-  """
-  start = model.settings.sos_id
-  words = model.codecs.words
-  # In a model without a start token, an ordinary token may have the same id.
-  if start is not None and len(ids) and ids[0] == start:
-    if words is not None and not words.piece(start):
-      return ids
-  return requests.with_start(ids, model.settings)
+def with_start(
+  ids: np.ndarray,
+  model: servable_lib.Servable,
+  request: completion_pb2.CompleteRequest | completion_pb2.TokenizeRequest,
+) -> np.ndarray:
+  """Prepends the model's start id to a text's ids, as the request asks for."""
+  if request.HasField('add_special_tokens') and not request.add_special_tokens:
+    return ids
+  return requests.with_start(ids, model.settings, model.codecs.words)
 
 
 def _query(
@@ -258,7 +255,7 @@ def _stop_ids(
   """Returns all ids that end an answer, beginning with the model's own."""
   own: Sequence[int] = ()
   if not request.ignore_eos:
-    own = query.stop_ids or (() if model.eos_id is None else (model.eos_id,))
+    own = query.stop_ids or model.settings.end_ids
   if len(request.stop_token_ids) > request_options.MOST_STOP_IDS:
     raise errors.InvalidArgument(
       f'the request has {len(request.stop_token_ids)} stop_token_ids, above'

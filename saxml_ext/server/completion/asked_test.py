@@ -6,6 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import tokenizers
 
+from saxml_ext.protobuf import completion_pb2
 from saxml_ext.server.completion import asked
 from saxml_ext.server.vocabulary import tokenizer_codec
 
@@ -33,8 +34,14 @@ class WithStartTest(parameterized.TestCase):
       settings=types.SimpleNamespace(sos_id=start),
       codecs=types.SimpleNamespace(words=words),
     )
-    got = asked.with_start(words.encode(text), model)
-    self.assertEqual(got.tolist(), ids)
+    for chosen in {}, {'add_special_tokens': True}:
+      request = completion_pb2.CompleteRequest(**chosen)
+      got = asked.with_start(words.encode(text), model, request)
+      self.assertEqual(got.tolist(), ids)
+    # The prompt of a chat template stays as it is.
+    request = completion_pb2.TokenizeRequest(add_special_tokens=False)
+    got = asked.with_start(words.encode(text), model, request)
+    self.assertEqual(got.tolist(), words.encode(text).tolist())
 
 
 if __name__ == '__main__':

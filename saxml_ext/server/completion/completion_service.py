@@ -87,10 +87,10 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     request: completion_pb2.TokenizeRequest,
     context: grpc.aio.ServicerContext,
   ) -> completion_pb2.TokenizeResponse:
-    """Converts text to ids, including the model's start id."""
+    """Converts text to ids; the model's start id is added like to a prompt."""
     model = await self._find(request.model_key, context)
     ids = await asked_lib.encode(model, request.text)
-    tokens = asked_lib.with_start(ids, model).tolist()
+    tokens = asked_lib.with_start(ids, model, request).tolist()
     engine = model.settings.engine
     words = model.codecs.words
     assert words is not None  # Otherwise `encode` raises.

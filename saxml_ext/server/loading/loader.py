@@ -151,6 +151,7 @@ def prepare(
     source = programs.of(shapes, made.serving)
     vocab_size = made.model.vocab_size
     codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
+    settings = started(made.settings, codecs)
     weights = made.weights()
     logging.info(
       '%s (%.1f s)',
@@ -178,7 +179,7 @@ def prepare(
   )
   fingerprint = made.stored.fingerprint()
   return prepared.Prepared(
-    made.settings,
+    settings,
     codecs,
     prepared.identity(spec, fingerprint, run, source),
     run,
@@ -266,7 +267,6 @@ def serve(
   return servable.Servable(
     settings=settings,
     codecs=codecs,
-    eos_id=settings.engine.eos_id,
     method_stats=method_stats,
     scheduler=scheduler.Scheduler(
       runner,
@@ -306,6 +306,23 @@ def load_codecs(
     vocab_size,
     words,
   )
+
+
+def started(
+  settings: settings_lib.Settings, codecs: codec.Codecs
+) -> settings_lib.Settings:
+  """Returns settings with the tokenizer's start id, if the params take it.
+
+  Raises:
+    errors.InvalidArgument: The tokenizer adds other ids, or the id is not in
+      the vocabulary.
+  """
+  if not settings.takes_start or codecs.words is None:
+    return settings
+  start = codecs.words.start_id()
+  found = dataclasses.replace(settings, sos_id=start, takes_start=False)
+  _check_ids(found, codecs.vocab_size)
+  return found
 
 
 def _unneeded_tokenizer(

@@ -53,7 +53,7 @@ class LoaderTest(parameterized.TestCase):
   def test_loads_a_model_that_generates_and_scores(self):
     servable = self._load()
     self.addCleanup(servable.close, drain=False)
-    self.assertEqual(servable.eos_id, small_model.EOS_ID)
+    self.assertEqual(servable.settings.end_ids, (small_model.EOS_ID,))
     prompt = np.array([1, 2, 3], np.int32)
     request = request_lib.Request(prompt)
     result = servable.scheduler.generate(request).result(_TIMEOUT)

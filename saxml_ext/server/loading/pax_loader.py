@@ -100,6 +100,7 @@ def _load(
   )
   settings = settings_lib.checked(spec.model_path, params)
   codecs = loader.load_codecs(settings, restored.model.lm_tpl.vocab_size, path)
+  settings = loader.started(settings, codecs)
   runner = praxis_runner.PraxisRunner(
     restored.model,
     restored.variables,

@@ -71,7 +71,6 @@ class Servable:
   Attributes:
     settings: The settings of its serving params.
     codecs: The codecs of its texts.
-    eos_id: The id that ends an answer; None if only stop ids of requests do.
     scheduler: The scheduler of its engine.
     method_stats: The counters of every served method, by method.
     leases: The leases of the calls that have found it.
@@ -80,7 +79,6 @@ class Servable:
 
   settings: settings_lib.Settings
   codecs: codec.Codecs
-  eos_id: int | None
   scheduler: scheduler_lib.Scheduler
   method_stats: Mapping[str, stats.MethodStats]
   leases: Leases = dataclasses.field(default_factory=Leases)
@@ -118,7 +116,8 @@ class Servable:
     """Returns the generated ids [N] that belong to the answer's text."""
     ids = tokens.tolist()
     if not self.settings.tokenized_output:
-      stops = {self.eos_id, *(request.stop_ids or ())}
+      own = self.settings.end_ids
+      stops = own if request.stop_ids is None else request.stop_ids
       while ids and ids[-1] in stops:
         ids.pop()
     return ids

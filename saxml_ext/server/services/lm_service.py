@@ -93,7 +93,9 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
       for text in request.suffix:
         requests.check_size(text, call.settings)
       prefix = requests.with_start(
-        await requests.encode(call.model, request.prefix), call.settings
+        await requests.encode(call.model, request.prefix),
+        call.settings,
+        call.model.codecs.input,
       )
       logps = []
       # The suffixes are scored one at a time, so that a request occupies only
@@ -115,7 +117,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     async with self._call(request, scheduler.EMBED, context) as call:
       _check_inputs(call, request.extra_inputs)
       ids = await requests.encode(call.model, request.text)
-      tokens = requests.finish(ids, call.settings)
+      tokens = requests.finish(ids, call.settings, call.model.codecs.input)
       found = await self._wakeups.wait(
         call.model.scheduler.embed(tokens, call.deadline, call.client)
       )
@@ -129,7 +131,9 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     async with self._call(request, scheduler.GRADIENT, context) as call:
       _check_inputs(call, request.extra_inputs)
       prefix = requests.with_start(
-        await requests.encode(call.model, request.prefix), call.settings
+        await requests.encode(call.model, request.prefix),
+        call.settings,
+        call.model.codecs.input,
       )
       suffix = await requests.encode(call.model, request.suffix)
       requests.check_score(prefix, suffix, call.settings)

@@ -2,11 +2,14 @@
 
 from absl.testing import absltest
 import numpy as np
+import tokenizers
 
 from saxml_ext.common import errors
 from saxml_ext.params import gptj
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.services import requests
+from saxml_ext.server.vocabulary import codec
+from saxml_ext.server.vocabulary import tokenizer_codec
 
 
 def _settings(**attributes) -> settings_lib.Settings:
@@ -15,8 +18,13 @@ def _settings(**attributes) -> settings_lib.Settings:
   return settings_lib.Settings.of(params)
 
 
-def _finish(ids: list[int], settings: settings_lib.Settings) -> list[int]:
-  return requests.finish(np.array(ids, np.int32), settings).tolist()
+def _finish(
+  ids: list[int],
+  settings: settings_lib.Settings,
+  words: codec.Codec | None = None,
+) -> list[int]:
+  words = words or codec.IdCodec(100)
+  return requests.finish(np.array(ids, np.int32), settings, words).tolist()
 
 
 class FinishTest(absltest.TestCase):
@@ -39,6 +47,22 @@ class FinishTest(absltest.TestCase):
     )
     self.assertEqual(_finish([1, 2, 3, 4], settings), [9, 2, 3, 4])
     self.assertEqual(_finish([1, 2], settings), [9, 1, 2])
+
+  def test_a_start_token_of_the_text_is_not_doubled(self):
+    made = tokenizers.Tokenizer(
+      tokenizers.models.WordLevel({'a': 0, '<s>': 9}, 'a')
+    )
+    made.add_special_tokens(['<s>'])
+    words = tokenizer_codec.TokenizerCodec(made)
+    for slice_left, expected in (True, [9, 1, 2, 3]), (False, [9, 2, 3, 4]):
+      settings = _settings(
+        EOS_PADDING_AND_NO_SOS=False, SOS_ID=9, SLICE_LEFT=slice_left
+      )
+      self.assertEqual(_finish([9, 1], settings, words), [9, 1])
+      self.assertEqual(_finish([9, 9, 1], settings, words), [9, 9, 1])
+      self.assertEqual(_finish([9, 1, 2, 3, 4], settings, words), expected)
+      # As in stock Sax, prompts of ids always get the id.
+      self.assertEqual(_finish([9, 1], settings), [9, 9, 1])
 
   def test_refuses_a_long_one_if_set_to(self):
     settings = _settings(FAIL_ON_INPUT_TRUNCATION=True)

@@ -21,6 +21,7 @@ from saxml_ext.protobuf import lm_pb2
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
+from saxml_ext.server.vocabulary import codec as codec_lib
 
 _MAX_STEPS = request_options.MAX_STEPS_KEY
 _STOP_IDS = request_options.STOP_IDS_KEY
@@ -51,7 +52,7 @@ async def generation(
   with tracing.part('tokenize'):
     ids = await encode(call.model, request.text)
   return request_lib.Request(
-    tokens=finish(ids, settings),
+    tokens=finish(ids, settings, call.model.codecs.input),
     max_new_tokens=limit,
     min_new_tokens=min(settings.engine.min_new_tokens, limit),
     stream=call.method == scheduler.STREAM,
@@ -212,12 +213,15 @@ def check_size(text: str, settings: settings_lib.Settings) -> None:
     )
 
 
-def finish(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
+def finish(
+  ids: np.ndarray, settings: settings_lib.Settings, codec: codec_lib.Codec
+) -> np.ndarray:
   """Applies the model's start id and length limit to a tokenized prompt.
 
   Args:
     ids: The prompt of the request, [T] int32.
     settings: The settings of the model.
+    codec: The codec that made the ids.
 
   Returns:
     The prompt for the engine, [N] int32, with N at most `max_prompt`.
@@ -227,6 +231,8 @@ def finish(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
       that does not truncate prompts.
   """
   has_start = settings.sos_id is not None
+  if _has_start(ids, settings, codec):
+    ids = ids[1:]
   room = settings.engine.max_prompt - has_start
   if not len(ids) and not has_start:
     raise errors.InvalidArgument('the prompt has 0 tokens. Send at least 1.')
@@ -236,11 +242,34 @@ def finish(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
       ' (INPUT_SEQ_LEN). Shorten it.'
     )
   kept = ids[:room] if settings.keep_left else ids[max(len(ids) - room, 0) :]
-  return with_start(kept, settings)
+  return _prepend(kept, settings)
 
 
-def with_start(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
-  """Prepends the model's start id, if it has one, to `ids` [T]."""
+def with_start(
+  ids: np.ndarray, settings: settings_lib.Settings, codec: codec_lib.Codec
+) -> np.ndarray:
+  """Prepends the model's start id to the ids of a text, unless it is there.
+
+  Args:
+    ids: The ids, [T].
+    settings: The settings of the model.
+    codec: The codec that made the ids.
+  """
+  return ids if _has_start(ids, settings, codec) else _prepend(ids, settings)
+
+
+def _has_start(
+  ids: np.ndarray, settings: settings_lib.Settings, codec: codec_lib.Codec
+) -> bool:
+  """Returns True if a text begins with the model's start token itself."""
+  start = settings.sos_id
+  if start is None or not len(ids) or ids[0] != start:
+    return False
+  # In a model without a start token, an ordinary token may have the same id.
+  return not codec.piece(start)
+
+
+def _prepend(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
   if settings.sos_id is None:
     return ids
   return np.concatenate([np.array([settings.sos_id], np.int32), ids])

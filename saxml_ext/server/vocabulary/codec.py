@@ -1,6 +1,7 @@
 """Converts text to token ids and back, with a tokenizer or as written ids."""
 
 from collections.abc import Sequence
+import json
 import os
 import re
 from typing import NamedTuple, Protocol
@@ -15,6 +16,8 @@ from saxml_ext.server.vocabulary import sentencepiece_codec
 from saxml_ext.server.vocabulary import tokenizer_codec
 
 _IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
+# A line of a tiktoken file: a token in base64, and its id.
+_TIKTOKEN = re.compile(rb'[A-Za-z0-9+/]+=* [0-9]+\n')
 # The file names that the converter and users of SentencePiece give a tokenizer.
 _FILES = ('tokenizer.json', 'tokenizer.model')
 
@@ -33,6 +36,13 @@ class Codec(Protocol):
 
   def piece(self, token: int) -> bytes:
     """Returns a token's bytes within a text; b'' if it has no text."""
+
+  def start_id(self) -> int | None:
+    """Returns the id that the tokenizer adds before a text, or None.
+
+    Raises:
+      errors.InvalidArgument: It adds several ids, or ids after a text.
+    """
 
 
 class IdCodec:
@@ -77,6 +87,9 @@ class IdCodec:
   def piece(self, token: int) -> bytes:
     """Returns the digits of an id."""
     return str(token).encode()
+
+  def start_id(self) -> None:
+    """Returns None, because written ids include a start id."""
 
 
 def _is_plain(text: str) -> bool:
@@ -144,8 +157,29 @@ def find_tokenizer(
 def _read(path: str) -> Codec:
   data = storage.read_bytes(path)
   if not path.endswith('.json') and not data.startswith(b'{'):
-    return sentencepiece_codec.SentencePieceCodec(data, path)
+    if _TIKTOKEN.match(data):
+      raise errors.InvalidArgument(
+        f'{path} is a tiktoken file, as Meta publishes it with Llama 3. Replace'
+        ' it with the tokenizer.json of the same model on Hugging Face.'
+      )
+    return sentencepiece_codec.SentencePieceCodec(data, path, _adds_bos(path))
   return tokenizer_codec.TokenizerCodec.of(data, path)
+
+
+def _adds_bos(path: str) -> bool:
+  """Returns add_bos_token of the tokenizer_config.json beside a tokenizer.
+
+  Llama's own code adds the token, so the default is True.
+  """
+  config = os.path.join(os.path.dirname(path), 'tokenizer_config.json')
+  if not storage.is_file(config):
+    return True
+  try:
+    return json.loads(storage.read_bytes(config)).get('add_bos_token', True)
+  except (ValueError, AttributeError) as e:
+    raise errors.InvalidArgument(
+      f'{config} is not a JSON object: {e}. Fix or remove it.'
+    ) from e
 
 
 def _candidates(vocabulary_path: str | None, checkpoint_path: str) -> list[str]:

@@ -92,6 +92,47 @@ class TokenizerCodecTest(absltest.TestCase):
     self.assertEqual(loaded.decode([1, 0, 3]), 'green red')
     self.assertEqual(loaded.encode('').tolist(), [])
 
+  def _with_post_processor(self, single: str | None) -> codec.Codec:
+    """Returns a tokenizer that adds the special tokens of a template."""
+    vocab = {'a': 0, 'b': 1, '<s>': 2, '</s>': 3}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, 'b'))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    made.add_special_tokens(['<s>', '</s>'])
+    if single:
+      # The form of Llama 3's file: byte offsets, and then special tokens.
+      made.post_processor = tokenizers.processors.Sequence(
+        [
+          tokenizers.processors.ByteLevel(trim_offsets=True),
+          tokenizers.processors.TemplateProcessing(
+            single=single, special_tokens=[('<s>', 2), ('</s>', 3)]
+          ),
+        ]
+      )
+    path = self.create_tempfile('tokenizer.json').full_path
+    made.save(path)
+    # tokenizer(text) of transformers returns these ids.
+    self.expected = made.encode('b a').ids
+    return codec.load_tokenizer(path, '/nowhere')
+
+  def test_start_id_is_the_one_that_transformers_adds(self):
+    for single, expected in ((None, None), ('$A', None), ('<s> $A', 2)):
+      words = self._with_post_processor(single)
+      start = words.start_id()
+      self.assertEqual(start, expected)
+      # A text has no start id before the service adds it.
+      self.assertEqual(words.encode('b a').tolist(), [1, 0])
+      self.assertEqual(
+        ([] if start is None else [start]) + [1, 0], self.expected
+      )
+
+  def test_other_special_tokens_are_refused(self):
+    for single in ('<s> $A </s>', '$A </s>', '<s> <s> $A'):
+      words = self._with_post_processor(single)
+      with self.assertRaisesRegex(
+        errors.InvalidArgument, "encodes 'a' as .* Set SOS_ID to this id"
+      ):
+        words.start_id()
+
   def test_is_found_by_directory_and_beside_the_checkpoint(self):
     directory = self.create_tempdir().full_path
     _save_tokenizer(directory)

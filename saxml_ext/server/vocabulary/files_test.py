@@ -4,8 +4,10 @@ import os
 import shutil
 
 from absl.testing import absltest
+import sentencepiece
 import tokenizers
 
+from saxml_ext.common import errors
 from saxml_ext.params import lm_cloud
 from saxml_ext.server.vocabulary import codec
 from saxml_ext.server.vocabulary import sentencepiece_codec
@@ -38,6 +40,48 @@ class FilesTest(absltest.TestCase):
     ):
       loaded = codec.load_tokenizer(vocabulary, checkpoint)
       self.assertEqual(loaded.decode(loaded.encode(_TEXT)), _TEXT)
+
+  def test_start_id_of_sentencepiece(self):
+    shutil.copy(lm_cloud.SMALL_VOCABULARY, self._path('tokenizer.model'))
+    # This vocabulary has no start token.
+    self.assertIsNone(codec.load_tokenizer(None, self.directory).start_id())
+    start = 1
+    with open(self._path('tokenizer.model'), 'wb') as file:
+      sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(['the mayor', 'a town']),
+        model_writer=file,
+        vocab_size=16,
+        hard_vocab_limit=False,
+        bos_id=start,
+        minloglevel=2,
+      )
+    config = self._path('tokenizer_config.json')
+    for text, expected in (
+      (None, start),
+      ('{}', start),
+      ('{"add_bos_token": true}', start),
+      ('{"add_bos_token": false}', None),
+    ):
+      if text:
+        with open(config, 'w', encoding='utf-8') as file:
+          file.write(text)
+      loaded = codec.load_tokenizer(None, self.directory)
+      self.assertEqual(loaded.start_id(), expected, text)
+    for text in ('[1]', '{'):
+      with open(config, 'w', encoding='utf-8') as file:
+        file.write(text)
+      with self.assertRaisesRegex(
+        errors.InvalidArgument, 'tokenizer_config.json is not a JSON object'
+      ):
+        codec.load_tokenizer(None, self.directory)
+
+  def test_a_tiktoken_file_is_refused(self):
+    with open(self._path('tokenizer.model'), 'wb') as file:
+      file.write(b'IQ== 0\nIg== 1\n')
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'is a tiktoken file.*tokenizer.json'
+    ):
+      codec.load_tokenizer(None, self.directory)
 
   def test_a_tokenizer_json_comes_first(self):
     shutil.copy(lm_cloud.SMALL_VOCABULARY, self._path('tokenizer.model'))

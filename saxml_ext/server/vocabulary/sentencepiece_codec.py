@@ -1,7 +1,7 @@
 """Converts text to token ids and back with a SentencePiece model.
 
 The conventions are those of Sax's LMTokenizer. No ids are added before or after
-the ids of a text; the service adds the SOS_ID of the serving params. An answer
+the ids of a text; the service adds the start id of the serving params. An answer
 is decoded without its prompt, which drops the blank before its first word. An
 id outside of the vocabulary stands for the unknown piece.
 """
@@ -26,12 +26,13 @@ _BLANK = '\u2581'
 class SentencePieceCodec:
   """A vocabulary of the `sentencepiece` library."""
 
-  def __init__(self, data: bytes, path: str):
+  def __init__(self, data: bytes, path: str, adds_start: bool = True):
     """Loads a model.
 
     Args:
       data: The contents of the file.
       path: The path of the file, for messages.
+      adds_start: True if texts begin with the control piece <s>, if any.
 
     Raises:
       errors.InvalidArgument: The file is not a model, or it is damaged.
@@ -42,6 +43,7 @@ class SentencePieceCodec:
       self._processor.LoadFromSerializedProto(data)
     except (RuntimeError, OSError) as e:  # Bad files raise either.
       raise _refused(path, e) from e
+    self._adds_start = adds_start
     self._size = self._processor.GetPieceSize()
     self._unknown = self._processor.unk_id()
     # Such rules apply to whole texts: the end of a text may change the text
@@ -79,6 +81,11 @@ class SentencePieceCodec:
     if processor.IsUnknown(known):
       return processor.DecodeIds([known]).encode()
     return piece.replace(_BLANK, ' ').encode()
+
+  def start_id(self) -> int | None:
+    """Returns the id of the control piece that begins a text, or None."""
+    start = self._processor.bos_id()
+    return start if self._adds_start and start >= 0 else None
 
   def _is_open(self, token: int, text: str) -> bool:
     # A run of bytes is decoded from left to right. U+FFFD stands for bytes that

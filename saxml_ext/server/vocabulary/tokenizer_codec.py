@@ -38,6 +38,8 @@ def _characters() -> dict[str, int]:
 
 
 _CHARACTERS = _characters()
+# A text that shows which ids the post-processor of a tokenizer adds.
+_SAMPLE = 'a'
 
 
 class TokenizerCodec:
@@ -100,6 +102,24 @@ class TokenizerCodec:
     if found := _BYTE.fullmatch(piece):
       return bytes([int(found[1], 16)])
     return piece.replace(_BLANK, ' ').encode()
+
+  def start_id(self) -> int | None:
+    """Returns the id that the post-processor adds before a text, or None.
+
+    Raises:
+      errors.InvalidArgument: It adds several ids, or ids after a text.
+    """
+    plain = self.encode(_SAMPLE).tolist()
+    whole = self._tokenizer.encode(_SAMPLE, add_special_tokens=True).ids
+    if whole == plain:
+      return None
+    if plain and whole[1:] == plain:
+      return whole[0]
+    raise errors.InvalidArgument(
+      f'the tokenizer encodes {_SAMPLE!r} as {whole}, which is {plain} without'
+      ' special tokens. Only one id before a text is supported. Set SOS_ID to'
+      ' this id, or PREPEND_SOS=false for no id.'
+    )
 
   def _is_open(self, token: int, text: str) -> bool:
     del text
