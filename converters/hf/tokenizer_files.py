@@ -1,10 +1,10 @@
 """Copies or derives the tokenizer files of a checkpoint.
 
-Our servers read tokenizer.json, or else tokenizer.model. GPT2BPEVocabulary of stock Sax builds the
-GPT2Tokenizer of transformers instead. In the versions that Sax pins, that class
-opens vocab.json and merges.txt, even for models that are served token ids.
-Therefore both kinds of files are written. They are copied if the source has
-them, and otherwise derived from its tokenizer.json.
+Our servers read tokenizer.json, or else tokenizer.model. GPT2BPEVocabulary of
+stock Sax builds the GPT2Tokenizer of transformers instead. In the versions that
+Sax pins, that class opens vocab.json and merges.txt, even for models that are
+served token ids. Therefore both kinds of files are written. They are copied if
+the source has them, and otherwise derived from its tokenizer.json.
 """
 
 import json

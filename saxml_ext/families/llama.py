@@ -67,9 +67,14 @@ FAMILY = family.Family(
   params={
     **llama_published.TABLE,
     _ANY: servable.Params(
-      'A Llama of any size, with the settings of AnyGPTJ.',
+      """A Llama of any size, with the settings of AnyGPTJ.
+
+      Texts begin with the start token that the tokenizer adds to them.
+      """,
       gptj.ANY,
       ARCHITECTURE='llama',
+      EOS_PADDING_AND_NO_SOS=False,
+      SOS_ID=None,
     ),
   },
   serving=_ANY,
