@@ -12,17 +12,29 @@ _ANY = 'saxml_ext.params.qwen2.AnyQwen2'
 _BIASES = 'model.layers.{layer}.self_attn.%s_proj.bias'
 
 
-def _size(*sizes: int, kv_heads: int, **more: bool) -> hf_config.HFConfig:
+def _size(
+  layers: int,
+  width: int,
+  heads: int,
+  hidden: int,
+  vocab: int,
+  kv_heads: int,
+  tied: bool = False,
+) -> hf_config.HFConfig:
   return hf_config.HFConfig(
-    *sizes,
+    layers,
+    width,
+    heads,
+    hidden,
+    vocab,
     num_kv_heads=kv_heads,
-    rotary_dim=sizes[1] // sizes[2],
+    rotary_dim=width // heads,
     rotary_base=1e6,
     ln_epsilon=1e-6,
     max_positions=32768,
+    tied_embeddings=tied,
     bos_id=151643,
     eos_id=151643,
-    **more,
   )
 
 
@@ -60,9 +72,7 @@ FAMILY = dataclasses.replace(
   },
   serving=_ANY,
   published={
-    'qwen2.5-0.5b': _size(
-      24, 896, 14, 4864, 151936, kv_heads=2, tied_embeddings=True
-    ),
+    'qwen2.5-0.5b': _size(24, 896, 14, 4864, 151936, kv_heads=2, tied=True),
     'qwen2.5-7b': _size(28, 3584, 28, 18944, 152064, kv_heads=4),
   },
 )
