@@ -76,7 +76,9 @@ def _config() -> hf_config.HFConfig:
 
 
 def _from_flags() -> hf_config.HFConfig:
-  keys = families.FAMILIES[_FAMILY.value].config.keys
+  config = families.FAMILIES[_FAMILY.value].config
+  assert config  # --family has only families with a config.json.
+  keys = config.keys
   turns_parts = 'rotary_dim' in keys or 'rotary_share' in keys
   for flag, has_it in (
     (_ROTARY_DIM, turns_parts),

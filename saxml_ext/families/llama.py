@@ -13,6 +13,32 @@ from saxml_ext.families import servable
 _LAYER = 'model.layers.{layer}.'
 _ANY = 'saxml_ext.params.llama.AnyLlama'
 
+CONFIG = hf_config.Table(
+  'LlamaForCausalLM',
+  keys={
+    'num_layers': 'num_hidden_layers',
+    'model_dim': 'hidden_size',
+    'num_heads': 'num_attention_heads',
+    'num_kv_heads': 'num_key_value_heads',
+    'hidden_dim': 'intermediate_size',
+    'max_positions': 'max_position_embeddings',
+    'rotary_base': 'rope_theta',
+    'ln_epsilon': 'rms_norm_eps',
+  },
+  defaults={
+    'max_positions': 2048,
+    'rotary_base': 10000.0,
+    'ln_epsilon': 1e-6,
+  },
+  accepted={
+    'hidden_act': ('silu',),
+    'attention_bias': (False,),
+    'mlp_bias': (False,),
+    'rope_type': ('default', 'llama3'),
+  },
+  rotary_names={'rope_theta': 'rope_theta'},
+)
+
 FAMILY = family.Family(
   name='llama',
   title='Llama',
@@ -25,31 +51,7 @@ FAMILY = family.Family(
     norm=architecture.RMS_NORM,
     biases=(),
   ),
-  config=hf_config.Table(
-    'LlamaForCausalLM',
-    keys={
-      'num_layers': 'num_hidden_layers',
-      'model_dim': 'hidden_size',
-      'num_heads': 'num_attention_heads',
-      'num_kv_heads': 'num_key_value_heads',
-      'hidden_dim': 'intermediate_size',
-      'max_positions': 'max_position_embeddings',
-      'rotary_base': 'rope_theta',
-      'ln_epsilon': 'rms_norm_eps',
-    },
-    defaults={
-      'max_positions': 2048,
-      'rotary_base': 10000.0,
-      'ln_epsilon': 1e-6,
-    },
-    accepted={
-      'hidden_act': ('silu',),
-      'attention_bias': (False,),
-      'mlp_bias': (False,),
-      'rope_type': ('default', 'llama3'),
-    },
-    rotary_names={'rope_theta': 'rope_theta'},
-  ),
+  config=CONFIG,
   tensors={
     'embedding': ('model.embed_tokens.weight',),
     'layers.norm.scale': (_LAYER + 'input_layernorm.weight',),

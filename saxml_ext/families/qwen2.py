@@ -46,7 +46,7 @@ FAMILY = dataclasses.replace(
     llama.FAMILY.architecture, biases=(architecture.QKV,)
   ),
   config=dataclasses.replace(
-    llama.FAMILY.config,
+    llama.CONFIG,
     model_class='Qwen2ForCausalLM',
     defaults={
       'max_positions': 32768,

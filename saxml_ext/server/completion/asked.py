@@ -151,7 +151,9 @@ def with_start(
   """Prepends the model's start id to a text's ids, as the request asks for."""
   if request.HasField('add_special_tokens') and not request.add_special_tokens:
     return ids
-  return requests.with_start(ids, model.settings, model.codecs.words)
+  words = model.codecs.words
+  assert words is not None  # Otherwise `encode` raises.
+  return requests.with_start(ids, model.settings, words)
 
 
 def _query(
