@@ -138,7 +138,7 @@ class GroupedQueriesTest(parameterized.TestCase):
   def test_split_weights_are_parts_of_the_whole(self, quantization, devices):
     mesh = sharding.make_mesh((1, 1, devices))
     form = split_weights.Form(quantization=quantization)
-    source = split_weights.Arrays(self.grouped)
+    source = random_model.Arrays(self.grouped)
     found = split_weights.from_pax(source, _GROUPED, form, mesh)
     weights = weights_lib.from_pax(
       self.grouped, _GROUPED, quantization=quantization

@@ -76,17 +76,6 @@ class Range:
 
 
 @dataclasses.dataclass(frozen=True)
-class Arrays:
-  """A source of arrays in memory, which serve as their own specs."""
-
-  specs: Mapping[str, np.ndarray]
-
-  def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
-    """Reads a part of one array; see `Source.read_part`."""
-    return self.specs[name][slices]
-
-
-@dataclasses.dataclass(frozen=True)
 class Form:
   """The form of the weights to load.
 
@@ -135,6 +124,13 @@ def from_pax(
     for row in variables_lib.table_of(config.architecture)
     if not row.per_layer
   }
+  if 'head_bias' not in outside:
+    like = targets.head_bias
+    added = like.shape[0] - config.vocab_size
+    bias = np.zeros(config.vocab_size, like.dtype)
+    # The same as in `sharding.pad`.
+    bias = np.pad(bias, (0, added), constant_values=-np.inf)
+    outside['head_bias'] = _placed(bias, like)
   layers = _layers(parts, config, targets.layers)
   return weights_lib.assemble(outside.get, layers)
 

@@ -9,6 +9,7 @@ from absl.testing import parameterized
 import jax
 import numpy as np
 
+from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import variables as variables_lib
@@ -34,6 +35,18 @@ _LM_CLOUD = random_model.lm_cloud(
   head_dim=8,
   hidden_dim=64,
   vocab_size=301,
+)
+_LLAMA = dataclasses.replace(
+  _MODEL,
+  rotary_dim=16,
+  num_kv_heads=2,
+  architecture=architecture.Architecture(
+    residual=architecture.SEQUENTIAL,
+    activation=architecture.SILU,
+    gated=True,
+    norm=architecture.RMS_NORM,
+    biases=(),
+  ),
 )
 _MESHES = ((1, 1, 1), (1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2))
 
@@ -68,7 +81,7 @@ def _quantized(variables):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Counting(split_weights.Arrays):
+class _Counting(random_model.Arrays):
   """A source that counts in `read` the elements read from each variable."""
 
   read: collections.Counter
@@ -96,7 +109,7 @@ class SplitWeightsTest(parameterized.TestCase):
     whole = weights_lib.from_pax(variables, _MODEL, dtype, quantization)
     if stacked:
       whole = weights_lib.stack(whole)
-    arrays = split_weights.Arrays(variables)
+    arrays = random_model.Arrays(variables)
     for shape in _MESHES:
       mesh = sharding.make_mesh(shape)
       expected = sharding.place(mesh, sharding.pad(mesh, whole))
@@ -107,24 +120,28 @@ class SplitWeightsTest(parameterized.TestCase):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
   @parameterized.parameters(
-    (random_model.repeated, None, True),
-    (random_model.repeated, 'int8_weights', False),
-    (_apart, 'int8_weights', True),
-    (_apart, None, False),
+    (_LM_CLOUD, random_model.repeated, None, True),
+    (_LM_CLOUD, random_model.repeated, 'int8_weights', False),
+    (_LM_CLOUD, _apart, 'int8_weights', True),
+    (_LM_CLOUD, _apart, None, False),
+    (_LLAMA, random_model.repeated, 'int8_weights', True),
+    (_LLAMA, _apart, None, False),
   )
-  def test_families_and_forms_of_storing(self, stored, quantization, stacked):
-    variables = stored(random_model.variables(_LM_CLOUD), _LM_CLOUD)
+  def test_families_and_forms_of_storing(
+    self, model, stored, quantization, stacked
+  ):
+    variables = stored(random_model.variables(model), model)
     form = split_weights.Form('float32', quantization, False, stacked)
     whole = weights_lib.from_pax(
-      variables, _LM_CLOUD, 'float32', quantization, False
+      variables, model, 'float32', quantization, False
     )
     if stacked:
       whole = weights_lib.stack(whole)
-    arrays = split_weights.Arrays(variables)
+    arrays = random_model.Arrays(variables)
     for shape in ((1, 1, 4), (1, 2, 2)):
       mesh = sharding.make_mesh(shape)
       expected = sharding.place(mesh, sharding.pad(mesh, whole))
-      got = split_weights.from_pax(arrays, _LM_CLOUD, form, mesh)
+      got = split_weights.from_pax(arrays, model, form, mesh)
       jax.tree.map(np.testing.assert_array_equal, got, expected)
 
   @parameterized.product(
@@ -145,7 +162,7 @@ class SplitWeightsTest(parameterized.TestCase):
     mesh = sharding.make_mesh((1, 1, 4))
     expected = sharding.place(mesh, sharding.pad(mesh, whole))
     got = split_weights.from_pax(
-      split_weights.Arrays(variables),
+      random_model.Arrays(variables),
       model,
       split_weights.Form('float32', quantization, stacked=stacked),
       mesh,
@@ -159,7 +176,7 @@ class SplitWeightsTest(parameterized.TestCase):
     variables = random_model.variables(_MODEL)
     mesh = sharding.make_mesh((1, 1, 4))
     form = split_weights.Form(quantization='int8', quantize_head=False)
-    arrays = split_weights.Arrays(variables)
+    arrays = random_model.Arrays(variables)
     head = split_weights.from_pax(arrays, _MODEL, form, mesh).head
     self.assertEqual(head.shape, (32, 512))
     np.testing.assert_array_equal(
@@ -209,11 +226,11 @@ class SplitWeightsTest(parameterized.TestCase):
     variables = random_model.variables(_MODEL)
     mesh = sharding.make_mesh((1, 1, 4))
     form = split_weights.Form()
-    arrays = split_weights.Arrays(variables)
+    arrays = random_model.Arrays(variables)
     wider = dataclasses.replace(_MODEL, hidden_dim=128)
     with self.assertRaisesRegex(ValueError, r'\(32, 64\),.* require \(32, 128'):
       split_weights.from_pax(arrays, wider, form, mesh)
-    arrays = split_weights.Arrays(_quantized(variables))
+    arrays = random_model.Arrays(_quantized(variables))
     with self.assertRaisesRegex(ValueError, 'is int8'):
       split_weights.from_pax(arrays, _MODEL, form, mesh)
 

@@ -1,6 +1,7 @@
 """Generates random variables with PAX names, for tests and benchmarks."""
 
 from collections.abc import Mapping
+import dataclasses
 import math
 
 import numpy as np
@@ -71,3 +72,14 @@ def repeated(
     else:
       result[name] = variables[name]
   return result
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrays:
+  """A source of `split_weights`: arrays that serve as their own specs."""
+
+  specs: Mapping[str, np.ndarray]
+
+  def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
+    """Reads a part of one array; see `split_weights.Source.read_part`."""
+    return self.specs[name][slices]
