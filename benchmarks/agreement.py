@@ -9,6 +9,8 @@ from benchmarks import workload
 
 # The number of requests whose answers are forced. Each costs a prefill.
 _FORCED = 32
+# The number of prompts that are computed in float32, layer by layer.
+_EXACT = 8
 _FORCIBLE = (contenders.OURS, contenders.CTRANSLATE2)
 # The engines that return all beams of a search, with scores.
 _LISTING = (contenders.OURS, contenders.CTRANSLATE2, contenders.TRANSFORMERS)
@@ -199,7 +201,7 @@ def _against_prompts(
   ]
   if ours is None or not rounded:
     return []
-  prompts = [list(r.tokens) for r in requests[:_FORCED]]
+  prompts = [list(r.tokens) for r in requests[:_EXACT]]
   # A prediction needs at least one previous token.
   forced = _Forced(prompts, [1] * len(prompts))
   truth = forced.ask(ours, 'exact_top1')

@@ -3,16 +3,20 @@
 import io
 import json
 import os
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import flagsaver
 from rich import console as console_lib
 
 from benchmarks import bench
+from benchmarks import bench_flags
 from benchmarks import contenders
 from benchmarks import random_model
 from benchmarks import settings as settings_lib
 from benchmarks import worker as worker_lib
+from saxml_ext.common import flag_rules
+from saxml_ext.families import hf_config
 
 _COUNTS = (3, 6)
 _ROUNDS = 2
@@ -80,18 +84,73 @@ class BenchTest(absltest.TestCase):
     self.assertNotIn('ours_int8 gives', text)
 
 
+class LlamaTest(absltest.TestCase):
+  def test_each_number_of_requests_has_a_bound(self):
+    out = self.create_tempdir().full_path
+    sizes = hf_config.HFConfig(
+      1, 64, 4, 96, 128, num_kv_heads=2, rotary_dim=16, tied_embeddings=True
+    )
+    with flagsaver.flagsaver(
+      family='llama',
+      engines=['ours_int8'],
+      batch=['3', '1'],
+      prompt=12,
+      new_tokens=3,
+      rounds=1,
+      layers=1,
+      vocab=128,
+      out=out,
+      cache=os.path.join(out, 'cache'),
+    ):
+      model = random_model.write_sizes(out, 'llama', sizes, 'bfloat16')
+      with mock.patch.object(random_model, 'write_sizes', return_value=model):
+        settings = bench_flags.settings_from_flags()
+      self.assertEqual(settings.modes, ('greedy',))
+      self.assertEqual(settings.sizes.kv_dim, 32)
+      printed = io.StringIO()
+      console = console_lib.Console(file=printed, width=200)
+      rows = bench.measure_all(settings, console)
+    self.assertEqual(
+      [(r['requests'], r['tokens']) for r in rows], [(1, 3), (3, 9)]
+    )
+    for row in rows:
+      self.assertGreater(row['times_floor'], 1)
+      self.assertEqual(row['kv'], 'float32')
+    self.assertIn('Llama 1 layers x 64, vocabulary 128', printed.getvalue())
+    self.assertIn('load averages after the run', printed.getvalue())
+
+  def test_flags_without_effect_are_refused(self):
+    for values, message in (
+      ({'engines': ['llama_cpp']}, 'llama_cpp_q8_0 needs --llama_cpp, the dir'),
+      ({'engines': ['openvino']}, "--engines has 'openvino'; choose from ours"),
+      (
+        {'model': '6b'},
+        '--model=6b is not of --family=llama. Use .* of 1b, 8b',
+      ),
+      ({'batch': ['0']}, "--batch has '0'. Use positive numbers"),
+    ):
+      with flagsaver.flagsaver(family='llama', **values):
+        with self.assertRaisesRegex(ValueError, message):
+          bench_flags.settings_from_flags()
+    for name, value in (('dim', 64), ('modes', ['beam']), ('set', 'ragged')):
+      with flagsaver.flagsaver(family='llama', **{name: value}):
+        self.assertRegex(
+          '\n'.join(flag_rules.problems()), f'--{name}=.* has no effect'
+        )
+
+
 class WidthsTest(absltest.TestCase):
   def test_flags_of_several_widths(self):
     out = self.create_tempdir().full_path
     sizes = {'layers': 1, 'dim': 32, 'heads': 2, 'rotary': 8, 'vocab': 128}
     with flagsaver.flagsaver(beams=['100', '8'], cache=out, **sizes):
-      settings = bench.settings_from_flags()
+      settings = bench_flags.settings_from_flags()
     self.assertEqual(settings.modes, ('beam8', 'beam100'))
     self.assertIn(contenders.REFERENCE, settings.engines)
     self.assertEqual((settings.new_tokens, settings.rounds), (32, 3))
     with flagsaver.flagsaver(beams=['8', 'many']):
       with self.assertRaisesRegex(ValueError, "--beams is '8,many'"):
-        bench.settings_from_flags()
+        bench_flags.settings_from_flags()
 
 
 class SixBTest(absltest.TestCase):
@@ -112,7 +171,7 @@ class SixBTest(absltest.TestCase):
       out=out,
       cache=os.path.join(out, 'cache'),
     ):
-      settings = bench.settings_from_flags()
+      settings = bench_flags.settings_from_flags()
     self.assertEqual(settings.config['torch_dtype'], 'bfloat16')
     self.assertEqual(settings.counts, (8,))
     printed = io.StringIO()

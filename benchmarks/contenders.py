@@ -7,18 +7,21 @@ OURS = 'ours'
 CTRANSLATE2 = 'ct2'
 TRANSFORMERS = 'transformers'
 OPENVINO = 'openvino'
+LLAMA_CPP = 'llama_cpp'
+GPTJ, LLAMA = FAMILIES = 'gptj', 'llama'
 
 _PROGRAMS = {
   OURS: 'ours_worker',
   CTRANSLATE2: 'ct2_worker',
   TRANSFORMERS: 'transformers_worker',
   OPENVINO: 'openvino_worker',
+  LLAMA_CPP: 'llama_cpp_worker',
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-  """An engine and its dtype: "float32", "bfloat16" or "int8"."""
+  """An engine and its dtype: a key of models.BYTES."""
 
   engine: str
   dtype: str
@@ -26,6 +29,12 @@ class Contender:
   @property
   def name(self) -> str:
     return f'{self.engine}_{self.dtype}'
+
+  @property
+  def families(self) -> tuple[str, ...]:
+    """The families of models that the engine's worker runs."""
+    only = {OPENVINO: (GPTJ,), LLAMA_CPP: (LLAMA,)}
+    return only.get(self.engine, FAMILIES)
 
   @property
   def program(self) -> str:
@@ -44,24 +53,32 @@ ALL = (
   Contender(TRANSFORMERS, 'float32'),
   Contender(OPENVINO, 'int8'),
   Contender(OPENVINO, 'float32'),
+  Contender(LLAMA_CPP, 'q8_0'),
+  Contender(LLAMA_CPP, 'q4_0'),
 )
 
 # The other contenders are compared with the tokens of this one.
 REFERENCE = Contender(TRANSFORMERS, 'float32')
 
 
-def choose(names: Sequence[str]) -> tuple[Contender, ...]:
+def choose(
+  names: Sequence[str], family: str | None = None
+) -> tuple[Contender, ...]:
   """Returns contenders by name; an engine's name stands for all its dtypes.
+
+  Args:
+    names: The names.
+    family: The family that the contenders must run; None for any.
 
   Raises:
     ValueError: A name is unknown.
   """
   chosen = []
+  known = [c for c in ALL if family is None or family in c.families]
   for name in names:
-    found = [c for c in ALL if name in (c.name, c.engine)]
+    found = [c for c in known if name in (c.name, c.engine)]
     if not found:
-      raise ValueError(
-        f'--engines has {name!r}; choose from {", ".join(c.name for c in ALL)}.'
-      )
+      names_known = ', '.join(c.name for c in known)
+      raise ValueError(f'--engines has {name!r}; choose from {names_known}.')
     chosen += [c for c in found if c not in chosen]
   return tuple(chosen)

@@ -1,4 +1,4 @@
-"""Computes the lower bound of the time at this machine's measured rates.
+"""Computes the lower bound of the time at the peak rates of this processor.
 
 The bound counts the work of any engine that shares a prompt's KV between beams
 and reads the weights once per step. This work has three parts: the matrix
@@ -10,39 +10,29 @@ softmax, top-k, norms or writes. It assumes that the slots are always full.
 from collections.abc import Sequence
 import dataclasses
 
-_BYTES = {'float32': 4, 'bfloat16': 2, 'int8': 1}
-_KV_BYTES = _BYTES['float32']
+from benchmarks import models
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-  """The sizes of a model and of the decoding, see `config.ModelConfig`."""
+  """The sizes of a model, the decoding, and the types of weights and KV."""
 
-  layers: int
-  dim: int
-  hidden: int
-  vocab: int
+  sizes: models.Sizes
   slots: int
   beams: int
   dtype: str
+  kv: str = 'float32'
 
   @property
-  def layer_weights(self) -> int:
-    """The number of weights in all layers: qkv, post, up and down."""
-    return self.layers * (4 * self.dim**2 + 2 * self.dim * self.hidden)
-
-  @property
-  def head_weights(self) -> int:
-    return self.dim * self.vocab
-
-  @property
-  def weight_bytes(self) -> int:
+  def weight_bytes(self) -> float:
     """The number of bytes of the weights, which each decode step reads."""
-    return (self.layer_weights + self.head_weights) * _BYTES[self.dtype]
+    weights = self.sizes.layer_weights + self.sizes.head_weights
+    return weights * models.BYTES[self.dtype]
 
   def kv_bytes(self, tokens: float) -> float:
-    """Returns the bytes of the KV of this many tokens, in float32."""
-    return 2 * self.layers * self.dim * tokens * _KV_BYTES
+    """Returns the bytes of the KV of this many tokens."""
+    values = 2 * self.sizes.layers * self.sizes.key_dim * tokens
+    return values * models.BYTES[self.kv]
 
   def step_bytes(self, context: float) -> float:
     """Returns the bytes that a step reads if each slot has this context."""
@@ -51,20 +41,17 @@ class Shape:
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-  """The work that the machine does in one CPU second.
+  """The work that a core of this machine does at most in one CPU second.
 
   Attributes:
     read: The bytes read from a buffer of the size that a step reads.
-    decode: The operations of products with slots * beams rows, in the fastest
-      format that is at least as precise as the dtype.
-    prefill: The operations of products with many rows, in the same format.
-    attention: The operations of products with many rows, in the fastest
-      floating-point format.
+    products: The operations on registers in the fastest format that is at least
+      as precise as the weights.
+    attention: The operations on registers in the fastest floating-point format.
   """
 
   read: float
-  decode: float
-  prefill: float
+  products: float
   attention: float
 
 
@@ -97,30 +84,33 @@ def floor(
   two times. Prefill computes the first token of an answer.
   """
   prefill = attention = decode_tokens = decode_attention = kv = 0.0
+  sizes = shape.sizes
   for prompt, answer in lengths:
-    prefill += 2.0 * (shape.layer_weights * prompt + shape.head_weights)
+    prefill += 2.0 * (sizes.layer_weights * prompt + sizes.head_weights)
     # There are two products, and causality halves the pairs of keys and
     # queries.
-    attention += 2.0 * shape.layers * shape.dim * prompt**2
+    attention += 2.0 * sizes.layers * sizes.dim * prompt**2
     steps = max(0, answer - 1)
     context = prompt + (answer + 1) / 2
     decode_tokens += steps
     decode_attention += (
-      4.0 * shape.beams * shape.layers * shape.dim * context * steps
+      4.0 * shape.beams * sizes.layers * sizes.dim * context * steps
     )
     kv += shape.kv_bytes(context) * steps
   products = (
     2.0
-    * (shape.layer_weights + shape.head_weights)
+    * (sizes.layer_weights + sizes.head_weights)
     * shape.beams
     * decode_tokens
   )
   steps_of_all = decode_tokens / shape.slots
   read = shape.weight_bytes * steps_of_all + kv
   read_seconds = read / rates.read
-  compute_seconds = products / rates.decode + decode_attention / rates.attention
+  compute_seconds = (
+    products / rates.products + decode_attention / rates.attention
+  )
   return Floor(
-    prefill_seconds=prefill / rates.prefill + attention / rates.attention,
+    prefill_seconds=prefill / rates.products + attention / rates.attention,
     decode_seconds=max(read_seconds, compute_seconds),
     read_seconds=read_seconds,
     compute_seconds=compute_seconds,

@@ -84,7 +84,7 @@ def _load(
   absent: dict[str, str] = {}
   for contender in settings.engines:
     report(f'{mode}: loading {contender.name}', 0)
-    shortage = room.shortage(contender, settings.config)
+    shortage = room.shortage(contender, settings.sizes)
     if shortage is not None and contender.engine == contenders.OURS:
       raise worker_lib.WorkerError(shortage)
     if shortage is not None:

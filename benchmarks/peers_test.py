@@ -11,12 +11,15 @@ from benchmarks import contenders
 from benchmarks import random_model
 from benchmarks import settings as settings_lib
 from benchmarks import worker as worker_lib
+from saxml_ext.engine import architecture
+from saxml_ext.families import hf_config
 
 
 class PeersTest(absltest.TestCase):
   def test_all_run_and_float32_agrees(self):
     out = self.create_tempdir().full_path
     model = random_model.write(os.path.join(out, 'cache'), 2, 64, 4, 8, 512)
+    engines = tuple(c for c in contenders.ALL if 'gptj' in c.families)
     settings = settings_lib.Settings(
       model=model,
       cache=os.path.join(out, 'cache'),
@@ -25,7 +28,7 @@ class PeersTest(absltest.TestCase):
       tokenizer=None,
       request_set='fixed',
       modes=('beam', 'greedy'),
-      engines=contenders.ALL,
+      engines=engines,
       counts=(4,),
       prompt=32,
       new_tokens=12,
@@ -48,7 +51,7 @@ class PeersTest(absltest.TestCase):
     for mode in settings.modes:
       self.assertEqual(
         {f'{r["engine"]}_{r["dtype"]}' for r in rows if r['mode'] == mode},
-        {c.name for c in contenders.ALL} - missing,
+        {c.name for c in engines} - missing,
       )
     how = {f'{r["engine"]}_{r["dtype"]}': r['note'] for r in rows}
     for name in ('ct2_int8', 'ct2_float32'):
@@ -59,6 +62,54 @@ class PeersTest(absltest.TestCase):
     for engine in ('ours', 'ct2'):
       self.assertIn(f'of the 4 best answers {engine}_float32 has 4 at', text)
     self.assertTrue(os.path.exists(os.path.join(out, 'bench.png')), text)
+
+  def test_llama_in_float32_agrees(self):
+    out = self.create_tempdir().full_path
+    sizes = hf_config.HFConfig(
+      2,
+      64,
+      4,
+      96,
+      512,
+      num_kv_heads=2,
+      rotary_dim=16,
+      rotary_base=500000.0,
+      rotary_scaling=architecture.RotaryScaling(8.0, 1.0, 4.0, 8192),
+    )
+    names = 'ours_int8 ours_float32 ct2_int8 ct2_float32 transformers_float32'
+    settings = settings_lib.Settings(
+      model=random_model.write_sizes(out, 'llama', sizes, 'float32'),
+      cache=out,
+      out=out,
+      articles=None,
+      tokenizer=None,
+      request_set='fixed',
+      modes=('greedy',),
+      engines=contenders.choose([*names.split(), 'llama_cpp_q8_0'], 'llama'),
+      counts=(1, 4),
+      prompt=32,
+      new_tokens=12,
+      beams=1,
+      slots=4,
+      cores=worker_lib.idlest_cores(1),
+      rounds=1,
+      llama_cpp=out,
+    )
+    printed = io.StringIO()
+    console = console_lib.Console(file=printed, width=200)
+    rows = bench.measure_all(settings, console)
+    self.assertEqual(
+      [(f'{r["engine"]}_{r["dtype"]}', r['requests']) for r in rows],
+      [(name, count) for name in names.split() for count in (1, 4)],
+    )
+    for engine in ('ours', 'ct2'):
+      self.assertIn(
+        f'4 of 4 answers of {engine}_float32 equal', printed.getvalue()
+      )
+    self.assertIn(
+      f'absent: llama_cpp_q8_0: ImportError: --llama_cpp={out} does not have',
+      printed.getvalue(),
+    )
 
 
 if __name__ == '__main__':

@@ -1,4 +1,4 @@
-"""Writes the random model, with the tokenizer that CTranslate2 requires."""
+"""Writes random models, with the tokenizer that CTranslate2 requires."""
 
 import fcntl
 import json
@@ -8,6 +8,7 @@ import tokenizers
 from tokenizers import models as tokenizer_models
 
 from converters.convert import random_weights
+from saxml_ext.families import all as families
 from saxml_ext.families import hf_config
 
 # The approximate size of a file of weights. After an interruption, at most this
@@ -46,16 +47,29 @@ def write(
     ValueError: The sizes contradict each other.
     OSError: The model cannot be written.
   """
-  name = f'gptj-{layers}x{dim}-{heads}-{rotary}-{vocab}'
+  sizes = hf_config.HFConfig(
+    layers, dim, heads, 4 * dim, vocab, rotary_dim=rotary
+  )
+  return write_sizes(cache, 'gptj', sizes, dtype)
+
+
+def write_sizes(
+  cache: str, family: str, sizes: hf_config.HFConfig, dtype: str
+) -> str:
+  """Writes a random model of any family and sizes, like `write`."""
+  numbers = (sizes.num_heads, sizes.rotary_dim, sizes.vocab_size)
+  if family != 'gptj':
+    numbers = (*numbers, sizes.kv_heads, sizes.hidden_dim)
+  name = f'{family}-{sizes.num_layers}x{sizes.model_dim}-'
+  name += '-'.join(map(str, numbers))
   if dtype != 'float32':
     name += f'-{dtype}'
   path = os.path.join(cache, name)
   if os.path.isdir(path):
     return path
-  shape = hf_config.HFConfig(
-    layers, dim, heads, 4 * dim, vocab, rotary_dim=rotary
-  )
-  size = _BYTES[dtype] * (12 * layers * dim**2 + 2 * vocab * dim)
+  matrices = 4 * sizes.model_dim + 3 * sizes.hidden_dim
+  values = sizes.num_layers * matrices + 2 * sizes.vocab_size
+  size = _BYTES[dtype] * values * sizes.model_dim
   partial = f'{path}.partial'
   os.makedirs(cache, exist_ok=True)
   with open(f'{path}.lock', 'wb') as lock:
@@ -65,12 +79,14 @@ def write(
       return path
     random_weights.write(
       partial,
-      shape,
-      shards=max(1, size // _SHARD_BYTES),
+      sizes,
+      # The embedding of the largest vocabularies is a file of its own.
+      shards=max(1, min(size // _SHARD_BYTES, 2 * sizes.num_layers)),
       dtype=dtype,
       resume=True,
+      family=families.named(family),
     )
-    _write_tokenizer(partial, vocab)
+    _write_tokenizer(partial, sizes.vocab_size)
     # The directory is either complete or absent, even after an interruption.
     os.rename(partial, path)
   return path

@@ -7,21 +7,23 @@ others.
 import psutil
 
 from benchmarks import contenders
+from benchmarks import models
 
-_BYTES = {'float32': 4, 'bfloat16': 2, 'int8': 1}
 # This fraction of the memory stays free for programs, keys and values, and
 # other processes.
 _KEPT_FREE = 0.1
 
 
-def shortage(contender: contenders.Contender, config: dict) -> str | None:
+def shortage(
+  contender: contenders.Contender, sizes: models.Sizes
+) -> str | None:
   """Returns why a contender cannot be loaded now, or None if it can.
 
   Args:
     contender: The contender to load.
-    config: The config.json of the model.
+    sizes: The sizes of the model.
   """
-  needed = weight_bytes(contender, config)
+  needed = weight_bytes(contender, sizes)
   memory = psutil.virtual_memory()
   free = int(memory.available - _KEPT_FREE * memory.total)
   if needed <= free:
@@ -33,20 +35,19 @@ def shortage(contender: contenders.Contender, config: dict) -> str | None:
   )
 
 
-def weight_bytes(contender: contenders.Contender, config: dict) -> int:
+def weight_bytes(contender: contenders.Contender, sizes: models.Sizes) -> int:
   """Returns the bytes of the weights, including a conversion in memory.
 
   Two kinds of weights are converted from the model that transformers has
-  loaded: all weights of OpenVINO, and those of CTranslate2 except int8.
+  loaded: all weights of OpenVINO, and those of CTranslate2 except int8. Our engine
+  has an int8 head beside an embedding that is tied to it.
   """
-  layers, dim = config['n_layer'], config['n_embd']
-  hidden = config['n_inner'] or 4 * dim
-  weights = layers * (4 * dim**2 + 2 * dim * hidden)
-  weights += 2 * config['vocab_size'] * dim
+  heads = 1 if sizes.tied and contender.engine != contenders.OURS else 2
+  weights = sizes.layer_weights + heads * sizes.head_weights
   # The contender itself rejects an unknown type.
-  size = _BYTES.get(contender.dtype, 1)
+  size = models.BYTES.get(contender.dtype, 1)
   if contender.engine == contenders.OPENVINO:
-    size = _BYTES['float32'] + size
+    size = models.BYTES['float32'] + size
   elif contender.engine == contenders.CTRANSLATE2 and size > 1:
     size *= 2
-  return weights * size
+  return int(weights * size)

@@ -4,14 +4,10 @@ from absl.testing import absltest
 import psutil
 
 from benchmarks import contenders
+from benchmarks import models
 from benchmarks import room
 
-_GPTJ_6B = {
-  'n_layer': 28,
-  'n_embd': 4096,
-  'n_inner': None,
-  'vocab_size': 50400,
-}
+_GPTJ_6B = models.Sizes(28, 4096, 4 * 4096, 50400)
 
 
 class RoomTest(absltest.TestCase):
@@ -30,6 +26,19 @@ class RoomTest(absltest.TestCase):
       self.assertEqual(
         room.weight_bytes(contender, _GPTJ_6B), times * parameters, name
       )
+
+  def test_bytes_of_llama_1b(self):
+    sizes = models.Sizes(16, 2048, 8192, 128256, 512, gated=True, tied=True)
+    # The model has 1.236 billion parameters.
+    layers = 16 * (2 * 2048**2 + 2 * 2048 * 512 + 3 * 2048 * 8192)
+    head = 2048 * 128256
+    for name, size in (
+      ('ours_int8', layers + 2 * head),
+      ('ct2_int8', layers + head),
+      ('llama_cpp_q8_0', (layers + head) * 34 // 32),
+    ):
+      (contender,) = contenders.choose([name])
+      self.assertEqual(room.weight_bytes(contender, sizes), size, name)
 
   def test_what_does_not_fit_says_so(self):
     small, large = contenders.choose(['ours_int8', 'transformers_float32'])

@@ -19,7 +19,7 @@ def rows(
 
   Args:
     result: The result of one mode.
-    floors: The lower bounds of our engine by (name, requests).
+    floors: The lower bounds by (name, requests).
     beams: The number of beams; 1 is greedy search.
   """
   ours = yardstick(result)

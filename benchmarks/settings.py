@@ -8,6 +8,7 @@ from benchmarks import models
 from benchmarks import request_sets
 from benchmarks import workload
 from benchmarks.workers import service
+from converters.hf import checkpoint
 
 SETS = ('fixed', 'ragged')
 BEAM, GREEDY = 'beam', 'greedy'
@@ -30,7 +31,7 @@ class Settings:
   of requests, ascending. beams are the numbers of beams of mode "beam". cores
   are the cores of every worker, one for each of its threads. trial_new_tokens
   is the limit of an answer when trials choose the settings of other engines, or
-  None.
+  None. llama_cpp is the directory of the built llama-cpp-python, or None.
   """
 
   model: str
@@ -49,10 +50,24 @@ class Settings:
   cores: tuple[int, ...]
   rounds: int
   trial_new_tokens: int | None = None
+  llama_cpp: str | None = None
 
   @property
   def config(self) -> dict:
     return models.read_config(self.model)
+
+  @property
+  def sizes(self) -> models.Sizes:
+    family, config = checkpoint.read_config(self.model)
+    return models.Sizes(
+      layers=config.num_layers,
+      dim=config.model_dim,
+      hidden=config.hidden_dim,
+      vocab=config.vocab_size,
+      kv_dim=config.kv_heads * config.head_dim,
+      gated=family.architecture.gated,
+      tied=config.tied_embeddings,
+    )
 
   def requests(self) -> tuple[workload.Request, ...]:
     """Returns the largest set of requests; smaller sets are its beginning."""
@@ -99,6 +114,8 @@ class Settings:
         slots=self.slots,
         eos=self.config['eos_token_id'],
         requests=tuple(requests),
+        counts=self.counts,
+        llama_cpp=self.llama_cpp,
         trial_new_tokens=self.trial_new_tokens,
       )
     )

@@ -47,6 +47,7 @@ def costs(rows: Sequence[dict]) -> table_lib.Table:
     'peak MiB',
     'load s',
     'compile s',
+    'KV',
     'settings',
   )
   for row, first in zip(rows, _begins(rows)):
@@ -57,6 +58,7 @@ def costs(rows: Sequence[dict]) -> table_lib.Table:
       f'{row["peak_rss_bytes"] / _MIB:.0f}',
       f'{row["load_seconds"]:.1f}',
       f'{row["compile_seconds"]:.1f}',
+      row['kv'],
       row['note'],
     )
   return table
@@ -65,20 +67,19 @@ def costs(rows: Sequence[dict]) -> table_lib.Table:
 def floors(
   found: Mapping[tuple[str, str, int], floor_lib.Floor],
   rows: Sequence[dict],
-  rates: Mapping[tuple[str, str], floor_lib.Rates],
+  rates: Mapping[tuple[str, str, int], floor_lib.Rates],
 ) -> table_lib.Table:
-  """Returns the table of our time and its lower bound.
+  """Returns the table of the time of each contender and its lower bound.
 
   Args:
     found: The lower bounds by (mode, contender, requests).
     rows: The rows of the whole run.
-    rates: The measured rates by (mode, contender).
+    rates: The measured rates, by the same keys.
   """
   table = _table(
-    "Floor: minimum CPU seconds at this machine's measured rates",
+    "Floor: minimum CPU seconds at the peak rates of this processor's core",
     'read GB/s',
-    'Gop/s: decode',
-    'prefill',
+    'Gop/s: products',
     'attention',
     'prefill s',
     'decode s: read',
@@ -89,15 +90,15 @@ def floors(
   )
   for row in rows:
     name = f'{row["engine"]}_{row["dtype"]}'
-    floor = found.get((row['mode'], name, row['requests']))
+    key = row['mode'], name, row['requests']
+    floor = found.get(key)
     if floor is None:
       continue
-    r = rates[row['mode'], name]
+    r = rates[key]
     table.add_row(
       *_names(row),
       f'{r.read / 1e9:.1f}',
-      f'{r.decode / 1e9:.0f}',
-      f'{r.prefill / 1e9:.0f}',
+      f'{r.products / 1e9:.0f}',
       f'{r.attention / 1e9:.0f}',
       f'{floor.prefill_seconds:.3f}',
       f'{floor.read_seconds:.3f}',

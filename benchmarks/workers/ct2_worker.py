@@ -12,6 +12,7 @@ import importlib.metadata
 import json
 import multiprocessing
 import os
+import re
 import sys
 from typing import Any, TypeVar
 
@@ -27,6 +28,9 @@ from saxml_ext.common import files
 _T = TypeVar('_T')
 
 _MODULE = 'ctranslate2'
+# The worker's log is its standard error.
+_LOG = 2
+_USED = re.compile(r' - (Selected ISA|S?GEMM\w* backend): (\w+)')
 _USE_MKL = 'CT2_USE_MKL'
 _ORDERS = ('output', 'prompt', 'both', 'equal')
 # CTranslate2 processes the prompts of a batch together only up to the end of
@@ -38,6 +42,8 @@ _SIZES = (1, 2, 4, 8, 16, 32)
 # Maps CTranslate2's libraries of matrix products to the values of CT2_USE_MKL
 # that select them. By default, it uses MKL only on Intel's processors.
 _BACKENDS = {'MKL': '1', 'oneDNN': '0'}
+# The names of the libraries in the log.
+_LOGGED = {'MKL': 'MKL', 'oneDNN': 'DNNL'}
 # Maps each dtype to the compute types with weights of the same size.
 _COMPUTE_TYPES = {
   'float32': ('float32',),
@@ -125,6 +131,7 @@ class CTranslate2:
       )
     os.environ[_USE_MKL] = _BACKENDS[variant.backend]
     os.environ['CT2_VERBOSE'] = '1'  # The log names the library in use.
+    begin = os.fstat(_LOG).st_size
     import ctranslate2  # pylint: disable=g-import-not-at-top
 
     self._generator = ctranslate2.Generator(
@@ -140,6 +147,9 @@ class CTranslate2:
         f'CTranslate2 does not support {variant.compute_type} here. It falls'
         f' back to {self._generator.compute_type}.'
       )
+    self._used = _check_used(begin, variant)
+    # CTranslate2 computes all but the products in the type after "int8_".
+    self.kv = variant.compute_type.removeprefix('int8_')
     with open(os.path.join(path, 'vocabulary.json'), encoding='utf-8') as file:
       self._words = json.load(file)
 
@@ -158,7 +168,7 @@ class CTranslate2:
         requests, _ORDERS, _SIZES, self.batch, self._job.trial_new_tokens
       ),
     )
-    return f'{self._variant}, {self._batching}'
+    return f'{self._variant}, {self._used}, {self._batching}'
 
   def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
     return batching.run(requests, self._batching, self.batch)
@@ -213,6 +223,30 @@ class CTranslate2:
     )
 
 
+def _check_used(begin: int, variant: _Variant) -> str:
+  """Returns the instructions and the library that CTranslate2 reports.
+
+  Args:
+    begin: The size of the log before CTranslate2 wrote to it.
+    variant: The variant that it must use.
+
+  Raises:
+    RuntimeError: The log names another library for matrix products.
+  """
+  with open(f'/proc/self/fd/{_LOG}', 'rb') as file:
+    file.seek(begin)
+    log = file.read().decode(errors='replace')
+  found = dict(_USED.findall(log))
+  kind = 'GEMM_S8' if variant.compute_type.startswith('int8') else 'SGEMM'
+  used = found.get(f'{kind} backend')
+  if used != _LOGGED[variant.backend]:
+    raise RuntimeError(
+      f'CTranslate2 was to use {variant.backend} for {kind}, but its log has'
+      f' {found}.'
+    )
+  return f'ISA {found["Selected ISA"]}, {kind} by {used}'
+
+
 def _compute_types(dtype: str) -> Sequence[str]:
   """Returns the compute types of a dtype that this processor supports.
 
@@ -244,9 +278,9 @@ def _convert(model: str, path: str) -> None:
 
 def _convert_int8(model: str, path: str) -> None:
   # This module imports CTranslate2, so it is imported only here.
-  from benchmarks.workers import ct2_gptj  # pylint: disable=g-import-not-at-top
+  from benchmarks.workers import ct2_int8  # pylint: disable=g-import-not-at-top
 
-  ct2_gptj.convert(model, path)
+  ct2_int8.convert(model, path)
 
 
 def _rate(path: str, job: service.Job, variant: _Variant) -> float:

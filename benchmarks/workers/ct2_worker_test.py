@@ -58,6 +58,7 @@ class CT2WorkerTest(absltest.TestCase):
     *trials, chosen = lines
     self.assertEqual(trials, ['true', 'MKL', 'false', 'oneDNN'], log[-4000:])
     self.assertEqual(chosen, _EXPECTED[note.split()[0]])
+    self.assertRegex(note, r'ISA \w+, SGEMM by (MKL|DNNL), batches')
     _, ours, _ = self._run('ours')
     self.assertEqual(answers, ours)
     self.assertEqual({len(answer) for answer in answers}, {6})

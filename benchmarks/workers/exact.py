@@ -17,7 +17,7 @@ from saxml_ext.engine import weights as weights_lib
 
 
 def top1(
-  stored: streamed.GPTJ,
+  stored: streamed.Stored,
   sequences: Sequence[Sequence[int]],
   starts: Sequence[int],
 ) -> list[list[int]]:

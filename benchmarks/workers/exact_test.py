@@ -14,7 +14,7 @@ from saxml_ext.engine import weights as weights_lib
 class ExactTest(absltest.TestCase):
   def test_says_what_the_whole_model_says(self):
     root = self.create_tempdir().full_path
-    stored = streamed.GPTJ(random_model.write(root, 3, 32, 2, 8, 64))
+    stored = streamed.Stored(random_model.write(root, 3, 32, 2, 8, 64))
     weights = weights_lib.from_pax(stored.variables, stored.config)
     rng = np.random.default_rng(0)
     sequences = [rng.integers(0, 64, n).tolist() for n in (9, 5, 12)]

@@ -30,6 +30,8 @@ _INT8: tuple[dict[str, str], ...] = (
 class OpenVINO(torch_engine.TorchEngine):
   """OVModelForCausalLM of optimum-intel; int8 means 8-bit weights."""
 
+  kv = 'int8'  # The default of OpenVINO's CPU plugin.
+
   def convert(self, job: service.Job) -> None:
     name = f'openvino-{job.dtype}'
     self._path = models.derived(job.cache, job.model, name)
@@ -40,6 +42,8 @@ class OpenVINO(torch_engine.TorchEngine):
     self._variant = {'INFERENCE_PRECISION_HINT': 'f32'}
     if job.dtype == 'int8':
       self._variant = trials.fastest(_INT8, lambda v: self._rate(job, v))
+    if self._variant.get('KV_CACHE_PRECISION') == 'f32':
+      self.kv = 'float32'
 
   def _convert(self, job: service.Job) -> None:
     # Without this option, large models would get 8-bit weights by default.

@@ -10,7 +10,6 @@ import numpy as np
 from benchmarks import workload
 from benchmarks.workers import exact
 from benchmarks.workers import ours_programs
-from benchmarks.workers import rates as rates_lib
 from benchmarks.workers import service
 from benchmarks.workers import streamed
 from benchmarks.workers import trials
@@ -21,10 +20,6 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
 
-# More rows than this make no matrix product faster. The same is true for its
-# other sizes.
-_MANY_ROWS = 1024
-_MANY_OUTPUTS = 4096
 # The XLA option that writes the compiled programs to files.
 _DUMP = '--xla_dump_to'
 
@@ -35,9 +30,10 @@ class Ours:
   def convert(self, job: service.Job) -> None:
     """Compiles the programs, unless they are cached."""
     self._job = job
-    self._stored = streamed.GPTJ(job.model)
+    self._stored = streamed.Stored(job.model)
     self._config = self._stored.config
     self._engine = engine_config(job)
+    self.kv = self._engine.kv_dtype
     self._dtype, self._quantization = job.dtype, None
     if job.dtype == 'int8':
       # This is the format of values that are not int8, as in the published
@@ -137,7 +133,7 @@ class Ours:
     self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
   ) -> list[list[int]]:
     """Returns `top1` in float32, for any number format of this worker."""
-    return exact.top1(streamed.GPTJ(self._job.model), sequences, starts)
+    return exact.top1(streamed.Stored(self._job.model), sequences, starts)
 
   def trace(self, directory: str, count: int) -> None:
     """Profiles a run of the first `count` requests; writes to a directory."""
@@ -146,37 +142,11 @@ class Ours:
     with jax.profiler.trace(directory, profiler_options=options):
       self.generate(self._job.requests[:count])
 
-  def rates(self, read_bytes: int, rows: int) -> dict:
-    """Measures the work of this machine per CPU second.
-
-    Args:
-      read_bytes: The number of bytes that a decode step reads.
-      rows: The number of rows of a decode step's products.
-
-    Returns:
-      The fields of floor.Rates.
-    """
-    c = self._config
-    # An engine may compute in any format that is at least as precise as its
-    # own.
-    formats: tuple[str, ...] = ('int8', 'bfloat16', 'float32')
-    formats = formats[formats.index(self._job.dtype) :]
-    floats = [f for f in formats if f != 'int8']
-    hidden = min(c.hidden_dim, _MANY_OUTPUTS)
-
-    def best(dtypes: Sequence[str], rows: int, width: int, outputs: int):
-      return max(rates_lib.products(d, rows, width, outputs) for d in dtypes)
-
-    return {
-      'read': rates_lib.read(read_bytes),
-      'decode': best(formats, rows, c.model_dim, hidden),
-      'prefill': best(formats, _MANY_ROWS, c.model_dim, hidden),
-      'attention': best(floats, _MANY_ROWS, c.head_dim, _MANY_ROWS),
-    }
-
 
 def engine_config(job: service.Job) -> config_lib.EngineConfig:
   """Returns engine settings with exact buckets if all lengths are equal.
+
+  Several numbers of requests then have exact widths too.
 
   Keys and values are float32. With bfloat16, only half as many bytes are read,
   but XLA:CPU loses the saved time when it writes them.
@@ -185,9 +155,13 @@ def engine_config(job: service.Job) -> config_lib.EngineConfig:
   slots = min(job.slots, len(job.requests))
   max_new = max(r.max_new for r in job.requests)
   one_length = len(lengths) == 1
+  widths: tuple[int, ...] = ()
+  if one_length and len(job.counts) > 1:
+    widths = tuple(sorted({min(count, slots) for count in job.counts}))
   return config_lib.EngineConfig(
     eos_id=job.eos,
     num_slots=slots,
+    decode_widths=widths,
     max_prompt=max(lengths),
     prompt_buckets=tuple(lengths) if one_length else (),
     max_new_tokens=max_new,

@@ -36,8 +36,10 @@ class Job:
       setting.
     eos: The token that ends an answer.
     requests: The requests of the job; a run takes the first of them.
+    counts: The numbers of requests of the runs, ascending.
     trial_new_tokens: The limit of an answer in trials of settings; None for the
       default of the trials.
+    llama_cpp: The directory of the built llama-cpp-python, or None.
   """
 
   model: str
@@ -48,7 +50,9 @@ class Job:
   slots: int
   eos: int
   requests: tuple[workload.Request, ...]
+  counts: tuple[int, ...]
   trial_new_tokens: int | None = None
+  llama_cpp: str | None = None
 
 
 class NBest(TypedDict):
@@ -63,7 +67,13 @@ class NBest(TypedDict):
 
 
 class Engine(Protocol):
-  """The engine of a worker; additional public methods are further commands."""
+  """The engine of a worker; additional public methods are further commands.
+
+  Attributes:
+    kv: The type of keys and values after `load`, a key of models.BYTES.
+  """
+
+  kv: str
 
   def convert(self, job: Job) -> None:
     """Converts the model to the engine's own format, if it has one."""
@@ -114,7 +124,13 @@ class _Commands:
   def load(self, job: dict) -> dict:
     """Loads and prepares the engine; returns the seconds of each part."""
     self._requests = workload.from_json(job['requests'])
-    todo = Job(**{**job, 'requests': self._requests})
+    todo = Job(
+      **{
+        **job,
+        'requests': self._requests,
+        'counts': tuple(job['counts']),
+      }
+    )
     self._engine.convert(todo)
     began = time.perf_counter()
     self._engine.load(todo)
@@ -124,6 +140,7 @@ class _Commands:
     return {
       'load_seconds': loaded - began,
       'compile_seconds': prepared - loaded,
+      'kv': self._engine.kv,
       'note': note,
     }
 

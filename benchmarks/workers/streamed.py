@@ -1,4 +1,4 @@
-"""Reads a Hugging Face GPT-J as PAX variables, one at a time.
+"""Reads a Hugging Face model as PAX variables, one at a time.
 
 A model of 6 billion parameters has 24 GB in float32. The engine converts one
 variable after the other to its own arrays. Therefore only one variable at a
@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from benchmarks import models
 from converters.convert import model_source
 from saxml_ext.common import memory
 from saxml_ext.engine import config as config_lib
@@ -22,7 +21,7 @@ _BLOCK = 1 << 22
 _LINE = 64
 
 
-class GPTJ:
+class Stored:
   """A model whose variables are read on demand.
 
   Attributes:
@@ -34,12 +33,18 @@ class GPTJ:
     """Opens a directory in Hugging Face's layout.
 
     Raises:
-      errors.CheckpointError: The directory does not have a complete GPT-J.
+      errors.CheckpointError: The directory does not have a complete model.
     """
     source = model_source.ModelSource(directory)
+    family, sizes = source.checkpoint.family, source.config
     self.config = config_lib.ModelConfig.from_pax(
       {v.name: v for v in source.variables},
-      models.read_config(directory)['rotary_dim'],
+      sizes.rotary_dim,
+      rotary_base=sizes.rotary_base,
+      rotary_scaling=sizes.rotary_scaling,
+      ln_epsilon=sizes.ln_epsilon,
+      ln_direct_scale=family.ln_direct_scale,
+      architecture=family.architecture,
     )
     self.variables: Mapping[str, np.ndarray] = _Variables(source)
 

@@ -8,13 +8,14 @@ from benchmarks.workers import torch_engine
 
 
 class Transformers(torch_engine.TorchEngine):
-  """GPTJForCausalLM of transformers."""
+  """AutoModelForCausalLM of transformers."""
 
   def convert(self, job: service.Job) -> None:
     """Does nothing, because transformers reads the Hugging Face format."""
+    self.kv = job.dtype
 
-  def load_model(self, job: service.Job) -> transformers.GPTJForCausalLM:
-    return transformers.GPTJForCausalLM.from_pretrained(
+  def load_model(self, job: service.Job) -> transformers.PreTrainedModel:
+    return transformers.AutoModelForCausalLM.from_pretrained(
       job.model, dtype=getattr(torch, job.dtype)
     ).eval()
 

@@ -115,16 +115,20 @@ _PROGRAMS = {
     'dir name days renew', 'dir=$DIR ca_days=9', 'dir=/none ca_days=9'
   ),
   '//benchmarks:bench': _Program(
-    'engines modes set model threads avx2 rounds out cache json agreement plot',
+    'engines family model threads avx2 rounds out cache json agreement plot',
     'model=bundled layers=2; model=bundled dim=2; model=bundled heads=2;'
     'model=bundled rotary=2; model=bundled vocab=16;'
     'model=bundled set=ragged prompt=9; requests=9; set=ragged batch=9;'
     'set=ragged new_tokens=9; modes=greedy beams=8;'
-    'engines=ct2,openvino_int8 slots=8; engines=ct2 trace=true',
+    'engines=ct2,openvino_int8 slots=8; engines=ct2 trace=true;'
+    'family=llama dim=2; family=llama heads=2; family=llama rotary=2;'
+    'family=llama modes=greedy; family=llama set=fixed; family=llama beams=8;'
+    'llama_cpp=a; family=llama engines=ct2 llama_cpp=a',
     'layers=2 dim=2 heads=2 rotary=2 vocab=16 prompt=9 batch=9 new_tokens=9'
     ' beams=8 slots=8 trace=true; model=bundled prompt=9;'
     'set=ragged requests=9 prompt=9 modes=greedy,beam beams=8'
-    ' engines=ours_int8 slots=8',
+    ' engines=ours_int8 slots=8; family=llama model=8b layers=2 vocab=16 prompt=9'
+    ' new_tokens=9 batch=1,9 slots=8 trace=true llama_cpp=a',
   ),
   '//saxml_ext/aot/tpu:compile_programs': _Program(
     'params override topology out only xla_flags jobs'

@@ -33,7 +33,8 @@ compile() {
     --quiet --python-version 3.11 --python-platform "x86_64-$platform" \
     --generate-hashes --annotation-style split --no-emit-index-url \
     --no-emit-find-links --no-header "$@" \
-    "third_party/python/$group.in" -o "third_party/python/$group.lock"
+    "third_party/python/$group.in" \
+    -o "third_party/python/$group.${suffix:-lock}"
 }
 
 # Adds the hashes of lines "# add-hash <package> <hash>" in GROUP.in.
@@ -56,6 +57,9 @@ platform=manylinux_2_31 compile libtpu "$@"
 compile cuda --no-strip-extras \
   --constraint third_party/python/requirements.lock "$@"
 compile peers --constraint third_party/python/requirements.lock "$@"
+# pip installs this one, without Bazel.
+suffix=txt compile llama_cpp \
+  --constraint third_party/python/requirements.lock "$@"
 compile emulators --constraint third_party/python/requirements.lock "$@"
 compile lint --constraint third_party/python/requirements.lock "$@"
 # These versions differ from the first group's because of transformers. torch

@@ -1,4 +1,4 @@
-"""Converts a GPT-J to CTranslate2's int8 format with little memory.
+"""Converts a GPT-J or a Llama to CTranslate2's int8 format with little memory.
 
 CTranslate2's converter loads the model with transformers and quantizes all of
 it before it writes the first byte. For a GPT-J of 6 billion parameters in
@@ -12,6 +12,7 @@ from collections.abc import Callable
 import functools
 
 from ctranslate2 import specs as ct2_specs
+from ctranslate2.specs import attention_spec
 from ctranslate2.specs import common_spec
 from ctranslate2.specs import model_spec
 import numpy as np
@@ -31,21 +32,26 @@ def convert(model: str, path: str) -> None:
   """Writes an int8 model for CTranslate2.
 
   Args:
-    model: The directory of a Hugging Face GPT-J with its tokenizer.
+    model: The directory of a Hugging Face model with its tokenizer.
     path: The directory to write, which appears when it is complete.
 
   Raises:
-    errors.CheckpointError: The directory has no GPT-J.
+    errors.CheckpointError: The directory has no complete model.
+    KeyError: The model is neither a GPT-J nor a Llama.
     OSError: A file cannot be written.
   """
   source = model_source.ModelSource(model)
-  spec = _spec(source)
+  spec = _SPECS[source.checkpoint.family.name](source)
   tokenizer = transformers.AutoTokenizer.from_pretrained(model)
   vocabulary = tokenizer.get_vocab()
   spec.register_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__))
   for name in ('bos_token', 'eos_token', 'unk_token'):
     setattr(spec.config, name, getattr(tokenizer, name))
   spec.validate()
+  if 'lm_head.weight' not in source.checkpoint.shapes:
+    # The file has equal weights only once, and the name of the first.
+    spec.decoder.projection.weight = 'decoder/embeddings/weight'
+    spec.decoder.projection.weight_scale = model_spec.OPTIONAL
   with files.new_directory(path) as unfinished:
     spec.save(unfinished)
 
@@ -92,7 +98,7 @@ class _Stored(model_spec.Variable):
 _ITEM_BYTES = {'int8': 1, 'float16': 2, 'bfloat16': 2, 'float32': 4}
 
 
-def _spec(
+def _gptj(
   source: model_source.ModelSource,
 ) -> ct2_specs.TransformerDecoderModelSpec:
   """Returns the specification with all its variables, without reading them."""
@@ -133,6 +139,62 @@ def _spec(
   return spec
 
 
+def _llama(
+  source: model_source.ModelSource,
+) -> ct2_specs.TransformerDecoderModelSpec:
+  """Returns the specification with all its variables, without reading them."""
+  config = source.checkpoint.config
+  scaling = config.rotary_scaling
+  grouped = config.kv_heads < config.num_heads
+  spec = ct2_specs.TransformerDecoderModelSpec.from_config(
+    config.num_layers,
+    config.num_heads,
+    activation=common_spec.Activation.SWISH,
+    pre_norm=True,
+    ffn_glu=True,
+    rms_norm=True,
+    rotary_dim=0,
+    rotary_interleave=False,
+    rotary_scaling_type=(
+      attention_spec.RotaryScalingType.Llama3 if scaling else None
+    ),
+    rotary_scaling_factor=scaling.factor if scaling else 1,
+    rotary_base=config.rotary_base,
+    num_heads_kv=config.kv_heads if grouped else None,
+  )
+  spec.config.layer_norm_epsilon = config.ln_epsilon
+  tensors = _Tensors(source)
+  embedding = 'model.embed_tokens.weight'
+  tensors.set_norm(spec.decoder.layer_norm, 'model.norm')
+  tensors.set_matrix(spec.decoder.embeddings, (embedding,))
+  head = 'lm_head.weight'
+  tied = head not in source.checkpoint.shapes
+  # The checks of the specification require a weight. `convert` replaces it.
+  tensors.set_matrix(spec.decoder.projection, (embedding if tied else head,))
+  spec.decoder.scale_embeddings = False
+  for index, layer in enumerate(spec.decoder.layer):
+    prefix = f'model.layers.{index}'
+    attention = layer.self_attention
+    if scaling:
+      attention.rotary_low_freq_factor = scaling.low_freq_factor
+      attention.rotary_high_freq_factor = scaling.high_freq_factor
+    tensors.set_norm(attention.layer_norm, f'{prefix}.input_layernorm')
+    tensors.set_norm(layer.ffn.layer_norm, f'{prefix}.post_attention_layernorm')
+    names = tuple(f'{prefix}.self_attn.{x}_proj.weight' for x in 'qkv')
+    tensors.set_matrix(attention.linear[0], names)
+    for linear, name in (
+      (attention.linear[1], 'self_attn.o'),
+      (layer.ffn.linear_0, 'mlp.gate'),
+      (layer.ffn.linear_0_noact, 'mlp.up'),
+      (layer.ffn.linear_1, 'mlp.down'),
+    ):
+      tensors.set_matrix(linear, (f'{prefix}.{name}_proj.weight',))
+  return spec
+
+
+_SPECS = {'gptj': _gptj, 'llama': _llama}
+
+
 class _Tensors:
   """Assigns tensors of a checkpoint to the parts of a specification."""
 
@@ -141,7 +203,8 @@ class _Tensors:
 
   def set_norm(self, spec: common_spec.LayerNormSpec, name: str) -> None:
     spec.gamma = self._vector(f'{name}.weight')
-    spec.beta = self._vector(f'{name}.bias')
+    if f'{name}.bias' in self._checkpoint.shapes:
+      spec.beta = self._vector(f'{name}.bias')
 
   def set_bias(self, spec: common_spec.LinearSpec, name: str) -> None:
     spec.bias = self._vector(name)

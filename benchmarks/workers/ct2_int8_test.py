@@ -9,16 +9,36 @@ import ctranslate2
 import numpy as np
 
 from benchmarks import random_model
-from benchmarks.workers import ct2_gptj
+from benchmarks.workers import ct2_int8
+from saxml_ext.engine import architecture
+from saxml_ext.families import hf_config
 
 
-class CT2GPTJTest(parameterized.TestCase):
-  @parameterized.parameters('float32', 'bfloat16')
-  def test_files_and_logits_are_those_of_the_stock_converter(self, dtype):
+class CT2Int8Test(parameterized.TestCase):
+  @parameterized.product(
+    family=('gptj', 'llama'), dtype=('float32', 'bfloat16')
+  )
+  def test_files_and_logits_are_those_of_the_stock_converter(
+    self, family, dtype
+  ):
     root = self.create_tempdir().full_path
-    model = random_model.write(root, 3, 64, 4, 8, 300, dtype)
+    sizes = hf_config.HFConfig(3, 64, 4, 256, 300, rotary_dim=8)
+    if family == 'llama':
+      sizes = hf_config.HFConfig(
+        3,
+        64,
+        4,
+        96,
+        300,
+        num_kv_heads=2,
+        rotary_dim=16,
+        rotary_base=500000.0,
+        rotary_scaling=architecture.RotaryScaling(8.0, 1.0, 4.0, 8192),
+        tied_embeddings=True,
+      )
+    model = random_model.write_sizes(root, family, sizes, dtype)
     streamed, stock = os.path.join(root, 'a'), os.path.join(root, 'b')
-    ct2_gptj.convert(model, streamed)
+    ct2_int8.convert(model, streamed)
     ctranslate2.converters.TransformersConverter(model).convert(
       stock, quantization='int8'
     )
