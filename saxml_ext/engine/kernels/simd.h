@@ -29,6 +29,7 @@ constexpr int kSums = 8;
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
 typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+typedef int16_t Shorts __attribute__((vector_size(2 * kLanes)));
 typedef int8_t Bytes __attribute__((vector_size(kLanes)));
 
 // The upper half of a float32.
@@ -51,7 +52,9 @@ KERNEL Floats Load(const BFloat16* from) {
 KERNEL Floats Load(const int8_t* from) {
   Bytes x;
   memcpy(&x, from, sizeof(x));
-  return __builtin_convertvector(__builtin_convertvector(x, Ints), Floats);
+  // GCC 12 converts numbers one by one if their size more than doubles.
+  const Shorts wider = __builtin_convertvector(x, Shorts);
+  return __builtin_convertvector(__builtin_convertvector(wider, Ints), Floats);
 }
 
 KERNEL float One(float x) { return x; }
