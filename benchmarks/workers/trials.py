@@ -19,6 +19,8 @@ _Generate = Callable[[Sequence[workload.Request]], list[list[int]]]
 # A trial of settings is one batch with this many requests and new tokens.
 _REQUESTS = 8
 _NEW_TOKENS = 32
+# Trials of large models, which limit the new tokens, also limit the prompts.
+_PROMPT = 64
 
 
 def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
@@ -68,12 +70,12 @@ def sample(
 def shortened(
   requests: Sequence[workload.Request], new_tokens: int | None
 ) -> list[workload.Request]:
-  """Returns the same prompts, with at most `new_tokens` per answer if given."""
+  """Returns shorter requests if `new_tokens`, their limit, is given."""
   if new_tokens is None:
     return list(requests)
   return [
     workload.Request(
-      r.tokens, min(r.min_new, new_tokens), min(r.max_new, new_tokens)
+      r.tokens[:_PROMPT], min(r.min_new, new_tokens), min(r.max_new, new_tokens)
     )
     for r in requests
   ]

@@ -48,6 +48,12 @@ class TrialsTest(absltest.TestCase):
     self.assertEqual(kept(('a', 1), [5, 6]), 6)
     self.assertEqual(asked, [[8, 9], [8, 9], [5, 6]])
 
+  def test_large_models_have_short_trials(self):
+    request = workload.Request((7,) * 256, 64, 64)
+    self.assertEqual(trials.shortened([request], None), [request])
+    short = workload.Request((7,) * 64, 4, 4)
+    self.assertEqual(trials.sample([request], 4), [short])
+
   def test_a_rate_counts_what_was_asked_for(self):
     # An answer may be longer than requested if another one of its batch is.
     batch = [workload.Request((1,), 2, 2), workload.Request((1,), 4, 4)]
