@@ -122,6 +122,10 @@ def pad(
   50,401 have an embedding of zeros and a logit of minus infinity. So they are
   never chosen, and they change no probability.
 
+  If there are fewer heads of keys than devices, each head of keys is repeated
+  on several devices, with equal shares of its queries, as `kv_repeats` says.
+  The order of the queries stays.
+
   Published meshes do not divide the heads: LmCloudSpmd2B has 24 on 16 or 32
   chips, and 175B has 96 on 64. If queries share keys, heads of keys are added
   together with their queries. A head of zeros has values of zeros for any
@@ -161,6 +165,9 @@ def _pad_heads(layer: weights_lib.Layer, parts: int) -> weights_lib.Layer:
   else:
     dims = qkv.shape[:-1]
   *leading, heads, rows, width = dims
+  repeats = _repeats(heads, rows - 2, parts)
+  if repeats > 1:
+    return _repeat_keys(layer, len(leading), dims, repeats)
   missing = -heads % parts
   if not missing:
     return layer
@@ -181,6 +188,54 @@ def _pad_heads(layer: weights_lib.Layer, parts: int) -> weights_lib.Layer:
   return dataclasses.replace(layer, qkv=qkv, qkv_bias=bias, post=post)
 
 
+def _repeats(kv_heads: int, group: int, parts: int) -> int:
+  """Returns the number of devices that hold the same head of keys."""
+  repeats, rest = divmod(parts, kv_heads)
+  return 1 if rest or not repeats or group % repeats else repeats
+
+
+def kv_repeats(mesh: jax.sharding.Mesh, model: config_lib.ModelConfig) -> int:
+  """Returns the number of times that `pad` repeats each head of keys.
+
+  It is 1 if devices do not divide evenly into heads of keys, or their queries
+  into these devices. Then `pad` adds heads of zeros.
+  """
+  return _repeats(model.kv_heads, model.group, _parts(mesh, 'kv_heads'))
+
+
+def _repeat_keys(
+  layer: weights_lib.Layer, at: int, dims: Sequence[int], repeats: int
+) -> weights_lib.Layer:
+  """Returns a layer, or the stack of all, whose heads of keys are repeated.
+
+  Args:
+    layer: The layer.
+    at: The dimension of the heads of keys.
+    dims: The dimensions of queries, keys and values before the width.
+    repeats: The number of times to repeat each.
+  """
+  heads, rows = dims[at : at + 2]
+
+  def repeated(x: jax.Array) -> jax.Array:
+    tools = jnp if isinstance(x, jax.core.Tracer) else np
+    rest = x.shape[at + 2 :]
+    queries, shared = tools.split(x, [rows - 2], at + 1)
+    many = (*x.shape[:at], heads * repeats, (rows - 2) // repeats, *rest)
+    shared = tools.repeat(shared, repeats, at)
+    return tools.concatenate([queries.reshape(many), shared], at + 1)
+
+  qkv, bias = layer.qkv, layer.qkv_bias
+  if isinstance(qkv, quant.QuantizedArray):
+    codes = repeated(qkv.values.reshape(*dims, -1))
+    joined = codes.reshape(*codes.shape[:at], -1, codes.shape[-1])
+    qkv = dataclasses.replace(qkv, values=joined, scale=repeated(qkv.scale))
+  else:
+    qkv = repeated(qkv)
+  if bias is not None:
+    bias = repeated(bias)
+  return dataclasses.replace(layer, qkv=qkv, qkv_bias=bias)
+
+
 def _fill(x: jax.Array, dim: int, missing: int, value: float = 0) -> jax.Array:
   widths = [(0, missing if i == dim else 0) for i in range(x.ndim)]
   # The weights are on the host. jnp would compile a program for each shape.
@@ -192,6 +247,9 @@ def padded(
   mesh: jax.sharding.Mesh, model: config_lib.ModelConfig
 ) -> config_lib.ModelConfig:
   """Returns the sizes of a model after `pad`, except its vocabulary size."""
+  repeats = kv_repeats(mesh, model)
+  if repeats > 1:
+    return dataclasses.replace(model, num_kv_heads=model.kv_heads * repeats)
   heads = model.kv_heads + -model.kv_heads % _parts(mesh, 'kv_heads')
   if heads == model.kv_heads:
     return model

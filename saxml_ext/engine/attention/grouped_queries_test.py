@@ -16,6 +16,7 @@ from saxml_ext.engine import sharding
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.kernels.tpu import block_list
+from saxml_ext.engine.parallel import ranges
 from saxml_ext.engine.parallel import split_weights
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
@@ -109,6 +110,38 @@ class GroupedQueriesTest(parameterized.TestCase):
     found = self._answers(self.grouped, _GROUPED, None, engine, mesh, stacked)
     expected = self._answers(self.repeated, plain, None, engine, mesh, stacked)
     self.assertEqual(found, expected)
+
+  @parameterized.parameters((None, False), ('int8', True))
+  def test_wide_meshes_repeat_keys(self, quantization, stacked):
+    """Checks answers and parts of two heads of keys on four devices."""
+    config = dataclasses.replace(_GROUPED, num_heads=8)
+    variables = random_model.variables(config, scale=20.0)
+    mesh = sharding.make_mesh((1, 1, 4))
+    padded = sharding.padded(mesh, config)
+    self.assertEqual((padded.num_heads, padded.kv_heads), (8, 4))
+    form = split_weights.Form(quantization=quantization, stacked=stacked)
+    source = random_model.Arrays(variables)
+    found = split_weights.from_pax(source, config, form, mesh)
+    whole = weights_lib.from_pax(variables, config, quantization=quantization)
+    whole = weights_lib.stack(whole) if stacked else whole
+    expected = sharding.place(mesh, sharding.pad(mesh, whole))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    engine = dataclasses.replace(
+      _ENGINE, decode_widths=(4,), prompt_buckets=(24,)
+    )
+    if quantization:
+      engine = dataclasses.replace(engine, kv_dtype='int8')
+    args = variables, config, quantization, engine
+    alone = self._answers(*args, None, stacked)
+    self.assertGreater(len({str(tokens) for tokens in alone}), 4)
+    self.assertEqual(self._answers(*args, (1, 1, 4), stacked), alone)
+
+  def test_a_part_of_repeated_keys_is_read_once(self):
+    part = ranges.Range(3, 6, 4, repeats=2)
+    self.assertEqual(part.stored, slice(1, 3))
+    stored = np.array([[10, 20]])
+    self.assertEqual(part.repeated(stored, 1).tolist(), [[10, 20, 20]])
+    self.assertFalse(part.whole)
 
   @parameterized.parameters('int8', 'int8_weights')
   def test_int8_rounds_alike(self, quantization):

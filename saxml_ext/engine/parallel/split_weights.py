@@ -21,10 +21,10 @@ import numpy as np
 
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
-from saxml_ext.engine import logical
 from saxml_ext.engine import sharding
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import ranges as ranges_lib
 
 
 class Spec(Protocol):
@@ -48,31 +48,6 @@ class Source(Protocol):
 
   def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
     """Reads a part of one variable."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Range:
-  """The range of an axis of length `size` that a process holds.
-
-  Indices beyond `size` are padding.
-  """
-
-  begin: int
-  end: int
-  size: int
-
-  @property
-  def length(self) -> int:
-    return self.end - self.begin
-
-  @property
-  def whole(self) -> bool:
-    return (self.begin, self.end) == (0, self.size)
-
-  @property
-  def stored(self) -> slice:
-    """The part of the range that is not padding."""
-    return slice(min(self.begin, self.size), min(self.end, self.size))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +160,7 @@ class View(Mapping):
     self,
     source: Source,
     config: config_lib.ModelConfig,
-    ranges: Mapping[str, Range],
+    ranges: Mapping[str, ranges_lib.Range],
   ):
     self._source = source
     self._table = variables_lib.table_of(config.architecture)
@@ -221,6 +196,8 @@ class View(Mapping):
     ranges = [self._ranges[axis] for axis in axes]
     slices = (*leading, *(r.stored for r in ranges))
     value = self._source.read_part(name, slices)
+    for dim, each in enumerate(ranges, len(leading)):
+      value = each.repeated(value, dim)
     missing = [(0, 0) for _ in leading]
     missing += [
       (0, r.length - n) for r, n in zip(ranges, value.shape[len(leading) :])
@@ -268,7 +245,7 @@ class _Parts:
     self._form = form
     self._table = variables_lib.table_of(config.architecture)
     self._repeated = variables_lib.is_repeated(source.specs)
-    ranges = _ranges(config, mesh)
+    ranges = ranges_lib.of(config, mesh)
     self._split = {axis for axis, r in ranges.items() if not r.whole}
     own = dataclasses.replace(
       config,
@@ -280,11 +257,7 @@ class _Parts:
     self._source = source
     self._own = self._reader(View(source, config, ranges), own)
     padded = sharding.padded(mesh, config)
-    sizes = variables_lib.axis_sizes(padded)
-    whole = {
-      a: Range(0, sizes[a], n)
-      for a, n in variables_lib.axis_sizes(config).items()
-    }
+    whole = ranges_lib.whole(config, mesh)
     self._whole = self._reader(View(source, config, whole), padded)
 
   def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix | None:
@@ -314,36 +287,6 @@ class _Parts:
     )
 
 
-def _ranges(
-  config: config_lib.ModelConfig, mesh: jax.sharding.Mesh
-) -> dict[str, Range]:
-  """Returns the range of each axis that this process's devices hold."""
-  result = {}
-  padded = variables_lib.axis_sizes(sharding.padded(mesh, config))
-  padded['vocab'] = sharding.padded_vocab(mesh, config.vocab_size)
-  for axis, size in variables_lib.axis_sizes(config).items():
-    own = jax.sharding.NamedSharding(mesh, logical.spec(axis))
-    [box] = _box(own, (padded[axis],))
-    result[axis] = Range(box.start, box.stop, size)
-  return result
-
-
-def _box(
-  own: jax.sharding.Sharding, shape: tuple[int, ...]
-) -> tuple[slice, ...]:
-  """Returns the smallest box that contains this process's part of an array."""
-  indices = own.addressable_devices_indices_map(shape).values()
-  bounds = [
-    [each.indices(size)[:2] for each, size in zip(index, shape)]
-    for index in indices
-    if index is not None
-  ]
-  return tuple(
-    slice(min(begin for begin, _ in dim), max(end for _, end in dim))
-    for dim in zip(*bounds)
-  )
-
-
 def _cut(host: np.ndarray, box: tuple[slice, ...]) -> np.ndarray:
   """Returns the given box of an array; the array may be that box already."""
   if host.shape == tuple(each.stop - each.start for each in box):
@@ -355,7 +298,7 @@ def _placed(part: Any, target: Any) -> Any:
   """Returns arrays on the devices, from whole arrays or from parts."""
 
   def place(part: jax.Array, like: jax.ShapeDtypeStruct) -> jax.Array:
-    box = _box(like.sharding, like.shape)
+    box = ranges_lib.box(like.sharding, like.shape)
     return _on_devices(_cut(np.asarray(part), box), box, like)
 
   return jax.tree.map(place, part, target)
@@ -384,7 +327,7 @@ def _stack(
 ) -> Any:
   """Returns a field of all layers on the devices, stacked as `target`."""
   likes, tree = jax.tree.flatten(target)
-  boxes = [_box(like.sharding, like.shape) for like in likes]
+  boxes = [ranges_lib.box(like.sharding, like.shape) for like in likes]
   hosts = [
     np.empty([each.stop - each.start for each in box], like.dtype)
     for box, like in zip(boxes, likes)
