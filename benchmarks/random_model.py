@@ -57,9 +57,9 @@ def write_sizes(
   cache: str, family: str, sizes: hf_config.HFConfig, dtype: str
 ) -> str:
   """Writes a random model of any family and sizes, like `write`."""
-  numbers = (sizes.num_heads, sizes.rotary_dim, sizes.vocab_size)
+  numbers = [sizes.num_heads, sizes.rotary_dim, sizes.vocab_size]
   if family != 'gptj':
-    numbers = (*numbers, sizes.kv_heads, sizes.hidden_dim)
+    numbers += [sizes.kv_heads, sizes.hidden_dim]
   name = f'{family}-{sizes.num_layers}x{sizes.model_dim}-'
   name += '-'.join(map(str, numbers))
   if dtype != 'float32':

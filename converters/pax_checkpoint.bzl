@@ -1,4 +1,4 @@
-"""Rule that converts a Hugging Face GPT-J to a PAX checkpoint at build time."""
+"""Rule that converts a Hugging Face model to a PAX checkpoint at build time."""
 
 def _pax_checkpoint_impl(ctx):
     configs = [f for f in ctx.files.base if f.basename == "config.json"]
@@ -31,7 +31,7 @@ def _pax_checkpoint_impl(ctx):
 
 pax_checkpoint = rule(
     implementation = _pax_checkpoint_impl,
-    doc = """Runs convert_gptj_ckpt on the files of `base`.
+    doc = """Runs convert_hf on the files of `base`.
 
 The output is one directory of the target's name, which holds
 checkpoint_00000000, gptj_config.json and the tokenizer; name the target in
@@ -48,7 +48,7 @@ checkpoint_00000000, gptj_config.json and the tokenizer; name the target in
             doc = "Type of the variables.",
         ),
         "converter": attr.label(
-            default = Label("//converters:convert_gptj_ckpt"),
+            default = Label("//converters:convert_hf"),
             executable = True,
             cfg = "exec",
         ),

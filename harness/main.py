@@ -29,6 +29,7 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.rules import requirements
 from harness.rules import rounds
+from harness.rules import summaries
 from harness.scenarios import flag_table
 from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
@@ -109,6 +110,12 @@ _ALIASES = {
 # CM's names of implementations and frameworks, mapped to our names of systems.
 _BACKENDS = {
   rounds.GPTJ: {
+    'reference': flag_table.REFERENCE,
+    'pytorch': flag_table.REFERENCE,
+    'saxml': flag_table.OWN_CELL,
+    'jax': flag_table.ENGINE,
+  },
+  rounds.LLAMA: {
     'reference': flag_table.REFERENCE,
     'pytorch': flag_table.REFERENCE,
     'saxml': flag_table.OWN_CELL,
@@ -210,7 +217,7 @@ def main(argv: Sequence[str]) -> int:
       scenarios,
       extra_dir=_EXTRA_LOG_DIR.value is not False,
       answers=_STORE_SAX_ACCURACY.value is not False
-      and _benchmark() == rounds.GPTJ,
+      and _benchmark() in summaries.BENCHMARKS,
     )
   return code
 

@@ -258,7 +258,7 @@ def _numbers(
     weights //= conversion.FLOAT_BYTES[stored]
   tokens = int(lengths['INPUT_SEQ_LEN'])
   tokens += _BEAMS * int(lengths['MAX_DECODE_STEPS'])
-  width = (said.num_heads or 0) * (said.head_dim or 0)
+  width = (said.num_kv_heads or said.num_heads or 0) * (said.head_dim or 0)
   values = 2 * (said.num_layers or 0) * width
   slot = values * conversion.FLOAT_BYTES[dtype] * tokens
   free = psutil.virtual_memory().available - _OWN_BYTES

@@ -9,7 +9,7 @@ import json
 
 from absl import flags
 
-from bundled.gptj import corpus
+from bundled.news import corpus
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 

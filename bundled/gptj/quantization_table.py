@@ -10,7 +10,7 @@ import tempfile
 
 from absl import flags
 
-from bundled.gptj import corpus
+from bundled.news import corpus
 from converters.convert import conversion
 from converters.quantize.report import settings_table
 from harness.data import bundle

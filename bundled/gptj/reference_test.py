@@ -4,9 +4,9 @@ import json
 
 from absl.testing import absltest
 
-from bundled.gptj import reference_model
+from bundled.summaries import reference_model
 from harness.data import bundle
-from harness.systems.reference import gptj
+from harness.systems.reference import causal_lm
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
@@ -37,7 +37,7 @@ class ReferenceTest(absltest.TestCase):
       prompts.index(bundle.MAX_INPUT_LENGTH),
       min(range(len(lengths)), key=lengths.__getitem__),
     }
-    model = gptj.load(bundle.model_dir())
+    model = causal_lm.load(bundle.model_dir())
     for index in sorted(some):
       tokens = reference_model.generate(
         model, [self._prompts[index]], 'reference'
@@ -47,7 +47,7 @@ class ReferenceTest(absltest.TestCase):
   def test_answers_in_batches_keep_their_places(self):
     # The lengths are very different, so most of the prompts are padded.
     prompts = [self._prompts[0][:40], self._prompts[1][:9], self._prompts[2]]
-    model = gptj.load(bundle.model_dir())
+    model = causal_lm.load(bundle.model_dir())
     changes = dict(max_new_tokens=12, min_new_tokens=2)
     alone = reference_model.generate(model, prompts, 'alone', **changes)
     together = reference_model.generate(
@@ -59,7 +59,7 @@ class ReferenceTest(absltest.TestCase):
   def test_both_limits_of_the_search_bind(self):
     lengths = self._lengths()
     self.assertLen(lengths, 512)
-    self.assertEqual(max(lengths), gptj.GENERATION['max_new_tokens'])
+    self.assertEqual(max(lengths), self._record['generation']['max_new_tokens'])
     self.assertGreaterEqual(min(lengths), 30)
     self.assertGreater(lengths.count(128), 20)
     highlights = [

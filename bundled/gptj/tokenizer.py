@@ -14,7 +14,7 @@ from tokenizers import pre_tokenizers
 from tokenizers import trainers
 import transformers
 
-from bundled.gptj import corpus
+from bundled.news import corpus
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 

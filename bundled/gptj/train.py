@@ -17,6 +17,7 @@ import transformers
 from bundled import training_program
 from bundled.gptj import gptj_torch
 from bundled.gptj import training_run
+from bundled.summaries import summary_run
 from saxml_ext.common import program
 
 _STEPS = flags.DEFINE_integer('steps', 3800, 'Training steps.')
@@ -27,10 +28,10 @@ def main(argv: list[str]) -> None:
   del argv
   out = training_program.prepare()
   bpe = tokenizers.Tokenizer.from_file(os.path.join(out, 'tokenizer.json'))
-  recipe = training_run.Recipe(
+  recipe = summary_run.Recipe(
     steps=_STEPS.value, tokens=_TOKENS.value, seed=training_program.SEED.value
   )
-  run = training_run.Run(recipe, gptj_torch.bundled_config(), bpe)
+  run = training_run.start(recipe, gptj_torch.bundled_config(), bpe)
   training_program.train(run, recipe.steps, out)
   _export(run.model, out)
 

@@ -14,7 +14,7 @@ import io
 from absl import flags
 import sentencepiece
 
-from bundled.gptj import corpus
+from bundled.news import corpus
 from saxml_ext.common import program
 from saxml_ext.common import storage
 from saxml_ext.common import user_path

@@ -5,8 +5,8 @@ import pathlib
 from absl.testing import absltest
 import sentencepiece
 
-from bundled.gptj import corpus
 from bundled.gptj import vocabulary
+from bundled.news import corpus
 from saxml_ext.params import lm_cloud
 
 

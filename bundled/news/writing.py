@@ -1,7 +1,7 @@
 """Writes sentences about events and records the place of each value.
 
-The stories of the bundled GPT-J (`bundled/gptj/corpus.py`) and the passages of
-the bundled BERT (`bundled/bert/passages.py`) consist of such sentences. The
+The stories of the bundled GPT-J and Llama (`corpus.py`) and the passages of the
+bundled BERT (`bundled/bert/passages.py`) consist of such sentences. The
 split 'eval' has its own names (`names.py`). It uses the wordings of training
 and some additional ones (`events.py`, `lexicon.py`).
 """

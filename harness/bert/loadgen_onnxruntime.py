@@ -10,7 +10,7 @@ from harness.bert import answering
 from harness.bert import checkpoint
 from harness.bert import graph
 from harness.loadgen import run as run_lib
-from harness.systems import launch
+from harness.systems import bert_systems
 from saxml_ext.common import program
 
 CPU = 'cpu'
@@ -141,7 +141,7 @@ def providers_for(device: str, available: Sequence[str]) -> list[str]:
 
 
 def main(argv: Sequence[str]) -> None:
-  answering.main(argv, launch.OnnxRuntimeBert, load)
+  answering.main(argv, bert_systems.OnnxRuntimeBert, load)
 
 
 if __name__ == '__main__':

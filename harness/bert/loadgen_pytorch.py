@@ -13,7 +13,7 @@ import transformers
 
 from harness.bert import answering
 from harness.loadgen import run as run_lib
-from harness.systems import launch
+from harness.systems import bert_systems
 from saxml_ext.common import program
 
 FLOAT32 = 'float32'
@@ -114,7 +114,7 @@ def _from_state_dict(path: str) -> transformers.BertForQuestionAnswering:
 
 
 def main(argv: Sequence[str]) -> None:
-  answering.main(argv, launch.TorchBert, load)
+  answering.main(argv, bert_systems.TorchBert, load)
 
 
 if __name__ == '__main__':

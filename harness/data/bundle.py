@@ -2,17 +2,29 @@
 
 import os
 
+from harness.rules import rounds
 from serve import programs as programs_lib
 
 ROOT = programs_lib.ROOT
 
 _BUNDLED = os.path.join(ROOT, 'harness', 'bundled')
 _BERT = os.path.join(ROOT, 'harness', 'bert', 'bundled')
+_FOLDERS = {
+  rounds.GPTJ: _BUNDLED,
+  rounds.LLAMA: os.path.join(_BUNDLED, 'llama'),
+}
 
-# The serving params of the bundled model, and the longest prompt that they
+# The serving params of the bundled GPT-J, and the longest prompt that they
 # take.
 PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 MAX_INPUT_LENGTH = 512
+
+# The same for each model that summarizes.
+PARAMS_OF = {
+  rounds.GPTJ: PARAMS,
+  rounds.LLAMA: 'saxml_ext.params.llama.TinyTokenizedFP32',
+}
+MAX_INPUT_LENGTH_OF = {rounds.GPTJ: MAX_INPUT_LENGTH, rounds.LLAMA: 1024}
 
 
 def eval_path() -> str:
@@ -20,38 +32,38 @@ def eval_path() -> str:
   return os.path.join(_BUNDLED, 'eval.json')
 
 
-def reference_path() -> str:
+def reference_path(benchmark: str = rounds.GPTJ) -> str:
   """Returns the path of the reference's tokens and ROUGE for those articles."""
-  return os.path.join(_BUNDLED, 'reference.json')
+  return os.path.join(_FOLDERS[benchmark], 'reference.json')
 
 
-def model_dir() -> str:
+def model_dir(benchmark: str = rounds.GPTJ) -> str:
   """Returns the Hugging Face directory of the model."""
-  return os.path.join(_BUNDLED, 'model')
+  return os.path.join(_FOLDERS[benchmark], 'model')
 
 
-def tokenizer_path() -> str:
-  return os.path.join(model_dir(), 'tokenizer.json')
+def tokenizer_path(benchmark: str = rounds.GPTJ) -> str:
+  return os.path.join(model_dir(benchmark), 'tokenizer.json')
 
 
-def pax_checkpoint() -> str | None:
+def pax_checkpoint(benchmark: str = rounds.GPTJ) -> str | None:
   """Returns the PAX checkpoint that the build made from the model.
 
   It is None outside of Bazel, because only the build makes it.
   """
-  return _built('pax')
+  return _built(benchmark, 'pax')
 
 
-def programs() -> str | None:
-  """Returns the programs of PARAMS, compiled for the CPU of the build machine.
+def programs(benchmark: str = rounds.GPTJ) -> str | None:
+  """Returns the programs of PARAMS_OF, compiled for the build machine's CPU.
 
   They are None outside of Bazel, because only the build compiles them.
   """
-  return _built('programs')
+  return _built(benchmark, 'programs')
 
 
-def _built(name: str) -> str | None:
-  path = os.path.join(_BUNDLED, name)
+def _built(benchmark: str, name: str) -> str | None:
+  path = os.path.join(_FOLDERS[benchmark], name)
   return path if os.path.isdir(path) else None
 
 

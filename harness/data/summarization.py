@@ -1,4 +1,4 @@
-"""Loads the task of the GPT-J benchmark: the summarization of news articles."""
+"""Loads the articles of a benchmark that summarizes news, and its prompts."""
 
 from collections.abc import Collection, Sequence
 import dataclasses
@@ -10,6 +10,8 @@ import numpy as np
 import tokenizers
 
 from harness.data import bundle
+from harness.rules import rounds
+from harness.rules import summaries
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
@@ -22,11 +24,13 @@ class Summarization:
     articles: The articles in the file's order.
     tokenizer: The tokenizer of the model.
     max_input_length: The number of tokens after which a prompt is cut.
+    template: The template of the prompts.
   """
 
   articles: tuple[dataset.Article, ...]
   tokenizer: tokenizers.Tokenizer
   max_input_length: int
+  template: str
 
   @property
   def highlights(self) -> list[str]:
@@ -37,7 +41,7 @@ class Summarization:
   def prompt_ids(self) -> list[np.ndarray]:
     """The token ids of each article's prompt, int32 [T]."""
     return dataset.encode_prompts(
-      self.articles, self.tokenizer, self.max_input_length
+      self.articles, self.tokenizer, self.max_input_length, self.template
     )
 
   @functools.cached_property
@@ -51,6 +55,7 @@ def load(
   tokenizer_path: str,
   max_input_length: int | None,
   sample_count: int = 0,
+  benchmark: str = rounds.GPTJ,
 ) -> Summarization:
   """Reads the articles and the tokenizer.
 
@@ -59,6 +64,7 @@ def load(
     tokenizer_path: The tokenizer.json of the model.
     max_input_length: The number of tokens after which a prompt is cut.
     sample_count: The number of articles to take from the front; 0: all.
+    benchmark: LoadGen's name of the benchmark, which decides the prompts.
 
   Raises:
     OSError, ValueError: A file cannot be used, or a setting is missing.
@@ -71,6 +77,7 @@ def load(
     dataset.load_articles(dataset_path or bundle.eval_path(), sample_count),
     tokenizer_lib.load(tokenizer_path),
     max_input_length,
+    summaries.BENCHMARKS[benchmark].template,
   )
 
 
@@ -82,6 +89,7 @@ def load_beside(
   tokenizer_path: str,
   max_input_length: int | None,
   sample_count: int = 0,
+  benchmark: str = rounds.GPTJ,
 ) -> Summarization:
   """Reads the articles, and by default the tokenizer of a model.
 
@@ -93,6 +101,7 @@ def load_beside(
     tokenizer_path: The tokenizer; see `load`. '': the one in `model_dir`.
     max_input_length: The length at which a prompt is cut; None: `usual`.
     sample_count: The number of articles; see `load`.
+    benchmark: The benchmark; see `load`.
 
   Raises:
     OSError, ValueError: A file cannot be used, or a prompt would be too long.
@@ -107,14 +116,15 @@ def load_beside(
     tokenizer_path or os.path.join(model_dir, 'tokenizer.json'),
     max_input_length or usual,
     sample_count,
+    benchmark,
   )
 
 
 def end_ids(tokenizer: tokenizers.Tokenizer) -> frozenset[int]:
   """Returns the ids of the special tokens; the first of them ends an answer.
 
-  A model of the GPT-J benchmark has one special token, which is also its
-  padding.
+  A GPT-J has one special token, which is also its padding. A Llama has several,
+  and at least two of them end an answer.
   """
   return frozenset(
     token_id

@@ -14,8 +14,7 @@ from typing import Any, Generic, TypeVar
 from absl import flags
 import msgspec
 
-from harness.data import bundle
-from harness.rules import requirements
+from harness.rules import rounds
 from saxml_ext.common import files
 from saxml_ext.common import user_path
 
@@ -41,12 +40,14 @@ class Samples(  # type: ignore[call-arg]
     max_input_length: The number of tokens after which a prompt is cut; None:
       the default of the model.
     sample_count: The number of samples to take from the front; 0: all.
+    benchmark: LoadGen's name of the benchmark, which decides the prompts.
   """
 
   dataset_path: str = ''
   tokenizer_path: str = ''
   max_input_length: int | None = None
   sample_count: int = 0
+  benchmark: str = rounds.GPTJ
 
 
 class Run(  # type: ignore[call-arg]
@@ -175,21 +176,21 @@ WARM_UP_REST_SECS = flags.DEFINE_float(
 DATASET_PATH = flags.DEFINE_string(
   'dataset_path',
   None,
-  'GPT-J: articles in the schema of cnn_eval.json. BERT: questions in the'
-  ' schema of SQuAD v1.1. Default: the bundled ones.',
+  'GPT-J and Llama: articles in the schema of cnn_eval.json. BERT: questions in'
+  ' the schema of SQuAD v1.1. Default: the bundled ones.',
 )
 TOKENIZER_PATH = flags.DEFINE_string(
   'tokenizer_path',
   None,
-  'GPT-J: the tokenizer.json of the model. BERT: its vocab.txt. A job also'
-  ' accepts a directory, or the id of a model on the Hugging Face hub.'
+  'GPT-J and Llama: the tokenizer.json of the model. BERT: its vocab.txt. A job'
+  ' also accepts a directory, or the id of a model on the Hugging Face hub.'
   ' Default: the file beside the checkpoint.',
 )
 MAX_INPUT_LENGTH = flags.DEFINE_integer(
   'max_input_length',
   None,
   'The number of tokens after which a prompt is cut. Default: the limit of the'
-  f' model, at most {requirements.MAX_INPUT_LENGTH}.',
+  " model, at most that of the benchmark's prompts.",
   lower_bound=1,
 )
 SAMPLE_COUNT = flags.DEFINE_integer(
@@ -226,8 +227,9 @@ STREAM = flags.DEFINE_bool(
 )
 PARAMS = flags.DEFINE_string(
   'params',
-  bundle.PARAMS,
-  'The serving params for the cell or the engine that the job starts.',
+  None,
+  'The serving params for the cell or the engine that the job starts. Default:'
+  ' those of the bundled model.',
 )
 CHECKPOINT = flags.DEFINE_string(
   'checkpoint',
@@ -272,8 +274,9 @@ PRECISION = flags.DEFINE_string(
 BEAM_SIZE = flags.DEFINE_integer(
   'beam_size',
   None,
-  'The number of beams of the reference. Default: $GPTJ_BEAM_SIZE, or 4. The'
-  ' serving params of a cell set its number of beams.',
+  'The number of beams of the reference. Default: 1 for Llama, and'
+  ' $GPTJ_BEAM_SIZE or 4 for GPT-J. The serving params of a cell set its number'
+  ' of beams.',
   lower_bound=1,
 )
 BATCH_SIZE = flags.DEFINE_integer(

@@ -170,7 +170,7 @@ class SystemUnderTest:
     mlperf_loadgen.QuerySamplesComplete(
       [
         mlperf_loadgen.QuerySampleResponse(
-          sample.id, data.ctypes.data, data.nbytes
+          sample.id, data.ctypes.data, data.nbytes, answer.tokens
         )
       ]
     )

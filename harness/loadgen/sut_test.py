@@ -58,7 +58,8 @@ def _sut(answer, sizes=(1, 1), copy=2, concurrency=1):
 def _logs_to(logged: list[list[int]]):
   """Returns a stand-in for LoadGen's response that keeps ids of addresses."""
 
-  def response(unused_id, address: int, size: int) -> None:
+  def response(unused_id, address: int, size: int, tokens: int) -> None:
+    assert tokens == size // 8, (tokens, size)
     logged.append(list((ctypes.c_int64 * (size // 8)).from_address(address)))
 
   return response
@@ -189,7 +190,7 @@ class SystemUnderTestTest(absltest.TestCase):
       mock.patch.object(mlperf_loadgen, 'QuerySamplesComplete'),
     ):
       for ids in ([7, 8], []):
-        answer = system.Answer(np.array(ids, np.int64))
+        answer = system.Answer(np.array(ids, np.int64), len(ids))
         sut = _sut(lambda index, reply, answer=answer: reply.done(answer))
         sut.issue([_sample(0)])
         _wait_until(lambda sut=sut: sut.timeline.samples)

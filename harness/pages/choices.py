@@ -11,9 +11,9 @@ from saxml_ext.common.pages import page_kit
 PROGRAM = '//harness:main'
 
 _TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'compose.html'
-_GPTJ_SYSTEMS = ('cell', 'engine', 'reference')
+_LM_SYSTEMS = ('cell', 'engine', 'reference')
 _BERT_SYSTEMS = ('onnxruntime', 'pytorch')
-_GPTJ = (rounds.GPTJ,)
+_LM = (rounds.GPTJ, rounds.LLAMA)
 _BERT = (rounds.BERT,)
 _GPTJ_ROUNDS = tuple(rounds.ROUNDS)[
   : list(rounds.ROUNDS).index(rounds.LAST_OF_GPTJ) + 1
@@ -76,6 +76,9 @@ GROUPS = {
       'many',
       tuple(rounds.SCENARIOS),
       rounds.OFFLINE,
+      dict.fromkeys(
+        set(rounds.SCENARIOS) - {rounds.OFFLINE}, (rounds.GPTJ, *_BERT)
+      ),
     ),
     Choice(
       'round',
@@ -83,7 +86,10 @@ GROUPS = {
       "The MLPerf round, whose rules apply. Default: the model's last one.",
       'one',
       tuple(rounds.ROUNDS),
-      benchmarks={n: _BERT for n in rounds.ROUNDS if n not in _GPTJ_ROUNDS},
+      benchmarks={
+        name: (*_BERT, rounds.GPTJ if name in _GPTJ_ROUNDS else rounds.LLAMA)
+        for name in rounds.ROUNDS
+      },
     ),
     Choice(
       'execution_mode',
@@ -109,9 +115,9 @@ GROUPS = {
       "A Sax cell, its engine in LoadGen's process, or the PyTorch reference."
       ' For BERT: ONNX Runtime or PyTorch.',
       'one',
-      (*_GPTJ_SYSTEMS, *_BERT_SYSTEMS),
+      (*_LM_SYSTEMS, *_BERT_SYSTEMS),
       'cell',
-      dict.fromkeys(_GPTJ_SYSTEMS, _GPTJ) | dict.fromkeys(_BERT_SYSTEMS, _BERT),
+      dict.fromkeys(_LM_SYSTEMS, _LM) | dict.fromkeys(_BERT_SYSTEMS, _BERT),
     ),
     Choice(
       'device',
@@ -157,7 +163,7 @@ GROUPS = {
       'checkpoint',
       'Checkpoint',
       'PAX; for the reference: Hugging Face. Default: the bundled model.',
-      systems=_GPTJ_SYSTEMS,
+      systems=_LM_SYSTEMS,
     ),
     Choice(
       'system_preset',
@@ -267,5 +273,5 @@ def page() -> str:
     _TEMPLATE,
     command=command(defaults()),
     groups=list(GROUPS.items()),
-    table={'program': PROGRAM, 'choices': table},
+    table={'program': PROGRAM, 'choices': table, 'models': rounds.MODELS},
   )

@@ -64,6 +64,12 @@ class ChoicesTest(absltest.TestCase):
     self.assertTrue(by_flag['round'].allows('v6.1', 'bert-99'))
     self.assertFalse(by_flag['system'].allows('cell', 'bert-99'))
     self.assertTrue(by_flag['system'].allows('pytorch', 'bert-99'))
+    llama = 'llama3.1-8b'
+    self.assertTrue(by_flag['system'].allows('cell', llama))
+    self.assertTrue(by_flag['scenario'].allows('Offline', llama))
+    self.assertFalse(by_flag['scenario'].allows('Server', llama))
+    self.assertFalse(by_flag['round'].allows('v5.0', llama))
+    self.assertTrue(by_flag['round'].allows('v5.1', llama))
 
   def test_all_scenarios_are_one_word(self):
     scenarios = ','.join(rounds.SCENARIOS)

@@ -25,6 +25,7 @@ CATEGORIES = (DATACENTER, EDGE)
 REFERENCE: Mapping[str, Mapping[str, float]] = {
   rounds.GPTJ: {'rouge1': 42.9865, 'rouge2': 20.1235, 'rougeL': 29.9881},
   rounds.BERT: {'f1': 90.874},
+  rounds.LLAMA: {'rouge1': 38.7792, 'rouge2': 15.9075, 'rougeL': 24.4957},
 }
 
 # The share of the reference's figures that a model must reach, by the submitted
@@ -33,9 +34,9 @@ SHARES = {
   name: 0.999 if name.endswith('-99.9') else 0.99 for name in rounds.MODELS
 }
 
-# The minimum total number of characters in the answers to GPT-J's whole set. It
-# is 90 % of the reference's 4,016,878 for both shares.
-_GEN_LEN = 0.9 * 4_016_878
+# The minimum total number of characters in the answers to the whole set. It is
+# 90 % of the reference's for all shares.
+_GEN_LEN = {rounds.GPTJ: 0.9 * 4_016_878, rounds.LLAMA: 0.9 * 8_167_644}
 
 # The minimum figures on the whole official set, by the submitted name of the
 # model.
@@ -45,7 +46,7 @@ ACCURACY: Mapping[str, Mapping[str, float]] = {
       name: SHARES[model] * figure
       for name, figure in REFERENCE[benchmark].items()
     },
-    **({'gen_len': _GEN_LEN} if benchmark == rounds.GPTJ else {}),
+    **({'gen_len': _GEN_LEN[benchmark]} if benchmark in _GEN_LEN else {}),
   }
   for model, benchmark in rounds.MODELS.items()
 }
@@ -53,18 +54,11 @@ ACCURACY: Mapping[str, Mapping[str, float]] = {
 # The maximum allowed difference between the figures of two float32 runs of one
 # model that add sums in different orders. This is a rule of our harness, with
 # ROUGE in points and F1 in percent.
-FLOAT32_TOLERANCE = {rounds.GPTJ: 0.01, rounds.BERT: 0.05}
+FLOAT32_TOLERANCE = {rounds.GPTJ: 0.01, rounds.BERT: 0.05, rounds.LLAMA: 0.01}
 
 # The maximum allowed difference between the scores of TEST01 and of the
 # accuracy run, in percent.
 TEST_PERCENT: Mapping[str, float] = {'bert-99': 1.0, 'bert-99.9': 0.1}
-
-# The limits of prompts and answers in GPT-J's reference, in tokens, and its
-# beam size. Source: language/gpt-j of mlcommons/inference.
-MAX_INPUT_LENGTH = 1919
-BEAM_SIZE = 4
-MIN_NEW_TOKENS = 30
-MAX_NEW_TOKENS = 128
 
 _STREAM = (rounds.SINGLE_STREAM, rounds.OFFLINE)
 _SERVED = (rounds.SERVER, rounds.OFFLINE)
@@ -98,12 +92,18 @@ def scenarios(round_name: str, category: str, model: str) -> tuple[str, ...]:
   if model not in rounds.MODELS:
     return ()
   if rounds.MODELS[model] == rounds.GPTJ:
-    if _at_least(round_name, 'v5.1'):
+    if rounds.is_at_least(round_name, 'v5.1'):
       return ()
-  elif category == DATACENTER and _at_least(round_name, 'v5.0'):
+  elif rounds.MODELS[model] == rounds.LLAMA:
+    # In the edge category, the model is llama3.1-8b-edge.
+    if category == EDGE or not rounds.is_at_least(
+      round_name, rounds.FIRST_OF_LLAMA
+    ):
+      return ()
+  elif category == DATACENTER and rounds.is_at_least(round_name, 'v5.0'):
     return ()
   elif model == 'bert-99.9' and category == EDGE:
-    if not _at_least(round_name, 'v5.0'):
+    if not rounds.is_at_least(round_name, 'v5.0'):
       return ()
   return _SERVED if category == DATACENTER else _STREAM
 
@@ -117,41 +117,42 @@ def rounds_of(category: str, model: str) -> tuple[str, ...]:
 
 def compliance_tests(round_name: str, model: str) -> tuple[str, ...]:
   """Returns the compliance tests that a closed result requires."""
+  if rounds.MODELS.get(model) == rounds.LLAMA:
+    return ('TEST06',)
   if rounds.MODELS.get(model) != rounds.BERT:
     return ()
-  return ('TEST01',) if _at_least(round_name, 'v5.0') else ('TEST01', 'TEST05')
+  return (
+    ('TEST01',)
+    if rounds.is_at_least(round_name, 'v5.0')
+    else ('TEST01', 'TEST05')
+  )
 
 
 def results_hold_all(round_name: str) -> bool:
   """Returns True if results have measurements and compliance (since v6.0)."""
-  return _at_least(round_name, 'v6.0')
+  return rounds.is_at_least(round_name, 'v6.0')
 
 
 def needs_mlperf_conf(round_name: str) -> bool:
   """Returns True if mlperf.conf must be next to user.conf (until v4.1)."""
-  return not _at_least(round_name, 'v5.0')
+  return not rounds.is_at_least(round_name, 'v5.0')
 
 
 def needs_calibration(round_name: str, division: str) -> bool:
   """Returns True if the submission must have a calibration.md."""
-  return is_closed(division) and _at_least(round_name, 'v5.1')
+  return is_closed(division) and rounds.is_at_least(round_name, 'v5.1')
 
 
 def takes_short_runs(round_name: str) -> bool:
   """Returns True if open runs may be shorter than ten minutes (until v4.0)."""
-  return not _at_least(round_name, 'v4.1')
+  return not rounds.is_at_least(round_name, 'v4.1')
 
 
 def takes_parts_of_the_set(round_name: str) -> bool:
   """Returns True if open accuracy runs may use part of the set (until v5.1)."""
-  return not _at_least(round_name, 'v6.0')
+  return not rounds.is_at_least(round_name, 'v6.0')
 
 
 def needs_samples_per_query(round_name: str, division: str) -> bool:
   """Returns True if an Offline query must have at least the whole set."""
-  return is_closed(division) or not _at_least(round_name, 'v6.0')
-
-
-def _at_least(round_name: str, other: str) -> bool:
-  names = list(rounds.ROUNDS)
-  return names.index(round_name) >= names.index(other)
+  return is_closed(division) or not rounds.is_at_least(round_name, 'v6.0')

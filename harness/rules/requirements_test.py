@@ -3,6 +3,7 @@ from absl.testing import parameterized
 
 from harness.rules import requirements
 from harness.rules import rounds
+from harness.rules import summaries
 
 _EDGE = (rounds.SINGLE_STREAM, rounds.OFFLINE)
 _DATACENTER = (rounds.SERVER, rounds.OFFLINE)
@@ -24,6 +25,18 @@ class RequirementsTest(parameterized.TestCase):
     self.assertEqual(
       requirements.scenarios(round_name, category, model), expected
     )
+
+  def test_llama_took_the_place_of_gptj(self):
+    model = 'llama3.1-8b'
+    self.assertEqual(requirements.scenarios('v5.0', 'datacenter', model), ())
+    self.assertEqual(
+      requirements.scenarios('v5.1', 'datacenter', model),
+      (rounds.SERVER, rounds.OFFLINE),
+    )
+    # In the edge category, the model has another name.
+    self.assertEqual(requirements.scenarios('v6.1', 'edge', model), ())
+    self.assertEqual(requirements.compliance_tests('v6.1', model), ('TEST06',))
+    self.assertNotIn(model, rounds.SUBMITTED)
 
   def test_rounds_of_a_model(self):
     self.assertEqual(
@@ -66,9 +79,10 @@ class RequirementsTest(parameterized.TestCase):
     self.assertAlmostEqual(requirements.ACCURACY['bert-99']['f1'], 89.96526)
 
   def test_targets(self):
-    # Source: accuracy-target of tools/submission/submission_checker.py at v4.0.
-    # The figures are shares of ROUGE 42.9865, 20.1235 and 29.9881, of F1
-    # 90.874, and 90 % of 4016878.
+    # Source: accuracy-target of tools/submission/submission_checker.py at v4.0,
+    # and of submission_checker/constants.py of 2026 for Llama. The figures are
+    # shares of ROUGE 42.9865, 20.1235 and 29.9881, of F1 90.874, and 90 % of
+    # 4016878.
     self.assertEqual(
       requirements.ACCURACY,
       {
@@ -86,6 +100,12 @@ class RequirementsTest(parameterized.TestCase):
         },
         'bert-99': {'f1': 89.96526},
         'bert-99.9': {'f1': 90.783126},
+        'llama3.1-8b': {
+          'rouge1': 0.99 * 38.7792,
+          'rouge2': 0.99 * 15.9075,
+          'rougeL': 24.250743,
+          'gen_len': 0.9 * 8167644,
+        },
       },
     )
     self.assertEqual(
@@ -95,6 +115,7 @@ class RequirementsTest(parameterized.TestCase):
         'gptj-99.9': 0.999,
         'bert-99': 0.99,
         'bert-99.9': 0.999,
+        'llama3.1-8b': 0.99,
       },
     )
     # Source: run_verification.py and the compliance rules for differing
@@ -102,7 +123,7 @@ class RequirementsTest(parameterized.TestCase):
     self.assertEqual(
       requirements.TEST_PERCENT, {'bert-99': 1.0, 'bert-99.9': 0.1}
     )
-    self.assertEqual(requirements.BEAM_SIZE, 4)
+    self.assertEqual(summaries.BENCHMARKS[rounds.GPTJ].num_beams, 4)
 
 
 if __name__ == '__main__':

@@ -13,7 +13,8 @@ import re
 
 GPTJ = 'gptj'
 BERT = 'bert'
-BENCHMARKS = (GPTJ, BERT)
+LLAMA = 'llama3_1-8b'
+BENCHMARKS = (GPTJ, BERT, LLAMA)
 
 # The benchmark of each model, by the submitted name of the model.
 MODELS = {
@@ -21,13 +22,19 @@ MODELS = {
   'gptj-99.9': GPTJ,
   'bert-99': BERT,
   'bert-99.9': BERT,
+  'llama3.1-8b': LLAMA,
 }
+
+# The models whose results the harness can submit. Llama's bounds on tokens and
+# TEST06 are not supported.
+SUBMITTED = tuple(name for name, of in MODELS.items() if of != LLAMA)
 
 # The number of samples in the benchmark's whole set, which closed runs must
 # hold.
-FULL_SET = {GPTJ: 13368, BERT: 10833}
+FULL_SET = {GPTJ: 13368, BERT: 10833, LLAMA: 13368}
 
 # The latency bound of the Server scenario in ms. It is the same in all rounds.
+# Llama has bounds on tokens instead.
 SERVER_LATENCY_MS = {GPTJ: 20_000, BERT: 130}
 
 # The shortest performance run in ms, the same in all rounds and scenarios.
@@ -183,8 +190,8 @@ class Round:
     qsl_seed: The seed that selects the samples to load.
     sample_seed: The seed that selects the order of samples.
     schedule_seed: The seed that selects the arrival times of Server queries.
-    equal_issue: The scenarios of GPT-J in which all samples must be issued
-      equally often (sample_concatenate_permutation).
+    equal_issue: The scenarios of GPT-J and Llama in which all samples must be
+      issued equally often (sample_concatenate_permutation).
     offline_min_queries: The minimum number of samples of an Offline run; None:
       the number of samples of the whole set.
     test05_seeds: The three seeds of the compliance test TEST05; None: the round
@@ -206,7 +213,7 @@ class Round:
 
   def must_issue_equally(self, benchmark: str, scenario: str) -> bool:
     """Returns True if all samples must be issued equally often."""
-    return benchmark == GPTJ and scenario in self.equal_issue
+    return benchmark in (GPTJ, LLAMA) and scenario in self.equal_issue
 
   def min_queries(self, benchmark: str, scenario: str) -> int:
     """Returns the minimum number of queries of a closed run.
@@ -283,12 +290,21 @@ ROUNDS = {
   )
 }
 
-# The latest round, and the latest round that has GPT-J.
+# The latest round, the latest round that has GPT-J, and the first that has
+# Llama in its place.
 LATEST = 'v6.1'
 LAST_OF_GPTJ = 'v5.0'
+FIRST_OF_LLAMA = 'v5.1'
 
 # The latest round whose checker only logs a run that is shorter than 600 s.
 SHORT_RUNS = 'v4.0'
+
+
+def is_at_least(name: str, other: str) -> bool:
+  """Returns True if a round is not before another one."""
+  names = list(ROUNDS)
+  return names.index(name) >= names.index(other)
+
 
 _SEED = re.compile(r'^\s*\*\.\*\.qsl_rng_seed\s*=\s*(\d+)\s*$', re.MULTILINE)
 

@@ -77,7 +77,8 @@ class RoundsTest(parameterized.TestCase):
     )
     self.assertEqual(rounds.MIN_DURATION_MS, 600_000)
     self.assertEqual(
-      rounds.FULL_SET, {rounds.GPTJ: 13_368, rounds.BERT: 10_833}
+      rounds.FULL_SET,
+      {rounds.GPTJ: 13_368, rounds.BERT: 10_833, rounds.LLAMA: 13_368},
     )
     self.assertEqual(rounds.MULTI_STREAM_SAMPLES, 8)
     self.assertEqual(rounds.MULTI_STREAM_MIN_QUERIES, 662)

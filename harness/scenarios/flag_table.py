@@ -11,6 +11,7 @@ import os
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
 from harness.scenarios import load as load_lib
+from harness.systems import bert_systems
 from harness.systems import launch
 from saxml_ext.common import flag_rules
 
@@ -23,7 +24,9 @@ REFERENCE = 'reference'
 NETWORK = launch.NETWORK
 _CELLS = (OWN_CELL, RUNNING_CELL)
 GPTJ_SYSTEMS = (*_CELLS, ENGINE, REFERENCE, NETWORK)
-BERT_SYSTEMS = (launch.OnnxRuntimeBert.kind, launch.TorchBert.kind)
+# The systems of Llama. Its prompts do not reach the nodes of a network yet.
+LLAMA_SYSTEMS = (*_CELLS, ENGINE, REFERENCE)
+BERT_SYSTEMS = (bert_systems.OnnxRuntimeBert.kind, bert_systems.TorchBert.kind)
 SYSTEMS = (*GPTJ_SYSTEMS, *BERT_SYSTEMS)
 # _STARTED has the systems whose serving params the flags choose. SERVING has
 # those with the engine of a model server, and _COMPUTES those that compute in

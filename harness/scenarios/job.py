@@ -17,6 +17,7 @@ from harness.rules import rounds
 from harness.scenarios import flag_table
 from harness.scenarios import load as load_lib
 from harness.scenarios import tasks
+from harness.systems import bert_systems
 from harness.systems import launch
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
@@ -28,10 +29,12 @@ from serve import local_cell
 _TARGETS = 'targets.json'
 
 SYSTEMS = {
-  rounds.GPTJ: tuple(
-    kind for kind in flag_table.GPTJ_SYSTEMS if kind != flag_table.RUNNING_CELL
-  ),
-  rounds.BERT: flag_table.BERT_SYSTEMS,
+  benchmark: tuple(kind for kind in kinds if kind != flag_table.RUNNING_CELL)
+  for benchmark, kinds in (
+    (rounds.GPTJ, flag_table.GPTJ_SYSTEMS),
+    (rounds.BERT, flag_table.BERT_SYSTEMS),
+    (rounds.LLAMA, flag_table.LLAMA_SYSTEMS),
+  )
 }
 # The class of each system. The flags of the same names fill its fields.
 _KINDS: Mapping[str, type] = {
@@ -40,8 +43,8 @@ _KINDS: Mapping[str, type] = {
   flag_table.ENGINE: launch.Engine,
   flag_table.REFERENCE: launch.Reference,
   flag_table.NETWORK: launch.NetworkSut,
-  launch.OnnxRuntimeBert.kind: launch.OnnxRuntimeBert,
-  launch.TorchBert.kind: launch.TorchBert,
+  bert_systems.OnnxRuntimeBert.kind: bert_systems.OnnxRuntimeBert,
+  bert_systems.TorchBert.kind: bert_systems.TorchBert,
 }
 
 MODEL = flags.DEFINE_enum(
@@ -64,10 +67,11 @@ RERUN = flags.DEFINE_bool(
 _SYSTEM = flags.DEFINE_enum(
   'system',
   None,
-  [kind for kinds in SYSTEMS.values() for kind in kinds],
-  'The system that answers. GPT-J: cell (the default), a Sax cell that the job'
-  ' starts unless --model_path names a model of a running cell; engine, the'
-  " cell's engine in LoadGen's process; reference, transformers on PyTorch."
+  sorted({kind for kinds in SYSTEMS.values() for kind in kinds}),
+  'The system that answers. GPT-J and Llama: cell (the default), a Sax cell'
+  ' that the job starts unless --model_path names a model of a running cell;'
+  " engine, the cell's engine in LoadGen's process; reference, transformers on"
+  ' PyTorch.'
   ' BERT: onnxruntime (the default) or pytorch.',
 )
 _HOSTS = flags.DEFINE_integer(
@@ -110,8 +114,7 @@ class Job:
   """A job: one scenario of a benchmark on a system.
 
   Attributes:
-    model: The submitted name of the model: gptj-99, gptj-99.9, bert-99 or
-      bert-99.9.
+    model: The submitted name of the model, from rounds.MODELS.
     modes: The modes to run, from load.MODES.
     results_dir: The directory for logs, report and entry; '' until the job
       begins.
@@ -220,6 +223,8 @@ def jobs(
     flag_table.Run(asked, scenarios, modes, load_lib.EXECUTION_MODE.value)
   )
   round_name = load_lib.round_name(benchmark)
+  if benchmark == rounds.LLAMA:
+    _check_llama(scenarios, modes, round_name)
   if load_lib.COMPLIANCE in modes and not requirements.compliance_tests(
     round_name, model
   ):
@@ -229,7 +234,7 @@ def jobs(
     )
   results_dir = user_path.resolve(RESULTS_DIR.value)
   cache = cache_lib.get(results_dir).create()
-  system = _system(asked, cache)
+  system = _system(asked, benchmark, cache)
   task = tasks.task(model, system)
   described = {}
   if _SYSTEM_DESCRIPTION.value:
@@ -286,11 +291,40 @@ def kind(benchmark: str) -> str:
   return asked
 
 
-def _system(asked: str, cache: cache_lib.Cache) -> launch.System:
+def _check_llama(
+  scenarios: Sequence[str], modes: Sequence[str], round_name: str
+) -> None:
+  """Checks that the harness supports a job of Llama.
+
+  Raises:
+    ValueError: It does not. The message names the remedy.
+  """
+  name = MODEL.value
+  if others := set(scenarios) - {rounds.OFFLINE}:
+    raise ValueError(
+      f'--model={name} does not run in {" or ".join(sorted(others))}: the'
+      f' limits on its tokens are not supported. Use {rounds.OFFLINE}'
+    )
+  if load_lib.COMPLIANCE in modes:
+    raise ValueError(
+      f'--mode={load_lib.COMPLIANCE}: TEST06 of {name} is not supported. Use'
+      ' another --mode'
+    )
+  if not rounds.is_at_least(round_name, rounds.FIRST_OF_LLAMA):
+    raise ValueError(
+      f'--round={round_name} has no {name}. It is in'
+      f' {rounds.FIRST_OF_LLAMA} and later'
+    )
+
+
+def _system(
+  asked: str, benchmark: str, cache: cache_lib.Cache
+) -> launch.System:
   """Returns the system that the flags describe.
 
   Args:
     asked: The system that `kind` returned.
+    benchmark: LoadGen's name of the benchmark.
     cache: The cache, for files whose path no flag sets.
 
   Raises:
@@ -317,4 +351,6 @@ def _system(asked: str, cache: cache_lib.Cache) -> launch.System:
     )
     if run_lib.JAX_CACHE_DIR.value is None:
       values['jax_cache_dir'] = cache.jax
+  if asked in flag_table.LLAMA_SYSTEMS:
+    values['benchmark'] = benchmark
   return run_lib.fill(_KINDS[asked], **values)

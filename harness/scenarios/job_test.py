@@ -44,6 +44,48 @@ class JobTest(absltest.TestCase):
     # The answers are compared with the bundled reference.
     self.assertEqual(config.task.inputs['reference'], bundle.reference_path())
 
+  def test_llama_is_a_job_with_its_own_model_and_search(self):
+    config = self._config(model='llama3.1-8b')
+    self.assertIsInstance(config.system, launch.OwnCell)
+    self.assertEqual(
+      config.system.params, 'saxml_ext.params.llama.TinyTokenizedFP32'
+    )
+    self.assertEqual(config.task.benchmark, 'llama3_1-8b')
+    self.assertEqual(config.load.round, 'v6.1')
+    self.assertEqual(
+      config.task.inputs['reference'], bundle.reference_path(rounds.LLAMA)
+    )
+    self.assertEqual(config.task.samples.benchmark, rounds.LLAMA)
+    self.assertEqual(config.task.samples.max_input_length, 1024)
+    prompt = config.task.samples.tokenizer_path
+    self.assertEqual(prompt, bundle.tokenizer_path(rounds.LLAMA))
+    with mock.patch.dict(os.environ, GPTJ_BEAM_SIZE='2'):
+      reference = self._config(model='llama3.1-8b', system='reference')
+    self.assertIsNone(reference.system.parameters['beam_size'])
+
+  def test_another_llama(self):
+    model = self._model(max_position_embeddings=131072)
+    config = self._config(
+      model='llama3.1-8b', checkpoint=model, system='reference'
+    )
+    self.assertEqual(config.task.samples.max_input_length, 2668)
+    self.assertNotIn('reference', config.task.inputs)
+
+  def test_what_llama_does_not_support_is_refused_by_name(self):
+    for scenario, changes, message in (
+      (rounds.SERVER, {}, 'does not run in Server.*Use Offline'),
+      (rounds.SINGLE_STREAM, {}, 'does not run in SingleStream'),
+      (rounds.OFFLINE, {'mode': ['compliance']}, 'TEST06 .* not supported'),
+      (rounds.OFFLINE, {'round': 'v5.0'}, 'v5.0 has no llama3.1-8b.*v5.1'),
+      (
+        rounds.OFFLINE,
+        {'system': 'network', 'sut_server': ['h:1']},
+        '--system=network does not support llama3_1-8b.*cell, engine',
+      ),
+    ):
+      with self.assertRaisesRegex(ValueError, message):
+        self._config(scenario, model='llama3.1-8b', **changes)
+
   def _model(self, **sizes) -> str:
     """Returns the directory of another model with its own tokenizer."""
     directory = self.create_tempdir().full_path

@@ -16,7 +16,7 @@ _OFFICIAL = 13368
 _BEAMS = 'BEAM_SIZE=1 (reference: 4)'
 
 
-class GPTJTaskTest(absltest.TestCase):
+class SummaryTaskTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self._dir = self.create_tempdir().full_path
@@ -29,8 +29,8 @@ class GPTJTaskTest(absltest.TestCase):
       json.dump([entry] * count, file)
     return path
 
-  def _task(self, dataset_path: str, count=0, **rule) -> tasks.GPTJTask:
-    return tasks.GPTJTask(
+  def _task(self, dataset_path: str, count=0, **rule) -> tasks.SummaryTask:
+    return tasks.SummaryTask(
       run_lib.Samples(dataset_path, bundle.tokenizer_path(), 9, count), **rule
     )
 
@@ -75,7 +75,7 @@ class GPTJTaskTest(absltest.TestCase):
       judged.verdict,
     )
 
-  def _bundled(self, **rule) -> tasks.GPTJTask:
+  def _bundled(self, **rule) -> tasks.SummaryTask:
     return self._task(
       bundle.eval_path(), 2, reference_path=bundle.reference_path(), **rule
     )

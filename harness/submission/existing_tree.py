@@ -201,11 +201,11 @@ def _result(
   folder = path.parent.name
   model = mapping.get(folder, folder)
   scenario = _SCENARIOS.get(path.name.lower())
-  if model not in rounds.MODELS or scenario is None:
+  if model not in rounds.SUBMITTED or scenario is None:
     raise ValueError(
       f'{path} is {path.name} of {model}, but this program checks only'
-      f' {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.MODELS)}. Check it'
-      ' with --run_checker.'
+      f' {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.SUBMITTED)}. Check'
+      ' it with --run_checker.'
     )
   performance = job_result.log(path / 'performance' / 'run_1')
   round_name = round_name or _round_of(path, performance)

@@ -13,7 +13,8 @@ import msgspec
 
 from harness.data import bundle
 from harness.network import client
-from harness.rules import requirements
+from harness.rules import rounds
+from harness.rules import summaries
 from harness.systems import served
 from saxml_ext.common.machine import accelerators
 from serve import children
@@ -25,8 +26,6 @@ NETWORK = 'network'
 LON_RUN = 'harness/network/lon_run'
 BEAM_VARIABLE = 'GPTJ_BEAM_SIZE'
 FLOAT32 = (None, 'float32', 'fp32')
-# The name of the model in a cell that a job starts.
-_MODEL = 'gptj'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,13 +97,13 @@ class System(Protocol):
     """
 
 
-class _Settings(  # type: ignore[call-arg]
+class Settings(  # type: ignore[call-arg]
   msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=str.lower
 ):
   """The base of systems. In run.json, the field "type" has the class."""
 
 
-class RunningCell(_Settings):
+class RunningCell(Settings):
   """A model of a cell that already runs.
 
   Attributes:
@@ -112,12 +111,14 @@ class RunningCell(_Settings):
     sax_root: The root directory of the cell's files.
     stream: True if answers are streamed, to time their first tokens.
     network: 'lon' if LoadGen logs the servers as a Network SUT; else ''.
+    benchmark: LoadGen's name of the benchmark.
   """
 
   model_path: str
   sax_root: str = ''
   stream: bool = False
   network: str = ''
+  benchmark: str = rounds.GPTJ
   framework = 'jax'
   inputs: ClassVar[Mapping[str, str]] = {}
 
@@ -154,25 +155,32 @@ class RunningCell(_Settings):
       model.is_float32,
       dataclasses.asdict(model),
       model.slots,
-      model.other_search,
+      model.other_search(self.benchmark),
     )
 
 
-class _Served(_Settings):
+class _Served(Settings):
   """A model that this machine serves with serving params.
 
   Attributes:
-    params: The name of the serving params.
+    params: The name of the serving params; '': those of the bundled model.
     overrides: The JSON values of changed attributes, by name of the attribute.
     checkpoint: The PAX checkpoint directory; None: the bundled model's.
     jax_cache_dir: The directory for compiled programs; None: none are kept.
+    benchmark: LoadGen's name of the benchmark.
   """
 
-  params: str = bundle.PARAMS
+  params: str = ''
   overrides: dict[str, str] = {}
   checkpoint: str | None = None
   jax_cache_dir: str | None = None
+  benchmark: str = rounds.GPTJ
   framework = 'jax'
+
+  def __post_init__(self) -> None:
+    if not self.params:
+      usual = bundle.PARAMS_OF[self.benchmark]
+      msgspec.structs.force_setattr(self, 'params', usual)
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -180,25 +188,27 @@ class _Served(_Settings):
 
   @property
   def inputs(self) -> Mapping[str, str]:
-    return {'checkpoint': self.checkpoint or bundle.model_dir()}
+    return {'checkpoint': self.checkpoint or bundle.model_dir(self.benchmark)}
 
   @property
   def program_set(self) -> str | None:
     """The path of programs that were compiled ahead of time; None: none."""
-    return bundle.programs() if self.params == bundle.PARAMS else None
+    usual = bundle.PARAMS_OF[self.benchmark]
+    return bundle.programs(self.benchmark) if self.params == usual else None
 
   def _pax_checkpoint(self, place: Place) -> str:
     """Returns the PAX checkpoint; converts the bundled model if necessary."""
     if idle := accelerators.idle():
       place.progress.stage(f'warning: {idle}')
-    if found := self.checkpoint or bundle.pax_checkpoint():
+    if found := self.checkpoint or bundle.pax_checkpoint(self.benchmark):
       return found
     place.progress.stage('converting the bundled model to a PAX checkpoint')
     target = os.path.join(place.work_dir, 'pax')
     command = programs.command(
-      programs.CONVERTER, {'base': bundle.model_dir(), 'pax': target}
+      programs.CONVERTER,
+      {'base': bundle.model_dir(self.benchmark), 'pax': target},
     )
-    log = os.path.join(place.log_dir, 'convert_gptj_ckpt.log')
+    log = os.path.join(place.log_dir, 'convert_hf.log')
     place.group.run('converter', command, log)
     return target
 
@@ -234,9 +244,16 @@ class OwnCell(_Served):
     )
     cell.start()
     model_id = cell.publish(
-      local_cell.Model(_MODEL, self.params, checkpoint, self.overrides)
+      local_cell.Model(
+        summaries.BENCHMARKS[self.benchmark].family,
+        self.params,
+        checkpoint,
+        self.overrides,
+      )
     )
-    return RunningCell(model_id, cell.sax_root).answering()
+    return RunningCell(
+      model_id, cell.sax_root, benchmark=self.benchmark
+    ).answering()
 
 
 class Engine(_Served):
@@ -269,19 +286,21 @@ class Engine(_Served):
       system,
       model.is_float32,
       slots=model.slots,
-      other_search=model.other_search,
+      other_search=model.other_search(self.benchmark),
     )
 
 
-class Reference(_Settings):
+class Reference(Settings):
   """The reference implementation: transformers on PyTorch.
 
   Attributes:
     checkpoint: The Hugging Face directory; None: the bundled model.
     device: The device, such as "cpu" or "cuda".
     precision: The number format; None: "float32".
-    beam_size: The number of beams of the search; None: $GPTJ_BEAM_SIZE, or 4.
+    beam_size: The number of beams of the search; None: that of the benchmark,
+      for GPT-J $GPTJ_BEAM_SIZE or 4.
     batch_size: The maximum number of samples that are computed together.
+    benchmark: LoadGen's name of the benchmark.
   """
 
   checkpoint: str | None = None
@@ -289,6 +308,7 @@ class Reference(_Settings):
   precision: str | None = None
   beam_size: int | None = None
   batch_size: int = 1
+  benchmark: str = rounds.GPTJ
   kind = 'reference'
   framework = 'torch'
 
@@ -297,17 +317,23 @@ class Reference(_Settings):
     return {
       'device': self.device,
       'precision': self.precision or 'float32',
-      'beam_size': self.beam_size or os.environ.get(BEAM_VARIABLE),
+      'beam_size': self.beam_size or self._usual_beams,
       'batch_size': self.batch_size,
     }
 
   @property
+  def _usual_beams(self) -> str | None:
+    """The number of beams in the environment; None: that of the benchmark."""
+    gptj = self.benchmark == rounds.GPTJ
+    return os.environ.get(BEAM_VARIABLE) if gptj else None
+
+  @property
   def inputs(self) -> Mapping[str, str]:
-    return {'checkpoint': self.checkpoint or bundle.model_dir()}
+    return {'checkpoint': self.checkpoint or bundle.model_dir(self.benchmark)}
 
   def start(self, place: Place) -> Started:
     place.progress.stage(f'using the reference implementation on {self.device}')
-    usual = requirements.BEAM_SIZE
+    usual = summaries.BENCHMARKS[self.benchmark].num_beams
     beams = self.parameters['beam_size'] or usual
     return Started(
       programs.REFERENCE_RUN,
@@ -337,64 +363,3 @@ class NetworkSut(client.Nodes, tag=NETWORK):  # type: ignore[call-arg]
   def start(self, place: Place) -> Started:
     place.progress.stage(f'using the systems at {", ".join(self.sut_server)}')
     return Started(LON_RUN, self, exact=False)
-
-
-class _Bert(_Settings):
-  """A BERT in LoadGen's own process.
-
-  Attributes:
-    checkpoint: The Hugging Face directory, state_dict or ONNX file; None: the
-      bundled model.
-    device: The device, cpu or cuda.
-    precision: The number format; None: float32, or the format of an ONNX file.
-    batch_size: The maximum number of samples that are computed together; None:
-      8.
-    threads: The number of CPU threads; 0: one for each core.
-  """
-
-  checkpoint: str | None = None
-  device: str = 'cpu'
-  precision: str | None = None
-  batch_size: int | None = None
-  threads: int = 0
-  program: ClassVar[str] = ''
-  kind: ClassVar[str] = ''
-
-  @property
-  def parameters(self) -> Mapping[str, object]:
-    return {
-      'device': self.device,
-      'precision': self.precision,
-      'batch_size': self.batch_size,
-      'threads': self.threads,
-    }
-
-  @property
-  def model(self) -> str:
-    """The path of the model."""
-    return self.checkpoint or bundle.bert_model_dir()
-
-  @property
-  def inputs(self) -> Mapping[str, str]:
-    return {'checkpoint': self.model}
-
-  def start(self, place: Place) -> Started:
-    place.progress.stage(f'using BERT in {self.kind} on {self.device}')
-    # The number format of an ONNX file is unknown.
-    exact = self.precision in FLOAT32 and not self.model.endswith('.onnx')
-    return Started(self.program, self, exact, slots=self.batch_size or 0)
-
-
-class OnnxRuntimeBert(_Bert):
-  """A BERT in ONNX Runtime."""
-
-  program = programs.BERT_ONNXRUNTIME_RUN
-  kind = framework = 'onnxruntime'
-
-
-class TorchBert(_Bert):
-  """A BERT in PyTorch."""
-
-  program = programs.BERT_PYTORCH_RUN
-  kind = 'pytorch'
-  framework = 'torch'

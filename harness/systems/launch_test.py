@@ -5,6 +5,7 @@ from absl.testing import parameterized
 import msgspec
 
 from harness.data import bundle
+from harness.systems import bert_systems
 from harness.systems import launch
 from saxml_ext.client.testing import fake_cell
 from serve import children
@@ -13,7 +14,9 @@ from serve import progress
 
 
 class BertTest(parameterized.TestCase):
-  def _start(self, kind=launch.OnnxRuntimeBert, **values) -> launch.Started:
+  def _start(
+    self, kind=bert_systems.OnnxRuntimeBert, **values
+  ) -> launch.Started:
     place = launch.Place(
       children.Children(), '/work', '/logs', progress.Progress(io.StringIO())
     )
@@ -22,11 +25,11 @@ class BertTest(parameterized.TestCase):
   def test_bundled_model_by_itself(self):
     for kind, program, package in (
       (
-        launch.OnnxRuntimeBert,
+        bert_systems.OnnxRuntimeBert,
         'harness/bert/loadgen_onnxruntime',
         'onnxruntime',
       ),
-      (launch.TorchBert, 'harness/bert/loadgen_pytorch', 'torch'),
+      (bert_systems.TorchBert, 'harness/bert/loadgen_pytorch', 'torch'),
     ):
       started = self._start(kind)
       self.assertEqual(started.program, program)
@@ -45,7 +48,7 @@ class BertTest(parameterized.TestCase):
     self.assertEqual(started.exact, exact)
 
   def test_what_decides_a_result(self):
-    made = launch.TorchBert('/bert', 'cuda', 'bfloat16', 4, 2)
+    made = bert_systems.TorchBert('/bert', 'cuda', 'bfloat16', 4, 2)
     self.assertEqual(made.kind, 'pytorch')
     self.assertEqual(
       made.parameters,
@@ -95,6 +98,7 @@ class LaunchersTest(absltest.TestCase):
         'sax_root': cell.root,
         'stream': False,
         'network': 'lon',
+        'benchmark': 'gptj',
       },
     )
     self.assertEqual(running.parameters['network'], 'lon')

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from typing import Any
 
-from harness.rules import requirements
+from harness.rules import summaries
 from saxml_ext.client import sax
 from saxml_ext.common import errors
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
@@ -20,14 +20,6 @@ _FLOAT32 = {
   'FPROP_DTYPE': ('float32',),
   'KV_CACHE_DTYPE': (None, 'float32'),
   'QUANTIZATION': ('none',),
-}
-
-# The search of the benchmark's reference, by attribute of serving params.
-_REFERENCE_SEARCH = {
-  'USE_BEAM_SEARCH': True,
-  'BEAM_SIZE': requirements.BEAM_SIZE,
-  'MIN_DECODE_STEPS': requirements.MIN_NEW_TOKENS,
-  'MAX_DECODE_STEPS': requirements.MAX_NEW_TOKENS,
 }
 
 
@@ -71,11 +63,10 @@ class Served:
     """The longest prompt in tokens that the params take; None: unknown."""
     return self._attribute('INPUT_SEQ_LEN')
 
-  @property
-  def other_search(self) -> str:
-    """The difference between the search and the reference's; '' if none."""
+  def other_search(self, benchmark: str) -> str:
+    """Returns the difference between the search and the reference's, or ''."""
     differences = []
-    for name, expected in _REFERENCE_SEARCH.items():
+    for name, expected in summaries.BENCHMARKS[benchmark].attributes.items():
       value = self._attribute(name)
       if isinstance(value, list):
         value = max(value, default=None)

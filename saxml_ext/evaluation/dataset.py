@@ -17,6 +17,13 @@ PROMPT_TEMPLATE = (
   '### Response:'
 )
 
+# The prompt of the MLPerf llama3.1-8b reference. The tokenizer puts its begin
+# id before it; the model's chat template is not used.
+LLAMA_TEMPLATE = (
+  'Summarize the following news article in 128 tokens. Please output the '
+  'summary only, without any other text.\n\nArticle:\n{input}\n\nSummary:'
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Article:
@@ -28,9 +35,12 @@ class Article:
 
   @property
   def prompt(self) -> str:
-    return PROMPT_TEMPLATE.format(
-      instruction=self.instruction, input=self.input
-    )
+    """The prompt of the GPT-J benchmark."""
+    return self.filled(PROMPT_TEMPLATE)
+
+  def filled(self, template: str) -> str:
+    """Returns a prompt template with this article in it."""
+    return template.format(instruction=self.instruction, input=self.input)
 
 
 def load_articles(path: str, count: int = 0) -> tuple[Article, ...]:
@@ -59,6 +69,7 @@ def encode_prompts(
   articles: Sequence[Article],
   tokenizer: tokenizers.Tokenizer,
   max_input_length: int,
+  template: str = PROMPT_TEMPLATE,
 ) -> list[np.ndarray]:
   """Returns the token ids of each prompt, int32 [T], T <= max_input_length.
 
@@ -66,7 +77,7 @@ def encode_prompts(
   article therefore has no response marker. The reference scores were computed
   in the same way.
   """
-  encodings = tokenizer.encode_batch([article.prompt for article in articles])
+  encodings = tokenizer.encode_batch([a.filled(template) for a in articles])
   return [
     np.asarray(encoding.ids[:max_input_length], np.int32)
     for encoding in encodings

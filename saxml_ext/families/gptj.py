@@ -25,6 +25,7 @@ from saxml_ext.families import servable
 _LAYER = 'transformer.h.{layer}.'
 _OWN = 'saxml_ext.params.gptj.'
 ANY = _OWN + 'AnyGPTJ'
+TOKENIZED = _OWN + 'TinyTokenizedFP32'
 _SUBMITTED = (
   'saxml.server.pax.lm.params.gptj.GPTJ4TokenizedINT8BS32XLAWait40MB6Offline'
 )
@@ -41,7 +42,7 @@ SLICES = {
 }
 
 TABLE: servable.Table = {
-  _OWN + 'TinyTokenizedFP32': servable.Params(
+  TOKENIZED: servable.Params(
     """The bundled model in float32, ids in and out.
 
     Sizes of the model are read off its checkpoint.

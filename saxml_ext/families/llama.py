@@ -11,7 +11,8 @@ from saxml_ext.families import llama_sizes
 from saxml_ext.families import servable
 
 _LAYER = 'model.layers.{layer}.'
-_ANY = 'saxml_ext.params.llama.AnyLlama'
+_OWN = 'saxml_ext.params.llama.'
+_ANY = _OWN + 'AnyLlama'
 
 CONFIG = hf_config.Table(
   'LlamaForCausalLM',
@@ -77,6 +78,24 @@ FAMILY = family.Family(
       ARCHITECTURE='llama',
       EOS_PADDING_AND_NO_SOS=False,
       SOS_ID=None,
+    ),
+    _OWN + 'TinyTokenizedFP32': servable.Params(
+      """The bundled Llama in float32, ids in and out, greedy.
+
+      It also fits another Llama: override lengths, slots and number formats.
+      """,
+      gptj.TOKENIZED,
+      ARCHITECTURE='llama',
+      USE_BEAM_SEARCH=False,
+      TOP_K=1,
+      INPUT_SEQ_LEN=1024,
+      BUCKET_KEYS=[192, 256, 320, 512, 1024],
+      MIN_DECODE_STEPS=1,
+    ),
+    _OWN + 'TinyTokenizedINT8': servable.Params(
+      'The bundled Llama with int8 matrices, ids in and out, greedy.',
+      'TinyTokenizedFP32',
+      QUANTIZATION='int8',
     ),
   },
   serving=_ANY,

@@ -60,6 +60,14 @@ class OfflineTest(absltest.TestCase):
     self.assertIn('Result is : VALID', report)
     self.assertIn('This run lasted', report)
 
+  def test_llama_is_equal_to_its_reference(self):
+    job = self._job(model='llama3.1-8b', sample_count=12, min_duration=500)
+    code = job.process.wait()
+    self.assertEqual(code, 0, job.output)
+    self.assertIn('Result is : VALID', job.output)
+    self.assertIn('token for token; 12 of 12 are: PASSED', job.output)
+    self.assertIn('llama', job.read('report.md'))
+
   def test_killed_model_server_ends_the_job(self):
     job = self._job()
     job.wait_for('accuracy', 'mlperf_log_detail.txt')

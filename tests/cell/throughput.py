@@ -203,7 +203,7 @@ def _config(
     results_dir=results_dir,
     targets_path=None,
     system=system,
-    task=tasks.GPTJTask(
+    task=tasks.SummaryTask(
       run_lib.Samples(
         bundle.eval_path(),
         bundle.tokenizer_path(),

@@ -19,10 +19,12 @@ class OpenaiTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    cls.cell = real_cell.RealCell(
-      tempfile.mkdtemp(dir=absltest.get_default_test_tmpdir())
+    directory = tempfile.mkdtemp(dir=absltest.get_default_test_tmpdir())
+    cls.canary = os.path.join(directory, 'executed')
+    model = real_cell.random_model(
+      os.path.join(directory, 'checkpoint'), cls.canary
     )
-    cls.addClassCleanup(cls.cell.stop)
+    cls.addClassCleanup(real_cell.RealCell(directory, model).stop)
     cls.gateway = gateway_fixture.GatewayFixture(real_cell.CELL)
     cls.addClassCleanup(cls.gateway.stop)
     cls.client = openai.OpenAI(
@@ -132,7 +134,7 @@ class OpenaiTest(absltest.TestCase):
     # not read.
     expected = self.complete(True, best_of=4, max_tokens=6).choices[0].text
     self.assertEqual(messages[1]['content'], expected)
-    self.assertFalse(os.path.exists(self.cell.canary))
+    self.assertFalse(os.path.exists(self.canary))
 
   def test_ids_and_tokens(self):
     ids = self.client.post(

@@ -38,13 +38,14 @@ class CellOfflineTest(absltest.TestCase):
     self.assertEmpty(alive)
 
   def test_valid_and_equal_to_the_reference(self):
-    job = self._job(sample_count=12, min_duration=500)
-    code = job.process.wait()
-    output = job.output
-    self.assertEqual(code, 0, output)
-    self.assertIn('Result is : VALID', output)
-    self.assertIn('token for token; 12 of 12 are: PASSED', output)
-    self.assertRegex(output, 'computed by a group of 2 hosts on one machine')
+    for model in ('gptj-99', 'llama3.1-8b'):
+      job = self._job(model=model, sample_count=12, min_duration=500)
+      code = job.process.wait()
+      output = job.output
+      self.assertEqual(code, 0, output)
+      self.assertIn('Result is : VALID', output)
+      self.assertIn('token for token; 12 of 12 are: PASSED', output)
+      self.assertRegex(output, 'computed by a group of 2 hosts on one machine')
 
   def test_a_lost_follower_ends_the_job(self):
     job = self._job()

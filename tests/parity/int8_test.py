@@ -7,13 +7,13 @@ from absl.testing import absltest
 import jax
 import numpy as np
 
-from bundled.gptj.baselines import variants
+from bundled.summaries.baselines import variants
 from converters.convert import conversion
 from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
 from harness.data import bundle
-from harness.systems.reference import gptj
+from harness.systems.reference import causal_lm
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import request
@@ -150,7 +150,7 @@ class Int8Test(absltest.TestCase):
   def test_quantized_checkpoint_keeps_rouge(self):
     # The channels are as uneven as those of large models. In float, no answer
     # depends on this. Smoothing is made for such channels.
-    spread = variants.spread(gptj.load(bundle.model_dir()))
+    spread = variants.spread(causal_lm.load(bundle.model_dir()))
     spread.save_pretrained(f'{self.root}/spread')
     conversion.convert(f'{self.root}/spread', f'{self.root}/uneven', 'float32')
     options = provenance.Options(smoothing=0.0)

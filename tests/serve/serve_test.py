@@ -87,6 +87,16 @@ class ServeTest(absltest.TestCase):
     self.assertEmpty([p for p in processes if p.is_running()])
     self.assertIn('serve: stopped', self._told)
 
+  def test_serves_a_llama_from_its_hugging_face_directory(self):
+    directory = os.path.join(
+      programs.ROOT, 'harness', 'bundled', 'llama', 'model'
+    )
+    port = self._start(directory, 'BATCH_SIZE=1', max_model_len=64)
+    self.assertIn('saxml_ext.params.llama.AnyLlama', self._told)
+    done = self._ask(port, 'The court', 'said', max_tokens=8, temperature=0)
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertNotEmpty(done.stdout.strip())
+
   def _taken(self, port: str) -> None:
     """Checks the errors of a second `serve` with the same port or directory."""
     argv, env = self._command(programs.SERVE, port=port)

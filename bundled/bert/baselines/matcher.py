@@ -12,9 +12,9 @@ import re
 
 from bundled.bert import questions
 from bundled.bert import wordings
-from bundled.gptj.baselines import matcher as story_matcher
 from bundled.news import events
 from bundled.news import writing
+from bundled.summaries.baselines import matcher as story_matcher
 
 
 def answer(question: str, text: str, unseen: bool) -> str | None:

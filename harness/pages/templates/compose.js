@@ -2,12 +2,11 @@
 'use strict';
 
 (() => {
-  const {program, choices} =
+  const {program, choices, models} =
       JSON.parse(document.getElementById('table').textContent);
   const composed = document.getElementById('composed');
   const part = (flag) => document.querySelector(`[data-flag="${flag}"]`);
   const field = (flag) => document.getElementById(`flag-${flag}`);
-  const benchmark = (model) => model.startsWith('bert') ? 'bert' : 'gptj';
 
   function valueOf(choice) {
     if (choice.kind === 'many') {
@@ -21,10 +20,16 @@
 
   const allows = (choice, option, model) =>
       !choice.benchmarks[option] ||
-      choice.benchmarks[option].includes(benchmark(model));
+      choice.benchmarks[option].includes(models[model]);
 
   // Hides options that the model does not support, and selects another one.
   function limit(model) {
+    for (const choice of choices.filter((each) => each.kind === 'many')) {
+      for (const box of part(choice.flag).querySelectorAll('input')) {
+        box.disabled = !allows(choice, box.value, model);
+        box.checked = box.checked && !box.disabled;
+      }
+    }
     for (const choice of choices.filter((each) => each.kind === 'one')) {
       const select = field(choice.flag);
       for (const option of select.options) {

@@ -11,6 +11,7 @@ import pathlib
 from harness.loadgen import loadgen_log
 from harness.rules import requirements
 from harness.rules import rounds
+from harness.rules import summaries
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission.checks import consistency
@@ -87,6 +88,12 @@ def _models(submission: plan.Submission) -> Iterator[str]:
       f' {", ".join(models)}. Submit them separately.'
     )
   for model in models:
+    if model not in rounds.SUBMITTED:
+      yield (
+        f'Results of {model} cannot be submitted with this program. It submits'
+        f' {", ".join(rounds.SUBMITTED)}.'
+      )
+      continue
     if requirements.scenarios(submission.round, submission.category, model):
       continue
     names = requirements.rounds_of(submission.category, model)
@@ -243,7 +250,8 @@ def _targets(result: job_result.JobResult) -> Iterator[str]:
 
 
 def _search(result: job_result.JobResult) -> Iterator[str]:
-  beams, required = descriptions.beams(result.entry), requirements.BEAM_SIZE
+  beams = descriptions.beams(result.entry)
+  required = summaries.BENCHMARKS[result.entry.benchmark].num_beams
   if beams is None:
     yield (
       f'{result.name} does not record its beam size, which must be {required}.'

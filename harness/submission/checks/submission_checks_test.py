@@ -288,6 +288,17 @@ class WholeTest(parameterized.TestCase):
       any('run with the rules of v4.0, not v5.1' in p for p in found)
     )
 
+  def test_model_that_cannot_be_submitted(self):
+    first, _ = jobs.load(self.root / 'offline', self.root / 'stream')
+    entry = dataclasses.replace(first.entry, model='llama3.1-8b')
+    self.assertIn(
+      'Results of llama3.1-8b cannot be submitted with this program. It submits'
+      ' gptj-99, gptj-99.9, bert-99, bert-99.9.',
+      self.problems(
+        division='open', results=(dataclasses.replace(first, entry=entry),)
+      ),
+    )
+
   def test_one_result_of_a_scenario(self):
     first, second = jobs.load(self.root / 'offline', self.root / 'stream')
     self.assert_problem(

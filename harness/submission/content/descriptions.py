@@ -9,8 +9,8 @@ from typing import Any
 
 from harness.description import description as description_lib
 from harness.results import entry as entry_lib
-from harness.rules import requirements
 from harness.rules import rounds
+from harness.rules import summaries
 from saxml_ext.common import errors
 from saxml_ext.common import files
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
@@ -30,7 +30,7 @@ NOTE = 'measurements'
 
 # Official names of types, by their names in results.
 _TYPES = {'float32': 'fp32', 'float16': 'fp16', 'bfloat16': 'bf16'}
-_INPUTS = {rounds.GPTJ: 'int32', rounds.BERT: 'int64'}
+_INPUTS = {rounds.GPTJ: 'int32', rounds.BERT: 'int64', rounds.LLAMA: 'int32'}
 _INTEGERS = ('int4', 'int8')
 
 # These must be integers, because the checker of v6 multiplies them.
@@ -190,7 +190,8 @@ def attribute(entry: entry_lib.Entry, name: str) -> Any:
 def beams(entry: entry_lib.Entry) -> int | None:
   """Returns the beam size, 1 without a beam search, or None if unknown."""
   if entry.system == 'reference':
-    return int(system(entry).get('beam_size') or requirements.BEAM_SIZE)
+    usual = summaries.BENCHMARKS[entry.benchmark].num_beams
+    return int(system(entry).get('beam_size') or usual)
   size = attribute(entry, 'BEAM_SIZE')
   if size is None:
     return None

@@ -25,6 +25,7 @@ from harness.loadgen import system
 from harness.network import client
 from harness.network import network_program
 from harness.network import payload
+from harness.rules import summaries
 from harness.systems import launch
 from saxml_ext.common import errors
 from saxml_ext.common import program as program_lib
@@ -250,7 +251,9 @@ def make(
 
 def _checkpoint(engine: launch.Engine) -> str:
   path = (
-    bundle.pax_checkpoint() if engine.checkpoint is None else engine.checkpoint
+    bundle.pax_checkpoint(engine.benchmark)
+    if engine.checkpoint is None
+    else engine.checkpoint
   )
   if not path:
     raise ValueError(
@@ -277,7 +280,8 @@ def main(argv: Sequence[str]) -> None:
   network_program.main(
     lambda inputs: make(engine, inputs),
     lambda: prompts(engine, run.samples),
-    f'GPT-J by the JAX engine, {engine.params}{changes}',
+    f'{summaries.BENCHMARKS[engine.benchmark].title} by the JAX engine,'
+    f' {engine.params}{changes}',
     run,
   )
 

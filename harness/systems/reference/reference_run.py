@@ -20,9 +20,10 @@ from harness.loadgen import system
 from harness.network import client
 from harness.network import network_program
 from harness.network import payload
-from harness.rules import requirements
+from harness.rules import rounds
+from harness.rules import summaries
 from harness.systems import launch
-from harness.systems.reference import gptj
+from harness.systems.reference import causal_lm
 from saxml_ext.common import program as program_lib
 
 _DEVICE_NAME = re.compile(r'cpu|cuda(?::([0-9]+))?')
@@ -63,22 +64,23 @@ def find_device(name: str) -> torch.device:
   return torch.device('cuda', index)
 
 
-def beam_size(asked: int | None) -> int:
-  """Returns the number of beams: the given one, or that of $GPTJ_BEAM_SIZE.
+def beam_size(asked: int | None, benchmark: str = rounds.GPTJ) -> int:
+  """Returns the number of beams: the given one, or that of the benchmark.
 
-  The default is that of the reference, 4.
+  For GPT-J, $GPTJ_BEAM_SIZE replaces the benchmark's 4.
 
   Raises:
     ValueError: The variable is not a number above 0.
   """
   if asked is not None:
     return asked
-  text = os.environ.get(launch.BEAM_VARIABLE) or str(requirements.BEAM_SIZE)
+  usual = summaries.BENCHMARKS[benchmark].num_beams
+  variable = launch.BEAM_VARIABLE if benchmark == rounds.GPTJ else ''
+  text = os.environ.get(variable) or str(usual)
   if not re.fullmatch('[1-9][0-9]*', text):
     raise ValueError(
       f'the environment variable {launch.BEAM_VARIABLE} is {text!r}. Set it to'
-      f' an integer of at least 1, such as {requirements.BEAM_SIZE}, or unset'
-      ' it'
+      f' an integer of at least 1, such as {usual}, or unset it'
     )
   return int(text)
 
@@ -107,8 +109,8 @@ def prompts(
   path, config = _checkpoint(reference)
   task = summarization.load_beside(
     path,
-    gptj.longest_prompt(config),
-    _usual_prompt(path, config),
+    causal_lm.longest_prompt(config),
+    _usual_prompt(reference, config),
     *msgspec.structs.astuple(samples),
   )
   return [{'input_ids': ids} for ids in task.prompt_ids]
@@ -133,26 +135,26 @@ def make(
   # Steps that may fail come before the slow step, the loading of the weights.
   device = find_device(reference.device)
   dtype = find_dtype(reference.precision)
-  beams = beam_size(reference.beam_size)
+  beams = beam_size(reference.beam_size, reference.benchmark)
   path, config = _checkpoint(reference)
-  tokens = max_input_length or _usual_prompt(path, config)
-  gptj.check_memory(
+  tokens = max_input_length or _usual_prompt(reference, config)
+  causal_lm.check_memory(
     {
-      'weights': gptj.weights_bytes(config, dtype),
-      'cache': gptj.cache_bytes(
+      'weights': causal_lm.weights_bytes(config, dtype),
+      'cache': causal_lm.cache_bytes(
         config,
         dtype,
         beams * reference.batch_size,
-        tokens + requirements.MAX_NEW_TOKENS,
+        tokens + causal_lm.benchmark(config).max_new_tokens,
       ),
     },
     device,
   )
-  model = gptj.load(path, device, dtype)
+  model = causal_lm.load(path, device, dtype)
 
   def answer(indices: Sequence[int]) -> list[system.Answer]:
     rows = [inputs[index]['input_ids'].tolist() for index in indices]
-    found = gptj.answer(model, rows, {'num_beams': beams})
+    found = causal_lm.answer(model, rows, {'num_beams': beams})
     return [system.Answer(np.array(ids, np.int64), len(ids)) for ids in found]
 
   return system.BatchedSystem(answer, reference.batch_size)
@@ -160,16 +162,21 @@ def make(
 
 def _checkpoint(
   reference: launch.Reference,
-) -> tuple[str, transformers.GPTJConfig]:
+) -> tuple[str, transformers.PreTrainedConfig]:
   path = reference.inputs['checkpoint']
-  return path, gptj.read_config(path)
+  rules = summaries.BENCHMARKS[reference.benchmark]
+  return path, causal_lm.read_config(path, rules.family)
 
 
-def _usual_prompt(path: str, config: transformers.GPTJConfig) -> int:
+def _usual_prompt(
+  reference: launch.Reference, config: transformers.PreTrainedConfig
+) -> int:
   """Returns the number of tokens after which prompts are cut by default."""
-  if os.path.realpath(path) == os.path.realpath(bundle.model_dir()):
-    return bundle.MAX_INPUT_LENGTH
-  return min(requirements.MAX_INPUT_LENGTH, gptj.longest_prompt(config))
+  path, name = reference.inputs['checkpoint'], reference.benchmark
+  if os.path.realpath(path) == os.path.realpath(bundle.model_dir(name)):
+    return bundle.MAX_INPUT_LENGTH_OF[name]
+  longest = causal_lm.longest_prompt(config)
+  return min(causal_lm.benchmark(config).max_input_length, longest)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -180,7 +187,8 @@ def main(argv: Sequence[str]) -> None:
   network_program.main(
     lambda inputs: make(reference, run.samples.max_input_length, inputs),
     lambda: prompts(reference, run.samples),
-    f'GPT-J by transformers {transformers.__version__} on PyTorch'
+    f'{summaries.BENCHMARKS[reference.benchmark].title} by transformers'
+    f' {transformers.__version__} on PyTorch'
     f' {torch.__version__}, {reference.precision or "float32"},'
     f' {reference.device}',
     run,

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
+import dataclasses
 import threading
 import types
 from typing import Any
 
 from saxml_ext.common.telemetry import web
+from saxml_ext.http.protocol import templates
 from saxml_ext.http.web import catalogue
 from saxml_ext.http.web import gateway_app
 from saxml_ext.http.web import guard
@@ -24,12 +26,23 @@ class GatewayFixture:
     cell: str,
     options: guard.Options | None = None,
     aliases: Mapping[str, str] = types.MappingProxyType({}),
+    template: str = '',
   ):
-    """Starts the gateway for a cell below the root that the client uses."""
+    """Starts the gateway for a cell below the root that the client uses.
+
+    Args:
+      cell: The cell id, "/sax/<cell>".
+      options: The options of the gateway; None for the defaults.
+      aliases: The ids or short names of models by public name.
+      template: The name or the path of the chat template, if not in `options`.
+    """
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever)
     self._thread.start()
     options = options or guard.Options()
+    if template:
+      profile = templates.Profile(template=templates.find(template))
+      options = dataclasses.replace(options, profile=profile)
     self._server = self.run(
       self._start(catalogue.Catalogue(cell, aliases=aliases), options)
     )

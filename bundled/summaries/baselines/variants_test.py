@@ -7,7 +7,7 @@ from absl.testing import parameterized
 import torch
 import transformers
 
-from bundled.gptj.baselines import variants
+from bundled.summaries.baselines import variants
 
 
 def _model() -> transformers.GPTJForCausalLM:

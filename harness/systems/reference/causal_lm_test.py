@@ -11,7 +11,8 @@ import transformers
 
 from harness.data import bundle
 from harness.data import summarization
-from harness.systems.reference import gptj
+from harness.rules import rounds
+from harness.systems.reference import causal_lm
 
 # Articles with short prompts, of different lengths, and short answers.
 _SHORT = (12, 25, 38, 19)
@@ -21,7 +22,7 @@ def setUpModule():
   torch.set_num_threads(1)  # More threads only wait for each other.
 
 
-class GPTJTest(absltest.TestCase):
+class CausalLMTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
@@ -37,39 +38,76 @@ class GPTJTest(absltest.TestCase):
     cls.recorded = [tokens[index] for index in _SHORT]
 
   def test_answers_are_the_recorded_ones(self):
-    model = gptj.load(bundle.model_dir())
+    model = causal_lm.load(bundle.model_dir())
     with self.subTest('one at a time'):
-      found = [gptj.answer(model, [prompt])[0] for prompt in self.prompts[:2]]
+      found = [
+        causal_lm.answer(model, [prompt])[0] for prompt in self.prompts[:2]
+      ]
       self.assertEqual(found, self.recorded[:2])
     with self.subTest('padded in a batch'):
       self.assertLen(set(map(len, self.prompts)), len(self.prompts))
-      self.assertEqual(gptj.answer(model, self.prompts), self.recorded)
+      self.assertEqual(causal_lm.answer(model, self.prompts), self.recorded)
 
   def test_formats_of_16_bits(self):
     for dtype in (torch.bfloat16, torch.float16):
-      model = gptj.load(bundle.model_dir(), dtype=dtype)
+      model = causal_lm.load(bundle.model_dir(), dtype=dtype)
       self.assertEqual(model.dtype, dtype)
-      (found,) = gptj.answer(model, self.prompts[:1], {'max_new_tokens': 32})
+      (found,) = causal_lm.answer(
+        model, self.prompts[:1], {'max_new_tokens': 32}
+      )
       self.assertBetween(len(found), 30, 32)
       self.assertEqual(found[:4], self.recorded[0][:4])
 
   def test_prompts_that_the_model_does_not_take(self):
-    model = gptj.load(bundle.model_dir())
+    model = causal_lm.load(bundle.model_dir())
     for prompt, message in (
       ([], 'has 0 tokens. With .* accepts 1 to 896'),
       ([1] * 897, 'has 897 tokens'),
       ([4096], 'the id 4096, but the ids of the model are below 4096'),
     ):
       with self.assertRaisesRegex(ValueError, message):
-        gptj.answer(model, [[1, 2], prompt])
+        causal_lm.answer(model, [[1, 2], prompt])
 
   def test_one_beam_is_greedy(self):
-    model = gptj.load(bundle.model_dir())
+    model = causal_lm.load(bundle.model_dir())
     changes = {'num_beams': 1, 'max_new_tokens': 4, 'min_new_tokens': 1}
-    (found,) = gptj.answer(model, self.prompts[:1], changes)
+    (found,) = causal_lm.answer(model, self.prompts[:1], changes)
     logits = model(torch.tensor([self.prompts[0] + found[:-1]])).logits
     wanted = logits[0, len(self.prompts[0]) - 1 :].argmax(-1)
     self.assertEqual(found, wanted.tolist())
+
+  def test_llama_answers_greedily_and_ends_at_any_end_id(self):
+    path = bundle.model_dir(rounds.LLAMA)
+    model = causal_lm.load(path)
+    ends = causal_lm.end_ids(model.config)
+    self.assertLen(ends, 2)
+    task = summarization.load(
+      bundle.eval_path(),
+      bundle.tokenizer_path(rounds.LLAMA),
+      bundle.MAX_INPUT_LENGTH_OF[rounds.LLAMA],
+      max(_SHORT) + 1,
+      rounds.LLAMA,
+    )
+    prompts = [task.prompt_ids[index].tolist() for index in _SHORT]
+    with open(bundle.reference_path(rounds.LLAMA), encoding='utf-8') as file:
+      tokens = json.load(file)['tokens']
+    found = causal_lm.answer(model, prompts[:1])
+    self.assertEqual(found, [tokens[_SHORT[0]]])
+    # In a chat, the other end id follows an answer.
+    begin, head, end = (
+      task.tokenizer.token_to_id(f'<|{name}|>')
+      for name in ('begin_of_text', 'start_header_id', 'end_header_id')
+    )
+    line_ends = task.tokenizer.encode('\n\n', add_special_tokens=False).ids
+
+    def header(role):
+      ids = task.tokenizer.encode(role, add_special_tokens=False).ids
+      return [head, *ids, end, *line_ends]
+
+    chat = [begin, *header('user'), *prompts[0][1:], ends[1]]
+    (answer,) = causal_lm.answer(model, [chat + header('assistant')])
+    self.assertNotEmpty(answer)
+    self.assertLess(len(answer), 128)
 
   def _copy(self) -> str:
     path = os.path.join(self.create_tempdir().full_path, 'model')
@@ -86,17 +124,21 @@ class GPTJTest(absltest.TestCase):
     with open(file_path, 'w', encoding='utf-8') as file:
       json.dump({**config, **changes}, file)
 
-  def test_what_is_no_gptj_is_refused(self):
+  def test_models_of_other_types_are_refused(self):
     with self.assertRaisesRegex(
       ValueError, '/none is not a Hugging Face directory.*--checkpoint'
     ):
-      gptj.load('/none')
+      causal_lm.load('/none')
     path = self._copy()
-    self._rewrite(path, model_type='llama')
+    self._rewrite(path, model_type='bert')
     with self.assertRaisesRegex(
-      ValueError, "type 'llama', but the reference runs only gptj"
+      ValueError, "type 'bert', but the reference runs only gptj or llama here"
     ):
-      gptj.load(path)
+      causal_lm.load(path)
+    with self.assertRaisesRegex(
+      ValueError, "type 'gptj', but the reference runs only llama here"
+    ):
+      causal_lm.read_config(bundle.model_dir(), 'llama')
 
   def test_weights_that_are_not_whole_are_refused(self):
     path = self._copy()
@@ -107,14 +149,14 @@ class GPTJTest(absltest.TestCase):
     with self.assertRaisesRegex(
       ValueError, 'lacks 1 weights.*h.1.mlp.fc_in.weight'
     ):
-      gptj.load(path)
+      causal_lm.load(path)
     with open(file_path, 'wb') as file:
       file.write(b'cut off')
     with self.assertRaisesRegex(ValueError, 'the weights cannot be read'):
-      gptj.load(path)
+      causal_lm.load(path)
     os.remove(file_path)
     with self.assertRaisesRegex(ValueError, 'the weights cannot be read'):
-      gptj.load(path)
+      causal_lm.load(path)
 
 
 _CPU = torch.device('cpu')
@@ -122,13 +164,13 @@ _CPU = torch.device('cpu')
 
 class MemoryTest(absltest.TestCase):
   def test_weights_are_those_of_the_model(self):
-    model = gptj.load(bundle.model_dir(), dtype=torch.bfloat16)
+    model = causal_lm.load(bundle.model_dir(), dtype=torch.bfloat16)
     size = sum(p.numel() * p.element_size() for p in model.parameters())
-    config = gptj.read_config(bundle.model_dir())
-    self.assertEqual(gptj.weights_bytes(config, torch.bfloat16), size)
+    config = causal_lm.read_config(bundle.model_dir())
+    self.assertEqual(causal_lm.weights_bytes(config, torch.bfloat16), size)
 
   def test_cache_is_that_of_the_model(self):
-    model = gptj.load(bundle.model_dir())
+    model = causal_lm.load(bundle.model_dir())
     with torch.inference_mode():
       cache = model(torch.zeros((3, 7), dtype=torch.long)).past_key_values
     size = sum(
@@ -136,22 +178,34 @@ class MemoryTest(absltest.TestCase):
       for layer in cache.layers
       for each in (layer.keys, layer.values)
     )
-    found = gptj.cache_bytes(model.config, torch.float32, 3, 7)
+    found = causal_lm.cache_bytes(model.config, torch.float32, 3, 7)
+    self.assertEqual(found, size)
+
+  def test_shared_keys_and_values_are_cached_once(self):
+    model = causal_lm.load(bundle.model_dir(rounds.LLAMA))
+    with torch.inference_mode():
+      cache = model(torch.zeros((1, 5), dtype=torch.long)).past_key_values
+    size = sum(
+      each.nbytes
+      for layer in cache.layers
+      for each in (layer.keys, layer.values)
+    )
+    found = causal_lm.cache_bytes(model.config, torch.float32, 1, 5)
     self.assertEqual(found, size)
 
   def test_gptj_6b_has_six_billion_weights(self):
     config = transformers.GPTJConfig()
-    billions = gptj.weights_bytes(config, torch.bfloat16) / 2e9
+    billions = causal_lm.weights_bytes(config, torch.bfloat16) / 2e9
     self.assertAlmostEqual(billions, 6.05, places=2)
 
   def test_what_does_not_fit_is_refused(self):
-    gptj.check_memory({'weights': 1}, _CPU)
+    causal_lm.check_memory({'weights': 1}, _CPU)
     with self.assertRaisesRegex(
-      gptj.TooLarge,
+      causal_lm.TooLarge,
       r'needs 1048577\.0 GiB of memory on cpu \(weights 1048576\.0 GiB and'
       r' cache 1\.0 GiB\), but only [0-9.]+ GiB are free.*--precision=bfloat16',
     ):
-      gptj.check_memory({'weights': 2**50, 'cache': 2**30}, _CPU)
+      causal_lm.check_memory({'weights': 2**50, 'cache': 2**30}, _CPU)
 
 
 if __name__ == '__main__':

@@ -7,11 +7,11 @@ from rich import console
 from rich import progress
 import transformers
 
-from harness.systems.reference import gptj
+from harness.systems.reference import causal_lm
 
 
 def generate(
-  model: transformers.GPTJForCausalLM,
+  model: transformers.PreTrainedModel,
   prompts: Sequence[Sequence[int]],
   label: str,
   batch_size: int = 1,
@@ -20,11 +20,11 @@ def generate(
   """Answers prompts as the reference does.
 
   Args:
-    model: The model that `gptj.load` returns.
+    model: The model that `causal_lm.load` returns.
     prompts: The token ids of each prompt.
     label: The label of the progress bar.
-    batch_size: The number of prompts answered together, as in `gptj.answer`.
-    **changes: The settings that differ from gptj.GENERATION.
+    batch_size: The number of prompts answered together, as in `causal_lm.answer`.
+    **changes: The settings that differ from the benchmark's.
 
   Returns:
     The generated ids of each prompt, without the end of sequence.
@@ -36,5 +36,5 @@ def generate(
     console=console.Console(stderr=True),
   ):
     rows = [list(row) for row in prompts[start : start + batch_size]]
-    answers += gptj.answer(model, rows, changes)
+    answers += causal_lm.answer(model, rows, changes)
   return answers

@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from bundled.gptj.baselines import retrieval
+from bundled.summaries.baselines import retrieval
 
 
 class RetrievalTest(absltest.TestCase):

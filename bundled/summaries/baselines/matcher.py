@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import functools
 import re
 
-from bundled.gptj import corpus
+from bundled.news import corpus
 from bundled.news import events
 from bundled.news import lexicon
 from bundled.news import writing

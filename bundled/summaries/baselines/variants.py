@@ -8,6 +8,8 @@ import torch
 from torch.nn import functional as F
 import transformers
 
+from harness.systems.reference import causal_lm
+
 # Spread channels differ by a factor of up to 2**4.
 _MAX_EXPONENT = 2
 
@@ -104,7 +106,8 @@ def divergence(
     answers: The token ids that both models read and predict in turn.
   """
   total, count = 0.0, 0
-  for ids, where in _batches(prompts, answers, model.config.eos_token_id):
+  padding = causal_lm.end_ids(model.config)[0]
+  for ids, where in _batches(prompts, answers, padding):
     ours, theirs = (
       F.log_softmax(each(ids).logits[where], dim=-1) for each in (model, other)
     )

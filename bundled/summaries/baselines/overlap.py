@@ -6,7 +6,7 @@ import functools
 import re
 from typing import Any
 
-from bundled.gptj import corpus
+from bundled.news import corpus
 from bundled.news import events
 from bundled.news import lexicon
 from bundled.news import names

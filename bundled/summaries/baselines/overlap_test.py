@@ -2,8 +2,8 @@
 
 from absl.testing import absltest
 
-from bundled.gptj import corpus
-from bundled.gptj.baselines import overlap
+from bundled.news import corpus
+from bundled.summaries.baselines import overlap
 from saxml_ext.evaluation import dataset
 
 

@@ -1,14 +1,14 @@
 """Groups training stories into batches of token ids with loss weights."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import random
 from typing import NamedTuple
 
-import tokenizers
 import torch
 
 from bundled import streams
-from bundled.gptj import corpus
+from bundled.news import corpus
+from saxml_ext.evaluation import dataset
 
 _POOL = 512  # The number of stories that are sorted together.
 
@@ -25,22 +25,33 @@ class Batch(NamedTuple):
   weights: torch.Tensor
 
 
-class _Row(NamedTuple):
-  ids: Sequence[int]  # The ids of a prompt, its answer and the end.
-  prompt: int  # The number of ids of the prompt.
+class Row(NamedTuple):
+  """A story as a model reads it.
+
+  Attributes:
+    ids: The ids of a prompt, its answer and the end.
+    prompt: The number of ids of the prompt.
+  """
+
+  ids: Sequence[int]
+  prompt: int
 
 
-class Batches(streams.Stream[_Row]):
+# Makes the row of a story. A random number may decide its form.
+RowMaker = Callable[[dataset.Article, random.Random], Row]
+
+
+class Batches(streams.Stream[Row]):
   """An endless stream of training stories.
 
-  A row has a prompt, its answer, the end of text, and padding. The weights are
+  A row has a prompt, its answer, an end id, and padding. The weights are
   `article_weight` for the prompt, 1 for the answer and 0 for the padding.
   """
 
   def __init__(
     self,
-    bpe: tokenizers.Tokenizer,
-    end: int,
+    row: RowMaker,
+    padding: int,
     tokens: int,
     longest: int,
     article_weight: float,
@@ -48,15 +59,15 @@ class Batches(streams.Stream[_Row]):
     """Creates the stream at its beginning.
 
     Args:
-      bpe: The model's tokenizer.
-      end: The id of the end of text, which is also the padding.
+      row: The function that makes the row of a story.
+      padding: The id that follows shorter rows of a batch.
       tokens: The maximum number of tokens of a batch, including padding.
       longest: The maximum number of tokens of a row; longer rows are cut.
       article_weight: The loss weight of a prompt's tokens.
     """
     super().__init__(_POOL, tokens)
-    self._bpe = bpe
-    self._end = end
+    self._row = row
+    self._padding = padding
     self._longest = longest
     self._article_weight = article_weight
 
@@ -64,7 +75,7 @@ class Batches(streams.Stream[_Row]):
     """Returns the next batch."""
     rows = self._next_rows()
     width = max(len(ids) for ids, _ in rows)
-    ids = torch.full((len(rows), width), self._end)
+    ids = torch.full((len(rows), width), self._padding)
     weights = torch.zeros((len(rows), width))
     for i, (row, prompt) in enumerate(rows):
       ids[i, : len(row)] = torch.tensor(row)
@@ -72,11 +83,9 @@ class Batches(streams.Stream[_Row]):
       weights[i, prompt : len(row)] = 1.0
     return Batch(ids, weights)
 
-  def _read(self, texts: range, rng: random.Random) -> list[_Row]:
+  def _read(self, texts: range, rng: random.Random) -> list[Row]:
     rows = []
     for story in corpus.stories('train', len(texts), texts.start):
-      prompt = self._bpe.encode(story.prompt).ids
-      answer = self._bpe.encode(' ' + story.output).ids
-      ids = [*prompt, *answer, self._end][: self._longest]
-      rows.append(_Row(ids, len(prompt)))
+      ids, prompt = self._row(story, rng)
+      rows.append(Row(ids[: self._longest], prompt))
     return rows

@@ -1,12 +1,14 @@
-"""Implements the reference of GPT-J with transformers on PyTorch.
+"""Implements the references of GPT-J and Llama with transformers on PyTorch.
 
-It computes the same as language/gpt-j of https://github.com/mlcommons/inference
-(backend_PyTorch.py at v4.1). The model has one number format. If it is not
-float32, autocast keeps the computation in it. The beam search is that of
-transformers.
+For GPT-J, it computes the same as language/gpt-j of
+https://github.com/mlcommons/inference (backend_PyTorch.py at v4.1). The
+reference of Llama uses vLLM; this one has the same settings. The model has one
+number format. If it is not float32, autocast keeps the computation in it. The
+search is that of transformers.
 """
 
 from collections.abc import Mapping, Sequence
+import itertools
 import json
 import os
 from typing import Any
@@ -15,16 +17,7 @@ import psutil
 import torch
 import transformers
 
-from harness.rules import requirements
-
-# The gen_kwargs of the reference.
-GENERATION = {
-  'num_beams': requirements.BEAM_SIZE,
-  'early_stopping': True,
-  'max_new_tokens': requirements.MAX_NEW_TOKENS,
-  'min_new_tokens': requirements.MIN_NEW_TOKENS,
-}
-
+from harness.rules import summaries
 
 _GIB = 2**30
 
@@ -33,15 +26,17 @@ class TooLarge(ValueError):
   """Raised if the model needs more memory than is free."""
 
 
-def weights_bytes(config: transformers.GPTJConfig, dtype: torch.dtype) -> int:
+def weights_bytes(
+  config: transformers.PreTrainedConfig, dtype: torch.dtype
+) -> int:
   """Returns the size of a model's weights in bytes."""
   with torch.device('meta'):
-    model = transformers.GPTJForCausalLM(config)
+    model = transformers.AutoModelForCausalLM.from_config(config)
   return sum(each.numel() for each in model.parameters()) * dtype.itemsize
 
 
 def cache_bytes(
-  config: transformers.GPTJConfig,
+  config: transformers.PreTrainedConfig,
   dtype: torch.dtype,
   sequences: int,
   tokens: int,
@@ -55,8 +50,12 @@ def cache_bytes(
       batch times the beams.
     tokens: The tokens of the longest sequence, with prompt and answer.
   """
-  per_token = 2 * config.n_layer * config.n_embd * dtype.itemsize
-  return sequences * tokens * per_token
+  heads = config.num_attention_heads
+  head_dim = config.hidden_size // heads
+  # Llama may share keys and values between heads.
+  kv_heads = getattr(config, 'num_key_value_heads', heads)
+  per_token = 2 * config.num_hidden_layers * kv_heads * head_dim
+  return sequences * tokens * per_token * dtype.itemsize
 
 
 def check_memory(parts: Mapping[str, int], device: torch.device) -> None:
@@ -92,14 +91,29 @@ def _gib(size: int) -> str:
   return f'{size / _GIB:.1f} GiB'
 
 
-def read_config(path: str) -> transformers.GPTJConfig:
+def benchmark(config: transformers.PreTrainedConfig) -> summaries.Benchmark:
+  """Returns the benchmark of a model, which has its search.
+
+  Raises:
+    ValueError: No benchmark has a model of this type.
+  """
+  found = summaries.of_family(config.model_type)
+  if found is None:
+    raise ValueError(f'no benchmark has a model of type {config.model_type!r}')
+  return found
+
+
+def read_config(
+  path: str, family: str | None = None
+) -> transformers.PreTrainedConfig:
   """Reads the sizes of a checkpoint.
 
   Args:
     path: The directory with the files of a Hugging Face model.
+    family: The expected model_type; None: that of any benchmark.
 
   Raises:
-    ValueError: The directory does not contain a GPT-J.
+    ValueError: The directory does not contain such a model.
   """
   file_path = os.path.join(path, 'config.json')
   try:
@@ -109,26 +123,35 @@ def read_config(path: str) -> transformers.GPTJConfig:
     raise ValueError(
       f'{path} is not a Hugging Face directory: {file_path} cannot be read'
       f' ({error}). Pass a directory with config.json, tokenizer.json and the'
-      ' weights of a GPT-J with --checkpoint'
+      ' weights with --checkpoint'
     ) from error
-  if kind != 'gptj':
+  known = [each.family for each in summaries.BENCHMARKS.values()]
+  wanted = known if family is None else [family]
+  if kind not in wanted:
     raise ValueError(
       f'{path} contains a model of type {kind!r}, but the reference runs only'
-      ' gptj. Pass the directory of a GPT-J with --checkpoint'
+      f' {" or ".join(wanted)} here. Pass the directory of such a model with'
+      ' --checkpoint'
     )
-  return transformers.GPTJConfig.from_pretrained(path, local_files_only=True)
+  return transformers.AutoConfig.from_pretrained(path, local_files_only=True)
 
 
-def longest_prompt(config: transformers.GPTJConfig) -> int:
+def longest_prompt(config: transformers.PreTrainedConfig) -> int:
   """Returns the longest prompt in tokens that leaves room for the answer."""
-  return config.n_positions - GENERATION['max_new_tokens']
+  return config.max_position_embeddings - benchmark(config).max_new_tokens
+
+
+def end_ids(config: transformers.PreTrainedConfig) -> tuple[int, ...]:
+  """Returns the ids that end an answer."""
+  end = config.eos_token_id
+  return tuple(end) if isinstance(end, list) else (end,)
 
 
 def load(
   path: str,
   device: torch.device | str = 'cpu',
   dtype: torch.dtype = torch.float32,
-) -> transformers.GPTJForCausalLM:
+) -> transformers.PreTrainedModel:
   """Loads a model, ready to generate.
 
   Args:
@@ -137,7 +160,8 @@ def load(
     dtype: The type of the weights.
 
   Raises:
-    ValueError: The directory does not contain a GPT-J, or weights are missing.
+    ValueError: The directory has no model of a benchmark, or weights are
+      missing.
     OSError: The weights cannot be read.
     TooLarge: The weights do not fit into memory. This is checked before they
       are read.
@@ -147,7 +171,7 @@ def load(
   size = weights_bytes(config, dtype)
   check_memory({'weights': size}, torch.device('cpu'))
   try:
-    model, info = transformers.GPTJForCausalLM.from_pretrained(
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(
       path, dtype=dtype, local_files_only=True, output_loading_info=True
     )
   except Exception as error:  # Each weight format has its own errors.
@@ -164,7 +188,7 @@ def load(
 
 @torch.inference_mode()
 def answer(
-  model: transformers.GPTJForCausalLM,
+  model: transformers.PreTrainedModel,
   prompts: Sequence[Sequence[int]],
   changes: Mapping[str, Any] | None = None,
 ) -> list[list[int]]:
@@ -177,7 +201,7 @@ def answer(
   Args:
     model: The model that `load` returned.
     prompts: The token ids of each prompt.
-    changes: The settings that differ from GENERATION.
+    changes: The settings that differ from the benchmark's.
 
   Returns:
     The generated ids of each prompt, without the end of sequence.
@@ -187,34 +211,36 @@ def answer(
   """
   for row in prompts:
     _check(row, model.config)
-  end = model.config.eos_token_id
+  ends = end_ids(model.config)
   width = max(map(len, prompts))
-  ids = torch.full((len(prompts), width), end)
+  ids = torch.full((len(prompts), width), ends[0])
   mask = torch.zeros_like(ids)
   for i, row in enumerate(prompts):
     ids[i, width - len(row) :] = torch.tensor(row)
     mask[i, width - len(row) :] = 1
-  settings = {**GENERATION, **(changes or {})}
+  settings = {**benchmark(model.config).generation, **(changes or {})}
   if settings['num_beams'] == 1:
     # The setting has no effect with one beam, and transformers would print a
     # warning.
-    settings.pop('early_stopping')
+    settings.pop('early_stopping', None)
   with torch.autocast(
     model.device.type, model.dtype, enabled=model.dtype != torch.float32
   ):
     output = model.generate(
       ids.to(model.device),
       attention_mask=mask.to(model.device),
-      pad_token_id=end,
+      pad_token_id=ends[0],
+      # generation_config.json of a chat model may ask for samples.
+      do_sample=False,
       **settings,
     )
   return [
-    row[: row.index(end)] if end in row else row
+    list(itertools.takewhile(lambda token: token not in ends, row))
     for row in output[:, width:].tolist()
   ]
 
 
-def _check(ids: Sequence[int], config: transformers.GPTJConfig) -> None:
+def _check(ids: Sequence[int], config: transformers.PreTrainedConfig) -> None:
   longest = longest_prompt(config)
   if not 1 <= len(ids) <= longest:
     raise ValueError(

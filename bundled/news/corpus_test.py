@@ -4,7 +4,7 @@ import re
 
 from absl.testing import absltest
 
-from bundled.gptj import corpus
+from bundled.news import corpus
 from bundled.news import events
 from bundled.news import lexicon
 from bundled.news import writing

@@ -2,8 +2,8 @@
 
 from absl.testing import absltest
 
-from bundled.gptj import corpus
-from bundled.gptj.baselines import matcher
+from bundled.news import corpus
+from bundled.summaries.baselines import matcher
 from saxml_ext.evaluation import rouge
 
 

@@ -1,6 +1,6 @@
-"""Prints baselines for the figures of the bundled model.
+"""Prints baselines for the figures of a bundled model that summarizes.
 
-    bazel run //bundled/gptj/baselines
+    bazel run //bundled/summaries/baselines [-- --benchmark=llama3_1-8b]
 
 The first table shows how much of the evaluation set occurs in the training
 stories. The second table compares the reference's ROUGE with answers that need
@@ -16,20 +16,28 @@ import time
 
 from absl import flags
 
-from bundled.gptj import corpus
-from bundled.gptj import reference_model
-from bundled.gptj.baselines import matcher
-from bundled.gptj.baselines import overlap
-from bundled.gptj.baselines import retrieval
-from bundled.gptj.baselines import variants
+from bundled.news import corpus
 from bundled.news import writing
+from bundled.summaries import reference_model
+from bundled.summaries.baselines import matcher
+from bundled.summaries.baselines import overlap
+from bundled.summaries.baselines import retrieval
+from bundled.summaries.baselines import variants
 from harness.data import bundle
-from harness.systems.reference import gptj
+from harness.rules import rounds
+from harness.rules import summaries
+from harness.systems.reference import causal_lm
 from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
+_BENCHMARK = flags.DEFINE_enum(
+  'benchmark',
+  rounds.GPTJ,
+  list(summaries.BENCHMARKS),
+  "LoadGen's name of the benchmark whose bundled model is measured.",
+)
 _ANSWERS = flags.DEFINE_integer(
   'answers',
   0,
@@ -53,8 +61,9 @@ class _Table:
 
   def __init__(self, articles: Sequence[dataset.Article]):
     self._highlights = [article.output for article in articles]
-    self._bpe = tokenizer_lib.load(bundle.tokenizer_path())
-    with open(bundle.reference_path(), encoding='utf-8') as file:
+    self._bpe = tokenizer_lib.load(bundle.tokenizer_path(_BENCHMARK.value))
+    path = bundle.reference_path(_BENCHMARK.value)
+    with open(path, encoding='utf-8') as file:
       self.answers = json.load(file)['tokens'][: len(articles)]
     label = f'{len(articles)} articles'
     print(
@@ -133,9 +142,12 @@ def _generate(model, prompts, like, label, **changes) -> list[list[int]]:
 
 
 def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
-  bpe = tokenizer_lib.load(bundle.tokenizer_path())
-  model = gptj.load(bundle.model_dir())
-  prompts = dataset.encode_prompts(articles, bpe, bundle.MAX_INPUT_LENGTH)
+  bpe = tokenizer_lib.load(bundle.tokenizer_path(_BENCHMARK.value))
+  benchmark = _BENCHMARK.value
+  rules = summaries.BENCHMARKS[benchmark]
+  model = causal_lm.load(bundle.model_dir(benchmark))
+  length = bundle.MAX_INPUT_LENGTH_OF[benchmark]
+  prompts = dataset.encode_prompts(articles, bpe, length, rules.template)
   table.tokens('reference, float32 (recorded)', lambda _: table.answers)
 
   def answer(which, prompts=prompts, **changes):
@@ -144,21 +156,24 @@ def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
     )
 
   table.tokens(f'the same in batches of {_BATCH.value}', answer(model))
-  table.tokens('min_new_tokens=0', answer(model, min_new_tokens=0))
   table.tokens('max_new_tokens=100', answer(model, max_new_tokens=100))
-  longest = model.config.n_positions - gptj.GENERATION['max_new_tokens']
-  whole = dataset.encode_prompts(articles, bpe, longest)
-  table.tokens('no truncation', answer(model, whole))
 
   def compare(label, variant):
     kl = variants.divergence(model, variant, prompts, table.answers)
     table.tokens(label, answer(variant), kl)
 
-  compare('exact GELU', variants.exact_gelu(model))
-  spread = variants.spread(model)
+  spread = None
+  if benchmark == rounds.GPTJ:
+    table.tokens('min_new_tokens=0', answer(model, min_new_tokens=0))
+    longest = causal_lm.longest_prompt(model.config)
+    whole = dataset.encode_prompts(articles, bpe, longest)
+    table.tokens('no truncation', answer(model, whole))
+    compare('exact GELU', variants.exact_gelu(model))
+    spread = variants.spread(model)
   for bits in _BITS:
     compare(f'{bits} bits', variants.rounded(model, bits))
-    compare(f'{bits} bits, channels spread', variants.rounded(spread, bits))
+    if spread is not None:
+      compare(f'{bits} bits, channels spread', variants.rounded(spread, bits))
 
 
 def main(argv: list[str]) -> None:

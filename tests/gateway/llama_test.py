@@ -1,0 +1,162 @@
+"""Tests the bundled Llama in a cell with all that a user asks it with.
+
+The answers are those of transformers on PyTorch.
+"""
+
+import contextlib
+import io
+import tempfile
+import urllib.request
+
+from absl.testing import absltest
+import openai
+import torch
+import transformers
+
+from harness.data import bundle
+from harness.rules import rounds
+from saxml_ext.client import sax
+from saxml_ext.client import saxutil
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.evaluation import dataset
+from saxml_ext.http.testing import gateway_fixture
+from tests.gateway import real_cell
+
+fast_compile.install()
+
+_HF = bundle.model_dir(rounds.LLAMA)
+_LENGTHS = {
+  'INPUT_SEQ_LEN': '384',
+  'BUCKET_KEYS': '[384]',
+  'MAX_DECODE_STEPS': '128',
+  'BATCH_SIZE': '2',
+}
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class LlamaTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    torch.set_num_threads(1)  # More threads only wait for each other.
+    directory = tempfile.mkdtemp(dir=absltest.get_default_test_tmpdir())
+    model = real_cell.Model(
+      'saxml_ext.params.llama.AnyLlama',
+      bundle.pax_checkpoint(rounds.LLAMA) + '/checkpoint_00000000',
+      _LENGTHS,
+    )
+    cls.cell = real_cell.RealCell(directory, model)
+    cls.addClassCleanup(cls.cell.stop)
+    gateway = gateway_fixture.GatewayFixture(real_cell.CELL, template=_HF)
+    cls.addClassCleanup(gateway.stop)
+    cls.client = openai.OpenAI(
+      base_url=gateway.address + '/v1', api_key='none', max_retries=0
+    )
+    cls.addClassCleanup(cls.client.close)
+    cls.tokenizer = transformers.AutoTokenizer.from_pretrained(_HF)
+    cls.reference = transformers.AutoModelForCausalLM.from_pretrained(
+      _HF, dtype=torch.float32
+    )
+    articles = dataset.load_articles(bundle.eval_path(), 40)
+    # A short article is quick to read.
+    cls.prompt = min(
+      (each.filled(dataset.LLAMA_TEMPLATE) for each in articles), key=len
+    )
+
+  def greedy(self, ids: list[int], most: int) -> list[int]:
+    """Returns transformers' new ids, with the id that ends them."""
+    found = self.reference.generate(
+      torch.tensor([ids]),
+      attention_mask=torch.ones((1, len(ids)), dtype=torch.long),
+      max_new_tokens=most,
+      do_sample=False,
+      pad_token_id=0,
+    )
+    return found[0, len(ids) :].tolist()
+
+  def complete(self, most=8, **fields):
+    return self.client.completions.create(
+      model='m', prompt=self.prompt, max_tokens=most, temperature=0, **fields
+    )
+
+  def read(self, port: int, path: str) -> str:
+    url = f'http://127.0.0.1:{port}{path}'
+    with _OPENER.open(url, timeout=60) as response:
+      return response.read().decode()
+
+  def test_completions_begin_with_the_tokenizers_start(self):
+    ids = self.tokenizer(self.prompt)['input_ids']
+    self.assertEqual(ids[0], self.tokenizer.bos_token_id)
+    got = self.complete()
+    wanted = self.tokenizer.decode(self.greedy(ids, 8))
+    self.assertEqual(got.choices[0].text, wanted)
+    self.assertEqual(got.usage.prompt_tokens, len(ids))
+    streamed = ''.join(c.choices[0].text for c in self.complete(stream=True))
+    self.assertEqual(streamed, wanted)
+
+  def test_both_ends_stop_answers(self):
+    # One id ends a completion, and the other ends an answer in a chat.
+    ends = self.reference.config.eos_token_id
+    messages = [{'role': 'user', 'content': self.prompt}]
+    chat = self.tokenizer.apply_chat_template(
+      messages, add_generation_prompt=True, return_dict=False
+    )
+    found = []
+    for ids, got in (
+      (self.tokenizer(self.prompt)['input_ids'], self.complete(128)),
+      (
+        chat,
+        self.client.chat.completions.create(
+          model='m', messages=messages, max_tokens=128, temperature=0
+        ),
+      ),
+    ):
+      wanted = self.greedy(ids, 128)
+      found.append(wanted[-1])
+      [choice] = got.choices
+      text = getattr(choice, 'text', None) or choice.message.content
+      self.assertEqual(text, self.tokenizer.decode(wanted[:-1]))
+      self.assertEqual(choice.finish_reason, 'stop')
+      self.assertEqual(got.usage.prompt_tokens, len(ids))
+    self.assertEqual(found, ends)
+
+  def test_client_and_saxutil(self):
+    wanted = self.complete(128).choices[0].text
+    options = sax.ModelOptions()
+    options.SetExtraInput('temperature', 0.0)
+    [(text, _), *_] = (
+      sax.Model(real_cell.MODEL).LM().Generate(self.prompt, options)
+    )
+    self.assertEqual(text, wanted)
+    out = io.StringIO()
+    words = ['-terse', '-n=1', '-extra=temperature:0']
+    with contextlib.redirect_stdout(out):
+      code = saxutil.run(
+        [
+          *(f'--sax_root={self.cell.root}', 'lm.generate', *words),
+          *(real_cell.MODEL, self.prompt),
+        ]
+      )
+    self.assertEqual(code, 0)
+    self.assertIn(wanted.strip(), out.getvalue())
+
+  def test_pages_and_metrics(self):
+    self.complete()
+    page = self.read(self.cell.admin_port, f'/model{real_cell.MODEL}')
+    self.assertIn('AnyLlama', page)
+    self.assertIn(
+      'sax_admin_published_models 1.0',
+      self.read(self.cell.admin_port, '/metrics'),
+    )
+    metrics = self.read(self.cell.server_port, '/metrics')
+    self.assertRegex(
+      metrics,
+      r'sax_requests_total\{code="OK",.*model="/sax/test/m"\} [1-9]',
+    )
+    self.assertRegex(
+      metrics, r'sax_output_tokens_total\{.*"/sax/test/m"\} [1-9]'
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()
