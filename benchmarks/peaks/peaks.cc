@@ -4,11 +4,10 @@
 //
 // Products run on registers only, in the best instructions of this processor or
 // of AVX2. Reads stream through buffers of the given sizes. All rates are per
-// CPU second, the best of several trials. A multiplication and an addition count
-// as two operations.
+// CPU second, the best of several trials. A multiplication and an addition
+// count as two operations.
 
 #include <immintrin.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -17,38 +16,15 @@
 #include <cstring>
 #include <vector>
 
+#include "benchmarks/peaks/rates.h"
+
+using benchmarks::Rate;
+
 namespace {
 
-constexpr double kLeastSeconds = 0.05;
-constexpr int kTrials = 5;
 constexpr int kRounds = 1 << 14;
 // There are enough independent sums to hide the latency of an instruction.
 constexpr int kSums = 12;
-
-double CpuSeconds() {
-  timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return now.tv_sec + 1e-9 * now.tv_nsec;
-}
-
-// Returns the amount of work per CPU second if one call of `work` does `amount`.
-template <typename Work>
-double Rate(double amount, Work work) {
-  double best = 0;
-  work();
-  for (int trial = 0; trial < kTrials; ++trial) {
-    const double begin = CpuSeconds();
-    double spent = 0;
-    int calls = 0;
-    do {
-      work();
-      ++calls;
-      spent = CpuSeconds() - begin;
-    } while (spent < kLeastSeconds);
-    best = std::max(best, amount * calls / spent);
-  }
-  return best;
-}
 
 // Defines a function that runs an instruction on kSums registers, again and
 // again. The assembly keeps the compiler from removing or reordering them.
@@ -88,19 +64,6 @@ __attribute__((target("avx2"))) void Int256() {
   }
 }
 
-// Reads whole cache lines through eight sums.
-__attribute__((target("avx2"))) void Read(const std::vector<char>& buffer) {
-  __m256i sums[8] = {};
-  const char* const end = buffer.data() + buffer.size() / 256 * 256;
-  for (const char* at = buffer.data(); at < end; at += 256) {
-    _Pragma("GCC unroll 8") for (int i = 0; i < 8; ++i) {
-      asm volatile("vpaddd %1, %0, %0"
-                   : "+x"(sums[i])
-                   : "m"(*reinterpret_cast<const __m256i_u*>(at + 32 * i)));
-    }
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -127,7 +90,9 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     const std::vector<char> buffer(std::max(256LL, std::atoll(argv[i])), 1);
     std::printf("%s%.4g", i > 2 ? ", " : "",
-                Rate(buffer.size(), [&buffer] { Read(buffer); }));
+                Rate(buffer.size(), [&buffer] {
+                  benchmarks::Read(buffer.data(), buffer.size());
+                }));
   }
   std::printf("]}\n");
   return 0;

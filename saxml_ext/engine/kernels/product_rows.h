@@ -25,8 +25,8 @@ constexpr int kBase = 255;
 constexpr int kLargest[] = {0, 127, 127 * kBase + 127};
 // Bytes in a vector.
 constexpr int64_t kBytes = 4 * kLanes;
-// The number of planes of blocks in a group. Codes and sums of more planes would
-// not fit in registers.
+// The number of planes of blocks in a group. Codes and sums of more planes
+// would not fit in registers.
 constexpr int64_t kGroup = kSums / 4;
 
 // Lanes of a row. A few rows form one block, because a core then waits for
