@@ -36,7 +36,13 @@ def matrix_parameters(model: Mapping[str, Any]) -> int:
   """Returns the number of parameters in all layers that multiply each token."""
   d, f = model['model_dim'], model['hidden_dim']
   heads = model['num_heads'] * model['head_dim']
-  return model['num_layers'] * (4 * d * heads + 2 * d * f)
+  attention = 2 * d * (heads + _kv_width(model))
+  return model['num_layers'] * (attention + 2 * d * f)
+
+
+def _kv_width(model: Mapping[str, Any]) -> int:
+  """Returns the elements of a token's keys in a layer, without repetitions."""
+  return (model.get('num_kv_heads') or model['num_heads']) * model['head_dim']
 
 
 def prefill(programs: costs.Set, rows: int, length: float) -> Point:
@@ -67,7 +73,7 @@ def decode(programs: costs.Set, prompt: float, answer: float) -> Point:
   attention = 4 * m['num_layers'] * heads * beams * seen
   attention += 2 * beams * head  # The head stays in bfloat16.
   keys = programs.slots * prompt + beams * answer
-  kv = 2 * m['num_layers'] * heads * keys * _BYTES[programs.kv]
+  kv = 2 * m['num_layers'] * _kv_width(m) * keys * _BYTES[programs.kv]
   weights = parameters * _BYTES[programs.weights] + 2 * head
   read = programs.parts * weights + kv
   return _point(programs, matrices, attention, 0, read)

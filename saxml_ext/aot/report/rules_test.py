@@ -189,6 +189,19 @@ class RooflineTest(absltest.TestCase):
     self.assertEqual(prompt, 8 * 100 * 2 * 28 * 4096 / 4)
     self.assertEqual(answer, 4 * prompt)
 
+  def test_queries_that_share_keys_read_fewer(self):
+    made = sets.small()
+    shared = dataclasses.replace(made, model={**sets.MODEL, 'num_kv_heads': 4})
+    read = [
+      roofline.decode(each, 100, 0).bytes - roofline.decode(each, 0, 0).bytes
+      for each in (made, shared)
+    ]
+    self.assertEqual(read[0], 4 * read[1])
+    fewer = 28 * 2 * 4096 * (4096 - 1024)
+    self.assertEqual(
+      roofline.matrix_parameters(shared.model), 28 * 201326592 - fewer
+    )
+
   def test_a_long_prefill_is_bound_by_arithmetic(self):
     point = roofline.prefill(sets.small(), 1, 1024)
     matrices = 2 * 28 * 201326592 * 1024 / 393e12
