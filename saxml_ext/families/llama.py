@@ -13,6 +13,12 @@ from saxml_ext.families import servable
 _LAYER = 'model.layers.{layer}.'
 _OWN = 'saxml_ext.params.llama.'
 _ANY = _OWN + 'AnyLlama'
+# The mesh and the slots of Llama 3.1 8B in int8, by TPU slice.
+_SLICES = {
+  'V5E2x2': ([1, 1, 4], 224),
+  'V6E1x1': ([1, 1, 1], 96),
+  'V6E2x2': ([1, 1, 4], 512),
+}
 
 CONFIG = hf_config.Table(
   'LlamaForCausalLM',
@@ -97,6 +103,34 @@ FAMILY = family.Family(
       'TinyTokenizedFP32',
       QUANTIZATION='int8',
     ),
+    _OWN + '_Tokenized': servable.Params(
+      """Llama 3.1 8B as in MLPerf: ids in and out, greedy, 1 to 128 new tokens.
+
+      Matrices, activations and KV are int8.
+      """,
+      'TinyTokenizedFP32',
+      **{
+        **llama_published.SIZES['llama3_8b'].attributes,
+        'ROTARY_SCALING': llama_published.SCALING,
+      },
+      STOP_TOKEN_IDS=llama_published.STOP_IDS,
+      LAYER_NORM_EPSILON=1e-5,
+      MODEL_DTYPE='bfloat16',
+      FPROP_DTYPE='bfloat16',
+      QUANTIZATION='int8',
+      KV_CACHE_DTYPE='int8',
+      INPUT_SEQ_LEN=2668,
+      BUCKET_KEYS=[512, 768, 1024, 1280, 1536, 2048, 2668],
+    ),
+    **{
+      f'{_OWN}Llama31Tokenized8BINT8{name}': servable.Params(
+        f'Llama 3.1 8B in int8 on TPU {name}, {slots} slots.',
+        '_Tokenized',
+        ICI_MESH_SHAPE=mesh,
+        NUM_CACHE_SLOTS=slots,
+      )
+      for name, (mesh, slots) in _SLICES.items()
+    },
   },
   serving=_ANY,
   published=llama_sizes.SIZES,
