@@ -158,8 +158,10 @@ class EngineConfig:
       max_prompt. Empty: the buckets. See `tiled`.
     prefill_batches: The numbers of prompts in one prefill call, ascending. If
       devices split the slots, the numbers apply to each part.
-    prefill_chunk: The number of tokens in a chunk of a longer prompt. Each step
-      prefills a chunk and decodes the other requests. 0: no chunks.
+    prefill_chunk: The number of tokens in a chunk of a longer prompt. Other
+      requests are decoded between chunks. 0: no chunks.
+    prefill_interval: The number of decode steps between chunks. More steps
+      delay the prompt's first token; fewer delay the tokens of other requests.
     max_new_tokens: The maximum number of generated tokens, for all requests.
     min_new_tokens: The number of tokens before which stop ids are excluded.
     max_stop_ids: The maximum number of stop ids of a request, E.
@@ -205,6 +207,7 @@ class EngineConfig:
   prompt_segments: tuple[int, ...] = ()
   prefill_batches: tuple[int, ...] = (1,)
   prefill_chunk: int = 0
+  prefill_interval: int = 4
   max_new_tokens: int = 128
   min_new_tokens: int = 30
   max_stop_ids: int = 1

@@ -19,6 +19,7 @@ _LEAST = {
   'exit_finished': 1,
   'suffix_block': 1,
   'prefill_chunk': 0,
+  'prefill_interval': 1,
   'max_top_k': 0,
   'max_logprobs': 0,
 }

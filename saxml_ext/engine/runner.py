@@ -22,11 +22,6 @@ from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import requests as requests_lib
 from saxml_ext.engine.search import streams
 
-# The number of decode steps between the chunks of a prefill. More steps would
-# delay its first token. With fewer steps the overhead of calls would be too
-# high.
-_STEPS_BESIDE_PREFILL = 4
-
 
 def prepare(
   weights: weights_lib.Weights,
@@ -150,6 +145,7 @@ class Runner(texts.Texts):
     self._prefills: list[_Prefill] = []
     self._flag = kernels.Flag()
     self._steps = 0  # The number of steps decoded so far.
+    self._chunk_due = 0  # The number of steps before the next chunk.
     self._row = 0  # The next row of the ring's last block.
 
   def warm_up(self, progress: Callable[[str], None] | None = None) -> None:
@@ -164,9 +160,10 @@ class Runner(texts.Texts):
   ) -> None:
     """Starts requests in free slots.
 
-    Prompts of one chunk are prefilled at once. For longer prompts, each call of
-    step() prefills a chunk. If devices split the slots, a prompt may wait a few
-    steps for prompts of the other parts; see `slot_parts.PromptQueue`.
+    Prompts of one chunk are prefilled at once. For longer prompts, step()
+    prefills a chunk every `prefill_interval` decode steps. If devices split the
+    slots, a prompt may wait a few steps for prompts of the other parts; see
+    `slot_parts.PromptQueue`.
 
     Args:
       requests: The requests by slot.
@@ -195,7 +192,7 @@ class Runner(texts.Texts):
     self._begin_prefills()
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
-    """Prefills a chunk, if one is pending, and decodes for some steps.
+    """Prefills a chunk, if one is due, and decodes for some steps.
 
     Args:
       max_steps: The maximum number of decode steps. None stands for
@@ -208,10 +205,14 @@ class Runner(texts.Texts):
     steps = max_steps or self._engine.steps_per_call
     self.progress = {}
     self._begin_prefills()
-    if self._prefills:
+    interval = self._engine.prefill_interval
+    if self._prefills and (not self.decoding or self._steps >= self._chunk_due):
       self._advance(self._prefills.pop(0))
-    if self._prefills or self._waiting:
-      steps = min(steps, _STEPS_BESIDE_PREFILL)
+      self._chunk_due = self._steps + interval
+    if self._prefills:
+      steps = min(steps, self._chunk_due - self._steps)
+    elif self._waiting:
+      steps = min(steps, interval)
     decoding = self.decoding
     if not decoding:
       return {}

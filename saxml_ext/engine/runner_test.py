@@ -187,6 +187,20 @@ class RunnerTest(parameterized.TestCase):
       serving.tokens([results[0], results[1]]), [expected[0], expected[5]]
     )
 
+  def test_decode_steps_between_chunks_are_at_least_the_interval(self):
+    runner = _runner(num_slots=3, prefill_chunk=10, prefill_batches=(2,))
+    runner.prefill_and_insert(
+      {0: request_lib.Request(np.arange(1, 9), min_new_tokens=14)}
+    )
+    runner.prefill_and_insert({1: request_lib.Request(np.arange(1, 25))})
+    left = []
+    while runner._prefills:
+      left.append(len(runner._prefills[0].chunks))
+      runner.step(1)  # As for streams.
+    self.assertEqual(left[left.index(2) :], [2] * 4 + [1] * 4)
+    for slot in 0, 1:
+      runner.release(slot)
+
   def test_of_equal_hypotheses_the_older_comes_first(self):
     variables = random_model.variables(_MODEL, scale=0.0)
     variables['params.lm.softmax.logits_ffn.bias.b'][:] = 0  # All is as likely.

@@ -293,6 +293,7 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
       sorted({*(params.BUCKET_KEYS or ()), params.INPUT_SEQ_LEN})
     ),
     prefill_chunk=params.PREFILL_CHUNK_LEN,
+    prefill_interval=params.PREFILL_INTERVAL_STEPS,
     max_new_tokens=max_new,
     min_new_tokens=min(params.MIN_DECODE_STEPS, max_new),
     max_stop_ids=max(len(params.STOP_TOKEN_IDS or ()), len(of_request), 1),

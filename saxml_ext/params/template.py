@@ -195,6 +195,8 @@ class ServableLMParams:
   # Prompts longer than this number of tokens are prefilled in chunks, between
   # which other requests are decoded. 0 prefills each prompt at once.
   PREFILL_CHUNK_LEN: int = 0
+  # The number of decode steps between two chunks.
+  PREFILL_INTERVAL_STEPS: int = 4
 
 
 def slots(params: type[ServableLMParams]) -> int:

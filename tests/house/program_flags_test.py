@@ -114,6 +114,9 @@ _PROGRAMS = {
   '//saxml_ext/common/security/certs:make_certs': _Program(
     'dir name days renew', 'dir=$DIR ca_days=9', 'dir=/none ca_days=9'
   ),
+  '//benchmarks:long_prompts': _Program(
+    'chunk interval kv layers prompt quantization seconds slots vocab'
+  ),
   '//benchmarks:bench': _Program(
     'engines family model threads avx2 rounds out cache json agreement plot',
     'model=bundled layers=2; model=bundled dim=2; model=bundled heads=2;'

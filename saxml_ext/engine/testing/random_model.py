@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from saxml_ext.engine import variables as variables_lib
 
 def lm_cloud(
   architecture: architecture_lib.Architecture = architecture_lib.LM_CLOUD,
-  **sizes: int,
+  **sizes: Any,
 ) -> config_lib.ModelConfig:
   """Returns an LmCloudSpmd model with layer norms as in praxis."""
   return config_lib.ModelConfig(
