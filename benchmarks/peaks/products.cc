@@ -54,7 +54,8 @@ double Multiply(const saxml_kernels::Multiplier& use, int64_t rows,
       rows, size, 1, Align(codes, sizes.bytes), row_scales.data(),
       offsets.data()};
   const saxml_kernels::Product args = {
-      packed, weights, scales.data(), bias.data(), outputs, result.data()};
+      packed,        weights, scales.data(), bias.data(), outputs,
+      result.data(), outputs};
   constexpr int64_t kOutputs = saxml_kernels::kOutputs;
   return Rate(2.0 * rows * size * outputs, [&] {
     use.pack_rows(x.data(), packed, 0, sizes.blocks);

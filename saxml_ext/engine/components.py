@@ -206,16 +206,21 @@ class Whole:
       x = x + attended
     if layer.ff_norm is not None:
       h = normalize(x, layer.ff_norm, self.config)
-    fed = _biased(einsum('...d,df->...f', h, layer.up), layer.up_bias)
-    if layer.gate is None:
-      hidden = activate(fed, self.config)
-    else:
-      gate = einsum('...d,df->...f', h, layer.gate)
-      hidden = activate(gate, self.config) * fed
+    hidden = self._hidden(layer, h)
     down = einsum('...f,fd->...d', hidden, layer.down)
     if residual != architecture_lib.SEQUENTIAL:
       down = attended + down
     return x + _biased(down, layer.down_bias), h, hidden
+
+  def _hidden(self, layer: weights_lib.Layer, h: jax.Array) -> jax.Array:
+    """Returns the inputs [..., F] of `down`."""
+    spec, activation = '...d,df->...f', self.config.architecture.activation
+    if layer.gate is not None and activation == architecture_lib.SILU:
+      return einsum_lib.silu_gated(spec, h, layer.gate, layer.up, layer.up_bias)
+    fed = _biased(einsum(spec, h, layer.up), layer.up_bias)
+    if layer.gate is None:
+      return activate(fed, self.config)
+    return activate(einsum(spec, h, layer.gate), self.config) * fed
 
 
 def _biased(x: jax.Array, bias: jax.Array | None) -> jax.Array:

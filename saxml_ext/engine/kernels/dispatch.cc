@@ -52,12 +52,12 @@ std::vector<Multiplier> Multipliers() {
   std::vector<Multiplier> multipliers;
 #if defined(__x86_64__)
   if (HasAvx512() && __builtin_cpu_supports("avx512vnni")) {
-    multipliers.push_back(
-        {"AVX512-VNNI", PackedSizesVnni, PackRowsVnni, MultiplyVnni});
+    multipliers.push_back({"AVX512-VNNI", PackedSizesVnni, PackRowsVnni,
+                           MultiplyVnni, MultiplyGatedVnni});
   }
   if (HasAvx2()) {
-    multipliers.push_back(
-        {"AVX2", PackedSizesAvx2, PackRowsAvx2, MultiplyAvx2});
+    multipliers.push_back({"AVX2", PackedSizesAvx2, PackRowsAvx2,
+                           MultiplyAvx2, MultiplyGatedAvx2});
   }
 #endif
   return multipliers;

@@ -34,6 +34,7 @@ struct Multiplier {
   PackedSizesFunction* packed_sizes;
   PackRowsFunction* pack_rows;
   MultiplyFunction* multiply;
+  MultiplyGatedFunction* multiply_gated;
 };
 
 // The variants of products. The list is empty without AVX2 and AVX512-VNNI.

@@ -170,11 +170,12 @@ ffi::Error CallFindCandidates(
   return ffi::Error::Success();
 }
 
-ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
-                        ffi::Buffer<ffi::S8> weights,
-                        ffi::Buffer<ffi::F32> scales,
-                        ffi::Buffer<ffi::F32> bias,
-                        ffi::ResultBuffer<ffi::F32> result, int64_t planes) {
+// Quantizes x for the fastest int8 product of this processor. Then it calls
+// multiply(multiplier, packed rows, begin, end) for parts of N outputs.
+template <typename Multiply>
+ffi::Error ForOutputs(ffi::ThreadPool& pool, const ffi::Buffer<ffi::F32>& x,
+                      int64_t planes, int64_t outputs,
+                      const Multiply& multiply) {
   static const std::vector<Multiplier> multipliers = Multipliers();
   if (multipliers.empty() || planes < 1 || planes > 2) {
     return ffi::Error::InvalidArgument(
@@ -183,7 +184,6 @@ ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
   }
   const Multiplier& use = multipliers.front();
   const int64_t rows = x.dimensions()[0], size = x.dimensions()[1];
-  const int64_t outputs = weights.dimensions()[0];
   const PackedSizes sizes = use.packed_sizes(rows, size, planes);
   // The buffer is kept. Newly allocated memory costs as much as a small
   // product.
@@ -200,12 +200,47 @@ ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
   ForAll(pool, sizes.blocks, 1, [&](int64_t begin, int64_t end) {
     use.pack_rows(x.typed_data(), packed, begin, end);
   });
-  const Product args = {
-      packed,  weights.typed_data(), scales.typed_data(), bias.typed_data(),
-      outputs, result->typed_data()};
   ForAll(pool, (outputs + kOutputs - 1) / kOutputs, kPanel / kOutputs,
-         [&](int64_t begin, int64_t end) { use.multiply(args, begin, end); });
+         [&](int64_t begin, int64_t end) { multiply(use, packed, begin, end); });
   return ffi::Error::Success();
+}
+
+ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
+                        ffi::Buffer<ffi::S8> weights,
+                        ffi::Buffer<ffi::F32> scales,
+                        ffi::Buffer<ffi::F32> bias,
+                        ffi::ResultBuffer<ffi::F32> result, int64_t planes) {
+  const int64_t outputs = weights.dimensions()[0];
+  return ForOutputs(
+      pool, x, planes, outputs,
+      [&](const Multiplier& use, const PackedRows& packed, int64_t begin,
+          int64_t end) {
+        const Product args = {
+            packed,  weights.typed_data(), scales.typed_data(),
+            bias.typed_data(), outputs, result->typed_data(), outputs};
+        use.multiply(args, begin, end);
+      });
+}
+
+ffi::Error CallMultiplyGated(
+    ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::S8> gate,
+    ffi::Buffer<ffi::F32> gate_scales, ffi::Buffer<ffi::F32> gate_bias,
+    ffi::Buffer<ffi::S8> up, ffi::Buffer<ffi::F32> up_scales,
+    ffi::Buffer<ffi::F32> up_bias, ffi::ResultBuffer<ffi::F32> result,
+    int64_t planes) {
+  const int64_t outputs = up.dimensions()[0];
+  return ForOutputs(
+      pool, x, planes, outputs,
+      [&](const Multiplier& use, const PackedRows& packed, int64_t begin,
+          int64_t end) {
+        const Product of_gate = {
+            packed,  gate.typed_data(), gate_scales.typed_data(),
+            gate_bias.typed_data(), outputs, result->typed_data(), outputs};
+        const Product of_up = {
+            packed,  up.typed_data(), up_scales.typed_data(),
+            up_bias.typed_data(), outputs, result->typed_data(), outputs};
+        use.multiply_gated(of_gate, of_up, begin, end);
+      });
 }
 
 ffi::Error CallMultiplyFloats(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
@@ -272,6 +307,20 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlFindCandidates,
 XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiply, saxml_kernels::CallMultiply,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Attr<int64_t>("planes"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyGated,
+                              saxml_kernels::CallMultiplyGated,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()

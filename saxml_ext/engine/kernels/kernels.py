@@ -3,7 +3,7 @@
 - `attend`: XLA compiles for fixed shapes, so every slot would read as many keys
   as the longest one. This kernel reads only the keys of each slot.
 - `multiply`: It uses AVX512-VNNI, and runs two to three times as fast as XLA.
-  It can also use AVX2.
+  It can also use AVX2. `multiply_gated` is two such products and their gating.
 - `multiply_floats`: With few rows, its speed is the bandwidth of reading the
   weights. XLA first copies the weights to another layout, in each call.
 - `is_raised`: It lets a running program check whether it has to stop; see
@@ -33,6 +33,7 @@ _SYMBOLS = {
   'saxml_find_likeliest': 'SaxmlFindLikeliest',
   'saxml_multiply': 'SaxmlMultiply',
   'saxml_multiply_floats': 'SaxmlMultiplyFloats',
+  'saxml_multiply_gated': 'SaxmlMultiplyGated',
   'saxml_is_raised': 'SaxmlIsRaised',
 }
 TARGETS = tuple(_SYMBOLS)
@@ -258,6 +259,30 @@ def multiply(
   result = _floats(x.shape[0], values.shape[0])
   call = jax.ffi.ffi_call('saxml_multiply', result)
   return call(x, values, scale, bias, planes=planes)
+
+
+def multiply_gated(
+  x: jax.Array,
+  gate: tuple[jax.Array, jax.Array, jax.Array],
+  up: tuple[jax.Array, jax.Array, jax.Array],
+  planes: int = 1,
+) -> jax.Array:
+  """Computes silu(x @ gate) * (x @ up) with int8 weights.
+
+  The activations are quantized once, and no product is written to memory.
+
+  Args:
+    x: The activations, [M, K] float32.
+    gate: The codes [N, K] int8, scales [N] and bias [N] of the gate.
+    up: The codes, scales and bias of the other weight, with the same shapes.
+    planes: The planes of the activations, as in `multiply`.
+
+  Returns:
+    The gated products, [M, N] float32.
+  """
+  result = _floats(x.shape[0], up[0].shape[0])
+  call = jax.ffi.ffi_call('saxml_multiply_gated', result)
+  return call(x, *gate, *up, planes=planes)
 
 
 def multiply_floats(

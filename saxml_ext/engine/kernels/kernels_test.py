@@ -52,6 +52,20 @@ class MultiplyTest(parameterized.TestCase):
     tolerance = 1e-7 * np.abs(expected).max()
     np.testing.assert_allclose(got, expected + bias, atol=tolerance)
 
+  def test_gated_products_are_those_of_both_weights(self):
+    if not kernels.can_multiply():
+      self.skipTest('this processor leaves int8 products to XLA')
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(9, 72)).astype(np.float32)
+    weights = []
+    for _ in range(2):
+      codes = rng.integers(-127, 128, (131, 72)).astype(np.int8)
+      scale = rng.uniform(1e-3, 1e-2, 131).astype(np.float32)
+      weights.append((codes, scale, rng.normal(size=131).astype(np.float32)))
+    gate, up = (jax.jit(kernels.multiply)(x, *each) for each in weights)
+    got = jax.jit(kernels.multiply_gated)(x, *weights)
+    np.testing.assert_allclose(got, jax.nn.silu(gate) * up, rtol=2e-6)
+
   def test_two_planes_are_finer_than_bfloat16(self):
     if not kernels.can_multiply():
       self.skipTest('this processor leaves int8 products to XLA')

@@ -1,5 +1,5 @@
 // Compiled once for each kind of processor. Compiler options set the names of
-// the functions: PACKED_SIZES, PACK_ROWS, MULTIPLY.
+// the functions: PACKED_SIZES, PACK_ROWS, MULTIPLY, MULTIPLY_GATED.
 //
 // A lane of a vector sums the products of one row of activations and one row of
 // weights. A block of rows fills a vector's lanes. With fewer rows than lanes,
@@ -184,10 +184,10 @@ KERNEL void FinishLanes(const Product& args, int64_t block, int64_t output,
                         int64_t count, const Ints* panel) {
   constexpr int kHeight = kLanes / G;
   // These are copies, because each result might change memory behind a pointer.
-  const int64_t outputs = args.outputs, rows = args.x.rows - block * kHeight;
+  const int64_t stride = args.stride, rows = args.x.rows - block * kHeight;
   const float* const row_scales = args.x.scales + block * kHeight;
   const int32_t* const offsets = args.x.offsets + block * P * kHeight;
-  float* const result = args.result + block * kHeight * outputs + output;
+  float* const result = args.result + block * kHeight * stride + output;
   Floats scales = {}, bias = {};
   memcpy(&scales, args.scales + output, all ? kBytes : count * 4);
   memcpy(&bias, args.bias + output, all ? kBytes : count * 4);
@@ -204,7 +204,7 @@ KERNEL void FinishLanes(const Product& args, int64_t block, int64_t output,
         total = total * kBase + __builtin_convertvector(rest, Floats);
       }
       total = total * (row_scales[i] * scales) + bias;
-      memcpy(result + i * outputs, &total, all ? kBytes : count * 4);
+      memcpy(result + i * stride, &total, all ? kBytes : count * 4);
     }
   }
 }
@@ -232,13 +232,13 @@ KERNEL void Panel(const Product& args, int64_t block, const int8_t* weights,
   const int64_t first = block / args.x.planes * (kLanes / G);
   int64_t height = B * (kLanes / G) / args.x.planes;
   if (height > args.x.rows - first) height = args.x.rows - first;
-  float* const result = args.result + first * args.outputs + output;
+  float* const result = args.result + first * args.stride + output;
   for (int64_t i = 0; i < count; i += kTogether) {
     // With many rows, writes would wait for memory without a prefetch. With few
     // rows, it would compete with the weights.
     if (height >= kLanes) {
       for (int64_t row = 0; row < height; ++row) {
-        __builtin_prefetch(result + row * args.outputs + i, 1);
+        __builtin_prefetch(result + row * args.stride + i, 1);
       }
     }
     Tile<B, kTogether, G>(args.x, block, weights + i * args.x.size,
@@ -288,6 +288,30 @@ KERNEL void Outputs(const Product& args, const int8_t* weights, int64_t output,
   }
 }
 
+// Returns the part of a product with `count` outputs from `output` on.
+Product Part(Product args, int64_t output, int64_t count) {
+  args.weights += output * args.x.size;
+  args.scales += output;
+  args.bias += output;
+  args.result += output;
+  args.outputs = count;
+  return args;
+}
+
+// Multiplies `count` numbers by silu of the gates.
+KERNEL void Gate(const float* gates, float* to, int64_t count) {
+  for (int64_t n = 0; n < count; n += kLanes) {
+    const int64_t bytes = count - n < kLanes ? (count - n) * 4 : kBytes;
+    Floats gate = {}, x = {};
+    memcpy(&gate, gates + n, bytes);
+    memcpy(&x, to + n, bytes);
+    // Exp takes negative numbers only.
+    const Floats small = Exp(gate > 0 ? -gate : gate);
+    x = x * (gate > 0 ? gate : gate * small) / (1 + small);
+    memcpy(to + n, &x, bytes);
+  }
+}
+
 }  // namespace
 
 PackedSizes PACKED_SIZES(int64_t rows, int64_t size, int64_t planes) {
@@ -323,6 +347,26 @@ void MULTIPLY(const Product& args, int64_t begin, int64_t end) {
   memset(weights, 0, kOutputs * size);
   memcpy(weights, args.weights + whole * size, (last - whole) * size);
   Outputs(args, weights, whole, last - whole);
+}
+
+void MULTIPLY_GATED(const Product& gate, const Product& up, int64_t begin,
+                    int64_t end) {
+  static thread_local Kept<float> kept;
+  float* const gates = kept.OfSize(up.x.rows * kPanel);
+  int64_t last = end * kOutputs;
+  if (last > up.outputs) last = up.outputs;
+  for (int64_t output = begin * kOutputs; output < last; output += kPanel) {
+    const int64_t count = last - output < kPanel ? last - output : kPanel;
+    Product gate_part = Part(gate, output, count);
+    gate_part.result = gates;
+    gate_part.stride = kPanel;
+    const Product up_part = Part(up, output, count);
+    MULTIPLY(gate_part, 0, kPanel / kOutputs);
+    MULTIPLY(up_part, 0, kPanel / kOutputs);
+    for (int64_t row = 0; row < up.x.rows; ++row) {
+      Gate(gates + row * kPanel, up_part.result + row * up.stride, count);
+    }
+  }
 }
 
 }  // namespace saxml_kernels

@@ -39,7 +39,8 @@ struct Product {
   const float* scales;    // [N].
   const float* bias;      // [N].
   int64_t outputs;        // N.
-  float* result;          // [M, N].
+  float* result;          // [M, stride], of which N are written.
+  int64_t stride;
 };
 
 // The sizes of the output of PackRows.
@@ -60,11 +61,18 @@ using PackRowsFunction = void(const float* x, const PackedRows& packed,
 // products are exact if they fit in int32.
 using MultiplyFunction = void(const Product& args, int64_t begin, int64_t end);
 
+// Computes the same outputs of silu(gate) * up. Both products have the same
+// activations and sizes. The result is written to up's, and the result of
+// `gate` is not used.
+using MultiplyGatedFunction = void(const Product& gate, const Product& up,
+                                   int64_t begin, int64_t end);
+
 #if defined(__x86_64__)
 // Variants for different processors. Their packed formats are not compatible.
 PackedSizesFunction PackedSizesAvx2, PackedSizesVnni;
 PackRowsFunction PackRowsAvx2, PackRowsVnni;
 MultiplyFunction MultiplyAvx2, MultiplyVnni;
+MultiplyGatedFunction MultiplyGatedAvx2, MultiplyGatedVnni;
 #endif
 
 }  // namespace saxml_kernels

@@ -47,8 +47,9 @@ Case Make(int64_t rows, int64_t outputs, int64_t size, int64_t planes,
 }
 
 // Returns results [M, N]. A second call computes `begin` to `end`, in kOutputs.
+// With `gated`, the same weights are also the gate's.
 std::vector<float> Compute(const Multiplier& use, const Case& of,
-                           int64_t begin, int64_t end) {
+                           int64_t begin, int64_t end, bool gated = false) {
   const PackedSizes sizes = use.packed_sizes(of.rows, of.size, of.planes);
   std::vector<int8_t> codes(sizes.bytes + kLine);
   const int64_t misplaced =
@@ -67,10 +68,15 @@ std::vector<float> Compute(const Multiplier& use, const Case& of,
   std::vector<float> result(of.rows * of.outputs, NAN);
   const Product args = {packed,          of.weights.data(),
                         of.scales.data(), of.bias.data(),
-                        of.outputs,      result.data()};
-  use.multiply(args, 0, begin);
-  use.multiply(args, end, (of.outputs + kOutputs - 1) / kOutputs);
-  use.multiply(args, begin, end);
+                        of.outputs,      result.data(),
+                        of.outputs};
+  const auto multiply = [&](int64_t first, int64_t last) {
+    if (gated) return use.multiply_gated(args, args, first, last);
+    use.multiply(args, first, last);
+  };
+  multiply(0, begin);
+  multiply(end, (of.outputs + kOutputs - 1) / kOutputs);
+  multiply(begin, end);
   return result;
 }
 
@@ -118,6 +124,28 @@ void Test(int64_t rows, int64_t outputs, int64_t size, bool extreme = false) {
   }
 }
 
+// Compares gated products with the formula, applied to the plain products.
+void TestGated(int64_t rows, int64_t outputs, int64_t size) {
+  for (int64_t planes = 1; planes <= 2; ++planes) {
+    const Case made = Make(rows, outputs, size, planes, false);
+    for (const Multiplier& use : Multipliers()) {
+      const int64_t parts = (outputs + kOutputs - 1) / kOutputs;
+      const std::vector<float> plain = Compute(use, made, 0, parts);
+      const std::vector<float> got =
+          Compute(use, made, parts / 3, (parts + 1) / 2, true);
+      bool good = true;
+      for (size_t i = 0; i < plain.size(); ++i) {
+        const double x = plain[i], exact = x * (x / (1 + std::exp(-x)));
+        good &= std::fabs(got[i] - exact) <= 1e-6 * std::fabs(exact) + 1e-30;
+      }
+      if (!good) ++failures;
+      printf("%s %s: gated %ld x %ld x %ld, %ld planes\n",
+             good ? "ok" : "FAILED", use.name, (long)rows, (long)outputs,
+             (long)size, (long)planes);
+    }
+  }
+}
+
 // Rows up to 1e-30 count as zero, as in `quant.py`, because a division by less
 // overflows.
 void TestNegligible() {
@@ -157,6 +185,10 @@ int main() {
   Test(9, 16, 1030);
   Test(1, 20, 16384, true);
   Test(32, 20, 16384, true);
+  for (const int64_t rows : {1, 3, 8, 33, 150}) {
+    saxml_kernels::TestGated(rows, 300, 100);
+  }
+  saxml_kernels::TestGated(4, 5, 64);
   if (saxml_kernels::Multipliers().empty()) {
     printf("this processor leaves int8 products to XLA\n");
   }

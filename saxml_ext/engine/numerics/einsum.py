@@ -70,6 +70,41 @@ def einsum(
   return result if bias is None else result + bias
 
 
+def silu_gated(
+  spec: str,
+  x: jax.Array,
+  gate: jax.Array | quant.QuantizedArray,
+  up: jax.Array | quant.QuantizedArray,
+  up_bias: jax.Array | None = None,
+) -> jax.Array:
+  """Computes silu of one einsum of `x`, multiplied by another.
+
+  Args:
+    spec: The spec of both, as in `einsum`.
+    x: The activations.
+    gate: The weight of the einsum that silu is applied to.
+    up: The other weight, with the same shape.
+    up_bias: The bias to add to the product with `up`, or None.
+  """
+
+  def apart(x: jax.Array) -> jax.Array:
+    gates = jax.nn.silu(einsum(spec, x, gate))
+    return gates * einsum(spec, x, up, up_bias)
+
+  if not (_by_kernel(gate) and _by_kernel(up)):
+    return apart(x)
+  form = _form(spec, x)
+
+  def together(x: jax.Array) -> jax.Array:
+    rows = form.matrix(x).astype(jnp.float32)
+    gated = kernels.multiply_gated(
+      rows, _operands(gate), _operands(up, up_bias), _planes(rows)
+    )
+    return form.result(gated, up.scale.shape)
+
+  return jax.lax.platform_dependent(x, cpu=together, default=apart)
+
+
 @contextlib.contextmanager
 def of_decode() -> Iterator[None]:
   """Marks the code traced in this context as a decode step.
@@ -108,11 +143,8 @@ def _weight(
       f'{spec!r} has batch dims {sorted(shared)}, which a quantized weight'
       ' cannot have. Leave it in float.'
     )
-  values, scale = w.values, w.scale.reshape(-1)
+  values, scale, bias = _operands(w, bias)
   x = form.matrix(x)
-  if bias is None:
-    bias = jnp.zeros(scale.shape)
-  bias = bias.reshape(-1)
 
   def in_int8(x: jax.Array) -> jax.Array:
     x = quant.quantize_along(x.astype(jnp.float32), -1)
@@ -120,9 +152,8 @@ def _weight(
     return sums * (x.scale * scale) + bias
 
   def by_kernel(x: jax.Array) -> jax.Array:
-    of_prompts = x.shape[0] > _MANY_ROWS and not _decoding.get()
-    planes = 2 if of_prompts and kernels.prefers_fine_prompts() else 1
-    return kernels.multiply(x.astype(jnp.float32), values, scale, bias, planes)
+    x = x.astype(jnp.float32)
+    return kernels.multiply(x, values, scale, bias, _planes(x))
 
   def in_float(x: jax.Array, dtype: str) -> jax.Array:
     codes = _cast_beside(x, values, dtype)
@@ -130,11 +161,35 @@ def _weight(
 
   if w.activations is not None:
     result = in_float(x, w.activations)
-  elif kernels.can_multiply():
+  elif _by_kernel(w):
     result = jax.lax.platform_dependent(x, cpu=by_kernel, default=in_int8)
   else:
     result = in_int8(x)
   return form.result(result, w.scale.shape)
+
+
+def _by_kernel(w: jax.Array | quant.QuantizedArray) -> bool:
+  """Returns True if products with a weight use the int8 kernel on a CPU."""
+  return (
+    isinstance(w, quant.QuantizedArray)
+    and w.activations is None
+    and kernels.can_multiply()
+  )
+
+
+def _operands(
+  w: quant.QuantizedArray, bias: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns codes [N, K], scales [N] and bias [N] of a weight."""
+  scale = w.scale.reshape(-1)
+  bias = jnp.zeros(scale.shape) if bias is None else bias.reshape(-1)
+  return w.values, scale, bias
+
+
+def _planes(x: jax.Array) -> int:
+  """Returns the number of planes of int8 for activations [M, K]."""
+  of_prompts = x.shape[0] > _MANY_ROWS and not _decoding.get()
+  return 2 if of_prompts and kernels.prefers_fine_prompts() else 1
 
 
 def _few_rows(

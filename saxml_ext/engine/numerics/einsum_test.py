@@ -115,6 +115,28 @@ class EinsumTest(parameterized.TestCase):
     got = einsum_lib.einsum('...d,dv->...v', x, w, bias)
     np.testing.assert_allclose(got, plain + bias, atol=1e-5)
 
+  @parameterized.parameters(3, 200)
+  def test_gated_is_two_products(self, rows):
+    rng = np.random.default_rng(rows)
+    x = rng.normal(size=(rows, 24)).astype(np.float32)
+    gate, up = rng.normal(size=(2, 24, 40)).astype(np.float32)
+    bias = rng.normal(size=40).astype(np.float32)
+    spec = '...d,df->...f'
+    for each in (
+      lambda w: w,
+      lambda w: quant.quantize(w, [0]),
+      lambda w: quant.quantize(w, [0], activations='float32'),
+    ):
+      weights = each(gate), each(up)
+      got = jax.jit(einsum_lib.silu_gated, static_argnums=0)(
+        spec, x, *weights, bias
+      )
+      gates = einsum_lib.einsum(spec, x, weights[0])
+      fed = einsum_lib.einsum(spec, x, weights[1], bias)
+      np.testing.assert_allclose(
+        got, jax.nn.silu(gates) * fed, rtol=1e-5, atol=1e-6
+      )
+
   def test_a_row_does_not_depend_on_others(self):
     x, w, contracted = _operands('...d,df->...f')
     quantized = quant.quantize(w, contracted)
