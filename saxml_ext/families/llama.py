@@ -131,6 +131,26 @@ FAMILY = family.Family(
       )
       for name, (mesh, slots) in _SLICES.items()
     },
+    _OWN + 'Llama33Tokenized70BBF16V6E2x4': servable.Params(
+      """Llama 3.3 70B in bfloat16 on TPU v6e 2x4, 64 slots.
+
+      The lengths are those of a published measurement; see
+      `aot/report/predict.py`.
+      """,
+      '_Tokenized',
+      **{
+        **llama_published.SIZES['llama3_70b'].attributes,
+        'ROTARY_SCALING': llama_published.SCALING,
+      },
+      ICI_MESH_SHAPE=[1, 1, 8],
+      QUANTIZATION='none',
+      KV_CACHE_DTYPE=None,
+      NUM_CACHE_SLOTS=64,
+      INPUT_SEQ_LEN=1024,
+      BUCKET_KEYS=[1024],
+      MAX_DECODE_STEPS=1024,
+      EXTRA_INPUTS={'per_example_max_decode_steps': 1024},
+    ),
   },
   serving=_ANY,
   published=llama_sizes.SIZES,

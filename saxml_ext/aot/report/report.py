@@ -115,6 +115,8 @@ def report() -> str:
     'Sax as published, by the same rules\n' + tables.sax(_sax(requests)),
     'What the lengths bring in\n' + _variations(made, requests),
   ]
+  if step := predict.measured_step(made):
+    sections.append('Beside a measurement\n' + tables.measured(made, step))
   if len(sets) > 1:
     sections.append('From first to last\n' + tables.path(sets, requests))
   central = by_rule[rules.CENTRAL.name]

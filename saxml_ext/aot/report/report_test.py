@@ -12,6 +12,7 @@ from saxml_ext.aot.report import report
 from saxml_ext.aot.report import tables
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.testing import sets
+from saxml_ext.aot.tpu import topologies
 from saxml_ext.common.pages.testing import reading
 
 _HEADLINE = re.compile(
@@ -65,6 +66,30 @@ class ReportTest(absltest.TestCase):
     self.assertEqual(sax['v4.0'][2], '10.15')
     for row in sax.values():
       self.assertBetween(float(row[-1]), 0.6, 1.7)
+
+  def test_a_measured_step_stands_beside_the_prediction(self):
+    made = sets.small()
+    self.assertNotIn('Beside a measurement', self._report(made))
+    sizes = {'num_layers': 80, 'model_dim': 8192, 'hidden_dim': 28672}
+    made = dataclasses.replace(
+      made,
+      topology='v6e 2x4',
+      slots=64,
+      kv='bfloat16',
+      weights='bfloat16',
+      model={**made.model, **sizes},
+      programs={**made.programs, 'decode 64': made.programs['decode 8']},
+    )
+    text = self._report(made)
+    rows = [
+      line.split() for line in text.splitlines() if 'measured step' in line
+    ]
+    # The floor, then the estimates; the fixture's step is 30 million cycles.
+    seconds = 30e6 / topologies.V6E.clock
+    self.assertEqual(rows[0][-4], f'{1e3 * seconds / 23.1:.2f}')
+    many = dataclasses.replace(made, slots=32)
+    many.programs['decode 32'] = made.programs['decode 8']
+    self.assertNotIn('Beside a measurement', self._report(many))
 
   def test_lengths_that_were_counted_are_used(self):
     counted = lengths_lib.histogram([1919], [128], 'three articles')

@@ -37,7 +37,8 @@ def matrix_parameters(model: Mapping[str, Any]) -> int:
   d, f = model['model_dim'], model['hidden_dim']
   heads = model['num_heads'] * model['head_dim']
   attention = 2 * d * (heads + _kv_width(model))
-  return model['num_layers'] * (attention + 2 * d * f)
+  gated = model.get('architecture', {}).get('gated', False)
+  return model['num_layers'] * (attention + (3 if gated else 2) * d * f)
 
 
 def _kv_width(model: Mapping[str, Any]) -> int:

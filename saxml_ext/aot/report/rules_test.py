@@ -166,8 +166,8 @@ class RulesTest(absltest.TestCase):
     made = sets.small()
     with self.assertRaisesRegex(ValueError, 'v9_2x2'):
       rules.topology_of(dataclasses.replace(made, topology='v9 2x2'))
-    with self.assertRaisesRegex(ValueError, 'clock rate of TPU v6 lite'):
-      rules.topology_of(dataclasses.replace(made, topology='v6e 2x2'))
+    with self.assertRaisesRegex(ValueError, r'clock rate of TPU v5 \(v5p'):
+      rules.topology_of(dataclasses.replace(made, topology='v5p 2x2'))
 
 
 class RooflineTest(absltest.TestCase):
@@ -200,6 +200,13 @@ class RooflineTest(absltest.TestCase):
     fewer = 28 * 2 * 4096 * (4096 - 1024)
     self.assertEqual(
       roofline.matrix_parameters(shared.model), 28 * 201326592 - fewer
+    )
+
+  def test_a_gate_is_a_third_matrix(self):
+    model = {**sets.MODEL, 'architecture': {'gated': True}}
+    self.assertEqual(
+      roofline.matrix_parameters(model),
+      28 * (201326592 + 4096 * 16384),
     )
 
   def test_a_long_prefill_is_bound_by_arithmetic(self):

@@ -198,6 +198,36 @@ def sax(
   return table(rows)
 
 
+def measured(made: costs.Set, step: predict.MeasuredStep) -> str:
+  """Returns a measured step and the rules' predictions of it."""
+  topology, slots = rules.topology_of(made), rules.live(made, step.requests)
+  cost = dict(timed(made))[f'decode {made.slots}, a step']
+  found = {
+    rule.name: 1e3 * rules.seconds(cost, topology, rule, slots)
+    for rule in rules.RULES
+  }
+  point = roofline.decode(made, step.tokens, step.tokens / 2)
+  real = 1e3 * step.seconds
+  rows: list[Row] = [
+    ('ms', 'measured', 'floor', *(f'{name} (estimate)' for name in found)),
+    (
+      f'decode {made.slots}, a step',
+      *(f'{ms:.2f}' for ms in (real, 1e3 * point.seconds, *found.values())),
+    ),
+    (
+      'of the measured step',
+      *('', f'{1e3 * point.seconds / real:.2f} x'),
+      *(f'{ms / real:.2f} x' for ms in found.values()),
+    ),
+  ]
+  return (
+    table(rows)
+    + f'\n  Another server, {step.slots} requests of {step.tokens} tokens with'
+    f' answers of {step.tokens}: {step.requests.source}. Its time between'
+    ' tokens contains prefills and its host.'
+  )
+
+
 def lengths(requests: lengths_lib.Lengths) -> str:
   """Returns the lengths of the requests, assumed or counted."""
   rows: list[Row] = [('tokens', 'mean', '10 %', 'median', '90 %', 'largest')]

@@ -17,7 +17,8 @@ Sources:
 - Clock: Google does not publish it. For v5e it is the peak divided by the
   operations of the matrix units per cycle, 197e12 / (4 units * 128 * 128 * 2
   operations) = 1.5e9. At that rate, XLA's roofline of a product (2 n^3 / 197e12
-  s) agrees with its cycles.
+  s) agrees with its cycles. For v6e it is 918e12 / (4 units * 256 * 256 * 2) =
+  1.75e9. Google's page names two units, but two would need twice that rate.
 """
 
 from collections.abc import Mapping
@@ -89,7 +90,7 @@ V5E = Chip(
   'TPU v5 lite', 1, int(15.75 * _GIB), 197e12, 393e12, 819e9, 400e9, 4, 1.5e9
 )
 V6E = Chip(
-  'TPU v6 lite', 1, int(31.25 * _GIB), 918e12, 1836e12, 1638e9, 800e9, 4
+  'TPU v6 lite', 1, int(31.25 * _GIB), 918e12, 1836e12, 1638e9, 800e9, 4, 1.75e9
 )
 # The two cores act as one device.
 V5P = Chip('TPU v5', 1, int(95.74 * _GIB), 459e12, 918e12, 2765e9, 1200e9, 6)

@@ -143,8 +143,9 @@ def _weight(
       f'{spec!r} has batch dims {sorted(shared)}, which a quantized weight'
       ' cannot have. Leave it in float.'
     )
-  values, scale, bias = _operands(w, bias)
+  values, scale = w.values, w.scale.reshape(-1)
   x = form.matrix(x)
+  bias = _row(bias, scale)
 
   def in_int8(x: jax.Array) -> jax.Array:
     x = quant.quantize_along(x.astype(jnp.float32), -1)
@@ -182,8 +183,12 @@ def _operands(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Returns codes [N, K], scales [N] and bias [N] of a weight."""
   scale = w.scale.reshape(-1)
-  bias = jnp.zeros(scale.shape) if bias is None else bias.reshape(-1)
-  return w.values, scale, bias
+  return w.values, scale, _row(bias, scale)
+
+
+def _row(bias: jax.Array | None, scale: jax.Array) -> jax.Array:
+  """Returns a bias [N] beside scales [N]."""
+  return jnp.zeros(scale.shape) if bias is None else bias.reshape(-1)
 
 
 def _planes(x: jax.Array) -> int:
