@@ -26,6 +26,7 @@ from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.numerics import einsum as einsum_lib
 from saxml_ext.engine.parallel import tensor_parallel
+from saxml_ext.engine.search import search
 
 einsum = einsum_lib.einsum
 
@@ -237,8 +238,8 @@ def decode(
   current: cache.Block,
   row: jax.Array,
   kv_dtype: str,
-) -> tuple[jax.Array, cache.Block]:
-  """Computes the logits of one token of every beam.
+) -> tuple[search.Head, cache.Block]:
+  """Computes one token of every beam, except for the logits.
 
   Args:
     weights: The weights of the model.
@@ -253,7 +254,8 @@ def decode(
     kv_dtype: The number format of keys and values.
 
   Returns:
-    The logits [S, K, V] float32, and `current` with the step written.
+    The functions that compute the logits [S, K, V], and `current` with the step
+    written.
   """
   sin, cos = (table[positions][:, None, None] for table in rotations)
   attend = decode_attention.over(
@@ -291,8 +293,30 @@ def decode(
     weights.head
   ):
     found = operations.logits(weights, x)
-    return components.cap_logits(weights, config, found), current
-  return logits(weights, config, operations.join(x)), current
+    found = components.cap_logits(weights, config, found)
+    return search.Head(found.shape, lambda: found, None), current
+  return _head(weights, config, operations.join(x)), current
+
+
+def _head(
+  weights: weights_lib.Weights, config: config_lib.ModelConfig, x: jax.Array
+) -> search.Head:
+  """Returns the functions for hidden states [S, K, D] of a decode step."""
+
+  @einsum_lib.of_decode()
+  def find(count: int) -> search.Likeliest:
+    normal = components.normalize(x, weights.final_norm, config)
+    peak, total, values, tokens = einsum_lib.likeliest(
+      '...d,dv->...v', normal, weights.head, weights.head_bias, count
+    )
+    return search.Likeliest(peak[..., None], total[..., None], values, tokens)
+
+  capped = config.architecture.logit_cap is not None
+  return search.Head(
+    (*x.shape[:-1], weights.head_bias.shape[0]),
+    einsum_lib.of_decode()(lambda: logits(weights, config, x)),
+    find if not capped and einsum_lib.has_likeliest(weights.head) else None,
+  )
 
 
 def logits(

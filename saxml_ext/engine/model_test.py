@@ -1,5 +1,7 @@
 """Compares the model with a GPT-J written in numpy with interleaved pairs."""
 
+import re
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -7,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
 from saxml_ext.engine import model
 from saxml_ext.engine import rotary
+from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
+from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 
@@ -133,7 +138,12 @@ class ModelTest(parameterized.TestCase):
     ]
     ancestry = [jnp.full((2, beams, width), cache.NOTHING, jnp.int8)] * 2
     history = np.zeros((2, beams, 0), int)
-    decode = jax.jit(lambda *args: model.decode(weights, _CONFIG, *args, dtype))
+
+    @jax.jit
+    def decode(*args):
+      head, block = model.decode(weights, _CONFIG, *args, dtype)
+      return head.logits(), block
+
     for step in range(steps):
       tokens = rng.integers(0, 33, (2, beams))
       history = np.concatenate([history, tokens[..., None]], -1)
@@ -184,6 +194,33 @@ class ModelTest(parameterized.TestCase):
     # hundredths.
     self.assertLess(np.abs(got - expected).mean(), 0.03)
     self.assertGreater(np.abs(got - expected).mean(), 1e-3)
+
+  def test_greedy_steps_do_not_write_logits(self):
+    if not kernels.can_multiply():
+      self.skipTest('this processor leaves int8 products to XLA')
+    variables = random_model.variables(_CONFIG)
+    settings = state.Settings(
+      _CONFIG,
+      config_lib.EngineConfig(
+        eos_id=0,
+        max_prompt=8,
+        max_new_tokens=4,
+        min_new_tokens=0,
+        num_beams=1,
+        num_slots=2,
+        search='sample',
+        max_top_k=4,
+      ),
+    )
+    has_logits = []
+    for quantization in ('int8', None):
+      weights = weights_lib.from_pax(
+        variables, _CONFIG, quantization=quantization
+      )
+      run = executables.Executables(settings, weights)
+      text = run.lower(executables.Decode(2)).compile().as_text()
+      has_logits.append(bool(re.search(r'= f32\[2,(1,)?33\]', text)))
+    self.assertEqual(has_logits, [False, True])
 
   @parameterized.parameters('int8', 'int8_weights')
   def test_quantized_checkpoints_are_taken_as_they_are(self, quantization):

@@ -4,6 +4,7 @@ They are pure functions of explicit state. `executables.py` compiles them, and
 `runner.py` calls them.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -296,7 +297,7 @@ def _decode(
     history = decode_attention.History(
       jnp.where(live, lengths, -1), segments, past, ancestry, places
     )
-    logits, current = model.decode(
+    head, current = model.decode(
       weights,
       model_config,
       searches.last,
@@ -307,7 +308,7 @@ def _decode(
       row + step,
       e.kv_dtype,
     )
-    advanced, parents = settings.rule.advance(searches, logits, live)
+    advanced, parents = _advance(settings, searches, head, live)
     slots = state.Slots(
       search.freeze(live, advanced, searches),
       lengths,
@@ -319,6 +320,32 @@ def _decode(
     unfinished, body, (jnp.int32(0), current, slots)
   )
   return current, slots, steps
+
+
+def _advance(
+  settings: state.Settings,
+  searches: search.State,
+  head: search.Head,
+  live: jax.Array,
+) -> tuple[search.State, jax.Array]:
+  """Adds one token to every row, as `rule.Rule.advance` does.
+
+  The logits are not written if the rule needs only the likeliest tokens.
+  """
+  rule = settings.rule
+  known = rule.known_tokens(settings.engine.max_stop_ids)
+
+  def by_logits(searches: search.State):
+    return rule.advance(searches, head.logits(), live)
+
+  def by_kernel(searches: search.State):
+    best = head.find(min(known, head.shape[-1]))
+    few = dataclasses.replace(head, best=best)
+    return rule.advance(searches, few, live)
+
+  if known is None or head.find is None:
+    return by_logits(searches)
+  return kernels.choose(by_kernel, by_logits, searches)
 
 
 def hypotheses(

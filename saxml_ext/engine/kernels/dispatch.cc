@@ -53,11 +53,13 @@ std::vector<Multiplier> Multipliers() {
 #if defined(__x86_64__)
   if (HasAvx512() && __builtin_cpu_supports("avx512vnni")) {
     multipliers.push_back({"AVX512-VNNI", PackedSizesVnni, PackRowsVnni,
-                           MultiplyVnni, MultiplyGatedVnni});
+                           MultiplyVnni, MultiplyGatedVnni,
+                           MultiplyLikeliestVnni});
   }
   if (HasAvx2()) {
     multipliers.push_back({"AVX2", PackedSizesAvx2, PackRowsAvx2,
-                           MultiplyAvx2, MultiplyGatedAvx2});
+                           MultiplyAvx2, MultiplyGatedAvx2,
+                           MultiplyLikeliestAvx2});
   }
 #endif
   return multipliers;

@@ -35,6 +35,7 @@ struct Multiplier {
   PackRowsFunction* pack_rows;
   MultiplyFunction* multiply;
   MultiplyGatedFunction* multiply_gated;
+  MultiplyLikeliestFunction* multiply_likeliest;
 };
 
 // The variants of products. The list is empty without AVX2 and AVX512-VNNI.

@@ -170,12 +170,16 @@ ffi::Error CallFindCandidates(
   return ffi::Error::Success();
 }
 
+// The number of kOutputs in N outputs.
+int64_t Tiles(int64_t outputs) { return (outputs + kOutputs - 1) / kOutputs; }
+
 // Quantizes x for the fastest int8 product of this processor. Then it calls
-// multiply(multiplier, packed rows, begin, end) for parts of N outputs.
+// multiply(multiplier, packed rows, begin, end) for parts of [0, count), in
+// multiples of `step`.
 template <typename Multiply>
-ffi::Error ForOutputs(ffi::ThreadPool& pool, const ffi::Buffer<ffi::F32>& x,
-                      int64_t planes, int64_t outputs,
-                      const Multiply& multiply) {
+ffi::Error ForParts(ffi::ThreadPool& pool, const ffi::Buffer<ffi::F32>& x,
+                    int64_t planes, int64_t count, int64_t step,
+                    const Multiply& multiply) {
   static const std::vector<Multiplier> multipliers = Multipliers();
   if (multipliers.empty() || planes < 1 || planes > 2) {
     return ffi::Error::InvalidArgument(
@@ -200,8 +204,9 @@ ffi::Error ForOutputs(ffi::ThreadPool& pool, const ffi::Buffer<ffi::F32>& x,
   ForAll(pool, sizes.blocks, 1, [&](int64_t begin, int64_t end) {
     use.pack_rows(x.typed_data(), packed, begin, end);
   });
-  ForAll(pool, (outputs + kOutputs - 1) / kOutputs, kPanel / kOutputs,
-         [&](int64_t begin, int64_t end) { multiply(use, packed, begin, end); });
+  ForAll(pool, count, step, [&](int64_t begin, int64_t end) {
+    multiply(use, packed, begin, end);
+  });
   return ffi::Error::Success();
 }
 
@@ -211,8 +216,8 @@ ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
                         ffi::Buffer<ffi::F32> bias,
                         ffi::ResultBuffer<ffi::F32> result, int64_t planes) {
   const int64_t outputs = weights.dimensions()[0];
-  return ForOutputs(
-      pool, x, planes, outputs,
+  return ForParts(
+      pool, x, planes, Tiles(outputs), kPanel / kOutputs,
       [&](const Multiplier& use, const PackedRows& packed, int64_t begin,
           int64_t end) {
         const Product args = {
@@ -229,8 +234,8 @@ ffi::Error CallMultiplyGated(
     ffi::Buffer<ffi::F32> up_bias, ffi::ResultBuffer<ffi::F32> result,
     int64_t planes) {
   const int64_t outputs = up.dimensions()[0];
-  return ForOutputs(
-      pool, x, planes, outputs,
+  return ForParts(
+      pool, x, planes, Tiles(outputs), kPanel / kOutputs,
       [&](const Multiplier& use, const PackedRows& packed, int64_t begin,
           int64_t end) {
         const Product of_gate = {
@@ -240,6 +245,39 @@ ffi::Error CallMultiplyGated(
             packed,  up.typed_data(), up_scales.typed_data(),
             up_bias.typed_data(), outputs, result->typed_data(), outputs};
         use.multiply_gated(of_gate, of_up, begin, end);
+      });
+}
+
+// Each part of the outputs has its own results, [P, M, ...].
+ffi::Error CallMultiplyLikeliest(
+    ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::S8> weights,
+    ffi::Buffer<ffi::F32> scales, ffi::Buffer<ffi::F32> bias,
+    ffi::ResultBuffer<ffi::F32> peaks, ffi::ResultBuffer<ffi::F32> totals,
+    ffi::ResultBuffer<ffi::F32> values, ffi::ResultBuffer<ffi::S32> tokens,
+    int64_t planes) {
+  const int64_t outputs = weights.dimensions()[0];
+  const auto dims = values->dimensions();
+  const int64_t parts = dims[0], rows = dims[1], count = dims[2];
+  // Parts are whole panels, and all but the last have the same size.
+  const int64_t panels = (outputs + kPanel - 1) / kPanel;
+  const int64_t size = (panels + parts - 1) / parts * (kPanel / kOutputs);
+  return ForParts(
+      pool, x, planes, parts, 1,
+      [&](const Multiplier& use, const PackedRows& packed, int64_t begin,
+          int64_t end) {
+        const Product args = {packed,           weights.typed_data(),
+                              scales.typed_data(), bias.typed_data(),
+                              outputs,          nullptr,
+                              0};
+        for (int64_t part = begin; part < end; ++part) {
+          const int64_t at = part * rows;
+          use.multiply_likeliest(
+              args,
+              {count, peaks->typed_data() + at, totals->typed_data() + at,
+               values->typed_data() + at * count,
+               tokens->typed_data() + at * count},
+              part * size, (part + 1) * size);
+        }
       });
 }
 
@@ -326,6 +364,20 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyGated,
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Attr<int64_t>("planes"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyLikeliest,
+                              saxml_kernels::CallMultiplyLikeliest,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Attr<int64_t>("planes"));
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyFloats,

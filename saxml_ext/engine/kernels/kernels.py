@@ -4,6 +4,7 @@
   as the longest one. This kernel reads only the keys of each slot.
 - `multiply`: It uses AVX512-VNNI, and runs two to three times as fast as XLA.
   It can also use AVX2. `multiply_gated` is two such products and their gating.
+  `multiply_likeliest` finds the largest products without writing the others.
 - `multiply_floats`: With few rows, its speed is the bandwidth of reading the
   weights. XLA first copies the weights to another layout, in each call.
 - `is_raised`: It lets a running program check whether it has to stop; see
@@ -34,10 +35,15 @@ _SYMBOLS = {
   'saxml_multiply': 'SaxmlMultiply',
   'saxml_multiply_floats': 'SaxmlMultiplyFloats',
   'saxml_multiply_gated': 'SaxmlMultiplyGated',
+  'saxml_multiply_likeliest': 'SaxmlMultiplyLikeliest',
   'saxml_is_raised': 'SaxmlIsRaised',
 }
 TARGETS = tuple(_SYMBOLS)
 _numbers = itertools.count()
+# The parts of `multiply_likeliest`: at most this many, of at least this many
+# outputs.
+_MOST_PARTS = 64
+_LEAST_OUTPUTS = 1024
 
 _CPUINFO = '/proc/cpuinfo'
 # XLA's flag for the newest instruction set that it may use.
@@ -283,6 +289,50 @@ def multiply_gated(
   result = _floats(x.shape[0], up[0].shape[0])
   call = jax.ffi.ffi_call('saxml_multiply_gated', result)
   return call(x, *gate, *up, planes=planes)
+
+
+def multiply_likeliest(
+  x: jax.Array,
+  values: jax.Array,
+  scale: jax.Array,
+  bias: jax.Array,
+  count: int,
+  planes: int = 1,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """Finds the largest products of each row, as `multiply` computes them.
+
+  The other products are not written to memory. The outputs are searched in
+  parts, on all threads. The parts depend on N only, so the results do not
+  depend on the number of threads.
+
+  Args:
+    x: The activations, [M, K] float32.
+    values: The codes of the weights, [N, K] int8.
+    scale: The scales of the weights, [N] float32.
+    bias: The bias to add, [N] float32.
+    count: The number of outputs to find, C, at most N.
+    planes: The planes of the activations, as in `multiply`.
+
+  Returns:
+    The largest product, [M]; the logarithm of the sum of exp(product -
+    largest), [M]; the C largest products, [M, C] float32, in descending order;
+    and their outputs, int32. If products are equal, the lowest output comes
+    first.
+  """
+  rows = x.shape[0]
+  parts = max(1, min(_MOST_PARTS, values.shape[0] // _LEAST_OUTPUTS))
+  of_rows, best = (parts, rows), (parts, rows, count)
+  results = _floats(*of_rows), _floats(*of_rows), _floats(*best), _ints(*best)
+  call = jax.ffi.ffi_call('saxml_multiply_likeliest', results)
+  peaks, totals, found, outputs = call(x, values, scale, bias, planes=planes)
+  peak = peaks.max(0)
+  total = jnp.log((totals * jnp.exp(peaks - peak)).sum(0))
+  # The parts are in ascending order, so ties go to the lowest output.
+  found, outputs = (
+    part.swapaxes(0, 1).reshape(rows, -1) for part in (found, outputs)
+  )
+  best_found, places = jax.lax.top_k(found, count)
+  return peak, total, best_found, jnp.take_along_axis(outputs, places, -1)
 
 
 def multiply_floats(

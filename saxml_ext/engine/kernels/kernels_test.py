@@ -174,5 +174,37 @@ class FindLikeliestTest(parameterized.TestCase):
     np.testing.assert_array_equal(values, np.take_along_axis(logits, order, -1))
 
 
+class MultiplyLikeliestTest(parameterized.TestCase):
+  # The sizes cover one and many parts, the last of them empty or not whole.
+  @parameterized.parameters(
+    (1, 5, 12, 5),
+    (3, 130, 64, 1),
+    (8, 2049, 72, 8),
+    (9, 70_001, 24, 6),
+    (33, 8192, 16, 40),
+  )
+  def test_as_in_the_products(self, rows, outputs, size, count):
+    if not kernels.can_multiply():
+      self.skipTest('this processor leaves int8 products to XLA')
+    rng = np.random.default_rng(outputs)
+    x = rng.normal(size=(rows, size)).astype(np.float32)
+    values = rng.integers(-127, 128, (outputs, size)).astype(np.int8)
+    scale = rng.uniform(1e-3, 1e-2, outputs).astype(np.float32)
+    bias = rng.normal(size=outputs).astype(np.float32)
+    if outputs > 100:  # Ties, of which some are in different parts.
+      for each in (values, scale, bias):
+        each[outputs // 2 :][: outputs // 3] = each[: outputs // 3]
+      bias[-2] = -np.inf  # A token that pads the vocabulary.
+    logits = jax.jit(kernels.multiply)(x, values, scale, bias)
+    nothing = np.full((rows, 1), -1, np.int32)
+    expected = kernels.find_likeliest(logits[:, None], nothing, count)
+    find = jax.jit(kernels.multiply_likeliest, static_argnums=4)
+    peak, total, *best = find(x, values, scale, bias, count)
+    np.testing.assert_array_equal(peak, expected[0][:, 0])
+    np.testing.assert_allclose(total, expected[1][:, 0], rtol=1e-6, atol=1e-6)
+    for got, want in zip(best, expected[2:]):
+      np.testing.assert_array_equal(got, want[:, 0])
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -288,16 +288,6 @@ KERNEL void Outputs(const Product& args, const int8_t* weights, int64_t output,
   }
 }
 
-// Returns the part of a product with `count` outputs from `output` on.
-Product Part(Product args, int64_t output, int64_t count) {
-  args.weights += output * args.x.size;
-  args.scales += output;
-  args.bias += output;
-  args.result += output;
-  args.outputs = count;
-  return args;
-}
-
 // Multiplies `count` numbers by silu of the gates.
 KERNEL void Gate(const float* gates, float* to, int64_t count) {
   for (int64_t n = 0; n < count; n += kLanes) {

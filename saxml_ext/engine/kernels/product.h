@@ -67,12 +67,29 @@ using MultiplyFunction = void(const Product& args, int64_t begin, int64_t end);
 using MultiplyGatedFunction = void(const Product& gate, const Product& up,
                                    int64_t begin, int64_t end);
 
+// The likeliest of some outputs of each row.
+struct LikeliestOutputs {
+  int64_t count;     // C, the number to find.
+  float* peaks;      // [M]: the largest result.
+  float* totals;     // [M]: the sum of exp(result - peak).
+  float* values;     // [M, C]: results, the largest first. If there are fewer
+                     // outputs, the last are minus infinity.
+  int32_t* outputs;  // [M, C]: theirs; of equals the lowest first.
+};
+
+// Finds the likeliest of the outputs `begin` * kOutputs to `end` * kOutputs.
+// The product's own result is not used.
+using MultiplyLikeliestFunction = void(const Product& args,
+                                       const LikeliestOutputs& likeliest,
+                                       int64_t begin, int64_t end);
+
 #if defined(__x86_64__)
 // Variants for different processors. Their packed formats are not compatible.
 PackedSizesFunction PackedSizesAvx2, PackedSizesVnni;
 PackRowsFunction PackRowsAvx2, PackRowsVnni;
 MultiplyFunction MultiplyAvx2, MultiplyVnni;
 MultiplyGatedFunction MultiplyGatedAvx2, MultiplyGatedVnni;
+MultiplyLikeliestFunction MultiplyLikeliestAvx2, MultiplyLikeliestVnni;
 #endif
 
 }  // namespace saxml_kernels

@@ -169,6 +169,16 @@ void PackBlock(const float* x, const PackedRows& packed, int64_t block) {
   }
 }
 
+// Returns the part of a product with `count` outputs from `output` on.
+KERNEL Product Part(Product args, int64_t output, int64_t count) {
+  args.weights += output * args.x.size;
+  args.scales += output;
+  args.bias += output;
+  args.result += output;
+  args.outputs = count;
+  return args;
+}
+
 }  // namespace
 }  // namespace saxml_kernels
 

@@ -105,6 +105,40 @@ def silu_gated(
   return jax.lax.platform_dependent(x, cpu=together, default=apart)
 
 
+def has_likeliest(w: jax.Array | quant.QuantizedArray) -> bool:
+  """Returns True if `likeliest` can be called on a CPU for a weight."""
+  return _by_kernel(w)
+
+
+def likeliest(
+  spec: str,
+  x: jax.Array,
+  w: quant.QuantizedArray,
+  bias: jax.Array,
+  count: int,
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """Finds the largest results of an einsum along its last dimension.
+
+  Args:
+    spec: The spec, as in `einsum`. The last dimension of the result is w's
+      only one that is not contracted.
+    x: The activations.
+    w: The weight, for which `has_likeliest` is True.
+    bias: The bias to add, float32.
+    count: The number of results to find, C.
+
+  Returns:
+    The results of `kernels.multiply_likeliest`. The first two have the
+    dimensions of x that are not contracted, and the others C in addition.
+  """
+  form = _form(spec, x)
+  rows = form.matrix(x).astype(jnp.float32)
+  found = kernels.multiply_likeliest(
+    rows, *_operands(w, bias), count, _planes(rows)
+  )
+  return tuple(y.reshape(form.row_shape + y.shape[1:]) for y in found)
+
+
 @contextlib.contextmanager
 def of_decode() -> Iterator[None]:
   """Marks the code traced in this context as a decode step.

@@ -29,9 +29,21 @@ class Rule(abc.ABC):
     """Returns the state before the first token."""
     return _initial(options, self.num_rows, max_tokens, self.max_logprobs)
 
+  def known_tokens(self, max_stop_ids: int) -> int | None:
+    """Returns the number of likeliest tokens that suffice instead of logits.
+
+    The number includes tokens that may be excluded. None means that the rule
+    always needs all logits.
+
+    Args:
+      max_stop_ids: The number of stop ids, E.
+    """
+    del max_stop_ids
+    return None
+
   @abc.abstractmethod
   def choose(
-    self, state: search.State, logits: jax.Array, live: jax.Array
+    self, state: search.State, logits: search.Logits, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
     """Adds one token to every running row.
 
@@ -46,14 +58,18 @@ class Rule(abc.ABC):
     """
 
   def advance(
-    self, state: search.State, logits: jax.Array, live: jax.Array | None = None
+    self,
+    state: search.State,
+    logits: search.Logits,
+    live: jax.Array | None = None,
   ) -> tuple[search.State, jax.Array]:
     """Adds one token to every running row, and records it in the trace.
 
     Args:
       state: The state before the step.
       logits: The logits of the token after each running row, [S, K, V] float32.
-        After the prompt all rows are equal, and the shape is [S, 1, V].
+        After the prompt all rows are equal, and the shape is [S, 1, V]. A Head
+        is allowed if `known_tokens` of its tokens are known.
       live: True for groups whose results are used, [S] bool. None stands for
         all groups.
 
@@ -156,7 +172,7 @@ def _initial(
 
 
 def _alternatives(
-  state: search.State, logits: jax.Array, count: int, live: jax.Array
+  state: search.State, logits: search.Logits, count: int, live: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
   """Returns the likeliest tokens [S, R, A] and their log-probabilities.
 

@@ -37,8 +37,16 @@ class SampleRule(rule.Rule):
 
   max_top_k: int = 0
 
+  def known_tokens(self, max_stop_ids: int) -> int:
+    """Returns a number of tokens; see `rule.Rule`.
+
+    Logits are computed only in steps in which a sample is drawn from the whole
+    vocabulary.
+    """
+    return max((self.max_top_k or 1) + max_stop_ids, self.max_logprobs)
+
   def choose(
-    self, state: search.State, logits: jax.Array, live: jax.Array
+    self, state: search.State, logits: search.Logits, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
     """Chooses the next tokens; see `rule.Rule`.
 
@@ -46,14 +54,11 @@ class SampleRule(rule.Rule):
     """
     del live
     options, kept = state.options, state.kept
-    slots, rows, vocab = state.scores.shape + logits.shape[-1:]
+    (slots, rows), vocab = state.scores.shape, logits.shape[-1]
     found = search.likeliest(state, logits, min(self.max_top_k or 1, vocab))
     draws = jax.vmap(_draws, (0, 0, None))(options.seed, state.step, rows)
-    tokens = self._choose(state, logits, found, draws)
-    chosen = jnp.take_along_axis(
-      jnp.broadcast_to(logits, (slots, rows, vocab)), tokens[..., None], -1
-    )
-    log_probs = ((chosen - found.peak) - found.log_total)[..., 0]
+    tokens, chosen = self._choose(state, logits, found, draws)
+    log_probs = (chosen - found.peak[..., 0]) - found.log_total[..., 0]
     scores = state.scores + log_probs
 
     length = state.step + 1
@@ -85,11 +90,11 @@ class SampleRule(rule.Rule):
   def _choose(
     self,
     state: search.State,
-    logits: jax.Array,
+    logits: search.Logits,
     found: search.Likeliest,
     draws: jax.Array,
-  ) -> jax.Array:
-    """Returns the next tokens, [S, K].
+  ) -> tuple[jax.Array, jax.Array]:
+    """Returns the next tokens and their logits, [S, K].
 
     Args:
       state: The state before the step.
@@ -102,18 +107,22 @@ class SampleRule(rule.Rule):
     cold = jnp.where(temperature > 0, temperature, 1)
     best, tokens = found.logits, found.tokens
     if not self.max_top_k:
-      greedy = tokens[..., 0]
+      greedy = tuple(
+        jnp.broadcast_to(x[..., 0], draws.shape) for x in (tokens, best)
+      )
 
-      def draw() -> jax.Array:
-        logits_left = search.bar_stops(state, logits)
-        return _draw(_nucleus(logits_left, cold, options.top_p), draws)
+      def draw() -> tuple[jax.Array, jax.Array]:
+        every = search.whole(logits)
+        left = search.bar_stops(state, every)
+        drawn = _draw(_nucleus(left, cold, options.top_p), draws)
+        return drawn, _at(every, drawn[..., None])
 
       sampled = jax.lax.cond(
-        (options.temperature > 0).any(),
-        draw,
-        lambda: jnp.broadcast_to(greedy, draws.shape),
+        (options.temperature > 0).any(), draw, lambda: greedy
       )
-      return jnp.where(temperature[..., 0] > 0, sampled, greedy)
+      return jax.tree.map(
+        lambda a, b: jnp.where(temperature[..., 0] > 0, a, b), sampled, greedy
+      )
     limit = jnp.where(options.top_k > 0, options.top_k, self.max_top_k)
     rank = jnp.arange(best.shape[-1])
     within = rank < limit[:, None, None]
@@ -122,8 +131,13 @@ class SampleRule(rule.Rule):
     within &= before <= options.top_p[:, None, None]
     weights = jnp.exp((best - best[..., :1]) / cold) * within
     pick = jnp.where(temperature[..., 0] > 0, _draw(weights, draws), 0)
-    tokens = jnp.broadcast_to(tokens, (*draws.shape, best.shape[-1]))
-    return jnp.take_along_axis(tokens, pick[..., None], -1)[..., 0]
+    return _at(tokens, pick[..., None]), _at(best, pick[..., None])
+
+
+def _at(x: jax.Array, indices: jax.Array) -> jax.Array:
+  """Returns the elements [S, K] of x [S, K or 1, n] at indices [S, K, 1]."""
+  x = jnp.broadcast_to(x, (*indices.shape[:2], x.shape[-1]))
+  return jnp.take_along_axis(x, indices, -1)[..., 0]
 
 
 def _draws(seed: jax.Array, step: jax.Array, rows: int) -> jax.Array:

@@ -137,6 +137,44 @@ class SampleTest(parameterized.TestCase):
     self.assertNotIn(_EOS, state.last[0])
     self.assertFalse(state.kept.present.any())
 
+  @parameterized.product(max_top_k=[0, 6], temperature=[0.0, 1.0])
+  def test_the_likeliest_tokens_suffice(self, max_top_k, temperature):
+    rule = sample.SampleRule(4, max_top_k, max_logprobs=3)
+    logits = np.random.default_rng(3).normal(0, 2, (2, 4, _VOCAB))
+    logits[..., _EOS] = 9  # The likeliest token, which may not be chosen yet.
+    logits = jnp.asarray(logits, jnp.float32)
+    calls = []
+
+    def every():
+      calls.append(1)
+      return logits
+
+    options = _options(
+      2,
+      4,
+      stop_ids=_EOS,
+      min_new=[2, 0],
+      temperature=temperature,
+      told=True,
+    )
+    state = rule.initial(options, 4)
+    expected, _ = rule.advance(state, logits)
+    count = rule.known_tokens(options.stop_ids.shape[1])
+    peak, total = search.log_total(logits)
+    head = search.Head(
+      logits.shape,
+      every,
+      None,
+      search.Likeliest(peak, total, *jax.lax.top_k(logits, count)),
+    )
+    got, _ = rule.advance(state, head)
+    # The tolerance is four units in the last place of the logits.
+    jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, atol=4e-6), got, expected
+    )
+    # All logits are needed only to draw from the whole vocabulary.
+    self.assertLen(calls, 0 if max_top_k else 1)
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -9,6 +9,7 @@ Each step records the choice of each row and the row that it continues. An
 answer is read backward from its last token; see `trace.py`.
 """
 
+from collections.abc import Callable
 import dataclasses
 from typing import NamedTuple
 
@@ -253,8 +254,36 @@ class Likeliest(NamedTuple):
   tokens: jax.Array
 
 
+@dataclasses.dataclass(frozen=True)
+class Head:
+  """The logits of a step, which are computed only if they are all needed.
+
+  Attributes:
+    shape: The shape of the logits, [S, R, V].
+    logits: The function that computes them, float32.
+    find: The function that finds the likeliest tokens, without excluding any,
+      and does not write the logits. Its argument is their number. It runs on a
+      CPU only. None if there is no such function for this model.
+    best: The tokens that `find` has found, or None.
+  """
+
+  shape: tuple[int, int, int]
+  logits: Callable[[], jax.Array]
+  find: Callable[[int], Likeliest] | None
+  best: Likeliest | None = None
+
+
+# The logits of a step, [S, R, V] float32, or a Head whose `best` is set.
+Logits = jax.Array | Head
+
+
+def whole(logits: Logits) -> jax.Array:
+  """Returns all logits."""
+  return logits.logits() if isinstance(logits, Head) else logits
+
+
 def likeliest(
-  state: State, logits: jax.Array, count: int, bar: bool = True
+  state: State, logits: Logits, count: int, bar: bool = True
 ) -> Likeliest:
   """Returns the `count` likeliest tokens by logits [S, R, V].
 
@@ -263,10 +292,13 @@ def likeliest(
 
   Args:
     state: The state, which determines the excluded stop ids.
-    logits: The logits, [S, R, V].
+    logits: The logits, [S, R, V]. If they are a Head, enough of its tokens must
+      be known to exclude some.
     count: The number of tokens to return.
     bar: True to exclude stop ids that groups may not choose yet.
   """
+  if isinstance(logits, Head):
+    return _first(logits.best, count, barred(state) if bar else None)
   slots, rows, vocab = logits.shape
 
   def by_xla(logits: jax.Array) -> Likeliest:
@@ -286,6 +318,21 @@ def likeliest(
     return Likeliest(peak[..., None], total[..., None], best, tokens)
 
   return kernels.choose(by_kernel, by_xla, logits)
+
+
+def _first(found: Likeliest, count: int, out: jax.Array | None) -> Likeliest:
+  """Returns the first tokens of `found` that are not in out [S, E]."""
+  if out is None:
+    return found._replace(
+      logits=found.logits[..., :count], tokens=found.tokens[..., :count]
+    )
+  excluded = (found.tokens[..., None] == out[:, None, None]).any(-1)
+  order = jnp.argsort(excluded, -1, stable=True)[..., :count]
+  best = jnp.where(excluded, -jnp.inf, found.logits)
+  return found._replace(
+    logits=jnp.take_along_axis(best, order, -1),
+    tokens=jnp.take_along_axis(found.tokens, order, -1),
+  )
 
 
 def take(x: jax.Array, indices: jax.Array) -> jax.Array:
