@@ -9,6 +9,7 @@ vocabulary.
 """
 
 from collections.abc import Callable, Sequence
+import functools
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -25,6 +26,7 @@ from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.numerics import einsum as einsum_lib
+from saxml_ext.engine.numerics import quant
 from saxml_ext.engine.parallel import tensor_parallel
 from saxml_ext.engine.search import search
 
@@ -302,21 +304,31 @@ def _head(
   weights: weights_lib.Weights, config: config_lib.ModelConfig, x: jax.Array
 ) -> search.Head:
   """Returns the functions for hidden states [S, K, D] of a decode step."""
-
-  @einsum_lib.of_decode()
-  def find(count: int) -> search.Likeliest:
-    normal = components.normalize(x, weights.final_norm, config)
-    peak, total, values, tokens = einsum_lib.likeliest(
-      '...d,dv->...v', normal, weights.head, weights.head_bias, count
-    )
-    return search.Likeliest(peak[..., None], total[..., None], values, tokens)
-
+  find = None
+  head = weights.head
   capped = config.architecture.logit_cap is not None
+  if einsum_lib.multiplied_by_kernel(head) and not capped:
+    find = functools.partial(_likeliest, weights, head, config, x)
   return search.Head(
     (*x.shape[:-1], weights.head_bias.shape[0]),
     einsum_lib.of_decode()(lambda: logits(weights, config, x)),
-    find if not capped and einsum_lib.has_likeliest(weights.head) else None,
+    find,
   )
+
+
+@einsum_lib.of_decode()
+def _likeliest(
+  weights: weights_lib.Weights,
+  head: quant.QuantizedArray,
+  config: config_lib.ModelConfig,
+  x: jax.Array,
+  count: int,
+) -> search.Likeliest:
+  x = components.normalize(x, weights.final_norm, config)
+  peak, total, values, tokens = einsum_lib.likeliest(
+    '...d,dv->...v', x, head, weights.head_bias, count
+  )
+  return search.Likeliest(peak[..., None], total[..., None], values, tokens)
 
 
 def logits(

@@ -334,17 +334,19 @@ def _advance(
   """
   rule = settings.rule
   known = rule.known_tokens(settings.engine.max_stop_ids)
+  find = head.find
 
   def by_logits(searches: search.State):
     return rule.advance(searches, head.logits(), live)
 
+  if known is None or find is None:
+    return by_logits(searches)
+  count = min(known, head.shape[-1])
+
   def by_kernel(searches: search.State):
-    best = head.find(min(known, head.shape[-1]))
-    few = dataclasses.replace(head, best=best)
+    few = dataclasses.replace(head, best=find(count))
     return rule.advance(searches, few, live)
 
-  if known is None or head.find is None:
-    return by_logits(searches)
   return kernels.choose(by_kernel, by_logits, searches)
 
 

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import contextlib
 import contextvars
 import math
-from typing import NamedTuple
+from typing import TypeGuard
 
 import jax
 import jax.numpy as jnp
 
 from saxml_ext.engine.kernels import kernels
+from saxml_ext.engine.numerics import matrix_form
 from saxml_ext.engine.numerics import quant
 
 # A product of more rows than this belongs to prompts, unless it is marked as
@@ -91,9 +92,9 @@ def silu_gated(
     gates = jax.nn.silu(einsum(spec, x, gate))
     return gates * einsum(spec, x, up, up_bias)
 
-  if not (_by_kernel(gate) and _by_kernel(up)):
+  if not (multiplied_by_kernel(gate) and multiplied_by_kernel(up)):
     return apart(x)
-  form = _form(spec, x)
+  form = matrix_form.of(spec, x)
 
   def together(x: jax.Array) -> jax.Array:
     rows = form.matrix(x).astype(jnp.float32)
@@ -105,9 +106,15 @@ def silu_gated(
   return jax.lax.platform_dependent(x, cpu=together, default=apart)
 
 
-def has_likeliest(w: jax.Array | quant.QuantizedArray) -> bool:
-  """Returns True if `likeliest` can be called on a CPU for a weight."""
-  return _by_kernel(w)
+def multiplied_by_kernel(
+  w: jax.Array | quant.QuantizedArray | None,
+) -> TypeGuard[quant.QuantizedArray]:
+  """Returns True if products with a weight use the int8 kernel on a CPU."""
+  return (
+    isinstance(w, quant.QuantizedArray)
+    and w.activations is None
+    and kernels.can_multiply()
+  )
 
 
 def likeliest(
@@ -123,7 +130,7 @@ def likeliest(
     spec: The spec, as in `einsum`. The last dimension of the result is w's
       only one that is not contracted.
     x: The activations.
-    w: The weight, for which `has_likeliest` is True.
+    w: The weight, for which `multiplied_by_kernel` is True.
     bias: The bias to add, float32.
     count: The number of results to find, C.
 
@@ -131,7 +138,7 @@ def likeliest(
     The results of `kernels.multiply_likeliest`. The first two have the
     dimensions of x that are not contracted, and the others C in addition.
   """
-  form = _form(spec, x)
+  form = matrix_form.of(spec, x)
   rows = form.matrix(x).astype(jnp.float32)
   found = kernels.multiply_likeliest(
     rows, *_operands(w, bias), count, _planes(rows)
@@ -171,7 +178,7 @@ def _weight(
   w: quant.QuantizedArray,
   bias: jax.Array | None,
 ) -> jax.Array:
-  form = _form(spec, x)
+  form = matrix_form.of(spec, x)
   if shared := set(form.outputs) & set(form.rows):
     raise ValueError(
       f'{spec!r} has batch dims {sorted(shared)}, which a quantized weight'
@@ -196,20 +203,11 @@ def _weight(
 
   if w.activations is not None:
     result = in_float(x, w.activations)
-  elif _by_kernel(w):
+  elif multiplied_by_kernel(w):
     result = jax.lax.platform_dependent(x, cpu=by_kernel, default=in_int8)
   else:
     result = in_int8(x)
   return form.result(result, w.scale.shape)
-
-
-def _by_kernel(w: jax.Array | quant.QuantizedArray) -> bool:
-  """Returns True if products with a weight use the int8 kernel on a CPU."""
-  return (
-    isinstance(w, quant.QuantizedArray)
-    and w.activations is None
-    and kernels.can_multiply()
-  )
 
 
 def _operands(
@@ -237,7 +235,7 @@ def _few_rows(
   """Returns the product of few rows with a float32 weight, or None for XLA."""
   if w.dtype != jnp.float32 or not kernels.usable():
     return None
-  form = _form(spec, x)
+  form = matrix_form.of(spec, x)
   outputs_first = form.weight == form.outputs + form.contracted
   whole = outputs_first or form.weight == form.contracted + form.outputs
   if (
@@ -274,7 +272,7 @@ def _few_rows(
 
 
 def _rows(spec: str, x: jax.Array, w: quant.QuantizedRows) -> jax.Array:
-  x_dims, w_dims, out_dims = _dims(spec, x.ndim)
+  x_dims, w_dims, out_dims = matrix_form.dims(spec, x.ndim)
   shared = w_dims[w.axis]
   # The scale has the dimensions of w except the shared one. If the result has
   # the shared dimension, the others are contracted, and the scale multiplies x.
@@ -346,64 +344,3 @@ def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
     (((1,), (1,)), ((), ())),
     preferred_element_type=jnp.int32,
   )[: x.shape[0]]
-
-
-class _Form(NamedTuple):
-  """The dimensions of an einsum that is a product of two matrices.
-
-  Attributes:
-    x: The dimensions of x.
-    weight: The dimensions of w.
-    out: The dimensions of the result.
-    contracted: The dimensions of w that are contracted, in its order.
-    outputs: The other dimensions of w, in its order.
-    rows: The dimensions of x that are not contracted.
-    row_shape: The sizes of `rows`.
-  """
-
-  x: str
-  weight: str
-  out: str
-  contracted: str
-  outputs: str
-  rows: str
-  row_shape: tuple[int, ...]
-
-  def matrix(self, x: jax.Array) -> jax.Array:
-    """Returns x as a matrix [rows, contracted]."""
-    order = [self.x.index(d) for d in self.rows + self.contracted]
-    return x.transpose(order).reshape(math.prod(self.row_shape), -1)
-
-  def result(
-    self, product: jax.Array, output_shape: tuple[int, ...]
-  ) -> jax.Array:
-    """Returns a product [rows, outputs] with the dimensions of the result."""
-    have = self.rows + self.outputs
-    product = product.reshape(self.row_shape + output_shape)
-    return product.transpose([have.index(d) for d in self.out])
-
-
-def _form(spec: str, x: jax.Array) -> _Form:
-  x_dims, w_dims, out_dims = _dims(spec, x.ndim)
-  contracted = ''.join(d for d in w_dims if d not in out_dims)
-  rows = ''.join(d for d in x_dims if d not in contracted)
-  return _Form(
-    x_dims,
-    w_dims,
-    out_dims,
-    contracted,
-    ''.join(d for d in w_dims if d in out_dims),
-    rows,
-    tuple(x.shape[x_dims.index(d)] for d in rows),
-  )
-
-
-def _dims(spec: str, x_rank: int) -> tuple[str, str, str]:
-  """Returns the names of the dimensions of x, w and the result.
-
-  The names replace the "..." of x.
-  """
-  terms, result = spec.split('->')
-  x, w = terms.split(',')
-  spelled = ''.join(chr(ord('A') + i) for i in range(x_rank - len(x) + 3))
-  return x.replace('...', spelled), w, result.replace('...', spelled)

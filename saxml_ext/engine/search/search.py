@@ -11,7 +11,7 @@ answer is read backward from its last token; see `trace.py`.
 
 from collections.abc import Callable
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -274,7 +274,7 @@ class Head:
 
 
 # The logits of a step, [S, R, V] float32, or a Head whose `best` is set.
-Logits = jax.Array | Head
+Logits: TypeAlias = jax.Array | Head
 
 
 def whole(logits: Logits) -> jax.Array:
@@ -298,6 +298,7 @@ def likeliest(
     bar: True to exclude stop ids that groups may not choose yet.
   """
   if isinstance(logits, Head):
+    assert logits.best is not None
     return _first(logits.best, count, barred(state) if bar else None)
   slots, rows, vocab = logits.shape
 
