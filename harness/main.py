@@ -109,18 +109,15 @@ _ALIASES = {
 
 # CM's names of implementations and frameworks, mapped to our names of systems.
 _BACKENDS = {
-  rounds.GPTJ: {
-    'reference': flag_table.REFERENCE,
-    'pytorch': flag_table.REFERENCE,
-    'saxml': flag_table.OWN_CELL,
-    'jax': flag_table.ENGINE,
-  },
-  rounds.LLAMA: {
-    'reference': flag_table.REFERENCE,
-    'pytorch': flag_table.REFERENCE,
-    'saxml': flag_table.OWN_CELL,
-    'jax': flag_table.ENGINE,
-  },
+  **dict.fromkeys(
+    summaries.BENCHMARKS,
+    {
+      'reference': flag_table.REFERENCE,
+      'pytorch': flag_table.REFERENCE,
+      'saxml': flag_table.OWN_CELL,
+      'jax': flag_table.ENGINE,
+    },
+  ),
   rounds.BERT: {
     'reference': flag_table.BERT_SYSTEMS[0],
     **{name: name for name in flag_table.BERT_SYSTEMS},
@@ -279,7 +276,7 @@ def _scenarios() -> list[str]:
       )
     return found
   if _SCENARIO.value == [_ALL]:
-    return list(rounds.SCENARIOS)
+    return list(rounds.scenarios_of(_benchmark()))
   known = {_plain(name): name for name in rounds.SCENARIOS}
   found = []
   for text in _SCENARIO.value:

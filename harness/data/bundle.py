@@ -11,7 +11,7 @@ _BUNDLED = os.path.join(ROOT, 'harness', 'bundled')
 _BERT = os.path.join(ROOT, 'harness', 'bert', 'bundled')
 _FOLDERS = {
   rounds.GPTJ: _BUNDLED,
-  rounds.LLAMA: os.path.join(_BUNDLED, 'llama'),
+  **dict.fromkeys(rounds.LLAMAS, os.path.join(_BUNDLED, 'llama')),
 }
 
 # The serving params of the bundled GPT-J, and the longest prompt that they
@@ -22,9 +22,14 @@ MAX_INPUT_LENGTH = 512
 # The same for each model that summarizes.
 PARAMS_OF = {
   rounds.GPTJ: PARAMS,
-  rounds.LLAMA: 'saxml_ext.params.llama.TinyTokenizedFP32',
+  **dict.fromkeys(
+    rounds.LLAMAS, 'saxml_ext.params.llama.TinyTokenizedFP32'
+  ),
 }
-MAX_INPUT_LENGTH_OF = {rounds.GPTJ: MAX_INPUT_LENGTH, rounds.LLAMA: 1024}
+MAX_INPUT_LENGTH_OF = {
+  rounds.GPTJ: MAX_INPUT_LENGTH,
+  **dict.fromkeys(rounds.LLAMAS, 1024),
+}
 
 
 def eval_path() -> str:

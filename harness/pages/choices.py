@@ -13,7 +13,7 @@ PROGRAM = '//harness:main'
 _TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'compose.html'
 _LM_SYSTEMS = ('cell', 'engine', 'reference')
 _BERT_SYSTEMS = ('onnxruntime', 'pytorch')
-_LM = (rounds.GPTJ, rounds.LLAMA)
+_LM = (rounds.GPTJ, *rounds.LLAMAS)
 _BERT = (rounds.BERT,)
 _GPTJ_ROUNDS = tuple(rounds.ROUNDS)[
   : list(rounds.ROUNDS).index(rounds.LAST_OF_GPTJ) + 1
@@ -76,9 +76,14 @@ GROUPS = {
       'many',
       tuple(rounds.SCENARIOS),
       rounds.OFFLINE,
-      dict.fromkeys(
-        set(rounds.SCENARIOS) - {rounds.OFFLINE}, (rounds.GPTJ, *_BERT)
-      ),
+      {
+        name: tuple(
+          each
+          for each in rounds.BENCHMARKS
+          if name in rounds.scenarios_of(each)
+        )
+        for name in rounds.SCENARIOS
+      },
     ),
     Choice(
       'round',
@@ -87,7 +92,10 @@ GROUPS = {
       'one',
       tuple(rounds.ROUNDS),
       benchmarks={
-        name: (*_BERT, rounds.GPTJ if name in _GPTJ_ROUNDS else rounds.LLAMA)
+        name: (
+          *_BERT,
+          *((rounds.GPTJ,) if name in _GPTJ_ROUNDS else rounds.LLAMAS),
+        )
         for name in rounds.ROUNDS
       },
     ),

@@ -67,7 +67,8 @@ class ChoicesTest(absltest.TestCase):
     llama = 'llama3.1-8b'
     self.assertTrue(by_flag['system'].allows('cell', llama))
     self.assertTrue(by_flag['scenario'].allows('Offline', llama))
-    self.assertFalse(by_flag['scenario'].allows('Server', llama))
+    self.assertTrue(by_flag['scenario'].allows('Server', llama))
+    self.assertFalse(by_flag['scenario'].allows('MultiStream', llama))
     self.assertFalse(by_flag['round'].allows('v5.0', llama))
     self.assertTrue(by_flag['round'].allows('v5.1', llama))
 

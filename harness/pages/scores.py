@@ -21,7 +21,7 @@ TITLES = {
 _DRAWN = {
   rounds.GPTJ: ('rouge1', 'rouge2', 'rougeL'),
   rounds.BERT: ('f1', 'exact_match'),
-  rounds.LLAMA: ('rouge1', 'rouge2', 'rougeL'),
+  **dict.fromkeys(rounds.LLAMAS, ('rouge1', 'rouge2', 'rougeL')),
 }
 
 

@@ -36,6 +36,13 @@ class RequirementsTest(parameterized.TestCase):
     # In the edge category, the model has another name.
     self.assertEqual(requirements.scenarios('v6.1', 'edge', model), ())
     self.assertEqual(requirements.compliance_tests('v6.1', model), ('TEST06',))
+    edge = 'llama3.1-8b-edge'
+    self.assertEqual(
+      requirements.scenarios('v6.1', 'edge', edge),
+      (rounds.SINGLE_STREAM, rounds.OFFLINE),
+    )
+    self.assertEqual(requirements.scenarios('v6.1', 'datacenter', edge), ())
+    self.assertEqual(requirements.compliance_tests('v6.1', edge), ())
     self.assertNotIn(model, rounds.SUBMITTED)
 
   def test_rounds_of_a_model(self):
@@ -106,6 +113,12 @@ class RequirementsTest(parameterized.TestCase):
           'rougeL': 24.250743,
           'gen_len': 0.9 * 8167644,
         },
+        'llama3.1-8b-edge': {
+          'rouge1': 38.6694,
+          'rouge2': 0.99 * 16.1147,
+          'rougeL': 24.391125,
+          'gen_len': 0.9 * 3051113,
+        },
       },
     )
     self.assertEqual(
@@ -116,6 +129,7 @@ class RequirementsTest(parameterized.TestCase):
         'bert-99': 0.99,
         'bert-99.9': 0.999,
         'llama3.1-8b': 0.99,
+        'llama3.1-8b-edge': 0.99,
       },
     )
     # Source: run_verification.py and the compliance rules for differing

@@ -14,7 +14,9 @@ import re
 GPTJ = 'gptj'
 BERT = 'bert'
 LLAMA = 'llama3_1-8b'
-BENCHMARKS = (GPTJ, BERT, LLAMA)
+LLAMA_EDGE = 'llama3_1-8b-edge'
+LLAMAS = (LLAMA, LLAMA_EDGE)
+BENCHMARKS = (GPTJ, BERT, *LLAMAS)
 
 # The benchmark of each model, by the submitted name of the model.
 MODELS = {
@@ -23,15 +25,16 @@ MODELS = {
   'bert-99': BERT,
   'bert-99.9': BERT,
   'llama3.1-8b': LLAMA,
+  'llama3.1-8b-edge': LLAMA_EDGE,
 }
 
 # The models whose results the harness can submit. Llama's bounds on tokens and
 # TEST06 are not supported.
-SUBMITTED = tuple(name for name, of in MODELS.items() if of != LLAMA)
+SUBMITTED = tuple(name for name, of in MODELS.items() if of not in LLAMAS)
 
 # The number of samples in the benchmark's whole set, which closed runs must
 # hold.
-FULL_SET = {GPTJ: 13368, BERT: 10833, LLAMA: 13368}
+FULL_SET = {GPTJ: 13368, BERT: 10833, LLAMA: 13368, LLAMA_EDGE: 5000}
 
 # The latency bound of the Server scenario in ms. It is the same in all rounds.
 # Llama has bounds on tokens instead.
@@ -42,6 +45,7 @@ MIN_DURATION_MS = 600_000
 
 OFFLINE = 'Offline'
 SERVER = 'Server'
+INTERACTIVE = 'Interactive'
 SINGLE_STREAM = 'SingleStream'
 MULTI_STREAM = 'MultiStream'
 
@@ -52,6 +56,43 @@ MULTI_STREAM_MIN_QUERIES = 662
 
 
 @dataclasses.dataclass(frozen=True)
+class TokenLimits:
+  """The bounds on the 99th percentiles of a benchmark with token latencies.
+
+  Attributes:
+    ttft_ms: The bound on the time to the first token, in ms.
+    tpot_ms: The bound on the time per output token after the first, in ms.
+  """
+
+  ttft_ms: float
+  tpot_ms: float
+
+
+# The bounds of Llama by scenario. Source: loadgen/mlperf.conf of LoadGen 6.0.17.
+_LLAMA_LIMITS = {
+  SERVER: TokenLimits(2000, 100),
+  INTERACTIVE: TokenLimits(500, 30),
+}
+
+
+def token_limits(benchmark: str, scenario: str) -> TokenLimits | None:
+  """Returns the bounds on token latencies; None if there are none."""
+  return _LLAMA_LIMITS.get(scenario) if benchmark == LLAMA else None
+
+
+def uses_tokens(benchmark: str) -> bool:
+  """Returns True if LoadGen measures the latencies of tokens."""
+  return benchmark in LLAMAS
+
+
+def loadgen_model(benchmark: str, scenario: str) -> str:
+  """Returns the name under which LoadGen's mlperf.conf has the settings."""
+  if scenario == INTERACTIVE:
+    return f'{benchmark}-interactive'
+  return benchmark
+
+
+@dataclasses.dataclass(frozen=True)
 class Scenario:
   """A scenario: LoadGen's way to issue queries, and the measured figure.
 
@@ -59,7 +100,7 @@ class Scenario:
   mlcommons/inference.
 
   Attributes:
-    name: LoadGen's name of the scenario.
+    name: The name of the scenario in submissions.
     metric: The kind of figure in results: samples_per_second,
       queries_per_second, or latency_ns. A lower latency is better.
     unit: The unit of the figure in reports.
@@ -76,6 +117,7 @@ class Scenario:
       percentile requires 64 queries. The 99th requires 459, and 512 is the next
       power of two. The 99th of MultiStream requires 662.
     samples_per_query: The number of samples of a query; 0: all samples.
+    run_as: LoadGen's name of the scenario if it is another one.
   """
 
   name: str
@@ -87,6 +129,12 @@ class Scenario:
   min_queries: int | None = 100
   enough_queries: int = 0
   samples_per_query: int = 1
+  run_as: str = ''
+
+  @property
+  def loadgen_name(self) -> str:
+    """LoadGen's name of the scenario."""
+    return self.run_as or self.name
 
   @property
   def streams(self) -> bool:
@@ -157,6 +205,17 @@ SCENARIOS: Mapping[str, Scenario] = {
       'result_completed_samples_per_sec',
       enough_queries=512,
     ),
+    # Server with the shorter bounds of interactive use.
+    Scenario(
+      INTERACTIVE,
+      'queries_per_second',
+      'queries/s',
+      '99.00',
+      'result_completed_samples_per_sec',
+      'result_completed_samples_per_sec',
+      enough_queries=512,
+      run_as=SERVER,
+    ),
     Scenario(
       SINGLE_STREAM,
       'latency_ns',
@@ -179,6 +238,15 @@ SCENARIOS: Mapping[str, Scenario] = {
     ),
   )
 }
+
+
+def scenarios_of(benchmark: str) -> tuple[str, ...]:
+  """Returns the scenarios in which a benchmark can run."""
+  if benchmark == LLAMA_EDGE:
+    return (OFFLINE, SINGLE_STREAM)
+  if benchmark == LLAMA:
+    return (OFFLINE, SERVER, INTERACTIVE)
+  return tuple(name for name in SCENARIOS if name != INTERACTIVE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -213,7 +281,7 @@ class Round:
 
   def must_issue_equally(self, benchmark: str, scenario: str) -> bool:
     """Returns True if all samples must be issued equally often."""
-    return benchmark in (GPTJ, LLAMA) and scenario in self.equal_issue
+    return benchmark in (GPTJ, *LLAMAS) and scenario in self.equal_issue
 
   def min_queries(self, benchmark: str, scenario: str) -> int:
     """Returns the minimum number of queries of a closed run.

@@ -64,8 +64,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     'GPT-J', 'gptj', dataset.PROMPT_TEMPLATE, 1919, 4, 30, 128
   ),
   # The reference cuts no prompt. The longest has about 2,540 tokens.
-  rounds.LLAMA: Benchmark(
-    'Llama', 'llama', dataset.LLAMA_TEMPLATE, 2668, 1, 1, 128
+  **dict.fromkeys(
+    rounds.LLAMAS,
+    Benchmark('Llama', 'llama', dataset.LLAMA_TEMPLATE, 2668, 1, 1, 128),
   ),
 }
 

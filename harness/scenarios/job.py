@@ -33,7 +33,7 @@ SYSTEMS = {
   for benchmark, kinds in (
     (rounds.GPTJ, flag_table.GPTJ_SYSTEMS),
     (rounds.BERT, flag_table.BERT_SYSTEMS),
-    (rounds.LLAMA, flag_table.LLAMA_SYSTEMS),
+    *((each, flag_table.LLAMA_SYSTEMS) for each in rounds.LLAMAS),
   )
 }
 # The class of each system. The flags of the same names fill its fields.
@@ -223,7 +223,7 @@ def jobs(
     flag_table.Run(asked, scenarios, modes, load_lib.EXECUTION_MODE.value)
   )
   round_name = load_lib.round_name(benchmark)
-  if benchmark == rounds.LLAMA:
+  if benchmark in rounds.LLAMAS:
     _check_llama(scenarios, modes, round_name)
   if load_lib.COMPLIANCE in modes and not requirements.compliance_tests(
     round_name, model

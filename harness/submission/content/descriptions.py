@@ -30,7 +30,7 @@ NOTE = 'measurements'
 
 # Official names of types, by their names in results.
 _TYPES = {'float32': 'fp32', 'float16': 'fp16', 'bfloat16': 'bf16'}
-_INPUTS = {rounds.GPTJ: 'int32', rounds.BERT: 'int64', rounds.LLAMA: 'int32'}
+_INPUTS = dict.fromkeys(rounds.BENCHMARKS, 'int32') | {rounds.BERT: 'int64'}
 _INTEGERS = ('int4', 'int8')
 
 # These must be integers, because the checker of v6 multiplies them.
