@@ -1,3 +1,4 @@
+import functools
 import os
 from unittest import mock
 
@@ -7,6 +8,7 @@ from absl.testing import flagsaver
 from absl.testing import parameterized
 
 from harness.data import bundle
+from harness.data.testing import punkt
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
 from harness.scenarios import flag_table
@@ -47,6 +49,10 @@ class FlagTableTest(parameterized.TestCase):
     self._dir = self.create_tempdir().full_path
     self.enter_context(mock.patch.dict(os.environ))
     os.environ.pop('GPTJ_BEAM_SIZE', None)
+
+  @functools.cached_property
+  def _punkt(self) -> str:
+    return punkt.train(os.path.join(self._dir, 'nltk'), 5)
 
   def _file(self, name: str, text: str) -> str:
     path = os.path.join(self._dir, name)
@@ -124,6 +130,7 @@ class FlagTableTest(parameterized.TestCase):
       if system not in (flag_table.RUNNING_CELL, flag_table.NETWORK)
       else bundle.reference_path(),
       'rouge_tolerance': 0.5,
+      'nltk_data': self._punkt,
       'require_identical': False,
     }
 

@@ -75,7 +75,6 @@ class JobTest(absltest.TestCase):
     for scenario, changes, message in (
       (rounds.SERVER, {}, 'does not run in Server.*Use Offline'),
       (rounds.SINGLE_STREAM, {}, 'does not run in SingleStream'),
-      (rounds.OFFLINE, {'mode': ['compliance']}, 'TEST06 .* not supported'),
       (rounds.OFFLINE, {'round': 'v5.0'}, 'v5.0 has no llama3.1-8b.*v5.1'),
       (
         rounds.OFFLINE,
@@ -85,6 +84,31 @@ class JobTest(absltest.TestCase):
     ):
       with self.assertRaisesRegex(ValueError, message):
         self._config(scenario, model='llama3.1-8b', **changes)
+
+  def test_compliance_of_llama_needs_its_end_ids(self):
+    values = {'model': 'llama3.1-8b', 'mode': ['compliance']}
+    # Source: generation_config.json of the bundled model.
+    for changes, ids in (
+      ({}, [4092, 4095]),
+      ({'system': 'reference'}, [4092, 4095]),
+      ({'override': ['STOP_TOKEN_IDS=[7,8]']}, [7, 8]),
+      ({'override': ['EOS_ID=7']}, [7]),
+      ({'system': 'engine', 'override': ['STOP_TOKEN_IDS=9']}, [4092, 4095]),
+    ):
+      config = self._config(**values, **changes)
+      self.assertEqual(config.task.parameters['end_ids'], ids)
+    self.assertNotIn('end_ids', self._config(model='llama3.1-8b').task.parameters)
+    pax = self._model()
+    with open(os.path.join(pax, 'gptj_config.json'), 'w') as file:
+      json.dump({'eos_token_id': 3, 'stop_token_ids': [3, 5]}, file)
+    config = self._config(**values, checkpoint=pax)
+    self.assertEqual(config.task.parameters['end_ids'], [3, 5])
+    os.remove(os.path.join(pax, 'config.json'))
+    os.remove(os.path.join(pax, 'gptj_config.json'))
+    with self.assertRaisesRegex(ValueError, 'name none.*STOP_TOKEN_IDS=.128001'):
+      self._config(**values, checkpoint=pax)
+    with self.assertRaisesRegex(ValueError, 'edge has no compliance tests'):
+      self._config(**values | {'model': 'llama3.1-8b-edge'})
 
   def _model(self, **sizes) -> str:
     """Returns the directory of another model with its own tokenizer."""

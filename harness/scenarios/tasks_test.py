@@ -6,6 +6,8 @@ from absl.testing import absltest
 import numpy as np
 
 from harness.data import bundle
+from harness.data import sentences
+from harness.data.testing import punkt
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
@@ -34,8 +36,8 @@ class SummaryTaskTest(absltest.TestCase):
       run_lib.Samples(dataset_path, bundle.tokenizer_path(), 9, count), **rule
     )
 
-  def _log(self, count: int, answer: str) -> None:
-    data = np.array(self._tokenizer.encode(answer).ids, np.int64)
+  def _log(self, count: int, answer: str, dtype: type = np.int64) -> None:
+    data = np.array(self._tokenizer.encode(answer).ids, dtype)
     entries = [
       {'seq_id': i, 'qsl_idx': i, 'data': data.tobytes().hex()}
       for i in range(count)
@@ -65,6 +67,37 @@ class SummaryTaskTest(absltest.TestCase):
     self._log(3, 'the cat sat')
     [problem] = task.judge(self._dir, exact=True).problems()
     self.assertStartsWith(problem, 'gen_len is ')
+
+  def _llama(self, **more) -> tasks.SummaryTask:
+    return tasks.SummaryTask(
+      run_lib.Samples(
+        self._articles(3), bundle.tokenizer_path(), 9, 0, rounds.LLAMA
+      ),
+      'llama3.1-8b',
+      **more,
+    )
+
+  def test_rouge_lsum_and_the_largest_length_of_llama(self):
+    self.enter_context(mock.patch.dict(rounds.FULL_SET, {rounds.LLAMA: 3}))
+    self._log(3, 'a dog', np.int32)
+    judged = self._llama(no_splitter='it needs a file').judge(self._dir, False)
+    self.assertNotIn('rougeLsum is 0', '; '.join(judged.problems()))
+    self.assertEndsWith(
+      judged.verdict, '\nrougeLsum is not checked: it needs a file'
+    )
+    data = punkt.train(os.path.join(self._dir, 'nltk'), 20)
+    task = self._llama(splitter=sentences.Splitter(data))
+    self.assertEqual(
+      task.inputs['punkt'],
+      os.path.join(data, 'tokenizers', 'punkt_tab', 'english'),
+    )
+    judged = task.judge(self._dir, False)
+    self.assertRegex(
+      '; '.join(judged.problems()),
+      'rougeLsum is 0.0000; it must be at least 35.4351, the published target',
+    )
+    self.assertNotIn('not checked', judged.verdict)
+    self.assertIn('gen_len 15 must be at most 8984408.4000: PASS', judged.verdict)
 
   def test_other_sets_are_not_judged_without_a_reference(self):
     self._log(3, 'a dog')

@@ -71,8 +71,11 @@ class Served:
   @property
   def end_ids(self) -> tuple[int, ...]:
     """The ids that end an answer by the params; () if these have none."""
-    stops = self._attribute('STOP_TOKEN_IDS') or (self._attribute('EOS_ID'),)
-    return tuple(stops) if isinstance(stops[0], int) else ()
+    stops, eos = map(self._attribute, ('STOP_TOKEN_IDS', 'EOS_ID'))
+    # The model server rejects other types.
+    if isinstance(stops, list | tuple) and stops:
+      return tuple(stops)
+    return (eos,) if isinstance(eos, int) else ()
 
   def other_search(self, benchmark: str) -> str:
     """Returns the difference between the search and the reference's, or ''."""

@@ -5,6 +5,7 @@ import shutil
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import numpy as np
 
 from harness.loadgen import loadgen_log
 from harness.rules import rounds
@@ -76,6 +77,80 @@ class Test01RunTest(absltest.TestCase):
     kept = dict(compliance.answers(path))
     whole = dict(compliance.answers(self.accuracy))
     self.assertEqual(kept, {3: whole[3], 5: whole[5]})
+
+
+class Test06Test(parameterized.TestCase):
+  """Tests the verdicts on logged tokens."""
+
+  def verify(self, *answers, scenario=rounds.SERVER, ends=(7, 9)):
+    entries = [
+      {
+        'qsl_idx': i,
+        'data': np.array(tokens, np.int32).tobytes().hex().upper(),
+        'token_data': np.array(first, np.int32).tobytes().hex(),
+        'token_count': count,
+      }
+      for i, (tokens, first, count) in enumerate(answers)
+    ]
+    path = self.create_tempfile(content=json.dumps(entries)).full_path
+    return compliance.verify_tokens(pathlib.Path(path), scenario, ends)
+
+  def test_lines_are_those_of_the_official_program(self):
+    good = [1, 2, 7], [1], 3
+    self.assertEqual(
+      self.verify(good, ([1], [1], 1)).text,
+      'First token check pass: True\nEOS check pass: True\n'
+      'Sample length check pass: True\nTEST06 verification complete\n',
+    )
+    self.assertEqual(
+      self.verify(good, ([1, 7, 7], [2], 2)).text,
+      'First token check pass: False\nEOS check pass: False\n'
+      'Sample length check pass: False\nTEST06 verification failed\n',
+    )
+    offline = self.verify(([1], [], 1), scenario=rounds.OFFLINE)
+    self.assertTrue(offline.passed)
+    self.assertStartsWith(offline.text, 'First token check pass: Skipped\n')
+
+  @parameterized.parameters(
+    ([1, 2, 9], [1], 3, True),
+    ([7, 1], [7], 2, True),  # An end id that ends nothing.
+    ([1, 7, 9], [1], 3, False),  # Two different ones.
+    ([7, 7], [7], 2, False),
+    ([1, 2], [1, 2], 2, True),
+    ([1, 2], [1, 3], 2, False),
+    ([1, 2], [], 2, False),  # No first token was reported.
+    ([1, 2], [1, 2, 3], 2, False),
+    ([1, 2], [1], 3, False),
+  )
+  def test_each_rule(self, tokens, first, count, passed):
+    self.assertEqual(self.verify((tokens, first, count)).passed, passed)
+
+  def test_nothing_passes_without_answers(self):
+    self.assertFalse(self.verify().passed)
+
+  def test_other_logs_are_refused(self):
+    path = pathlib.Path(self.create_tempfile(content='[{"data": ""}]').full_path)
+    with self.assertRaisesRegex(ValueError, 'not an accuracy log.*token_data'):
+      compliance.verify_tokens(path, rounds.SERVER, (7,))
+    entry = {'data': '010203', 'token_data': '', 'token_count': 1}
+    path.write_text(json.dumps([entry]), 'utf-8')
+    with self.assertRaisesRegex(ValueError, 'an answer that is not int32'):
+      compliance.verify_tokens(path, rounds.SERVER, (7,))
+
+  def test_settings(self):
+    # Source: compliance/TEST06/audit.config of mlcommons/inference.
+    self.assertEqual(
+      compliance.audit_config('TEST06').splitlines(),
+      [
+        '*.*.mode = 2',
+        '*.*.accuracy_log_rng_seed = 720381539243781796',
+        '*.*.accuracy_log_sampling_target = 100',
+        '*.*.min_query_count = 100',
+        '*.*.min_duration = 0',
+        '*.*.sample_concatenate_permutation = 0',
+      ],
+    )
+    self.assertEqual(compliance.attributes('TEST06', 'v6.1'), {})
 
 
 class ComplianceTest(parameterized.TestCase):
