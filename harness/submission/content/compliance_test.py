@@ -87,8 +87,12 @@ class Test06Test(parameterized.TestCase):
       {
         'qsl_idx': i,
         'data': np.array(tokens, np.int32).tobytes().hex().upper(),
-        'token_data': np.array(first, np.int32).tobytes().hex(),
         'token_count': count,
+        **(
+          {}
+          if scenario == rounds.OFFLINE  # As in LoadGen's logs.
+          else {'token_data': np.array(first, np.int32).tobytes().hex()}
+        ),
       }
       for i, (tokens, first, count) in enumerate(answers)
     ]
