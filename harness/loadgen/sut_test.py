@@ -221,7 +221,9 @@ class SystemUnderTestTest(absltest.TestCase):
 
     def response(unused_id, address: int, size: int, tokens: int = 0) -> None:
       if not tokens:
-        logged.append(list((ctypes.c_int32 * (size // 4)).from_address(address)))
+        logged.append(
+          list((ctypes.c_int32 * (size // 4)).from_address(address))
+        )
 
     with (
       mock.patch.object(mlperf_loadgen, 'QuerySampleResponse', response),

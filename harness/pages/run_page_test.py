@@ -58,7 +58,9 @@ class PageTest(absltest.TestCase):
       'Time per output token, as LoadGen measured it',
     ):
       self.assertIn(text, shown.texts)
-    names = [each['name'] for each in shown.data['figures']['first-token']['data']]
+    names = [
+      each['name'] for each in shown.data['figures']['first-token']['data']
+    ]
     self.assertIn('latency limit', names)
     self.assertNotIn('TTFT', self.read(self.job()).texts)
 

@@ -54,7 +54,10 @@ class OutcomeTest(absltest.TestCase):
     self.assertRegex(problems[1], 'logged 2 errors .* one is: Ending early')
 
   def test_a_valid_run_above_a_limit_on_tokens_fails(self):
-    keys = 'first_token_{}_percentile_latency', 'time_per_output_token_{}_percentile'
+    keys = (
+      'first_token_{}_percentile_latency',
+      'time_per_output_token_{}_percentile',
+    )
     values = {
       'result_validity': 'VALID',
       'result_completed_tokens_per_second': 321.5,

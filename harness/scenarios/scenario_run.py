@@ -78,12 +78,6 @@ _TRIAL_SAMPLES = 64
 _TRIAL_SECS = 2.0
 _TRIAL_GROWTH = 16
 _TRIAL_QUERIES = 16
-# The share of the trial's rate that a Server run sends. In the trial, all
-# samples are issued at once. Random arrivals need some spare capacity, and more
-# of it if the latency bound is short.
-_SERVER_SHARE = 0.6
-_SHORT_BOUND_MS = 1000.0
-_SERVER_SHARE_SHORT = 0.35
 
 
 class ScenarioRun:
@@ -210,21 +204,12 @@ class ScenarioRun:
     else:
       rate = self._rate_of_trial()
       self._speed = load_lib.Speed(
-        target_qps=rate * self._server_share
+        target_qps=rate
+        * load_lib.server_share(self._load, self._job.task.benchmark)
         if self._load.rules.bounded
         else settings_lib.target_qps_from_rate(rate)
       )
     self._progress.stage(f'estimated speed: {self._speed}')
-
-  @property
-  def _server_share(self) -> float:
-    """The share of the trial's rate that a Server run sends."""
-    bound = self._load.target_latency_ms
-    if self._limits:
-      bound = self._limits.ttft_ms
-    elif bound is None:
-      bound = rounds.SERVER_LATENCY_MS[self._job.task.benchmark]
-    return _SERVER_SHARE_SHORT if bound < _SHORT_BOUND_MS else _SERVER_SHARE
 
   def _rate_of_trial(self) -> float:
     """Returns the rate in samples/s for samples that are issued all at once.

@@ -10,7 +10,6 @@ import math
 
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings as settings_lib
-from harness.rules import rounds
 from harness.scenarios import load as load_lib
 from harness.scenarios import search
 from saxml_ext.common.pages import text_columns

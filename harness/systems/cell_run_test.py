@@ -247,7 +247,9 @@ class StreamsTest(absltest.TestCase):
     self.assertEqual(self._generate(), ([], []))
 
   def test_text_instead_of_ids_is_refused(self):
-    with self.assertRaisesRegex(ValueError, "returned 'a word' instead of comma"):
+    with self.assertRaisesRegex(
+      ValueError, "returned 'a word' instead of comma"
+    ):
       self._generate([('a word', 0, 0.0)])
 
   def test_reading_on_ends_with_an_error(self):

@@ -173,7 +173,10 @@ def _figures(
   yield f'{name}_per_second={run.value:g}'
   yield f'target_qps={target:g}'
   if scenario.bounded and run.per_token_ns:
-    for name, found in (('ttft', run.first_token_ns), ('tpot', run.per_token_ns)):
+    for name, found in (
+      ('ttft', run.first_token_ns),
+      ('tpot', run.per_token_ns),
+    ):
       bound = figures.number(log, f'requested_server_{name}_latency') / 1e6
       latency = found[scenario.percentile] / 1e6
       yield f'{rank}_percentile_{name}={latency:.3f}ms'

@@ -115,7 +115,9 @@ class ViewsTest(absltest.TestCase):
 
   def test_performance_line_of_tokens(self):
     run = logs.make(
-      self.create_tempdir().full_path, rounds.INTERACTIVE, benchmark=rounds.LLAMA
+      self.create_tempdir().full_path,
+      rounds.INTERACTIVE,
+      benchmark=rounds.LLAMA,
     )
     found = figures.performance(run.directory, rounds.INTERACTIVE)
     words = json.loads(

@@ -49,9 +49,7 @@ class CausalLMTest(absltest.TestCase):
   def test_answers_are_the_recorded_ones(self):
     model = causal_lm.load(bundle.model_dir())
     with self.subTest('one at a time'):
-      found = [
-        _answers(model, [prompt])[0] for prompt in self.prompts[:2]
-      ]
+      found = [_answers(model, [prompt])[0] for prompt in self.prompts[:2]]
       self.assertEqual(found, self.recorded[:2])
     with self.subTest('padded in a batch'):
       self.assertLen(set(map(len, self.prompts)), len(self.prompts))
