@@ -6,6 +6,7 @@ import tokenizers
 
 from harness.data import bundle
 from harness.data import summarization
+from harness.rules import rounds
 
 
 class SummarizationTest(absltest.TestCase):
@@ -41,6 +42,25 @@ class SummarizationTest(absltest.TestCase):
     self.assertEqual(
       ids, task.tokenizer.encode(task.articles[0].prompt).ids[:5]
     )
+
+  def test_a_llama_without_an_end_id_is_refused(self):
+    with self.assertRaisesRegex(
+      ValueError, 'tokenizer.json has no special tokens.*--tokenizer_path'
+    ):
+      self._load(benchmark=rounds.LLAMA)
+
+  def test_what_loadgen_logs(self):
+    for tokens, benchmark, expected, dtype in (
+      ([1, 2], rounds.GPTJ, [1, 2], 'int64'),
+      ([1, 2, 0, 0], rounds.GPTJ, [1, 2], 'int64'),
+      ([1, 2], rounds.LLAMA, [1, 2], 'int32'),
+      ([1, 2, 0], rounds.LLAMA, [1, 2, 0], 'int32'),
+      ([1, 2, 0, 0, 9], rounds.LLAMA_EDGE, [1, 2, 0], 'int32'),
+      ([1, 9, 0], rounds.LLAMA, [1, 9], 'int32'),
+    ):
+      data = summarization.logged(tokens, {0, 9}, benchmark)
+      self.assertEqual(data.tolist(), expected)
+      self.assertEqual(data.dtype, dtype)
 
   def test_takes_all_articles_by_itself(self):
     self.assertLen(self._load().articles, 3)

@@ -61,6 +61,46 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(getattr(test, field), expected)
 
   @parameterized.parameters(
+    (rounds.LLAMA, rounds.SERVER, 'llama3_1-8b', 2000, 100),
+    (rounds.LLAMA, rounds.INTERACTIVE, 'llama3_1-8b-interactive', 500, 30),
+  )
+  def test_limits_of_tokens(self, benchmark, scenario, model, ttft, tpot):
+    for name in ('v5.1', 'v6.0', 'v6.1'):
+      run = _settings(benchmark=benchmark, scenario=scenario, round=name)
+      self.assertStartsWith(run.user_conf, f'{model}.Server.min_duration = ')
+      test = settings.load(
+        self._user_conf(run), benchmark, scenario, run.attributes
+      )
+      self.assertEqual(test.scenario, mlperf_loadgen.TestScenario.Server)
+      self.assertTrue(test.use_token_latencies)
+      self.assertEqual(test.ttft_latency, ttft * 1_000_000)
+      self.assertEqual(test.tpot_latency, tpot * 1_000_000)
+      self.assertEqual(test.server_target_latency_ns, 0)
+      self.assertTrue(test.sample_concatenate_permutation)
+      self.assertEqual(test.min_query_count, 512)
+      self.assertEqual(test.server_target_qps, 12.5)
+
+  def test_scenarios_with_first_tokens(self):
+    found = [
+      (benchmark, scenario)
+      for benchmark in rounds.BENCHMARKS
+      for scenario in rounds.scenarios_of(benchmark)
+      if settings.reports_first_tokens(benchmark, scenario)
+    ]
+    self.assertEqual(
+      found,
+      [
+        (rounds.LLAMA, rounds.SERVER),
+        (rounds.LLAMA, rounds.INTERACTIVE),
+        (rounds.LLAMA_EDGE, rounds.SINGLE_STREAM),
+      ],
+    )
+    run = _settings(benchmark=rounds.LLAMA_EDGE, scenario=rounds.SINGLE_STREAM)
+    self.assertEqual(run.attributes['use_token_latencies'], 1)
+    self.assertNotIn('ttft_latency', run.attributes)
+    self.assertNotIn('use_token_latencies', _settings().attributes)
+
+  @parameterized.parameters(
     ('v3.1', rounds.GPTJ, rounds.SINGLE_STREAM, True),
     ('v3.1', rounds.GPTJ, rounds.SERVER, False),
     ('v4.0', rounds.GPTJ, rounds.SERVER, True),

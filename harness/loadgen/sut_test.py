@@ -215,6 +215,56 @@ class SystemUnderTestTest(absltest.TestCase):
         self.assertEqual(sut.counts().silence_secs, 0.0)
       self.assertEqual(sut.counts().done, 2)
 
+  def _first_tokens(self, answer) -> tuple[str | None, list[list[int]]]:
+    """Returns the failure of a run, and the first tokens that LoadGen got."""
+    logged = []
+
+    def response(unused_id, address: int, size: int, tokens: int = 0) -> None:
+      if not tokens:
+        logged.append(
+          list((ctypes.c_int32 * (size // 4)).from_address(address))
+        )
+
+    with (
+      mock.patch.object(mlperf_loadgen, 'QuerySampleResponse', response),
+      mock.patch.object(mlperf_loadgen, 'QuerySamplesComplete'),
+      mock.patch.object(mlperf_loadgen, 'FirstTokenComplete'),
+    ):
+      sut = sut_lib.SystemUnderTest(
+        _Function(answer), [1], 1, 1, first_tokens=True
+      )
+      sut.issue([_sample(0)])
+      _wait_until(lambda: sut.timeline.samples or sut.failure)
+    return sut.failure, logged
+
+  def test_loadgen_gets_the_first_token(self):
+    answer = system.Answer(np.array([7, 8], np.int32), 2)
+
+    def stream(index, reply):
+      reply.first_token(7)
+      reply.done(answer)
+
+    self.assertEqual(self._first_tokens(stream), (None, [[7]]))
+
+  def test_an_answer_without_its_first_token_ends_the_run(self):
+    answer = system.Answer(np.array([7, 8], np.int32), 2)
+
+    def another(index, reply):
+      reply.first_token(6)
+      reply.done(answer)
+
+    def unknown(index, reply):
+      reply.first_token()
+      reply.done(answer)
+
+    for function, message in (
+      (lambda index, reply: reply.done(answer), 'was not reported'),
+      (unknown, 'sample 0 was answered, but .* ENABLE_GENERATE_STREAM=true'),
+      (another, r'with \[7, 8\].* first token was reported as 6'),
+    ):
+      failure, _ = self._first_tokens(function)
+      self.assertRegex(failure, message)
+
   def test_failed_sample_is_told(self):
     error = RuntimeError('connection refused')
     self.assertEqual(

@@ -151,6 +151,8 @@ def of_entry(
   if rounds.SCENARIOS[entry.scenario].streams:
     unit, latency = LATENCY, run.value
     result = (run.early_stopping_ns or run.value) / 1e6
+  elif rounds.uses_tokens(entry.benchmark) and run.tokens_per_second:
+    unit, result = TOKENS, run.tokens_per_second
   return Record(
     ours=True,
     origin=entry.id,
@@ -206,6 +208,9 @@ def _remarks(
 ) -> Iterator[str]:
   if not run.valid:
     yield 'INVALID'
+  for name, found in (('TTFT', run.first_token_ns), ('TPOT', run.per_token_ns)):
+    if run.per_token_ns:
+      yield f'p99 {name} {found["99.00"] / 1e6:.1f} ms'
   if run.seconds < rounds.MIN_DURATION_MS / 1000:
     yield f'run of {run.seconds:.1f} s'
   if set_size != rounds.FULL_SET[entry.benchmark]:

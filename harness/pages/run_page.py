@@ -82,6 +82,7 @@ def render(job: Job, price_per_hour: float | None = None) -> str:
     data |= _timeline(job, job.mode)
   if run is not None:
     data['figure'], data['unit'] = _result(run, entry.scenario)
+    data['token_cards'] = list(_token_cards(entry, run))
     data['percentiles'] = list(_percentiles(run))
   if entry.accuracy is not None:
     data['accuracy_card'] = _accuracy_card(entry.accuracy)
@@ -112,6 +113,22 @@ def _result(run: entry_lib.Performance, scenario: str) -> tuple[str, str]:
   return page_kit.number(run.value), rules.unit
 
 
+def _token_cards(
+  entry: entry_lib.Entry, run: entry_lib.Performance
+) -> Iterator[tuple[str, str, str]]:
+  """Yields the name, the figure and the detail of each latency of tokens."""
+  limits = rounds.token_limits(entry.benchmark, entry.scenario)
+  for name, found, mean, limit in (
+    ('TTFT', run.first_token_ns, run.mean_first_token_ns, 'ttft_ms'),
+    ('TPOT', run.per_token_ns, run.mean_per_token_ns, 'tpot_ms'),
+  ):
+    if mean is not None:
+      detail = f'ms, 99th percentile; mean {page_kit.number(mean / 1e6)} ms'
+      if limits:
+        detail += f'; limit {getattr(limits, limit):g} ms'
+      yield name, page_kit.number(found['99.00'] / 1e6), detail
+
+
 def _percentiles(
   run: entry_lib.Performance,
 ) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -119,6 +136,7 @@ def _percentiles(
   for title, found in (
     ('Latency', run.latency_ns),
     ('Time to the first token', run.first_token_ns),
+    ('Time per output token', run.per_token_ns),
   ):
     if found:
       row = ['ms', *(page_kit.number(value / 1e6) for value in found.values())]
@@ -203,9 +221,11 @@ def _timeline(job: Job, mode: str) -> dict[str, Any]:
   """Returns the charts of a timeline, and the values for the template."""
   samples, scenario = job.samples[mode], job.entry.scenario
   rules = rounds.SCENARIOS[scenario]
+  benchmark = job.entry.benchmark
+  limits = rounds.token_limits(benchmark, scenario)
   bound = None
-  if rules.bounded:
-    bound = rounds.SERVER_LATENCY_MS[job.entry.benchmark] / 1000
+  if rules.bounded and not limits:
+    bound = rounds.SERVER_LATENCY_MS[benchmark] / 1000
   windows = series.windows(samples)
   latency = series.query_latency(samples, scenario)
   seconds = max(samples.seconds, 1e-6)
@@ -245,7 +265,10 @@ def _timeline(job: Job, mode: str) -> dict[str, Any]:
     first = (samples.first_token - samples.issued)[known]
     times.append(('To the first token (issued to first token)', first))
     figures['first-token'] = charts.distribution(
-      first, 'time to the first token', None, charts.VIOLET
+      first,
+      'time to the first token',
+      limits and limits.ttft_ms / 1000,
+      charts.VIOLET,
     )
   # Only answers of at least two tokens have tokens after the first.
   if (some := known & (samples.tokens > 1)).any():

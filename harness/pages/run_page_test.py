@@ -37,6 +37,33 @@ class PageTest(absltest.TestCase):
       self.assertIn(f'gptj-99 · {scenario}', shown.texts)
       self.assertIn('VALID', shown.texts)
 
+  def test_tokens_of_llama_have_cards(self):
+    run = dataclasses.replace(
+      jobs.entry().performance,
+      first_token_ns={'50.00': 1e8, '99.00': 4e8},
+      per_token_ns={'50.00': 1e7, '99.00': 2e7},
+      mean_first_token_ns=1.5e8,
+      mean_per_token_ns=1.2e7,
+    )
+    entry = jobs.entry(
+      rounds.INTERACTIVE,
+      benchmark=rounds.LLAMA,
+      model='llama3.1-8b',
+      performance=run,
+    )
+    shown = self.read(self.job(entry))
+    for text in (
+      'ms, 99th percentile; mean 150 ms; limit 500 ms',
+      'ms, 99th percentile; mean 12 ms; limit 30 ms',
+      'Time per output token, as LoadGen measured it',
+    ):
+      self.assertIn(text, shown.texts)
+    names = [
+      each['name'] for each in shown.data['figures']['first-token']['data']
+    ]
+    self.assertIn('latency limit', names)
+    self.assertNotIn('TTFT', self.read(self.job()).texts)
+
   def test_every_chart_has_its_data(self):
     shown = self.read(self.job())
     places = [i.removeprefix('chart-') for i in shown.ids if 'chart-' in i]

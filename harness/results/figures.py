@@ -96,7 +96,12 @@ def token_latencies(
       limit,
     )
     for name, short, keys, limit in (
-      ('time to the first token', 'TTFT', _FIRST_TOKEN, limits and limits.ttft_ms),
+      (
+        'time to the first token',
+        'TTFT',
+        _FIRST_TOKEN,
+        limits and limits.ttft_ms,
+      ),
       ('time per output token', 'TPOT', _PER_TOKEN, limits and limits.tpot_ms),
     )
   ]
@@ -120,7 +125,6 @@ def logged_tokens_per_second(log: loadgen_log.RunLog) -> float | None:
   """Returns the rate of tokens that LoadGen measured; None if it did not."""
   found = (log.values.get(key) for key in _TOKENS_PER_SECOND)
   return next((each for each in found if isinstance(each, int | float)), None)
-
 
 
 def performance(

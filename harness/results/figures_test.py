@@ -76,6 +76,49 @@ class PerformanceTest(absltest.TestCase):
     self.assertGreaterEqual(found.early_stopping_ns, found.value)
     self.assertEqual(found.samples % rounds.MULTI_STREAM_SAMPLES, 0)
 
+  def _tokens(self, scenario: str, benchmark: str = rounds.LLAMA):
+    run = logs.make(self._dir, scenario, benchmark=benchmark)
+    values = self._values(run)
+    self.assertEqual(loadgen_log.read(run.directory).problems, ())
+    found = figures.performance(run.directory, scenario, run.timeline)
+    self.assertTrue(found.valid, found.summary)
+    self.assertIsNone(found.early_stopping_ns)
+    if scenario == rounds.OFFLINE:
+      self.assertEqual(found.per_token_ns, {})
+      self.assertIsNone(found.mean_first_token_ns)
+      key = 'result_tokens_per_second'
+    else:
+      for each in (found.first_token_ns, found.per_token_ns):
+        self.assertSequenceEqual(list(each), figures.PERCENTILES)
+        self.assertSequenceEqual(list(each.values()), sorted(each.values()))
+      self.assertGreater(found.mean_first_token_ns, 0)
+      # The rest of the two tokens takes this time.
+      self.assertGreater(found.mean_per_token_ns, 0.2e6)
+      key = 'result_completed_tokens_per_second'
+    self.assertEqual(found.tokens_per_second, values[key])
+    return values, found
+
+  def test_tokens_of_offline(self):
+    _, found = self._tokens(rounds.OFFLINE)
+    self.assertAlmostEqual(
+      found.tokens_per_second, 2 * found.value, delta=found.value * 1e-3
+    )
+
+  def test_tokens_of_server_and_interactive(self):
+    for scenario, ttft, tpot in (
+      (rounds.SERVER, 2_000_000_000, 100_000_000),
+      (rounds.INTERACTIVE, 500_000_000, 30_000_000),
+    ):
+      values, found = self._tokens(scenario)
+      self.assertEqual(values['effective_scenario'], rounds.SERVER)
+      self.assertEqual(values['requested_server_ttft_latency'], ttft)
+      self.assertEqual(values['requested_server_tpot_latency'], tpot)
+      self.assertEqual(found.metric, 'queries_per_second')
+
+  def test_tokens_of_single_stream(self):
+    _, found = self._tokens(rounds.SINGLE_STREAM, rounds.LLAMA_EDGE)
+    self.assertEqual(found.value, found.latency_ns['90.00'])
+
   def test_a_short_run_has_no_early_stopping_estimate(self):
     run = logs.make(
       self._dir,
@@ -131,6 +174,57 @@ class AccuracyTest(absltest.TestCase):
       path = self._write(self._dir, text)
       with self.assertRaisesRegex(ValueError, 'accuracy.txt has no'):
         figures.read_score(path)
+
+
+def _log(ttft_ms: float, tpot_ms: float) -> loadgen_log.RunLog:
+  values = {
+    'result_first_token_mean_latency_ns': 1,
+    'result_time_to_output_token_mean': 1,
+    'result_validity': 'VALID',
+  }
+  for each in figures.PERCENTILES:
+    values[f'result_first_token_{each}_percentile_latency_ns'] = 1
+    values[f'result_time_per_output_token_{each}_percentile_ns'] = 1
+  values['result_first_token_99.00_percentile_latency_ns'] = ttft_ms * 1e6
+  values['result_time_per_output_token_99.00_percentile_ns'] = tpot_ms * 1e6
+  return loadgen_log.RunLog('d', '', values, ())
+
+
+class LimitsTest(absltest.TestCase):
+  def _over(self, scenario: str, ttft_ms: float, tpot_ms: float) -> list[str]:
+    limits = rounds.token_limits(rounds.LLAMA, scenario)
+    return figures.over_limits(_log(ttft_ms, tpot_ms), limits)
+
+  def test_a_run_at_the_limits_passes(self):
+    self.assertEmpty(self._over(rounds.INTERACTIVE, 500, 30))
+    self.assertEmpty(self._over(rounds.SERVER, 2000, 100))
+    # There is no limit in Offline and for other benchmarks.
+    self.assertEmpty(figures.over_limits(_log(9999, 999), None))
+
+  def test_a_run_above_a_limit_fails(self):
+    for scenario, ttft, tpot, message in (
+      (
+        rounds.INTERACTIVE,
+        *(501, 30),
+        r'first token \(TTFT\) is 501.000 ms, above the limit of 500 ms.*Lower',
+      ),
+      (
+        rounds.INTERACTIVE,
+        *(500, 31),
+        r'output token \(TPOT\) is 31.000 ms, above the limit of 30 ms',
+      ),
+      (rounds.SERVER, 2001, 100, '2001.000 ms, above the limit of 2000 ms'),
+      (rounds.SERVER, 2000, 101, '101.000 ms, above the limit of 100 ms'),
+    ):
+      (problem,) = self._over(scenario, ttft, tpot)
+      self.assertRegex(problem, message)
+    self.assertLen(self._over(rounds.INTERACTIVE, 501, 31), 2)
+
+  def test_a_log_without_tokens_does_not_pass(self):
+    log = loadgen_log.RunLog('d', '', {'result_validity': 'VALID'}, ())
+    with self.assertRaisesRegex(ValueError, 'no number result_first_token'):
+      figures.over_limits(log, rounds.token_limits(rounds.LLAMA, rounds.SERVER))
+    self.assertEmpty(figures.token_latencies(log))
 
 
 if __name__ == '__main__':

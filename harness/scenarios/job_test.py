@@ -71,10 +71,45 @@ class JobTest(absltest.TestCase):
     self.assertEqual(config.task.samples.max_input_length, 2668)
     self.assertNotIn('reference', config.task.inputs)
 
+  def test_llama_streams_in_a_cell(self):
+    name = 'ENABLE_GENERATE_STREAM'
+    for scenario in rounds.scenarios_of(rounds.LLAMA):
+      config = self._config(scenario, model='llama3.1-8b')
+      self.assertEqual(config.system.overrides, {name: 'true'})
+    config = self._config(
+      rounds.SERVER, model='llama3.1-8b', override=[f'{name}=false', 'A=1']
+    )
+    self.assertEqual(config.system.overrides, {name: 'false', 'A': '1'})
+    self.assertEqual(self._config(rounds.SERVER).system.overrides, {})
+    config = self._config(
+      rounds.SINGLE_STREAM, model='llama3.1-8b-edge', system='engine'
+    )
+    self.assertEqual(config.load.round, 'v6.1')
+
+  def test_scenarios_that_a_benchmark_does_not_have_are_refused(self):
+    for model, scenario, known in (
+      ('llama3.1-8b', rounds.SINGLE_STREAM, 'Offline, Server, Interactive'),
+      ('llama3.1-8b-edge', rounds.SERVER, 'Offline, SingleStream'),
+      ('gptj-99', rounds.INTERACTIVE, 'Offline, Server, SingleStream, Multi'),
+      ('bert-99', rounds.INTERACTIVE, 'Offline, Server, SingleStream, Multi'),
+    ):
+      with self.assertRaisesRegex(
+        ValueError, f'{model} has no scenario {scenario}. Available: {known}'
+      ):
+        self._config(scenario, model=model)
+
   def test_what_llama_does_not_support_is_refused_by_name(self):
     for scenario, changes, message in (
-      (rounds.SERVER, {}, 'does not run in Server.*Use Offline'),
-      (rounds.SINGLE_STREAM, {}, 'does not run in SingleStream'),
+      (
+        rounds.INTERACTIVE,
+        {'system': 'reference'},
+        'reference does not report first tokens.*Interactive.*--system=engine',
+      ),
+      (
+        rounds.INTERACTIVE,
+        {'target_latency_ms': 9.0},
+        '--target_latency_ms=9 has no effect in Interactive.* 500 ms .* 30 ms',
+      ),
       (rounds.OFFLINE, {'round': 'v5.0'}, 'v5.0 has no llama3.1-8b.*v5.1'),
       (
         rounds.OFFLINE,

@@ -28,6 +28,12 @@ EXECUTION_MODES = (TEST, FAST, VALID)
 _FAST_MAX_DURATION_MS = 120_000
 _FAST_MIN_DURATION_MS = 60_000
 
+# The share of a trial's rate that a Server run sends. In the trial, all samples
+# are issued at once. Random arrivals need some spare capacity, and more of it
+# if the latency bound is short.
+_SERVER_SHARE = 0.6
+_SHORT_BOUND_MS = 1000.0
+_SERVER_SHARE_SHORT = 0.35
 
 _ROUND = flags.DEFINE_enum(
   'round',
@@ -278,6 +284,16 @@ def _warm_up(default: bool) -> tuple[str, float]:
       f' --warm_up, such as --warm_up={run_lib.WARM_UP_BURSTS}, or remove it'
     )
   return run_lib.WARM_UP_BURSTS if default else bursts or '', rest_secs
+
+
+def server_share(load: Load, benchmark: str) -> float:
+  """Returns the share of a trial's rate that a Server run sends."""
+  limits = rounds.token_limits(benchmark, load.scenario)
+  if limits:
+    bound = limits.ttft_ms
+  else:
+    bound = load.target_latency_ms or rounds.SERVER_LATENCY_MS[benchmark]
+  return _SERVER_SHARE_SHORT if bound < _SHORT_BOUND_MS else _SERVER_SHARE
 
 
 def run_settings(

@@ -113,6 +113,19 @@ class LoadTest(parameterized.TestCase):
   def test_needs_target(self, scenario, given, expected):
     self.assertEqual(_load(scenario=scenario, **given).needs_target, expected)
 
+  @parameterized.parameters(
+    (rounds.GPTJ, rounds.SERVER, {}, 0.6),
+    (rounds.GPTJ, rounds.SERVER, {'target_latency_ms': 900.0}, 0.35),
+    (rounds.BERT, rounds.SERVER, {}, 0.35),
+    (rounds.LLAMA, rounds.SERVER, {}, 0.6),
+    (rounds.LLAMA, rounds.INTERACTIVE, {}, 0.35),
+  )
+  def test_a_short_bound_needs_spare_capacity(
+    self, benchmark, scenario, changes, expected
+  ):
+    load = _load(scenario=scenario, **changes)
+    self.assertEqual(load_lib.server_share(load, benchmark), expected)
+
   def test_parameters_name_what_decides_a_result(self):
     known = _load().parameters
     self.assertEqual(_load(silence_secs=1.0).parameters, known)

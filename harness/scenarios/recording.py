@@ -150,11 +150,7 @@ def _tokens(
       f'{each.bounded_ms:.3f} ms',
       f'{each.mean_ns / 1e6:.3f} ms',
       'none' if each.limit_ms is None else f'{each.limit_ms:g} ms',
-      ''
-      if each.limit_ms is None
-      else 'FAILED'
-      if each.problem
-      else 'PASSED',
+      '' if each.limit_ms is None else 'FAILED' if each.problem else 'PASSED',
     )
     for each in found
   ]

@@ -4,7 +4,9 @@ import os
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
+from harness.results import figures
 from harness.results import scoring
+from harness.rules import rounds
 from harness.scenarios import recording
 from saxml_ext.evaluation import rouge
 
@@ -50,6 +52,41 @@ class OutcomeTest(absltest.TestCase):
     ).problems()
     self.assertLen(problems, 2)
     self.assertRegex(problems[1], 'logged 2 errors .* one is: Ending early')
+
+  def test_a_valid_run_above_a_limit_on_tokens_fails(self):
+    keys = (
+      'first_token_{}_percentile_latency',
+      'time_per_output_token_{}_percentile',
+    )
+    values = {
+      'result_validity': 'VALID',
+      'result_completed_tokens_per_second': 321.5,
+      'result_first_token_mean_latency_ns': 2e6,
+      'result_time_to_output_token_mean': 1e6,
+      **{
+        f'result_{key.format(each)}_ns': ms * 1e6
+        for key, ms in zip(keys, (501, 30))
+        for each in figures.PERCENTILES
+      },
+      **_timed_run('00:00:34.716').values,
+    }
+    limits = rounds.token_limits(rounds.LLAMA, rounds.INTERACTIVE)
+    outcome = recording.Outcome(
+      performance=loadgen_log.RunLog('d', 'Result is : VALID', values, ()),
+      limits=limits,
+    )
+    (problem,) = outcome.problems()
+    self.assertRegex(problem, 'TTFT.* 501.000 ms, above the limit of 500 ms')
+    report = outcome.report()
+    self.assertRegex(
+      report,
+      r'first token \(TTFT\) +501.000 ms +2.000 ms +500 ms +FAILED\n'
+      r'time per output token \(TPOT\) +30.000 ms +1.000 ms +30 ms +PASSED',
+    )
+    self.assertIn('321.50 tokens/s', report)
+    relaxed = dataclasses.replace(outcome, limits=None)
+    self.assertEmpty(relaxed.problems())
+    self.assertRegex(relaxed.report(), 'TPOT.* none')
 
   def test_a_handful_of_queries_is_not_judged(self):
     self.assertEmpty(

@@ -22,6 +22,7 @@ from harness.scenarios import recording
 from harness.scenarios import search
 from harness.scenarios import session as session_lib
 from harness.scenarios import tasks
+from harness.scenarios import time_plan
 from harness.submission import job_result
 from harness.submission.content import compliance
 from serve import progress as progress_lib
@@ -77,12 +78,6 @@ _TRIAL_SAMPLES = 64
 _TRIAL_SECS = 2.0
 _TRIAL_GROWTH = 16
 _TRIAL_QUERIES = 16
-# The share of the trial's rate that a Server run sends. In the trial, all
-# samples are issued at once. Random arrivals need some spare capacity, and more
-# of it if the latency bound is short.
-_SERVER_SHARE = 0.6
-_SHORT_BOUND_MS = 1000.0
-_SERVER_SHARE_SHORT = 0.35
 
 
 class ScenarioRun:
@@ -99,6 +94,7 @@ class ScenarioRun:
     self._progress = progress
     self._load = job.load
     self._speed = load_lib.Speed()
+    self._looked_up = self._tried = False
     self._warm = False
 
   def run(self) -> recording.Outcome:
@@ -117,7 +113,8 @@ class ScenarioRun:
     self._session.check_streams(job.task.benchmark, self._load.scenario)
     self._look_up()
     if load_lib.FIND_PERFORMANCE in job.modes:
-      self._try_out()
+      if not self._tried:
+        self._try_out()
       found = search.search(
         self._load.scenario, self._speed, self._probe, self._progress
       )
@@ -162,8 +159,31 @@ class ScenarioRun:
     )
     return dataclasses.replace(settings, **changes)
 
+  def work(self) -> time_plan.Work:
+    """Returns the runs of the job with its known speed, or that of a trial."""
+    self._session.check_streams(self._job.task.benchmark, self._load.scenario)
+    self._look_up()
+    given = (self._load.target_qps, self._load.target_latency_ms)
+    if self._speed == load_lib.Speed() and given[self._load.streams] is None:
+      self._try_out()
+    speed = self._speed
+    if self._tried and self._load.rules.at_once:
+      # The accuracy run measures the speed of Offline better.
+      self._speed = load_lib.Speed()
+    return time_plan.Work(
+      self._load,
+      self._job.task.benchmark,
+      self._job.task.sample_count,
+      self._job.modes,
+      len(requirements.compliance_tests(self._load.round, self._job.model)),
+      speed,
+    )
+
   def _look_up(self) -> None:
     """Uses the speed of an earlier search if no target is given."""
+    if self._looked_up:
+      return
+    self._looked_up = True
     job = self._job
     found = search.find(job.targets_path, job.targets_key)
     given = self._load.target_qps
@@ -178,39 +198,35 @@ class ScenarioRun:
 
   def _try_out(self) -> None:
     """Estimates the speed of the system with a few samples."""
+    self._tried = True
     if self._load.streams:
       self._speed = load_lib.Speed(latency_ms=self._latency_of_trial())
     else:
       rate = self._rate_of_trial()
       self._speed = load_lib.Speed(
-        target_qps=rate * self._server_share
+        target_qps=rate
+        * load_lib.server_share(self._load, self._job.task.benchmark)
         if self._load.rules.bounded
         else settings_lib.target_qps_from_rate(rate)
       )
     self._progress.stage(f'estimated speed: {self._speed}')
 
-  @property
-  def _server_share(self) -> float:
-    """The share of the trial's rate that a Server run sends."""
-    bound = self._load.target_latency_ms
-    if self._limits:
-      bound = self._limits.ttft_ms
-    elif bound is None:
-      bound = rounds.SERVER_LATENCY_MS[self._job.task.benchmark]
-    return _SERVER_SHARE_SHORT if bound < _SHORT_BOUND_MS else _SERVER_SHARE
-
   def _rate_of_trial(self) -> float:
-    """Returns the rate in samples/s for samples that are issued all at once."""
+    """Returns the rate in samples/s for samples that are issued all at once.
+
+    The scenarios of a session share the trial.
+    """
     count = _TRIAL_SAMPLES
-    while True:
+    while self._session.trial_rate is None:
       status, _ = self._trial(
         rounds.OFFLINE, min_query_count=count, target_qps=1.0
       )
       if status.seconds >= _TRIAL_SECS:
-        return status.done / status.seconds
+        self._session.trial_rate = status.done / status.seconds
       # A very short trial is inaccurate, so the growth factor is limited.
       factor = _TRIAL_SECS / max(status.seconds, _TRIAL_SECS / _TRIAL_GROWTH)
       count = math.ceil(1.25 * count * factor)
+    return self._session.trial_rate
 
   def _latency_of_trial(self) -> float:
     """Returns the expected latency of a query in ms, for LoadGen.
@@ -370,7 +386,11 @@ def run_jobs(
   with session_lib.started(first.system, log_dir, progress) as session:
     for job in jobs:
       os.makedirs(job.results_dir, exist_ok=True)
-      run = ScenarioRun(job, session, progress)
+    runs = [ScenarioRun(job, session, progress) for job in jobs]
+    if len(jobs) > 1 and first.load.execution_mode != load_lib.TEST:
+      plan = time_plan.text([run.work() for run in runs])
+      progress.text(f'\n{plan}\n')
+    for job, run in zip(jobs, runs):
       yield job, run.run()
 
 

@@ -32,7 +32,7 @@ _GROWTH = 1.25
 _MOST_GROWTH = 2.0
 _MOST_PROBES = 12
 # The time after which no further probe begins.
-_MOST_SECS = 3600.0
+MOST_SECS = 3600.0
 # Answers fall behind if the later half of the samples takes more than this many
 # times as long to answer as the earlier half.
 _BEHIND = 2.0
@@ -116,7 +116,7 @@ def search(
 ) -> Found:
   """Searches for the highest valid speed.
 
-  No probe begins after _MOST_SECS.
+  No probe begins after MOST_SECS.
 
   Args:
     scenario: LoadGen's name of the scenario.
@@ -137,7 +137,7 @@ def search(
 
 def _until_long_enough(scenario, speed, run, progress, clock) -> Found:
   probes: list[str] = []
-  end = clock() + _MOST_SECS
+  end = clock() + MOST_SECS
   for number in range(1, _MOST_PROBES + 1):
     if clock() > end:
       break
@@ -169,7 +169,7 @@ class _Server:
     self._run = run
     self._progress = progress
     self._clock = clock
-    self._end = clock() + _MOST_SECS
+    self._end = clock() + MOST_SECS
     self._probes: list[str] = []
 
   def search(self, start: load_lib.Speed) -> Found:
@@ -245,7 +245,7 @@ def _nothing(probes: Sequence[str]) -> str:
   tried = '; '.join(probes)
   return (
     f'no run was valid, of at most {_MOST_PROBES} runs that began within'
-    f' {_MOST_SECS / 60:.0f} minutes: {tried}. See the summary of the last'
+    f' {MOST_SECS / 60:.0f} minutes: {tried}. See the summary of the last'
     ' run. The system may be too slow for the bound, or --min_duration may be'
     ' too long'
   )

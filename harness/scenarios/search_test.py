@@ -3,6 +3,7 @@ import io
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
+from harness.results import figures
 from harness.rules import rounds
 from harness.scenarios import load
 from harness.scenarios import search
@@ -98,6 +99,44 @@ class SearchTest(absltest.TestCase):
       r'no run was valid.* minutes: asked for 10\.00 samples/s: 99th',
     ):
       self._search(rounds.SERVER, load.Speed(target_qps=10.0), limit=0.01)
+
+  def test_a_rate_above_a_limit_on_tokens_is_not_held(self):
+    limits = rounds.token_limits(rounds.LLAMA, rounds.INTERACTIVE)
+    asked = []
+
+    def run(speed: load.Speed, number: int) -> search.Trial:
+      # LoadGen reports all runs as valid. The time per token reaches 30 ms at
+      # 10 queries/s, and the time to the first token 500 ms at 8.
+      asked.append(speed.target_qps)
+      values = {
+        'result_validity': 'VALID',
+        'result_first_token_mean_latency_ns': 1,
+        'result_time_to_output_token_mean': 1,
+      }
+      for each in figures.PERCENTILES:
+        values |= {
+          f'result_first_token_{each}_percentile_latency_ns': 62.5e6
+          * speed.target_qps,
+          f'result_time_per_output_token_{each}_percentile_ns': 3e6
+          * speed.target_qps,
+        }
+      log = loadgen_log.RunLog('d', '', values, ())
+      return search.Trial(log, (), limits)
+
+    shown = io.StringIO()
+    found = search.search(
+      rounds.INTERACTIVE,
+      load.Speed(target_qps=3.0),
+      run,
+      progress.Progress(shown),
+    )
+    self.assertBetween(found.speed.target_qps, 8 / 1.06, 8)
+    self.assertEqual(asked[-1], found.speed.target_qps)
+    self.assertIn('VALID, but above a limit on tokens', shown.getvalue())
+    self.assertRegex(
+      shown.getvalue(),
+      r'99th percentile of TTFT 187.5 ms, 99th percentile of TPOT 9.0 ms, VALID',
+    )
 
   def test_a_search_ends_in_time(self):
     for scenario, start in (

@@ -157,6 +157,7 @@ class Session:
     other_search: The difference between the system's search and the
       reference's; see launch.Started.
     served: The cell's report of its settings; see launch.Started.
+    trial_rate: The rate in samples/s that a trial measured; None: no trial yet.
   """
 
   def __init__(self, place: launch.Place, started: launch.Started):
@@ -165,6 +166,7 @@ class Session:
     self.exact = started.exact
     self.other_search = started.other_search
     self.served = started.served
+    self.trial_rate: float | None = None
     self._runs = 0
 
   def check_streams(self, benchmark: str, scenario: str) -> None:

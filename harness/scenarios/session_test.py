@@ -9,7 +9,9 @@ from absl.testing import absltest
 
 from harness import errors
 from harness.loadgen import run as run_lib
+from harness.rules import rounds
 from harness.scenarios import session
+from harness.systems import launch
 from serve import children
 from serve import programs
 from serve import progress as progress_lib
@@ -24,6 +26,27 @@ _Usage = collections.namedtuple('_Usage', 'total used free')
 def _command(code: str) -> programs.Command:
   env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
   return programs.Command((sys.executable, '-c', code), env)
+
+
+class StreamsTest(absltest.TestCase):
+  def test_a_model_that_does_not_stream_is_refused(self):
+    place = launch.Place(*[mock.Mock()] * 4)
+    for streams, scenario, refused in (
+      (False, rounds.SERVER, True),
+      (False, rounds.OFFLINE, False),
+      (True, rounds.INTERACTIVE, False),
+      (None, rounds.INTERACTIVE, False),
+    ):
+      made = session.Session(
+        place, launch.Started('p', None, exact=False, streams=streams)
+      )
+      if not refused:
+        made.check_streams(rounds.LLAMA, scenario)
+        continue
+      with self.assertRaisesRegex(
+        ValueError, 'Server of llama3_1-8b .* ENABLE_GENERATE_STREAM=true'
+      ):
+        made.check_streams(rounds.LLAMA, scenario)
 
 
 class RunProcessTest(absltest.TestCase):

@@ -45,6 +45,10 @@ _DEADLINE_FACTOR = 20
 _Item = tuple[str, int, list[float]]
 
 
+# The client's result for a prompt: (text, score) pairs, the best first.
+Answers = list[tuple[str, float]]
+
+
 class Streams:
   """Sends requests whose answers grow. It is thread-safe."""
 
@@ -64,22 +68,40 @@ class Streams:
     ).start()
 
   def generate(
-    self, prompt: str, on_first_token: Callable[[int], None]
-  ) -> 'futures.Future[list[tuple[str, float]]]':
-    """Sends a prompt.
+    self,
+    prompt: str,
+    on_first_token: Callable[[int], None],
+    on_done: Callable[['futures.Future[Answers]'], None],
+  ) -> None:
+    """Sends a prompt. The thread of the streams calls both functions.
 
     Args:
       prompt: The prompt in the format of the model.
       on_first_token: The function that is called once with the first token, at
         the first message that has text of the first sample.
-
-    Returns:
-      A future of one (text, score) pair per sample, in the server's order, as a
-      model's `Generate` returns them.
+      on_done: The function that gets a future of one (text, score) pair per
+        sample, in the server's order, as a model's `Generate` returns them.
     """
-    return asyncio.run_coroutine_threadsafe(
-      self._read(prompt, on_first_token), self._loop
+    future: futures.Future[Answers] = futures.Future()
+    # A callback that is added to a future that is already done would run on the
+    # caller's thread.
+    future.add_done_callback(on_done)
+    asyncio.run_coroutine_threadsafe(
+      self._answer(prompt, on_first_token, future), self._loop
     )
+
+  async def _answer(
+    self,
+    prompt: str,
+    on_first_token: Callable[[int], None],
+    future: 'futures.Future[Answers]',
+  ) -> None:
+    try:
+      found = await self._read(prompt, on_first_token)
+    except Exception as error:  # Any error ends the run.
+      future.set_exception(error)
+      return
+    future.set_result(found)
 
   async def _read(
     self, prompt: str, on_first_token: Callable[[int], None]
@@ -120,12 +142,13 @@ def _grow(
     scores[i] += new[0]  # The first score is log p.
 
 
-# The client's result for a prompt: (text, score) pairs, the best first.
-Answers = list[tuple[str, float]]
-
 # A function that sends a prompt to a model. It may call its second argument
-# once, when the first token of the answer arrives.
-Generate = Callable[[str, Callable[[int], None]], 'futures.Future[Answers]']
+# once, when the first token of the answer arrives. It calls the third one with
+# the answers.
+Generate = Callable[
+  [str, Callable[[int], None], Callable[['futures.Future[Answers]'], None]],
+  None,
+]
 
 
 class CellSystem:
@@ -152,8 +175,11 @@ class CellSystem:
     self._benchmark = benchmark
 
   def answer(self, index: int, reply: system.Reply) -> None:
-    future = self._generate(self._prompts[index], reply.first_token)
-    future.add_done_callback(functools.partial(self._answered, reply))
+    self._generate(
+      self._prompts[index],
+      reply.first_token,
+      functools.partial(self._answered, reply),
+    )
 
   def close(self) -> None:
     """Does nothing, because the client's connections end with the process."""
@@ -190,7 +216,9 @@ def generator(
     lm = sax_aio.Model(model_id).LM()
     return Streams(lambda prompt: lm.GenerateStream(prompt, options)).generate
   model = sax.Model(model_id).LM()
-  return lambda prompt, on_first_token: model.GenerateAsync(prompt, options)
+  return lambda prompt, on_first_token, on_done: model.GenerateAsync(
+    prompt, options
+  ).add_done_callback(on_done)
 
 
 def token_ids(answers: Answers) -> list[int]:

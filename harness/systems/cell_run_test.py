@@ -4,6 +4,7 @@ import threading
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.rules import rounds
 from harness.systems import cell_run
 from harness.systems.testing import replies
 from saxml_ext.client.testing import fake_cell
@@ -50,7 +51,9 @@ class CellNameTest(absltest.TestCase):
       cell_run.network_name('/sax/test/other', self.cell.root)
 
 
-def _reply(result=None, error=None, end_ids=()) -> replies.Reply:
+def _reply(
+  result=None, error=None, end_ids=(), benchmark=rounds.GPTJ
+) -> replies.Reply:
   """Returns the system's reply for a given result or error of the model."""
   future: futures.Future = futures.Future()
   if error:
@@ -59,13 +62,14 @@ def _reply(result=None, error=None, end_ids=()) -> replies.Reply:
     future.set_result(result)
   sent = []
 
-  def generate(prompt: str, on_first_token) -> futures.Future:
+  def generate(prompt: str, on_first_token, on_done) -> None:
     del on_first_token
     sent.append(prompt)
-    return future
+    future.add_done_callback(on_done)
 
   reply = replies.Reply()
-  cell_run.CellSystem(generate, ['5', '6'], end_ids).answer(1, reply)
+  made = cell_run.CellSystem(generate, ['5', '6'], end_ids, benchmark)
+  made.answer(1, reply)
   assert sent == ['6']
   return reply
 
@@ -83,6 +87,20 @@ class CellSystemTest(parameterized.TestCase):
     answer = _reply([(text, 0.0), ('0', -2.0)], end_ids={50256}).answer()
     self.assertEqual(answer.data.tolist(), expected)
     self.assertEqual(answer.data.dtype, 'int64')
+    self.assertEqual(answer.tokens, len(expected))
+
+  @parameterized.parameters(
+    ('7,8', [7, 8]),
+    ('7,8,9', [7, 8, 9]),
+    ('7,8,9,9', [7, 8, 9]),
+    ('7,10,9', [7, 10]),
+  )
+  def test_a_llama_logs_its_end_id_once(self, text, expected):
+    answer = _reply(
+      [(text, 0.0)], end_ids={9, 10}, benchmark=rounds.LLAMA
+    ).answer()
+    self.assertEqual(answer.data.tolist(), expected)
+    self.assertEqual(answer.data.dtype, 'int32')
     self.assertEqual(answer.tokens, len(expected))
 
   def test_failed_call(self):
@@ -133,6 +151,7 @@ class GeneratorTest(absltest.TestCase):
     reply = self._reply('5', stream=True)
     # The server has not yet sent the rest of the answer.
     self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    self.assertEqual(reply.token, 7)
     server.gate.set()
     self.assertEqual(reply.answer().data.tolist(), [7, 6, 9])
 
@@ -187,38 +206,64 @@ def _opener(*messages):
   return open_stream
 
 
+def _future(open_stream, on_first_token=lambda token: None) -> futures.Future:
+  """Sends the prompt "5"; checks that both callbacks are on one thread."""
+  found: futures.Future = futures.Future()
+  threads = set()
+
+  def first(token: int) -> None:
+    threads.add(threading.get_ident())
+    on_first_token(token)
+
+  def done(future: futures.Future) -> None:
+    threads.add(threading.get_ident())
+    if error := future.exception():
+      found.set_exception(error)
+    elif len(threads) > 1 or threading.main_thread().ident in threads:
+      found.set_exception(AssertionError(threads))
+    else:
+      found.set_result(future.result())
+
+  cell_run.Streams(open_stream).generate('5', first, done)
+  return found
+
+
 class StreamsTest(absltest.TestCase):
-  def _generate(self, *messages) -> tuple[list[tuple[str, float]], int]:
-    """Returns the answers to "x" and the number of calls for a first token."""
+  def _generate(self, *messages) -> tuple[list[tuple[str, float]], list[int]]:
+    """Returns the answers to "5" and the reported first tokens."""
     told = []
-    future = cell_run.Streams(_opener(*messages)).generate(
-      'x', lambda: told.append(threading.current_thread().name)
-    )
-    return future.result(timeout=60), len(told)
+    future = _future(_opener(*messages), told.append)
+    return future.result(timeout=60), told
 
   def test_texts_and_scores_grow(self):
     found = self._generate(
-      [('?é', 0, -1.0), ('a', 0, -2.0)],
-      [('z', 3, -0.5), ('b', 0, -0.25)],  # Keeps 3 bytes, then none.
+      [('?,1', 0, -1.0), ('7', 0, -2.0)],
+      [('2,3', 2, -0.5), ('8', 0, -0.25)],  # Keeps 2 bytes, then none.
     )
-    self.assertEqual(found, ([('xéz', -1.5), ('b', -2.25)], 1))
+    self.assertEqual(found, ([('5,2,3', -1.5), ('8', -2.25)], [5]))
 
   def test_messages_without_text_are_no_token(self):
-    self.assertEqual(self._generate([('', 0, 0.0)]), ([('', 0.0)], 0))
-    self.assertEqual(self._generate(), ([], 0))
+    self.assertEqual(self._generate([('', 0, 0.0)]), ([('', 0.0)], []))
+    self.assertEqual(self._generate(), ([], []))
+
+  def test_text_instead_of_ids_is_refused(self):
+    with self.assertRaisesRegex(
+      ValueError, "returned 'a word' instead of comma"
+    ):
+      self._generate([('a word', 0, 0.0)])
 
   def test_reading_on_ends_with_an_error(self):
     closed = threading.Event()
 
     async def open_stream(prompt: str):
       try:
-        yield [('a', 0, [0.0])]
+        yield [('7', 0, [0.0])]
         yield []
         self.fail('the call goes on')
       finally:
         closed.set()
 
-    future = cell_run.Streams(open_stream).generate('x', lambda: None)
+    future = _future(open_stream)
     with self.assertRaisesRegex(ValueError, 'of 1 samples sent a message of 0'):
       future.result(timeout=60)
     self.assertTrue(closed.wait(60))

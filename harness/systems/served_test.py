@@ -13,6 +13,15 @@ _PUBLISHED = (
 
 
 class ServedTest(parameterized.TestCase):
+  def test_streams(self):
+    name = 'ENABLE_GENERATE_STREAM'
+    for params, overrides, expected in (
+      ('saxml_ext.params.llama.TinyTokenizedFP32', {}, False),
+      ('saxml_ext.params.llama.TinyTokenizedFP32', {name: 'true'}, True),
+      ('a.stock.server.knows.It', {}, None),
+    ):
+      self.assertIs(served.Served(params, overrides).streams, expected)
+
   @parameterized.parameters(
     ('saxml_ext.params.gptj.TinyTokenizedFP32', {}, True),
     ('saxml_ext.params.gptj.TinyTokenizedFP32', {'BATCH_SIZE': '8'}, True),

@@ -43,18 +43,28 @@ def row(entry: entry_lib.Entry) -> tuple[str, ...]:
     entry.scenario,
     entry.round,
     entry.system,
-    figure(run) if run else _NONE,
+    figure(entry),
     validity(run) if run else _NONE,
     verdict,
   )
 
 
-def figure(run: entry_lib.Performance) -> str:
-  """Returns the scenario's figure with its unit. Latencies are in ms."""
+def figure(entry: entry_lib.Entry) -> str:
+  """Returns the scenario's figure with its unit. Latencies are in ms.
+
+  Official results of Llama are in tokens/s, so those are added. Without a
+  performance run, the text is "-".
+  """
+  run = entry.performance
+  if run is None:
+    return _NONE
   if run.metric == figures.LATENCY_NS:
     return f'{run.value / 1e6:.3f} ms'
   units = {each.metric: each.unit for each in rounds.SCENARIOS.values()}
-  return f'{run.value:.3f} {units.get(run.metric, run.metric)}'
+  text = f'{run.value:.3f} {units.get(run.metric, run.metric)}'
+  if rounds.uses_tokens(entry.benchmark) and run.tokens_per_second:
+    text += f', {run.tokens_per_second:.1f} tokens/s'
+  return text
 
 
 def validity(run: entry_lib.Performance) -> str:
@@ -115,13 +125,17 @@ def _overview(stored: store.Stored) -> Iterator[tuple[str, str]]:
     yield name, getattr(entry, name)
   yield 'command', command(entry)
   if run:
-    yield 'result', f'{figure(run)}, {validity(run)}'
+    yield 'result', f'{figure(entry)}, {validity(run)}'
     yield 'run', f'{run.samples} samples in {run.seconds:.1f} s'
     if run.tokens_per_second is not None:
       yield 'tokens', f'{run.tokens_per_second:.1f} tokens/s'
     yield 'latency', _percentiles(run.latency_ns)
     if run.first_token_ns:
-      yield 'first token', _percentiles(run.first_token_ns)
+      mean = _mean(run.mean_first_token_ns)
+      yield 'first token', _percentiles(run.first_token_ns) + mean
+    if run.per_token_ns:
+      mean = _mean(run.mean_per_token_ns)
+      yield 'per token', _percentiles(run.per_token_ns) + mean
   if scored:
     yield 'accuracy', scored.line
   yield 'governor', entry.governor or 'unknown'
@@ -133,6 +147,10 @@ def _overview(stored: store.Stored) -> Iterator[tuple[str, str]]:
 
 def _percentiles(values: Mapping[str, float]) -> str:
   return ', '.join(f'p{float(k):g} {v / 1e6:.3f} ms' for k, v in values.items())
+
+
+def _mean(value: float | None) -> str:
+  return '' if value is None else f', mean {value / 1e6:.3f} ms'
 
 
 def _figures(
@@ -154,7 +172,16 @@ def _figures(
   name = 'Samples' if scenario.at_once else 'Completed_samples'
   yield f'{name}_per_second={run.value:g}'
   yield f'target_qps={target:g}'
-  if scenario.bounded:
+  if scenario.bounded and run.per_token_ns:
+    for name, found in (
+      ('ttft', run.first_token_ns),
+      ('tpot', run.per_token_ns),
+    ):
+      bound = figures.number(log, f'requested_server_{name}_latency') / 1e6
+      latency = found[scenario.percentile] / 1e6
+      yield f'{rank}_percentile_{name}={latency:.3f}ms'
+      yield f'target_{name}={bound:g}ms'
+  elif scenario.bounded:
     bound = figures.number(log, 'effective_target_latency_ns')
     latency = run.latency_ns[scenario.percentile]
     yield f'{rank}_percentile_latency={latency / 1e6:.3f}ms'
@@ -170,6 +197,10 @@ _MEASURES = (
   ('p90 latency', 'latency_ns', '90.00', '{:.3f} ms'),
   ('p99 latency', 'latency_ns', '99.00', '{:.3f} ms'),
   ('p50 first token', 'first_token_ns', '50.00', '{:.3f} ms'),
+  ('p99 first token', 'first_token_ns', '99.00', '{:.3f} ms'),
+  ('mean first token', 'mean_first_token_ns', '', '{:.3f} ms'),
+  ('p99 per token', 'per_token_ns', '99.00', '{:.3f} ms'),
+  ('mean per token', 'mean_per_token_ns', '', '{:.3f} ms'),
   ('ROUGE-1', 'metrics', 'rouge1', '{:.4f}'),
   ('ROUGE-2', 'metrics', 'rouge2', '{:.4f}'),
   ('ROUGE-L', 'metrics', 'rougeL', '{:.4f}'),
@@ -195,7 +226,7 @@ def side_by_side(
   runs = [each.performance for each in entries]
   table.append(('valid', *(validity(run) if run else _NONE for run in runs)))
   metric = runs[0].metric if runs[0] else None
-  cells = [figure(run) if run else _NONE for run in runs]
+  cells = [figure(each) for each in entries]
   values = [run.value if run and run.metric == metric else None for run in runs]
   table.append(('result', *_with_ratios(cells, values)))
   for label, field, key, form in _MEASURES:
@@ -209,9 +240,7 @@ def side_by_side(
 def _measure(entry: entry_lib.Entry, field: str, key: str) -> float | None:
   holder = entry.accuracy if field == 'metrics' else entry.performance
   found = getattr(holder, field, None)
-  if not key or found is None:
-    return found
-  value = found.get(key)
+  value = found.get(key) if key and found is not None else found
   return value / 1e6 if field.endswith('_ns') and value is not None else value
 
 

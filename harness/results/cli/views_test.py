@@ -113,6 +113,47 @@ class ViewsTest(absltest.TestCase):
     self.assertEqual(words[4], 'target_latency=20000ms')
     self.assertRegex(words[5], r'^latency_to_target=0\.\d+$')
 
+  def test_performance_line_of_tokens(self):
+    run = logs.make(
+      self.create_tempdir().full_path,
+      rounds.INTERACTIVE,
+      benchmark=rounds.LLAMA,
+    )
+    found = figures.performance(run.directory, rounds.INTERACTIVE)
+    words = json.loads(
+      views.performance_line(found, loadgen_log.read(run.directory))
+    )
+    self.assertEqual(words[2], 'target_qps=500')
+    self.assertRegex(words[3], r'^99th_percentile_ttft=[\d.]+ms$')
+    self.assertEqual(words[4], 'target_ttft=500ms')
+    self.assertRegex(words[5], r'^99th_percentile_tpot=[\d.]+ms$')
+    self.assertEqual(words[6:], ['target_tpot=30ms'])
+
+  def test_a_llama_has_its_tokens(self):
+    run = entry.Performance(
+      True,
+      *('queries_per_second', 8.5, 10.0, 85, 480.25),
+      first_token_ns={'99.00': 4e8},
+      per_token_ns={'99.00': 2e7},
+      mean_first_token_ns=1e8,
+      mean_per_token_ns=1e7,
+    )
+    each = entries.make(
+      benchmark=rounds.LLAMA, scenario=rounds.INTERACTIVE, performance=run
+    )
+    self.assertIn('8.500 queries/s, 480.2 tokens/s', views.row(each))
+    text = views.overview(store.Stored(each, '/results/x'))
+    self.assertRegex(text, 'first token +p99 400.000 ms, mean 100.000 ms')
+    self.assertRegex(text, 'per token +p99 20.000 ms, mean 10.000 ms')
+    rows = {row[0]: row[1:] for row in views.side_by_side([each, each])}
+    for name, cell in (
+      ('p99 first token', '400.000 ms'),
+      ('mean first token', '100.000 ms'),
+      ('p99 per token', '20.000 ms'),
+      ('mean per token', '10.000 ms'),
+    ):
+      self.assertEqual(rows[name], (cell, f'{cell} (1.000x)'))
+
   def test_performance_line_of_single_stream(self):
     words = self._line(rounds.SINGLE_STREAM)
     self.assertEqual(words[0], 'VALID')

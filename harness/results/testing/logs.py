@@ -19,12 +19,14 @@ SAMPLES = 8
 _SETTINGS: dict[str, dict[str, Any]] = {
   rounds.OFFLINE: {'target_qps': 1500.0},
   rounds.SERVER: {'target_qps': 500.0, 'min_query_count': 500},
+  rounds.INTERACTIVE: {'target_qps': 500.0, 'min_query_count': 500},
   rounds.SINGLE_STREAM: {'target_latency_ms': 1.0, 'min_query_count': 100},
   rounds.MULTI_STREAM: {'target_latency_ms': 0.5, 'min_query_count': 662},
 }
 _BATCH_SECS = {
   rounds.OFFLINE: 0.02,
   rounds.SERVER: 0.005,
+  rounds.INTERACTIVE: 0.005,
   rounds.SINGLE_STREAM: 0.005,
   rounds.MULTI_STREAM: 0.001,
 }
@@ -50,15 +52,17 @@ def make(
   scenario: str,
   mode: str = 'performance',
   min_duration_ms: int = 600,
+  benchmark: str = rounds.GPTJ,
   **changes: Any,
 ) -> Run:
-  """Runs LoadGen once in a separate process, with GPT-J's settings.
+  """Runs LoadGen once in a separate process.
 
   Args:
     root: The output directory. Its layout is that of a job's directory.
     scenario: LoadGen's name of the scenario.
     mode: The mode, performance or accuracy.
     min_duration_ms: The minimum duration of the run.
+    benchmark: LoadGen's name of the benchmark.
     **changes: The changes to the RunSettings of a short, valid run.
   """
   values: dict[str, Any] = {
@@ -69,7 +73,7 @@ def make(
     'equal_issue': False,
   }
   run = settings.RunSettings(
-    rounds.GPTJ, scenario, **(values | _SETTINGS[scenario] | changes)
+    benchmark, scenario, **(values | _SETTINGS[scenario] | changes)
   )
   folder = 'performance/run_1' if mode == 'performance' else mode
   directory = os.path.join(root, folder)
@@ -81,6 +85,7 @@ def make(
   command = programs.command(
     _PROGRAM,
     {
+      'benchmark': benchmark,
       'scenario': scenario,
       'mode': mode,
       'user_conf': user_conf,

@@ -9,6 +9,7 @@ import numpy as np
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
 from harness.loadgen import system
+from harness.rules import summaries
 from saxml_ext.common import program
 
 _SAMPLES = flags.DEFINE_integer('samples', 8, 'Samples of the set.', 1)
@@ -17,23 +18,39 @@ _TOKENS = flags.DEFINE_integer('tokens', 2, 'Tokens of an answer.', 1)
 _BATCH = 16
 
 
+# The time of the tokens after the first one of an answer.
+_REST_SECS = 2e-4
+
+
 class _FirstTokens:
-  """Reports each first token when its batch starts, like a cell's stream."""
+  """Reports each first token shortly before its answer, on the same thread."""
 
   def __init__(self, inner: system.System):
     self._inner = inner
     self.close = inner.close
 
   def answer(self, index: int, reply: system.Reply) -> None:
-    reply.first_token()
-    self._inner.answer(index, reply)
+    self._inner.answer(index, _Reply(index, reply))
+
+
+class _Reply:
+  def __init__(self, index: int, reply: system.Reply):
+    self._index = index
+    self._reply = reply
+    self.failed = reply.failed
+
+  def done(self, answer: system.Answer) -> None:
+    self._reply.first_token(self._index)
+    time.sleep(_REST_SECS)
+    self._reply.done(answer)
 
 
 def _answer(indices: Sequence[int]) -> list[system.Answer]:
   time.sleep(_BATCH_SECS.value)
   tokens = _TOKENS.value
+  dtype = summaries.BENCHMARKS[flags.FLAGS.benchmark].dtype
   return [
-    system.Answer(np.full(tokens, index, np.int64), tokens) for index in indices
+    system.Answer(np.full(tokens, index, dtype), tokens) for index in indices
   ]
 
 

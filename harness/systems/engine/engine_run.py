@@ -10,6 +10,7 @@ from concurrent import futures
 import dataclasses
 import functools
 import sys
+import threading
 from typing import Any
 
 from absl import flags
@@ -148,15 +149,16 @@ class EngineSystem:
     request = _request(self._inputs[index]['input_ids'], self._model)
     if self._stream and self._tells_first:
       streamed = _Streamed(reply)
-      reply = streamed
       future = self._model.scheduler.generate(
         dataclasses.replace(request, stream=True),
         on_progress=streamed.progress,
       )
-    else:
-      if self._tells_first:
-        request = dataclasses.replace(request, on_first_token=reply.first_token)
-      future = self._model.scheduler.generate(request)
+      future.add_done_callback(functools.partial(self._answered, streamed))
+      streamed.ready.set()
+      return
+    if self._tells_first:
+      request = dataclasses.replace(request, on_first_token=reply.first_token)
+    future = self._model.scheduler.generate(request)
     future.add_done_callback(functools.partial(self._answered, reply))
 
   def close(self) -> None:
@@ -175,14 +177,21 @@ class EngineSystem:
 
 
 class _Streamed:
-  """A reply that gets the first token from the engine's progress."""
+  """A reply that gets the first token from the engine's progress.
+
+  Attributes:
+    ready: The event that the scheduler's thread will call `done`. The answer
+      might otherwise arrive on another thread than the first token.
+  """
 
   def __init__(self, reply: system.Reply):
     self._reply = reply
     self._reported = False
+    self.ready = threading.Event()
     self.failed = reply.failed
 
   def progress(self, progress: request_lib.Progress) -> None:
+    self.ready.wait()
     self._report(progress.rows[0].tokens)
 
   def first_token(self, token: int | None = None) -> None:

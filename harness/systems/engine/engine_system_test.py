@@ -6,6 +6,7 @@ from absl.testing import absltest
 import numpy as np
 
 from harness.loadgen import system
+from harness.rules import rounds
 from harness.systems.engine import engine_run
 from harness.systems.testing import replies
 from saxml_ext.common import errors
@@ -39,12 +40,14 @@ class EngineSystemTest(absltest.TestCase):
     )
     jax_setup.configure(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
 
-  def _make(self, **overrides) -> engine_run.EngineSystem:
+  def _make(
+    self, benchmark=rounds.GPTJ, stream=False, **overrides
+  ) -> engine_run.EngineSystem:
     overrides = {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4', **overrides}
     model = engine_run.load(
       entry_lib.Spec(small_model.MODEL_PATH, self.directory, overrides, acls={})
     )
-    made = engine_run.EngineSystem(model, _INPUTS)
+    made = engine_run.EngineSystem(model, _INPUTS, benchmark, stream)
     self.addCleanup(made.close)
     return made
 
@@ -91,6 +94,28 @@ class EngineSystemTest(absltest.TestCase):
       made = self._make(**_GREEDY, **more)
       found.append([self._greedy(made, index) for index in (0, 2)])
     self.assertEqual(found[0], found[1])
+
+  def test_a_stream_tells_its_first_token(self):
+    made = self._make(**_GREEDY, MIN_DECODE_STEPS='0')
+    whole = self._greedy(made, 0)
+    for ends, expected in (
+      (whole[1], whole[:2]),
+      (whole[0], whole[:1]),  # Ends in the engine's first call.
+    ):
+      made = self._make(
+        rounds.LLAMA,
+        stream=True,
+        **_GREEDY,
+        MIN_DECODE_STEPS='0',
+        STOP_TOKEN_IDS=f'[{ends}]',
+      )
+      reply = replies.Reply()
+      made.answer(0, reply)
+      self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+      self.assertEqual(reply.token, whole[0])
+      answer = reply.answer()
+      self.assertEqual(answer.data.tolist(), expected)
+      self.assertEqual(answer.data.dtype, 'int32')
 
   def test_a_prompt_that_the_engine_refuses(self):
     made = self._make()

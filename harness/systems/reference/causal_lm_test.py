@@ -22,6 +22,15 @@ def setUpModule():
   torch.set_num_threads(1)  # More threads only wait for each other.
 
 
+def _answers(model, prompts) -> list[list[int]]:
+  """Returns the answers without their end ids."""
+  ends = causal_lm.end_ids(model.config)
+  return [
+    list(summarization.until_end(ids, ends))
+    for ids in causal_lm.answer(model, prompts)
+  ]
+
+
 class CausalLMTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
@@ -40,13 +49,11 @@ class CausalLMTest(absltest.TestCase):
   def test_answers_are_the_recorded_ones(self):
     model = causal_lm.load(bundle.model_dir())
     with self.subTest('one at a time'):
-      found = [
-        causal_lm.answer(model, [prompt])[0] for prompt in self.prompts[:2]
-      ]
+      found = [_answers(model, [prompt])[0] for prompt in self.prompts[:2]]
       self.assertEqual(found, self.recorded[:2])
     with self.subTest('padded in a batch'):
       self.assertLen(set(map(len, self.prompts)), len(self.prompts))
-      self.assertEqual(causal_lm.answer(model, self.prompts), self.recorded)
+      self.assertEqual(_answers(model, self.prompts), self.recorded)
 
   def test_formats_of_16_bits(self):
     for dtype in (torch.bfloat16, torch.float16):
@@ -76,6 +83,12 @@ class CausalLMTest(absltest.TestCase):
     wanted = logits[0, len(self.prompts[0]) - 1 :].argmax(-1)
     self.assertEqual(found, wanted.tolist())
 
+  def test_a_model_without_an_end_id_is_refused(self):
+    config = causal_lm.read_config(bundle.model_dir(rounds.LLAMA))
+    config.eos_token_id = None
+    with self.assertRaisesRegex(ValueError, 'no eos_token_id.*Add it'):
+      causal_lm.end_ids(config)
+
   def test_llama_answers_greedily_and_ends_at_any_end_id(self):
     path = bundle.model_dir(rounds.LLAMA)
     model = causal_lm.load(path)
@@ -91,7 +104,7 @@ class CausalLMTest(absltest.TestCase):
     prompts = [task.prompt_ids[index].tolist() for index in _SHORT]
     with open(bundle.reference_path(rounds.LLAMA), encoding='utf-8') as file:
       tokens = json.load(file)['tokens']
-    found = causal_lm.answer(model, prompts[:1])
+    found = _answers(model, prompts[:1])
     self.assertEqual(found, [tokens[_SHORT[0]]])
     # In a chat, the other end id follows an answer.
     begin, head, end = (
@@ -105,7 +118,7 @@ class CausalLMTest(absltest.TestCase):
       return [head, *ids, end, *line_ends]
 
     chat = [begin, *header('user'), *prompts[0][1:], ends[1]]
-    (answer,) = causal_lm.answer(model, [chat + header('assistant')])
+    (answer,) = _answers(model, [chat + header('assistant')])
     self.assertNotEmpty(answer)
     self.assertLess(len(answer), 128)
 

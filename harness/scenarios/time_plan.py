@@ -1,0 +1,108 @@
+"""Estimates the time that jobs take, from the speeds of their systems.
+
+The estimate covers LoadGen's runs. It does not cover the start of the system,
+the warm-up and the scoring.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import math
+
+from harness.loadgen import run as run_lib
+from harness.loadgen import settings as settings_lib
+from harness.scenarios import load as load_lib
+from harness.scenarios import search
+from saxml_ext.common.pages import text_columns
+
+# LoadGen issues this many times the samples of min_duration in Offline.
+_OFFLINE_FACTOR = 1.1
+# The measured speed is multiplied and divided by this for the range.
+_SPREAD = 1.25
+# The usual number of runs of a search that finds a rate, and of one that only
+# repeats a run until it is long enough.
+_PROBES = {True: (4, 12), False: (1, 2)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Work:
+  """The runs of a job.
+
+  Attributes:
+    load: The load that LoadGen generates.
+    benchmark: LoadGen's name of the benchmark.
+    sample_count: The number of samples in the set.
+    modes: The modes of the job.
+    tests: The number of compliance tests.
+    speed: The speed of the system.
+  """
+
+  load: load_lib.Load
+  benchmark: str
+  sample_count: int
+  modes: Sequence[str]
+  tests: int
+  speed: load_lib.Speed
+
+  @property
+  def rate(self) -> float:
+    """The expected rate in samples/s."""
+    rules = self.load.rules
+    if rules.streams:
+      latency = self.load.target_latency_ms or self.speed.latency_ms
+      assert latency
+      return rules.samples_per_query * 1000 / latency
+    rate = self.load.target_qps or self.speed.target_qps
+    assert rate
+    return rate / settings_lib.MEASURED_RATE_MARGIN if rules.at_once else rate
+
+  @property
+  def range_secs(self) -> tuple[float, float]:
+    """The shortest and the longest expected time of all runs, in seconds."""
+    return self._seconds(_SPREAD, 0), self._seconds(1 / _SPREAD, 1)
+
+  def _seconds(self, factor: float, end: int) -> float:
+    # LoadGen sends Server's queries at the given rate, so it is certain.
+    rate = self.rate * (1.0 if self.load.rules.bounded else factor)
+    run = self._performance_secs(rate)
+    total = 0.0
+    if run_lib.ACCURACY in self.modes:
+      total += self.sample_count / rate
+    if load_lib.FIND_PERFORMANCE in self.modes:
+      probes = _PROBES[self.load.rules.bounded][end]
+      total += min(probes * run, search.MOST_SECS + run)
+    runs = run_lib.PERFORMANCE in self.modes
+    tests = self.tests if load_lib.COMPLIANCE in self.modes else 0
+    return total + (runs + tests) * run
+
+  def _performance_secs(self, rate: float) -> float:
+    """Returns the expected time of a performance run at a rate."""
+    settings = load_lib.run_settings(
+      self.load, self.benchmark, self.sample_count, self.speed
+    )
+    rules = self.load.rules
+    at_least = settings.min_duration_ms / 1000
+    count = max(
+      settings.min_query_count * max(1, rules.samples_per_query),
+      rate * at_least,
+    )
+    if rules.at_once:
+      target = settings.target_qps or rate
+      count = max(count, _OFFLINE_FACTOR * target * at_least)
+    if settings.issues_equally:
+      passes = math.ceil(count / settings.buffer_count)
+      count = passes * settings.buffer_count
+    if settings.max_query_count:
+      count = settings.max_query_count * max(1, rules.samples_per_query)
+    longest = settings.max_duration_ms / 1000 or math.inf
+    return min(longest, count / rate)
+
+
+def text(works: Sequence[Work]) -> str:
+  """Returns the time plan of several jobs as a table."""
+  ranges = [(each.load.scenario, *each.range_secs) for each in works]
+  total = ('total', *(sum(each[i] for each in ranges) for i in (1, 2)))
+  rows = [('Time plan', 'minutes', 'from the speed')]
+  for (name, low, high), work in zip([*ranges, total], [*works, None]):
+    speed = f'{work.rate:.2f} samples/s' if work else ''
+    rows.append((name, f'{low / 60:.1f} to {high / 60:.1f}', speed))
+  return text_columns.render(rows)
