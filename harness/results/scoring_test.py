@@ -137,7 +137,8 @@ class ComparisonTest(parameterized.TestCase):
     )
     self.assertEqual(found.scores.rougeLsum, 100.0)
     self.assertEqual(
-      found.shares(0.5), dict.fromkeys(found.scores.rouge, 50.0) | {'rouge2': 25.0}
+      found.shares(0.5),
+      dict.fromkeys(found.scores.rouge, 50.0) | {'rouge2': 25.0},
     )
     rule = scoring.Rule(0.01, False)
     ours = dataclasses.replace(found.scores, rougeLsum=99.9)

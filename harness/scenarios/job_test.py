@@ -132,7 +132,9 @@ class JobTest(absltest.TestCase):
     ):
       config = self._config(**values, **changes)
       self.assertEqual(config.task.parameters['end_ids'], ids)
-    self.assertNotIn('end_ids', self._config(model='llama3.1-8b').task.parameters)
+    self.assertNotIn(
+      'end_ids', self._config(model='llama3.1-8b').task.parameters
+    )
     pax = self._model()
     with open(os.path.join(pax, 'gptj_config.json'), 'w') as file:
       json.dump({'eos_token_id': 3, 'stop_token_ids': [3, 5]}, file)
@@ -140,7 +142,9 @@ class JobTest(absltest.TestCase):
     self.assertEqual(config.task.parameters['end_ids'], [3, 5])
     os.remove(os.path.join(pax, 'config.json'))
     os.remove(os.path.join(pax, 'gptj_config.json'))
-    with self.assertRaisesRegex(ValueError, 'name none.*STOP_TOKEN_IDS=.128001'):
+    with self.assertRaisesRegex(
+      ValueError, 'name none.*STOP_TOKEN_IDS=.128001'
+    ):
       self._config(**values, checkpoint=pax)
     with self.assertRaisesRegex(ValueError, 'edge has no compliance tests'):
       self._config(**values | {'model': 'llama3.1-8b-edge'})

@@ -346,14 +346,11 @@ class ScenarioRun:
             'answers differ from the accuracy run, so both are scored'
           )
       elif test == compliance.TEST06:
-        directory = pathlib.Path(log.directory)
-        verdicts[test] = compliance.verify_tokens(
-          directory / loadgen_log.ACCURACY_LOG,
+        verdicts[test] = compliance.judge_tokens(
+          pathlib.Path(log.directory),
           self._load.scenario,
           self._job.task.parameters[tasks.END_IDS],
         )
-        path = directory / compliance.ACCURACY_VERDICT
-        path.write_text(verdicts[test].text, 'utf-8')
     return verdicts
 
   def _loadgen(self, mode, name, label, settings, test=None):

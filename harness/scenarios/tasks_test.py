@@ -97,7 +97,9 @@ class SummaryTaskTest(absltest.TestCase):
       'rougeLsum is 0.0000; it must be at least 35.4351, the published target',
     )
     self.assertNotIn('not checked', judged.verdict)
-    self.assertIn('gen_len 15 must be at most 8984408.4000: PASS', judged.verdict)
+    self.assertIn(
+      'gen_len 15 must be at most 8984408.4000: PASS', judged.verdict
+    )
 
   def test_other_sets_are_not_judged_without_a_reference(self):
     self._log(3, 'a dog')

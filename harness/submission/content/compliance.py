@@ -1,10 +1,11 @@
 """Configures the compliance tests, and computes their verdicts.
 
 TEST01 (BERT) repeats the performance run, and LoadGen logs the answers to some
-of its samples. They must equal the answers of the accuracy run. This proves that both
-runs used the same model. TEST05 (BERT until v4.1) repeats the performance run
-with other seeds. TEST06 (Llama) answers 100 samples, whose logged tokens must
-have the reported number and first token, and at most one end id. The verdicts have the same lines as those of run_verification in
+of its samples. They must equal the answers of the accuracy run. This proves
+that both runs used the same model. TEST05 (BERT until v4.1) repeats the
+performance run with other seeds. TEST06 (Llama) answers 100 samples. Their
+logged tokens must have the reported number and first token, and at most one end
+id. The verdicts have the same lines as those of run_verification in
 mlcommons/inference, because the checkers read them.
 """
 
@@ -183,11 +184,32 @@ def verify_tokens(
   )
 
 
+def judge_tokens(
+  directory: pathlib.Path, scenario: str, end_ids: Collection[int]
+) -> Verdict:
+  """Writes the verdict on a TEST06 run beside its logs, and returns it.
+
+  Args:
+    directory: The directory of LoadGen's logs.
+    scenario: The name of the scenario.
+    end_ids: The ids that end an answer.
+
+  Raises:
+    OSError, ValueError: The log cannot be read.
+  """
+  log = directory / loadgen_log.ACCURACY_LOG
+  verdict = verify_tokens(log, scenario, end_ids)
+  (directory / ACCURACY_VERDICT).write_text(verdict.text, 'utf-8')
+  return verdict
+
+
 def _tokens(path: pathlib.Path, data: str) -> np.ndarray:
   try:
     return np.frombuffer(bytes.fromhex(data), np.int32)
   except ValueError as error:
-    raise ValueError(f'{path} has an answer that is not int32: {error}') from error
+    raise ValueError(
+      f'{path} has an answer that is not int32: {error}'
+    ) from error
 
 
 def verify_performance(

@@ -133,7 +133,9 @@ class Test06Test(parameterized.TestCase):
     self.assertFalse(self.verify().passed)
 
   def test_other_logs_are_refused(self):
-    path = pathlib.Path(self.create_tempfile(content='[{"data": ""}]').full_path)
+    path = pathlib.Path(
+      self.create_tempfile(content='[{"data": ""}]').full_path
+    )
     with self.assertRaisesRegex(ValueError, 'not an accuracy log.*token_data'):
       compliance.verify_tokens(path, rounds.SERVER, (7,))
     entry = {'data': '010203', 'token_data': '', 'token_count': 1}
