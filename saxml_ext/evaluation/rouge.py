@@ -150,7 +150,8 @@ def score_tokens(
       skips rougeLsum.
 
   Raises:
-    ValueError: There are no answers, or the index of an answer is too large.
+    ValueError: There are no answers, the index of an answer is too large, or
+      most answers have ids that the tokenizer lacks.
   """
   pairs = texts(answers, references, tokenizer, clean_up).values()
   predictions, highlights = zip(*pairs)
@@ -174,6 +175,14 @@ def texts(
     raise ValueError(
       f'the log has an answer for sample {last}, but the dataset has only'
       f' {len(references)} articles. Use the dataset of that run.'
+    )
+  # Some models have more ids than their tokenizer, so a few may be unknown.
+  size = tokenizer.get_vocab_size()
+  unknown = sum(max(ids, default=0) >= size for ids in answers.values())
+  if unknown > len(answers) / 2:
+    raise ValueError(
+      f'{unknown} of {len(answers)} answers have ids that are not among the'
+      f' {size} of the tokenizer. Pass the tokenizer of the model that answered.'
     )
   decoded = tokenizer.decode_batch([list(ids) for ids in answers.values()])
   if clean_up:

@@ -154,6 +154,15 @@ class RougeTest(parameterized.TestCase):
     self.assertEqual(cleaned.rouge1, 100.0)
     self.assertLess(as_is.rouge1, 100.0)
 
+  def test_refuses_the_tokenizer_of_another_model(self):
+    answers = {0: (1, 2), 1: (3, 128000), 2: (8,)}
+    with self.assertRaisesRegex(ValueError, '2 of 3 answers .* the 8 of the'):
+      rouge.score_tokens(answers, ['the cat'] * 3, _tokenizer())
+    # A model may have a few more ids than its tokenizer.
+    known = answers | {1: (3, 4)}
+    scores = rouge.score_tokens(known, ['the cat'] * 3, _tokenizer())
+    self.assertEqual(scores.gen_num, 3)
+
   def test_refuses_answers_of_another_dataset(self):
     with self.assertRaisesRegex(
       ValueError, 'answer for sample 2.*only 1 articles'
