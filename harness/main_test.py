@@ -156,13 +156,13 @@ class MainTest(absltest.TestCase):
 
   def test_scenarios(self):
     self._main('--scenario=all')
-    self.assertEqual(self.scenarios, list(rounds.SCENARIOS))
+    self.assertEqual(self.scenarios, list(rounds.scenarios_of(rounds.GPTJ)))
+    self._main('--scenario=all', '--model=llama3.1-8b')
+    self.assertEqual(self.scenarios, ['Offline', 'Server', 'Interactive'])
     self._main('--scenario=single_stream,server,MultiStream')
     self.assertEqual(self.scenarios, ['SingleStream', 'Server', 'MultiStream'])
-    with self.assertRaisesRegex(
-      SystemExit, '--scenario=Interactive is unknown. Choose'
-    ):
-      self._main('--scenario=Interactive')
+    with self.assertRaisesRegex(SystemExit, '--scenario=Fast is unknown. Choose'):
+      self._main('--scenario=Fast')
 
   def test_a_result_that_is_not_kept(self):
     self._main('--nosave_result')

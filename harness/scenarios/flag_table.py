@@ -189,7 +189,10 @@ ACTS: Mapping[str, Acts] = {
   'min_duration': Acts(modes=_TIMED),
   'target_qps': Acts(scenarios=_named(lambda each: not each.streams)),
   'target_latency_ms': Acts(
-    scenarios=_named(lambda each: each.streams or each.bounded)
+    # Interactive has bounds on the latencies of tokens only.
+    scenarios=_named(
+      lambda each: each.streams or (each.bounded and not each.run_as)
+    )
   ),
   'test_query_count': Acts(modes=_TIMED, execution_modes=(load_lib.TEST,)),
   'equal_issue': Acts(modes=_TIMED, execution_modes=_NO_TEST),

@@ -106,9 +106,14 @@ class JobTest(absltest.TestCase):
         'reference does not report first tokens.*Interactive.*--system=engine',
       ),
       (
+        rounds.SERVER,
+        {'target_latency_ms': 9.0},
+        '--target_latency_ms=9 has no effect in Server of.* 2000 ms .* 100 ms',
+      ),
+      (
         rounds.INTERACTIVE,
         {'target_latency_ms': 9.0},
-        '--target_latency_ms=9 has no effect in Interactive.* 500 ms .* 30 ms',
+        '--target_latency_ms has no effect with --scenario=Interactive',
       ),
       (rounds.OFFLINE, {'round': 'v5.0'}, 'v5.0 has no llama3.1-8b.*v5.1'),
       (

@@ -169,7 +169,7 @@ class ScenarioRun:
     speed = self._speed
     if self._tried and self._load.rules.at_once:
       # The accuracy run measures the speed of Offline better.
-      self._speed = load_lib.Speed()
+      self._speed, self._tried = load_lib.Speed(), False
     return time_plan.Work(
       self._load,
       self._job.task.benchmark,
