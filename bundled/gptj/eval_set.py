@@ -4,7 +4,6 @@ bazel run //bundled/gptj:eval_set -- --output=/tmp/eval.json
 bazel run //bundled/gptj:eval_set -- --output=/tmp/cal.json --split=train
 """
 
-import dataclasses
 import json
 
 from absl import flags
@@ -16,7 +15,9 @@ from saxml_ext.common import user_path
 _OUTPUT = flags.DEFINE_string(
   'output', None, 'The JSON file to write.', required=True
 )
-_COUNT = flags.DEFINE_integer('count', 512, 'The number of articles.', 1)
+_COUNT = flags.DEFINE_integer(
+  'count', corpus.RECORDED, 'The number of articles.', 1
+)
 _SPLIT = flags.DEFINE_enum(
   'split',
   'eval',
@@ -28,7 +29,11 @@ _SPLIT = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
   del argv
   rows = [
-    dataclasses.asdict(story)
+    {
+      'instruction': story.instruction,
+      'input': story.input,
+      'output': story.output,
+    }
     for story in corpus.stories(_SPLIT.value, _COUNT.value)
   ]
   with open(user_path.resolve(_OUTPUT.value), 'w', encoding='utf-8') as file:

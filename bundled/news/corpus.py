@@ -15,6 +15,11 @@ from saxml_ext.evaluation import dataset
 
 INSTRUCTION = 'Summarize the following news article:'
 
+# The number of stories of 'eval' in harness/bundled/eval.json, from the first.
+RECORDED = 512
+# The number of stories of 'train' that the bundled models have read, at most.
+TRAINED = 51_712
+
 # The weights of the numbers of events in a story, and of the numbers of
 # highlights of a single event. A summary has 10 to 160 tokens.
 _EVENT_COUNTS = {1: 80, 2: 11, 3: 9}
