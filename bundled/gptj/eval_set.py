@@ -4,6 +4,7 @@ bazel run //bundled/gptj:eval_set -- --output=/tmp/eval.json
 bazel run //bundled/gptj:eval_set -- --output=/tmp/cal.json --split=train
 """
 
+import dataclasses
 import json
 
 from absl import flags
@@ -29,11 +30,7 @@ _SPLIT = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
   del argv
   rows = [
-    {
-      'instruction': story.instruction,
-      'input': story.input,
-      'output': story.output,
-    }
+    {k: v for k, v in dataclasses.asdict(story).items() if v}
     for story in corpus.stories(_SPLIT.value, _COUNT.value)
   ]
   with open(user_path.resolve(_OUTPUT.value), 'w', encoding='utf-8') as file:

@@ -14,11 +14,6 @@ _QUESTIONS = 10570
 _WORDS = 30522
 _SAMPLE, _SAMPLE_IDS = 'Hello world', [15496, 995]
 _END_OF_TEXT, _END_ID = '<|endoftext|>', 50256
-_LLAMA_IDS = {
-  '<|begin_of_text|>': 128000,
-  '<|end_of_text|>': 128001,
-  '<|eot_id|>': 128009,
-}
 
 
 def digest(path: str, algorithm: str) -> str:
@@ -159,22 +154,6 @@ def gptj_tokenizer(path: str) -> str:
       f' {_END_ID}.'
     )
   return f'a GPT-2 tokenizer of {tokenizer.get_vocab_size()} tokens'
-
-
-def llama_tokenizer(path: str) -> str:
-  """Checks that a directory has Llama 3.1's tokenizer and returns a description.
-
-  Raises:
-    ValueError: The directory has another tokenizer.
-  """
-  tokenizer = tokenizer_lib.load(path)
-  found = {token: tokenizer.token_to_id(token) for token in _LLAMA_IDS}
-  if found != _LLAMA_IDS:
-    raise ValueError(
-      f'{path} is not the tokenizer of Llama 3.1. It has the ids {found}'
-      f' instead of {_LLAMA_IDS}.'
-    )
-  return f"Llama 3.1's tokenizer of {tokenizer.get_vocab_size()} tokens"
 
 
 def gptj_checkpoint(path: str) -> str:

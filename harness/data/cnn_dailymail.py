@@ -8,7 +8,6 @@ same bytes as the published scripts.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 import glob
 import hashlib
-import itertools
 import json
 import os
 from typing import Any
@@ -48,7 +47,6 @@ _COLUMNS = ('article', 'highlights', 'id')
 _HAS_COLUMNS = f'CNN/DailyMail has {", ".join(_COLUMNS)}.'
 _ENDINGS = ('.parquet', '.json', '.jsonl')
 _ROWS = 2000
-_ENCODED = 256
 # The seed of the edge set in download_cnndm.py of llama3.1-8b.
 _EDGE_SEED = 42
 
@@ -184,25 +182,21 @@ def with_tokens(
   tokenizer: tokenizers.Tokenizer,
   instruction: str | Mapping[str, str],
 ) -> Iterator[dict[str, Any]]:
-  """Yields entries in the format of Llama's files, with few in memory.
+  """Yields entries in the format of Llama's files, one at a time.
 
   Args:
     entries: The entries. Fields other than the published ones come last.
     tokenizer: The tokenizer of the model, which puts BOS before a prompt.
     instruction: The instruction of each entry.
   """
-  remaining = iter(entries)
-  while chunk := list(itertools.islice(remaining, _ENCODED)):
-    encodings = tokenizer.encode_batch(
-      [dataset.LLAMA_TEMPLATE.format(input=each['input']) for each in chunk]
-    )
-    for each, encoding in zip(chunk, encodings):
-      yield {
-        'instruction': instruction,
-        'input': each['input'],
-        'tok_input': encoding.ids,
-        **{k: v for k, v in each.items() if k not in ('instruction', 'input')},
-      }
+  for each in entries:
+    prompt = dataset.LLAMA_TEMPLATE.format(input=each['input'])
+    yield {
+      'instruction': instruction,
+      'input': each['input'],
+      'tok_input': tokenizer.encode(prompt).ids,
+      **{k: v for k, v in each.items() if k not in ('instruction', 'input')},
+    }
 
 
 def calibration_set(

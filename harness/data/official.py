@@ -20,11 +20,6 @@ BENCHMARKS = ('gptj', 'bert', 'llama3.1-8b')
 _HUB = 'cnn_dailymail_hub'
 _CHECKPOINT = 'gpt-j'
 _LLAMA = 'llama3.1-8b'
-# The revision of the reference. Source: language/llama3.1-8b/README.md.
-_LLAMA_HUB = (
-  'hf download meta-llama/Llama-3.1-8B-Instruct --revision'
-  ' be673f326cab4cd22ccfef76109faf68e41aa5f1'
-)
 _INFERENCE = 'https://raw.githubusercontent.com/mlcommons/inference/v4.1'
 _ZENODO = 'https://zenodo.org/record'
 _R2_DOWNLOADER = (
@@ -326,22 +321,15 @@ ITEMS = (
   ),
   Item(
     _LLAMA,
-    'tokenizer',
-    "Llama 3.1's tokenizer (accept the license on the hub first)",
+    'checkpoint',
+    'Llama 3.1 8B Instruct and its tokenizer (accept its license on the hub)',
     f'models/{_LLAMA}',
+    # The revision of the reference. Source: language/llama3.1-8b/README.md.
     (
-      f'{_LLAMA_HUB} tokenizer.json tokenizer_config.json'
+      'hf download meta-llama/Llama-3.1-8B-Instruct --revision'
+      " be673f326cab4cd22ccfef76109faf68e41aa5f1 --exclude 'original/*'"
       f' --local-dir {{models}}/{_LLAMA}',
     ),
-    checks.llama_tokenizer,
-    functools.partial(containing, 'tokenizer.json'),
-  ),
-  Item(
-    _LLAMA,
-    'checkpoint',
-    'Llama 3.1 8B Instruct (accept the license on the hub first)',
-    f'models/{_LLAMA}',
-    (f"{_LLAMA_HUB} --exclude 'original/*' --local-dir {{models}}/{_LLAMA}",),
     checks.llama_checkpoint,
     functools.partial(containing, 'config.json'),
     optional=True,

@@ -121,7 +121,8 @@ def encode_prompts(
   computed in the same way.
 
   Args:
-    articles: The articles. If they have token ids, these are the prompts.
+    articles: The articles. If they have token ids, these are the prompts. All
+      of them have, or none.
     tokenizer: The tokenizer of the model.
     max_input_length: The number of tokens after which a prompt is cut; None:
       prompts are never cut.
@@ -130,41 +131,39 @@ def encode_prompts(
   Raises:
     ValueError: The token ids are not those of the tokenizer.
   """
-  if any(article.tok_input is not None for article in articles):
+  if articles and articles[0].tok_input is not None:
+    check_tokenizer(articles, tokenizer)
     prompts = [np.asarray(a.tok_input, np.int32) for a in articles]
-    _check_ids(articles, prompts, tokenizer)
   else:
     encodings = tokenizer.encode_batch([a.filled(template) for a in articles])
     prompts = [np.asarray(each.ids, np.int32) for each in encodings]
   return [ids[:max_input_length] for ids in prompts]
 
 
-def _check_ids(
-  articles: Sequence[Article],
-  prompts: Sequence[np.ndarray],
-  tokenizer: tokenizers.Tokenizer,
+def check_tokenizer(
+  articles: Sequence[Article], tokenizer: tokenizers.Tokenizer
 ) -> None:
-  """Raises ValueError if ids in a file are plainly of another tokenizer."""
+  """Raises ValueError if the articles have token ids of another tokenizer."""
+  if not articles or articles[0].tok_input is None:
+    return
+  size = tokenizer.get_vocab_size()
   remedy = (
     'The file is for another tokenizer. Pass the tokenizer of its model with'
     ' --tokenizer_path, or a file that is made with this tokenizer'
   )
-  for index, (article, ids) in enumerate(zip(articles[:_COMPARED], prompts)):
-    encoded = tokenizer.encode(article.filled(LLAMA_TEMPLATE)).ids
-    if ids.tolist() != encoded:
+  for index, article in enumerate(articles):
+    ids = list(article.tok_input or ())
+    if max(ids) >= size:
       raise ValueError(
-        f'sample {index}: tok_input has {len(ids)} ids {_start(ids)}, but the'
-        f' tokenizer makes {len(encoded)} ids {_start(encoded)} of the prompt.'
-        f' {remedy}'
-      )
-  size = tokenizer.get_vocab_size()
-  for index, ids in enumerate(prompts):
-    if ids.max() >= size:
-      raise ValueError(
-        f'sample {index}: tok_input has the id {ids.max()}, but the tokenizer'
+        f'sample {index}: tok_input has the id {max(ids)}, but the tokenizer'
         f' has only the ids 0 to {size - 1}. {remedy}'
       )
-
-
-def _start(ids: Sequence[int] | np.ndarray) -> str:
-  return f'({", ".join(map(str, ids[:8]))}, ...)'
+    if index >= _COMPARED:
+      continue
+    encoded = tokenizer.encode(article.filled(LLAMA_TEMPLATE)).ids
+    if ids != encoded:
+      raise ValueError(
+        f'sample {index}: tok_input has {len(ids)} ids, from'
+        f' {ids[:8]} on, but the tokenizer makes {len(encoded)} of the'
+        f' prompt, from {encoded[:8]} on. {remedy}'
+      )

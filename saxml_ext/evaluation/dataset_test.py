@@ -106,8 +106,8 @@ class DatasetTest(parameterized.TestCase):
     for entries, message in (
       (
         [self._tokenized(), self._tokenized(tok_input=[9, *ids])],
-        rf'sample 1: tok_input has {len(ids) + 1} ids .9, .*tokenizer makes'
-        rf' {len(ids)} ids .*--tokenizer_path',
+        rf'sample 1: tok_input has {len(ids) + 1} ids, from .9, .*tokenizer'
+        rf' makes {len(ids)} of .*--tokenizer_path',
       ),
       (
         [self._tokenized()] * 4 + [self._tokenized(tok_input=[1, 256])],
