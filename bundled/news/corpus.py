@@ -73,10 +73,10 @@ class _Writer(writing.Writer):
     for _ in range(asides):
       aside = self.aside()
       article.insert(self.rng.randint(0, len(article)), aside)
-    return dataset.Article(
-      INSTRUCTION,
-      *(' '.join(one.text for one in part) for part in (article, highlights)),
+    text, summary_text = (
+      ' '.join(one.text for one in part) for part in (article, highlights)
     )
+    return dataset.Article(INSTRUCTION, text, summary_text)
 
   def _event(
     self, event: events.Event, number: int, count: int
