@@ -16,7 +16,9 @@ from saxml_ext.common import user_path
 _OUTPUT = flags.DEFINE_string(
   'output', None, 'The JSON file to write.', required=True
 )
-_COUNT = flags.DEFINE_integer('count', 512, 'The number of articles.', 1)
+_COUNT = flags.DEFINE_integer(
+  'count', corpus.RECORDED, 'The number of articles.', 1
+)
 _SPLIT = flags.DEFINE_enum(
   'split',
   'eval',
@@ -28,7 +30,7 @@ _SPLIT = flags.DEFINE_enum(
 def main(argv: list[str]) -> None:
   del argv
   rows = [
-    dataclasses.asdict(story)
+    {k: v for k, v in dataclasses.asdict(story).items() if v}
     for story in corpus.stories(_SPLIT.value, _COUNT.value)
   ]
   with open(user_path.resolve(_OUTPUT.value), 'w', encoding='utf-8') as file:

@@ -15,6 +15,11 @@ from saxml_ext.evaluation import dataset
 
 INSTRUCTION = 'Summarize the following news article:'
 
+# The number of stories of 'eval' in harness/bundled/eval.json, from the first.
+RECORDED = 512
+# The number of stories of 'train' that the bundled models have read, at most.
+TRAINED = 51_712
+
 # The weights of the numbers of events in a story, and of the numbers of
 # highlights of a single event. A summary has 10 to 160 tokens.
 _EVENT_COUNTS = {1: 80, 2: 11, 3: 9}
@@ -68,10 +73,10 @@ class _Writer(writing.Writer):
     for _ in range(asides):
       aside = self.aside()
       article.insert(self.rng.randint(0, len(article)), aside)
-    return dataset.Article(
-      INSTRUCTION,
-      *(' '.join(one.text for one in part) for part in (article, highlights)),
+    text, summary_text = (
+      ' '.join(one.text for one in part) for part in (article, highlights)
     )
+    return dataset.Article(INSTRUCTION, text, summary_text)
 
   def _event(
     self, event: events.Event, number: int, count: int

@@ -1,33 +1,43 @@
-"""Converts CNN/DailyMail 3.0.0 to the two files that the GPT-J benchmark reads.
+"""Converts CNN/DailyMail 3.0.0 to the files that GPT-J and Llama read.
 
 The published scripts load the set from the Hugging Face hub. These functions
 read local copies of the files on the hub, in parquet or JSON. They write the
 same bytes as the published scripts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import glob
 import hashlib
 import json
 import os
 from typing import Any
 
+import numpy as np
 import pyarrow
 from pyarrow import parquet
+import tokenizers
 
 from harness.rules import rounds
 from saxml_ext.common import files
+from saxml_ext.evaluation import dataset
 
-# The instruction of every entry in the published files.
+# The instruction of every entry in GPT-J's files. Llama's files have the
+# prompt's template instead, and that of the evaluation has it in an object.
 INSTRUCTION = 'Summarize the following news article:'
 EVAL_COUNT = rounds.FULL_SET[rounds.GPTJ]
+LLAMA_INSTRUCTION = {'llama': dataset.LLAMA_TEMPLATE}
+EDGE_COUNT = rounds.FULL_SET[rounds.LLAMA_EDGE]
 TRAIN_COUNT = 287113
 CALIBRATION_COUNT = 1000
 # The hash of language/gpt-j/calibration-list.txt, which is the same in all
 # rounds since v3.1.
 LIST_SHA256 = '4de1bc2bcf345ba8fc118788455dfaf2e09530fd9ed4daedf2b15661324ad9a7'
 
+# The folders of the files in the cache's folder of data.
+FOLDER = 'cnn_dailymail'
+LLAMA_FOLDER = 'cnn_dailymail_llama'
 EVAL_FILE = 'cnn_eval.json'
+EDGE_FILE = f'sample_cnn_eval_{EDGE_COUNT}.json'
 CALIBRATION_FILE = 'cnn_dailymail_calibration.json'
 
 VALIDATION = 'validation'
@@ -37,6 +47,8 @@ _COLUMNS = ('article', 'highlights', 'id')
 _HAS_COLUMNS = f'CNN/DailyMail has {", ".join(_COLUMNS)}.'
 _ENDINGS = ('.parquet', '.json', '.jsonl')
 _ROWS = 2000
+# The seed of the edge set in download_cnndm.py of llama3.1-8b.
+_EDGE_SEED = 42
 
 Row = Mapping[str, str]
 
@@ -155,6 +167,38 @@ def evaluation_set(paths: Sequence[str]) -> list[dict[str, str]]:
   return entries
 
 
+def edge_set(entries: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+  """Returns the articles of llama3.1-8b-edge among all, in their order.
+
+  The published script shuffles with the `datasets` package, which draws the
+  same permutation.
+  """
+  order = np.random.default_rng(_EDGE_SEED).permutation(len(entries))
+  return [entries[index] for index in order[:EDGE_COUNT]]
+
+
+def with_tokens(
+  entries: Iterable[Mapping[str, Any]],
+  tokenizer: tokenizers.Tokenizer,
+  instruction: str | Mapping[str, str],
+) -> Iterator[dict[str, Any]]:
+  """Yields entries in the format of Llama's files, one at a time.
+
+  Args:
+    entries: The entries. Fields other than the published ones come last.
+    tokenizer: The tokenizer of the model, which puts BOS before a prompt.
+    instruction: The instruction of each entry.
+  """
+  for each in entries:
+    prompt = dataset.LLAMA_TEMPLATE.format(input=each['input'])
+    yield {
+      'instruction': instruction,
+      'input': each['input'],
+      'tok_input': tokenizer.encode(prompt).ids,
+      **{k: v for k, v in each.items() if k not in ('instruction', 'input')},
+    }
+
+
 def calibration_set(
   paths: Sequence[str], ids: Sequence[str]
 ) -> list[dict[str, str]]:
@@ -206,17 +250,23 @@ def read_ids(path: str) -> list[str]:
   return ids
 
 
-def write(path: str, entries: Sequence[Mapping[str, str]]) -> None:
+def write(path: str, entries: Iterable[Mapping[str, Any]]) -> None:
   """Writes a set atomically, with the bytes of the published scripts.
 
   Raises:
     OSError: The file cannot be written.
   """
-  text = json.dumps(list(entries), indent=4, ensure_ascii=False)
-  if os.path.basename(path) == EVAL_FILE:
-    # The published file is written by simplejson, which escapes these two
-    # characters.
-    text = text.replace('\u2028', '\\u2028').replace('\u2029', '\\u2029')
   os.makedirs(os.path.dirname(path), exist_ok=True)
   with files.replacing(path) as file:
-    file.write(text)
+    before = '['
+    for each in entries:
+      # One entry at a time, because formatting a whole set with token ids takes
+      # more than a gigabyte.
+      text = json.dumps(each, indent=4, ensure_ascii=False)
+      if os.path.basename(path) != CALIBRATION_FILE:
+        # The published file is written by simplejson, which escapes these two
+        # characters.
+        text = text.replace('\u2028', '\\u2028').replace('\u2029', '\\u2029')
+      file.write(f'{before}\n{text}'.replace('\n', '\n    '))
+      before = ','
+    file.write('\n]')

@@ -7,6 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import pyarrow
 from pyarrow import parquet
+import tokenizers
 
 from harness.data import cnn_dailymail
 
@@ -171,6 +172,34 @@ class CnnDailymailTest(parameterized.TestCase):
       )
     with open(path, encoding='utf-8') as file:
       self.assertEqual(json.load(file), entries)
+
+  def test_edge_set_is_the_published_draw(self):
+    # The `datasets` package draws these for shuffle(seed=42) of 13,368 rows.
+    entries = [{'input': str(n)} for n in range(cnn_dailymail.EVAL_COUNT)]
+    chosen = [int(each['input']) for each in cnn_dailymail.edge_set(entries)]
+    self.assertLen(set(chosen), 5000)
+    self.assertEqual(chosen[:5], [1517, 10554, 910, 12519, 158])
+
+  def test_token_ids_follow_the_article(self):
+    tokenizer = tokenizers.Tokenizer(
+      tokenizers.models.WordLevel({'?': 0, 'Article': 1}, unk_token='?')
+    )
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    entries = [cnn_dailymail.entry(row) for row in _rows(600)]
+    found = list(
+      cnn_dailymail.with_tokens(iter(entries), tokenizer, {'llama': 'x'})
+    )
+    self.assertLen(found, 600)
+    self.assertEqual(
+      list(found[599]), ['instruction', 'input', 'tok_input', 'output']
+    )
+    self.assertEqual(found[599]['input'], 'Article 599 .')
+    self.assertEqual(found[599]['tok_input'].count(1), 2)
+    path = self._path('out/cnn_eval.json')
+    cnn_dailymail.write(path, found[:2])
+    with open(path, encoding='utf-8') as file:
+      text = file.read()
+    self.assertEqual(text, json.dumps(found[:2], indent=4))
 
   def test_leaves_no_half_of_a_file(self):
     path = self._path('out/cnn_eval.json')

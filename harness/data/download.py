@@ -1,6 +1,6 @@
 """Prints the commands that fetch the official data and models.
 
-download [--benchmark=gptj|bert] [--verify]
+download [--benchmark=gptj|bert|llama3.1-8b] [--verify]
 
 It does not run the commands, because the files are large and the user must
 accept their licenses. With --verify it checks the files in the cache.

@@ -13,12 +13,13 @@ from harness.caching import cache as cache_lib
 from harness.data import checks
 from harness.data import cnn_dailymail
 
-BENCHMARKS = ('gptj', 'bert')
+BENCHMARKS = ('gptj', 'bert', 'llama3.1-8b')
 
 # The downloads have their own folder, so that they can be removed after the
 # conversion.
 _HUB = 'cnn_dailymail_hub'
 _CHECKPOINT = 'gpt-j'
+_LLAMA = 'llama3.1-8b'
 _INFERENCE = 'https://raw.githubusercontent.com/mlcommons/inference/v4.1'
 _ZENODO = 'https://zenodo.org/record'
 _R2_DOWNLOADER = (
@@ -52,7 +53,7 @@ class Item:
   """An official file or directory.
 
   Attributes:
-    benchmark: The benchmark, "gptj" or "bert".
+    benchmark: The benchmark, one of BENCHMARKS.
     name: The name of the item, unique in its benchmark.
     what: The description for messages.
     path: The path of the item in the cache.
@@ -147,6 +148,37 @@ def _file(
     functools.partial(check or checks.by_md5, md5=md5),
     md5=md5,
     optional=check is None,
+  )
+
+
+def _inside(name: str, path: str) -> str | None:
+  """Returns the first file with a name in or below a directory, or None."""
+  folder = containing(name, path)
+  return folder and os.path.join(folder, name)
+
+
+def _llama_set(name: str, what: str, file: str, uri: str, count: int) -> Item:
+  """Returns a data set of Llama, which has the token ids of its prompts.
+
+  Args:
+    name: The name of the item.
+    what: The description for messages.
+    file: The name of the file.
+    uri: The name of the file for MLCommons' downloader.
+    count: The number of articles.
+  """
+  return Item(
+    _LLAMA,
+    name,
+    what,
+    f'data/{cnn_dailymail.LLAMA_FOLDER}',
+    (
+      f'{_R2_DOWNLOADER} -d {{data}}/{cnn_dailymail.LLAMA_FOLDER}'
+      f' {_R2_METADATA}/llama3-1-8b-{uri}.uri',
+    ),
+    functools.partial(checks.articles, count=count, llama=True),
+    functools.partial(_inside, file),
+    optional=name != 'dataset',
   )
 
 
@@ -266,6 +298,42 @@ ITEMS = (
     f'{_ZENODO}/3733896/files/model.pytorch',
     '00fbcbfaebfa20d87ac9885120a6e9b4',
   ),
+  _llama_set(
+    'dataset',
+    'CNN/DailyMail 3.0.0, validation split, 13368 articles with token ids',
+    cnn_dailymail.EVAL_FILE,
+    'cnn-eval',
+    cnn_dailymail.EVAL_COUNT,
+  ),
+  _llama_set(
+    'dataset_edge',
+    '5000 of these articles, the set of llama3.1-8b-edge',
+    cnn_dailymail.EDGE_FILE,
+    'sample-cnn-eval-5000',
+    cnn_dailymail.EDGE_COUNT,
+  ),
+  _llama_set(
+    'calibration',
+    '1000 articles of the train split to calibrate with, with token ids',
+    cnn_dailymail.CALIBRATION_FILE,
+    'cnn-dailymail-calibration',
+    cnn_dailymail.CALIBRATION_COUNT,
+  ),
+  Item(
+    _LLAMA,
+    'checkpoint',
+    'Llama 3.1 8B Instruct and its tokenizer (accept its license on the hub)',
+    f'models/{_LLAMA}',
+    # The revision of the reference. Source: language/llama3.1-8b/README.md.
+    (
+      'hf download meta-llama/Llama-3.1-8B-Instruct --revision'
+      " be673f326cab4cd22ccfef76109faf68e41aa5f1 --exclude 'original/*'"
+      f' --local-dir {{models}}/{_LLAMA}',
+    ),
+    checks.llama_checkpoint,
+    functools.partial(containing, 'config.json'),
+    optional=True,
+  ),
 )
 
 
@@ -288,9 +356,7 @@ def path(benchmark: str, name: str, cache: cache_lib.Cache) -> str:
   """Returns the path of an official file or directory.
 
   Args:
-    benchmark: The benchmark, "gptj" (dataset, calibration, tokenizer,
-      checkpoint) or "bert" (dataset, vocab, calibration, config, onnx,
-      onnx_int8, pytorch).
+    benchmark: The benchmark, one of BENCHMARKS.
     name: The name of the item.
     cache: The cache to search.
 

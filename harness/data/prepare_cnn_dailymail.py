@@ -1,14 +1,17 @@
-"""Makes the GPT-J benchmark's files of CNN/DailyMail 3.0.0.
+"""Makes the files of GPT-J or of Llama 3.1 8B from CNN/DailyMail 3.0.0.
 
 prepare_cnn_dailymail --input=DIR|FILE [--calibration_list=calibration-list.txt]
+    [--tokenizer_path=DIR|FILE]
 
 writes cnn_eval.json into the cache. With a calibration list, it also writes
-cnn_dailymail_calibration.json. //harness/data:download prints the commands that
-fetch the input.
+cnn_dailymail_calibration.json. With Llama's tokenizer, the files have tok_input
+and there is a file for llama3.1-8b-edge too. //harness/data:download prints the
+commands that fetch the input.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import os
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -18,6 +21,8 @@ from harness.caching import cache as cache_lib
 from harness.data import checks
 from harness.data import cnn_dailymail
 from saxml_ext.common import user_path
+from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _INPUT = flags.DEFINE_multi_string(
   'input',
@@ -35,7 +40,15 @@ _CALIBRATION_LIST = flags.DEFINE_string(
 _OUTPUT_DIR = flags.DEFINE_string(
   'output_dir',
   None,
-  'The output directory. Default: data/cnn_dailymail in the cache.',
+  'The output directory. Default: data/cnn_dailymail in the cache, or'
+  ' data/cnn_dailymail_llama with --tokenizer_path.',
+)
+_TOKENIZER_PATH = flags.DEFINE_string(
+  'tokenizer_path',
+  None,
+  "Llama's tokenizer.json or its directory. The files then are those of"
+  ' llama3.1-8b, with the token ids of the prompts. Default: make the files of'
+  ' GPT-J.',
 )
 
 
@@ -58,27 +71,39 @@ def _prepare(inputs: Sequence[str]) -> None:
       f' {", ".join(inputs)}. //harness/data:download prints the commands to'
       ' fetch it.'
     )
+  tokenizer = None
+  if _TOKENIZER_PATH.value:
+    tokenizer = tokenizer_lib.load(user_path.resolve(_TOKENIZER_PATH.value))
   ids = []
   if wants_train:
     ids = cnn_dailymail.read_ids(user_path.resolve(_CALIBRATION_LIST.value))
   output_dir = user_path.resolve(_OUTPUT_DIR.value)
   if not output_dir:
     cache = cache_lib.get().create()
-    output_dir = os.path.join(cache.data, 'cnn_dailymail')
+    folder = cnn_dailymail.LLAMA_FOLDER if tokenizer else cnn_dailymail.FOLDER
+    output_dir = os.path.join(cache.data, folder)
+
+  def write(
+    name: str,
+    entries: Sequence[Mapping[str, str]],
+    instruction: str | Mapping[str, str] = cnn_dailymail.LLAMA_INSTRUCTION,
+  ) -> None:
+    path = os.path.join(output_dir, name)
+    lines: Iterable[Mapping[str, Any]] = entries
+    if tokenizer:
+      lines = cnn_dailymail.with_tokens(entries, tokenizer, instruction)
+    cnn_dailymail.write(path, lines)
+    verdict = checks.articles(path, len(entries), llama=tokenizer is not None)
+    print(f'{path}: {verdict}')
+
   if validation:
     entries = cnn_dailymail.evaluation_set(validation)
-    _write(output_dir, cnn_dailymail.EVAL_FILE, entries)
+    write(cnn_dailymail.EVAL_FILE, entries)
+    if tokenizer:
+      write(cnn_dailymail.EDGE_FILE, cnn_dailymail.edge_set(entries))
   if wants_train:
     entries = cnn_dailymail.calibration_set(train, ids)
-    _write(output_dir, cnn_dailymail.CALIBRATION_FILE, entries)
-
-
-def _write(
-  output_dir: str, name: str, entries: Sequence[dict[str, str]]
-) -> None:
-  path = os.path.join(output_dir, name)
-  cnn_dailymail.write(path, entries)
-  print(f'{path}: {checks.articles(path, len(entries))}')
+    write(cnn_dailymail.CALIBRATION_FILE, entries, dataset.LLAMA_TEMPLATE)
 
 
 if __name__ == '__main__':

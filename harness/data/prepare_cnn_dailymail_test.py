@@ -11,9 +11,12 @@ import pyarrow
 from pyarrow import parquet
 
 from harness.caching import cache as cache_lib
+from harness.data import bundle
 from harness.data import cnn_dailymail
 from harness.data import prepare_cnn_dailymail
+from harness.rules import rounds
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 
 class PrepareCnnDailymailTest(absltest.TestCase):
@@ -83,6 +86,34 @@ class PrepareCnnDailymailTest(absltest.TestCase):
     self._run(calibration_list=self._list(), output_dir=output)
     self.assertEqual(os.listdir(output), ['cnn_dailymail_calibration.json'])
     self.assertFalse(os.path.exists(self._cache.root))
+
+  def test_makes_the_files_of_llama(self):
+    self._parquet('validation', cnn_dailymail.EVAL_COUNT)
+    self._parquet('train', 3000)
+    printed = self._run(
+      calibration_list=self._list(),
+      tokenizer_path=bundle.tokenizer_path(rounds.LLAMA),
+    )
+    folder = os.path.join(self._cache.data, 'cnn_dailymail_llama')
+    for line, (name, count) in zip(
+      printed.splitlines(),
+      (
+        ('cnn_eval.json', 13368),
+        ('sample_cnn_eval_5000.json', 5000),
+        ('cnn_dailymail_calibration.json', 1000),
+      ),
+      strict=True,
+    ):
+      path = os.path.join(folder, name)
+      self.assertStartsWith(line, f'{path}: {count} articles, SHA-256 ')
+      articles = dataset.load_articles(path)
+      self.assertLen(articles, count)
+      tokenizer = tokenizer_lib.load(bundle.tokenizer_path(rounds.LLAMA))
+      ids = dataset.encode_prompts(articles, tokenizer, None)[-1]
+      self.assertEqual(
+        tokenizer.decode(ids), articles[-1].filled(dataset.LLAMA_TEMPLATE)
+      )
+      self.assertEqual(ids[0], tokenizer.token_to_id('<|begin_of_text|>'))
 
   def test_short_file_leaves_nothing(self):
     self._parquet('validation', 100)

@@ -23,14 +23,14 @@ class Summarization:
   Attributes:
     articles: The articles in the file's order.
     tokenizer: The tokenizer of the model.
-    max_input_length: The number of tokens after which a prompt is cut.
-    template: The template of the prompts.
+    max_input_length: The maximum number of tokens of a prompt.
+    rules: The rules of the benchmark, with the template of the prompts.
   """
 
   articles: tuple[dataset.Article, ...]
   tokenizer: tokenizers.Tokenizer
   max_input_length: int
-  template: str
+  rules: summaries.Benchmark
 
   @property
   def highlights(self) -> list[str]:
@@ -39,10 +39,29 @@ class Summarization:
 
   @functools.cached_property
   def prompt_ids(self) -> list[np.ndarray]:
-    """The token ids of each article's prompt, int32 [T]."""
-    return dataset.encode_prompts(
-      self.articles, self.tokenizer, self.max_input_length, self.template
+    """The token ids of each article's prompt, int32 [T].
+
+    Raises:
+      ValueError: The benchmark cuts no prompts, and one is too long. Or the
+        token ids of the file are for another tokenizer.
+    """
+    limit, cuts = self.max_input_length, self.rules.cuts_prompts
+    prompts = dataset.encode_prompts(
+      self.articles,
+      self.tokenizer,
+      limit if cuts else None,
+      self.rules.template,
     )
+    lengths = [len(ids) for ids in prompts]
+    if max(lengths) > limit:
+      raise ValueError(
+        f'sample {lengths.index(max(lengths))} has a prompt of'
+        f' {max(lengths)} tokens, the longest of'
+        f' {sum(length > limit for length in lengths)} above the limit {limit}.'
+        f' {self.rules.title} cuts no prompts. Choose serving params that take'
+        ' them, raise --max_input_length, or lower --sample_count'
+      )
+    return prompts
 
   @functools.cached_property
   def prompts(self) -> list[str]:
@@ -62,7 +81,8 @@ def load(
   Args:
     dataset_path: The file in the schema of cnn_eval.json; '': the bundled one.
     tokenizer_path: The tokenizer.json of the model.
-    max_input_length: The number of tokens after which a prompt is cut.
+    max_input_length: The number of tokens after which GPT-J's prompts are cut,
+      and Llama's are refused.
     sample_count: The number of articles to take from the front; 0: all.
     benchmark: LoadGen's name of the benchmark, which decides the prompts.
 
@@ -73,18 +93,24 @@ def load(
     raise ValueError(
       'The model is unknown. Pass --tokenizer_path and --max_input_length.'
     )
+  rules = summaries.BENCHMARKS[benchmark]
+  path = dataset_path or bundle.eval_path()
+  articles = dataset.load_articles(path, sample_count)
+  if rules.cuts_prompts and articles[0].tok_input is not None:
+    raise ValueError(
+      f'{path} has tok_input, the token ids of a Llama, but the model is a'
+      f' {rules.title}. Pass a file without tok_input'
+    )
   tokenizer = tokenizer_lib.load(tokenizer_path)
-  if summaries.BENCHMARKS[benchmark].logs_end and not end_ids(tokenizer):
+  if rules.logs_end and not end_ids(tokenizer):
     raise ValueError(
       f'{tokenizer_path} has no special tokens, so the id that ends an answer'
       ' is unknown. Pass the tokenizer.json of the model with --tokenizer_path.'
     )
-  return Summarization(
-    dataset.load_articles(dataset_path or bundle.eval_path(), sample_count),
-    tokenizer,
-    max_input_length,
-    summaries.BENCHMARKS[benchmark].template,
-  )
+  task = Summarization(articles, tokenizer, max_input_length, rules)
+  if not rules.cuts_prompts:
+    _ = task.prompt_ids  # Reports prompts that cannot be used.
+  return task
 
 
 def load_beside(

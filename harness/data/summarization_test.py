@@ -7,6 +7,8 @@ import tokenizers
 from harness.data import bundle
 from harness.data import summarization
 from harness.rules import rounds
+from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 
 class SummarizationTest(absltest.TestCase):
@@ -61,6 +63,56 @@ class SummarizationTest(absltest.TestCase):
       data = summarization.logged(tokens, {0, 9}, benchmark)
       self.assertEqual(data.tolist(), expected)
       self.assertEqual(data.dtype, dtype)
+
+  def test_prompts_of_llama_are_never_cut(self):
+    own = {'tokenizer_path': bundle.tokenizer_path(rounds.LLAMA)}
+    task = self._load(benchmark=rounds.LLAMA, **own)
+    longest = len(task.prompt_ids[0])
+    for benchmark in rounds.LLAMAS:
+      self._load(benchmark=benchmark, max_input_length=longest, **own)
+      with self.assertRaisesRegex(
+        ValueError,
+        f'sample 0 has a prompt of {longest} tokens, the longest of 3 above the'
+        f' limit {longest - 1}. Llama cuts no .*--max_input_length',
+      ):
+        self._load(
+          benchmark=benchmark, max_input_length=longest - 1, **own
+        )
+
+  def _official(self, tokenizer_path: str) -> str:
+    """Writes a file with the token ids that a tokenizer makes."""
+    tokenizer = tokenizer_lib.load(tokenizer_path)
+    path = os.path.join(self.create_tempdir().full_path, 'cnn_eval.json')
+    entries = []
+    for number in range(2):
+      article = dataset.Article('', f'News {number}', 'Highlights')
+      prompt = article.filled(dataset.LLAMA_TEMPLATE)
+      entries.append(
+        {
+          'instruction': {'llama': dataset.LLAMA_TEMPLATE},
+          'input': article.input,
+          'tok_input': tokenizer.encode(prompt).ids,
+          'output': article.output,
+        }
+      )
+    with open(path, 'w', encoding='utf-8') as file:
+      json.dump(entries, file)
+    return path
+
+  def test_token_ids_of_llamas_file(self):
+    ours = bundle.tokenizer_path(rounds.LLAMA)
+    path = self._official(ours)
+    values = {'dataset_path': path, 'tokenizer_path': ours}
+    task = self._load(benchmark=rounds.LLAMA_EDGE, **values)
+    first = task.articles[0].tok_input
+    self.assertEqual(task.prompts[0], ','.join(map(str, first)))
+    with self.assertRaisesRegex(ValueError, 'sample 0 has a prompt of .* 9'):
+      self._load(benchmark=rounds.LLAMA, max_input_length=9, **values)
+    with self.assertRaisesRegex(ValueError, 'a Llama, but the model is a GPT-'):
+      self._load(**values)
+    values['tokenizer_path'] = bundle.tokenizer_path()
+    with self.assertRaisesRegex(ValueError, 'the file is for another|The file'):
+      self._load(benchmark=rounds.LLAMA, **values)
 
   def test_takes_all_articles_by_itself(self):
     self.assertLen(self._load().articles, 3)

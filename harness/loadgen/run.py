@@ -37,8 +37,8 @@ class Samples(  # type: ignore[call-arg]
     dataset_path: The file of articles or questions; '': the bundled file.
     tokenizer_path: The tokenizer or the vocabulary; '': the one beside the
       checkpoint.
-    max_input_length: The number of tokens after which a prompt is cut; None:
-      the default of the model.
+    max_input_length: The maximum number of tokens of a prompt; None: the
+      default of the model.
     sample_count: The number of samples to take from the front; 0: all.
     benchmark: LoadGen's name of the benchmark, which decides the prompts.
   """
@@ -176,8 +176,9 @@ WARM_UP_REST_SECS = flags.DEFINE_float(
 DATASET_PATH = flags.DEFINE_string(
   'dataset_path',
   None,
-  'GPT-J and Llama: articles in the schema of cnn_eval.json. BERT: questions in'
-  ' the schema of SQuAD v1.1. Default: the bundled ones.',
+  'GPT-J and Llama: articles in the schema of cnn_eval.json; the token ids of'
+  " Llama's files (tok_input) are the prompts. BERT: questions in the schema of"
+  ' SQuAD v1.1. Default: the bundled ones.',
 )
 TOKENIZER_PATH = flags.DEFINE_string(
   'tokenizer_path',
@@ -189,8 +190,9 @@ TOKENIZER_PATH = flags.DEFINE_string(
 MAX_INPUT_LENGTH = flags.DEFINE_integer(
   'max_input_length',
   None,
-  'The number of tokens after which a prompt is cut. Default: the limit of the'
-  " model, at most that of the benchmark's prompts.",
+  'The maximum number of tokens of a prompt. Longer ones are cut for GPT-J, and'
+  ' refused for Llama. Default: the limit of the model, at most that of the'
+  " benchmark's prompts.",
   lower_bound=1,
 )
 SAMPLE_COUNT = flags.DEFINE_integer(

@@ -20,6 +20,7 @@ class Benchmark:
     family: The model_type in the config.json of its checkpoints.
     template: The template of a prompt, with {input} for the article.
     max_input_length: The maximum number of tokens of a prompt.
+    cuts_prompts: True if longer prompts are cut; False if they are refused.
     num_beams: The number of beams; 1 is greedy search.
     min_new_tokens: The minimum number of tokens of an answer.
     max_new_tokens: The maximum number of tokens of an answer.
@@ -31,6 +32,7 @@ class Benchmark:
   family: str
   template: str
   max_input_length: int
+  cuts_prompts: bool
   num_beams: int
   min_new_tokens: int
   max_new_tokens: int
@@ -65,14 +67,14 @@ class Benchmark:
 
 BENCHMARKS: Mapping[str, Benchmark] = {
   rounds.GPTJ: Benchmark(
-    'GPT-J', 'gptj', dataset.PROMPT_TEMPLATE, 1919, 4, 30, 128
+    'GPT-J', 'gptj', dataset.PROMPT_TEMPLATE, 1919, True, 4, 30, 128
   ),
   # The reference cuts no prompt. The longest has about 2,540 tokens. vLLM, the
   # reference of Llama, returns and counts the end id.
   **dict.fromkeys(
     rounds.LLAMAS,
     Benchmark(
-      *('Llama', 'llama', dataset.LLAMA_TEMPLATE, 2668, 1, 1, 128),
+      *('Llama', 'llama', dataset.LLAMA_TEMPLATE, 2668, False, 1, 1, 128),
       dtype='int32',
       logs_end=True,
     ),

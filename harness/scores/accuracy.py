@@ -45,19 +45,23 @@ _OUTPUT = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  articles = user_path.resolve(_DATASET.value) or bundle.eval_path()
-  tokenizer = user_path.resolve(_TOKENIZER.value) or bundle.tokenizer_path()
+  path = user_path.resolve(_TOKENIZER.value) or bundle.tokenizer_path()
   with program.exit_on('accuracy'):
     splitter, reason = sentences.of_flags()
     if reason:
       print(f'accuracy: rougeLsum is omitted: {reason}', file=sys.stderr)
+    articles = dataset.load_articles(
+      user_path.resolve(_DATASET.value) or bundle.eval_path()
+    )
+    tokenizer = tokenizer_lib.load(path)
+    dataset.check_tokenizer(articles, tokenizer)
     scored = scoring.score_log(
       user_path.resolve(_LOG.value),
-      [article.output for article in dataset.load_articles(articles)],
-      tokenizer_lib.load(tokenizer),
+      [article.output for article in articles],
+      tokenizer,
       _DTYPE.value,
       user_path.resolve(_OUTPUT.value),
-      tokenizer_lib.cleans_up(tokenizer),
+      tokenizer_lib.cleans_up(path),
       splitter and splitter.split,
     )
   print(scored.scores.line)

@@ -60,6 +60,10 @@ class AccuracyTest(absltest.TestCase):
       self._run(dtype='int64')
     with self.assertRaisesRegex(SystemExit, 'accuracy: .*missing.json'):
       self._run(accuracy_log=self._path('missing.json'))
+    article = {'instruction': 'i', 'input': 'a', 'output': 'b'}
+    self._write('eval.json', [article | {'tok_input': [2, 1]}])
+    with self.assertRaisesRegex(SystemExit, 'accuracy: sample 0: .*another to'):
+      self._run()
 
   def test_takes_no_arguments(self):
     words = ['accuracy', '--accuracy_log=x', 'extra']

@@ -70,10 +70,12 @@ def _score() -> rouge.Scores:
     user_path.resolve(_DATASET.value) or bundle.eval_path()
   )
   path = _tokenizer_path()
+  tokenizer = tokenizer_lib.load(path)
+  dataset.check_tokenizer(articles, tokenizer)
   pairs = rouge.texts(
     rouge.read_accuracy_log(user_path.resolve(_LOG.value), _DTYPE.value),
     [article.output for article in articles],
-    tokenizer_lib.load(path),
+    tokenizer,
     tokenizer_lib.cleans_up(path),
   )
   if len(pairs) < len(articles):

@@ -75,6 +75,68 @@ class DatasetTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, message):
       dataset.load_articles(self._write(content), count)
 
+  def _tokenized(self, **changes) -> dict[str, object]:
+    """Returns an entry in the schema of Llama's files."""
+    ids = _byte_tokenizer().encode(_ARTICLE.filled(dataset.LLAMA_TEMPLATE)).ids
+    return {
+      'instruction': {'llama': dataset.LLAMA_TEMPLATE},
+      'input': _ARTICLE.input,
+      'tok_input': ids,
+      'output': _ARTICLE.output,
+    } | changes
+
+  def test_token_ids_of_the_file_are_the_prompts(self):
+    # The first samples show that the tokenizer fits. Others are not encoded.
+    odd = [5, 200, 3] * 500
+    entries = [self._tokenized()] * 3 + [self._tokenized(tok_input=odd)]
+    articles = dataset.load_articles(self._write(entries))
+    prompts = dataset.encode_prompts(articles, _byte_tokenizer(), None)
+    self.assertEqual(prompts[3].tolist(), odd)
+    self.assertEqual({ids.dtype for ids in prompts}, {np.dtype(np.int32)})
+    tokenizer = _byte_tokenizer()
+    self.assertEqual(
+      tokenizer.decode(prompts[0]), _ARTICLE.filled(dataset.LLAMA_TEMPLATE)
+    )
+    (cut,) = dataset.encode_prompts(articles[:1], tokenizer, 4)
+    self.assertEqual(cut.tolist(), prompts[0].tolist()[:4])
+
+  def test_refuses_a_tokenizer_that_the_file_is_not_for(self):
+    ids = self._tokenized()['tok_input']
+    assert isinstance(ids, list)
+    for entries, message in (
+      (
+        [self._tokenized(), self._tokenized(tok_input=[9, *ids])],
+        rf'sample 1: tok_input has {len(ids) + 1} ids, from .9, .*tokenizer'
+        rf' makes {len(ids)} of .*--tokenizer_path',
+      ),
+      (
+        [self._tokenized()] * 4 + [self._tokenized(tok_input=[1, 256])],
+        'sample 4: tok_input has the id 256, but .* only the ids 0 to 255',
+      ),
+    ):
+      articles = dataset.load_articles(self._write(entries))
+      with self.assertRaisesRegex(ValueError, message):
+        dataset.encode_prompts(articles, _byte_tokenizer(), None)
+
+  @parameterized.parameters(
+    ({'tok_input': []}, r'length >= 1 - at .\$\[1\].tok_input'),
+    ({'tok_input': [1, -1]}, r'>= 0 - at .\$\[1\].tok_input\[1\]'),
+    ({'tok_input': [1 << 31]}, r'<= 2147483647 - at .\$\[1\].tok_input'),
+    ({'tok_input': '1,2'}, 'got .str. - at'),
+    ({'tok_input': None}, 'sample 1 has no tok_input, but 1 of 2 samples'),
+  )
+  def test_refuses_token_ids(self, changes, message):
+    entries = [self._tokenized(), self._tokenized(**changes)]
+    with self.assertRaisesRegex(ValueError, message):
+      dataset.load_articles(self._write(entries))
+
+  def test_prompt_of_gptj_needs_an_instruction(self):
+    (article,) = dataset.load_articles(
+      self._write([self._tokenized(tok_input=None)])
+    )
+    with self.assertRaisesRegex(ValueError, 'is an object, as in files of lla'):
+      dataset.encode_prompts([article], _byte_tokenizer(), 1000)
+
   def test_long_prompt_loses_its_end(self):
     tokenizer = _byte_tokenizer()
     (whole,) = dataset.encode_prompts([_ARTICLE], tokenizer, 1000)

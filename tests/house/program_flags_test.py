@@ -199,7 +199,7 @@ _PROGRAMS = {
   ),
   '//harness/data:download': _Program('benchmark cache_dir verify'),
   '//harness/data:prepare_cnn_dailymail': _Program(
-    'input calibration_list output_dir cache_dir'
+    'input calibration_list output_dir tokenizer_path cache_dir'
   ),
   '//harness/data:prepare_squad': _Program('dev vocab cache_dir'),
   '//harness/description:system': _Program(

@@ -2,9 +2,8 @@
 
     bazel run //bundled/summaries/baselines [-- --benchmark=llama3_1-8b]
 
-The first table shows how much of the evaluation set occurs in the training
-stories. The second table compares the reference's ROUGE with answers that need
-no model, and with modified versions of the model. "same" counts the answers
+The table compares the reference's ROUGE with answers that need no model, and
+with modified versions of the model. "same" counts the answers
 that are equal to the reference's, token for token. KL is the mean divergence of
 the next token's distribution along the reference's answers. The bundled set
 cannot detect a modification that changes no answer.
@@ -20,7 +19,6 @@ from bundled.news import corpus
 from bundled.news import writing
 from bundled.summaries import reference_model
 from bundled.summaries.baselines import matcher
-from bundled.summaries.baselines import overlap
 from bundled.summaries.baselines import retrieval
 from bundled.summaries.baselines import variants
 from harness.data import bundle
@@ -46,9 +44,6 @@ _ANSWERS = flags.DEFINE_integer(
 )
 _STORIES = flags.DEFINE_integer(
   'stories', 3000, 'The number of training stories to search for the nearest.'
-)
-_TRAINED = flags.DEFINE_integer(
-  'trained', 51_712, 'The number of training stories to compare the text with.'
 )
 _BATCH = flags.DEFINE_integer(
   'batch', 4, 'The number of articles that the model answers together.'
@@ -179,11 +174,6 @@ def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
 def main(argv: list[str]) -> None:
   del argv
   articles = dataset.load_articles(bundle.eval_path())
-  print(f'{"":<42}{"here":>8}{"trained":>8}')
-  for share in overlap.measure(
-    articles, corpus.stories('train', _TRAINED.value)
-  ):
-    print(share.line)
   table = _Table(articles)
   _without_model(table, articles)
   table.tokens('reference, float32 (recorded)', lambda _: table.answers)

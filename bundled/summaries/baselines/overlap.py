@@ -15,6 +15,7 @@ from saxml_ext.evaluation import dataset
 
 _WORD = re.compile(r'[A-Za-z]+')
 _NUMBER = re.compile(r'\d+')
+_GRAM = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,18 +42,23 @@ def measure(
   evaluation: Iterable[dataset.Article], training: Iterable[dataset.Article]
 ) -> list[Share]:
   """Counts the items that both sets share, for each kind."""
-  known: dict[str, set[str]] = {}
-  for story in training:
-    for label, items in _items(story).items():
-      known.setdefault(label, set()).update(items)
   found: dict[str, set[str]] = {}
   for story in evaluation:
     for label, items in _items(story).items():
       found.setdefault(label, set()).update(items)
+  known: dict[str, set[str]] = {label: set() for label in found}
+  for story in training:
+    for label, items in _items(story).items():
+      known[label] |= items & found[label]
   return [
-    Share(label, len(items), len(items & known[label]))
+    Share(label, len(items), len(known[label]))
     for label, items in found.items()
   ]
+
+
+def names_anyone(text: str) -> bool:
+  """Returns True if a text has a name of a person, a place or a company."""
+  return any(map(_is_name, _WORD.findall(text)))
 
 
 def _items(story: dataset.Article) -> dict[str, set[str]]:
@@ -65,10 +71,19 @@ def _items(story: dataset.Article) -> dict[str, set[str]]:
     'the same, names and numbers left out': set(map(_pattern, told)),
     'sentences of highlights': set(summary),
     'the same without names and numbers': set(map(_pattern, summary)),
+    f'{_GRAM}-grams of articles': _grams(story.input),
+    f'{_GRAM}-grams of highlights': _grams(story.output),
     'words of names': {
       word for word in _WORD.findall(story.input) if _is_name(word)
     },
   }
+
+
+def _grams(text: str) -> set[str]:
+  """Returns all sequences of _GRAM words, or the text if it has fewer."""
+  words = text.split()
+  count = max(len(words) - _GRAM + 1, 1)
+  return {' '.join(words[i : i + _GRAM]) for i in range(count)}
 
 
 def _pattern(sentence: str) -> str:
