@@ -66,6 +66,7 @@ class DefaultsTest(gateway_case.GatewayCase):
       # Without a limit, the model's own limit holds.
       self.assertFalse(self.server.requests[-1].HasField('max_tokens'))
 
+
 # MLCommons' client sends this for Llama 3.1.
 _MLPERF = (
   '{{- bos_token }}{%- for message in messages %}'

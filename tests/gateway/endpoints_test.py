@@ -121,7 +121,9 @@ class EndpointsTest(absltest.TestCase):
       answer = json.loads(body)
       self.assertContainsSubset(_WHOLE[request['path']], answer)
       [choice] = answer['choices']
-      text = choice['text'] if 'prompt' in asked else choice['message']['content']
+      text = (
+        choice['text'] if 'prompt' in asked else choice['message']['content']
+      )
       self.assertEqual(text, self.expected(asked))
       self.assertEqual(choice['finish_reason'], 'stop')
 
