@@ -67,6 +67,13 @@ class DefaultsTest(gateway_case.GatewayCase):
       self.assertFalse(self.server.requests[-1].HasField('max_tokens'))
 
 
+# MLCommons' client sends this for Llama 3.1.
+_MLPERF = (
+  '{{- bos_token }}{%- for message in messages %}'
+  "{{ message['content'] | trim }}{%- endfor %}"
+)
+
+
 class ChatTest(gateway_case.GatewayCase):
   def test_conversation(self):
     messages = [
@@ -166,14 +173,54 @@ class ChatTest(gateway_case.GatewayCase):
       )
       self.assertEqual((status, got['error']['param']), (400, param), wrong)
 
+  def test_a_known_text_names_a_template(self):
+    body = {
+      'messages': [
+        {'role': 'system', 'content': ' Be brief. '},
+        {'role': 'user', 'content': '\nSummary:\n'},
+      ],
+      'chat_template': _MLPERF,
+      'chat_template_kwargs': {
+        'add_generation_prompt': True,
+        'enable_thinking': False,
+      },
+    }
+    # The operator's template is that of a checkpoint.
+    template = checkpoint_templates.CheckpointTemplate(
+      {'default': 'x'}, {}, 'chat_template.jinja'
+    )
+    gateway = self.start_gateway(profile=templates.Profile(template))
+    for path in ('/v1/chat/completions', '/tokenize'):
+      status, got, _ = self.fetch(path, body, gateway)
+      self.assertEqual(status, 200, got)
+      asked = self.server.requests[-1]
+      self.assertEqual(asked.text, 'Be brief.Summary:')
+    # The model adds the start token that the Jinja text writes.
+    self.assertTrue(asked.add_special_tokens)
+
   def test_templates_are_not_taken_from_requests(self):
-    with self.assertRaisesRegex(
-      openai.BadRequestError, 'A template cannot be sent'
+    for text in ('{{ messages }}', _MLPERF + ' ', _MLPERF.replace('trim', 'e')):
+      with self.assertRaisesRegex(
+        openai.BadRequestError, 'A template cannot be sent'
+      ):
+        self.client().chat.completions.create(
+          model='m',
+          messages=[{'role': 'user', 'content': 'x'}],
+          extra_body={'chat_template': text},
+        )
+
+  def test_variables_that_have_an_effect(self):
+    body = {'messages': [{'role': 'user', 'content': 'x'}]}
+    for wrong, param in (
+      ({'enable_thinking': True}, '.enable_thinking'),
+      ({'bos_token': '<s>'}, '.bos_token'),
+      ([], ''),
     ):
-      self.client().chat.completions.create(
-        model='m',
-        messages=[{'role': 'user', 'content': 'x'}],
-        extra_body={'chat_template': '{{ messages }}'},
+      status, got, _ = self.fetch(
+        '/v1/chat/completions', body | {'chat_template_kwargs': wrong}
+      )
+      self.assertEqual(
+        (status, got['error']['param']), (400, 'chat_template_kwargs' + param)
       )
 
 

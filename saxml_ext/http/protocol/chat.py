@@ -25,7 +25,13 @@ Messages = Annotated[
 ]
 # Only a checkpoint's template accepts values that have an effect.
 Tools = Annotated[Any, msgspec.Meta(extra_json_schema={'enum': [[], None]})]
-Variables = Annotated[Any, msgspec.Meta(extra_json_schema={'enum': [{}, None]})]
+Variables = Annotated[
+  dict[str, Any],
+  msgspec.Meta(
+    description="variables of a checkpoint's template; the gateway's own"
+    ' templates accept only values without effect'
+  ),
+]
 TemplateName = Annotated[
   str, msgspec.Meta(extra_json_schema={'enum': sorted(templates.TEMPLATES)})
 ]
@@ -36,7 +42,7 @@ class Conversation(Protocol):
 
   messages: Any
   chat_template: str | None
-  chat_template_kwargs: Any
+  chat_template_kwargs: dict[str, Any] | None
   tools: Any
 
 
@@ -45,6 +51,15 @@ CONVERSATION_NEUTRAL: dict[str, tuple[Any, ...]] = {
   'add_generation_prompt': (True,),
   'continue_final_message': (False,),
   'echo': (False,),
+}
+
+
+# Maps variables of templates to the only values that the gateway's own templates
+# accept. Other clients' defaults are among them.
+_NEUTRAL_VARIABLES: dict[str, tuple[Any, ...]] = {
+  'add_generation_prompt': (True,),
+  'continue_final_message': (False,),
+  'enable_thinking': (False,),
 }
 
 
@@ -63,7 +78,7 @@ class Request(sampling.Sampling):
 
   messages: Messages
   chat_template: TemplateName | None = None
-  chat_template_kwargs: Variables = None
+  chat_template_kwargs: Variables | None = None
   tools: Tools = None
   max_completion_tokens: int | None = None
   logprobs: bool = False
@@ -167,9 +182,10 @@ def render(
   if isinstance(template, checkpoint_templates.CheckpointTemplate):
     return template, _render_raw(request, template)
   fields.check_neutral('tools', request.tools, ([],))
-  fields.check_neutral(
-    'chat_template_kwargs', request.chat_template_kwargs, ({},)
-  )
+  for name, value in (request.chat_template_kwargs or {}).items():
+    fields.check_neutral(
+      f'chat_template_kwargs.{name}', value, _NEUTRAL_VARIABLES.get(name, ())
+    )
   messages = []
   for i, item in enumerate(request.messages):
     where = f'messages[{i}]'
@@ -195,8 +211,6 @@ def _render_raw(
   if tools is not None and not isinstance(tools, list):
     fields.fail('tools', 'send an array')
   _check_marks('tools', tools, template.reserved)
-  if variables is not None and not isinstance(variables, dict):
-    fields.fail('chat_template_kwargs', 'send an object')
   return template.render(request.messages, tools or None, variables)
 
 

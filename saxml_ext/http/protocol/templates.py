@@ -93,6 +93,10 @@ def _alpaca(messages: Sequence[Message]) -> str:
   return '\n\n'.join([*parts, '### Response:\n'])
 
 
+def _bare(messages: Sequence[Message]) -> str:
+  return ''.join(message.text.strip() for message in messages)
+
+
 TEMPLATES: Mapping[str, GatewayTemplate] = {
   # Stanford's format, which many fine-tuned versions of GPT-J use.
   'alpaca': GatewayTemplate(
@@ -100,6 +104,8 @@ TEMPLATES: Mapping[str, GatewayTemplate] = {
     ('\n### Instruction:', '\n\n### Response:'),
     ('### Instruction:', '### Response:'),
   ),
+  # The trimmed messages without separators: MLPerf's prompts of Llama 3.1.
+  'bare': GatewayTemplate(_bare),
   # The format of OpenAI's first chat models, of Qwen and of many others.
   'chatml': GatewayTemplate(
     _chatml, ('<|im_end|>',), ('<|im_start|>', '<|im_end|>')
@@ -117,6 +123,14 @@ TEMPLATES: Mapping[str, GatewayTemplate] = {
   ),
 }
 DEFAULT = 'plain'
+
+# The Jinja texts that a request may send as `chat_template`. The template of the
+# name renders the same prompt; the text itself is never executed.
+_ACCEPTED_TEXTS: Mapping[str, str] = {
+  # MLCommons' client sends it with its preset cnn_dailymail::llama3_8b.
+  '{{- bos_token }}{%- for message in messages %}'
+  "{{ message['content'] | trim }}{%- endfor %}": 'bare'
+}
 
 Template: TypeAlias = GatewayTemplate | checkpoint_templates.CheckpointTemplate
 
@@ -156,9 +170,14 @@ def known() -> str:
 def named(name: str, param: str) -> GatewayTemplate:
   """Returns one of the gateway's templates.
 
+  Args:
+    name: The name, or a Jinja text that one of the templates stands for.
+    param: The parameter of the request, for error messages.
+
   Raises:
     problems.BadRequest: There is no template of this name.
   """
+  name = _ACCEPTED_TEXTS.get(name, name)
   if name not in TEMPLATES:
     shown = json.dumps(name if len(name) <= 40 else f'{name[:37]}...')
     raise problems.BadRequest(

@@ -7,6 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.common import errors
+from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import problems
 from saxml_ext.http.protocol import templates
 
@@ -20,6 +21,7 @@ _MESSAGES = [
 
 class TemplatesTest(parameterized.TestCase):
   @parameterized.parameters(
+    ('bare', 'Be brief.HiHello.Bye'),
     ('plain', 'Be brief.\n\nHi\n\nHello.\n\nBye'),
     (
       'dialogue',
@@ -52,6 +54,19 @@ class TemplatesTest(parameterized.TestCase):
     template = templates.named(templates.DEFAULT, 'chat_template')
     prompt = [templates.Message(templates.USER, ' Summarize:\n x ')]
     self.assertEqual(template.render(prompt), ' Summarize:\n x ')
+
+  def test_accepted_texts_render_as_in_jinja(self):
+    messages = [templates.Message(templates.USER, ' a\n'), *_MESSAGES]
+    for text, name in templates._ACCEPTED_TEXTS.items():
+      jinja = checkpoint_templates.CheckpointTemplate(
+        {'default': text}, {'bos_token': '<s>'}, 'sent'
+      )
+      expected = jinja.render(
+        [{'role': m.role, 'content': m.text} for m in messages]
+      )
+      got = templates.named(text, 'chat_template')
+      self.assertIs(got, templates.TEMPLATES[name])
+      self.assertEqual('<s>' + got.render(messages), expected)
 
   def test_no_other_is_known(self):
     for name in ('', 'PLAIN', '../plain', '{{ 7 * 7 }}' * 20):

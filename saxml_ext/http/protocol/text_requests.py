@@ -74,7 +74,7 @@ class Tokenize(fields.Request):
   prompt: str | None = None
   messages: chat.Messages | None = None
   chat_template: chat.TemplateName | None = None
-  chat_template_kwargs: chat.Variables = None
+  chat_template_kwargs: chat.Variables | None = None
   tools: chat.Tools = None
   return_token_strs: bool = False
   add_special_tokens: bool | None = None
