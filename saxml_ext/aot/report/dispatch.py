@@ -98,9 +98,8 @@ def message_seconds() -> tuple[float, float]:
   found = []
   stream = streams.Stream(1, sampled=True)
   for step in range(2, _TOKENS + 1):
-    news = streams.News(
-      np.array([step]), recent, np.array([step - 2]), kept, kept.present
-    )
+    count = np.array([step])
+    news = streams.News(count, recent, count - 2, kept, kept.present)
     began = time.perf_counter()
     stream.hear(jax.tree.map(lambda x: x[0], news))
     requests_lib.progress(request, stream)

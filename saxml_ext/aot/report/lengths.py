@@ -6,7 +6,7 @@ evaluation set. Without a file, `ASSUMED` is used.
 """
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 from typing import Annotated
 
@@ -94,23 +94,21 @@ class Assumed:
       f' ({self.mean:g} +- {self.deviation:g}, {least} to {most})',
     )
 
-  def variations(self) -> 'Mapping[str, Assumed]':
+  def variations(self) -> 'dict[str, Assumed]':
     """Returns other assumptions, with which the report repeats its estimate."""
-    base, spread = self.median, self.deviation
     return {
-      name: dataclasses.replace(self, **changes)
-      for name, changes in {
-        'prompts 10 % longer': {'median': 1.1 * base},
-        'prompts 10 % shorter': {'median': 0.9 * base},
-        f'outputs spread {1.5 * spread:g} instead of {spread:g}': {
-          'deviation': 1.5 * spread
-        },
-        f'outputs spread {0.5 * spread:g} instead of {spread:g}': {
-          'deviation': 0.5 * spread
-        },
-      }.items()
+      name: dataclasses.replace(self, **{key: factor * getattr(self, key)})
+      for name, key, factor in _VARIATIONS
     }
 
+
+# The name, the changed attribute of `Assumed`, and its factor.
+_VARIATIONS = (
+  ('prompts 10 % longer', 'median', 1.1),
+  ('prompts 10 % shorter', 'median', 0.9),
+  ('outputs spread by half more', 'deviation', 1.5),
+  ('outputs spread by half less', 'deviation', 0.5),
+)
 
 ASSUMED = Assumed()
 # The same articles for Llama 3.1 8B, as an estimate. No count with its
