@@ -234,7 +234,9 @@ class _Server:
       most = min(self._policy.steps_per_call, self._policy.stream_interval)
     steps = int(min(most, self._left[busy].min()))
     times, idle = self._times, self._policy.slots - len(busy)
-    self._now += times.host + times.call + steps * (times.step - idle * times.idle)
+    self._now += (
+      times.host + times.call + steps * (times.step - idle * times.idle)
+    )
     if self._policy.stream_interval:
       self._now += len(busy) * times.message
     self._calls += 1
