@@ -7,6 +7,7 @@ and split (`server/loading/loader.py`). A test in `tests/` compares the two.
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+from typing import Any
 
 import jax
 
@@ -49,7 +50,9 @@ class AbstractModel:
 
 
 def of(
-  model_path: str, overrides: Mapping[str, str], devices: Sequence[jax.Device]
+  model_path: str,
+  overrides: Mapping[str, str],
+  devices: Sequence[jax.Device] | jax.sharding.AbstractMesh,
 ) -> AbstractModel:
   """Returns the model that a server with these devices would load.
 
@@ -59,7 +62,7 @@ def of(
     overrides: The attributes of the params and their values as JSON, as in a
       publish.
     devices: The available devices. The model uses the first ones, as many as
-      ICI_MESH_SHAPE has.
+      ICI_MESH_SHAPE has. An abstract mesh is enough to lower programs.
 
   Raises:
     errors.InvalidArgument: The params do not exist, they leave a value to the
@@ -76,7 +79,11 @@ def of(
     model = settings.model_config()
     if settings.engine.eos_id is None:
       raise ValueError('EOS_ID is not set. Override it.')
-    mesh = sharding.make_mesh(settings.mesh_shape, devices)
+    mesh: Any = (
+      devices
+      if isinstance(devices, jax.sharding.AbstractMesh)
+      else sharding.make_mesh(settings.mesh_shape, devices)
+    )
     sharding.check(mesh, model, settings.engine.num_slots)
   except (TypeError, ValueError) as e:
     raise errors.InvalidArgument(f'{model_path}: {e}') from e

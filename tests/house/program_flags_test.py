@@ -137,7 +137,9 @@ _PROGRAMS = {
     'params override topology out only xla_flags jobs'
   ),
   '//saxml_ext/aot/report:report': _Program(
-    'costs programs lengths buckets samples server page'
+    'costs programs lengths buckets samples server page',
+    'server=false stream_interval=2',
+    'stream_interval=2',
   ),
   '//saxml_ext/aot/report:count_lengths': _Program('dataset tokenizer out'),
   '//saxml_ext/aot/report/compiled:count_bundles': _Program('out topology'),
@@ -146,9 +148,12 @@ _PROGRAMS = {
     'again=true title=a; again=true topology=a; again=true mesh=1;'
     'again=true buckets=1; again=true rows=1; again=true weights=int8;'
     'again=true kv=int8; again=true slots=1; again=true layers=1;'
-    'again=true static=true',
+    'again=true static=true; again=true params=a; params=a mesh=1;'
+    'params=a buckets=1; params=a rows=1; params=a weights=int8;'
+    'params=a kv=int8; params=a slots=1; params=a layers=1;'
+    'params=a static=true',
     'title=a topology=a mesh=1 buckets=1 rows=1 weights=int8 kv=int8 slots=1'
-    ' layers=1 static=true',
+    ' layers=1 static=true; title=a topology=a params=a',
   ),
   '//converters:convert_gptj_ckpt': _CONVERT,
   '//converters:convert_hf': _CONVERT,

@@ -4,12 +4,16 @@ While the host reads a call's results and starts the next programs, the chips
 wait. This program calls functions with the engine's arguments and results, but
 without its work. It uses as many CPU devices as the slice has chips. The
 overhead of a TPU's runtime and of its links to the host is not measured.
+
+While requests stream, each call also reads the progress of every request.
 """
 
 from collections.abc import Sequence
 import pathlib
 import statistics
 import time
+import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +24,13 @@ from saxml_ext.aot.report.compiled import engine_programs
 from saxml_ext.common import program
 from saxml_ext.engine import executables
 from saxml_ext.engine import sharding
+from saxml_ext.engine.search import requests as requests_lib
+from saxml_ext.engine.search import streams
+from saxml_ext.engine.search import trace as trace_lib
 
 _DATA = pathlib.Path(__file__).parent / 'data' / 'engine.json'
 _CALLS = 1000
+_TOKENS = 128
 
 
 def main(argv: Sequence[str]) -> None:
@@ -37,6 +45,8 @@ def main(argv: Sequence[str]) -> None:
     count = len(jax.tree.leaves(signature.args))
     least, median = (1e3 * s for s in seconds(signature, mesh))
     print(f'{key}, {count} arguments: {least:.2f} ms, median {median:.2f} ms')
+  least, median = (1e6 * s for s in message_seconds())
+  print(f'a message of a stream: {least:.0f} us, median {median:.0f} us')
 
 
 def seconds(
@@ -73,6 +83,27 @@ def seconds(
     found.append(time.perf_counter() - began)
     for i, value in zip(donated, kept):
       args[i] = value
+  return min(found), statistics.median(found)
+
+
+def message_seconds() -> tuple[float, float]:
+  """Returns the least and the median seconds to read a step of one stream.
+
+  The request is greedy. The messages are those of an answer of _TOKENS tokens,
+  and each contains the tokens before it.
+  """
+  kept = trace_lib.Kept(*np.zeros((len(trace_lib.Kept._fields), 1, 1), int))
+  recent = trace_lib.Trace(*np.zeros((3, 1, 2, 1)), None)
+  request: Any = types.SimpleNamespace(logprobs=None)
+  found = []
+  stream = streams.Stream(1, sampled=True)
+  for step in range(2, _TOKENS + 1):
+    count = np.array([step])
+    news = streams.News(count, recent, count - 2, kept, kept.present)
+    began = time.perf_counter()
+    stream.hear(jax.tree.map(lambda x: x[0], news))
+    requests_lib.progress(request, stream)
+    found.append(time.perf_counter() - began)
   return min(found), statistics.median(found)
 
 

@@ -5,19 +5,18 @@ and serving is simulated (`schedule.py`).
 """
 
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
 
 import numpy as np
 
+from saxml_ext.aot.report import benchmarks
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import schedule
 from saxml_ext.aot.report.compiled import costs
 
-# The Server scenario of GPT-J in MLPerf Inference requires 99 of 100 queries
-# within 20 s.
-LATENCY_BOUND = 20.0
+OFFLINE = 'Offline'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,15 +24,17 @@ class Prediction:
   """The predicted samples per second by one rule.
 
   Attributes:
-    offline: The samples/s in Offline.
-    server: The samples/s in Server, or None if it was not requested.
+    rates: The samples/s by scenario, starting with Offline.
     outcome: The outcome of the simulated Offline run, or None for static
       batching.
   """
 
-  offline: float
-  server: float | None
+  rates: Mapping[str, float]
   outcome: schedule.Outcome | None = None
+
+  @property
+  def offline(self) -> float:
+    return self.rates[OFFLINE]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,15 +45,13 @@ class Published:
     name: The name of the round.
     source: The path of its logs.
     buckets: The buckets of the served model.
-    offline: The measured samples/s in Offline.
-    server: The measured samples/s in Server.
+    rates: The measured samples/s by scenario.
   """
 
   name: str
   source: str
   buckets: tuple[int, ...]
-  offline: float
-  server: float
+  rates: Mapping[str, float]
 
 
 # The buckets are those of GPTJ4BS32Int8Opt10Early in v3.1's code, and of
@@ -62,15 +61,13 @@ PUBLISHED = (
     'v3.1',
     'mlcommons/inference_results_v3.1 closed/Google/results/TPU-v5e-4_SAX',
     (512, 1024, 1919),
-    9.81226,
-    7.13,
+    {OFFLINE: 9.81226, benchmarks.SERVER: 7.13},
   ),
   Published(
     'v4.0',
     'mlcommons/inference_results_v4.0 closed/Google/results/tpu_v5e_x4',
     (512, 1024, 1536, 1919),
-    10.1502,
-    7.24897,
+    {OFFLINE: 10.1502, benchmarks.SERVER: 7.24897},
   ),
 )
 _SAX_BATCH = 32
@@ -123,7 +120,7 @@ def measured_step(programs: costs.Set) -> MeasuredStep | None:
 
 
 def policy(
-  programs: costs.Set, buckets: tuple[int, ...] = ()
+  programs: costs.Set, buckets: tuple[int, ...] = (), stream_interval: int = 0
 ) -> schedule.Policy:
   """Returns the batching policy for a set's programs.
 
@@ -131,13 +128,28 @@ def policy(
     programs: The set. The policy uses all of its rows.
     buckets: The lengths that prompts are padded to; empty for the set's own
       lengths. Times of other lengths are interpolated.
+    stream_interval: The decode steps between two messages of a stream.
   """
   return schedule.Policy(
     slots=programs.slots,
     parts=programs.parts,
     buckets=buckets or tuple(sorted({n for _, n in programs.prefills})),
     rows=tuple(sorted({rows for rows, _ in programs.prefills})),
+    stream_interval=stream_interval,
   )
+
+
+def decoded(
+  programs: costs.Set, requests: lengths_lib.Lengths, rule: rules.Rule
+) -> lengths_lib.Lengths:
+  """Returns requests with their decode steps; only beams need additional ones.
+
+  Args:
+    programs: The set.
+    requests: The requests.
+    rule: The rule for the steps of beam search.
+  """
+  return requests.decoded(rule.steps if programs.beams > 1 else 1.0)
 
 
 def of_set(
@@ -146,6 +158,7 @@ def of_set(
   rule: rules.Rule,
   server: bool = True,
   buckets: tuple[int, ...] = (),
+  stream_interval: int = 1,
 ) -> Prediction:
   """Returns the prediction for this server with a set.
 
@@ -153,34 +166,25 @@ def of_set(
     programs: The set.
     requests: The requests.
     rule: The rule for the times.
-    server: True to estimate the Server scenario too.
+    server: True to estimate the scenarios with arrivals at a rate too.
     buckets: The lengths that prompts are padded to, as in `policy`.
+    stream_interval: The decode steps between two messages of a stream, in
+      scenarios with bounds on tokens.
   """
-  requests = requests.decoded(rule.steps)
+  requests = decoded(programs, requests, rule)
   seconds = rules.times(programs, rule, requests)
-  how = policy(programs, buckets)
-  outcome = schedule.run(requests, seconds, how)
-  offline = outcome.samples_per_second
-  if not server:
-    return Prediction(offline, None, outcome)
+  outcome = schedule.run(requests, seconds, policy(programs, buckets))
+  rates = {OFFLINE: outcome.samples_per_second}
+  for name, bounds in benchmarks.of(programs).bounds.items() if server else ():
+    interval = stream_interval if bounds.on_tokens else 0
+    how = policy(programs, buckets, interval)
 
-  def latencies(arrivals: np.ndarray) -> np.ndarray:
-    return schedule.run(requests, seconds, how, arrivals).latencies
+    def valid(rate: float, how=how, bounds=bounds) -> bool:
+      arrivals = schedule.poisson(len(requests), rate)
+      return bounds.valid(schedule.run(requests, seconds, how, arrivals))
 
-  return Prediction(offline, _server(requests, offline, latencies), outcome)
-
-
-def _server(
-  requests: lengths_lib.Lengths,
-  offline: float,
-  latencies: Callable[[np.ndarray], np.ndarray],
-) -> float:
-  """Returns the samples/s in Server, from the latencies at given arrivals."""
-  return schedule.highest_rate(
-    lambda rate: latencies(schedule.poisson(len(requests), rate)),
-    offline,
-    LATENCY_BOUND,
-  )
+    rates[name] = schedule.highest_rate(valid, rates[OFFLINE])
+  return Prediction(rates, outcome)
 
 
 def shares(
@@ -196,7 +200,7 @@ def shares(
   rule, outcome = rules.CENTRAL, central.outcome
   if outcome is None:
     raise ValueError('static batching has no shares of the time.')
-  requests = requests.decoded(rule.steps)
+  requests = decoded(programs, requests, rule)
   where, slots = rules.topology_of(programs), rules.live(programs, requests)
   how = policy(programs)
   counts = collections.Counter(
@@ -258,13 +262,15 @@ def of_sax(
     longest=_SAX_LONGEST if rule.always_longest else 0,
   )
   offline = how.offline(requests, seconds)
-  if not server:
-    return Prediction(offline, None)
+  rates = {OFFLINE: offline}
+  for name, bounds in benchmarks.GPTJ.bounds.items() if server else ():
 
-  def latencies(arrivals: np.ndarray) -> np.ndarray:
-    return how.server(requests, seconds, arrivals)
+    def valid(rate: float, bounds=bounds) -> bool:
+      arrivals = schedule.poisson(len(requests), rate)
+      return bounds.keeps(how.server(requests, seconds, arrivals))
 
-  return Prediction(offline, _server(requests, offline, latencies))
+    rates[name] = schedule.highest_rate(valid, offline)
+  return Prediction(rates)
 
 
 def _between(known: Mapping[int, rules.Times], bucket: int) -> rules.Times:

@@ -10,6 +10,7 @@ import pathlib
 
 from absl import flags
 
+from saxml_ext.aot.report import benchmarks
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import page
 from saxml_ext.aot.report import predict
@@ -17,6 +18,7 @@ from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import tables
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 
 _DATA = pathlib.Path(__file__).parent / 'data'
@@ -53,6 +55,16 @@ _SAMPLES = flags.DEFINE_integer(
 _SERVER = flags.DEFINE_bool(
   'server', True, 'Also estimate the Server scenario, which takes a minute.'
 )
+_INTERVAL = flags.DEFINE_integer(
+  'stream_interval',
+  None,
+  "The decode steps between two messages of a stream, the served model's"
+  ' STREAM_INTERVAL_STEPS. Default: 1.',
+  lower_bound=1,
+)
+flag_rules.act_only(
+  'without --noserver', lambda: _SERVER.value, 'stream_interval'
+)
 _PAGE = flags.DEFINE_string('page', None, 'The HTML file to write.')
 
 _RULE = """\
@@ -84,13 +96,21 @@ def report() -> str:
     sets.append(hlo_costs.read_set(pathlib.Path(_PROGRAMS.value)))
   sets = sets or [costs.read(_DATA / 'engine.json')]
   made = sets[-1]
-  requests = lengths_lib.ASSUMED.draw(_SAMPLES.value)
+  benchmark = benchmarks.of(made)
+  if _INTERVAL.value and not benchmark.counts_tokens:
+    raise ValueError(
+      f'--stream_interval is {_INTERVAL.value}, but has no effect for'
+      f' {made.title}, whose benchmark has no bounds on tokens. Omit the flag.'
+    )
+  requests = benchmark.lengths.draw(_SAMPLES.value)
   if _LENGTHS.value is not None:
     text = pathlib.Path(_LENGTHS.value).read_text('utf-8')
     requests = lengths_lib.read(text, _LENGTHS.value, _SAMPLES.value)
   chip = rules.topology_of(made).chip
   by_rule = {
-    rule.name: predict.of_set(made, requests, rule, _SERVER.value, _buckets())
+    rule.name: predict.of_set(
+      made, requests, rule, _SERVER.value, _buckets(), _INTERVAL.value or 1
+    )
     for rule in rules.RULES
   }
   rule = _RULE.format(
@@ -112,9 +132,11 @@ def report() -> str:
     'Programs\n' + tables.programs(made, requests),
     'Memory\n' + tables.memory(made),
     'Beside the roofline\n' + tables.floor(made, requests),
-    'Sax as published, by the same rules\n' + tables.sax(_sax(requests)),
     'What the lengths bring in\n' + _variations(made, requests),
   ]
+  if not benchmark.counts_tokens:
+    published = tables.sax(_sax(requests))
+    sections.append('Sax as published, by the same rules\n' + published)
   if step := predict.measured_step(made):
     sections.append('Beside a measurement\n' + tables.measured(made, step))
   if len(sets) > 1:
@@ -122,7 +144,7 @@ def report() -> str:
   central = by_rule[rules.CENTRAL.name]
   sections += [
     "Where Offline's time goes\n" + tables.shares(made, requests, central),
-    'Prediction\n' + tables.predictions(made, by_rule),
+    'Prediction\n' + tables.predictions(made, requests, by_rule),
   ]
   text = '\n\n'.join(sections)
   if _PAGE.value:
@@ -168,7 +190,7 @@ def _variations(made: costs.Set, requests: lengths_lib.Lengths) -> str:
   """Returns Offline by the central rule, for other assumed lengths."""
   if _LENGTHS.value is not None:
     return '  The lengths are counted, not assumed. Only the draw is random.'
-  others = lengths_lib.VARIATIONS.items()
+  others = benchmarks.of(made).lengths.variations().items()
   drawn = {name: other.draw(len(requests)) for name, other in others}
   rows = [('Offline samples/s (estimate), central rule', '')]
   for name, each in {'as assumed': requests, **drawn}.items():

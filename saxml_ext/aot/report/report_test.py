@@ -8,7 +8,9 @@ from absl.testing import absltest
 from absl.testing import flagsaver
 
 from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import report
+from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import tables
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.testing import sets
@@ -18,6 +20,7 @@ from saxml_ext.common.pages.testing import reading
 _HEADLINE = re.compile(
   r'^Offline, v5e 2x2, int8: (\d+\.\d) samples/s \(estimate\)$', re.MULTILINE
 )
+_LLAMA = {**sets.MODEL, 'architecture': {'gated': True}}
 
 
 class ReportTest(absltest.TestCase):
@@ -138,6 +141,54 @@ class ReportTest(absltest.TestCase):
     assert found is not None
     (offline,) = _HEADLINE.findall(text)
     self.assertLessEqual(float(found[1]), float(offline))
+
+  def test_llama_has_bounds_on_tokens(self):
+    made = sets.small(step=10)
+    programs = dict(made.programs)
+    last = programs.pop('prefill_and_insert 1 0 1919')
+    programs['prefill_and_insert 1 0 2668'] = last
+    made = dataclasses.replace(made, beams=1, model=_LLAMA, programs=programs)
+    text = self._report(made, server=True, samples=200)
+    rows = {
+      re.split(r'  +', line.strip())[0]: line.split()[-3:]
+      for line in text[text.index('Prediction') :].splitlines()
+    }
+    rates = [
+      float(rows[name][1])
+      for name in (
+        'Offline',
+        'Server, p99 TTFT 2000 ms, TPOT 100 ms',
+        'Interactive, p99 TTFT 500 ms, TPOT 30 ms',
+      )
+    ]
+    self.assertEqual(rates, sorted(rates, reverse=True))
+    # 8 slots decode 125 tokens at 10 ms each, beside prefills of 10 or 30 ms.
+    # At the end, some slots have no request.
+    most = 8 / (1.25 + 8 * 0.01)
+    self.assertBetween(rates[0], 0.9 * 8 / (1.25 + 8 * 0.03), most)
+    for name in ('Server', 'Interactive'):
+      self.assertIn(f'\n{name}, v5e 2x2, int8: ', text)
+    # A message needs a step, so fewer messages leave more time for the rest.
+    more = self._report(made, server=True, stream_interval=8, samples=200)
+    found = [
+      float(re.search(r'\nServer, .*: (\S+) samples', each)[1])
+      for each in (text, more)
+    ]
+    self.assertGreaterEqual(found[1], found[0])
+    self.assertNotIn('Sax as published', text)
+
+  def test_beams_alone_take_more_steps_than_tokens(self):
+    made = sets.small()
+    requests = lengths_lib.ASSUMED.draw(10)
+    greedy = dataclasses.replace(made, beams=1)
+    same = predict.decoded(greedy, requests, rules.CENTRAL)
+    self.assertSequenceEqual(list(same.outputs), list(requests.outputs))
+    more = predict.decoded(made, requests, rules.CENTRAL)
+    self.assertGreater(more.outputs.sum(), requests.outputs.sum())
+
+  def test_streams_of_gptj_are_refused(self):
+    with self.assertRaisesRegex(ValueError, '--stream_interval is 4'):
+      self._report(sets.small(), stream_interval=4)
 
   def test_the_page_has_both_figures(self):
     path = self.folder / 'report.html'

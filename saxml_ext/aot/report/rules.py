@@ -60,7 +60,9 @@ class Rule:
     overlap: True if exchanges overlap with the work instead of following it.
     host: The seconds of the host per decode call. The chips wait during this
       time.
-    steps: The decode steps per token of an answer.
+    message: The seconds of the host per message of a stream. The chips wait
+      during this time too.
+    steps: The decode steps per token of an answer that beam search finds.
     always_longest: True if a static batch decodes until the limit, like beam
       search in Pax without early exit. False if it ends with its last request.
   """
@@ -75,6 +77,7 @@ class Rule:
   hop: float
   overlap: bool
   host: float
+  message: float
   steps: float
   always_longest: bool
 
@@ -94,6 +97,8 @@ _HOP, _LEAST_HOP = 7e-6 / 3, 1e-6
 # `//saxml_ext/aot/report:dispatch` measured 0.32 ms for a decode call on a CPU,
 # and 0.34 ms for each finished request. A call has about two of these.
 _HOST = 1e-3
+# The same program measured the time to read a step of one stream.
+_MESSAGE = 30e-6
 # `//harness/systems/engine:answer_steps` measured this with the answers of the
 # bundled model.
 _STEPS = 1.077
@@ -110,6 +115,7 @@ _FORMS: Mapping[str, Sequence[Any]] = {
   'hop': (2 * _HOP, _HOP, _LEAST_HOP),
   'overlap': (False, False, True),
   'host': (3 * _HOST, _HOST, 0.0),
+  'message': (3 * _MESSAGE, _MESSAGE, 0.0),
   'steps': (2 * _STEPS - 1, _STEPS, 1.0),
   'always_longest': (True, False, False),
 }
@@ -290,14 +296,18 @@ class Times:
     prefills: The seconds of the compiled prefills, by their rows (prompts that
       are prefilled together) and padded length.
     call: The seconds of a decode call without its steps.
-    step: The seconds of one decode step.
+    step: The seconds of one decode step with all slots busy.
     host: The seconds of the host per decode call, while the chips wait.
+    message: The seconds of the host per message of a stream.
+    idle: The seconds by which each slot without a request shortens a step.
   """
 
   prefills: Mapping[tuple[int, int], float]
   call: float
   step: float
   host: float = 0.0
+  message: float = 0.0
+  idle: float = 0.0
 
   @functools.cached_property
   def rows(self) -> tuple[int, ...]:
@@ -344,4 +354,8 @@ def times(
   }
   call = seconds(decode.once, topology, rule, slots)
   step = seconds(decode.step, topology, rule, slots)
-  return Times(prefills, call, step, rule.host)
+  empty = seconds(
+    decode.step, topology, rule, dataclasses.replace(slots, slots=0)
+  )
+  idle = (step - empty) / programs.slots
+  return Times(prefills, call, step, rule.host, rule.message, idle)

@@ -25,6 +25,7 @@ _PLAIN = rules.Rule(
   hop=1e-6,
   overlap=False,
   host=0.0,
+  message=0.0,
   steps=1.0,
   always_longest=False,
 )

@@ -5,7 +5,11 @@
 taken in runs from one bucket, and each batch of a bucket has one prefill. Then
 all slots decode until one finishes. The simulation leaves out the network,
 cancelled requests, jitter, and the host's time except for `Times.host` per
-decode call.
+decode call and `Times.message` per message of a stream.
+
+If requests stream, a decode call has the steps of one message. A prompt is
+prefilled as a whole between two calls, because the compiled sets have no
+programs for chunks. Its first token is reported after the next call.
 
 `StaticBatching` simulates Sax, to check the estimates. A batch is prefilled
 together at the bucket of its longest prompt, and decodes until its last request
@@ -47,6 +51,8 @@ class Policy:
     steps_per_call: The maximum number of steps in a decode call.
     parts: The number of parts of the slots. The parts prefill separate prompts
       in parallel.
+    stream_interval: The decode steps between two messages of a stream; 0 if no
+      request streams.
   """
 
   slots: int
@@ -54,6 +60,7 @@ class Policy:
   rows: tuple[int, ...]
   steps_per_call: int = 32
   parts: int = 1
+  stream_interval: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +70,9 @@ class Outcome:
   Attributes:
     samples_per_second: The rate over the whole run.
     latencies: The seconds [N] from arrival to answer.
+    first_tokens: The seconds [N] from arrival to the report of the first token.
+    per_token: The seconds [N] per token after the first, as in LoadGen; 0 for
+      answers of one token.
     prefill_share: The share of the time that was spent in prefills.
     busy: The mean share of the slots that decode, over the steps.
     padding: The number of prefilled tokens divided by the prompts' tokens.
@@ -72,6 +82,8 @@ class Outcome:
 
   samples_per_second: float
   latencies: np.ndarray
+  first_tokens: np.ndarray
+  per_token: np.ndarray
   prefill_share: float
   busy: float
   padding: float
@@ -133,6 +145,7 @@ class _Server:
     # Each slot's request, and its remaining steps. A free slot has 0 steps.
     self._request = np.zeros(policy.slots, int)
     self._left = np.zeros(policy.slots, int)
+    self._firsts = np.full(count, np.inf)
     self._ends = np.zeros(count)
     self._prefilling = 0.0
     self._prefilled = 0
@@ -145,6 +158,9 @@ class _Server:
     return Outcome(
       samples_per_second=len(self._ends) / total,
       latencies=self._ends - self._arrivals,
+      first_tokens=self._firsts - self._arrivals,
+      per_token=(self._ends - self._firsts)
+      / np.maximum(self._requests.outputs - 1, 1),
       prefill_share=self._prefilling / total,
       busy=self._slot_steps / max(1, self._steps * self._policy.slots),
       padding=self._prefilled / self._requests.prompts.sum(),
@@ -169,6 +185,8 @@ class _Server:
     return True
 
   def _fill(self) -> None:
+    if not (self._queue or any(self._waiting.values())):
+      return
     held = list(self._queue.slots)
     free = np.setdiff1d(np.flatnonzero(self._left == 0), held)
     taken = 0
@@ -212,17 +230,27 @@ class _Server:
       most = min(most, _SHORT_CALL)
     if self._queue:
       most = min(most, _STEPS_BESIDE_PREFILL)
+    if self._policy.stream_interval:
+      most = min(self._policy.steps_per_call, self._policy.stream_interval)
     steps = int(min(most, self._left[busy].min()))
-    self._now += self._times.host + self._times.call
-    self._now += steps * self._times.step
+    times, idle = self._times, self._policy.slots - len(busy)
+    self._now += (
+      times.host + times.call + steps * (times.step - idle * times.idle)
+    )
+    if self._policy.stream_interval:
+      self._now += len(busy) * times.message
     self._calls += 1
     self._steps += steps
     self._slot_steps += steps * len(busy)
     self._left[busy] -= steps
+    requests = self._request[busy]
+    self._firsts[requests] = np.minimum(self._firsts[requests], self._now)
     self._finish(busy[self._left[busy] == 0])
 
   def _finish(self, slots: Sequence[int] | np.ndarray) -> None:
-    self._ends[self._request[slots]] = self._now
+    requests = self._request[slots]
+    self._ends[requests] = self._now
+    self._firsts[requests] = np.minimum(self._firsts[requests], self._now)
 
 
 def poisson(count: int, rate: float, seed: int = 1) -> np.ndarray:
@@ -231,23 +259,19 @@ def poisson(count: int, rate: float, seed: int = 1) -> np.ndarray:
   return np.cumsum(rng.exponential(1 / rate, count))
 
 
-def highest_rate(
-  served: Callable[[float], np.ndarray], most: float, bound: float
-) -> float:
-  """Returns the highest rate with a 99th-percentile latency within a bound.
+def highest_rate(valid: Callable[[float], bool], most: float) -> float:
+  """Returns the highest rate at which a run is valid, or 0.
 
   The bisection is exact to `most` / 512.
 
   Args:
-    served: The function that returns the latencies [N] in seconds at a rate.
+    valid: The function that returns True if a run at a rate is valid.
     most: The upper limit of the rate, which is Offline's.
-    bound: The latency bound in seconds.
   """
   low, high = 0.0, most
   for _ in range(9):
     rate = (low + high) / 2
-    late = np.percentile(served(rate), 99)
-    low, high = (rate, high) if late <= bound else (low, rate)
+    low, high = (rate, high) if valid(rate) else (low, rate)
   return low
 
 

@@ -3,6 +3,7 @@ import dataclasses
 from absl.testing import absltest
 import numpy as np
 
+from saxml_ext.aot.report import benchmarks
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import rules
@@ -123,14 +124,96 @@ class ScheduleTest(absltest.TestCase):
     requests = _equal(400)
     offline = schedule.run(requests, _TIMES, _POLICY).samples_per_second
 
-    def latencies(rate: float) -> np.ndarray:
+    def valid(rate: float) -> bool:
       arrivals = schedule.poisson(len(requests), rate)
-      return schedule.run(requests, _TIMES, _POLICY, arrivals).latencies
+      found = schedule.run(requests, _TIMES, _POLICY, arrivals)
+      return benchmarks.GPTJ.bounds['Server'].valid(found)
 
-    found = schedule.highest_rate(latencies, offline, 20.0)
+    found = schedule.highest_rate(valid, offline)
     self.assertLess(found, offline)
     self.assertGreater(found, 0.5 * offline)
-    self.assertLessEqual(np.percentile(latencies(found), 99), 20.0)
+    self.assertTrue(valid(found))
+    self.assertFalse(valid(found + offline / 256))
+
+  def test_slots_without_requests_shorten_steps(self):
+    seconds = dataclasses.replace(_TIMES, idle=0.0625)
+    found = schedule.run(_equal(2), seconds, _POLICY)
+    # Two of 4 slots are busy. Calls have 8 and 2 steps.
+    total = 2 * _PREFILL + 2 * _CALL + 10 * (_STEP - 2 * 0.0625)
+    self.assertAlmostEqual(found.latencies.max(), total)
+
+
+class StreamTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.times = dataclasses.replace(_TIMES, host=0.5, message=0.0625)
+    self.policy = dataclasses.replace(_POLICY, stream_interval=1)
+
+  def test_a_message_follows_each_step(self):
+    found = schedule.run(_equal(1), self.times, self.policy)
+    step = 0.5 + _CALL + _STEP + 0.0625
+    self.assertEqual((found.calls, found.steps), (10, 10))
+    # The first message follows the first step after the prefill.
+    np.testing.assert_allclose(found.first_tokens, [_PREFILL + step])
+    np.testing.assert_allclose(found.latencies, [_PREFILL + 10 * step])
+    np.testing.assert_allclose(found.per_token, [9 * step / 10])
+
+  def test_each_stream_has_its_message(self):
+    found = schedule.run(_equal(2), self.times, self.policy)
+    step = 0.5 + _CALL + _STEP + 2 * 0.0625
+    np.testing.assert_allclose(found.first_tokens, 2 * [2 * _PREFILL + step])
+
+  def test_fewer_messages_wait_less_for_the_host(self):
+    policy = dataclasses.replace(self.policy, stream_interval=5)
+    found = schedule.run(_equal(1), self.times, policy)
+    call = 0.5 + _CALL + 5 * _STEP + 0.0625
+    self.assertEqual((found.calls, found.steps), (2, 10))
+    np.testing.assert_allclose(found.first_tokens, [_PREFILL + call])
+    np.testing.assert_allclose(found.per_token, [call / 10])
+
+  def test_a_prefill_interrupts_the_streams(self):
+    step = 0.5 + _CALL + _STEP
+    # The second request arrives during the first step of the first one.
+    arrivals = np.array([0.0, _PREFILL + step / 2])
+    found = schedule.run(_equal(2), self.times, self.policy, arrivals)
+    alone, both = step + 0.0625, step + 2 * 0.0625
+    np.testing.assert_allclose(
+      found.first_tokens,
+      [_PREFILL + alone, alone - step / 2 + _PREFILL + both],
+    )
+    # The first request has one step alone, and 9 beside the other.
+    np.testing.assert_allclose(found.per_token[0], (_PREFILL + 9 * both) / 10)
+
+  def test_an_answer_of_one_token_is_its_first(self):
+    found = schedule.run(_equal(1, output=1), self.times, self.policy)
+    np.testing.assert_allclose(found.first_tokens, found.latencies)
+    np.testing.assert_allclose(found.per_token, [0])
+
+
+class BoundsTest(absltest.TestCase):
+  def test_each_bound_counts_alone(self):
+    outcome = schedule.run(
+      _equal(100),
+      rules.Times({(1, 512): 0.001}, 0, 0.01),
+      schedule.Policy(100, (512,), (1,), stream_interval=1),
+    )
+    # The first token comes after 100 prefills and a step. 9 of 10 tokens after
+    # the first take a step each.
+    self.assertAlmostEqual(outcome.first_tokens.max(), 0.11)
+    self.assertAlmostEqual(outcome.per_token.max(), 0.009)
+    for valid, bounds in (
+      (True, {'ttft': 0.1101, 'tpot': 0.0091}),
+      (False, {'ttft': 0.1099, 'tpot': 0.0091}),
+      (False, {'ttft': 0.1101, 'tpot': 0.0089}),
+      (True, {'latency': 0.2001}),
+      (False, {'latency': 0.1999}),
+    ):
+      self.assertEqual(benchmarks.Bounds(**bounds).valid(outcome), valid)
+
+  def test_one_request_of_a_hundred_may_be_late(self):
+    late = np.array([0.0] * 99 + [9.0])
+    self.assertTrue(benchmarks.Bounds(latency=0.1).keeps(late))
+    self.assertFalse(benchmarks.Bounds(latency=0.1).keeps(late[50:]))
 
 
 class StaticBatchingTest(absltest.TestCase):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from saxml_ext.aot.report import benchmarks
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import roofline
@@ -32,7 +33,8 @@ _TERMS: Sequence[tuple[str, Callable[[rules.Rule], str]]] = (
   ('start of a collective, us a hop', lambda r: f'{1e6 * r.hop:.1f}'),
   ('exchange', lambda r: 'beside work' if r.overlap else 'after work'),
   ('host, ms a decode call', lambda r: f'{1e3 * r.host:.0f}'),
-  ('steps per token of an answer', lambda r: f'{r.steps:.3f}'),
+  ('host, us a message of a stream', lambda r: f'{1e6 * r.message:.0f}'),
+  ('steps per token of an answer of beams', lambda r: f'{r.steps:.3f}'),
   (
     'a static batch decodes',
     lambda r: '128 steps' if r.always_longest else 'to its last',
@@ -145,15 +147,28 @@ def shares(
 
 
 def predictions(
-  made: costs.Set, by_rule: Mapping[str, predict.Prediction]
+  made: costs.Set,
+  requests: lengths_lib.Lengths,
+  by_rule: Mapping[str, predict.Prediction],
 ) -> str:
-  """Returns the samples per second by each rule, followed by the headlines."""
+  """Returns the samples per second by each rule, followed by the headlines.
+
+  Args:
+    made: The programs.
+    requests: The requests of the runs.
+    by_rule: The predictions, by the name of the rule.
+  """
   found = by_rule.values()
+  benchmark = benchmarks.of(made)
+  tokens = float(requests.outputs.mean())
   rows: list[Row] = [('samples/s (estimates)', *by_rule)]
-  rows.append(('Offline', *(f'{p.offline:.1f}' for p in found)))
-  if all(p.server is not None for p in found):
-    servers = (f'{p.server:.1f}' for p in found)
-    rows.append(('Server, p99 within 20 s', *servers))
+  for name in next(iter(found)).rates:
+    rates = [p.rates[name] for p in found]
+    bounds = benchmark.bounds.get(name)
+    title = f'{name}, {bounds}' if bounds else name
+    rows.append((title, *(f'{rate:.1f}' for rate in rates)))
+    if benchmark.counts_tokens:
+      rows.append(('  tokens/s', *(f'{rate * tokens:.0f}' for rate in rates)))
   outcomes = [p.outcome for p in found if p.outcome is not None]
   if len(outcomes) == len(by_rule):
     rows += [
@@ -161,19 +176,15 @@ def predictions(
       ('slots busy', *(f'{o.busy:.0%}' for o in outcomes)),
       ('tokens padded to', *(f'{o.padding:.2f} x' for o in outcomes)),
     ]
-  return table(rows) + '\n\n' + '\n'.join(headlines(made, by_rule))
-
-
-def headlines(
-  made: costs.Set, by_rule: Mapping[str, predict.Prediction]
-) -> list[str]:
-  """Returns the central rule's figures, one line each."""
   central = by_rule[rules.CENTRAL.name]
-  figures = {'Offline': central.offline, 'Server': central.server}
+  return table(rows) + '\n\n' + '\n'.join(headlines(made, central))
+
+
+def headlines(made: costs.Set, central: predict.Prediction) -> list[str]:
+  """Returns the central rule's figures, one line each."""
   return [
     f'{name}, {made.topology}, {made.weights}: {value:.1f} samples/s (estimate)'
-    for name, value in figures.items()
-    if value is not None
+    for name, value in central.rates.items()
   ]
 
 
@@ -186,14 +197,17 @@ def sax(
     ('Sax, samples/s', 'measured', *names, 'central / measured')
   ]
   for published, by_rule in found:
-    for scenario in ('offline', 'server'):
-      values = {name: getattr(p, scenario) for name, p in by_rule.items()}
-      if None in values.values():
+    for scenario, measured in published.rates.items():
+      values = {
+        name: p.rates[scenario]
+        for name, p in by_rule.items()
+        if scenario in p.rates
+      }
+      if not values:
         continue
-      measured = getattr(published, scenario)
       ratio = values[rules.CENTRAL.name] / measured
       figures = (measured, *values.values(), ratio)
-      name = f'{published.name} {scenario.title()}'
+      name = f'{published.name} {scenario}'
       rows.append((name, *(f'{figure:.2f}' for figure in figures)))
   return table(rows)
 

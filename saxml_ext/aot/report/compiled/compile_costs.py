@@ -54,10 +54,18 @@ _STATIC = flags.DEFINE_bool(
   ' an empty cache, which needs no room for older ones.',
 )
 _LAYERS = flags.DEFINE_integer('layers', 28, 'The number of layers.')
+_PARAMS = flags.DEFINE_string(
+  'params',
+  None,
+  'The serving params to compile decode and all prefills of, instead of GPT-J.',
+)
 flag_rules.act_only(
-  'without --again',
-  lambda: not _AGAIN.value,
-  'title topology mesh weights kv slots buckets rows static layers',
+  'without --again', lambda: not _AGAIN.value, 'title topology params'
+)
+flag_rules.act_only(
+  'without --again and --params',
+  lambda: not (_AGAIN.value or _PARAMS.value),
+  'mesh weights kv slots buckets rows static layers',
 )
 
 
@@ -84,12 +92,15 @@ def _described(path: pathlib.Path) -> costs.Set:
   """Returns the set to compile. Its programs have no costs yet."""
   if _AGAIN.value:
     return costs.read(path)
+  if _PARAMS.value:
+    return engine_programs.of_params(
+      _PARAMS.value, _TITLE.value, _TOPOLOGY.value
+    )
   replica, data, model = map(int, _MESH.value)
   keys = [f'decode {_SLOTS.value}']
   for rows in _ROWS.value:
     for length in _BUCKETS.value:
       keys.append(f'prefill_and_insert {int(rows) * replica * data} 0 {length}')
-  nothing = costs.Program(costs.Cost(), None, {})
   return costs.Set(
     title=_TITLE.value,
     topology=_TOPOLOGY.value,
@@ -109,7 +120,7 @@ def _described(path: pathlib.Path) -> costs.Set:
       vocab_size=50401,
     ),
     compiler='',
-    programs=dict.fromkeys(keys, nothing),
+    programs=dict.fromkeys(keys, costs.UNKNOWN),
     mesh=(replica, data, model),
     static=_STATIC.value,
   )

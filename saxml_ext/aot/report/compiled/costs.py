@@ -168,6 +168,10 @@ class Program:
   lowered: str = ''
 
 
+# A program that is not compiled yet.
+UNKNOWN = Program(Cost(), None, {})
+
+
 @dataclasses.dataclass(frozen=True)
 class Set:
   """The programs of one serving configuration of a model.
@@ -184,6 +188,8 @@ class Set:
     programs: The programs, by the engine's name (`str(executables.Key)`).
     mesh: The sizes of the mesh axes [replica, data, model].
     static: True if all slots start and end together, as in Sax.
+    params: The serving params that the programs are compiled for; empty for
+      GPT-J, whose programs follow from the other attributes.
   """
 
   title: str
@@ -197,6 +203,7 @@ class Set:
   programs: Mapping[str, Program]
   mesh: tuple[int, ...] = (1, 1, 4)
   static: bool = False
+  params: str = ''
 
   @property
   def parts(self) -> int:

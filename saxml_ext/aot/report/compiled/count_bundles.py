@@ -1,8 +1,9 @@
 """Counts the bundles of the engine's kernels.
 
 The program compiles each kernel alone for a TPU, with the sizes of GPT-J's
-programs on 1 to 16 chips. Then it reads the code that libtpu dumps. This needs
-libtpu, but no TPU, and takes minutes. `kernel_costs.py` reads the output.
+programs on 1 to 16 chips, and of Llama 3.1 8B on 1 and 4. Then it reads the
+code that libtpu dumps. This needs libtpu, but no TPU, and takes minutes.
+`kernel_costs.py` reads the output.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,18 +34,25 @@ from saxml_ext.engine.kernels.tpu import rows
 _OUT = flags.DEFINE_string('out', None, 'The output file.')
 _TOPOLOGY = flags.DEFINE_string('topology', 'v5e 2x2', 'The TPU slice.')
 
-_WIDTHS = (256, 512, 1024, 2048, 4096, 8192)
+_WIDTHS = (256, 512, 1024, 2048, 3584, 4096, 8192)
 _MODEL_DIM = 4096
 _HEAD_DIM = 256
 _ROTARY_HALF = 32
 # These lengths have chunks of 128, 256, 384 and 512 tokens, and several chunks
 # each.
 _LENGTHS = (640, 1280, 1152, 1024)
-# Decode attention: the heads per chip (of 4 chips, or of one) and the number
-# format. The code does not depend on the number of slots and keys.
-_DECODE = ((4, 'int8'), (16, 'int8'), (4, 'bfloat16'))
+# Decode attention: the heads of keys per chip (of 4 chips, or of one), their
+# width and the number format. The code does not depend on the number of slots
+# and keys.
+_DECODE = (
+  (4, _HEAD_DIM, 'int8'),
+  (16, _HEAD_DIM, 'int8'),
+  (4, _HEAD_DIM, 'bfloat16'),
+  (2, 128, 'int8'),
+  (8, 128, 'int8'),
+)
+# The beams of GPT-J, and the queries that share a key in Llama.
 _SLOTS, _BEAMS, _PROMPT, _SUFFIX = 8, 4, 1920, 512
-_BLOCKS = work_lib.Blocks(384)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -115,11 +123,11 @@ def _calls() -> Iterator[tuple]:
         kv_dtype=kv_dtype,
       )
       yield attend, [((1, length, 3 * _HEAD_DIM), jnp.bfloat16)]
-  for heads, kv_dtype in _DECODE:
-    yield _decode_attention(heads, kv_dtype)
+  for each in _DECODE:
+    yield _decode_attention(*each)
 
 
-def _decode_attention(heads: int, kv_dtype: str) -> tuple:
+def _decode_attention(heads: int, width: int, kv_dtype: str) -> tuple:
   """Returns a function that calls decode attention, and its argument shapes."""
 
   def parts(*dims: int) -> list[tuple]:
@@ -127,9 +135,12 @@ def _decode_attention(heads: int, kv_dtype: str) -> tuple:
     scales = ((1, _SLOTS, heads, max(dims)), jnp.dtype('float32'))
     return [values, scales] if kv_dtype == 'int8' else [values]
 
+  key = heads * width * jnp.dtype(kv_dtype).itemsize
+  blocks = work_lib.Blocks(kernel_costs.keys_per_block(key, _PROMPT))
+
   def attend(queries, reach, visible, kv):
     slots = jnp.arange(_SLOTS, dtype=jnp.int32)
-    work = work_lib.plan(reach, visible, slots, _PROMPT, _BLOCKS)
+    work = work_lib.plan(reach, visible, slots, _PROMPT, blocks)
     keys, values, *suffixes = map(tuple, kv)
     return decode_kernel.attend(
       queries,
@@ -137,12 +148,12 @@ def _decode_attention(heads: int, kv_dtype: str) -> tuple:
       jnp.int32(0),
       decode_kernel.KV(keys, values),
       decode_kernel.KV(*suffixes),
-      _BLOCKS,
+      blocks,
     )
 
-  suffix = parts(_SUFFIX, _HEAD_DIM)
-  kv = [parts(_HEAD_DIM, _PROMPT), parts(_PROMPT, _HEAD_DIM), suffix, suffix]
-  queries = ((_SLOTS, heads, _BEAMS, _HEAD_DIM), jnp.float32)
+  suffix = parts(_SUFFIX, width)
+  kv = [parts(width, _PROMPT), parts(_PROMPT, width), suffix, suffix]
+  queries = ((_SLOTS, heads, _BEAMS, width), jnp.float32)
   visible = ((_SLOTS, _BEAMS, _SUFFIX), jnp.bool_)
   return attend, [queries, ((_SLOTS,), jnp.int32), visible, kv]
 

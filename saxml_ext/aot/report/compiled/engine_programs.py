@@ -12,6 +12,7 @@ import re
 
 import jax
 
+from saxml_ext.aot import abstract_model
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine import abstract_weights
@@ -20,6 +21,8 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import logical
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
+from saxml_ext.params import settings as settings_lib
 
 # Matches a table of constants, such as the sines of the rotary embedding.
 _TABLE = re.compile(r'dense<"0x[0-9A-F]+">')
@@ -45,7 +48,11 @@ def of(
 
   Raises:
     ValueError: The mesh does not divide the model.
+    errors.InvalidArgument: The serving params of the set cannot be used.
   """
+  if described.params:
+    where = devices or _abstract_mesh(described)
+    return abstract_model.of(described.params, {}, where).executables()
   rows, buckets = (tuple(sorted({*n})) for n in zip(*described.prefills))
   kind = _Static if described.static else config_lib.EngineConfig
   engine = config_lib.tiled(
@@ -72,6 +79,37 @@ def of(
   weights = abstract_weights.stacked(model, 'bfloat16', numbers)
   weights = jax.eval_shape(lambda w: sharding.pad(mesh, w), weights)
   return executables.Executables(state.Settings(model, engine), weights, mesh)
+
+
+def of_params(params: str, title: str, topology: str) -> costs.Set:
+  """Returns the set of serving params, whose programs have no costs yet.
+
+  Args:
+    params: The registered name of the params.
+    title: The title of the set.
+    topology: The name of the chips, whose number the mesh of the params has.
+
+  Raises:
+    errors.InvalidArgument: The params cannot be used.
+  """
+  settings = settings_lib.published(params, {})
+  engine = settings.engine
+  keys = [f'decode {engine.num_slots}']
+  for rows in engine.prefill_batches:
+    keys += [f'prefill_and_insert {rows} 0 {n}' for n in engine.buckets]
+  return costs.Set(
+    title=title,
+    topology=topology,
+    slots=engine.num_slots,
+    beams=engine.rows,
+    kv=engine.kv_dtype,
+    weights=settings.quantization or settings.dtype,
+    model=dataclasses.asdict(settings.model_config()),
+    compiler='',
+    programs=dict.fromkeys(keys, costs.UNKNOWN),
+    mesh=settings.mesh_shape,
+    params=params,
+  )
 
 
 def lowered(described: costs.Set, program: str) -> str:

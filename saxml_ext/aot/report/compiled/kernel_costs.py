@@ -187,8 +187,7 @@ def _beams(arrays: Sequence[hlo_text.Array]) -> Work:
   prompt_blocks = items - suffix_blocks
   heads, width = caches[0].dims[2:4]
   values = heads * width * hlo_text.bits(caches[0].dtype) // 8
-  most = min(_BLOCK_KEYS, _BLOCK_BYTES // values, prompt)
-  prompt_block = max(1, most // _KEYS) * _KEYS
+  prompt_block = keys_per_block(values, prompt)
   wrong = -(-prompt // prompt_block) != prompt_blocks
   if wrong or suffix_blocks * suffix_block != suffix:
     raise ValueError(
@@ -206,6 +205,17 @@ def _beams(arrays: Sequence[hlo_text.Array]) -> Work:
       costs.Block(True, suffix_block, suffix_block, suffix_block * size, 0),
     ),
   )
+
+
+def keys_per_block(size: int, prompt: int) -> int:
+  """Returns the keys of a prompt's block in decode attention.
+
+  Args:
+    size: The bytes of a key in all heads of a chip.
+    prompt: The keys of the longest prompt.
+  """
+  most = min(_BLOCK_KEYS, _BLOCK_BYTES // size, prompt)
+  return max(1, most // _KEYS) * _KEYS
 
 
 @functools.cache
