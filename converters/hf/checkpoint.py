@@ -18,6 +18,7 @@ from converters.hf import weights_file
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
+from saxml_ext.pax import description
 from saxml_ext.pax import errors
 
 _LAYOUTS = (
@@ -233,3 +234,22 @@ def read_config(
   if os.path.exists(path):
     config = hf_config.with_generation(config, path, read_json(path))
   return family, config
+
+
+def end_ids(directory: str) -> tuple[int, ...]:
+  """Returns the ids that end an answer; () if the checkpoint names none.
+
+  Args:
+    directory: A PAX checkpoint or a Hugging Face checkpoint.
+
+  Raises:
+    errors.CheckpointError, InvalidArgument: A file is malformed.
+  """
+  said = description.read(directory)
+  if said.stop_ids:
+    return tuple(said.stop_ids)
+  if said.eos_id is not None:
+    return (said.eos_id,)
+  if os.path.isfile(os.path.join(directory, 'config.json')):
+    return read_config(directory)[1].stop_ids
+  return ()

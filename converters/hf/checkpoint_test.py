@@ -49,6 +49,19 @@ class HFConfigTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, 'eos_token_id.*-1'):
       self.read(json.dumps(small_models.config(eos_token_id=[4, -1])))
 
+  def test_end_ids_of_both_kinds_of_checkpoints(self):
+    self.assertEqual(checkpoint.end_ids(self.directory), ())
+    self.read(json.dumps(small_models.config(eos_token_id=[4, 7])))
+    self.assertEqual(checkpoint.end_ids(self.directory), (4, 7))
+    path = os.path.join(self.directory, 'gptj_config.json')
+    for text, expected in (
+      ('{"eos_token_id": 0}', (0,)),
+      ('{"eos_token_id": 3, "stop_token_ids": [3, 5]}', (3, 5)),
+    ):
+      with open(path, 'w', encoding='utf-8') as file:
+        file.write(text)
+      self.assertEqual(checkpoint.end_ids(self.directory), expected)
+
   def test_end_ids_of_generation_config_come_first(self):
     config = json.dumps(small_models.config())
     path = os.path.join(self.directory, 'generation_config.json')

@@ -28,7 +28,6 @@ from harness.systems import launch
 from harness.systems import served
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
-from saxml_ext.pax import description
 
 # The key of a task's parameters that has the ids that end an answer.
 END_IDS = 'end_ids'
@@ -271,10 +270,7 @@ def _end_ids(system: launch.System, benchmark: str) -> Sequence[int]:
     if _is_bundled(system):
       path = bundle.pax_checkpoint(benchmark) or path
   if not found and path:
-    said = description.read(path)
-    found = said.stop_ids or [i for i in (said.eos_id,) if i is not None]
-  if not found and os.path.isfile(os.path.join(path, 'config.json')):
-    found = hf_checkpoint.read_config(path)[1].stop_ids
+    found = hf_checkpoint.end_ids(path)
   if not found:
     raise ValueError(
       f'--mode={load_lib.COMPLIANCE} counts the end ids of answers, but the'
