@@ -199,6 +199,16 @@ def _main() -> None:
   _hand_over(submission, output)
 
 
+def _note(submissions: Sequence[plan.Submission]) -> bool:
+  """Prints the notes of submissions, and returns True if there are any."""
+  notes = [
+    note for each in submissions for note in submission_checks.notes(each)
+  ]
+  for note in notes:
+    print(f'note: {note}')
+  return bool(notes)
+
+
 def _judge() -> None:
   """Checks the tree of --check.
 
@@ -214,11 +224,12 @@ def _judge() -> None:
     problems += existing_tree.problems(root, submission, jobs)
   if problems:
     print(f'{root}: {_listed(problems)}')
+  short = _note(submissions)
   judged = {(each.submitter, each.round) for each in submissions}
   accepted = True
   if _RUN_CHECKER.value and _INFERENCE_DIR.value:
     for submitter, round_name in sorted(judged):
-      accepted &= _check(root, submitter, round_name)
+      accepted &= _check(root, submitter, round_name, short)
   if problems or not accepted:
     raise SystemExit(f'submission: {root} breaks rules')
   count = sum(len(each.results) for each in submissions)
@@ -292,9 +303,9 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
     path = _path(_TAR) if named else tree.default_archive(output)
     tree.archive(output, path)
     print(f'archive: {path}')
-  passed = True
+  passed, short = True, _note([submission])
   if _RUN_CHECKER.value:
-    passed = _check(output, submission.submitter, submission.round)
+    passed = _check(output, submission.submitter, submission.round, short)
   if _GIT_BRANCH.value and passed:
     message = _COMMIT_MESSAGE.value or (
       f'{submission.submitter}: {submission.system_name},'
@@ -306,7 +317,9 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
     raise SystemExit('submission: the official checker rejected the tree')
 
 
-def _check(output: pathlib.Path, submitter: str, round_name: str) -> bool:
+def _check(
+  output: pathlib.Path, submitter: str, round_name: str, short: bool
+) -> bool:
   """Runs the official checker on a tree, and prints its output."""
   verdict = checker.run(
     output,
@@ -315,10 +328,12 @@ def _check(output: pathlib.Path, submitter: str, round_name: str) -> bool:
     submitter,
     _CHECKER_PYTHON.value,
     _CHECKER_REVISION.value,
+    short,
   )
   for line in verdict.complaints:
     print(line)
-  print(f'checker ({verdict.version}): SUMMARY: {verdict.summary}')
+  option = f' {requirements.SKIP_SET_SIZE}' if short else ''
+  print(f'checker ({verdict.version}{option}): SUMMARY: {verdict.summary}')
   return verdict.passed
 
 

@@ -47,14 +47,37 @@ def accuracy(
         f'{name}: {result.accuracy_text.name} has {metric} {value:g}, but the'
         f' result has {kept}. Score the log again.'
       )
+
+
+def covered(log: loadgen_log.RunLog) -> object:
+  """Returns the number of samples of a run, which is None in broken logs."""
   total = log.values.get('qsl_reported_total_count')
-  full = rounds.FULL_SET[entry.benchmark]
-  round_name = submission.round
-  if total != full and not requirements.takes_parts_of_the_set(round_name):
-    yield (
-      f'{name}: The accuracy run has {total} samples, but {round_name}'
-      f' requires all {full} samples of the set in every division.'
-    )
+  if log.values.get('effective_test_mode') != 'AccuracyOnly':
+    return total
+  return log.values.get('effective_accuracy_sample_count', total)
+
+
+def short_set(
+  submission: plan.Submission, result: job_result.JobResult
+) -> str | None:
+  """Returns a note if an accuracy run covers too little for the checker.
+
+  The option that the note names is passed to the checker; see `checker.run`.
+  """
+  log, full = result.accuracy, rounds.FULL_SET[result.entry.benchmark]
+  closed = requirements.is_closed(submission.division)
+  if log is None or closed:  # Closed requires the whole set.
+    return None
+  if requirements.takes_parts_of_the_set(submission.round):
+    return None
+  count = covered(log)
+  if count == full:
+    return None
+  return (
+    f'{result.name}: The accuracy run has {count} samples, but the checker'
+    f' of {submission.round} expects all {full} samples of the set. It accepts'
+    f' an open result only with {requirements.SKIP_SET_SIZE}.'
+  )
 
 
 def performance(
@@ -72,7 +95,7 @@ def performance(
       f'{name}: LoadGen reports the performance run as {validity}. Its summary'
       ' has the reason.'
     )
-  yield from consistency.problems(log, entry.scenario, name)
+  yield from consistency.problems(log, entry.benchmark, entry.scenario, name)
   yield from _entry(result)
   yield from settings(submission, result, log, name)
   wanted = rounds.ROUNDS[submission.round].seeds
@@ -133,8 +156,8 @@ def settings(
   full = rounds.FULL_SET[entry.benchmark]
   scenario = rounds.SCENARIOS.get(entry.scenario)
   logged = log.values.get('effective_scenario')
-  if logged != entry.scenario:
-    yield f'{name}: The log is of {logged}, not of {entry.scenario}.'
+  if scenario and logged != scenario.loadgen_name:
+    yield f'{name}: The log is of {logged}, not of {scenario.loadgen_name}.'
   drawn = _number(log, 'effective_performance_sample_count')
   if drawn < full:
     yield (
@@ -153,13 +176,58 @@ def settings(
         f'{name}: {entry.scenario} requested {asked:.0f} samples, but'
         f' {round_name} requires {least}.'
       )
-  if scenario and scenario.bounded:
+  if rounds.uses_tokens(entry.benchmark):
+    yield from _tokens(entry, log, name)
+  elif scenario and scenario.bounded:
     limit = rounds.SERVER_LATENCY_MS[entry.benchmark]
     bound = _number(log, 'effective_target_latency_ns') / _NS_PER_MS
     if bound > limit:
       yield (
         f'{name}: target_latency was {bound:g} ms, but the benchmark allows at'
         f' most {limit} ms.'
+      )
+
+
+def _tokens(
+  entry: entry_lib.Entry, log: loadgen_log.RunLog, name: str
+) -> Iterator[str]:
+  """Yields violations of the rules on token latencies.
+
+  The official checkers apply the limits of Server to Interactive too.
+  """
+  if not log.values.get('requested_use_token_latencies'):
+    yield (
+      f'{name}: LoadGen did not measure the latencies of tokens, but'
+      f' {entry.model} requires it (use_token_latencies).'
+    )
+  limits = rounds.token_limits(entry.benchmark, entry.scenario)
+  if limits is None:
+    return
+  for what, limit, bound_key, key in (
+    (
+      'time to the first token',
+      limits.ttft_ms,
+      consistency.TTFT_LIMIT,
+      consistency.TTFT,
+    ),
+    (
+      'time per output token',
+      limits.tpot_ms,
+      consistency.TPOT_LIMIT,
+      consistency.TPOT,
+    ),
+  ):
+    bound = _number(log, bound_key) / _NS_PER_MS
+    found = _number(log, key.format('99.00')) / _NS_PER_MS
+    if bound > limit:
+      yield (
+        f'{name}: The limit of the {what} was {bound:g} ms, but'
+        f' {entry.scenario} allows at most {limit:g} ms.'
+      )
+    if not 0 < found < limit:
+      yield (
+        f'{name}: The 99th percentile of the {what} is {found:g} ms, but'
+        f' {entry.scenario} requires less than {limit:g} ms.'
       )
 
 

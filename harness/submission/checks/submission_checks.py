@@ -6,6 +6,7 @@ follow every rule that the logs can show. All problems are reported together.
 """
 
 from collections.abc import Iterator
+import json
 import pathlib
 
 from harness.loadgen import loadgen_log
@@ -19,6 +20,9 @@ from harness.submission.checks import log_checks
 from harness.submission.content import compliance
 from harness.submission.content import descriptions
 
+# The number of hexadecimal digits of a token in the accuracy log, an int32.
+_TOKEN_DIGITS = 8
+
 
 def problems(submission: plan.Submission) -> list[str]:
   """Returns all problems of a submission."""
@@ -30,6 +34,12 @@ def problems(submission: plan.Submission) -> list[str]:
   if requirements.is_closed(submission.division):
     found += _closed(submission)
   return found
+
+
+def notes(submission: plan.Submission) -> list[str]:
+  """Returns the short accuracy runs, which need an option of the checker."""
+  found = (log_checks.short_set(submission, each) for each in submission.results)
+  return [note for note in found if note]
 
 
 def _whole(submission: plan.Submission) -> Iterator[str]:
@@ -88,19 +98,21 @@ def _models(submission: plan.Submission) -> Iterator[str]:
       f' {", ".join(models)}. Submit them separately.'
     )
   for model in models:
-    if model not in rounds.SUBMITTED:
-      yield (
-        f'Results of {model} cannot be submitted with this program. It submits'
-        f' {", ".join(rounds.SUBMITTED)}.'
-      )
-      continue
     if requirements.scenarios(submission.round, submission.category, model):
       continue
     names = requirements.rounds_of(submission.category, model)
+    other = next(
+      each for each in requirements.CATEGORIES if each != submission.category
+    )
     yield (
       f'{submission.round} has no {model} in the category'
       f' {submission.category}.'
       + (f' These rounds have it: {", ".join(names)}.' if names else '')
+      + (
+        f' Pass --category={other}.'
+        if requirements.scenarios(submission.round, other, model)
+        else ''
+      )
     )
 
 
@@ -142,10 +154,10 @@ def _closed(submission: plan.Submission) -> Iterator[str]:
   for result in submission.results:
     yield from _full_set(result)
     yield from _targets(result)
-    if result.entry.benchmark == rounds.GPTJ:
-      if not result.truncated:  # A tree has no parameters.
-        yield from _search(result)
-      yield from _equal_issue(submission, result)
+    # A tree has no parameters.
+    if result.entry.benchmark in summaries.BENCHMARKS and not result.truncated:
+      yield from _search(result)
+    yield from _equal_issue(submission, result)
     yield from _compliance(submission, result)
     kind = submission.measured(result)['weight_data_types'] or ''
     if (
@@ -194,17 +206,17 @@ def _scenarios(submission: plan.Submission) -> Iterator[str]:
     found.setdefault(result.entry.model, set()).add(result.entry.scenario)
   where = f'category {submission.category} of {submission.round}'
   for model, scenarios in found.items():
-    required = requirements.scenarios(
-      submission.round, submission.category, model
-    )
-    if not required:
+    rules = submission.round, submission.category, model
+    known = requirements.scenarios(*rules)
+    if not known:
       continue  # This was already reported.
-    if missing := [each for each in required if each not in scenarios]:
+    if missing := requirements.lacking(scenarios, *rules):
+      required = requirements.lacking((), *rules)
       yield (
         f'{model} lacks {", ".join(missing)}. The {where} requires'
         f' {", ".join(required)}.'
       )
-    if other := sorted(scenarios - set(required)):
+    if other := sorted(scenarios - set(known)):
       yield f'{model}: {", ".join(other)} is not a scenario of the {where}.'
 
 
@@ -214,7 +226,7 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
     ('accuracy', result.accuracy),
     ('performance', result.performance),
   ):
-    total = log and log.values.get('qsl_reported_total_count')
+    total = log and log_checks.covered(log)
     if log and total != full:
       yield (
         f'{name}: The {run} run had {total} samples, but closed requires the'
@@ -222,6 +234,7 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
       )
     elif log and log is result.accuracy and not result.truncated:
       path = result.accuracy_dir / loadgen_log.ACCURACY_LOG
+      yield from _int32(result, path)
       answered = len({index for index, _ in compliance.answers(path)})
       if answered != full:
         yield (
@@ -229,10 +242,29 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
           f' {full}.'
         )
   scored = result.entry.accuracy
-  if result.entry.benchmark == rounds.GPTJ and scored:
+  if result.entry.benchmark in summaries.BENCHMARKS and scored:
     count = scored.metrics.get('gen_num')
     if count != full:
       yield f'{name}: {count} answers were scored, but closed requires {full}.'
+
+
+def _int32(
+  result: job_result.JobResult, path: pathlib.Path
+) -> Iterator[str]:
+  """Yields a problem if answers have other than four bytes per token."""
+  if not rounds.uses_tokens(result.entry.benchmark):
+    return
+  with open(path, encoding='utf-8') as file:
+    wrong = [
+      item['qsl_idx']
+      for item in json.load(file)
+      if len(item['data']) != _TOKEN_DIGITS * item.get('token_count', -1)
+    ]
+  if wrong:
+    yield (
+      f'{path}: {len(wrong)} answers, such as that of sample {wrong[0]}, do not'
+      ' have four bytes per token (int32).'
+    )
 
 
 def _targets(result: job_result.JobResult) -> Iterator[str]:
@@ -259,6 +291,11 @@ def _search(result: job_result.JobResult) -> Iterator[str]:
     )
   elif beams != required:
     yield f'{result.name} used {beams} beams, but closed requires {required}.'
+  elif required == 1 and descriptions.attribute(result.entry, 'TEMPERATURE'):
+    yield (
+      f'{result.name} sampled its answers, but closed requires greedy search.'
+      ' Run it with TEMPERATURE=0.0.'
+    )
   if descriptions.prefix_cache(result.entry):
     yield (
       f'{result.name} was run with PRECOMPUTE_KV_CACHE_PREFIX, but the rules'
@@ -294,7 +331,9 @@ def _compliance(
       )
     elif result.performance and result.accuracy:  # Others were reported.
       name = f'{result.name}, {test}'
-      yield from consistency.problems(log, result.entry.scenario, name)
+      yield from consistency.problems(
+        log, result.entry.benchmark, result.entry.scenario, name
+      )
       yield from log_checks.settings(submission, result, log, name)
       yield from _test(submission.round, result, log, test, name)
 

@@ -32,6 +32,17 @@ LOW = {
     'gen_num': 20,
   },
   rounds.BERT: {'exact_match': 1.5, 'f1': 2.5},
+  **dict.fromkeys(
+    rounds.LLAMAS,
+    {
+      'rouge1': 6.1,
+      'rouge2': 1.2,
+      'rougeL': 4.3,
+      'rougeLsum': 5.3,
+      'gen_len': 1234,
+      'gen_num': 20,
+    },
+  ),
 }
 HIGH = {
   rounds.GPTJ: {
@@ -42,7 +53,24 @@ HIGH = {
     'gen_num': 13368,
   },
   rounds.BERT: {'exact_match': 83.67, 'f1': 90.8749},
+  rounds.LLAMA: {
+    'rouge1': 38.7792,
+    'rouge2': 15.9075,
+    'rougeL': 24.4957,
+    'rougeLsum': 35.793,
+    'gen_len': 8167644,
+    'gen_num': 13368,
+  },
+  rounds.LLAMA_EDGE: {
+    'rouge1': 39.06,
+    'rouge2': 16.1147,
+    'rougeL': 24.6375,
+    'rougeLsum': 36.124,
+    'gen_len': 3051113,
+    'gen_num': 5000,
+  },
 }
+_MODELS = {of: name for name, of in reversed(rounds.MODELS.items())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +78,11 @@ class Job:
   """The settings of a job.
 
   Attributes:
-    benchmark: The benchmark, gptj or bert.
-    scenario: LoadGen's name of the scenario.
+    benchmark: The benchmark.
+    scenario: The name of the scenario.
     round: The round whose seeds and rules apply.
     model: The name of the model in submissions, or None for the benchmark's
-      99% model.
+      first model.
     samples: The number of samples in the set of the system.
     min_duration_ms: The minimum duration of the performance run.
     target_qps: The target_qps of the performance run.
@@ -131,13 +159,13 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
   run(job, 'accuracy', directory / 'accuracy', user_conf)
   run(job, 'performance', directory / 'performance' / 'run_1', user_conf)
   scores = job.figures or LOW[job.benchmark]
-  gptj = job.benchmark == rounds.GPTJ
-  line = str(scores) if gptj else json.dumps(scores)
+  bert = job.benchmark == rounds.BERT
+  line = json.dumps(scores) if bert else str(scores)
   (directory / 'accuracy' / 'accuracy.txt').write_text(line + '\n', 'utf-8')
   run_1 = str(directory / 'performance' / 'run_1')
   entry = entry_lib.Entry(
     benchmark=job.benchmark,
-    model=job.model or f'{job.benchmark}-99',
+    model=job.model or _MODELS[job.benchmark],
     scenario=job.scenario,
     round=job.round,
     system=job.system,
