@@ -79,17 +79,18 @@ def write_published_logs(
         shutil.copy(os.path.join(source, name), target)
       log = os.path.join(source, loadgen_log.ACCURACY_LOG)
       if answers and mode == run_lib.ACCURACY and os.path.isfile(log):
-        _write_answers(log, os.path.join(directory, _ANSWERS))
+        dtype = summaries.BENCHMARKS[_benchmark()].dtype
+        _write_answers(log, os.path.join(directory, _ANSWERS), dtype)
 
 
-def _write_answers(log: str, path: str) -> None:
+def _write_answers(log: str, path: str, dtype: str) -> None:
   with open(log, encoding='utf-8') as file:
     entries = json.load(file)
   found = [
     {
       'qsl_idx': entry['qsl_idx'],
       'data': ','.join(
-        map(str, np.frombuffer(bytes.fromhex(entry['data']), np.int64))
+        map(str, np.frombuffer(bytes.fromhex(entry['data']), dtype))
       ),
     }
     for entry in entries

@@ -73,9 +73,15 @@ def load(
     raise ValueError(
       'The model is unknown. Pass --tokenizer_path and --max_input_length.'
     )
+  tokenizer = tokenizer_lib.load(tokenizer_path)
+  if summaries.BENCHMARKS[benchmark].logs_end and not end_ids(tokenizer):
+    raise ValueError(
+      f'{tokenizer_path} has no special tokens, so the id that ends an answer'
+      ' is unknown. Pass the tokenizer.json of the model with --tokenizer_path.'
+    )
   return Summarization(
     dataset.load_articles(dataset_path or bundle.eval_path(), sample_count),
-    tokenizer_lib.load(tokenizer_path),
+    tokenizer,
     max_input_length,
     summaries.BENCHMARKS[benchmark].template,
   )
@@ -140,3 +146,19 @@ def until_end(tokens: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
   as many as make the answers of a batch equally long.
   """
   return tuple(itertools.takewhile(lambda token: token not in ends, tokens))
+
+
+def logged(
+  tokens: Sequence[int], ends: Collection[int], benchmark: str
+) -> np.ndarray:
+  """Returns an answer as LoadGen logs it, [T].
+
+  Args:
+    tokens: The generated ids, with any number of end ids.
+    ends: The ids that end an answer.
+    benchmark: LoadGen's name of the benchmark. It decides the type of the ids,
+      and whether the first end id belongs to the answer.
+  """
+  rules = summaries.BENCHMARKS[benchmark]
+  length = len(until_end(tokens, ends)) + rules.logs_end
+  return np.array(tokens[:length], rules.dtype)

@@ -170,6 +170,7 @@ class _Process:
       # An accuracy run makes one pass over the whole set.
       count if run.mode == run_lib.ACCURACY else self._buffer_count,
       run.concurrency,
+      settings.reports_first_tokens(run.benchmark, run.scenario),
     )
 
   def run(self) -> None:

@@ -100,6 +100,7 @@ class RunSettings:
   @property
   def user_conf(self) -> str:
     """The text of user.conf."""
+    model, scenario = _in_loadgen(self.benchmark, self.scenario)
     entries: dict[str, object] = {
       'min_duration': self.min_duration_ms,
       'min_query_count': self.min_query_count,
@@ -118,8 +119,7 @@ class RunSettings:
     if self.target_latency_ms is not None:
       entries['target_latency'] = f'{self.target_latency_ms:.4f}'
     return ''.join(
-      f'{self.benchmark}.{self.scenario}.{key} = {value}\n'
-      for key, value in entries.items()
+      f'{model}.{scenario}.{key} = {value}\n' for key, value in entries.items()
     )
 
   @property
@@ -129,10 +129,35 @@ class RunSettings:
     LoadGen does not read these from a user.conf. Each version of LoadGen has
     the values of one round.
     """
-    return {
+    attributes = {
       **self.rules.seeds,
       'sample_concatenate_permutation': int(self.issues_equally),
     }
+    if rounds.uses_tokens(self.benchmark):
+      attributes['use_token_latencies'] = 1
+    if limits := rounds.token_limits(self.benchmark, self.scenario):
+      attributes |= {
+        'ttft_latency': round(limits.ttft_ms * 1e6),
+        'tpot_latency': round(limits.tpot_ms * 1e6),
+        # Only the latencies of tokens have a bound.
+        'server_target_latency_ns': 0,
+      }
+    return attributes
+
+
+def reports_first_tokens(benchmark: str, scenario: str) -> bool:
+  """Returns True if LoadGen requires the first token of every answer."""
+  return (
+    rounds.uses_tokens(benchmark) and not rounds.SCENARIOS[scenario].at_once
+  )
+
+
+def _in_loadgen(benchmark: str, scenario: str) -> tuple[str, str]:
+  """Returns LoadGen's own names of the model and the scenario."""
+  return (
+    rounds.loadgen_model(benchmark, scenario),
+    rounds.SCENARIOS[scenario].loadgen_name,
+  )
 
 
 def load(
@@ -146,15 +171,16 @@ def load(
   Args:
     user_conf: The path of the file.
     benchmark: LoadGen's name of the benchmark.
-    scenario: LoadGen's name of the scenario.
+    scenario: The name of the scenario.
     attributes: The value of RunSettings.attributes.
   """
   # pylint: disable=g-import-not-at-top
   import mlperf_loadgen  # Only the process of a run needs it.
 
   test = mlperf_loadgen.TestSettings()
-  test.FromConfig(user_conf, benchmark, scenario)
-  test.scenario = getattr(mlperf_loadgen.TestScenario, scenario)
+  model, name = _in_loadgen(benchmark, scenario)
+  test.FromConfig(user_conf, model, name)
+  test.scenario = getattr(mlperf_loadgen.TestScenario, name)
   for name, value in attributes.items():
     setattr(test, name, value)
   return test

@@ -15,6 +15,7 @@ import threading
 import time
 
 import mlperf_loadgen
+import numpy as np
 
 from harness.loadgen import loadgen_log
 from harness.loadgen import system as system_lib
@@ -56,6 +57,7 @@ class SystemUnderTest:
     sizes: Sequence[int],
     copy: int,
     concurrency: int,
+    first_tokens: bool = False,
   ):
     """Starts the feeder thread.
 
@@ -66,11 +68,13 @@ class SystemUnderTest:
       copy: The number of samples in a copy of the set.
       concurrency: The maximum number of samples that are sent and not
         answered.
+      first_tokens: True if LoadGen requires the first token of every answer.
     """
     self._system = system
     self._sizes = sizes
     self._copy = copy
     self._concurrency = concurrency
+    self._first_tokens = first_tokens
     self._lock = threading.Lock()
     # The condition is notified when a sample waits and may be sent.
     self._may_send = threading.Condition(self._lock)
@@ -155,9 +159,45 @@ class SystemUnderTest:
     except Exception as error:  # Any error ends the run.
       self.fail(f'sample {sample.index} cannot be sent: {_text(error)}')
 
+  def first_token(self, sample: '_Sample') -> None:
+    """Passes the first token of an answer to LoadGen if that requires it."""
+    if not self._first_tokens or sample.token is None or self.failure:
+      return
+    data = np.array([sample.token], np.int32)
+    # LoadGen copies the bytes before this call returns.
+    mlperf_loadgen.FirstTokenComplete(
+      [
+        mlperf_loadgen.QuerySampleResponse(
+          sample.id, data.ctypes.data, data.nbytes
+        )
+      ]
+    )
+
+  def _first_token_problem(
+    self, sample: '_Sample', answer: system_lib.Answer
+  ) -> str | None:
+    """Returns the reason why LoadGen cannot get an answer; None if it can."""
+    if not self._first_tokens:
+      return None
+    if sample.token is None:
+      return (
+        f'sample {sample.index} was answered, but its first token was not'
+        ' reported. LoadGen measures its time in this scenario. Use a system'
+        ' that streams, such as a cell with ENABLE_GENERATE_STREAM=true'
+      )
+    if not answer.tokens or answer.data[0] != sample.token:
+      return (
+        f'sample {sample.index} was answered with'
+        f' {answer.data[:4].tolist()}..., but the first token was reported as'
+        f' {sample.token}. Use a server that does not change what it streamed'
+      )
+    return None
+
   def complete(self, sample: '_Sample', answer: system_lib.Answer) -> None:
     """Passes an answer to LoadGen."""
     now = time.monotonic()
+    if problem := self._first_token_problem(sample, answer):
+      self.fail(problem)
     with self._lock:
       if self.failure:
         return
@@ -193,7 +233,7 @@ class SystemUnderTest:
 class _Sample:
   """A sample on its way, which is also the system's reply object."""
 
-  __slots__ = ('_sut', 'id', 'index', 'issued', 'sent', 'first')
+  __slots__ = ('_sut', 'id', 'index', 'issued', 'sent', 'first', 'token')
 
   def __init__(self, sut: SystemUnderTest, sample_id, index, issued):
     self._sut = sut
@@ -202,9 +242,12 @@ class _Sample:
     self.issued = issued
     self.sent = issued
     self.first: float | None = None
+    self.token: int | None = None
 
-  def first_token(self) -> None:
+  def first_token(self, token: int | None = None) -> None:
     self.first = time.monotonic()
+    self.token = token
+    self._sut.first_token(self)
 
   def done(self, answer: system_lib.Answer) -> None:
     self._sut.complete(self, answer)

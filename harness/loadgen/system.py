@@ -25,7 +25,8 @@ class Answer:
 
   Attributes:
     data: The answer in the format of the benchmark's evaluation, contiguous:
-      int64 token ids [T] for a GPT-J, float32 logits [T, 2] for a BERT.
+      int64 token ids [T] for a GPT-J, int32 for a Llama, float32 logits [T, 2]
+      for a BERT.
     tokens: The number of generated tokens; 0 for a BERT.
   """
 
@@ -36,8 +37,15 @@ class Answer:
 class Reply(Protocol):
   """Receives the answer or the failure of one sample, from any thread."""
 
-  def first_token(self) -> None:
-    """Reports the first token, if the system can observe it."""
+  def first_token(self, token: int | None = None) -> None:
+    """Reports the first token, if the system can observe it.
+
+    It is called at most once, and on the thread that calls `done`. LoadGen
+    would otherwise record the two calls in any order.
+
+    Args:
+      token: The id of the token; None if the system observes only the time.
+    """
 
   def done(self, answer: Answer) -> None:
     """Reports the answer. Called once, and never together with `failed`."""
@@ -250,7 +258,7 @@ class _Reply:
   def __init__(self, replies: 'queue.SimpleQueue[Exception | None]'):
     self._replies = replies
 
-  def first_token(self) -> None:
+  def first_token(self, token: int | None = None) -> None:
     pass
 
   def done(self, answer: Answer) -> None:

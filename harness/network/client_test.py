@@ -23,7 +23,7 @@ class _Reply:
   def __init__(self):
     self.news: queue.SimpleQueue = queue.SimpleQueue()
 
-  def first_token(self) -> None:
+  def first_token(self, token: int | None = None) -> None:
     self.news.put('first token')
 
   def done(self, answer: system.Answer) -> None:

@@ -273,7 +273,7 @@ class _Reply:
     self._inputs = inputs
     self._stream = stream
 
-  def first_token(self) -> None:
+  def first_token(self, token: int | None = None) -> None:
     self._stream.send(dispatch_pb2.Outcome(id=self._id, first_token=True))
 
   def done(self, answer: system_lib.Answer) -> None:

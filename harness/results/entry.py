@@ -79,6 +79,11 @@ class Performance:
       "90.00", "99.00", ...).
     first_token_ns: The times to the first token, by percentile; empty if
       unknown.
+    per_token_ns: The times per output token after the first, by percentile;
+      empty if LoadGen did not measure them.
+    mean_first_token_ns: The mean time to the first token, as LoadGen measured
+      it; None if it did not.
+    mean_per_token_ns: The mean time per output token after the first.
     early_stopping_ns: LoadGen's early-stopping estimate of the percentile in
       `value`. Official results show this estimate (SingleStream, MultiStream).
       None if there is no estimate.
@@ -93,6 +98,9 @@ class Performance:
   tokens_per_second: Number | None = None
   latency_ns: Mapping[str, Number] = dataclasses.field(default_factory=dict)
   first_token_ns: Mapping[str, Number] = dataclasses.field(default_factory=dict)
+  per_token_ns: Mapping[str, Number] = dataclasses.field(default_factory=dict)
+  mean_first_token_ns: Number | None = None
+  mean_per_token_ns: Number | None = None
   early_stopping_ns: Number | None = None
   summary: str = ''
 

@@ -7,6 +7,7 @@ latency" or "90.0th percentile latency".
 
 import ast
 from collections.abc import Mapping, Sequence
+import dataclasses
 import os
 
 from harness.loadgen import loadgen_log
@@ -19,6 +20,107 @@ ACCURACY_FILE = 'accuracy.txt'
 PERCENTILES = ('50.00', '90.00', '95.00', '97.00', '99.00', '99.90')
 
 LATENCY_NS = 'latency_ns'
+
+# The percentile of token latencies that has a bound.
+_BOUNDED = '99.00'
+# LoadGen's keys of token latencies: percentile and mean.
+_FIRST_TOKEN = (
+  'result_first_token_{}_percentile_latency_ns',
+  'result_first_token_mean_latency_ns',
+)
+_PER_TOKEN = (
+  'result_time_per_output_token_{}_percentile_ns',
+  'result_time_to_output_token_mean',
+)
+_TOKENS_PER_SECOND = (
+  'result_tokens_per_second',
+  'result_completed_tokens_per_second',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenLatency:
+  """A latency of tokens in a run.
+
+  Attributes:
+    name: The name of the latency.
+    abbreviation: The usual abbreviation of the name.
+    percentiles_ns: Its percentiles in ns, by percentile.
+    mean_ns: Its mean in ns.
+    limit_ms: The bound on the 99th percentile in ms; None if there is none.
+  """
+
+  name: str
+  abbreviation: str
+  percentiles_ns: Mapping[str, float]
+  mean_ns: float
+  limit_ms: float | None
+
+  @property
+  def bounded_ms(self) -> float:
+    """The percentile that has the bound, in ms."""
+    return self.percentiles_ns[_BOUNDED] / 1e6
+
+  @property
+  def problem(self) -> str | None:
+    """The reason why the run misses the bound; None if it does not."""
+    if self.limit_ms is None or self.bounded_ms <= self.limit_ms:
+      return None
+    return (
+      f'the 99th percentile of the {self.name} ({self.abbreviation}) is'
+      f' {self.bounded_ms:.3f} ms, above the limit of {self.limit_ms:g} ms.'
+      ' Lower --target_qps, or let --mode=find_performance search the rate'
+    )
+
+
+def token_latencies(
+  log: loadgen_log.RunLog, limits: rounds.TokenLimits | None = None
+) -> list[TokenLatency]:
+  """Returns the latencies of tokens that LoadGen measured in a run, if any.
+
+  Args:
+    log: The log of a performance run.
+    limits: The bounds on them; None: there are none.
+
+  Raises:
+    ValueError: There are bounds, but the log has no such latencies.
+  """
+  if limits is None and _FIRST_TOKEN[1] not in log.values:
+    return []
+  return [
+    TokenLatency(
+      name,
+      short,
+      {each: number(log, keys[0].format(each)) for each in PERCENTILES},
+      number(log, keys[1]),
+      limit,
+    )
+    for name, short, keys, limit in (
+      ('time to the first token', 'TTFT', _FIRST_TOKEN, limits and limits.ttft_ms),
+      ('time per output token', 'TPOT', _PER_TOKEN, limits and limits.tpot_ms),
+    )
+  ]
+
+
+def over_limits(
+  log: loadgen_log.RunLog, limits: rounds.TokenLimits | None
+) -> list[str]:
+  """Returns the reasons why a run misses the bounds on token latencies.
+
+  The bounds are those of the rules, whatever LoadGen's settings were.
+
+  Raises:
+    ValueError: There are bounds, but the log has no such latencies.
+  """
+  found = token_latencies(log, limits) if limits else []
+  return [each.problem for each in found if each.problem]
+
+
+def logged_tokens_per_second(log: loadgen_log.RunLog) -> float | None:
+  """Returns the rate of tokens that LoadGen measured; None if it did not."""
+  found = (log.values.get(key) for key in _TOKENS_PER_SECOND)
+  return next((each for each in found if isinstance(each, int | float)), None)
+
 
 
 def performance(
@@ -38,7 +140,7 @@ def performance(
   """
   log = loadgen_log.read(directory)
   found = log.values.get('effective_scenario')
-  if found != scenario:
+  if found != rounds.SCENARIOS[scenario].loadgen_name:
     raise ValueError(
       f'{directory} has the logs of a run in scenario {found}, not {scenario}'
     )
@@ -46,6 +148,8 @@ def performance(
     raise ValueError(f'{directory} has no logs of a performance run that ended')
   rules = rounds.SCENARIOS[scenario]
   times = loadgen_log.read_timeline(timeline_path) if timeline_path else []
+  tokens = token_latencies(log)
+  first, rest = tokens or (None, None)
   queries = int(number(log, 'result_query_count'))
   return entry.Performance(
     valid=log.valid,
@@ -56,14 +160,20 @@ def performance(
     # LoadGen's settings ask for.
     samples=len(times)
     or queries * int(number(log, 'effective_samples_per_query')),
-    tokens_per_second=_tokens_per_second(times),
+    tokens_per_second=logged_tokens_per_second(log)
+    or _tokens_per_second(times),
     latency_ns={
       each: number(log, rules.latency_key(each)) for each in PERCENTILES
     },
-    first_token_ns=_first_token(times),
-    # LoadGen logs 0 if the run had too few queries for an estimate.
+    first_token_ns=first.percentiles_ns if first else _first_token(times),
+    per_token_ns=rest.percentiles_ns if rest else {},
+    mean_first_token_ns=first and first.mean_ns,
+    mean_per_token_ns=rest and rest.mean_ns,
+    # LoadGen logs 0 if the run had too few queries for an estimate. If it
+    # measures tokens, its estimate is that of first tokens, and the official
+    # figure is the percentile itself.
     early_stopping_ns=(number(log, rules.official_key) or None)
-    if rules.streams
+    if rules.streams and not tokens
     else None,
     summary=log.summary,
   )

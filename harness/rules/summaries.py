@@ -23,6 +23,8 @@ class Benchmark:
     num_beams: The number of beams; 1 is greedy search.
     min_new_tokens: The minimum number of tokens of an answer.
     max_new_tokens: The maximum number of tokens of an answer.
+    dtype: The type of the token ids in LoadGen's logs.
+    logs_end: True if the logs contain the end id of an answer.
   """
 
   title: str
@@ -32,6 +34,8 @@ class Benchmark:
   num_beams: int
   min_new_tokens: int
   max_new_tokens: int
+  dtype: str = 'int64'
+  logs_end: bool = False
 
   @property
   def generation(self) -> dict[str, Any]:
@@ -63,10 +67,15 @@ BENCHMARKS: Mapping[str, Benchmark] = {
   rounds.GPTJ: Benchmark(
     'GPT-J', 'gptj', dataset.PROMPT_TEMPLATE, 1919, 4, 30, 128
   ),
-  # The reference cuts no prompt. The longest has about 2,540 tokens.
+  # The reference cuts no prompt. The longest has about 2,540 tokens. vLLM, the
+  # reference of Llama, returns and counts the end id.
   **dict.fromkeys(
     rounds.LLAMAS,
-    Benchmark('Llama', 'llama', dataset.LLAMA_TEMPLATE, 2668, 1, 1, 128),
+    Benchmark(
+      *('Llama', 'llama', dataset.LLAMA_TEMPLATE, 2668, 1, 1, 128),
+      dtype='int32',
+      logs_end=True,
+    ),
   ),
 }
 

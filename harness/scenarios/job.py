@@ -11,6 +11,7 @@ from absl import flags
 from harness.caching import cache as cache_lib
 from harness.description import description
 from harness.loadgen import run as run_lib
+from harness.loadgen import settings
 from harness.results import entry
 from harness.rules import requirements
 from harness.rules import rounds
@@ -223,8 +224,9 @@ def jobs(
     flag_table.Run(asked, scenarios, modes, load_lib.EXECUTION_MODE.value)
   )
   round_name = load_lib.round_name(benchmark)
+  _check_scenarios(scenarios, benchmark, asked)
   if benchmark in rounds.LLAMAS:
-    _check_llama(scenarios, modes, round_name)
+    _check_llama(modes, round_name)
   if load_lib.COMPLIANCE in modes and not requirements.compliance_tests(
     round_name, model
   ):
@@ -291,20 +293,38 @@ def kind(benchmark: str) -> str:
   return asked
 
 
-def _check_llama(
-  scenarios: Sequence[str], modes: Sequence[str], round_name: str
+def _check_scenarios(
+  scenarios: Sequence[str], benchmark: str, asked: str
 ) -> None:
+  """Checks that a benchmark and a system can run in scenarios.
+
+  Raises:
+    ValueError: They cannot. The message names the remedy.
+  """
+  name, known = MODEL.value, rounds.scenarios_of(benchmark)
+  for scenario in scenarios:
+    if scenario not in known:
+      raise ValueError(
+        f'--model={name} has no scenario {scenario}. Available:'
+        f' {", ".join(known)}'
+      )
+    if asked == flag_table.REFERENCE and settings.reports_first_tokens(
+      benchmark, scenario
+    ):
+      raise ValueError(
+        f'--system={asked} does not report first tokens, which LoadGen'
+        f' measures in {scenario} of {name}. Use --system=cell or'
+        f' --system=engine, or --scenario={rounds.OFFLINE}'
+      )
+
+
+def _check_llama(modes: Sequence[str], round_name: str) -> None:
   """Checks that the harness supports a job of Llama.
 
   Raises:
     ValueError: It does not. The message names the remedy.
   """
   name = MODEL.value
-  if others := set(scenarios) - {rounds.OFFLINE}:
-    raise ValueError(
-      f'--model={name} does not run in {" or ".join(sorted(others))}: the'
-      f' limits on its tokens are not supported. Use {rounds.OFFLINE}'
-    )
   if load_lib.COMPLIANCE in modes:
     raise ValueError(
       f'--mode={load_lib.COMPLIANCE}: TEST06 of {name} is not supported. Use'
@@ -346,9 +366,10 @@ def _system(
     for text in run_lib.OVERRIDE.value:
       if not re.match('[^=]+=', text):
         raise ValueError(f'--override={text} must have the form NAME=JSON')
-    values['overrides'] = local_cell.group_overrides(
-      _HOSTS.value, run_lib.overrides()
-    )
+    overrides = run_lib.overrides()
+    if rounds.uses_tokens(benchmark):
+      overrides = {'ENABLE_GENERATE_STREAM': 'true'} | overrides
+    values['overrides'] = local_cell.group_overrides(_HOSTS.value, overrides)
     if run_lib.JAX_CACHE_DIR.value is None:
       values['jax_cache_dir'] = cache.jax
   if asked in flag_table.LLAMA_SYSTEMS:

@@ -35,7 +35,7 @@ _ROUND = flags.DEFINE_enum(
   list(rounds.ROUNDS),
   'The round of MLPerf Inference whose seeds and rules LoadGen uses. Default:'
   f' {rounds.LAST_OF_GPTJ} for GPT-J, its last round, and {rounds.LATEST} for'
-  ' BERT.',
+  ' the other models.',
 )
 EXECUTION_MODE = flags.DEFINE_enum(
   'execution_mode',
@@ -225,6 +225,14 @@ def of_flags(
   qps = _TARGET_QPS.value
   if qps is not None and not (qps > 0 and math.isfinite(qps)):
     raise ValueError(f'--target_qps={qps} must be above 0 and finite')
+  limits = rounds.token_limits(benchmark, scenario)
+  if limits and _TARGET_LATENCY_MS.value:
+    raise ValueError(
+      f'--target_latency_ms={_TARGET_LATENCY_MS.value:g} has no effect in'
+      f' {scenario} of {benchmark}. Its limits are {limits.ttft_ms:g} ms to the'
+      f' first token and {limits.tpot_ms:g} ms per output token. Remove the'
+      ' flag'
+    )
   warm_up, rest_secs = _warm_up(serves and EXECUTION_MODE.value == VALID)
   extra = ''
   if _USER_CONF.value:

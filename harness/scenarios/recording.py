@@ -20,6 +20,7 @@ from harness.results import store as store_lib
 from harness.rules import rounds
 from harness.scenarios import job as job_lib
 from harness.scenarios import session
+from saxml_ext.common.pages import text_columns
 
 REPORT = 'report.md'
 _LOCK = '.lock'
@@ -44,6 +45,7 @@ class Outcome:
     judgement: The judgement of the accuracy run.
     accuracy_seconds: The duration of that run.
     performance: The logs of the performance run.
+    limits: The bounds on the latencies of tokens; None: there are none.
     judged: True if LoadGen's verdict counts. A run of the execution mode test
       is too short for a verdict.
     energy: The energy in joules during the performance run, by meter.
@@ -54,6 +56,7 @@ class Outcome:
   judgement: scoring.Judgement | None = None
   accuracy_seconds: float = 0.0
   performance: loadgen_log.RunLog | None = None
+  limits: rounds.TokenLimits | None = None
   judged: bool = True
   energy: Mapping[str, float] = dataclasses.field(default_factory=dict)
   served: Mapping[str, object] = dataclasses.field(default_factory=dict)
@@ -77,7 +80,7 @@ class Outcome:
         ' the reason and recommends settings (--target_qps,'
         ' --target_latency_ms, --min_duration, or --mode=find_performance)'
       )
-    return problems
+    return problems + figures.over_limits(self.performance, self.limits)
 
   def report(self) -> str:
     """Returns the report for the screen and for report.md."""
@@ -88,6 +91,7 @@ class Outcome:
     if self.performance:
       summary = self.performance.summary.rstrip()
       parts.append(f'{summary}\n\n{_duration(self.performance)}')
+      parts.append(_tokens(self.performance, self.limits))
     if self.judgement:
       parts.append(f'Accuracy\n\n{self.judgement.table}')
       parts.append(self.judgement.verdict)
@@ -117,6 +121,33 @@ def _duration(performance: loadgen_log.RunLog) -> str:
     f' it is not an official result.\n--min_duration={rounds.MIN_DURATION_MS}'
     ' runs long enough.'
   )
+
+
+def _tokens(
+  performance: loadgen_log.RunLog, limits: rounds.TokenLimits | None
+) -> str:
+  """Returns the figures of tokens, with the verdict on the bounds, or ''."""
+  rate = figures.logged_tokens_per_second(performance)
+  if rate is None:
+    return ''
+  found = figures.token_latencies(performance, limits)
+  rows = [('Tokens', 'p99', 'mean', 'limit of p99', '')] if found else []
+  rows += [
+    (
+      f'{each.name} ({each.abbreviation})',
+      f'{each.bounded_ms:.3f} ms',
+      f'{each.mean_ns / 1e6:.3f} ms',
+      'none' if each.limit_ms is None else f'{each.limit_ms:g} ms',
+      ''
+      if each.limit_ms is None
+      else 'FAILED'
+      if each.problem
+      else 'PASSED',
+    )
+    for each in found
+  ]
+  table = f'{text_columns.render(rows)}\n' if rows else ''
+  return f'{table}{rate:.2f} tokens/s, by LoadGen'
 
 
 def hosts_text(served: Mapping[str, Any]) -> str:

@@ -110,9 +110,11 @@ class ScenarioRun:
     """
     job = self._job
     result = recording.Outcome(
+      limits=self._limits,
       judged=self._load.execution_mode != load_lib.TEST,
       served=self._session.served,
     )
+    self._session.check_streams(job.task.benchmark, self._load.scenario)
     self._look_up()
     if load_lib.FIND_PERFORMANCE in job.modes:
       self._try_out()
@@ -146,6 +148,10 @@ class ScenarioRun:
     if load_lib.COMPLIANCE in job.modes:
       self._compliance()
     return result
+
+  @property
+  def _limits(self) -> rounds.TokenLimits | None:
+    return rounds.token_limits(self._job.task.benchmark, self._load.scenario)
 
   def _settings(self, **changes) -> settings_lib.RunSettings:
     settings = load_lib.run_settings(
@@ -187,7 +193,9 @@ class ScenarioRun:
   def _server_share(self) -> float:
     """The share of the trial's rate that a Server run sends."""
     bound = self._load.target_latency_ms
-    if bound is None:
+    if self._limits:
+      bound = self._limits.ttft_ms
+    elif bound is None:
       bound = rounds.SERVER_LATENCY_MS[self._job.task.benchmark]
     return _SERVER_SHARE_SHORT if bound < _SHORT_BOUND_MS else _SERVER_SHARE
 
@@ -260,6 +268,7 @@ class ScenarioRun:
           f'{run_lib.PERFORMANCE}.csv',
         )
       ),
+      self._limits,
     )
 
   def _accuracy(self) -> tuple[scoring.Judgement, float]:

@@ -4,9 +4,9 @@ Offline and the streams measure their speed directly: a run is repeated only
 until it is long enough to count. Server runs send at a given rate. The rate
 grows while the system holds it. Then the gap between the highest held rate and
 the lowest failed rate is halved. The system holds a rate if LoadGen reports a
-valid run and answers do not fall behind. The second condition is necessary
-because a short run ends before a growing queue exceeds the bound, but a long
-run does not.
+valid run, the latencies of tokens are within the bounds of the rules, and
+answers do not fall behind. The last condition is necessary because a short run
+ends before a growing queue exceeds the bound, but a long run does not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,10 +54,12 @@ class Trial:
   Attributes:
     log: LoadGen's log of the run.
     times: The times of its samples.
+    limits: The bounds on the latencies of tokens; None: there are none.
   """
 
   log: loadgen_log.RunLog
   times: Sequence[loadgen_log.Times] = ()
+  limits: rounds.TokenLimits | None = None
 
   @property
   def behind(self) -> bool:
@@ -79,12 +81,14 @@ class Trial:
   @property
   def held(self) -> bool:
     """True if the system holds the speed."""
-    return self.log.valid and not self.behind
+    return self.verdict == 'VALID'
 
   @property
   def verdict(self) -> str:
     if not self.log.valid:
       return 'INVALID'
+    if figures.over_limits(self.log, self.limits):
+      return 'VALID, but above a limit on tokens'
     return 'VALID, but answers fall behind' if self.behind else 'VALID'
 
 
@@ -228,6 +232,11 @@ def _words(scenario: str, log: loadgen_log.RunLog) -> str:
   rules = rounds.SCENARIOS[scenario]
   if rules.at_once:
     return f'{figures.number(log, rules.figure_key):.2f} {rules.unit}'
+  if rules.bounded and (tokens := figures.token_latencies(log)):
+    return ', '.join(
+      f'{rules.rank} percentile of {each.abbreviation} {each.bounded_ms:.1f} ms'
+      for each in tokens
+    )
   latency = figures.number(log, rules.latency_key(rules.percentile))
   return f'{rules.rank} percentile {latency / 1e6:.1f} ms'
 

@@ -167,6 +167,21 @@ class Session:
     self.served = started.served
     self._runs = 0
 
+  def check_streams(self, benchmark: str, scenario: str) -> None:
+    """Checks that the model can stream if LoadGen requires first tokens.
+
+    Raises:
+      ValueError: It cannot. The message names the remedy.
+    """
+    if self._started.streams is False and settings_lib.reports_first_tokens(
+      benchmark, scenario
+    ):
+      raise ValueError(
+        f'{scenario} of {benchmark} measures the time to the first token, but'
+        ' the model does not stream: ENABLE_GENERATE_STREAM is false. Publish'
+        ' it with ENABLE_GENERATE_STREAM=true, or remove that --override'
+      )
+
   def run(
     self,
     job: job_lib.Job,

@@ -151,6 +151,7 @@ class SummaryTask:
       os.path.join(directory, loadgen_log.ACCURACY_LOG),
       self._task.highlights,
       self._task.tokenizer,
+      summaries.BENCHMARKS[self.benchmark].dtype,
       clean_up=tokenizer_lib.cleans_up(self.samples.tokenizer_path),
     )
     return scoring.compare(

@@ -1,8 +1,7 @@
 """Runs LoadGen once against a model of a running Sax cell.
 
-By default, Generate returns the whole answer at once. With --stream,
-GenerateStream returns it in parts, so the time of the first token is known.
-Only models that are published with ENABLE_GENERATE_STREAM can stream. A beam
+By default, Generate returns the whole answer at once. With --stream, and where
+LoadGen measures first tokens, GenerateStream returns it in parts. Only models that are published with ENABLE_GENERATE_STREAM can stream. A beam
 search, which the benchmark requires, streams the part of the answer on which
 all beams agree.
 """
@@ -16,13 +15,14 @@ import threading
 
 import grpc
 import msgspec
-import numpy as np
 
 from harness.data import summarization
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
+from harness.loadgen import settings
 from harness.loadgen import system
 from harness.network import client as network_client
+from harness.rules import rounds
 from harness.systems import launch
 from saxml_ext.client import sax
 from saxml_ext.client import sax_aio
@@ -64,14 +64,14 @@ class Streams:
     ).start()
 
   def generate(
-    self, prompt: str, on_first_token: Callable[[], None]
+    self, prompt: str, on_first_token: Callable[[int], None]
   ) -> 'futures.Future[list[tuple[str, float]]]':
     """Sends a prompt.
 
     Args:
       prompt: The prompt in the format of the model.
-      on_first_token: The function that is called once, at the first message
-        that has text.
+      on_first_token: The function that is called once with the first token, at
+        the first message that has text of the first sample.
 
     Returns:
       A future of one (text, score) pair per sample, in the server's order, as a
@@ -82,16 +82,16 @@ class Streams:
     )
 
   async def _read(
-    self, prompt: str, on_first_token: Callable[[], None]
+    self, prompt: str, on_first_token: Callable[[int], None]
   ) -> list[tuple[str, float]]:
     texts: list[bytes] = []
     scores: list[float] = []
     reported = False
     async with contextlib.aclosing(self._open(prompt)) as messages:
       async for items in messages:
-        if not reported and any(text for text, _, _ in items):
+        if not reported and items and items[0][0]:
           reported = True
-          on_first_token()
+          on_first_token(_ids(items[0][0].partition(',')[0])[0])
         _grow(texts, scores, items)
     return [(t.decode(), score) for t, score in zip(texts, scores, strict=True)]
 
@@ -125,7 +125,7 @@ Answers = list[tuple[str, float]]
 
 # A function that sends a prompt to a model. It may call its second argument
 # once, when the first token of the answer arrives.
-Generate = Callable[[str, Callable[[], None]], 'futures.Future[Answers]']
+Generate = Callable[[str, Callable[[int], None]], 'futures.Future[Answers]']
 
 
 class CellSystem:
@@ -136,18 +136,20 @@ class CellSystem:
     generate: Generate,
     prompts: Sequence[str],
     end_ids: Collection[int] = (),
+    benchmark: str = rounds.GPTJ,
   ):
     """Stores the prompts and the function that sends them.
 
     Args:
       generate: The function that sends a prompt to the model.
       prompts: The prompts by sample index, in the format of the model.
-      end_ids: The ids that end an answer. LoadGen logs the ids before the first
-        of them.
+      end_ids: The ids that end an answer.
+      benchmark: LoadGen's name of the benchmark, which decides what is logged.
     """
     self._generate = generate
     self._prompts = prompts
     self._end_ids = frozenset(end_ids)
+    self._benchmark = benchmark
 
   def answer(self, index: int, reply: system.Reply) -> None:
     future = self._generate(self._prompts[index], reply.first_token)
@@ -160,11 +162,12 @@ class CellSystem:
     self, reply: system.Reply, future: 'futures.Future[Answers]'
   ) -> None:
     try:
-      ids = token_ids(future.result(), self._end_ids)
+      ids = token_ids(future.result())
     except Exception as error:  # Any error ends the run.
       reply.failed(error)
       return
-    reply.done(system.Answer(np.array(ids, np.int64), len(ids)))
+    data = summarization.logged(ids, self._end_ids, self._benchmark)
+    reply.done(system.Answer(data, len(data)))
 
 
 def generator(
@@ -190,23 +193,25 @@ def generator(
   return lambda prompt, on_first_token: model.GenerateAsync(prompt, options)
 
 
-def token_ids(answers: Answers, end_ids: Collection[int]) -> tuple[int, ...]:
-  """Returns the best answer's token ids up to its end.
+def token_ids(answers: Answers) -> list[int]:
+  """Returns the best answer's token ids.
 
   Raises:
     ValueError: The answer of the model does not consist of token ids.
   """
   if not answers:
     raise ValueError('the model returned no answer')
-  text = answers[0][0]
+  return _ids(answers[0][0])
+
+
+def _ids(text: str) -> list[int]:
   try:
-    ids = [int(word) for word in text.split(',')] if text else []
+    return [int(word) for word in text.split(',')] if text else []
   except ValueError as error:
     raise ValueError(
       f'the model returned {text[:60]!r} instead of comma-separated token ids.'
       ' Publish it with tokenized serving params'
     ) from error
-  return summarization.until_end(ids, end_ids)
 
 
 def network_name(model_id: str, sax_root: str) -> str:
@@ -281,10 +286,15 @@ def _subject(run: run_lib.Run[launch.RunningCell]) -> runner.Subject:
     cell.model_path,
     cell.sax_root,
     run.silence_secs * _DEADLINE_FACTOR,
-    cell.stream,
+    cell.stream or settings.reports_first_tokens(run.benchmark, run.scenario),
   )
   return runner.Subject(
-    CellSystem(generate, task.prompts, summarization.end_ids(task.tokenizer)),
+    CellSystem(
+      generate,
+      task.prompts,
+      summarization.end_ids(task.tokenizer),
+      run.benchmark,
+    ),
     [len(prompt) for prompt in task.prompts],
     (lambda: network_name(cell.model_path, cell.sax_root))
     if cell.network

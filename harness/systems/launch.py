@@ -59,6 +59,7 @@ class Started:
     slots: The number of samples that it computes together; 0: unknown.
     other_search: The difference between its search and the reference's; '' if
       they are equal or the search is unknown.
+    streams: True if it can report first tokens; None: unknown.
   """
 
   program: str
@@ -67,6 +68,7 @@ class Started:
   served: Mapping[str, object] = dataclasses.field(default_factory=dict)
   slots: int = 0
   other_search: str = ''
+  streams: bool | None = None
 
 
 class System(Protocol):
@@ -156,6 +158,7 @@ class RunningCell(Settings):
       dataclasses.asdict(model),
       model.slots,
       model.other_search(self.benchmark),
+      model.streams,
     )
 
 

@@ -63,6 +63,11 @@ class Served:
     """The longest prompt in tokens that the params take; None: unknown."""
     return self._attribute('INPUT_SEQ_LEN')
 
+  @property
+  def streams(self) -> bool | None:
+    """True if it streams answers; None if the params are unknown."""
+    return self._attribute('ENABLE_GENERATE_STREAM')
+
   def other_search(self, benchmark: str) -> str:
     """Returns the difference between the search and the reference's, or ''."""
     differences = []

@@ -21,10 +21,12 @@ from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
+from harness.loadgen import settings as settings_lib
 from harness.loadgen import system
 from harness.network import client
 from harness.network import network_program
 from harness.network import payload
+from harness.rules import rounds
 from harness.rules import summaries
 from harness.systems import launch
 from saxml_ext.common import errors
@@ -36,7 +38,7 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
-from saxml_ext.params import settings as settings_lib
+from saxml_ext.params import settings as params_lib
 from saxml_ext.server import jax_setup
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
@@ -113,17 +115,27 @@ class _Runner:
 class EngineSystem:
   """Passes samples to the scheduler. Answers arrive on its thread."""
 
-  def __init__(self, model: servable.Servable, inputs: network_program.Inputs):
+  def __init__(
+    self,
+    model: servable.Servable,
+    inputs: network_program.Inputs,
+    benchmark: str = rounds.GPTJ,
+    stream: bool = False,
+  ):
     """Stores the model and its inputs.
 
     Args:
       model: The model that `load` returned.
       inputs: The inputs by sample index. "input_ids" has the token ids of the
         prompt, int32 [T].
+      benchmark: LoadGen's name of the benchmark, which decides what is logged.
+      stream: True if the first token is reported with its id. The engine then
+        decodes as few steps in a call as for streaming clients.
     """
     self._model = model
     self._inputs = inputs
-    # LoadGen logs the ids before the first of these.
+    self._benchmark = benchmark
+    self._stream = stream
     self._end_ids = model.settings.end_ids
     self._tells_first = _is_first_token_certain(model.settings.engine)
 
@@ -134,9 +146,17 @@ class EngineSystem:
       errors.SaxError: The engine cannot answer the prompt.
     """
     request = _request(self._inputs[index]['input_ids'], self._model)
-    if self._tells_first:
-      request = dataclasses.replace(request, on_first_token=reply.first_token)
-    future = self._model.scheduler.generate(request)
+    if self._stream and self._tells_first:
+      streamed = _Streamed(reply)
+      reply = streamed
+      future = self._model.scheduler.generate(
+        dataclasses.replace(request, stream=True),
+        on_progress=streamed.progress,
+      )
+    else:
+      if self._tells_first:
+        request = dataclasses.replace(request, on_first_token=reply.first_token)
+      future = self._model.scheduler.generate(request)
     future.add_done_callback(functools.partial(self._answered, reply))
 
   def close(self) -> None:
@@ -148,8 +168,35 @@ class EngineSystem:
     except Exception as error:  # Any error ends the run.
       reply.failed(error)
       return
-    ids = summarization.until_end(best.tokens.tolist(), self._end_ids)
-    reply.done(system.Answer(np.array(ids, np.int64), len(ids)))
+    data = summarization.logged(
+      best.tokens.tolist(), self._end_ids, self._benchmark
+    )
+    reply.done(system.Answer(data, len(data)))
+
+
+class _Streamed:
+  """A reply that gets the first token from the engine's progress."""
+
+  def __init__(self, reply: system.Reply):
+    self._reply = reply
+    self._reported = False
+    self.failed = reply.failed
+
+  def progress(self, progress: request_lib.Progress) -> None:
+    self._report(progress.rows[0].tokens)
+
+  def first_token(self, token: int | None = None) -> None:
+    self._reply.first_token(token)
+
+  def done(self, answer: system.Answer) -> None:
+    # An answer that ends in the engine's first call has no progress.
+    self._report(answer.data)
+    self._reply.done(answer)
+
+  def _report(self, tokens: Sequence[int] | np.ndarray) -> None:
+    if not self._reported and len(tokens):
+      self._reported = True
+      self.first_token(int(tokens[0]))
 
 
 def load(
@@ -203,7 +250,7 @@ def prompts(
     params = overrides_lib.apply(
       registry.lookup(engine.params), _overrides(engine)
     )
-    settings = settings_lib.Settings.of(params)
+    settings = params_lib.Settings.of(params)
     longest = settings.engine.max_prompt - (settings.sos_id is not None)
     task = summarization.load_beside(
       _checkpoint(engine), longest, longest, *msgspec.structs.astuple(samples)
@@ -214,13 +261,14 @@ def prompts(
 
 
 def make(
-  engine: launch.Engine, inputs: network_program.Inputs
+  engine: launch.Engine, inputs: network_program.Inputs, stream: bool = False
 ) -> system.System:
   """Loads the model.
 
   Args:
     engine: The settings.
     inputs: The inputs that `prompts` returned, or those from another machine.
+    stream: True if the first tokens are reported; see `EngineSystem`.
 
   Raises:
     OSError, ValueError: A file or a setting cannot be used.
@@ -246,7 +294,7 @@ def make(
       f'{engine.params} generates nothing (SCORE_ONLY or ENABLE_GENERATE). Use'
       ' other --params'
     )
-  return EngineSystem(model, inputs)
+  return EngineSystem(model, inputs, engine.benchmark, stream)
 
 
 def _checkpoint(engine: launch.Engine) -> str:
@@ -278,7 +326,11 @@ def main(argv: Sequence[str]) -> None:
   engine = run.system
   changes = ''.join(f' {n}={text}' for n, text in engine.overrides.items())
   network_program.main(
-    lambda inputs: make(engine, inputs),
+    lambda inputs: make(
+      engine,
+      inputs,
+      settings_lib.reports_first_tokens(run.benchmark, run.scenario),
+    ),
     lambda: prompts(engine, run.samples),
     f'{summaries.BENCHMARKS[engine.benchmark].title} by the JAX engine,'
     f' {engine.params}{changes}',

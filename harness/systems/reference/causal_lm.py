@@ -8,7 +8,6 @@ search is that of transformers.
 """
 
 from collections.abc import Mapping, Sequence
-import itertools
 import json
 import os
 from typing import Any
@@ -142,8 +141,17 @@ def longest_prompt(config: transformers.PreTrainedConfig) -> int:
 
 
 def end_ids(config: transformers.PreTrainedConfig) -> tuple[int, ...]:
-  """Returns the ids that end an answer."""
+  """Returns the ids that end an answer.
+
+  Raises:
+    ValueError: The model has none.
+  """
   end = config.eos_token_id
+  if end is None:
+    raise ValueError(
+      "the model's config.json has no eos_token_id, so the id that ends an"
+      ' answer is unknown. Add it'
+    )
   return tuple(end) if isinstance(end, list) else (end,)
 
 
@@ -204,7 +212,7 @@ def answer(
     changes: The settings that differ from the benchmark's.
 
   Returns:
-    The generated ids of each prompt, without the end of sequence.
+    The generated ids of each prompt. End ids make them equally long.
 
   Raises:
     ValueError: The model cannot process a prompt.
@@ -234,10 +242,7 @@ def answer(
       do_sample=False,
       **settings,
     )
-  return [
-    list(itertools.takewhile(lambda token: token not in ends, row))
-    for row in output[:, width:].tolist()
-  ]
+  return output[:, width:].tolist()
 
 
 def _check(ids: Sequence[int], config: transformers.PreTrainedConfig) -> None:

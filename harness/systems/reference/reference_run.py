@@ -8,7 +8,6 @@ import os
 import re
 
 import msgspec
-import numpy as np
 import torch
 import transformers
 
@@ -137,6 +136,7 @@ def make(
   dtype = find_dtype(reference.precision)
   beams = beam_size(reference.beam_size, reference.benchmark)
   path, config = _checkpoint(reference)
+  ends = causal_lm.end_ids(config)
   tokens = max_input_length or _usual_prompt(reference, config)
   causal_lm.check_memory(
     {
@@ -154,8 +154,11 @@ def make(
 
   def answer(indices: Sequence[int]) -> list[system.Answer]:
     rows = [inputs[index]['input_ids'].tolist() for index in indices]
-    found = causal_lm.answer(model, rows, {'num_beams': beams})
-    return [system.Answer(np.array(ids, np.int64), len(ids)) for ids in found]
+    logged = (
+      summarization.logged(ids, ends, reference.benchmark)
+      for ids in causal_lm.answer(model, rows, {'num_beams': beams})
+    )
+    return [system.Answer(data, len(data)) for data in logged]
 
   return system.BatchedSystem(answer, reference.batch_size)
 

@@ -9,12 +9,18 @@ FIRST_TOKEN = 'first token'
 
 
 class Reply:
-  """Records the calls for one sample in their order."""
+  """Records the calls for one sample in their order.
+
+  Attributes:
+    token: The first token; None if it is unknown.
+  """
 
   def __init__(self) -> None:
     self._said: queue.SimpleQueue[object] = queue.SimpleQueue()
+    self.token: int | None = None
 
-  def first_token(self) -> None:
+  def first_token(self, token: int | None = None) -> None:
+    self.token = token
     self._said.put(FIRST_TOKEN)
 
   def done(self, answer: system.Answer) -> None:
