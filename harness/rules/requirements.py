@@ -5,7 +5,7 @@ tags v3.1 to v5.1, and its package submission_checker of 2026 for v6.0 and v6.1.
 The module `rounds` has the rounds' requirements on LoadGen itself.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 import itertools
 
 from harness.rules import rounds
@@ -84,6 +84,17 @@ TEST_PERCENT: Mapping[str, float] = {'bert-99': 1.0, 'bert-99.9': 0.1}
 
 _STREAM = (rounds.SINGLE_STREAM, rounds.OFFLINE)
 _SERVED = (rounds.SERVER, rounds.OFFLINE)
+_ONLINE = (rounds.SERVER, rounds.INTERACTIVE)
+
+# The keys of LoadGen's detail log with the official figures of a benchmark with
+# token latencies.
+_TOKEN_KEYS = {
+  rounds.OFFLINE: 'result_tokens_per_second',
+  rounds.SERVER: 'result_completed_tokens_per_second',
+  rounds.INTERACTIVE: 'result_completed_tokens_per_second',
+  # The estimate of early stopping is that of the first token.
+  rounds.SINGLE_STREAM: 'result_90.00_percentile_latency_ns',
+}
 
 
 # Text that the name of a system must contain if LoadGen reaches it over a
@@ -122,8 +133,37 @@ def is_closed(division: str) -> bool:
   return division in (CLOSED, NETWORK)
 
 
+def official_key(benchmark: str, scenario: str) -> str:
+  """Returns the detail log's key of the figure in official results."""
+  if rounds.uses_tokens(benchmark):
+    return _TOKEN_KEYS[scenario]
+  return rounds.SCENARIOS[scenario].official_key
+
+
+def lacking(
+  found: Collection[str], round_name: str, category: str, model: str
+) -> tuple[str, ...]:
+  """Returns the scenarios that a closed submission of a model still needs.
+
+  All scenarios of the category are required, except that Llama in a datacenter
+  needs Offline and either Server or Interactive.
+
+  Args:
+    found: The scenarios of the submission.
+    round_name: The round.
+    category: The category.
+    model: The submitted name of the model.
+  """
+  known = scenarios(round_name, category, model)
+  one_of = _ONLINE if rounds.INTERACTIVE in known else ()
+  missing = tuple(each for each in known if each not in (*found, *one_of))
+  if one_of and not any(each in found for each in one_of):
+    missing += (' or '.join(one_of),)
+  return missing
+
+
 def scenarios(round_name: str, category: str, model: str) -> tuple[str, ...]:
-  """Returns the scenarios that a closed submission of a model must have.
+  """Returns the scenarios that a round has for a model in a category.
 
   Returns:
     LoadGen's names of the scenarios, or an empty tuple if the round does not
@@ -144,6 +184,7 @@ def scenarios(round_name: str, category: str, model: str) -> tuple[str, ...]:
       round_name, rounds.FIRST_OF_LLAMA
     ):
       return ()
+    return _STREAM if own == EDGE else (rounds.OFFLINE, *_ONLINE)
   elif category == DATACENTER and rounds.is_at_least(round_name, 'v5.0'):
     return ()
   elif model == 'bert-99.9' and category == EDGE:
@@ -190,6 +231,11 @@ def needs_calibration(round_name: str, division: str) -> bool:
 def takes_short_runs(round_name: str) -> bool:
   """Returns True if open runs may be shorter than ten minutes (until v4.0)."""
   return not rounds.is_at_least(round_name, 'v4.1')
+
+
+# The option of official checkers that accept an open accuracy run of a part of
+# the set. Checkers of rounds until v5.1 need no option.
+SKIP_SET_SIZE = '--skip-dataset-size-check'
 
 
 def takes_parts_of_the_set(round_name: str) -> bool:

@@ -5,6 +5,7 @@ the checker is extracted from that tag. Otherwise the checked-out checker runs,
 if it supports the round.
 """
 
+from collections.abc import Iterator, Sequence
 import dataclasses
 import os
 import pathlib
@@ -12,6 +13,7 @@ import subprocess
 import tempfile
 
 from harness import errors
+from harness.rules import requirements
 from harness.submission import git
 
 REPOSITORY = 'https://github.com/mlcommons/inference'
@@ -19,8 +21,9 @@ REPOSITORY = 'https://github.com/mlcommons/inference'
 _FOLDER = 'tools/submission'
 _SCRIPT = 'submission_checker.py'
 _PACKAGE = 'submission_checker/main.py'
-# Files that contain the names of the rounds that a checker supports.
-_TABLES = (_SCRIPT, 'submission_checker/constants.py')
+# Files that contain the options and the names of the rounds of a checker.
+_TABLES = (_SCRIPT, _PACKAGE, 'submission_checker/constants.py')
+_SKIP = requirements.SKIP_SET_SIZE
 _VERDICT = 'SUMMARY: '
 _OK = 'submission looks OK'
 
@@ -70,6 +73,7 @@ def run(
   submitter: str,
   python: str,
   revision: str | None = None,
+  short_set: bool = False,
 ) -> Verdict:
   """Checks a tree with the checker of the round.
 
@@ -81,16 +85,30 @@ def run(
     python: The Python that runs the checker. Checkers since v6.0 need pandas.
     revision: The branch, tag or commit that has the checker. None selects the
       tag of the round, or the checked-out files if there is no such tag.
+    short_set: True if an accuracy run covers only a part of the set, which the
+      checker must be told to accept.
 
   Raises:
-    CheckerError: There is no checker for the round, or it fails.
+    CheckerError: There is no checker for the round, or it fails, or it has no
+      option to accept a part of the set.
   """
   with tempfile.TemporaryDirectory(prefix='checker_') as scratch:
     folder, version = _find(
       inference_dir, round_name, pathlib.Path(scratch), revision
     )
     summary_csv = os.path.join(scratch, 'summary.csv')
-    output = _judge(folder, python, tree, round_name, submitter, summary_csv)
+    options = []
+    if short_set:
+      if not any(_SKIP in text for text in _texts(folder)):
+        raise CheckerError(
+          f'The checker of {version} has no {_SKIP}, but an accuracy run covers'
+          ' only a part of the set. Run it on the whole set, or pass a'
+          ' --checker_revision that has the option, such as origin/master.'
+        )
+      options = [_SKIP]
+    output = _judge(
+      folder, python, tree, round_name, submitter, summary_csv, options
+    )
   for line in reversed(output.splitlines()):
     _, found, summary = line.partition(_VERDICT)
     if found:
@@ -121,15 +139,16 @@ def _find(
       f' {how_to_get(round_name)}'
     )
   archive = scratch / 'checker.tar'
+  tag = _newest_tag(inference_dir, round_name)
   taken = git.run(
     *('-C', inference_dir, 'archive', '-o', archive),
-    *(revision or round_name, _FOLDER),
+    *(revision or tag, _FOLDER),
     encoding='utf-8',
   )
   if taken.returncode == 0:
     subprocess.run(['tar', '-xf', archive, '-C', scratch], check=True)
   if taken.returncode == 0 and not revision:
-    return scratch / _FOLDER, f'tag {round_name}'
+    return scratch / _FOLDER, f'tag {tag}'
   if revision and taken.returncode:
     raise CheckerError(
       f'--checker_revision={revision} has no {_FOLDER} in {inference_dir}'
@@ -137,10 +156,8 @@ def _find(
       f' origin {revision}'
     )
   folder = (scratch if revision else inference_dir) / _FOLDER
-  for table in _TABLES:
-    path = folder / table
-    if path.is_file() and f'"{round_name}"' in path.read_text('utf-8'):
-      return folder, revision or f'{inference_dir} as checked out'
+  if any(f'"{round_name}"' in text for text in _texts(folder)):
+    return folder, revision or f'{inference_dir} as checked out'
   if revision:
     raise CheckerError(
       f'The checker of --checker_revision={revision} does not support'
@@ -152,6 +169,26 @@ def _find(
   )
 
 
+def _newest_tag(inference_dir: pathlib.Path, round_name: str) -> str:
+  """Returns the last tag of a round, such as v5.1.1 for v5.1.
+
+  The checker of the tag v5.1 refuses every result of Llama.
+  """
+  listed = git.run(
+    *('-C', inference_dir, 'tag', '--list', '--sort=version:refname'),
+    *(round_name, f'{round_name}.*'),
+    encoding='utf-8',
+  )
+  return (round_name, *listed.stdout.split())[-1]
+
+
+def _texts(folder: pathlib.Path) -> Iterator[str]:
+  """Yields the texts of a checker's tables."""
+  for table in _TABLES:
+    if (folder / table).is_file():
+      yield (folder / table).read_text('utf-8')
+
+
 def _judge(
   folder: pathlib.Path,
   python: str,
@@ -159,9 +196,10 @@ def _judge(
   round_name: str,
   submitter: str,
   summary_csv: str,
+  options: Sequence[str],
 ) -> str:
   arguments = [f'--input={tree}', f'--version={round_name}']
-  arguments += [f'--submitter={submitter}', f'--csv={summary_csv}']
+  arguments += [f'--submitter={submitter}', f'--csv={summary_csv}', *options]
   if (folder / _PACKAGE).is_file():
     program = ['-m', _PACKAGE.removesuffix('.py').replace('/', '.')]
   else:

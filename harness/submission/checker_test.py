@@ -92,6 +92,12 @@ class CheckerTest(absltest.TestCase):
     verdict = self.run_checker('v4.1')
     self.assertIn('newer --input', verdict.output)
     self.assertIn('as checked out', verdict.version)
+    _git(self.inference, 'commit', '-qam', 'two')
+    for tag in ('v4.0.2', 'v4.0.10'):
+      _git(self.inference, 'tag', tag)
+    verdict = self.run_checker('v4.0')
+    self.assertIn('newer --input', verdict.output)
+    self.assertEqual(verdict.version, 'tag v4.0.10')
 
   def test_a_named_revision_goes_before_the_tag(self):
     _git(self.inference, 'init', '-q', '-b', 'master')
@@ -113,6 +119,26 @@ class CheckerTest(absltest.TestCase):
       '=old has no tools/submission in .* fetch origin old',
     ):
       self.run_checker('v4.0', revision='old')
+
+  def test_a_part_of_the_set(self):
+    def run(revision=None):
+      return checker.run(
+        *(self.tree, self.inference, 'v6.1', 'Example', sys.executable),
+        *(revision, True),
+      )
+
+    (self.tools / 'submission_checker.py').unlink()
+    self.write('submission_checker/constants.py', 'none', '"v6.1": 1')
+    self.write('submission_checker/main.py', 'package', '')
+    with self.assertRaisesRegex(
+      checker.CheckerError,
+      'as checked out has no --skip-dataset-size-check, but .* whole set, or',
+    ):
+      run()
+    main = self.tools / 'submission_checker/main.py'
+    option = '# "--skip-dataset-size-check"\n'
+    main.write_text(option + main.read_text('utf-8'), 'utf-8')
+    self.assertRegex(run().output, 'package .* --skip-dataset-size-check\n')
 
   def test_package_of_new_rounds(self):
     self.write('submission_checker/__init__.py', 'none', '')

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
 import pathlib
+import re
 from typing import Any
 
 from harness import errors
@@ -17,6 +18,7 @@ from harness.results import entry as entry_lib
 from harness.results import figures
 from harness.rules import requirements
 from harness.rules import rounds
+from harness.submission import endpoints_report
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission import tree
@@ -65,6 +67,23 @@ class TreeResult(job_result.JobResult):
     verdict = self.tests / test / compliance.ACCURACY_VERDICT
     return compliance.PASS in verdict.read_text('utf-8')
 
+  def has_test(self, test: str) -> bool:
+    if test != compliance.TEST06:
+      return super().has_test(test)
+    return (self.tests / test / compliance.ACCURACY_VERDICT).is_file()
+
+  def tokens_verdict(self) -> compliance.Verdict:
+    path = self.tests / compliance.TEST06 / compliance.ACCURACY_VERDICT
+    text = path.read_text('utf-8')
+    lines = re.findall(r'^(.*) check pass: (True|Skipped)$', text, re.MULTILINE)
+    skips = rounds.SCENARIOS[self.entry.scenario].at_once
+    wanted = {
+      'First token': 'Skipped' if skips else 'True',
+      'EOS': 'True',
+      'Sample length': 'True',
+    }
+    return compliance.Verdict(text, dict(lines) == wanted)
+
 
 @dataclasses.dataclass(frozen=True)
 class TreeSubmission(plan.Submission):
@@ -77,6 +96,12 @@ class TreeSubmission(plan.Submission):
   def measured(self, result: job_result.JobResult) -> dict[str, str | None]:
     assert isinstance(result, TreeResult)
     return {key: result.measurements.get(key) for key in descriptions.KEYS}
+
+  def measured_for(
+    self, report: endpoints_report.Report
+  ) -> dict[str, str | None]:
+    values = _json(report.directory / 'measurements.json')
+    return {key: values.get(key) for key in descriptions.KEYS}
 
 
 def read(
@@ -150,7 +175,7 @@ def _submission(
 ) -> tuple[TreeSubmission | None, list[str]]:
   """Reads the submission of the system whose results are in `path`."""
   home = path.parents[1]
-  results, problems = [], []
+  results, reports, problems = [], [], []
   try:
     description = _json(home / 'systems' / f'{path.name}.json')
     names = home / 'model_mapping.json'
@@ -159,7 +184,13 @@ def _submission(
     return None, [errors.reason(error)]
   for scenario in sorted(path.glob('*/*/')):
     try:
-      results.append(_result(scenario, home, mapping, round_name))
+      if (scenario / endpoints_report.CONFIG).is_file():
+        folder = scenario.parent.name
+        model = mapping.get(folder, folder)
+        name = _SCENARIOS.get(scenario.name.lower(), scenario.name)
+        reports.append(endpoints_report.read(model, name, scenario))
+      else:
+        results.append(_result(scenario, home, mapping, round_name))
     except (OSError, ValueError) as error:
       problems.append(errors.reason(error))
   names_of_rounds = sorted({result.entry.round for result in results})
@@ -168,12 +199,12 @@ def _submission(
       f'{path} has results of {", ".join(names_of_rounds)}, but a submission'
       ' is for one round.'
     )
-  if not results:
+  if not results and not reports:
     return None, problems or [f'{path} has no results.']
   calibration = home / 'calibration.md'
   diagrams = sorted(home.glob('documentation/*'))
   return TreeSubmission(
-    round=names_of_rounds[0],
+    round=(*names_of_rounds, round_name or rounds.LATEST)[0],
     division=division,
     category=str(description.get('system_type')),
     submitter=home.name,
@@ -183,6 +214,7 @@ def _submission(
     results=tuple(results),
     calibration=calibration if calibration.is_file() else None,
     diagram=diagrams[0] if diagrams else None,
+    reports=tuple(reports),
   ), problems
 
 
@@ -201,10 +233,10 @@ def _result(
   folder = path.parent.name
   model = mapping.get(folder, folder)
   scenario = _SCENARIOS.get(path.name.lower())
-  if model not in rounds.SUBMITTED or scenario is None:
+  if model not in rounds.MODELS or scenario is None:
     raise ValueError(
       f'{path} is {path.name} of {model}, but this program checks only'
-      f' {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.SUBMITTED)}. Check'
+      f' {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.MODELS)}. Check'
       ' it with --run_checker.'
     )
   performance = job_result.log(path / 'performance' / 'run_1')
@@ -283,6 +315,8 @@ def _result_problems(
   for directory in cut:
     yield from log_files.truncation_problems(directory)
   for test in tests:
+    if test == compliance.TEST06:
+      continue  # It does not measure the speed.
     verdict = result.tests / test / compliance.PERFORMANCE_VERDICT
     if not verdict.is_file() or compliance.PASS not in verdict.read_text():
       yield f'{verdict} is missing or does not contain "{compliance.PASS}".'

@@ -1,15 +1,19 @@
+import dataclasses
 import json
 import pathlib
 import shutil
 import unittest
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.results import figures
 from harness.rules import rounds
 from harness.submission import existing_tree
 from harness.submission import plan
 from harness.submission import tree
+from harness.submission.checks import submission_checks
 from harness.submission.testing import jobs
 
 _STREAM = jobs.Job(
@@ -41,10 +45,22 @@ _BERT_STREAM = jobs.Job(
   answer_secs=0.0005,
   figures=jobs.HIGH[rounds.BERT],
 )
+_LLAMA = jobs.Job(
+  benchmark=rounds.LLAMA,
+  round='v6.1',
+  samples=rounds.FULL_SET[rounds.LLAMA],
+  target_qps=100,
+  figures=jobs.HIGH[rounds.LLAMA],
+)
+_LLAMA_INTERACTIVE = dataclasses.replace(
+  _LLAMA, scenario=rounds.INTERACTIVE, target_qps=3000
+)
 _RUNS = {
   'gptj': (_OFFLINE, _STREAM),
   'bert': (_BERT, _BERT_STREAM),
+  'llama': (_LLAMA, _LLAMA_INTERACTIVE),
 }
+_DATACENTER = {'llama': 'datacenter'}
 
 
 @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
@@ -57,22 +73,36 @@ class ExistingTreeTest(parameterized.TestCase):
     cls.made = pathlib.Path(absltest.get_default_test_tmpdir(), 'trees')
     shutil.rmtree(cls.made, ignore_errors=True)
     cls.jobs = {}
+    # Every test copies a tree, so it has only one source.
+    sources = {'harness/offline.py': b'# One source.'}
+    cls.enterClassContext(
+      mock.patch.object(plan, 'source_files', lambda unused_commit: sources)
+    )
     for name, runs in _RUNS.items():
       folders = []
       for run in runs:
         folder = cls.made / 'jobs' / name / run.scenario
         jobs.make(folder, run)
         log = folder / 'performance' / 'run_1'
-        jobs.last(log, 601, effective_min_duration_ms=rounds.MIN_DURATION_MS)
+        values = {
+          'effective_min_duration_ms': rounds.MIN_DURATION_MS
+        } | jobs.CALM
+        jobs.last(log, 601, **values)
         if run.benchmark == rounds.BERT:
           jobs.make_compliance(folder, run, 'TEST01')
           # On a busy machine, two runs differ in speed.
           for name_of_log in ('detail', 'summary'):
             file = f'mlperf_log_{name_of_log}.txt'
             shutil.copy(log / file, folder / 'compliance' / 'TEST01' / file)
+        elif run.benchmark == rounds.LLAMA:
+          jobs.make_compliance(folder, run, 'TEST06')
         folders.append(folder)
       cls.jobs[name] = jobs.load(*folders)
-      submission = jobs.submission(cls.jobs[name], division='closed')
+      submission = jobs.submission(
+        cls.jobs[name],
+        division='closed',
+        category=_DATACENTER.get(name, 'edge'),
+      )
       tree.write(plan.files(submission), cls.made / name)
 
   def setUp(self):
@@ -97,10 +127,50 @@ class ExistingTreeTest(parameterized.TestCase):
     for problem in found:
       self.assertIn(str(self.root), problem)
 
-  @parameterized.parameters('gptj', 'bert')
+  @parameterized.parameters('gptj', 'bert', 'llama')
   def test_what_this_program_made_keeps_every_rule(self, name):
     self.copy(name)
     self.assertEqual(self.problems(results=self.jobs[name]), [])
+
+  def closed_llama(self, *results) -> list[str]:
+    """Returns the problems of a closed submission of results."""
+    return submission_checks.problems(
+      jobs.submission(results, division='closed', category='datacenter')
+    )
+
+  def test_closed_results_of_llama(self):
+    offline, interactive = self.jobs['llama']
+    self.assertEqual(self.closed_llama(offline, interactive), [])
+    (problem,) = self.closed_llama(offline)
+    self.assertIn('llama3.1-8b lacks Server or Interactive. The', problem)
+    parameters = json.loads(json.dumps(offline.entry.parameters))
+    parameters['system']['overrides'] = {'TEMPERATURE': '0.5'}
+    entry = dataclasses.replace(offline.entry, parameters=parameters)
+    (problem,) = self.closed_llama(
+      dataclasses.replace(offline, entry=entry), interactive
+    )
+    self.assertIn('sampled its answers, but closed requires greedy', problem)
+
+  def test_answers_of_llama_in_another_type(self):
+    offline, interactive = self.jobs['llama']
+    folder = self.root / 'job'
+    shutil.copytree(offline.directory, folder)
+    log = folder / 'accuracy' / 'mlperf_log_accuracy.json'
+    text = log.read_text('utf-8')
+    log.write_text(text.replace('"token_count" : 4', '"token_count" : 2'))
+    (problem,) = self.closed_llama(*jobs.load(folder), interactive)
+    self.assertRegex(
+      problem, '13368 answers, .* do not have four bytes per tok'
+    )
+
+  def test_samples_of_llama_that_were_not_issued_equally(self):
+    offline, interactive = self.jobs['llama']
+    folder = self.root / 'job'
+    shutil.copytree(offline.directory, folder)
+    key = 'effective_sample_concatenate_permutation'
+    jobs.change(folder / 'performance' / 'run_1', **{key: False})
+    (problem,) = self.closed_llama(*jobs.load(folder), interactive)
+    self.assertIn('Samples were not issued equally often', problem)
 
   def test_an_early_stopping_estimate_that_was_edited(self):
     run = self.copy('gptj') / 'results/box/gptj-99/SingleStream/performance'
@@ -118,14 +188,88 @@ class ExistingTreeTest(parameterized.TestCase):
       f'Offline: LoadGen reports the performance run as {verdict}.'
     )
 
-  @parameterized.parameters('0' * 64, 'f' * 64, 'deadbeef', '')
-  def test_a_hash_that_is_none(self, digest):
-    home = self.copy('gptj')
-    score = home / 'results/box/gptj-99/Offline/accuracy/accuracy.txt'
+  @parameterized.parameters(
+    (figures.FIRST_TOKEN[0], 501, 'time to the first token is 501 ms, .*500'),
+    (figures.FIRST_TOKEN[0], 500, 'time to the first token is 500 ms, .*500'),
+    (figures.FIRST_TOKEN[0], 499, None),
+    (figures.PER_TOKEN[0], 31, 'time per output token is 31 ms, but .*30 ms'),
+    (figures.PER_TOKEN[0], 30, 'time per output token is 30 ms, but .*30 ms'),
+    (figures.PER_TOKEN[0], 29, None),
+    ('requested_server_ttft_latency', 2000, 'limit of the .* was 2000 ms'),
+    ('requested_server_tpot_latency', 100, 'limit of the .* was 100 ms'),
+  )
+  def test_limits_of_interactive(self, key, milliseconds, pattern):
+    run = self.copy('llama') / 'results/box/llama3.1-8b/Interactive/performance'
+    keys = [key.format(each) for each in ('99.00', '99.90')]
+    # No first token is later than the answer.
+    late = {
+      f'result_{each}_latency_ns': 10**12
+      for each in ('99.00_percentile', '99.90_percentile', 'max')
+    }
+    jobs.change(
+      run / 'run_1', **late, **dict.fromkeys(keys, milliseconds * 1_000_000)
+    )
+    if pattern is None:
+      self.assertEqual(self.problems(), [])
+    else:
+      self.assert_problem(f'Interactive: The .*{pattern}')
+
+  @parameterized.parameters(
+    ('Offline', 'INVALID'), ('Interactive', 'INVALID'), ('Interactive', None)
+  )
+  def test_invalid_runs_of_llama(self, scenario, verdict):
+    home = self.copy('llama')
+    run = home / f'results/box/llama3.1-8b/{scenario}/performance/run_1'
+    jobs.change(run, result_validity=verdict)
+    self.assert_problem(f'{scenario}: LoadGen reports .* run as {verdict}')
+
+  @parameterized.parameters(
+    ('Offline', 'result_tokens_per_second', 9e6),
+    ('Interactive', 'result_completed_tokens_per_second', 9e6),
+    ('Interactive', figures.FIRST_TOKEN[0].format('99.00'), 7),
+    ('Interactive', figures.PER_TOKEN[0].format('99.00'), 7),
+    ('Interactive', 'requested_server_tpot_latency', 7),
+  )
+  def test_figures_of_tokens_that_were_edited(self, scenario, key, value):
+    home = self.copy('llama')
+    run = home / f'results/box/llama3.1-8b/{scenario}/performance/run_1'
+    jobs.edit(run, **{key: value})
+    self.assert_problem(f'{scenario}: .*shows {key} as .*, but .* has {value}')
+    if key.startswith('requested'):
+      return
+    jobs.change(run, **{key: value})
+    self.assert_problem(f'{scenario}: .*contradicts itself: .*{key} is')
+
+  def test_latencies_of_tokens_were_not_measured(self):
+    home = self.copy('llama')
+    run = home / 'results/box/llama3.1-8b/Offline/performance/run_1'
+    jobs.edit(run, requested_use_token_latencies=False)
+    self.assert_problem('Offline: LoadGen did not measure the latencies of tok')
+
+  @parameterized.product(
+    digest=('0' * 64, 'f' * 64, 'deadbeef', ''),
+    place=(('gptj', 'gptj-99'), ('llama', 'llama3.1-8b')),
+  )
+  def test_a_hash_that_is_none(self, digest, place):
+    tree_name, model = place
+    home = self.copy(tree_name)
+    score = home / f'results/box/{model}/Offline/accuracy/accuracy.txt'
     lines = score.read_text('utf-8').splitlines()
     lines[-1] = f'hash={digest}' if digest else ''
     score.write_text('\n'.join(lines), 'utf-8')
     self.assert_problem('accuracy.txt has no line "hash=" with the SHA-256')
+
+  def test_rouge_lsum_is_for_closed_submissions(self):
+    home = self.copy('llama')
+    for score in home.glob('results/*/*/*/accuracy/accuracy.txt'):
+      text = score.read_text('utf-8').replace("'rougeLsum': 35.793, ", '')
+      score.write_text(text, 'utf-8')
+    self.assert_problem('accuracy.txt lacks rougeLsum in the format')
+    home.parent.rename(self.root / 'open')
+    system = self.root / 'open/Example/systems/box.json'
+    record = json.loads(system.read_text('utf-8'))
+    system.write_text(json.dumps(record | {'division': 'open'}), 'utf-8')
+    self.assertEqual(self.problems(), [])
 
   def test_logs_that_are_not_those_of_the_results(self):
     home = self.copy('gptj')
@@ -190,6 +334,21 @@ class ExistingTreeTest(parameterized.TestCase):
     )
     shutil.rmtree(base)
     self.assert_problem('Offline has no TEST01. Closed results of bert-99')
+
+  @parameterized.parameters(
+    ('Offline', 'EOS check pass: True', 'EOS check pass: False'),
+    ('Offline', 'Sample length check pass: True', ''),
+    ('Interactive', 'token check pass: True', 'token check pass: Skipped'),
+  )
+  def test_tokens_that_do_not_pass(self, scenario, line, other):
+    base = self.copy('llama') / f'results/box/llama3.1-8b/{scenario}/TEST06'
+    path = base / 'verify_accuracy.txt'
+    text = path.read_text('utf-8')
+    self.assertIn(line, text)
+    path.write_text(text.replace(line, other), 'utf-8')
+    self.assert_problem(f'{scenario}, TEST06 failed: ')
+    shutil.rmtree(base)
+    self.assert_problem(f'{scenario} has no TEST06. Closed results of llama3.1')
 
   def test_trees_that_cannot_be_judged(self):
     self.assertRegex(

@@ -7,17 +7,24 @@ file, so they accept a figure that was edited there.
 
 from collections.abc import Iterator, Mapping
 import functools
+import itertools
 import math
 import re
 
 from harness.loadgen import loadgen_log
 from harness.results import figures
+from harness.rules import requirements
 from harness.rules import rounds
+from harness.rules import summaries
 
 _ROW = re.compile(r'^[ *]*(\w[\w./() ]*?)\s*:\s*(\S.*?)\s*$', re.MULTILINE)
 _ESTIMATE = re.compile(r'Early stopping (\d+)\S* percentile estimate: (\d+)')
 _PERCENTILE = re.compile(r'([\d.]+)(?:th)? percentile latency \(ns\)')
 _EXTREME = re.compile(r'(Min|Max|Mean) latency \(ns\)')
+_FIRST_TOKEN = re.compile(
+  r'([\d.]+)(?:th first token)? percentile (?:first token )?latency \(ns\)'
+)
+_OUTPUT_TOKEN = re.compile(r'([\d.]+) percentile time to output token \(ns\)')
 _VALIDITY = 'result_validity'
 # The key of the early-stopping estimate, by percentile.
 _ESTIMATES = {
@@ -25,6 +32,14 @@ _ESTIMATES = {
   for each in rounds.SCENARIOS.values()
   if each.streams
 }
+
+# Keys of the detail log with percentiles of the latencies of tokens, and with
+# the limits of the run.
+_TTFT, _TPOT = figures.FIRST_TOKEN[0], figures.PER_TOKEN[0]
+TOKEN_LIMITS = (
+  'requested_server_ttft_latency',
+  'requested_server_tpot_latency',
+)
 
 # Keys of the detail log, by their label in the summary. Labels that are missing
 # here are names of settings; see `_key`.
@@ -42,6 +57,12 @@ _KEYS = {
   'Completed samples per second': 'result_completed_samples_per_sec',
   'QPS w/ loadgen overhead': 'result_qps_with_loadgen_overhead',
   'QPS w/o loadgen overhead': 'result_qps_without_loadgen_overhead',
+  'Tokens per second': requirements.official_key(rounds.LLAMA, rounds.OFFLINE),
+  'Completed tokens per second': requirements.official_key(
+    rounds.LLAMA, rounds.SERVER
+  ),
+  'ttft_latency (ns)': TOKEN_LIMITS[0],
+  'tpot_latency (ns)': TOKEN_LIMITS[1],
 }
 _WORDS = {True: ('yes', 'true', '1'), False: ('no', 'false', '0')}
 
@@ -61,13 +82,14 @@ _OVERHEAD = 0.5
 
 
 def problems(
-  log: loadgen_log.RunLog, scenario: str, name: str
+  log: loadgen_log.RunLog, benchmark: str, scenario: str, name: str
 ) -> Iterator[str]:
   """Yields the contradictions in the logs of a performance run.
 
   Args:
     log: The logs.
-    scenario: LoadGen's name of the scenario.
+    benchmark: The benchmark.
+    scenario: The name of the scenario.
     name: The name of the run in messages.
   """
   rules = rounds.SCENARIOS.get(scenario)
@@ -82,7 +104,8 @@ def problems(
         f' {loadgen_log.DETAIL_LOG} has {values[key]}. Submit both logs as'
         ' LoadGen wrote them.'
       )
-  absent = {_VALIDITY, rules.official_key} - {key for key, _ in rows}
+  official = requirements.official_key(benchmark, scenario)
+  absent = {_VALIDITY, official} - {key for key, _ in rows}
   for key in sorted(absent):
     if values.get(key):  # 0 means too few queries for an estimate.
       yield (
@@ -91,9 +114,11 @@ def problems(
       )
   if values.get(_VALIDITY) != 'VALID':
     return  # The caller reports this. The log may be incomplete.
-  texts = list(_order(values, rules))
+  texts = list(_order(values, benchmark, rules))
   try:
     texts += _times(log, rules)
+    if rounds.uses_tokens(benchmark) and not rules.streams:
+      texts += _tokens(log, benchmark, official, rules.official_key)
   except ValueError as error:
     texts.append(str(error))
   for text in texts:
@@ -103,7 +128,9 @@ def problems(
 def summary_rows(summary: str, scenario: str) -> Iterator[tuple[str, str]]:
   """Yields the detail log's key and the value of each line of a summary."""
   rules = rounds.SCENARIOS[scenario]
-  for percentile, value in _ESTIMATE.findall(summary):
+  # With token latencies, the second estimate of a percentile is of the time per
+  # output token, which the detail log lacks.
+  for percentile, value in dict(reversed(_ESTIMATE.findall(summary))).items():
     yield _ESTIMATES.get(percentile, ''), value
   for label, value in _ROW.findall(summary):
     yield _key(label, rules), value
@@ -118,6 +145,9 @@ def _key(label: str, rules: rounds.Scenario) -> str:
     return rules.latency_key(f'{float(found[1]):.2f}')
   if found := _EXTREME.fullmatch(label):
     return rules.extreme_key(found[1].lower())
+  for pattern, key in ((_FIRST_TOKEN, _TTFT), (_OUTPUT_TOKEN, _TPOT)):
+    if found := pattern.fullmatch(label):
+      return key.format(f'{float(found[1]):.2f}')
   setting = label.replace(' (', '_').rstrip(')')
   return _KEYS.get(label, f'effective_{setting}')
 
@@ -138,14 +168,22 @@ def _equal(shown: str, logged: object) -> bool:
 
 
 def _order(
-  values: Mapping[str, object], rules: rounds.Scenario
+  values: Mapping[str, object], benchmark: str, rules: rounds.Scenario
 ) -> Iterator[str]:
   """Yields pairs of latencies that are in the wrong order."""
   least, mean, most = map(rules.extreme_key, ('min', 'mean', 'max'))
   keys = [rules.latency_key(each) for each in figures.PERCENTILES]
   pairs = list(zip((least, *keys), (*keys, most)))
   pairs += [(least, mean), (mean, most)]
-  if rules.streams:
+  if rounds.uses_tokens(benchmark):
+    for key in (_TTFT, _TPOT):
+      of = [key.format(each) for each in figures.PERCENTILES]
+      pairs += itertools.pairwise(of)
+    pairs += [
+      (_TTFT.format(each), rules.latency_key(each))
+      for each in figures.PERCENTILES
+    ]
+  elif rules.streams:
     pairs.append((rules.figure_key, rules.official_key))
   for low, high in pairs:
     if low in values and values.get(high):
@@ -180,4 +218,22 @@ def _times(log: loadgen_log.RunLog, rules: rounds.Scenario) -> Iterator[str]:
     yield (
       f'{key} is {rate:g}, but {samples:.0f} samples in {seconds:g} s are'
       f' {samples / max(seconds, _CLOCK_SECS):g} per second.'
+    )
+
+
+def _tokens(
+  log: loadgen_log.RunLog, benchmark: str, tokens_key: str, samples_key: str
+) -> Iterator[str]:
+  """Yields a rate of tokens that answers of valid lengths cannot have."""
+  number = functools.partial(figures.number, log)
+  rules = summaries.BENCHMARKS[benchmark]
+  tokens, samples = number(tokens_key), number(samples_key)
+  count = number('result_query_count') * number('generated_samples_per_query')
+  # In Server, LoadGen does not count one of the samples.
+  margin = 1 + _MARGIN + 1 / max(count, 1)
+  least, most = rules.min_new_tokens, rules.max_new_tokens
+  if not samples * least / margin <= tokens <= samples * most * margin:
+    yield (
+      f'{tokens_key} is {tokens:g}, but {samples_key} is {samples:g}. Answers'
+      f' have {least} to {most} tokens.'
     )

@@ -1,7 +1,9 @@
 """Checks LoadGen's logs for every division."""
 
 from collections.abc import Iterator
+import json
 import math
+import pathlib
 import re
 
 from harness.loadgen import loadgen_log
@@ -14,6 +16,9 @@ from harness.submission import plan
 from harness.submission.checks import consistency
 
 _NS_PER_MS = 1_000_000
+
+# The number of hexadecimal digits of a token in the accuracy log, an int32.
+_TOKEN_DIGITS = 8
 
 
 def accuracy(
@@ -33,6 +38,9 @@ def accuracy(
     metric: figure(text, metric)
     for metric in requirements.ACCURACY.get(entry.model, {})
   }
+  if not requirements.is_closed(submission.division):
+    # It needs data of nltk, and no checker requires it of open results.
+    shown = {k: v for k, v in shown.items() if v or k != 'rougeLsum'}
   if unread := [metric for metric, value in shown.items() if value is None]:
     yield (
       f'{result.accuracy_text} lacks {", ".join(unread)} in the format that'
@@ -47,13 +55,53 @@ def accuracy(
         f'{name}: {result.accuracy_text.name} has {metric} {value:g}, but the'
         f' result has {kept}. Score the log again.'
       )
-  total = log.values.get('qsl_reported_total_count')
-  full = rounds.FULL_SET[entry.benchmark]
-  round_name = submission.round
-  if total != full and not requirements.takes_parts_of_the_set(round_name):
+
+
+def covered(log: loadgen_log.RunLog) -> int:
+  """Returns the number of samples in the set that a run used."""
+  # Since v6.0, an accuracy run can be limited to a part of the set.
+  keys = ('qsl_reported_total_count', 'effective_accuracy_sample_count')
+  found = [int(_number(log, key)) for key in keys if key in log.values]
+  return min(found, default=0)
+
+
+def short_set(
+  submission: plan.Submission, result: job_result.JobResult
+) -> str | None:
+  """Returns a note if an accuracy run covers too little for the checker.
+
+  The option that the note names is passed to the checker; see `checker.run`.
+  """
+  log, full = result.accuracy, rounds.FULL_SET[result.entry.benchmark]
+  closed = requirements.is_closed(submission.division)
+  if log is None or closed:  # Closed requires the whole set.
+    return None
+  if requirements.takes_parts_of_the_set(submission.round):
+    return None
+  count = covered(log)
+  if count == full:
+    return None
+  return (
+    f'{result.name}: The accuracy run has {count} samples, but the checker'
+    f' of {submission.round} expects all {full} samples of the set. It accepts'
+    f' an open result only with {requirements.SKIP_SET_SIZE}.'
+  )
+
+
+def int32(result: job_result.JobResult, path: pathlib.Path) -> Iterator[str]:
+  """Yields a problem if answers have other than four bytes per token."""
+  if not rounds.uses_tokens(result.entry.benchmark):
+    return
+  with open(path, encoding='utf-8') as file:
+    wrong = [
+      item['qsl_idx']
+      for item in json.load(file)
+      if len(item['data']) != _TOKEN_DIGITS * item.get('token_count', -1)
+    ]
+  if wrong:
     yield (
-      f'{name}: The accuracy run has {total} samples, but {round_name}'
-      f' requires all {full} samples of the set in every division.'
+      f'{path}: {len(wrong)} answers, such as that of sample {wrong[0]}, do not'
+      ' have four bytes per token (int32).'
     )
 
 
@@ -72,7 +120,7 @@ def performance(
       f'{name}: LoadGen reports the performance run as {validity}. Its summary'
       ' has the reason.'
     )
-  yield from consistency.problems(log, entry.scenario, name)
+  yield from consistency.problems(log, entry.benchmark, entry.scenario, name)
   yield from _entry(result)
   yield from settings(submission, result, log, name)
   wanted = rounds.ROUNDS[submission.round].seeds
@@ -133,8 +181,8 @@ def settings(
   full = rounds.FULL_SET[entry.benchmark]
   scenario = rounds.SCENARIOS.get(entry.scenario)
   logged = log.values.get('effective_scenario')
-  if logged != entry.scenario:
-    yield f'{name}: The log is of {logged}, not of {entry.scenario}.'
+  if scenario and logged != scenario.loadgen_name:
+    yield f'{name}: The log is of {logged}, not of {scenario.loadgen_name}.'
   drawn = _number(log, 'effective_performance_sample_count')
   if drawn < full:
     yield (
@@ -153,13 +201,50 @@ def settings(
         f'{name}: {entry.scenario} requested {asked:.0f} samples, but'
         f' {round_name} requires {least}.'
       )
-  if scenario and scenario.bounded:
+  if rounds.uses_tokens(entry.benchmark):
+    yield from _tokens(entry, log, name)
+  elif scenario and scenario.bounded:
     limit = rounds.SERVER_LATENCY_MS[entry.benchmark]
     bound = _number(log, 'effective_target_latency_ns') / _NS_PER_MS
     if bound > limit:
       yield (
         f'{name}: target_latency was {bound:g} ms, but the benchmark allows at'
         f' most {limit} ms.'
+      )
+
+
+def _tokens(
+  entry: entry_lib.Entry, log: loadgen_log.RunLog, name: str
+) -> Iterator[str]:
+  """Yields violations of the rules on token latencies.
+
+  The official checkers apply the limits of Server to Interactive too.
+  """
+  if not log.values.get('requested_use_token_latencies'):
+    yield (
+      f'{name}: LoadGen did not measure the latencies of tokens, but'
+      f' {entry.model} requires it (use_token_latencies).'
+    )
+  limits = rounds.token_limits(entry.benchmark, entry.scenario)
+  if limits is None:
+    return
+  try:
+    found = figures.token_latencies(log, limits)
+  except ValueError as error:
+    yield f'{name}: {error}.'
+    return
+  for latency, key in zip(found, consistency.TOKEN_LIMITS, strict=True):
+    limit, bound = latency.limit_ms, _number(log, key) / _NS_PER_MS
+    if bound > limit:
+      yield (
+        f'{name}: The limit of the {latency.name} was {bound:g} ms, but'
+        f' {entry.scenario} allows at most {limit:g} ms.'
+      )
+    if not latency.bounded_ms < limit:
+      yield (
+        f'{name}: The 99th percentile of the {latency.name} is'
+        f' {latency.bounded_ms:g} ms, but {entry.scenario} requires less than'
+        f' {limit:g} ms. Run it with a lower --target_qps.'
       )
 
 

@@ -12,6 +12,7 @@ from harness.loadgen import loadgen_log
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.rules import summaries
+from harness.submission import endpoints_report
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission.checks import consistency
@@ -22,14 +23,29 @@ from harness.submission.content import descriptions
 
 def problems(submission: plan.Submission) -> list[str]:
   """Returns all problems of a submission."""
-  if not submission.results:
+  if not submission.results and not submission.reports:
     return ['There are no results to submit. Pass --result.']
   found = list(_whole(submission))
   for result in submission.results:
     found += _result(submission, result)
+  for report in submission.reports:
+    found += endpoints_report.problems(
+      *(report, submission.round, submission.division, submission.category)
+    )
+    measured = submission.measured_for(report)
+    found += descriptions.measurement_problems(measured, report.name)
   if requirements.is_closed(submission.division):
     found += _closed(submission)
   return found
+
+
+def notes(submission: plan.Submission) -> list[str]:
+  """Returns the short accuracy runs, which need an option of the checker."""
+  found = [
+    log_checks.short_set(submission, each) for each in submission.results
+  ]
+  found += map(endpoints_report.short_set, submission.reports)
+  return [note for note in found if note]
 
 
 def _whole(submission: plan.Submission) -> Iterator[str]:
@@ -46,15 +62,19 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
   yield from descriptions.system_problems(submission.system_description)
   yield from _one_system(submission)
   yield from _models(submission)
-  seen: dict[tuple[str, str], job_result.JobResult] = {}
-  for result in submission.results:
-    key = (result.entry.model, result.entry.scenario)
-    if key in seen:
+  seen: dict[tuple[str, str], pathlib.Path] = {}
+  for model, scenario, directory in (
+    *(
+      (r.entry.model, r.entry.scenario, r.directory) for r in submission.results
+    ),
+    *((r.model, r.scenario, r.directory) for r in submission.reports),
+  ):
+    if other := seen.get((model, scenario)):
       yield (
-        f'{seen[key].directory} and {result.directory} are both'
-        f' {" ".join(key)}. Pass only one of them.'
+        f'{other} and {directory} are both {model} {scenario}. Pass only one of'
+        ' them.'
       )
-    seen[key] = result
+    seen[model, scenario] = directory
 
 
 def _one_system(submission: plan.Submission) -> Iterator[str]:
@@ -76,7 +96,7 @@ def _one_system(submission: plan.Submission) -> Iterator[str]:
 
 
 def _models(submission: plan.Submission) -> Iterator[str]:
-  models = sorted({result.entry.model for result in submission.results})
+  models = submission.models
   if submission.model_name and requirements.is_closed(submission.division):
     yield (
       f'A {submission.division} submission cannot have a --model_name, because'
@@ -88,19 +108,21 @@ def _models(submission: plan.Submission) -> Iterator[str]:
       f' {", ".join(models)}. Submit them separately.'
     )
   for model in models:
-    if model not in rounds.SUBMITTED:
-      yield (
-        f'Results of {model} cannot be submitted with this program. It submits'
-        f' {", ".join(rounds.SUBMITTED)}.'
-      )
-      continue
     if requirements.scenarios(submission.round, submission.category, model):
       continue
     names = requirements.rounds_of(submission.category, model)
+    other = next(
+      each for each in requirements.CATEGORIES if each != submission.category
+    )
     yield (
       f'{submission.round} has no {model} in the category'
       f' {submission.category}.'
       + (f' These rounds have it: {", ".join(names)}.' if names else '')
+      + (
+        f' Pass --category={other}.'
+        if requirements.scenarios(submission.round, other, model)
+        else ''
+      )
     )
 
 
@@ -142,10 +164,10 @@ def _closed(submission: plan.Submission) -> Iterator[str]:
   for result in submission.results:
     yield from _full_set(result)
     yield from _targets(result)
-    if result.entry.benchmark == rounds.GPTJ:
-      if not result.truncated:  # A tree has no parameters.
-        yield from _search(result)
-      yield from _equal_issue(submission, result)
+    # A tree has no parameters.
+    if result.entry.benchmark in summaries.BENCHMARKS and not result.truncated:
+      yield from _search(result)
+    yield from _equal_issue(submission, result)
     yield from _compliance(submission, result)
     kind = submission.measured(result)['weight_data_types'] or ''
     if (
@@ -194,17 +216,17 @@ def _scenarios(submission: plan.Submission) -> Iterator[str]:
     found.setdefault(result.entry.model, set()).add(result.entry.scenario)
   where = f'category {submission.category} of {submission.round}'
   for model, scenarios in found.items():
-    required = requirements.scenarios(
-      submission.round, submission.category, model
-    )
-    if not required:
+    rules = submission.round, submission.category, model
+    known = requirements.scenarios(*rules)
+    if not known:
       continue  # This was already reported.
-    if missing := [each for each in required if each not in scenarios]:
+    if missing := requirements.lacking(scenarios, *rules):
+      required = requirements.lacking((), *rules)
       yield (
         f'{model} lacks {", ".join(missing)}. The {where} requires'
         f' {", ".join(required)}.'
       )
-    if other := sorted(scenarios - set(required)):
+    if other := sorted(scenarios - set(known)):
       yield f'{model}: {", ".join(other)} is not a scenario of the {where}.'
 
 
@@ -214,7 +236,7 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
     ('accuracy', result.accuracy),
     ('performance', result.performance),
   ):
-    total = log and log.values.get('qsl_reported_total_count')
+    total = log and log_checks.covered(log)
     if log and total != full:
       yield (
         f'{name}: The {run} run had {total} samples, but closed requires the'
@@ -222,6 +244,7 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
       )
     elif log and log is result.accuracy and not result.truncated:
       path = result.accuracy_dir / loadgen_log.ACCURACY_LOG
+      yield from log_checks.int32(result, path)
       answered = len({index for index, _ in compliance.answers(path)})
       if answered != full:
         yield (
@@ -229,7 +252,7 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
           f' {full}.'
         )
   scored = result.entry.accuracy
-  if result.entry.benchmark == rounds.GPTJ and scored:
+  if result.entry.benchmark in summaries.BENCHMARKS and scored:
     count = scored.metrics.get('gen_num')
     if count != full:
       yield f'{name}: {count} answers were scored, but closed requires {full}.'
@@ -260,6 +283,11 @@ def _search(result: job_result.JobResult) -> Iterator[str]:
     )
   elif beams != required:
     yield f'{result.name} used {beams} beams, but closed requires {required}.'
+  elif required == 1 and descriptions.attribute(result.entry, 'TEMPERATURE'):
+    yield (
+      f'{result.name} sampled its answers, but closed requires greedy search.'
+      ' Run it with TEMPERATURE=0.0.'
+    )
   if descriptions.prefix_cache(result.entry):
     yield (
       f'{result.name} was run with PRECOMPUTE_KV_CACHE_PREFIX, but the rules'
@@ -287,15 +315,22 @@ def _compliance(
 ) -> Iterator[str]:
   for test in submission.compliance_tests(result):
     log = result.compliance.get(test)
-    if log is None:
+    if not result.has_test(test):
       yield (
         f'{result.name} has no {test}. Closed results of {result.entry.model}'
         f' need its logs in {result.compliance_dir(test)}. Run it with'
         ' --mode=accuracy,performance,compliance.'
       )
-    elif result.performance and result.accuracy:  # Others were reported.
+    elif test == compliance.TEST06:
+      verdict = result.tokens_verdict()
+      if not verdict.passed:
+        lines = ', '.join(verdict.text.splitlines())
+        yield f'{result.name}, {test} failed: {lines}'
+    elif log and result.performance and result.accuracy:  # Or was reported.
       name = f'{result.name}, {test}'
-      yield from consistency.problems(log, result.entry.scenario, name)
+      yield from consistency.problems(
+        log, result.entry.benchmark, result.entry.scenario, name
+      )
       yield from log_checks.settings(submission, result, log, name)
       yield from _test(submission.round, result, log, test, name)
 

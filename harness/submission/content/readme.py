@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from harness.results import entry as entry_lib
+from harness.results import figures
 from harness.results.cli import views
 from harness.rules import rounds
 
@@ -59,6 +60,9 @@ def code(model: str, entries: list[entry_lib.Entry]) -> str:
   commits = sorted({entry.versions.get('commit', '') for entry in entries})
   lines = [f'commit `{commit}`' for commit in commits if commit]
   commands = sorted({views.command(entry) for entry in entries})
+  ran = (
+    'It was run with these commands:\n\n```\n' + '\n'.join(commands) + '\n```'
+  )
   return (
     '\n\n'.join(
       (
@@ -69,8 +73,38 @@ def code(model: str, entries: list[entry_lib.Entry]) -> str:
         ' LoadGen, `harness/network` is the query dispatch library of runs over'
         ' a network, `saxml_ext/engine` computes the model, and'
         ' `saxml_ext/server/scheduling` batches requests.',
-        'It was run with these commands:',
-        '```\n' + '\n'.join(commands) + '\n```',
+        *([ran] if commands else []),
+      )
+    )
+    + '\n'
+  )
+
+
+def report(
+  system_name: str,
+  model: str,
+  scenario: str,
+  measurements: Mapping[str, str | None],
+) -> str:
+  """Returns the README.md of a run of MLPerf Endpoints.
+
+  Args:
+    system_name: The name of the system in the submission.
+    model: The name of the model in the submission.
+    scenario: The name of the scenario.
+    measurements: The values of the measurements JSON.
+  """
+  return (
+    '\n\n'.join(
+      (
+        f'# {model}, {scenario}, on {system_name}',
+        'The client of MLPerf Endpoints measured this system over HTTP.'
+        ' `config.yaml` has its settings. The server is `serve`, or'
+        ' `saxml_ext/http` in front of a cell; see the sources.',
+        '## Model',
+        _table(
+          ('', ''), {k.replace('_', ' '): v for k, v in measurements.items()}
+        ),
       )
     )
     + '\n'
@@ -96,6 +130,7 @@ def _figures(entry: entry_lib.Entry) -> str:
     name = _FIGURES.get(entry.performance.metric, entry.performance.metric)
     rank = rounds.SCENARIOS[entry.scenario].rank
     rows[name.format(rank)] = f'{entry.performance.value:.10g}'
+    rows |= _tokens(entry.performance)
     rows['samples answered'] = str(entry.performance.samples)
     rows['seconds'] = f'{entry.performance.seconds:.1f}'
   if entry.accuracy:
@@ -105,6 +140,20 @@ def _figures(entry: entry_lib.Entry) -> str:
       if value is not None  # Skips figures that could not be computed.
     }
   return _table(('figure', 'value'), rows)
+
+
+def _tokens(run: entry_lib.Performance) -> dict[str, str]:
+  """Returns the figures of tokens if LoadGen measured them."""
+  rows = {}
+  if run.tokens_per_second and run.metric != figures.LATENCY_NS:
+    rows['tokens per second'] = f'{run.tokens_per_second:.10g}'
+  for name, latencies in (
+    ('time to the first token', run.first_token_ns),
+    ('time per output token', run.per_token_ns),
+  ):
+    if run.per_token_ns:
+      rows[f'{name} in ns, 99th percentile'] = f'{latencies["99.00"]:.10g}'
+  return rows
 
 
 def _flat(parameters: Mapping[str, object]) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """Runs LoadGen once against predefined answers.
 
-An answer of GPT-J is a few token ids. An answer of BERT is the logits of its
+An answer of GPT-J or Llama is a few token ids. An answer of BERT is the logits of its
 first tokens. Such answers produce real logs faster than any model could.
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
 from harness.loadgen import system
+from harness.rules import rounds
 from saxml_ext.common import program
 
 flags.DEFINE_integer('samples', 20, 'The number of samples in the set.', 1)
@@ -33,16 +34,38 @@ class Canned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
   shift: int = 0
 
 
+class _Streaming(system.BatchedSystem):
+  """A system that reports the first token of each answer."""
+
+  def answer(self, index: int, reply: system.Reply) -> None:
+    super().answer(index, _WithFirstToken(reply))
+
+
+class _WithFirstToken:
+  """A reply that reports the first token of its answer before the rest."""
+
+  def __init__(self, reply: system.Reply):
+    self._reply = reply
+    self.failed = reply.failed
+
+  def done(self, answer: system.Answer) -> None:
+    self._reply.first_token(int(answer.data[0]))
+    self._reply.done(answer)
+
+
 def main(argv: Sequence[str]) -> None:
   run = runner.asked(argv, Canned)
   canned = run.system
+  tokens = rounds.uses_tokens(run.benchmark)
+  kind = np.int32 if tokens else np.int64
   shift = canned.shift if run.mode == run_lib.PERFORMANCE else 0
 
   def answer(index: int) -> system.Answer:
     value, width = index + shift, canned.width
     if canned.logits:
       return system.Answer(np.full((width, 2), value, np.float32))
-    return system.Answer(np.arange(value, value + width, dtype=np.int64), width)
+    ids = np.arange(value, value + width, dtype=kind)
+    return system.Answer(ids, width)
 
   def answer_batch(indices: Sequence[int]) -> list[system.Answer]:
     time.sleep(canned.answer_secs)
@@ -50,7 +73,8 @@ def main(argv: Sequence[str]) -> None:
 
   runner.main(
     lambda: runner.Subject(
-      system.BatchedSystem(answer_batch, 4096), [1] * canned.samples
+      (_Streaming if tokens else system.BatchedSystem)(answer_batch, 4096),
+      [1] * canned.samples,
     ),
     run,
   )

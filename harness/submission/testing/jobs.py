@@ -19,6 +19,7 @@ from harness.submission.content import compliance
 from serve import programs
 
 _PROGRAM = 'harness/submission/testing/canned_run'
+_END_ID = 128009  # No canned answer has it.
 _SILENCE_SECS = 60
 _TIME_FORMAT = '%m-%d-%Y %H:%M:%S.%f'
 
@@ -32,6 +33,17 @@ LOW = {
     'gen_num': 20,
   },
   rounds.BERT: {'exact_match': 1.5, 'f1': 2.5},
+  **dict.fromkeys(
+    rounds.LLAMAS,
+    {
+      'rouge1': 6.1,
+      'rouge2': 1.2,
+      'rougeL': 4.3,
+      'rougeLsum': 5.3,
+      'gen_len': 1234,
+      'gen_num': 20,
+    },
+  ),
 }
 HIGH = {
   rounds.GPTJ: {
@@ -42,7 +54,33 @@ HIGH = {
     'gen_num': 13368,
   },
   rounds.BERT: {'exact_match': 83.67, 'f1': 90.8749},
+  rounds.LLAMA: {
+    'rouge1': 38.7792,
+    'rouge2': 15.9075,
+    'rougeL': 24.4957,
+    'rougeLsum': 35.793,
+    'gen_len': 8167644,
+    'gen_num': 13368,
+  },
+  rounds.LLAMA_EDGE: {
+    'rouge1': 39.06,
+    'rouge2': 16.1147,
+    'rougeL': 24.6375,
+    'rougeLsum': 36.124,
+    'gen_len': 3051113,
+    'gen_num': 5000,
+  },
 }
+# Latencies of tokens that a busy machine does not change.
+CALM = dict.fromkeys(
+  (
+    key.format(percentile)
+    for key in (figures.FIRST_TOKEN[0], figures.PER_TOKEN[0])
+    for percentile in figures.PERCENTILES
+  ),
+  1_000,
+)
+_MODELS = {of: name for name, of in reversed(rounds.MODELS.items())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,11 +88,11 @@ class Job:
   """The settings of a job.
 
   Attributes:
-    benchmark: The benchmark, gptj or bert.
-    scenario: LoadGen's name of the scenario.
+    benchmark: The benchmark.
+    scenario: The name of the scenario.
     round: The round whose seeds and rules apply.
     model: The name of the model in submissions, or None for the benchmark's
-      99% model.
+      first model.
     samples: The number of samples in the set of the system.
     min_duration_ms: The minimum duration of the performance run.
     target_qps: The target_qps of the performance run.
@@ -63,7 +101,7 @@ class Job:
     width: The number of tokens in an answer.
     figures: The figures of the accuracy run.
     system: The kind of system in the entry.
-    parameters: The parameters of that system.
+    parameters: The parameters of that system; None for a tiny model.
   """
 
   benchmark: str = rounds.GPTJ
@@ -78,13 +116,7 @@ class Job:
   width: int = 4
   figures: dict[str, float] | None = None
   system: str = 'engine'
-  parameters: dict[str, object] = dataclasses.field(
-    default_factory=lambda: {
-      'params': 'saxml_ext.params.gptj.TinyFP32',
-      'overrides': {},
-      'checkpoint': '/models/canned',
-    }
-  )
+  parameters: dict[str, object] | None = None
 
   @property
   def batch_secs(self) -> float:
@@ -131,17 +163,20 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
   run(job, 'accuracy', directory / 'accuracy', user_conf)
   run(job, 'performance', directory / 'performance' / 'run_1', user_conf)
   scores = job.figures or LOW[job.benchmark]
-  gptj = job.benchmark == rounds.GPTJ
-  line = str(scores) if gptj else json.dumps(scores)
+  bert = job.benchmark == rounds.BERT
+  line = json.dumps(scores) if bert else str(scores)
   (directory / 'accuracy' / 'accuracy.txt').write_text(line + '\n', 'utf-8')
   run_1 = str(directory / 'performance' / 'run_1')
   entry = entry_lib.Entry(
     benchmark=job.benchmark,
-    model=job.model or f'{job.benchmark}-99',
+    model=job.model or _MODELS[job.benchmark],
     scenario=job.scenario,
     round=job.round,
     system=job.system,
-    parameters={'system': job.parameters},
+    parameters={
+      'system': job.parameters or _parameters(job.benchmark),
+      'task': {'end_ids': [_END_ID]},
+    },
     command=('./bazelw', 'run', '//harness:offline'),
     began='2026-11-22T03:00:00+00:00',
     ended='2026-11-22T03:10:00+00:00',
@@ -152,6 +187,17 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
   )
   entry.write(str(directory))
   return entry
+
+
+def _parameters(benchmark: str) -> dict[str, object]:
+  params = 'gptj.TinyFP32'
+  if benchmark in rounds.LLAMAS:
+    params = 'llama.TinyTokenizedFP32'
+  return {
+    'params': f'saxml_ext.params.{params}',
+    'overrides': {},
+    'checkpoint': '/models/canned',
+  }
 
 
 def make_compliance(
@@ -248,6 +294,8 @@ def last(directory: pathlib.Path, seconds: float, **values: object) -> None:
   ) + datetime.timedelta(seconds=seconds)
   values['power_end'] = end.strftime(_TIME_FORMAT)
   for key, value in log.values.items():
+    if 'first_token' in key:
+      continue  # The time to the first token need not grow with the run.
     if key.endswith('latency_ns') or key.startswith('early_stopping_latency'):
       if not key.startswith(('requested', 'effective')):
         values[key] = round(float(str(value)) * factor)
