@@ -161,7 +161,9 @@ class MainTest(absltest.TestCase):
     self.assertEqual(self.scenarios, ['Offline', 'Server', 'Interactive'])
     self._main('--scenario=single_stream,server,MultiStream')
     self.assertEqual(self.scenarios, ['SingleStream', 'Server', 'MultiStream'])
-    with self.assertRaisesRegex(SystemExit, '--scenario=Fast is unknown. Choose'):
+    with self.assertRaisesRegex(
+      SystemExit, '--scenario=Fast is unknown. Choose'
+    ):
       self._main('--scenario=Fast')
 
   def test_a_result_that_is_not_kept(self):

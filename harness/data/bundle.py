@@ -22,9 +22,7 @@ MAX_INPUT_LENGTH = 512
 # The same for each model that summarizes.
 PARAMS_OF = {
   rounds.GPTJ: PARAMS,
-  **dict.fromkeys(
-    rounds.LLAMAS, 'saxml_ext.params.llama.TinyTokenizedFP32'
-  ),
+  **dict.fromkeys(rounds.LLAMAS, 'saxml_ext.params.llama.TinyTokenizedFP32'),
 }
 MAX_INPUT_LENGTH_OF = {
   rounds.GPTJ: MAX_INPUT_LENGTH,
