@@ -7,6 +7,7 @@ from rich import console
 from rich import progress
 import transformers
 
+from harness.data import summarization
 from harness.systems.reference import causal_lm
 
 
@@ -29,12 +30,16 @@ def generate(
   Returns:
     The generated ids of each prompt, without the end of sequence.
   """
-  answers = []
+  answers: list[list[int]] = []
+  ends = causal_lm.end_ids(model.config)
   for start in progress.track(
     range(0, len(prompts), batch_size),
     label,
     console=console.Console(stderr=True),
   ):
     rows = [list(row) for row in prompts[start : start + batch_size]]
-    answers += causal_lm.answer(model, rows, changes)
+    answers += (
+      list(summarization.until_end(ids, ends))
+      for ids in causal_lm.answer(model, rows, changes)
+    )
   return answers

@@ -20,7 +20,7 @@ _MODULE = 'harness.bert.loadgen_onnxruntime'
 
 
 class LoadgenOnnxruntimeTest(parameterized.TestCase):
-  @parameterized.parameters(*rounds.SCENARIOS)
+  @parameterized.parameters(*rounds.scenarios_of(rounds.BERT))
   def test_performance(self, scenario):
     directory = self.create_tempdir().full_path
     done = tiny_run.run(_MODULE, directory, scenario, 'performance')

@@ -75,9 +75,7 @@ class SummarizationTest(absltest.TestCase):
         f'sample 0 has a prompt of {longest} tokens, the longest of 3 above the'
         f' limit {longest - 1}. Llama cuts no .*--max_input_length',
       ):
-        self._load(
-          benchmark=benchmark, max_input_length=longest - 1, **own
-        )
+        self._load(benchmark=benchmark, max_input_length=longest - 1, **own)
 
   def _official(self, tokenizer_path: str) -> str:
     """Writes a file with the token ids that a tokenizer makes."""

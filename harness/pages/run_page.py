@@ -267,7 +267,7 @@ def _timeline(job: Job, mode: str) -> dict[str, Any]:
     figures['first-token'] = charts.distribution(
       first,
       'time to the first token',
-      limits and limits.ttft_ms / 1000,
+      limits.ttft_ms / 1000 if limits else None,
       charts.VIOLET,
     )
   # Only answers of at least two tokens have tokens after the first.

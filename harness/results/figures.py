@@ -100,9 +100,14 @@ def token_latencies(
         'time to the first token',
         'TTFT',
         FIRST_TOKEN,
-        limits and limits.ttft_ms,
+        limits.ttft_ms if limits else None,
       ),
-      ('time per output token', 'TPOT', PER_TOKEN, limits and limits.tpot_ms),
+      (
+        'time per output token',
+        'TPOT',
+        PER_TOKEN,
+        limits.tpot_ms if limits else None,
+      ),
     )
   ]
 
@@ -171,8 +176,8 @@ def performance(
     },
     first_token_ns=first.percentiles_ns if first else _first_token(times),
     per_token_ns=rest.percentiles_ns if rest else {},
-    mean_first_token_ns=first and first.mean_ns,
-    mean_per_token_ns=rest and rest.mean_ns,
+    mean_first_token_ns=first.mean_ns if first else None,
+    mean_per_token_ns=rest.mean_ns if rest else None,
     # LoadGen logs 0 if the run had too few queries for an estimate. If it
     # measures tokens, its estimate is that of first tokens, and the official
     # figure is the percentile itself.

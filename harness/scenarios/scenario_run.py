@@ -346,10 +346,10 @@ class ScenarioRun:
             'answers differ from the accuracy run, so both are scored'
           )
       elif test == compliance.TEST06:
+        end_ids = self._job.task.parameters[tasks.END_IDS]
+        assert isinstance(end_ids, list)
         verdicts[test] = compliance.judge_tokens(
-          pathlib.Path(log.directory),
-          self._load.scenario,
-          self._job.task.parameters[tasks.END_IDS],
+          pathlib.Path(log.directory), self._load.scenario, end_ids
         )
     return verdicts
 

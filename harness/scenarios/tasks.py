@@ -143,7 +143,7 @@ class SummaryTask:
       'dataset': samples.dataset_path,
       'tokenizer': samples.tokenizer_path,
     }
-    self._split = splitter and splitter.split
+    self._split = splitter.split if splitter else None
     self._no_splitter = no_splitter
     if splitter:
       self.inputs['punkt'] = splitter.path
@@ -261,7 +261,8 @@ def _end_ids(system: launch.System, benchmark: str) -> Sequence[int]:
   Raises:
     ValueError: They are unknown.
   """
-  path, found = system.inputs.get('checkpoint', ''), ()
+  path = system.inputs.get('checkpoint', '')
+  found: tuple[int, ...] = ()
   if isinstance(system, launch.RunningCell):
     model = served.ask(system.model_path, system.sax_root)
     path, found = model.checkpoint, model.end_ids

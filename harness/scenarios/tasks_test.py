@@ -71,7 +71,7 @@ class SummaryTaskTest(absltest.TestCase):
   def _llama(self, **more) -> tasks.SummaryTask:
     return tasks.SummaryTask(
       run_lib.Samples(
-        self._articles(3), bundle.tokenizer_path(), 9, 0, rounds.LLAMA
+        self._articles(3), bundle.tokenizer_path(), 99, 0, rounds.LLAMA
       ),
       'llama3.1-8b',
       **more,

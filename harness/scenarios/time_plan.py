@@ -99,10 +99,14 @@ class Work:
 
 def text(works: Sequence[Work]) -> str:
   """Returns the time plan of several jobs as a table."""
-  ranges = [(each.load.scenario, *each.range_secs) for each in works]
-  total = ('total', *(sum(each[i] for each in ranges) for i in (1, 2)))
+  ranges = [each.range_secs for each in works]
   rows = [('Time plan', 'minutes', 'from the speed')]
-  for (name, low, high), work in zip([*ranges, total], [*works, None]):
-    speed = f'{work.rate:.2f} samples/s' if work else ''
-    rows.append((name, f'{low / 60:.1f} to {high / 60:.1f}', speed))
+  for work, secs in zip(works, ranges, strict=True):
+    speed = f'{work.rate:.2f} samples/s'
+    rows.append((work.load.scenario, _minutes(*secs), speed))
+  rows.append(('total', _minutes(*map(sum, zip(*ranges))), ''))
   return text_columns.render(rows)
+
+
+def _minutes(low_secs: float, high_secs: float) -> str:
+  return f'{low_secs / 60:.1f} to {high_secs / 60:.1f}'

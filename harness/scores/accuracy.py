@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> None:
       _DTYPE.value,
       user_path.resolve(_OUTPUT.value),
       tokenizer_lib.cleans_up(path),
-      splitter and splitter.split,
+      splitter.split if splitter else None,
     )
   print(scored.scores.line)
 

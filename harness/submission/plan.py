@@ -359,15 +359,17 @@ def _compliance(result: job_result.JobResult, test: str, place: str) -> Files:
   found = _performance(directory, f'{place}/performance/run_1')
   found[f'{place}/{compliance.PERFORMANCE_VERDICT}'] = speed.text.encode()
   if test == compliance.TEST01:
-    log = directory / loadgen_log.ACCURACY_LOG
+    answers_log = directory / loadgen_log.ACCURACY_LOG
     answers = compliance.verify_accuracy(
-      result.accuracy_dir / loadgen_log.ACCURACY_LOG, log
+      result.accuracy_dir / loadgen_log.ACCURACY_LOG, answers_log
     )
     found |= {
       f'{place}/{compliance.ACCURACY_VERDICT}': answers.text.encode(),
-      f'{place}/accuracy/{loadgen_log.ACCURACY_LOG}': log_files.truncated(log),
+      f'{place}/accuracy/{loadgen_log.ACCURACY_LOG}': log_files.truncated(
+        answers_log
+      ),
       f'{place}/accuracy/{figures.ACCURACY_FILE}': (
-        log_files.hash_line(log).encode()
+        log_files.hash_line(answers_log).encode()
       ),
     }
     if not answers.passed:

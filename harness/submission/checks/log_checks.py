@@ -235,6 +235,7 @@ def _tokens(
     return
   for latency, key in zip(found, consistency.TOKEN_LIMITS, strict=True):
     limit, bound = latency.limit_ms, _number(log, key) / _NS_PER_MS
+    assert limit is not None  # `limits` has both.
     if bound > limit:
       yield (
         f'{name}: The limit of the {latency.name} was {bound:g} ms, but'

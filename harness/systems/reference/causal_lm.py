@@ -124,7 +124,7 @@ def read_config(
       f' ({error}). Pass a directory with config.json, tokenizer.json and the'
       ' weights with --checkpoint'
     ) from error
-  known = [each.family for each in summaries.BENCHMARKS.values()]
+  known = sorted({each.family for each in summaries.BENCHMARKS.values()})
   wanted = known if family is None else [family]
   if kind not in wanted:
     raise ValueError(

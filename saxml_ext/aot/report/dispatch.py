@@ -93,7 +93,8 @@ def message_seconds() -> tuple[float, float]:
   and each contains the tokens before it.
   """
   kept = trace_lib.Kept(*np.zeros((len(trace_lib.Kept._fields), 1, 1), int))
-  recent = trace_lib.Trace(*np.zeros((3, 1, 2, 1)), None)
+  tokens, parents, logprobs = np.zeros((3, 1, 2, 1))
+  recent = trace_lib.Trace(tokens, parents, logprobs, None)
   request: Any = types.SimpleNamespace(logprobs=None)
   found = []
   stream = streams.Stream(1, sampled=True)
