@@ -7,7 +7,7 @@ next to its checkpoint, and its serving params set the longest prompt.
 from collections.abc import Mapping, Sequence
 import json
 import os
-from typing import Protocol
+from typing import Any, Protocol
 
 from absl import flags
 import msgspec
@@ -77,7 +77,7 @@ class Task(Protocol):
     """The paths of the files that decide the result, by role."""
 
   @property
-  def parameters(self) -> Mapping[str, object]:
+  def parameters(self) -> Mapping[str, Any]:
     """The other settings that decide the result."""
 
   def judge(
@@ -143,7 +143,7 @@ class SummaryTask:
       'dataset': samples.dataset_path,
       'tokenizer': samples.tokenizer_path,
     }
-    self._split = splitter and splitter.split
+    self._split = splitter.split if splitter else None
     self._no_splitter = no_splitter
     if splitter:
       self.inputs['punkt'] = splitter.path
@@ -260,7 +260,8 @@ def _end_ids(system: launch.System, benchmark: str) -> Sequence[int]:
   Raises:
     ValueError: They are unknown.
   """
-  path, found = system.inputs.get('checkpoint', ''), ()
+  path = system.inputs.get('checkpoint', '')
+  found: Sequence[int] = ()
   if isinstance(system, launch.RunningCell):
     model = served.ask(system.model_path, system.sax_root)
     path, found = model.checkpoint, model.end_ids

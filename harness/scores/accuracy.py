@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> None:
       _DTYPE.value,
       user_path.resolve(_OUTPUT.value),
       tokenizer_lib.cleans_up(tokenizer),
-      splitter and splitter.split,
+      splitter.split if splitter else None,
     )
   print(scored.scores.line)
 

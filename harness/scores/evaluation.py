@@ -86,7 +86,7 @@ def _score() -> rouge.Scores:
       print(f'[{index}] answer: {prediction}\n[{index}] target: {reference}')
   predictions, references = zip(*pairs.values())
   return rouge.score_texts(
-    predictions, references, split=splitter and splitter.split
+    predictions, references, split=splitter.split if splitter else None
   )
 
 
