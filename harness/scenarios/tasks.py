@@ -7,7 +7,7 @@ next to its checkpoint, and its serving params set the longest prompt.
 from collections.abc import Mapping, Sequence
 import json
 import os
-from typing import Protocol
+from typing import Any, Protocol
 
 from absl import flags
 import msgspec
@@ -77,7 +77,7 @@ class Task(Protocol):
     """The paths of the files that decide the result, by role."""
 
   @property
-  def parameters(self) -> Mapping[str, object]:
+  def parameters(self) -> Mapping[str, Any]:
     """The other settings that decide the result."""
 
   def judge(

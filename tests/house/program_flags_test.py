@@ -234,11 +234,11 @@ _PROGRAMS = {
     'list unfinished=true; rm yes=true',
   ),
   '//harness/scores:accuracy': _Program(
-    'accuracy_log dataset tokenizer_path dtype output'
+    'accuracy_log dataset tokenizer_path dtype output nltk_data'
   ),
   '//harness/scores:evaluation': _Program(
-    'mlperf_accuracy_file dataset_file checkpoint_path model_name_or_path dtype'
-    ' nltk_data verbose cache_dir'
+    'mlperf_accuracy_file dataset_file checkpoint_path model_name_or_path'
+    ' model_name dtype nltk_data verbose cache_dir'
   ),
   '//harness/submission:submission': _Program(
     'check result round submitter run_checker',
