@@ -24,11 +24,11 @@ LATENCY_NS = 'latency_ns'
 # The percentile of token latencies that has a bound.
 _BOUNDED = '99.00'
 # LoadGen's keys of token latencies: percentile and mean.
-_FIRST_TOKEN = (
+FIRST_TOKEN = (
   'result_first_token_{}_percentile_latency_ns',
   'result_first_token_mean_latency_ns',
 )
-_PER_TOKEN = (
+PER_TOKEN = (
   'result_time_per_output_token_{}_percentile_ns',
   'result_time_to_output_token_mean',
 )
@@ -85,7 +85,7 @@ def token_latencies(
   Raises:
     ValueError: There are bounds, but the log has no such latencies.
   """
-  if limits is None and _FIRST_TOKEN[1] not in log.values:
+  if limits is None and FIRST_TOKEN[1] not in log.values:
     return []
   return [
     TokenLatency(
@@ -96,8 +96,8 @@ def token_latencies(
       limit,
     )
     for name, short, keys, limit in (
-      ('time to the first token', 'TTFT', _FIRST_TOKEN, limits and limits.ttft_ms),
-      ('time per output token', 'TPOT', _PER_TOKEN, limits and limits.tpot_ms),
+      ('time to the first token', 'TTFT', FIRST_TOKEN, limits and limits.ttft_ms),
+      ('time per output token', 'TPOT', PER_TOKEN, limits and limits.tpot_ms),
     )
   ]
 

@@ -201,10 +201,10 @@ def _result(
   folder = path.parent.name
   model = mapping.get(folder, folder)
   scenario = _SCENARIOS.get(path.name.lower())
-  if model not in rounds.SUBMITTED or scenario is None:
+  if model not in rounds.MODELS or scenario is None:
     raise ValueError(
       f'{path} is {path.name} of {model}, but this program checks only'
-      f' {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.SUBMITTED)}. Check'
+      f' {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.MODELS)}. Check'
       ' it with --run_checker.'
     )
   performance = job_result.log(path / 'performance' / 'run_1')

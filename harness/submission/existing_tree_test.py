@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -6,6 +7,7 @@ import unittest
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.results import figures
 from harness.rules import rounds
 from harness.submission import existing_tree
 from harness.submission import plan
@@ -41,9 +43,29 @@ _BERT_STREAM = jobs.Job(
   answer_secs=0.0005,
   figures=jobs.HIGH[rounds.BERT],
 )
+_LLAMA = jobs.Job(
+  benchmark=rounds.LLAMA,
+  round='v6.1',
+  samples=rounds.FULL_SET[rounds.LLAMA],
+  target_qps=100,
+  figures=jobs.HIGH[rounds.LLAMA],
+)
+_LLAMA_INTERACTIVE = dataclasses.replace(
+  _LLAMA, scenario=rounds.INTERACTIVE, target_qps=3000
+)
 _RUNS = {
   'gptj': (_OFFLINE, _STREAM),
   'bert': (_BERT, _BERT_STREAM),
+  'llama': (_LLAMA, _LLAMA_INTERACTIVE),
+}
+_DATACENTER = {'llama': 'datacenter'}
+# Times that a busy machine does not change.
+_CALM = {
+  figures.FIRST_TOKEN[0].format(percentile): 1_000_000
+  for percentile in figures.PERCENTILES
+} | {
+  figures.PER_TOKEN[0].format(percentile): 1_000
+  for percentile in figures.PERCENTILES
 }
 
 
@@ -63,7 +85,8 @@ class ExistingTreeTest(parameterized.TestCase):
         folder = cls.made / 'jobs' / name / run.scenario
         jobs.make(folder, run)
         log = folder / 'performance' / 'run_1'
-        jobs.last(log, 601, effective_min_duration_ms=rounds.MIN_DURATION_MS)
+        values = {'effective_min_duration_ms': rounds.MIN_DURATION_MS} | _CALM
+        jobs.last(log, 601, **values)
         if run.benchmark == rounds.BERT:
           jobs.make_compliance(folder, run, 'TEST01')
           # On a busy machine, two runs differ in speed.
@@ -72,7 +95,11 @@ class ExistingTreeTest(parameterized.TestCase):
             shutil.copy(log / file, folder / 'compliance' / 'TEST01' / file)
         folders.append(folder)
       cls.jobs[name] = jobs.load(*folders)
-      submission = jobs.submission(cls.jobs[name], division='closed')
+      submission = jobs.submission(
+        cls.jobs[name],
+        division='closed',
+        category=_DATACENTER.get(name, 'edge'),
+      )
       tree.write(plan.files(submission), cls.made / name)
 
   def setUp(self):
@@ -97,7 +124,7 @@ class ExistingTreeTest(parameterized.TestCase):
     for problem in found:
       self.assertIn(str(self.root), problem)
 
-  @parameterized.parameters('gptj', 'bert')
+  @parameterized.parameters('gptj', 'bert', 'llama')
   def test_what_this_program_made_keeps_every_rule(self, name):
     self.copy(name)
     self.assertEqual(self.problems(results=self.jobs[name]), [])
@@ -118,10 +145,72 @@ class ExistingTreeTest(parameterized.TestCase):
       f'Offline: LoadGen reports the performance run as {verdict}.'
     )
 
-  @parameterized.parameters('0' * 64, 'f' * 64, 'deadbeef', '')
-  def test_a_hash_that_is_none(self, digest):
-    home = self.copy('gptj')
-    score = home / 'results/box/gptj-99/Offline/accuracy/accuracy.txt'
+  @parameterized.parameters(
+    (figures.FIRST_TOKEN[0], 501, 'time to the first token is 501 ms, .*500'),
+    (figures.FIRST_TOKEN[0], 500, 'time to the first token is 500 ms, .*500'),
+    (figures.FIRST_TOKEN[0], 499, None),
+    (figures.PER_TOKEN[0], 31, 'time per output token is 31 ms, but .*30 ms'),
+    (figures.PER_TOKEN[0], 30, 'time per output token is 30 ms, but .*30 ms'),
+    (figures.PER_TOKEN[0], 29, None),
+    ('requested_server_ttft_latency', 2000, 'limit of the .* was 2000 ms'),
+    ('requested_server_tpot_latency', 100, 'limit of the .* was 100 ms'),
+  )
+  def test_limits_of_interactive(self, key, milliseconds, pattern):
+    run = self.copy('llama') / 'results/box/llama3.1-8b/Interactive/performance'
+    keys = [key.format(each) for each in ('99.00', '99.90')]
+    # No first token is later than the answer.
+    late = {
+      f'result_{each}_latency_ns': 10**12
+      for each in ('99.00_percentile', '99.90_percentile', 'max')
+    }
+    jobs.change(
+      run / 'run_1', **late, **dict.fromkeys(keys, milliseconds * 1_000_000)
+    )
+    if pattern is None:
+      self.assertEqual(self.problems(), [])
+    else:
+      self.assert_problem(f'Interactive: The .*{pattern}')
+
+  @parameterized.parameters(
+    ('Offline', 'INVALID'), ('Interactive', 'INVALID'), ('Interactive', None)
+  )
+  def test_invalid_runs_of_llama(self, scenario, verdict):
+    home = self.copy('llama')
+    run = home / f'results/box/llama3.1-8b/{scenario}/performance/run_1'
+    jobs.change(run, result_validity=verdict)
+    self.assert_problem(f'{scenario}: LoadGen reports .* run as {verdict}')
+
+  @parameterized.parameters(
+    ('Offline', 'result_tokens_per_second', 9e6),
+    ('Interactive', 'result_completed_tokens_per_second', 9e6),
+    ('Interactive', figures.FIRST_TOKEN[0].format('99.00'), 7),
+    ('Interactive', figures.PER_TOKEN[0].format('99.00'), 7),
+    ('Interactive', 'requested_server_tpot_latency', 7),
+  )
+  def test_figures_of_tokens_that_were_edited(self, scenario, key, value):
+    home = self.copy('llama')
+    run = home / f'results/box/llama3.1-8b/{scenario}/performance/run_1'
+    jobs.edit(run, **{key: value})
+    self.assert_problem(f'{scenario}: .*shows {key} as .*, but .* has {value}')
+    if key.startswith('requested'):
+      return
+    jobs.change(run, **{key: value})
+    self.assert_problem(f'{scenario}: .*contradicts itself: .*{key} is')
+
+  def test_latencies_of_tokens_were_not_measured(self):
+    home = self.copy('llama')
+    run = home / 'results/box/llama3.1-8b/Offline/performance/run_1'
+    jobs.edit(run, requested_use_token_latencies=False)
+    self.assert_problem('Offline: LoadGen did not measure the latencies of tok')
+
+  @parameterized.product(
+    digest=('0' * 64, 'f' * 64, 'deadbeef', ''),
+    place=(('gptj', 'gptj-99'), ('llama', 'llama3.1-8b')),
+  )
+  def test_a_hash_that_is_none(self, digest, place):
+    tree_name, model = place
+    home = self.copy(tree_name)
+    score = home / f'results/box/{model}/Offline/accuracy/accuracy.txt'
     lines = score.read_text('utf-8').splitlines()
     lines[-1] = f'hash={digest}' if digest else ''
     score.write_text('\n'.join(lines), 'utf-8')

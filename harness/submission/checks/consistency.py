@@ -33,12 +33,13 @@ _ESTIMATES = {
   if each.streams
 }
 
-# Keys of the detail log with percentiles of the time to the first token and of
-# the time per output token, and with the limits of the run.
-TTFT = 'result_first_token_{}_percentile_latency_ns'
-TPOT = 'result_time_per_output_token_{}_percentile_ns'
-TTFT_LIMIT = 'requested_server_ttft_latency'
-TPOT_LIMIT = 'requested_server_tpot_latency'
+# Keys of the detail log with percentiles of the latencies of tokens, and with
+# the limits of the run.
+_TTFT, _TPOT = figures.FIRST_TOKEN[0], figures.PER_TOKEN[0]
+TOKEN_LIMITS = (
+  'requested_server_ttft_latency',
+  'requested_server_tpot_latency',
+)
 
 # Keys of the detail log, by their label in the summary. Labels that are missing
 # here are names of settings; see `_key`.
@@ -60,8 +61,8 @@ _KEYS = {
   'Completed tokens per second': requirements.official_key(
     rounds.LLAMA, rounds.SERVER
   ),
-  'ttft_latency (ns)': TTFT_LIMIT,
-  'tpot_latency (ns)': TPOT_LIMIT,
+  'ttft_latency (ns)': TOKEN_LIMITS[0],
+  'tpot_latency (ns)': TOKEN_LIMITS[1],
 }
 _WORDS = {True: ('yes', 'true', '1'), False: ('no', 'false', '0')}
 
@@ -144,7 +145,7 @@ def _key(label: str, rules: rounds.Scenario) -> str:
     return rules.latency_key(f'{float(found[1]):.2f}')
   if found := _EXTREME.fullmatch(label):
     return rules.extreme_key(found[1].lower())
-  for pattern, key in ((_FIRST_TOKEN, TTFT), (_OUTPUT_TOKEN, TPOT)):
+  for pattern, key in ((_FIRST_TOKEN, _TTFT), (_OUTPUT_TOKEN, _TPOT)):
     if found := pattern.fullmatch(label):
       return key.format(f'{float(found[1]):.2f}')
   setting = label.replace(' (', '_').rstrip(')')
@@ -175,11 +176,11 @@ def _order(
   pairs = list(zip((least, *keys), (*keys, most)))
   pairs += [(least, mean), (mean, most)]
   if rounds.uses_tokens(benchmark):
-    for key in (TTFT, TPOT):
+    for key in (_TTFT, _TPOT):
       of = [key.format(each) for each in figures.PERCENTILES]
       pairs += itertools.pairwise(of)
     pairs += [
-      (TTFT.format(each), rules.latency_key(each))
+      (_TTFT.format(each), rules.latency_key(each))
       for each in figures.PERCENTILES
     ]
   elif rules.streams:

@@ -203,31 +203,23 @@ def _tokens(
   limits = rounds.token_limits(entry.benchmark, entry.scenario)
   if limits is None:
     return
-  for what, limit, bound_key, key in (
-    (
-      'time to the first token',
-      limits.ttft_ms,
-      consistency.TTFT_LIMIT,
-      consistency.TTFT,
-    ),
-    (
-      'time per output token',
-      limits.tpot_ms,
-      consistency.TPOT_LIMIT,
-      consistency.TPOT,
-    ),
-  ):
-    bound = _number(log, bound_key) / _NS_PER_MS
-    found = _number(log, key.format('99.00')) / _NS_PER_MS
+  try:
+    found = figures.token_latencies(log, limits)
+  except ValueError as error:
+    yield f'{name}: {error}.'
+    return
+  for latency, key in zip(found, consistency.TOKEN_LIMITS, strict=True):
+    limit, bound = latency.limit_ms, _number(log, key) / _NS_PER_MS
     if bound > limit:
       yield (
-        f'{name}: The limit of the {what} was {bound:g} ms, but'
+        f'{name}: The limit of the {latency.name} was {bound:g} ms, but'
         f' {entry.scenario} allows at most {limit:g} ms.'
       )
-    if not 0 < found < limit:
+    if not latency.bounded_ms < limit:
       yield (
-        f'{name}: The 99th percentile of the {what} is {found:g} ms, but'
-        f' {entry.scenario} requires less than {limit:g} ms.'
+        f'{name}: The 99th percentile of the {latency.name} is'
+        f' {latency.bounded_ms:g} ms, but {entry.scenario} requires less than'
+        f' {limit:g} ms. Run it with a lower --target_qps.'
       )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from harness.results import entry as entry_lib
+from harness.results import figures
 from harness.results.cli import views
 from harness.rules import rounds
 
@@ -96,6 +97,7 @@ def _figures(entry: entry_lib.Entry) -> str:
     name = _FIGURES.get(entry.performance.metric, entry.performance.metric)
     rank = rounds.SCENARIOS[entry.scenario].rank
     rows[name.format(rank)] = f'{entry.performance.value:.10g}'
+    rows |= _tokens(entry.performance)
     rows['samples answered'] = str(entry.performance.samples)
     rows['seconds'] = f'{entry.performance.seconds:.1f}'
   if entry.accuracy:
@@ -105,6 +107,20 @@ def _figures(entry: entry_lib.Entry) -> str:
       if value is not None  # Skips figures that could not be computed.
     }
   return _table(('figure', 'value'), rows)
+
+
+def _tokens(run: entry_lib.Performance) -> dict[str, str]:
+  """Returns the figures of tokens if LoadGen measured them."""
+  rows = {}
+  if run.tokens_per_second and run.metric != figures.LATENCY_NS:
+    rows['tokens per second'] = f'{run.tokens_per_second:.10g}'
+  for name, latencies in (
+    ('time to the first token', run.first_token_ns),
+    ('time per output token', run.per_token_ns),
+  ):
+    if run.per_token_ns:
+      rows[f'{name} in ns, 99th percentile'] = f'{latencies["99.00"]:.10g}'
+  return rows
 
 
 def _flat(parameters: Mapping[str, object]) -> dict[str, object]:

@@ -91,7 +91,7 @@ class Job:
     width: The number of tokens in an answer.
     figures: The figures of the accuracy run.
     system: The kind of system in the entry.
-    parameters: The parameters of that system.
+    parameters: The parameters of that system; None for a tiny model.
   """
 
   benchmark: str = rounds.GPTJ
@@ -106,13 +106,7 @@ class Job:
   width: int = 4
   figures: dict[str, float] | None = None
   system: str = 'engine'
-  parameters: dict[str, object] = dataclasses.field(
-    default_factory=lambda: {
-      'params': 'saxml_ext.params.gptj.TinyFP32',
-      'overrides': {},
-      'checkpoint': '/models/canned',
-    }
-  )
+  parameters: dict[str, object] | None = None
 
   @property
   def batch_secs(self) -> float:
@@ -169,7 +163,7 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
     scenario=job.scenario,
     round=job.round,
     system=job.system,
-    parameters={'system': job.parameters},
+    parameters={'system': job.parameters or _parameters(job.benchmark)},
     command=('./bazelw', 'run', '//harness:offline'),
     began='2026-11-22T03:00:00+00:00',
     ended='2026-11-22T03:10:00+00:00',
@@ -180,6 +174,17 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
   )
   entry.write(str(directory))
   return entry
+
+
+def _parameters(benchmark: str) -> dict[str, object]:
+  params = 'gptj.TinyFP32'
+  if benchmark in rounds.LLAMAS:
+    params = 'llama.TinyTokenizedFP32'
+  return {
+    'params': f'saxml_ext.params.{params}',
+    'overrides': {},
+    'checkpoint': '/models/canned',
+  }
 
 
 def make_compliance(
@@ -276,6 +281,8 @@ def last(directory: pathlib.Path, seconds: float, **values: object) -> None:
   ) + datetime.timedelta(seconds=seconds)
   values['power_end'] = end.strftime(_TIME_FORMAT)
   for key, value in log.values.items():
+    if 'first_token' in key:
+      continue  # The time to the first token need not grow with the run.
     if key.endswith('latency_ns') or key.startswith('early_stopping_latency'):
       if not key.startswith(('requested', 'effective')):
         values[key] = round(float(str(value)) * factor)
