@@ -21,7 +21,7 @@ TITLES = {
 _DRAWN = {
   rounds.GPTJ: ('rouge1', 'rouge2', 'rougeL'),
   rounds.BERT: ('f1', 'exact_match'),
-  **dict.fromkeys(rounds.LLAMAS, ('rouge1', 'rouge2', 'rougeL')),
+  **dict.fromkeys(rounds.LLAMAS, ('rouge1', 'rouge2', 'rougeL', 'rougeLsum')),
 }
 
 
@@ -103,8 +103,12 @@ def _official_note(entry: entry_lib.Entry, accuracy: entry_lib.Accuracy) -> str:
   level = 100 * requirements.SHARES[entry.model]
   missed = [
     TITLES[name]
-    for name, bound in requirements.ACCURACY[entry.model].items()
-    if (accuracy.metrics.get(name) or 0.0) < bound
+    for name, _, _ in requirements.missed(entry.model, accuracy.metrics)
+  ]
+  unknown = [
+    TITLES[name]
+    for name in requirements.ACCURACY[entry.model]
+    if accuracy.metrics.get(name) is None
   ]
   verdict = f'reaches {level:g} % of the reference model'
   if missed:
@@ -112,6 +116,7 @@ def _official_note(entry: entry_lib.Entry, accuracy: entry_lib.Accuracy) -> str:
   return (
     'The set has as many samples as the official set. By the official'
     f' thresholds, this run {verdict}.'
+    + (f' {", ".join(unknown)} was not computed.' if unknown else '')
   )
 
 

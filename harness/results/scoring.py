@@ -4,6 +4,7 @@ import abc
 from collections.abc import Mapping, Sequence
 import dataclasses
 import json
+import operator
 import os
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -126,6 +127,7 @@ def score_log(
   dtype: str = 'int64',
   output: str | None = None,
   clean_up: bool = False,
+  split: rouge.Split | None = None,
 ) -> Scored:
   """Scores an accuracy log and writes the line for submissions.
 
@@ -140,12 +142,14 @@ def score_log(
     dtype: The type of the ids in the log: "int64", "int32" or "float32".
     output: The output file, or None for accuracy.txt next to the log.
     clean_up: The value of tokenizer.cleans_up for the model's tokenizer.
+    split: The function that splits a text into sentences for rougeLsum. None
+      skips rougeLsum.
 
   Raises:
     OSError, ValueError: The log is unusable, or belongs to other articles.
   """
   answers = rouge.read_accuracy_log(log_path, dtype)
-  scores = rouge.score_tokens(answers, highlights, tokenizer, clean_up)
+  scores = rouge.score_tokens(answers, highlights, tokenizer, clean_up, split)
   path = output or os.path.join(os.path.dirname(log_path), ACCURACY_FILE)
   with open(path, 'w', encoding='utf-8') as file:
     file.write(scores.line + '\n')
@@ -167,7 +171,7 @@ class Reference:
 
   def shares(self, share: float) -> dict[str, float]:
     """Returns the given share of each ROUGE figure, by name."""
-    return {name: share * getattr(self.scores, name) for name in rouge.METRICS}
+    return {name: share * value for name, value in self.scores.rouge.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,13 +184,17 @@ class Rule:
     identical: True if every answer must also match the reference token for
       token. Only a float32 run gives such answers.
     least: The lowest allowed figure, by name.
-    note: The source of `least`, or the reason why nothing is required.
+    most: The highest allowed figure, by name.
+    note: The source of these bounds, or the reason why nothing is required.
+    remark: A sentence about a figure that is not judged; '' without one.
   """
 
   rouge_tolerance: float | None
   identical: bool
   least: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  most: Mapping[str, float] = dataclasses.field(default_factory=dict)
   note: str = ''
+  remark: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,27 +209,36 @@ class Comparison(Judgement[rouge.Scores]):
 
   @property
   def worst(self) -> float:
-    """The largest difference among the three ROUGE figures."""
+    """The largest difference among the ROUGE figures."""
     if self.reference is None:
       return 0.0
-    return max(
-      abs(getattr(self.ours, name) - getattr(self.reference, name))
-      for name in rouge.METRICS
-    )
+    theirs = self.reference.rouge
+    return max(abs(v - theirs[name]) for name, v in self.ours.rouge.items())
+
+  @property
+  def _bounds(self) -> list[tuple[str, str, str, bool]]:
+    """The name, figure and bound of each rule, and True if it holds."""
+    rows = []
+    for words, bounds, holds in (
+      ('at least', self.rule.least, operator.ge),
+      ('at most', self.rule.most, operator.le),
+    ):
+      for name, bound in bounds.items():
+        value = getattr(self.ours, name)
+        text = f'{words} {bound:.4f}'
+        rows.append((name, figure(value), text, holds(value, bound)))
+    return rows
 
   def problems(self) -> list[str]:
     """Returns the reasons why the run fails; empty if it passes.
 
     The list is also empty if no rule applies to the run.
     """
-    problems = []
-    for name, least in self.rule.least.items():
-      value = getattr(self.ours, name)
-      if value < least:
-        problems.append(
-          f'{name} is {figure(value)}; it must be at least {least:.4f},'
-          f' {self.rule.note}'
-        )
+    problems = [
+      f'{name} is {value}; it must be {bound}, {self.rule.note}'
+      for name, value, bound, holds in self._bounds
+      if not holds
+    ]
     if self.reference is None:
       return problems
     if not self._within:
@@ -256,14 +273,11 @@ class Comparison(Judgement[rouge.Scores]):
   @property
   def verdict(self) -> str:
     """The rule that applies to the run, and the outcome."""
-    lines = []
-    for name, least in self.rule.least.items():
-      value = getattr(self.ours, name)
-      lines.append(
-        f'{name} {figure(value)} must be at least {least:.4f}:'
-        f' {"PASSED" if value >= least else "FAILED"}'
-      )
-    lines += [self.rule.note] if self.rule.note else []
+    lines = [
+      f'{name} {value} must be {bound}: {"PASSED" if holds else "FAILED"}'
+      for name, value, bound, holds in self._bounds
+    ]
+    lines += filter(None, (self.rule.note, self.rule.remark))
     if self.reference is None:
       return '\n'.join(lines)
     if self.rule.rouge_tolerance is not None:
@@ -287,7 +301,10 @@ class Comparison(Judgement[rouge.Scores]):
 
 
 def load_reference(
-  path: str, highlights: Sequence[str], tokenizer: tokenizers.Tokenizer
+  path: str,
+  highlights: Sequence[str],
+  tokenizer: tokenizers.Tokenizer,
+  split: rouge.Split | None = None,
 ) -> Reference:
   """Reads a recorded reference.
 
@@ -297,6 +314,8 @@ def load_reference(
     highlights: The highlights of this run's articles. If the reference has more
       articles than that, its answers to these articles are scored again.
     tokenizer: The model's tokenizer.
+    split: The function that splits a text into sentences. With it, the answers
+      are scored again, because records have no rougeLsum.
 
   Raises:
     OSError: The file cannot be read.
@@ -326,10 +345,12 @@ def load_reference(
       f' {count}. Pass the reference of these articles, or an empty'
       ' --reference_path'
     )
-  if count == len(tokens):
+  if count == len(tokens) and split is None:
     return Reference(recorded, tokens)
   tokens = tokens[:count]
-  scores = rouge.score_tokens(dict(enumerate(tokens)), highlights, tokenizer)
+  scores = rouge.score_tokens(
+    dict(enumerate(tokens)), highlights, tokenizer, split=split
+  )
   return Reference(scores, tokens)
 
 

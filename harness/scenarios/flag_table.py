@@ -204,6 +204,7 @@ ACTS: Mapping[str, Acts] = {
   'max_input_length': Acts(GPTJ_SYSTEMS),
   'reference_path': Acts(modes=(run_lib.ACCURACY,)),
   'rouge_tolerance': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
+  'nltk_data': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
   'require_identical': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
 }
 

@@ -14,6 +14,7 @@ import msgspec
 
 from converters.hf import hub
 from harness.data import bundle
+from harness.data import sentences
 from harness.data import summarization
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
@@ -101,6 +102,8 @@ class SummaryTask:
     reference_path: str | None = None,
     rouge_tolerance: float | None = None,
     require_identical: bool | None = None,
+    splitter: sentences.Splitter | None = None,
+    no_splitter: str = '',
   ):
     """Reads the inputs, so that a mistake is reported before anything starts.
 
@@ -114,6 +117,8 @@ class SummaryTask:
         requires.
       require_identical: True if every answer must equal the reference's; None:
         only if the system computes in float32.
+      splitter: The splitter of sentences for rougeLsum; None skips rougeLsum.
+      no_splitter: The reason if there is no splitter.
 
     Raises:
       OSError, ValueError: An input cannot be used.
@@ -131,11 +136,18 @@ class SummaryTask:
       'dataset': samples.dataset_path,
       'tokenizer': samples.tokenizer_path,
     }
+    self._split = splitter and splitter.split
+    self._no_splitter = no_splitter
+    if splitter:
+      self.inputs['punkt'] = splitter.path
     self._reference = None
     if reference_path:
       self.inputs['reference'] = reference_path
       self._reference = scoring.load_reference(
-        reference_path, self._task.highlights, self._task.tokenizer
+        reference_path,
+        self._task.highlights,
+        self._task.tokenizer,
+        self._split,
       )
     self.parameters = {
       'max_input_length': samples.max_input_length,
@@ -153,6 +165,7 @@ class SummaryTask:
       self._task.tokenizer,
       summaries.BENCHMARKS[self.benchmark].dtype,
       clean_up=tokenizer_lib.cleans_up(self.samples.tokenizer_path),
+      split=self._split,
     )
     return scoring.compare(
       scored,
@@ -166,9 +179,13 @@ class SummaryTask:
     count = rounds.FULL_SET[self.benchmark]
     official = self.sample_count == count
     least = dict(requirements.ACCURACY[self._model]) if official else {}
+    most = requirements.MOST.get(self._model, {}) if official else {}
     notes = [f'the published target for {count} articles'] if official else []
-    if official and self.benchmark in rounds.LLAMAS:
-      notes.append('rougeLsum and the largest gen_len are not checked here')
+    remark = ''
+    if not self._split:
+      least.pop('rougeLsum', None)
+      if self.benchmark in rounds.LLAMAS:
+        remark = f'rougeLsum is not checked: {self._no_splitter}'
     alike = self._reference is not None and not other_search
     tolerance = self._tolerance
     if tolerance is None and alike and exact:
@@ -189,7 +206,9 @@ class SummaryTask:
         f' {self.sample_count}, and there is no recorded reference'
         ' (--reference_path)'
       )
-    return scoring.Rule(tolerance, identical, least, '; '.join(notes))
+    return scoring.Rule(
+      tolerance, identical, least, most, '; '.join(notes), remark
+    )
 
 
 def task(model: str, system: launch.System) -> Task:
@@ -220,6 +239,7 @@ def task(model: str, system: launch.System) -> Task:
     reference,
     _ROUGE_TOLERANCE.value,
     _REQUIRE_IDENTICAL.value,
+    *sentences.of_flags(),
   )
 
 

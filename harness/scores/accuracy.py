@@ -4,10 +4,12 @@ accuracy --accuracy_log=.../mlperf_log_accuracy.json --dataset=eval.json
 """
 
 from collections.abc import Sequence
+import sys
 
 from absl import flags
 
 from harness.data import bundle
+from harness.data import sentences
 from harness.results import scoring
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -46,6 +48,9 @@ def main(argv: Sequence[str]) -> None:
   articles = user_path.resolve(_DATASET.value) or bundle.eval_path()
   tokenizer = user_path.resolve(_TOKENIZER.value) or bundle.tokenizer_path()
   with program.exit_on('accuracy'):
+    splitter, reason = sentences.of_flags()
+    if reason:
+      print(f'accuracy: rougeLsum is omitted: {reason}', file=sys.stderr)
     scored = scoring.score_log(
       user_path.resolve(_LOG.value),
       [article.output for article in dataset.load_articles(articles)],
@@ -53,6 +58,7 @@ def main(argv: Sequence[str]) -> None:
       _DTYPE.value,
       user_path.resolve(_OUTPUT.value),
       tokenizer_lib.cleans_up(tokenizer),
+      splitter and splitter.split,
     )
   print(scored.scores.line)
 

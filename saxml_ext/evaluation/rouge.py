@@ -1,4 +1,4 @@
-"""Computes the ROUGE of an accuracy log like the MLPerf GPT-J reference."""
+"""Computes the ROUGE of an accuracy log like the references of MLPerf."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 import concurrent.futures
@@ -50,6 +50,12 @@ class Scores:
   rougeLsum: float | None = None
 
   @property
+  def rouge(self) -> dict[str, float]:
+    """The ROUGE figures that were computed, by name."""
+    figures = {name: getattr(self, name) for name in (*METRICS, 'rougeLsum')}
+    return {k: v for k, v in figures.items() if v is not None}
+
+  @property
   def line(self) -> str:
     """The line of scores in the reference's format, which the checker parses.
 
@@ -57,9 +63,8 @@ class Scores:
     puts the figures, but not the counts, in quotation marks. The checkers up to
     v5.0 reject these.
     """
-    names = (*METRICS, 'rougeLsum', 'gen_len', 'gen_num')
-    figures = {name: getattr(self, name) for name in names}
-    return str({k: v for k, v in figures.items() if v is not None})
+    counts = {'gen_len': self.gen_len, 'gen_num': self.gen_num}
+    return str(self.rouge | counts)
 
 
 def read_accuracy_log(path: str, dtype: str) -> dict[int, tuple[int, ...]]:

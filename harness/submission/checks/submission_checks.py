@@ -268,17 +268,18 @@ def _int32(
 
 
 def _targets(result: job_result.JobResult) -> Iterator[str]:
-  """Yields the figures of accuracy.txt that are below the model's targets."""
+  """Yields the figures of accuracy.txt that miss the model's targets."""
   if result.entry.accuracy is None or not result.accuracy_text.is_file():
     return
   text, model = result.accuracy_text.read_text('utf-8'), result.entry.model
-  for metric, least in requirements.ACCURACY.get(model, {}).items():
-    found = log_checks.figure(text, metric)
-    if found is not None and found < least:  # None was already reported.
-      yield (
-        f'{result.name}: {metric} is {found:g}, but {model} requires at least'
-        f' {least:.10g}.'
-      )
+  figures = {
+    metric: log_checks.figure(text, metric)  # None was already reported.
+    for metric in requirements.ACCURACY.get(model, {})
+  }
+  for metric, found, bound in requirements.missed(model, figures):
+    yield (
+      f'{result.name}: {metric} is {found:g}, but {model} requires {bound}.'
+    )
 
 
 def _search(result: job_result.JobResult) -> Iterator[str]:
