@@ -31,7 +31,7 @@ class RequirementsTest(parameterized.TestCase):
     self.assertEqual(requirements.scenarios('v5.0', 'datacenter', model), ())
     self.assertEqual(
       requirements.scenarios('v5.1', 'datacenter', model),
-      (rounds.SERVER, rounds.OFFLINE),
+      (rounds.OFFLINE, rounds.SERVER, rounds.INTERACTIVE),
     )
     # In the edge category, the model has another name.
     self.assertEqual(requirements.scenarios('v6.1', 'edge', model), ())
@@ -43,7 +43,41 @@ class RequirementsTest(parameterized.TestCase):
     )
     self.assertEqual(requirements.scenarios('v6.1', 'datacenter', edge), ())
     self.assertEqual(requirements.compliance_tests('v6.1', edge), ())
-    self.assertNotIn(model, rounds.SUBMITTED)
+
+  @parameterized.parameters(
+    ((), ('Offline', 'Server or Interactive')),
+    (('Offline',), ('Server or Interactive',)),
+    (('Interactive',), ('Offline',)),
+    (('Offline', 'Server'), ()),
+    (('Offline', 'Interactive'), ()),
+    (('Offline', 'Server', 'Interactive'), ()),
+  )
+  def test_closed_llama_has_one_of_two_scenarios(self, found, lacking):
+    # Source: check_scenarios of submission_checker/loader.py of 2026.
+    rules = ('v6.1', 'datacenter', 'llama3.1-8b')
+    self.assertEqual(requirements.lacking(found, *rules), lacking)
+
+  def test_other_models_have_all_scenarios(self):
+    for model in ('llama3.1-8b-edge', 'bert-99'):
+      rules = ('v6.1', 'edge', model)
+      self.assertEqual(
+        requirements.lacking(['Offline'], *rules), (rounds.SINGLE_STREAM,)
+      )
+      self.assertEqual(requirements.lacking(_EDGE, *rules), ())
+
+  @parameterized.parameters(
+    ('llama3_1-8b', 'Offline', 'result_tokens_per_second'),
+    ('llama3_1-8b', 'Server', 'result_completed_tokens_per_second'),
+    ('llama3_1-8b', 'Interactive', 'result_completed_tokens_per_second'),
+    ('llama3_1-8b-edge', 'Offline', 'result_tokens_per_second'),
+    ('llama3_1-8b-edge', 'SingleStream', 'result_90.00_percentile_latency_ns'),
+    ('gptj', 'Offline', 'result_samples_per_second'),
+    ('bert', 'SingleStream', 'early_stopping_latency_ss'),
+  )
+  def test_official_figures(self, benchmark, scenario, key):
+    # Source: RESULT_FIELD_NEW and RESULT_FIELD_BENCHMARK_OVERWRITE of
+    # submission_checker/constants.py of 2026.
+    self.assertEqual(requirements.official_key(benchmark, scenario), key)
 
   def test_rounds_of_a_model(self):
     self.assertEqual(

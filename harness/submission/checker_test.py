@@ -114,6 +114,26 @@ class CheckerTest(absltest.TestCase):
     ):
       self.run_checker('v4.0', revision='old')
 
+  def test_a_part_of_the_set(self):
+    def run(revision=None):
+      return checker.run(
+        *(self.tree, self.inference, 'v6.1', 'Example', sys.executable),
+        *(revision, True),
+      )
+
+    (self.tools / 'submission_checker.py').unlink()
+    self.write('submission_checker/constants.py', 'none', '"v6.1": 1')
+    self.write('submission_checker/main.py', 'package', '')
+    with self.assertRaisesRegex(
+      checker.CheckerError,
+      'as checked out has no --skip-dataset-size-check, but .* whole set, or',
+    ):
+      run()
+    main = self.tools / 'submission_checker/main.py'
+    option = '# "--skip-dataset-size-check"\n'
+    main.write_text(option + main.read_text('utf-8'), 'utf-8')
+    self.assertRegex(run().output, 'package .* --skip-dataset-size-check\n')
+
   def test_package_of_new_rounds(self):
     self.write('submission_checker/__init__.py', 'none', '')
     self.write('submission_checker/constants.py', 'none', '"v6.1": 1')

@@ -59,14 +59,6 @@ _RUNS = {
   'llama': (_LLAMA, _LLAMA_INTERACTIVE),
 }
 _DATACENTER = {'llama': 'datacenter'}
-# Times that a busy machine does not change.
-_CALM = {
-  figures.FIRST_TOKEN[0].format(percentile): 1_000_000
-  for percentile in figures.PERCENTILES
-} | {
-  figures.PER_TOKEN[0].format(percentile): 1_000
-  for percentile in figures.PERCENTILES
-}
 
 
 @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
@@ -85,7 +77,7 @@ class ExistingTreeTest(parameterized.TestCase):
         folder = cls.made / 'jobs' / name / run.scenario
         jobs.make(folder, run)
         log = folder / 'performance' / 'run_1'
-        values = {'effective_min_duration_ms': rounds.MIN_DURATION_MS} | _CALM
+        values = {'effective_min_duration_ms': rounds.MIN_DURATION_MS} | jobs.CALM
         jobs.last(log, 601, **values)
         if run.benchmark == rounds.BERT:
           jobs.make_compliance(folder, run, 'TEST01')

@@ -76,6 +76,26 @@ class JobResult:
       self.compliance_dir(test) / loadgen_log.ACCURACY_LOG,
     ).passed
 
+  def has_test(self, test: str) -> bool:
+    """Returns True if a compliance test was run."""
+    return test in self.compliance
+
+  def tokens_verdict(self) -> compliance.Verdict:
+    """Returns the verdict of TEST06.
+
+    Raises:
+      OSError, ValueError: The log cannot be read, or the result does not record
+        the ids that end an answer.
+    """
+    log = self.compliance_dir(compliance.TEST06) / loadgen_log.ACCURACY_LOG
+    end_ids = self.entry.parameters.get('task', {}).get('end_ids')
+    if not end_ids:
+      raise ValueError(
+        f'{self.name} does not record the ids that end an answer. Run it again'
+        ' with --mode=accuracy,performance,compliance.'
+      )
+    return compliance.verify_tokens(log, self.entry.scenario, end_ids)
+
 
 def load(directory: str) -> JobResult:
   """Reads a job's directory.

@@ -52,5 +52,41 @@ class LatencyBoundTest(parameterized.TestCase):
       self.assertRegex(problem, f'this: target_latency {pattern}')
 
 
+class TokenLimitsTest(parameterized.TestCase):
+  """Tests the check of Llama's limits in the log of a Server run."""
+
+  @parameterized.parameters(
+    ('first_token_99.00_percentile_latency_ns', 1999, None),
+    ('first_token_99.00_percentile_latency_ns', 2000, 'first token is 2000 ms'),
+    ('time_per_output_token_99.00_percentile_ns', 99, None),
+    ('time_per_output_token_99.00_percentile_ns', 100, 'output token is 100'),
+  )
+  def test_server(self, key, milliseconds, pattern):
+    job = pathlib.Path(self.create_tempdir().full_path, 'job')
+    jobs.make(
+      job,
+      jobs.Job(
+        benchmark=rounds.LLAMA,
+        scenario=rounds.SERVER,
+        round='v6.1',
+        target_qps=400,
+      ),
+    )
+    run = job / 'performance' / 'run_1'
+    jobs.change(run, **jobs.CALM)
+    jobs.change(run, **{f'result_{key}': milliseconds * 1_000_000})
+    (result,) = jobs.load(job)
+    problems = list(
+      log_checks.settings(
+        jobs.submission([result]), result, result.performance, 'this'
+      )
+    )
+    if pattern is None:
+      self.assertEqual(problems, [])
+    else:
+      (problem,) = problems
+      self.assertRegex(problem, f'this: The 99th percentile .* {pattern}')
+
+
 if __name__ == '__main__':
   absltest.main()

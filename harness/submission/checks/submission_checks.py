@@ -324,13 +324,18 @@ def _compliance(
 ) -> Iterator[str]:
   for test in submission.compliance_tests(result):
     log = result.compliance.get(test)
-    if log is None:
+    if not result.has_test(test):
       yield (
         f'{result.name} has no {test}. Closed results of {result.entry.model}'
         f' need its logs in {result.compliance_dir(test)}. Run it with'
         ' --mode=accuracy,performance,compliance.'
       )
-    elif result.performance and result.accuracy:  # Others were reported.
+    elif test == compliance.TEST06:
+      verdict = result.tokens_verdict()
+      if not verdict.passed:
+        lines = ', '.join(verdict.text.splitlines())
+        yield f'{result.name}, {test} failed: {lines}'
+    elif log and result.performance and result.accuracy:  # Or was reported.
       name = f'{result.name}, {test}'
       yield from consistency.problems(
         log, result.entry.benchmark, result.entry.scenario, name
