@@ -132,8 +132,8 @@ MODE = flags.DEFINE_list(
   list(MODES),
   'The runs to make, separated by commas: accuracy, performance,'
   ' find_performance (searches the highest valid speed and keeps it for later'
-  ' runs), compliance (the tests that closed submissions of BERT need). A'
-  ' program of one run accepts accuracy or performance.',
+  ' runs), compliance (the tests that closed submissions of BERT and'
+  ' llama3.1-8b need). A program of one run accepts accuracy or performance.',
 )
 BUFFER_COUNT = flags.DEFINE_integer(
   'buffer_count',

@@ -184,16 +184,16 @@ class Rule:
     identical: True if every answer must also match the reference token for
       token. Only a float32 run gives such answers.
     least: The lowest allowed figure, by name.
+    note: The source of the bounds, or the reason why nothing is required.
     most: The highest allowed figure, by name.
-    note: The source of these bounds, or the reason why nothing is required.
     remark: A sentence about a figure that is not judged; '' without one.
   """
 
   rouge_tolerance: float | None
   identical: bool
   least: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  most: Mapping[str, float] = dataclasses.field(default_factory=dict)
   note: str = ''
+  most: Mapping[str, float] = dataclasses.field(default_factory=dict)
   remark: str = ''
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 
@@ -113,6 +114,36 @@ class ComparisonTest(parameterized.TestCase):
         self.assertEndsWith(problem, ', the target')
       self.assertEqual('FAILED' in found.verdict, bool(missed))
       self.assertEqual(found.passed, not missed)
+
+  def test_the_largest_figure_decides_too(self):
+    rule = scoring.Rule(
+      None, False, {'gen_len': 10}, 'the target', {'gen_len': 100}, 'no Lsum'
+    )
+    for gen_len, problems in (
+      (9, ['gen_len is 9; it must be at least 10.0000, the target']),
+      (100, []),
+      (101, ['gen_len is 101; it must be at most 100.0000, the target']),
+    ):
+      scores = rouge.Scores(1.0, 1.0, 1.0, gen_len, 2)
+      found = scoring.Comparison(scores, None, 0, rule)
+      self.assertEqual(found.problems(), problems)
+      self.assertEqual(found.verdict.count('PASSED'), 2 - len(problems))
+      self.assertEndsWith(found.verdict, '\nthe target\nno Lsum')
+
+  def test_a_reference_has_rouge_lsum_if_texts_are_split(self):
+    highlights = ['one two', 'three']
+    found = scoring.load_reference(
+      self._path, highlights, _tokenizer(), str.splitlines
+    )
+    self.assertEqual(found.scores.rougeLsum, 100.0)
+    self.assertEqual(
+      found.shares(0.5), dict.fromkeys(found.scores.rouge, 50.0) | {'rouge2': 25.0}
+    )
+    rule = scoring.Rule(0.01, False)
+    ours = dataclasses.replace(found.scores, rougeLsum=99.9)
+    comparison = scoring.Comparison(ours, found.scores, 2, rule)
+    self.assertRegex(comparison.problems()[0], 'by 0.1000; the limit')
+    self.assertRegex(comparison.table, r'rougeLsum +99\.9000 +100\.0000 +-0\.1')
 
   def test_a_note_says_why_nothing_is_required(self):
     rule = scoring.Rule(None, False, note='not judged: one beam')

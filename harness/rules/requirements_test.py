@@ -119,6 +119,35 @@ class RequirementsTest(parameterized.TestCase):
     self.assertAlmostEqual(high['rouge1'], 42.9435135)
     self.assertAlmostEqual(requirements.ACCURACY['bert-99']['f1'], 89.96526)
 
+  def test_figures_out_of_bounds(self):
+    good = {
+      'rouge1': 38.64,
+      'rouge2': 15.87,
+      'rougeL': 24.48,
+      'rougeLsum': 35.67,
+      'gen_len': 8_167_644,
+    }
+    for changes, expected in (
+      ({}, []),
+      ({'gen_len': 8_984_408}, []),
+      (
+        {'gen_len': 8_984_409},
+        [('gen_len', 8_984_409, 'at most 8984408.4')],
+      ),
+      (
+        {'rougeLsum': 35.435, 'gen_len': 7_350_879},
+        [
+          ('rougeLsum', 35.435, 'at least 35.43507'),
+          ('gen_len', 7_350_879, 'at least 7350879.6'),
+        ],
+      ),
+      ({'rougeLsum': None}, []),
+    ):
+      found = [*requirements.missed('llama3.1-8b', good | changes)]
+      self.assertEqual(found, expected)
+    # The reference of GPT-J has no upper bound.
+    self.assertEmpty([*requirements.missed('gptj-99', {'gen_len': 10**9})])
+
   def test_targets(self):
     # Source: accuracy-target of tools/submission/submission_checker.py at v4.0,
     # and of submission_checker/constants.py of 2026 for Llama. The figures are
@@ -145,14 +174,23 @@ class RequirementsTest(parameterized.TestCase):
           'rouge1': 0.99 * 38.7792,
           'rouge2': 0.99 * 15.9075,
           'rougeL': 24.250743,
+          'rougeLsum': 0.99 * 35.793,
           'gen_len': 0.9 * 8167644,
         },
         'llama3.1-8b-edge': {
           'rouge1': 38.6694,
           'rouge2': 0.99 * 16.1147,
           'rougeL': 24.391125,
+          'rougeLsum': 0.99 * 36.124,
           'gen_len': 0.9 * 3051113,
         },
+      },
+    )
+    self.assertEqual(
+      requirements.MOST,
+      {
+        'llama3.1-8b': {'gen_len': 1.1 * 8167644},
+        'llama3.1-8b-edge': {'gen_len': 1.1 * 3051113},
       },
     )
     self.assertEqual(

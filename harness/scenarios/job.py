@@ -325,11 +325,6 @@ def _check_llama(modes: Sequence[str], round_name: str) -> None:
     ValueError: It does not. The message names the remedy.
   """
   name = MODEL.value
-  if load_lib.COMPLIANCE in modes:
-    raise ValueError(
-      f'--mode={load_lib.COMPLIANCE}: TEST06 of {name} is not supported. Use'
-      ' another --mode'
-    )
   if not rounds.is_at_least(round_name, rounds.FIRST_OF_LLAMA):
     raise ValueError(
       f'--round={round_name} has no {name}. It is in'

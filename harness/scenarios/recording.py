@@ -20,6 +20,7 @@ from harness.results import store as store_lib
 from harness.rules import rounds
 from harness.scenarios import job as job_lib
 from harness.scenarios import session
+from harness.submission.content import compliance
 from saxml_ext.common.pages import text_columns
 
 REPORT = 'report.md'
@@ -51,6 +52,8 @@ class Outcome:
     energy: The energy in joules during the performance run, by meter.
     served: The cell's report of its settings; see launch.Started.
     probes: The trials of the search, one line each.
+    tests: The verdicts on compliance tests that were run, by name. Tests that
+      are compared with submitted results have none.
   """
 
   judgement: scoring.Judgement | None = None
@@ -61,10 +64,18 @@ class Outcome:
   energy: Mapping[str, float] = dataclasses.field(default_factory=dict)
   served: Mapping[str, object] = dataclasses.field(default_factory=dict)
   probes: Sequence[str] = ()
+  tests: Mapping[str, compliance.Verdict] = dataclasses.field(
+    default_factory=dict
+  )
 
   def problems(self) -> list[str]:
     """Returns the reasons why the job did not pass; empty if it passed."""
     problems = self.judgement.problems() if self.judgement else []
+    problems += [
+      f'{name} failed. {", ".join(verdict.text.splitlines())}'
+      for name, verdict in self.tests.items()
+      if not verdict.passed
+    ]
     if not (self.performance and self.judged):
       return problems
     if self.performance.problems:
@@ -95,6 +106,7 @@ class Outcome:
     if self.judgement:
       parts.append(f'Accuracy\n\n{self.judgement.table}')
       parts.append(self.judgement.verdict)
+    parts += [f'{k}\n\n{v.text.rstrip()}' for k, v in self.tests.items()]
     parts.append(hosts_text(self.served))
     return '\n\n'.join(filter(None, parts)) + '\n'
 

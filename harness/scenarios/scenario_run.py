@@ -146,7 +146,7 @@ class ScenarioRun:
         result, performance=log, energy=meter.joules()
       )
     if load_lib.COMPLIANCE in job.modes:
-      self._compliance()
+      result = dataclasses.replace(result, tests=self._compliance())
     return result
 
   @property
@@ -304,8 +304,9 @@ class ScenarioRun:
     )
     return log
 
-  def _compliance(self) -> None:
+  def _compliance(self) -> dict[str, compliance.Verdict]:
     """Repeats the performance run for each compliance test of the round."""
+    verdicts = {}
     for test in requirements.compliance_tests(
       self._load.round, self._job.model
     ):
@@ -328,6 +329,16 @@ class ScenarioRun:
           self._progress.stage(
             'answers differ from the accuracy run, so both are scored'
           )
+      elif test == compliance.TEST06:
+        directory = pathlib.Path(log.directory)
+        verdicts[test] = compliance.verify_tokens(
+          directory / loadgen_log.ACCURACY_LOG,
+          self._load.scenario,
+          self._job.task.parameters[tasks.END_IDS],
+        )
+        path = directory / compliance.ACCURACY_VERDICT
+        path.write_text(verdicts[test].text, 'utf-8')
+    return verdicts
 
   def _loadgen(self, mode, name, label, settings, test=None):
     warm_up, self._warm = not self._warm, True

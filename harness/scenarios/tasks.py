@@ -4,7 +4,7 @@ The defaults come from the model that answers. Its tokenizer or vocabulary is
 next to its checkpoint, and its serving params set the longest prompt.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import json
 import os
 from typing import Protocol
@@ -12,6 +12,7 @@ from typing import Protocol
 from absl import flags
 import msgspec
 
+from converters.hf import checkpoint as hf_checkpoint
 from converters.hf import hub
 from harness.data import bundle
 from harness.data import sentences
@@ -22,10 +23,15 @@ from harness.results import scoring
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.rules import summaries
+from harness.scenarios import load as load_lib
 from harness.systems import launch
 from harness.systems import served
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
+from saxml_ext.pax import description
+
+# The key of a task's parameters that has the ids that end an answer.
+END_IDS = 'end_ids'
 
 _TOKENIZERS = ('tokenizer.json', 'vocab.json')
 _VOCABULARIES = ('vocab.txt',)
@@ -104,6 +110,7 @@ class SummaryTask:
     require_identical: bool | None = None,
     splitter: sentences.Splitter | None = None,
     no_splitter: str = '',
+    end_ids: Sequence[int] = (),
   ):
     """Reads the inputs, so that a mistake is reported before anything starts.
 
@@ -119,6 +126,7 @@ class SummaryTask:
         only if the system computes in float32.
       splitter: The splitter of sentences for rougeLsum; None skips rougeLsum.
       no_splitter: The reason if there is no splitter.
+      end_ids: The ids that end an answer, for TEST06; empty without that test.
 
     Raises:
       OSError, ValueError: An input cannot be used.
@@ -154,6 +162,7 @@ class SummaryTask:
       'sample_count': self.sample_count,
       'rouge_tolerance': rouge_tolerance,
       'require_identical': require_identical,
+      **({END_IDS: list(end_ids)} if end_ids else {}),
     }
 
   def judge(
@@ -207,7 +216,7 @@ class SummaryTask:
         ' (--reference_path)'
       )
     return scoring.Rule(
-      tolerance, identical, least, most, '; '.join(notes), remark
+      tolerance, identical, least, '; '.join(notes), most, remark
     )
 
 
@@ -240,7 +249,38 @@ def task(model: str, system: launch.System) -> Task:
     _ROUGE_TOLERANCE.value,
     _REQUIRE_IDENTICAL.value,
     *sentences.of_flags(),
+    _end_ids(system, benchmark)
+    if load_lib.COMPLIANCE in run_lib.MODE.value
+    else (),
   )
+
+
+def _end_ids(system: launch.System, benchmark: str) -> Sequence[int]:
+  """Returns the ids that end an answer, of the params or the checkpoint.
+
+  Raises:
+    ValueError: They are unknown.
+  """
+  path, found = system.inputs.get('checkpoint', ''), ()
+  if isinstance(system, launch.RunningCell):
+    model = served.ask(system.model_path, system.sax_root)
+    path, found = model.checkpoint, model.end_ids
+  elif isinstance(system, launch.OwnCell | launch.Engine):
+    found = served.Served(system.params, system.overrides).end_ids
+    if _is_bundled(system):
+      path = bundle.pax_checkpoint(benchmark) or path
+  if not found and path:
+    said = description.read(path)
+    found = said.stop_ids or [i for i in (said.eos_id,) if i is not None]
+  if not found and os.path.isfile(os.path.join(path, 'config.json')):
+    found = hf_checkpoint.read_config(path)[1].stop_ids
+  if not found:
+    raise ValueError(
+      f'--mode={load_lib.COMPLIANCE} counts the end ids of answers, but the'
+      f' params and the checkpoint {path or "(unknown)"} name none. Publish the'
+      ' model with an --override such as STOP_TOKEN_IDS=[128001,128009]'
+    )
+  return found
 
 
 def _articles(benchmark: str, system: launch.System) -> run_lib.Samples:

@@ -68,6 +68,12 @@ class Served:
     """True if it streams answers; None if the params are unknown."""
     return self._attribute('ENABLE_GENERATE_STREAM')
 
+  @property
+  def end_ids(self) -> tuple[int, ...]:
+    """The ids that end an answer by the params; () if these have none."""
+    stops = self._attribute('STOP_TOKEN_IDS') or (self._attribute('EOS_ID'),)
+    return tuple(stops) if isinstance(stops[0], int) else ()
+
   def other_search(self, benchmark: str) -> str:
     """Returns the difference between the search and the reference's, or ''."""
     differences = []

@@ -1,26 +1,33 @@
-"""Configures the compliance tests of BERT, and computes their verdicts.
+"""Configures the compliance tests, and computes their verdicts.
 
-TEST01 repeats the performance run, and LoadGen logs the answers to some of its
-samples. They must equal the answers of the accuracy run. This proves that both
-runs used the same model. TEST05 (until v4.1) repeats the performance run with
-other seeds. The verdicts have the same lines as those of run_verification in
+TEST01 (BERT) repeats the performance run, and LoadGen logs the answers to some
+of its samples. They must equal the answers of the accuracy run. This proves that both
+runs used the same model. TEST05 (BERT until v4.1) repeats the performance run
+with other seeds. TEST06 (Llama) answers 100 samples, whose logged tokens must
+have the reported number and first token, and at most one end id. The verdicts have the same lines as those of run_verification in
 mlcommons/inference, because the checkers read them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 import dataclasses
+import itertools
 import json
 import pathlib
+from typing import Any
+
+import numpy as np
 
 from harness.loadgen import loadgen_log
 from harness.rules import rounds
 
 TEST01 = 'TEST01'
 TEST05 = 'TEST05'
+TEST06 = 'TEST06'
 
 ACCURACY_VERDICT = 'verify_accuracy.txt'
 PERFORMANCE_VERDICT = 'verify_performance.txt'
 PASS = 'TEST PASS'
+TOKENS_PASS = 'TEST06 verification complete'
 
 # Scores of the test's answers, and of the accuracy run's answers to the same
 # samples. They are required if the answers differ.
@@ -33,6 +40,7 @@ _FIRST = 8
 
 _LOG_SEED = 720381539243781796
 _LOGGED_SAMPLES = 4096
+_TOKEN_SAMPLES = 100
 
 _BOUND = 'effective_target_latency_ns'
 
@@ -48,15 +56,21 @@ def audit_config(test: str) -> str:
   Raises:
     ValueError: The test is unknown.
   """
-  if test == TEST01:
-    return (
-      '*.*.mode = 2\n'
-      f'*.*.accuracy_log_rng_seed = {_LOG_SEED}\n'
-      f'*.*.accuracy_log_sampling_target = {_LOGGED_SAMPLES}\n'
-    )
   if test == TEST05:
     return ''  # Newer LoadGens ignore this file; see `attributes`.
-  raise ValueError(f'{test} is unknown. Choose {TEST01} or {TEST05}.')
+  values = {'mode': 2, 'accuracy_log_rng_seed': _LOG_SEED}
+  if test == TEST01:
+    values['accuracy_log_sampling_target'] = _LOGGED_SAMPLES
+  elif test == TEST06:
+    values |= {
+      'accuracy_log_sampling_target': _TOKEN_SAMPLES,
+      'min_query_count': _TOKEN_SAMPLES,
+      'min_duration': 0,
+      'sample_concatenate_permutation': 0,
+    }
+  else:
+    raise ValueError(f'{test} is unknown. Choose {TEST01}, {TEST05}, {TEST06}.')
+  return ''.join(f'*.*.{key} = {value}\n' for key, value in values.items())
 
 
 def attributes(test: str, round_name: str) -> Mapping[str, int]:
@@ -65,7 +79,7 @@ def attributes(test: str, round_name: str) -> Mapping[str, int]:
   Raises:
     ValueError: The round does not have the test.
   """
-  if test == TEST01:
+  if test in (TEST01, TEST06):
     return {}
   seeds = rounds.ROUNDS[round_name].test05_seeds
   if test != TEST05 or seeds is None:
@@ -124,6 +138,54 @@ def verify_accuracy(
     f'num_perf_log_data_mismatch = {differ}',
     f'num_missing_qsl_idxs = {len(test) - matched}',
   )
+
+
+def verify_tokens(
+  log: pathlib.Path, scenario: str, end_ids: Collection[int]
+) -> Verdict:
+  """Checks the tokens that LoadGen logged in a TEST06 run.
+
+  The official program knows one end id. This function counts all of the
+  model's, and also fails without any answer or reported first token.
+
+  Args:
+    log: The path of the test's mlperf_log_accuracy.json.
+    scenario: The name of the scenario. Offline reports no first tokens.
+    end_ids: The ids that end an answer.
+
+  Raises:
+    OSError, ValueError: The log cannot be read.
+  """
+  found = [
+    (_tokens(log, data), _tokens(log, first), count)
+    for data, first, count in _read(log, 'data', 'token_data', 'token_count')
+  ]
+  first = all(
+    len(reported) and np.array_equal(tokens[: len(reported)], reported)
+    for tokens, reported, _ in found
+  )
+  skips = rounds.SCENARIOS[scenario].at_once
+  ends = all(
+    len(list(itertools.takewhile(lambda i: i in end_ids, tokens[::-1]))) <= 1
+    for tokens, _, _ in found
+  )
+  counts = all(len(tokens) == count for tokens, _, count in found)
+  passed = bool(found) and (skips or first) and ends and counts
+  return Verdict(
+    f'First token check pass: {"Skipped" if skips else first}\n'
+    f'EOS check pass: {ends}\n'
+    f'Sample length check pass: {counts}\n'
+    + (TOKENS_PASS if passed else 'TEST06 verification failed')
+    + '\n',
+    passed,
+  )
+
+
+def _tokens(path: pathlib.Path, data: str) -> np.ndarray:
+  try:
+    return np.frombuffer(bytes.fromhex(data), np.int32)
+  except ValueError as error:
+    raise ValueError(f'{path} has an answer that is not int32: {error}') from error
 
 
 def verify_performance(
@@ -203,8 +265,12 @@ def answers(path: pathlib.Path) -> Sequence[tuple[int, str]]:
   Raises:
     OSError, ValueError: The log cannot be read.
   """
+  return _read(path, 'qsl_idx', 'data')
+
+
+def _read(path: pathlib.Path, *keys: str) -> list[tuple[Any, ...]]:
   with open(path, encoding='utf-8') as file:
     try:
-      return [(item['qsl_idx'], item['data']) for item in json.load(file)]
+      return [tuple(item[key] for key in keys) for item in json.load(file)]
     except (KeyError, TypeError, ValueError) as error:
       raise ValueError(f'{path} is not an accuracy log: {error!r}') from error
