@@ -85,11 +85,13 @@ class ExistingTreeTest(parameterized.TestCase):
           for name_of_log in ('detail', 'summary'):
             file = f'mlperf_log_{name_of_log}.txt'
             shutil.copy(log / file, folder / 'compliance' / 'TEST01' / file)
+        elif run.benchmark == rounds.LLAMA:
+          jobs.make_compliance(folder, run, 'TEST06')
         folders.append(folder)
       cls.jobs[name] = jobs.load(*folders)
       submission = jobs.submission(
         cls.jobs[name],
-        division='open' if name == 'llama' else 'closed',
+        division='closed',
         category=_DATACENTER.get(name, 'edge'),
       )
       tree.write(plan.files(submission), cls.made / name)
@@ -101,7 +103,7 @@ class ExistingTreeTest(parameterized.TestCase):
   def copy(self, name: str) -> pathlib.Path:
     """Copies a tree, and returns the folder of the submitter."""
     shutil.copytree(self.made / name, self.root, dirs_exist_ok=True)
-    return next(self.root.glob('*/Example'))
+    return self.root / 'closed' / 'Example'
 
   def problems(self, results=(), **values) -> list[str]:
     values = {'round_name': None, 'submitter': None} | values
@@ -271,6 +273,21 @@ class ExistingTreeTest(parameterized.TestCase):
     )
     shutil.rmtree(base)
     self.assert_problem('Offline has no TEST01. Closed results of bert-99')
+
+  @parameterized.parameters(
+    ('Offline', 'EOS check pass: True', 'EOS check pass: False'),
+    ('Offline', 'Sample length check pass: True', ''),
+    ('Interactive', 'token check pass: True', 'token check pass: Skipped'),
+  )
+  def test_tokens_that_do_not_pass(self, scenario, line, other):
+    base = self.copy('llama') / f'results/box/llama3.1-8b/{scenario}/TEST06'
+    path = base / 'verify_accuracy.txt'
+    text = path.read_text('utf-8')
+    self.assertIn(line, text)
+    path.write_text(text.replace(line, other), 'utf-8')
+    self.assert_problem(f'{scenario}, TEST06 failed: ')
+    shutil.rmtree(base)
+    self.assert_problem(f'{scenario} has no TEST06. Closed results of llama3.1')
 
   def test_trees_that_cannot_be_judged(self):
     self.assertRegex(

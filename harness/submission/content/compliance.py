@@ -156,15 +156,17 @@ def verify_tokens(
   Raises:
     OSError, ValueError: The log cannot be read.
   """
+  skips = rounds.SCENARIOS[scenario].at_once
+  # Offline logs have no token_data.
+  reported_key = 'data' if skips else 'token_data'
   found = [
     (_tokens(log, data), _tokens(log, first), count)
-    for data, first, count in _read(log, 'data', 'token_data', 'token_count')
+    for data, first, count in _read(log, 'data', reported_key, 'token_count')
   ]
   first = all(
     len(reported) and np.array_equal(tokens[: len(reported)], reported)
     for tokens, reported, _ in found
   )
-  skips = rounds.SCENARIOS[scenario].at_once
   ends = all(
     len(list(itertools.takewhile(lambda i: i in end_ids, tokens[::-1]))) <= 1
     for tokens, _, _ in found
