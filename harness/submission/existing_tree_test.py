@@ -3,6 +3,7 @@ import json
 import pathlib
 import shutil
 import unittest
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -71,6 +72,11 @@ class ExistingTreeTest(parameterized.TestCase):
     cls.made = pathlib.Path(absltest.get_default_test_tmpdir(), 'trees')
     shutil.rmtree(cls.made, ignore_errors=True)
     cls.jobs = {}
+    # Every test copies a tree, so it has only one source.
+    sources = {'harness/offline.py': b'# One source.'}
+    cls.enterClassContext(
+      mock.patch.object(plan, 'source_files', lambda unused_commit: sources)
+    )
     for name, runs in _RUNS.items():
       folders = []
       for run in runs:
