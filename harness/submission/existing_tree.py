@@ -18,6 +18,7 @@ from harness.results import entry as entry_lib
 from harness.results import figures
 from harness.rules import requirements
 from harness.rules import rounds
+from harness.submission import endpoints_report
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission import tree
@@ -96,6 +97,12 @@ class TreeSubmission(plan.Submission):
     assert isinstance(result, TreeResult)
     return {key: result.measurements.get(key) for key in descriptions.KEYS}
 
+  def measured_for(
+    self, report: endpoints_report.Report
+  ) -> dict[str, str | None]:
+    values = _json(report.directory / 'measurements.json')
+    return {key: values.get(key) for key in descriptions.KEYS}
+
 
 def read(
   root: pathlib.Path, round_name: str | None, submitter: str | None
@@ -168,7 +175,7 @@ def _submission(
 ) -> tuple[TreeSubmission | None, list[str]]:
   """Reads the submission of the system whose results are in `path`."""
   home = path.parents[1]
-  results, problems = [], []
+  results, reports, problems = [], [], []
   try:
     description = _json(home / 'systems' / f'{path.name}.json')
     names = home / 'model_mapping.json'
@@ -177,7 +184,13 @@ def _submission(
     return None, [errors.reason(error)]
   for scenario in sorted(path.glob('*/*/')):
     try:
-      results.append(_result(scenario, home, mapping, round_name))
+      if (scenario / endpoints_report.CONFIG).is_file():
+        folder = scenario.parent.name
+        model = mapping.get(folder, folder)
+        name = _SCENARIOS.get(scenario.name.lower(), scenario.name)
+        reports.append(endpoints_report.read(model, name, scenario))
+      else:
+        results.append(_result(scenario, home, mapping, round_name))
     except (OSError, ValueError) as error:
       problems.append(errors.reason(error))
   names_of_rounds = sorted({result.entry.round for result in results})
@@ -186,12 +199,12 @@ def _submission(
       f'{path} has results of {", ".join(names_of_rounds)}, but a submission'
       ' is for one round.'
     )
-  if not results:
+  if not results and not reports:
     return None, problems or [f'{path} has no results.']
   calibration = home / 'calibration.md'
   diagrams = sorted(home.glob('documentation/*'))
   return TreeSubmission(
-    round=names_of_rounds[0],
+    round=(*names_of_rounds, round_name or rounds.LATEST)[0],
     division=division,
     category=str(description.get('system_type')),
     submitter=home.name,
@@ -201,6 +214,7 @@ def _submission(
     results=tuple(results),
     calibration=calibration if calibration.is_file() else None,
     diagram=diagrams[0] if diagrams else None,
+    reports=tuple(reports),
   ), problems
 
 

@@ -13,6 +13,7 @@ from harness.data import bundle
 from harness.loadgen import loadgen_log
 from harness.results import figures
 from harness.rules import requirements
+from harness.submission import endpoints_report
 from harness.submission import git
 from harness.submission import job_result
 from harness.submission.content import compliance
@@ -98,6 +99,7 @@ class Submission:
     calibration: The user's calibration.md, or None.
     diagram: The user's diagram of the network, or None.
     inference_dir: The checkout of mlcommons/inference, or None.
+    reports: The reports of MLPerf Endpoints.
   """
 
   round: str
@@ -113,6 +115,7 @@ class Submission:
   calibration: pathlib.Path | None = None
   diagram: pathlib.Path | None = None
   inference_dir: pathlib.Path | None = None
+  reports: tuple[endpoints_report.Report, ...] = ()
 
   @property
   def root(self) -> str:
@@ -140,6 +143,12 @@ class Submission:
       fixed['is_network'] = 'True'
     return descriptions.merged(detected, self.description, fixed, self.notes)
 
+  @property
+  def models(self) -> list[str]:
+    """The benchmark's models of all results and reports."""
+    found = {result.entry.model for result in self.results}
+    return sorted(found | {report.model for report in self.reports})
+
   def model(self, result: job_result.JobResult) -> str:
     """Returns the model name of a result in the submission."""
     return self.model_name or result.entry.model
@@ -153,6 +162,13 @@ class Submission:
   def measured(self, result: job_result.JobResult) -> dict[str, str | None]:
     """Returns the measurements JSON of a result."""
     return descriptions.measurements(result.entry, self.measurements)
+
+  def measured_for(
+    self, report: endpoints_report.Report
+  ) -> dict[str, str | None]:
+    """Returns the measurements JSON of a report, which the user must know."""
+    del report
+    return {key: self.measurements.get(key) for key in descriptions.KEYS}
 
 
 def files(submission: Submission) -> Files:
@@ -172,17 +188,22 @@ def files(submission: Submission) -> Files:
     name = descriptions.system_id(submission.diagram.name)
     found[f'{root}/documentation/{name}'] = submission.diagram
   if submission.model_name:
-    mapping = {submission.model_name: submission.results[0].entry.model}
+    mapping = {submission.model_name: submission.models[0]}
     found[f'{root}/model_mapping.json'] = _json(mapping)
   by_model: dict[str, list[job_result.JobResult]] = {}
   for result in submission.results:
     by_model.setdefault(submission.model(result), []).append(result)
     found |= _result(submission, result)
+  for report in submission.reports:
+    by_model.setdefault(submission.model_name or report.model, [])
+    found |= _report(submission, report)
   for model, results in by_model.items():
     text = readme.code(model, [result.entry for result in results])
-    place = f'{root}/{_layout(submission, results[0]).code}'
+    place = layout(submission.round, submission.system, model, '').code
+    place = f'{root}/{place}'
     found[f'{place}/README.md'] = text.encode()
-    sources = source_files(results[0].entry.versions.get('commit', ''))
+    commits = [each.entry.versions.get('commit', '') for each in results]
+    sources = source_files(commits[0] if commits else '')
     found |= {f'{place}/{path}': sources[path] for path in sources}
   return found
 
@@ -263,6 +284,23 @@ def _result(submission: Submission, result: job_result.JobResult) -> Files:
   for test in submission.compliance_tests(result):
     found |= _compliance(result, test, f'{root}/{where.tests}/{test}')
   return found
+
+
+def _report(
+  submission: Submission, report: endpoints_report.Report
+) -> Files:
+  """Returns the files of a report."""
+  model = submission.model_name or report.model
+  where = layout(submission.round, submission.system, model, report.scenario)
+  values = submission.measured_for(report)
+  page = readme.report(submission.system_name, model, report.scenario, values)
+  place = f'{submission.root}/{where.results}'
+  return {
+    f'{place}/{where.measurements}': _json(values),
+    f'{place}/README.md': page.encode(),
+  } | {
+    f'{place}/{name}': report.directory / name for name in endpoints_report.FILES
+  }
 
 
 def logs(result: job_result.JobResult, base: str) -> Files:

@@ -12,6 +12,7 @@ submission --check=TREE checks an existing tree.
 
 from collections.abc import Sequence
 import pathlib
+import re
 
 from absl import app
 from absl import flags
@@ -24,6 +25,7 @@ from harness.results import store
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.submission import checker
+from harness.submission import endpoints_report
 from harness.submission import existing_tree
 from harness.submission import git
 from harness.submission import job_result
@@ -45,6 +47,12 @@ _RESULT = flags.DEFINE_multi_string(
   [],
   'The directory of a job, or the first characters of a result ID. Repeat the'
   ' flag for each model and scenario.',
+)
+_ENDPOINTS_REPORT = flags.DEFINE_multi_string(
+  'endpoints_report',
+  [],
+  "MODEL/SCENARIO=DIR: a report directory of MLPerf Endpoints' client, such as"
+  ' llama3.1-8b/Offline=reports/offline. Repeat the flag for each scenario.',
 )
 _RESULTS_DIR = flags.DEFINE_string(
   'results_dir',
@@ -137,7 +145,7 @@ _CHECKER_REVISION = flags.DEFINE_string(
 flag_rules.act_only(
   'without --check, which writes nothing',
   lambda: _CHECK.value is None,
-  'output division category system_name system_description hw_notes_extra'
+  'endpoints_report output division category system_name system_description hw_notes_extra'
   ' sw_notes_extra model_name measurements calibration system_diagram clean tar'
   ' git_branch repo commit_message',
 )
@@ -179,7 +187,8 @@ def main(argv: Sequence[str]) -> None:
 def _main() -> None:
   output = _path(_OUTPUT)
   results, problems = job_result.load_all(_RESULT.value, _find)
-  submission = _submission(results)
+  reports = [_report(text) for text in _ENDPOINTS_REPORT.value]
+  submission = _submission(results, reports)
   problems += _problems_of_flags(output)
   files: plan.Files = {}
   if results or not problems:
@@ -194,7 +203,7 @@ def _main() -> None:
   tree.write(files, output)
   print(
     f'{submission.division} submission to {submission.round}:'
-    f' {len(submission.results)} results, {len(files)} files in {output}'
+    f' {len(results) + len(reports)} results, {len(files)} files in {output}'
   )
   _hand_over(submission, output)
 
@@ -232,7 +241,7 @@ def _judge() -> None:
       accepted &= _check(root, submitter, round_name, short)
   if problems or not accepted:
     raise SystemExit(f'submission: {root} breaks rules')
-  count = sum(len(each.results) for each in submissions)
+  count = sum(len(each.results) + len(each.reports) for each in submissions)
   print(f'{root}: {count} results follow all rules that can be checked')
 
 
@@ -247,9 +256,28 @@ def _find(name: str) -> str:
   return store.find_job(name, where)
 
 
-def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
+def _report(text: str) -> endpoints_report.Report:
+  """Reads a report that --endpoints_report names.
+
+  Raises:
+    OSError, ValueError: The text or a file of the report is malformed.
+  """
+  match = re.fullmatch(r'([^/=]+)/([^/=]+)=(.+)', text)
+  if match is None:
+    raise ValueError(
+      f'--endpoints_report={text} is not MODEL/SCENARIO=DIR, such as'
+      ' llama3.1-8b/Offline=reports/offline.'
+    )
+  directory = pathlib.Path(user_path.resolve(match[3]))
+  return endpoints_report.read(match[1], match[2], directory)
+
+
+def _submission(
+  results: Sequence[job_result.JobResult],
+  reports: Sequence[endpoints_report.Report],
+) -> plan.Submission:
   round_name = _ROUND.value or (
-    results[0].entry.round if results else rounds.SHORT_RUNS
+    results[0].entry.round if results else rounds.LATEST
   )
   return plan.Submission(
     round=round_name,
@@ -272,6 +300,7 @@ def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
     calibration=_given_path(_CALIBRATION),
     diagram=_given_path(_SYSTEM_DIAGRAM),
     inference_dir=_given_path(_INFERENCE_DIR),
+    reports=tuple(reports),
   )
 
 

@@ -237,14 +237,15 @@ _PROGRAMS = {
   ),
   '//harness/submission:submission': _Program(
     'check result round submitter run_checker',
-    'check=a output=a; check=a division=open; check=a category=edge;'
+    'check=a endpoints_report=a; check=a output=a; check=a division=open; check=a category=edge;'
     'check=a system_name=a; check=a system_description=a; check=a clean=true;'
     'check=a hw_notes_extra=a; check=a sw_notes_extra=a; check=a model_name=a;'
     'check=a measurements=a; check=a calibration=a; check=a git_branch=a;'
     'check=a tar=a; repo=a; commit_message=a; system_diagram=a;'
     'checker_python=a; checker_revision=a; check=a inference_dir=a;'
     'results_dir=a; cache_dir=a',
-    'output=a division=network category=edge system_name=a hw_notes_extra=a'
+    'endpoints_report=a output=a division=network category=edge system_name=a'
+    ' hw_notes_extra=a'
     ' system_description=a sw_notes_extra=a model_name=a measurements=a'
     ' calibration=a clean=true tar=a git_branch=a repo=a commit_message=a'
     ' system_diagram=a inference_dir=a;'

@@ -13,6 +13,7 @@ from harness.loadgen import loadgen_log
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.rules import summaries
+from harness.submission import endpoints_report
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission.checks import consistency
@@ -26,11 +27,17 @@ _TOKEN_DIGITS = 8
 
 def problems(submission: plan.Submission) -> list[str]:
   """Returns all problems of a submission."""
-  if not submission.results:
+  if not submission.results and not submission.reports:
     return ['There are no results to submit. Pass --result.']
   found = list(_whole(submission))
   for result in submission.results:
     found += _result(submission, result)
+  for report in submission.reports:
+    found += endpoints_report.problems(
+      *(report, submission.round, submission.division, submission.category)
+    )
+    measured = submission.measured_for(report)
+    found += descriptions.measurement_problems(measured, report.name)
   if requirements.is_closed(submission.division):
     found += _closed(submission)
   return found
@@ -38,7 +45,8 @@ def problems(submission: plan.Submission) -> list[str]:
 
 def notes(submission: plan.Submission) -> list[str]:
   """Returns the short accuracy runs, which need an option of the checker."""
-  found = (log_checks.short_set(submission, each) for each in submission.results)
+  found = [log_checks.short_set(submission, each) for each in submission.results]
+  found += map(endpoints_report.short_set, submission.reports)
   return [note for note in found if note]
 
 
@@ -56,15 +64,17 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
   yield from descriptions.system_problems(submission.system_description)
   yield from _one_system(submission)
   yield from _models(submission)
-  seen: dict[tuple[str, str], job_result.JobResult] = {}
-  for result in submission.results:
-    key = (result.entry.model, result.entry.scenario)
-    if key in seen:
+  seen: dict[tuple[str, str], pathlib.Path] = {}
+  for model, scenario, directory in (
+    *((r.entry.model, r.entry.scenario, r.directory) for r in submission.results),
+    *((r.model, r.scenario, r.directory) for r in submission.reports),
+  ):
+    if other := seen.get((model, scenario)):
       yield (
-        f'{seen[key].directory} and {result.directory} are both'
-        f' {" ".join(key)}. Pass only one of them.'
+        f'{other} and {directory} are both {model} {scenario}. Pass only one of'
+        ' them.'
       )
-    seen[key] = result
+    seen[model, scenario] = directory
 
 
 def _one_system(submission: plan.Submission) -> Iterator[str]:
@@ -86,7 +96,7 @@ def _one_system(submission: plan.Submission) -> Iterator[str]:
 
 
 def _models(submission: plan.Submission) -> Iterator[str]:
-  models = sorted({result.entry.model for result in submission.results})
+  models = submission.models
   if submission.model_name and requirements.is_closed(submission.division):
     yield (
       f'A {submission.division} submission cannot have a --model_name, because'

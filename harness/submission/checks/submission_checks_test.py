@@ -288,14 +288,16 @@ class WholeTest(parameterized.TestCase):
       any('run with the rules of v4.0, not v5.1' in p for p in found)
     )
 
-  def test_model_that_cannot_be_submitted(self):
+  def test_model_of_the_other_category(self):
     first, _ = jobs.load(self.root / 'offline', self.root / 'stream')
     entry = dataclasses.replace(first.entry, model='llama3.1-8b')
     self.assertIn(
-      'Results of llama3.1-8b cannot be submitted with this program. It submits'
-      ' gptj-99, gptj-99.9, bert-99, bert-99.9.',
+      'v6.1 has no llama3.1-8b in the category edge. Pass'
+      ' --category=datacenter.',
       self.problems(
-        division='open', results=(dataclasses.replace(first, entry=entry),)
+        division='open',
+        round='v6.1',
+        results=(dataclasses.replace(first, entry=entry),),
       ),
     )
 

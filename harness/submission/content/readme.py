@@ -60,6 +60,7 @@ def code(model: str, entries: list[entry_lib.Entry]) -> str:
   commits = sorted({entry.versions.get('commit', '') for entry in entries})
   lines = [f'commit `{commit}`' for commit in commits if commit]
   commands = sorted({views.command(entry) for entry in entries})
+  ran = 'It was run with these commands:\n\n```\n' + '\n'.join(commands) + '\n```'
   return (
     '\n\n'.join(
       (
@@ -70,8 +71,38 @@ def code(model: str, entries: list[entry_lib.Entry]) -> str:
         ' LoadGen, `harness/network` is the query dispatch library of runs over'
         ' a network, `saxml_ext/engine` computes the model, and'
         ' `saxml_ext/server/scheduling` batches requests.',
-        'It was run with these commands:',
-        '```\n' + '\n'.join(commands) + '\n```',
+        *([ran] if commands else []),
+      )
+    )
+    + '\n'
+  )
+
+
+def report(
+  system_name: str,
+  model: str,
+  scenario: str,
+  measurements: Mapping[str, str | None],
+) -> str:
+  """Returns the README.md of a run of MLPerf Endpoints.
+
+  Args:
+    system_name: The name of the system in the submission.
+    model: The name of the model in the submission.
+    scenario: The name of the scenario.
+    measurements: The values of the measurements JSON.
+  """
+  return (
+    '\n\n'.join(
+      (
+        f'# {model}, {scenario}, on {system_name}',
+        'The client of MLPerf Endpoints measured this system over HTTP.'
+        ' `config.yaml` has its settings. The server is `serve`, or'
+        ' `saxml_ext/http` in front of a cell; see the sources.',
+        '## Model',
+        _table(
+          ('', ''), {k.replace('_', ' '): v for k, v in measurements.items()}
+        ),
       )
     )
     + '\n'
