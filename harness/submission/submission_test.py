@@ -188,6 +188,53 @@ class SubmissionTest(absltest.TestCase):
     self.assertIn('--version=v4.0 --submitter=Example', output)
     self.assertNotIn('problems', output)
 
+  def test_llama_with_a_part_of_the_set(self):
+    job = self.root / 'llama'
+    jobs.make(
+      job,
+      jobs.Job(benchmark=rounds.LLAMA_EDGE, round='v6.1', target_qps=100),
+    )
+    log = job / 'performance' / 'run_1'
+    jobs.last(log, 601, effective_min_duration_ms=rounds.MIN_DURATION_MS)
+    checker = self.root / 'inference/tools/submission/submission_checker'
+    checker.mkdir(parents=True)
+    (checker / 'constants.py').write_text('"v6.1"')
+    (checker / 'main.py').write_text(
+      'import sys; OPTIONS = "--skip-dataset-size-check"\n'
+      'print("[a.py:2 ERROR]", sys.argv[-1])\n'
+      'print("[a.py:2 INFO] SUMMARY: submission looks OK")\n'
+    )
+    code, output = self.run_program(
+      f'--result={job}', '--run_checker', inference_dir='inference'
+    )
+    self.assertEqual(code, 0, output)
+    self.assertRegex(
+      output,
+      'note: llama3.1-8b-edge Offline .* has 20 samples, but the checker of'
+      ' v6.1 expects all 5000 .* only with --skip-dataset-size-check[.]\n',
+    )
+    self.assertIn('[a.py:2 ERROR] --skip-dataset-size-check\n', output)
+    self.assertIn('--skip-dataset-size-check): SUMMARY: submission lo', output)
+    place = 'open/Example/results/box/llama3.1-8b-edge/Offline'
+    self.assertTrue((self.root / 'submission' / place / 'user.conf').is_file())
+    code, output = self.run_program(
+      *(f'--result={job}', '--clean'), division='closed'
+    )
+    self.assertEqual(code, 1)
+    for text in (
+      'llama3.1-8b-edge lacks SingleStream',
+      'accuracy run had 20 samples, but closed requires the whole set of 5000',
+      'rouge1 is 6.1, but llama3.1-8b-edge requires at least 38.6694',
+      'rougeLsum is 5.3, but llama3.1-8b-edge requires at least 35.76276',
+      '20 answers were scored, but closed requires 5000',
+    ):
+      self.assertIn(text, output)
+
+  def test_reports_that_are_misnamed(self):
+    code, output = self.run_program('--endpoints_report=reports')
+    self.assertEqual(code, 1)
+    self.assertIn('=reports is not MODEL/SCENARIO=DIR, such as', output)
+
   def test_flags_without_effect_are_refused(self):
     code, output = self.run_plain(
       '--clean', check='submission', output='new', division='closed'

@@ -49,12 +49,12 @@ def accuracy(
       )
 
 
-def covered(log: loadgen_log.RunLog) -> object:
-  """Returns the number of samples of a run, which is None in broken logs."""
-  total = log.values.get('qsl_reported_total_count')
-  if log.values.get('effective_test_mode') != 'AccuracyOnly':
-    return total
-  return log.values.get('effective_accuracy_sample_count', total)
+def covered(log: loadgen_log.RunLog) -> int:
+  """Returns the number of samples in the set that a run used."""
+  # Since v6.0, an accuracy run can be limited to a part of the set.
+  keys = ('qsl_reported_total_count', 'effective_accuracy_sample_count')
+  found = [int(_number(log, key)) for key in keys if key in log.values]
+  return min(found, default=0)
 
 
 def short_set(
