@@ -139,15 +139,16 @@ def _find(
       f' {how_to_get(round_name)}'
     )
   archive = scratch / 'checker.tar'
+  tag = _newest_tag(inference_dir, round_name)
   taken = git.run(
     *('-C', inference_dir, 'archive', '-o', archive),
-    *(revision or round_name, _FOLDER),
+    *(revision or tag, _FOLDER),
     encoding='utf-8',
   )
   if taken.returncode == 0:
     subprocess.run(['tar', '-xf', archive, '-C', scratch], check=True)
   if taken.returncode == 0 and not revision:
-    return scratch / _FOLDER, f'tag {round_name}'
+    return scratch / _FOLDER, f'tag {tag}'
   if revision and taken.returncode:
     raise CheckerError(
       f'--checker_revision={revision} has no {_FOLDER} in {inference_dir}'
@@ -166,6 +167,19 @@ def _find(
     f'{inference_dir} has neither a tag {round_name} nor a checker in'
     f' {_FOLDER} that supports {round_name}. {how_to_get(round_name)}'
   )
+
+
+def _newest_tag(inference_dir: pathlib.Path, round_name: str) -> str:
+  """Returns the last tag of a round, such as v5.1.1 for v5.1.
+
+  The checker of the tag v5.1 refuses every result of Llama.
+  """
+  listed = git.run(
+    *('-C', inference_dir, 'tag', '--list', '--sort=version:refname'),
+    *(round_name, f'{round_name}.*'),
+    encoding='utf-8',
+  )
+  return (round_name, *listed.stdout.split())[-1]
 
 
 def _texts(folder: pathlib.Path) -> Iterator[str]:

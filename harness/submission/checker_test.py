@@ -92,6 +92,12 @@ class CheckerTest(absltest.TestCase):
     verdict = self.run_checker('v4.1')
     self.assertIn('newer --input', verdict.output)
     self.assertIn('as checked out', verdict.version)
+    _git(self.inference, 'commit', '-qam', 'two')
+    for tag in ('v4.0.2', 'v4.0.10'):
+      _git(self.inference, 'tag', tag)
+    verdict = self.run_checker('v4.0')
+    self.assertIn('newer --input', verdict.output)
+    self.assertEqual(verdict.version, 'tag v4.0.10')
 
   def test_a_named_revision_goes_before_the_tag(self):
     _git(self.inference, 'init', '-q', '-b', 'master')

@@ -121,7 +121,7 @@ class EndpointsReportTest(parameterized.TestCase):
     self.assertEqual(list(existing_tree.problems(root, found, ())), [])
 
   @parameterized.parameters(
-    ('type', 'offline', "type of config.yaml is offline, but .* be online"),
+    ('type', 'offline', 'type of config.yaml is offline, but .* be online'),
     ('settings/runtime/min_duration_ms', 5, 'min_duration_ms was 5, but'),
     ('settings/runtime/dataloader_random_seed', 1, 'dataloader.* is 1, but'),
     ('settings/runtime/scheduler_random_seed', 1, 'scheduler.* is 1, but'),
@@ -150,7 +150,9 @@ class EndpointsReportTest(parameterized.TestCase):
   def test_what_cannot_be_submitted(self):
     self.assert_problem('v6.0 has no runs of MLPerf Endp', round='v6.0')
     self.assert_problem('Offline, .* can be sub', scenario='MultiStream')
-    self.assert_problem('lacks retraining', measurements=_MEASURED | {'retraining': ''})
+    self.assert_problem(
+      'lacks retraining', measurements=_MEASURED | {'retraining': ''}
+    )
     found = submission_checks.problems(self.submission(division='closed'))
     self.assertRegex(found[0], 'only to the open division')
 

@@ -83,7 +83,9 @@ class ExistingTreeTest(parameterized.TestCase):
         folder = cls.made / 'jobs' / name / run.scenario
         jobs.make(folder, run)
         log = folder / 'performance' / 'run_1'
-        values = {'effective_min_duration_ms': rounds.MIN_DURATION_MS} | jobs.CALM
+        values = {
+          'effective_min_duration_ms': rounds.MIN_DURATION_MS
+        } | jobs.CALM
         jobs.last(log, 601, **values)
         if run.benchmark == rounds.BERT:
           jobs.make_compliance(folder, run, 'TEST01')

@@ -286,9 +286,7 @@ def _result(submission: Submission, result: job_result.JobResult) -> Files:
   return found
 
 
-def _report(
-  submission: Submission, report: endpoints_report.Report
-) -> Files:
+def _report(submission: Submission, report: endpoints_report.Report) -> Files:
   """Returns the files of a report."""
   model = submission.model_name or report.model
   where = layout(submission.round, submission.system, model, report.scenario)
@@ -299,7 +297,8 @@ def _report(
     f'{place}/{where.measurements}': _json(values),
     f'{place}/README.md': page.encode(),
   } | {
-    f'{place}/{name}': report.directory / name for name in endpoints_report.FILES
+    f'{place}/{name}': report.directory / name
+    for name in endpoints_report.FILES
   }
 
 

@@ -45,7 +45,9 @@ def problems(submission: plan.Submission) -> list[str]:
 
 def notes(submission: plan.Submission) -> list[str]:
   """Returns the short accuracy runs, which need an option of the checker."""
-  found = [log_checks.short_set(submission, each) for each in submission.results]
+  found = [
+    log_checks.short_set(submission, each) for each in submission.results
+  ]
   found += map(endpoints_report.short_set, submission.reports)
   return [note for note in found if note]
 
@@ -66,7 +68,9 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
   yield from _models(submission)
   seen: dict[tuple[str, str], pathlib.Path] = {}
   for model, scenario, directory in (
-    *((r.entry.model, r.entry.scenario, r.directory) for r in submission.results),
+    *(
+      (r.entry.model, r.entry.scenario, r.directory) for r in submission.results
+    ),
     *((r.model, r.scenario, r.directory) for r in submission.reports),
   ):
     if other := seen.get((model, scenario)):
@@ -258,9 +262,7 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
       yield f'{name}: {count} answers were scored, but closed requires {full}.'
 
 
-def _int32(
-  result: job_result.JobResult, path: pathlib.Path
-) -> Iterator[str]:
+def _int32(result: job_result.JobResult, path: pathlib.Path) -> Iterator[str]:
   """Yields a problem if answers have other than four bytes per token."""
   if not rounds.uses_tokens(result.entry.benchmark):
     return

@@ -187,7 +187,9 @@ def _tokens(path: pathlib.Path, data: str) -> np.ndarray:
   try:
     return np.frombuffer(bytes.fromhex(data), np.int32)
   except ValueError as error:
-    raise ValueError(f'{path} has an answer that is not int32: {error}') from error
+    raise ValueError(
+      f'{path} has an answer that is not int32: {error}'
+    ) from error
 
 
 def verify_performance(

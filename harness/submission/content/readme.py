@@ -60,7 +60,9 @@ def code(model: str, entries: list[entry_lib.Entry]) -> str:
   commits = sorted({entry.versions.get('commit', '') for entry in entries})
   lines = [f'commit `{commit}`' for commit in commits if commit]
   commands = sorted({views.command(entry) for entry in entries})
-  ran = 'It was run with these commands:\n\n```\n' + '\n'.join(commands) + '\n```'
+  ran = (
+    'It was run with these commands:\n\n```\n' + '\n'.join(commands) + '\n```'
+  )
   return (
     '\n\n'.join(
       (
