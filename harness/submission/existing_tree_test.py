@@ -218,6 +218,18 @@ class ExistingTreeTest(parameterized.TestCase):
     score.write_text('\n'.join(lines), 'utf-8')
     self.assert_problem('accuracy.txt has no line "hash=" with the SHA-256')
 
+  def test_rouge_lsum_is_for_closed_submissions(self):
+    home = self.copy('llama')
+    for score in home.glob('results/*/*/*/accuracy/accuracy.txt'):
+      text = score.read_text('utf-8').replace("'rougeLsum': 35.793, ", '')
+      score.write_text(text, 'utf-8')
+    self.assert_problem('accuracy.txt lacks rougeLsum in the format')
+    home.parent.rename(self.root / 'open')
+    system = self.root / 'open/Example/systems/box.json'
+    record = json.loads(system.read_text('utf-8'))
+    system.write_text(json.dumps(record | {'division': 'open'}), 'utf-8')
+    self.assertEqual(self.problems(), [])
+
   def test_logs_that_are_not_those_of_the_results(self):
     home = self.copy('gptj')
     place = home / 'results/box/gptj-99/Offline'
