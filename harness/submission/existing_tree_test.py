@@ -13,6 +13,7 @@ from harness.rules import rounds
 from harness.submission import existing_tree
 from harness.submission import plan
 from harness.submission import tree
+from harness.submission.checks import submission_checks
 from harness.submission.testing import jobs
 
 _STREAM = jobs.Job(
@@ -130,6 +131,46 @@ class ExistingTreeTest(parameterized.TestCase):
   def test_what_this_program_made_keeps_every_rule(self, name):
     self.copy(name)
     self.assertEqual(self.problems(results=self.jobs[name]), [])
+
+  def closed_llama(self, *results) -> list[str]:
+    """Returns the problems of a closed submission of results."""
+    return submission_checks.problems(
+      jobs.submission(results, division='closed', category='datacenter')
+    )
+
+  def test_closed_results_of_llama(self):
+    offline, interactive = self.jobs['llama']
+    self.assertEqual(self.closed_llama(offline, interactive), [])
+    (problem,) = self.closed_llama(offline)
+    self.assertIn('llama3.1-8b lacks Server or Interactive. The', problem)
+    parameters = json.loads(json.dumps(offline.entry.parameters))
+    parameters['system']['overrides'] = {'TEMPERATURE': '0.5'}
+    entry = dataclasses.replace(offline.entry, parameters=parameters)
+    (problem,) = self.closed_llama(
+      dataclasses.replace(offline, entry=entry), interactive
+    )
+    self.assertIn('sampled its answers, but closed requires greedy', problem)
+
+  def test_answers_of_llama_in_another_type(self):
+    offline, interactive = self.jobs['llama']
+    folder = self.root / 'job'
+    shutil.copytree(offline.directory, folder)
+    log = folder / 'accuracy' / 'mlperf_log_accuracy.json'
+    text = log.read_text('utf-8')
+    log.write_text(text.replace('"token_count" : 4', '"token_count" : 2'))
+    (problem,) = self.closed_llama(*jobs.load(folder), interactive)
+    self.assertRegex(
+      problem, '13368 answers, .* do not have four bytes per tok'
+    )
+
+  def test_samples_of_llama_that_were_not_issued_equally(self):
+    offline, interactive = self.jobs['llama']
+    folder = self.root / 'job'
+    shutil.copytree(offline.directory, folder)
+    key = 'effective_sample_concatenate_permutation'
+    jobs.change(folder / 'performance' / 'run_1', **{key: False})
+    (problem,) = self.closed_llama(*jobs.load(folder), interactive)
+    self.assertIn('Samples were not issued equally often', problem)
 
   def test_an_early_stopping_estimate_that_was_edited(self):
     run = self.copy('gptj') / 'results/box/gptj-99/SingleStream/performance'

@@ -1,7 +1,9 @@
 """Checks LoadGen's logs for every division."""
 
 from collections.abc import Iterator
+import json
 import math
+import pathlib
 import re
 
 from harness.loadgen import loadgen_log
@@ -14,6 +16,9 @@ from harness.submission import plan
 from harness.submission.checks import consistency
 
 _NS_PER_MS = 1_000_000
+
+# The number of hexadecimal digits of a token in the accuracy log, an int32.
+_TOKEN_DIGITS = 8
 
 
 def accuracy(
@@ -81,6 +86,23 @@ def short_set(
     f' of {submission.round} expects all {full} samples of the set. It accepts'
     f' an open result only with {requirements.SKIP_SET_SIZE}.'
   )
+
+
+def int32(result: job_result.JobResult, path: pathlib.Path) -> Iterator[str]:
+  """Yields a problem if answers have other than four bytes per token."""
+  if not rounds.uses_tokens(result.entry.benchmark):
+    return
+  with open(path, encoding='utf-8') as file:
+    wrong = [
+      item['qsl_idx']
+      for item in json.load(file)
+      if len(item['data']) != _TOKEN_DIGITS * item.get('token_count', -1)
+    ]
+  if wrong:
+    yield (
+      f'{path}: {len(wrong)} answers, such as that of sample {wrong[0]}, do not'
+      ' have four bytes per token (int32).'
+    )
 
 
 def performance(

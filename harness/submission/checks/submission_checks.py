@@ -6,7 +6,6 @@ follow every rule that the logs can show. All problems are reported together.
 """
 
 from collections.abc import Iterator
-import json
 import pathlib
 
 from harness.loadgen import loadgen_log
@@ -20,9 +19,6 @@ from harness.submission.checks import consistency
 from harness.submission.checks import log_checks
 from harness.submission.content import compliance
 from harness.submission.content import descriptions
-
-# The number of hexadecimal digits of a token in the accuracy log, an int32.
-_TOKEN_DIGITS = 8
 
 
 def problems(submission: plan.Submission) -> list[str]:
@@ -248,7 +244,7 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
       )
     elif log and log is result.accuracy and not result.truncated:
       path = result.accuracy_dir / loadgen_log.ACCURACY_LOG
-      yield from _int32(result, path)
+      yield from log_checks.int32(result, path)
       answered = len({index for index, _ in compliance.answers(path)})
       if answered != full:
         yield (
@@ -260,23 +256,6 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
     count = scored.metrics.get('gen_num')
     if count != full:
       yield f'{name}: {count} answers were scored, but closed requires {full}.'
-
-
-def _int32(result: job_result.JobResult, path: pathlib.Path) -> Iterator[str]:
-  """Yields a problem if answers have other than four bytes per token."""
-  if not rounds.uses_tokens(result.entry.benchmark):
-    return
-  with open(path, encoding='utf-8') as file:
-    wrong = [
-      item['qsl_idx']
-      for item in json.load(file)
-      if len(item['data']) != _TOKEN_DIGITS * item.get('token_count', -1)
-    ]
-  if wrong:
-    yield (
-      f'{path}: {len(wrong)} answers, such as that of sample {wrong[0]}, do not'
-      ' have four bytes per token (int32).'
-    )
 
 
 def _targets(result: job_result.JobResult) -> Iterator[str]:
