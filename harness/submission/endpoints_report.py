@@ -23,6 +23,7 @@ FILES = (CONFIG, _SUMMARY, _ACCURACY)
 # The first round that accepts reports.
 _FIRST = 'v6.1'
 _NS_PER_MS = 1_000_000
+_RUNTIME = ('settings', 'runtime')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,13 +103,23 @@ def problems(
       ' submitted.'
     )
     return
-  kind = 'offline' if report.scenario == rounds.OFFLINE else 'online'
-  yield from _unlike(report, {('type',): kind} | _settings(round_name))
-  least = rounds.MIN_DURATION_MS
+  seeds = rounds.ROUNDS[round_name]
+  for path, wanted in (
+    (('type',), 'offline' if report.scenario == rounds.OFFLINE else 'online'),
+    ((*_RUNTIME, 'dataloader_random_seed'), seeds.sample_seed),
+    ((*_RUNTIME, 'scheduler_random_seed'), seeds.schedule_seed),
+  ):
+    found = _get(report.config, *path)
+    if found != wanted:
+      yield (
+        f'{name}: {".".join(path)} of {CONFIG} is {found}, but it must be'
+        f' {wanted}.'
+      )
   duration = _get(report.config, *_RUNTIME, 'min_duration_ms') or 0
-  if duration < least:
+  if duration < rounds.MIN_DURATION_MS:
     yield (
-      f'{name}: min_duration_ms was {duration}, but the rules require {least}.'
+      f'{name}: min_duration_ms was {duration}, but the rules require'
+      f' {rounds.MIN_DURATION_MS}.'
     )
   failed = report.summary.get('n_samples_failed')
   if failed != 0 or not report.summary.get('complete'):
@@ -136,30 +147,6 @@ def short_set(report: Report) -> str | None:
     f' expects all {full} samples of the set. It accepts an open result only'
     f' with {requirements.SKIP_SET_SIZE}.'
   )
-
-
-_RUNTIME = ('settings', 'runtime')
-
-
-def _settings(round_name: str) -> dict[tuple[str, ...], int]:
-  """Returns the required settings of config.yaml, by their path."""
-  seeds = rounds.ROUNDS[round_name]
-  return {
-    (*_RUNTIME, 'dataloader_random_seed'): seeds.sample_seed,
-    (*_RUNTIME, 'scheduler_random_seed'): seeds.schedule_seed,
-  }
-
-
-def _unlike(
-  report: Report, wanted: Mapping[tuple[str, ...], object]
-) -> Iterator[str]:
-  for path, value in wanted.items():
-    found = _get(report.config, *path)
-    if found != value:
-      yield (
-        f'{report.name}: {".".join(path)} of {CONFIG} is {found}, but it must'
-        f' be {value}.'
-      )
 
 
 def _get(record: Any, *path: str) -> Any:
