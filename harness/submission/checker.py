@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -175,11 +176,11 @@ def _newest_tag(inference_dir: pathlib.Path, round_name: str) -> str:
   The checker of the tag v5.1 refuses every result of Llama.
   """
   listed = git.run(
-    *('-C', inference_dir, 'tag', '--list', '--sort=version:refname'),
-    *(round_name, f'{round_name}.*'),
-    encoding='utf-8',
+    '-C', inference_dir, 'tag', '--sort=version:refname', encoding='utf-8'
   )
-  return (round_name, *listed.stdout.split())[-1]
+  # A tag such as v6.0.0pre is not the checker of a round.
+  pattern = re.compile(re.escape(round_name) + r'(\.\d+)?')
+  return (round_name, *filter(pattern.fullmatch, listed.stdout.split()))[-1]
 
 
 def _texts(folder: pathlib.Path) -> Iterator[str]:

@@ -9,7 +9,7 @@ from harness import errors
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
 from harness.results import figures
-from harness.submission.content import compliance
+from harness.submission.content import compliance as compliance_lib
 
 USER_CONF = 'user.conf'
 COMPLIANCE = 'compliance'
@@ -71,7 +71,7 @@ class JobResult:
     Raises:
       OSError, ValueError: A log cannot be read.
     """
-    return compliance.verify_accuracy(
+    return compliance_lib.verify_accuracy(
       self.accuracy_dir / loadgen_log.ACCURACY_LOG,
       self.compliance_dir(test) / loadgen_log.ACCURACY_LOG,
     ).passed
@@ -80,21 +80,21 @@ class JobResult:
     """Returns True if a compliance test was run."""
     return test in self.compliance
 
-  def tokens_verdict(self) -> compliance.Verdict:
+  def tokens_verdict(self) -> compliance_lib.Verdict:
     """Returns the verdict of TEST06.
 
     Raises:
       OSError, ValueError: The log cannot be read, or the result does not record
         the ids that end an answer.
     """
-    log = self.compliance_dir(compliance.TEST06) / loadgen_log.ACCURACY_LOG
+    log = self.compliance_dir(compliance_lib.TEST06) / loadgen_log.ACCURACY_LOG
     end_ids = self.entry.parameters.get('task', {}).get('end_ids')
     if not end_ids:
       raise ValueError(
         f'{self.name} does not record the ids that end an answer. Run it again'
         ' with --mode=accuracy,performance,compliance.'
       )
-    return compliance.verify_tokens(log, self.entry.scenario, end_ids)
+    return compliance_lib.verify_tokens(log, self.entry.scenario, end_ids)
 
 
 def load(directory: str) -> JobResult:
