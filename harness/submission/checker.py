@@ -98,17 +98,15 @@ def run(
       inference_dir, round_name, pathlib.Path(scratch), revision
     )
     summary_csv = os.path.join(scratch, 'summary.csv')
-    options = []
-    if short_set:
-      if not any(_SKIP in text for text in _texts(folder)):
-        raise CheckerError(
-          f'The checker of {version} has no {_SKIP}, but an accuracy run covers'
-          ' only a part of the set. Run it on the whole set, or pass a'
-          ' --checker_revision that has the option, such as origin/master.'
-        )
-      options = [_SKIP]
+    if short_set and not any(_SKIP in text for text in _texts(folder)):
+      raise CheckerError(
+        f'The checker of {version} has no {_SKIP}, but an accuracy run covers'
+        ' only a part of the set. Run it on the whole set, or pass a'
+        ' --checker_revision that has the option, such as origin/master.'
+      )
+    options = [_SKIP] if short_set else []
     output = _judge(
-      folder, python, tree, round_name, submitter, summary_csv, options
+      *(folder, python, tree, round_name, submitter, summary_csv, options)
     )
   for line in reversed(output.splitlines()):
     _, found, summary = line.partition(_VERDICT)
