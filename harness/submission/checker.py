@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 
@@ -97,17 +98,15 @@ def run(
       inference_dir, round_name, pathlib.Path(scratch), revision
     )
     summary_csv = os.path.join(scratch, 'summary.csv')
-    options = []
-    if short_set:
-      if not any(_SKIP in text for text in _texts(folder)):
-        raise CheckerError(
-          f'The checker of {version} has no {_SKIP}, but an accuracy run covers'
-          ' only a part of the set. Run it on the whole set, or pass a'
-          ' --checker_revision that has the option, such as origin/master.'
-        )
-      options = [_SKIP]
+    if short_set and not any(_SKIP in text for text in _texts(folder)):
+      raise CheckerError(
+        f'The checker of {version} has no {_SKIP}, but an accuracy run covers'
+        ' only a part of the set. Run it on the whole set, or pass a'
+        ' --checker_revision that has the option, such as origin/master.'
+      )
+    options = [_SKIP] if short_set else []
     output = _judge(
-      folder, python, tree, round_name, submitter, summary_csv, options
+      *(folder, python, tree, round_name, submitter, summary_csv, options)
     )
   for line in reversed(output.splitlines()):
     _, found, summary = line.partition(_VERDICT)
@@ -175,11 +174,11 @@ def _newest_tag(inference_dir: pathlib.Path, round_name: str) -> str:
   The checker of the tag v5.1 refuses every result of Llama.
   """
   listed = git.run(
-    *('-C', inference_dir, 'tag', '--list', '--sort=version:refname'),
-    *(round_name, f'{round_name}.*'),
-    encoding='utf-8',
+    '-C', inference_dir, 'tag', '--sort=version:refname', encoding='utf-8'
   )
-  return (round_name, *listed.stdout.split())[-1]
+  # A tag such as v6.0.0pre is not the checker of a round.
+  pattern = re.compile(re.escape(round_name) + r'(\.\d+)?')
+  return (round_name, *filter(pattern.fullmatch, listed.stdout.split()))[-1]
 
 
 def _texts(folder: pathlib.Path) -> Iterator[str]:

@@ -93,7 +93,7 @@ class CheckerTest(absltest.TestCase):
     self.assertIn('newer --input', verdict.output)
     self.assertIn('as checked out', verdict.version)
     _git(self.inference, 'commit', '-qam', 'two')
-    for tag in ('v4.0.2', 'v4.0.10'):
+    for tag in ('v4.0.2', 'v4.0.10', 'v4.0.11pre'):
       _git(self.inference, 'tag', tag)
     verdict = self.run_checker('v4.0')
     self.assertIn('newer --input', verdict.output)

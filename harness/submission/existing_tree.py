@@ -185,8 +185,7 @@ def _submission(
   for scenario in sorted(path.glob('*/*/')):
     try:
       if (scenario / endpoints_report.CONFIG).is_file():
-        folder = scenario.parent.name
-        model = mapping.get(folder, folder)
+        model = mapping.get(scenario.parent.name, scenario.parent.name)
         name = _SCENARIOS.get(scenario.name.lower(), scenario.name)
         reports.append(endpoints_report.read(model, name, scenario))
       else:

@@ -345,12 +345,12 @@ def _compliance(result: job_result.JobResult, test: str, place: str) -> Files:
   """Returns the files of a compliance test, created from its run's logs."""
   directory = result.compliance_dir(test)
   if test == compliance.TEST06:
-    log = loadgen_log.ACCURACY_LOG
+    name = loadgen_log.ACCURACY_LOG
     return {
       f'{place}/{compliance.ACCURACY_VERDICT}': (
         result.tokens_verdict().text.encode()
       ),
-      f'{place}/accuracy/{log}': directory / log,
+      f'{place}/accuracy/{name}': directory / name,
     }
   assert result.performance is not None  # The checks ensure this.
   speed = compliance.verify_performance(

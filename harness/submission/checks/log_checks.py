@@ -233,9 +233,11 @@ def _tokens(
   except ValueError as error:
     yield f'{name}: {error}.'
     return
-  for latency, key in zip(found, consistency.TOKEN_LIMITS, strict=True):
-    limit, bound = latency.limit_ms, _number(log, key) / _NS_PER_MS
-    assert limit is not None  # `limits` has both.
+  bounds = (limits.ttft_ms, limits.tpot_ms)
+  for latency, key, limit in zip(
+    found, consistency.TOKEN_LIMITS, bounds, strict=True
+  ):
+    bound = _number(log, key) / _NS_PER_MS
     if bound > limit:
       yield (
         f'{name}: The limit of the {latency.name} was {bound:g} ms, but'

@@ -56,6 +56,23 @@ class ReadmeTest(absltest.TestCase):
       readme.text(entry, 'box', 'gptj-99', {}),
     )
 
+  def test_figures_of_tokens(self):
+    run = entry_lib.Performance(
+      *(True, 'queries_per_second', 2.5, 600.5, 1500),
+      tokens_per_second=160.25,
+      first_token_ns={'99.00': 412_000_000},
+      per_token_ns={'99.00': 21_000_000},
+    )
+    page = readme.text(
+      _entry(scenario='Interactive', performance=run), 'box', 'llama3.1-8b', {}
+    )
+    for line in (
+      '| tokens per second | 160.25 |',
+      '| time to the first token in ns, 99th percentile | 412000000 |',
+      '| time per output token in ns, 99th percentile | 21000000 |',
+    ):
+      self.assertIn(f'\n{line}\n', page)
+
   def test_command_is_the_repositorys(self):
     entry = _entry(command=('/x/harness/main.py', '--round=v4.0'))
     self.assertIn(
