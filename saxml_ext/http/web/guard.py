@@ -4,6 +4,7 @@ Each request gets an id, is accepted or rejected, and is counted. Its errors
 become answers in OpenAI's format.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
@@ -123,7 +124,7 @@ class Guard:
     except bodies.ClientGone:
       status = _GONE
     finally:
-      status = record.error or status
+      status = record.error or (problem.status if problem else status)
       self._metrics.ended(record, status)
       _log(scope, record, status, problem)
       tracing.restore_id(using)
@@ -148,6 +149,14 @@ class Guard:
       )
     except bodies.ClientGone:
       raise
+    except asyncio.CancelledError:
+      # Uvicorn cancels the requests that are left when the drain time is over.
+      return problems.of(
+        errors.Unavailable(
+          'the gateway stops, and the request was not finished in time. Send it'
+          ' again'
+        )
+      )
     except Exception:  # pylint: disable=broad-exception-caught
       _logger.exception('unexpected error at %s', scope['path'])
       return problems.Problem(

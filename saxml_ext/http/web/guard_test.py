@@ -60,6 +60,32 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(kinds, ['http.response.start', 'http.response.body'])
     self.assertTrue(sent[-1]['more_body'])
 
+  async def test_requests_that_are_left_at_the_end_are_answered(self):
+    begun = asyncio.Event()
+
+    async def app(scope, receive, send):
+      begun.set()
+      await asyncio.Future()
+
+    async def events():
+      yield b'data: 1\n\n'
+      begun.set()
+      await asyncio.Future()
+
+    for inner, status, text, more in (
+      (app, 503, b'the gateway stops', False),
+      (bodies.Events(events()), 200, b'data: 1', True),
+    ):
+      begun.clear()
+      task = asyncio.create_task(self.ask(inner))
+      await begun.wait()
+      task.cancel()
+      start, body = await task
+      self.assertEqual(start['status'], status)
+      self.assertIn(text, body['body'])
+      self.assertEqual(body.get('more_body', False), more)
+      self.assertEqual(self.count(503), 1)
+
   async def test_every_request_is_logged_if_wanted(self):
     traced_calls.configure(traced_calls.ALL)
     self.addCleanup(traced_calls.configure, traced_calls.ERRORS)
