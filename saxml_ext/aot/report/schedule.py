@@ -23,6 +23,7 @@ when it is full, or when its oldest request has waited for BATCH_WAIT_SECS.
 import collections
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import math
 
 import numpy as np
 
@@ -225,26 +226,36 @@ class _Server:
     busy = np.flatnonzero(self._left)
     if not len(busy):
       return
+    streams = self._policy.stream_interval
     most = self._policy.steps_per_call
-    if len(busy) < self._policy.slots:
-      most = min(most, _SHORT_CALL)
-    if self._queue:
+    if streams:
+      most = min(most, streams)
+    elif self._queue:
       most = min(most, _STEPS_BESIDE_PREFILL)
-    if self._policy.stream_interval:
-      most = min(self._policy.steps_per_call, self._policy.stream_interval)
-    steps = int(min(most, self._left[busy].min()))
+    elif len(busy) < self._policy.slots:
+      most = min(most, _SHORT_CALL)
+    least = int(self._left[busy].min())
+    steps = min(most, least)
     times, idle = self._times, self._policy.slots - len(busy)
-    self._now += (
-      times.host + times.call + steps * (times.step - idle * times.idle)
-    )
-    if self._policy.stream_interval:
-      self._now += len(busy) * times.message
-    self._calls += 1
-    self._steps += steps
-    self._slot_steps += steps * len(busy)
-    self._left[busy] -= steps
+    seconds = times.host + times.call + steps * (times.step - idle * times.idle)
+    calls = 1
+    if streams:
+      seconds += len(busy) * times.message
+      if not self._queue:
+        # Nothing changes until a request arrives or finishes.
+        calls = least // steps
+        for arrival in self._arrivals[self._arrived : self._arrived + 1]:
+          wait = math.ceil((arrival - self._now) / seconds)
+          calls = min(calls, max(1, wait))
     requests = self._request[busy]
-    self._firsts[requests] = np.minimum(self._firsts[requests], self._now)
+    self._firsts[requests] = np.minimum(
+      self._firsts[requests], self._now + seconds
+    )
+    self._now += calls * seconds
+    self._calls += calls
+    self._steps += calls * steps
+    self._slot_steps += calls * steps * len(busy)
+    self._left[busy] -= calls * steps
     self._finish(busy[self._left[busy] == 0])
 
   def _finish(self, slots: Sequence[int] | np.ndarray) -> None:
