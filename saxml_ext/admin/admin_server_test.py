@@ -66,13 +66,19 @@ class AdminServerTest(absltest.TestCase):
     self.assertIn(f'is serving at 127.0.0.1:{port}', process.stdout.readline())
 
   def test_listens_on_the_given_host_only(self):
+    # Another program cannot listen here while this socket has the address.
+    elsewhere = self.enter_context(socket.socket())
+    elsewhere.bind(('127.0.0.1', 0))
+    port = elsewhere.getsockname()[1]
     process = self.start(
-      f'--sax_cell={_CELL}', '--port=0', '--http_port=-1', '--host=127.0.0.2'
+      f'--sax_cell={_CELL}',
+      f'--port={port}',
+      '--http_port=-1',
+      '--host=127.0.0.2',
     )
     address = process.stdout.readline().split()[-1]
-    self.assertStartsWith(address, '127.0.0.2:')
+    self.assertEqual(address, f'127.0.0.2:{port}')
     self.assertEqual(cell.read_location(self.root, _CELL).location, address)
-    port = int(address.rpartition(':')[2])
     socket.create_connection(('127.0.0.2', port), 60).close()
     with self.assertRaises(ConnectionRefusedError):
       socket.create_connection(('127.0.0.1', port), 60)

@@ -48,9 +48,12 @@ class ServerTest(parameterized.TestCase):
     cell.write_location(
       root, _CELL, admin_pb2.Location(location=f'127.0.0.1:{port}')
     )
+    # Another program cannot listen here while this socket has the address.
+    elsewhere = self.enter_context(socket.socket())
+    elsewhere.bind(('127.0.0.1', 0))
 
     process = self._start(
-      '--port=0',
+      f'--port={elsewhere.getsockname()[1]}',
       '--platform_chip=v5e-4',
       '--platform_topology=2x2x1',
       '--tags=blue,red',
@@ -62,8 +65,7 @@ class ServerTest(parameterized.TestCase):
     line = process.stdout.readline()
     self.assertRegex(line, r'^Model server is serving at 127.0.0.2:\d+$')
     with self.assertRaises(ConnectionRefusedError):
-      elsewhere = '127.0.0.1', int(line.rpartition(':')[2])
-      socket.create_connection(elsewhere, _TIMEOUT)
+      socket.create_connection(elsewhere.getsockname(), _TIMEOUT)
     join = admin.joins.get(timeout=_TIMEOUT)
     self.assertIn(join.address, line)
     spec = join.model_server
