@@ -63,13 +63,16 @@ class TokenLatency:
 
   @property
   def problem(self) -> str | None:
-    """The reason why the run misses the bound; None if it does not."""
-    if self.limit_ms is None or self.bounded_ms <= self.limit_ms:
+    """The reason why the run misses the bound; None if it does not.
+
+    As in the official checker, a latency that equals the limit misses it.
+    """
+    if self.limit_ms is None or self.bounded_ms < self.limit_ms:
       return None
     return (
       f'the 99th percentile of the {self.name} ({self.abbreviation}) is'
-      f' {self.bounded_ms:.3f} ms, above the limit of {self.limit_ms:g} ms.'
-      ' Lower --target_qps, or let --mode=find_performance search the rate'
+      f' {self.bounded_ms:.3f} ms, but must be less than {self.limit_ms:g}'
+      ' ms. Lower --target_qps, or let --mode=find_performance search the rate'
     )
 
 

@@ -195,30 +195,31 @@ class LimitsTest(absltest.TestCase):
     limits = rounds.token_limits(rounds.LLAMA, scenario)
     return figures.over_limits(_log(ttft_ms, tpot_ms), limits)
 
-  def test_a_run_at_the_limits_passes(self):
-    self.assertEmpty(self._over(rounds.INTERACTIVE, 500, 30))
-    self.assertEmpty(self._over(rounds.SERVER, 2000, 100))
+  def test_a_run_below_the_limits_passes(self):
+    self.assertEmpty(self._over(rounds.INTERACTIVE, 499.999, 29.999))
+    self.assertEmpty(self._over(rounds.SERVER, 1999.999, 99.999))
     # There is no limit in Offline and for other benchmarks.
     self.assertEmpty(figures.over_limits(_log(9999, 999), None))
 
-  def test_a_run_above_a_limit_fails(self):
+  def test_a_run_at_or_above_a_limit_fails(self):
     for scenario, ttft, tpot, message in (
       (
         rounds.INTERACTIVE,
-        *(501, 30),
-        r'first token \(TTFT\) is 501.000 ms, above the limit of 500 ms.*Lower',
+        *(501, 29),
+        r'first token \(TTFT\) is 501.000 ms, but must be less than 500 ms.*Lower',
       ),
       (
         rounds.INTERACTIVE,
-        *(500, 31),
-        r'output token \(TPOT\) is 31.000 ms, above the limit of 30 ms',
+        *(499, 31),
+        r'output token \(TPOT\) is 31.000 ms, but must be less than 30 ms',
       ),
-      (rounds.SERVER, 2001, 100, '2001.000 ms, above the limit of 2000 ms'),
-      (rounds.SERVER, 2000, 101, '101.000 ms, above the limit of 100 ms'),
+      (rounds.SERVER, 2001, 99, '2001.000 ms, but must be less than 2000 ms'),
+      (rounds.SERVER, 1999, 101, '101.000 ms, but must be less than 100 ms'),
     ):
       (problem,) = self._over(scenario, ttft, tpot)
       self.assertRegex(problem, message)
     self.assertLen(self._over(rounds.INTERACTIVE, 501, 31), 2)
+    self.assertLen(self._over(rounds.INTERACTIVE, 500, 30), 2)
 
   def test_a_log_without_tokens_does_not_pass(self):
     log = loadgen_log.RunLog('d', '', {'result_validity': 'VALID'}, ())

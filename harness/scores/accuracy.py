@@ -1,6 +1,6 @@
 """Scores an accuracy log and writes accuracy.txt beside it.
 
-accuracy --accuracy_log=.../mlperf_log_accuracy.json --dataset=eval.json
+accuracy --accuracy_log=.../mlperf_log_accuracy.json
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,8 @@ _DATASET = flags.DEFINE_string(
 _TOKENIZER = flags.DEFINE_string(
   'tokenizer_path',
   None,
-  "The model's tokenizer.json. Default: the bundled model's.",
+  "The model's tokenizer.json. Required with --dataset. Default for the bundled"
+  " articles: the bundled GPT-J's.",
 )
 _DTYPE = flags.DEFINE_enum(
   'dtype',
@@ -45,8 +46,14 @@ _OUTPUT = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  path = user_path.resolve(_TOKENIZER.value) or bundle.tokenizer_path()
   with program.exit_on('accuracy'):
+    path = user_path.resolve(_TOKENIZER.value)
+    if not path and _DATASET.value:
+      raise ValueError(
+        f'--dataset={_DATASET.value} needs --tokenizer_path, the tokenizer.json'
+        ' of the model that answered.'
+      )
+    path = path or bundle.tokenizer_path()
     splitter, reason = sentences.of_flags()
     if reason:
       print(f'accuracy: rougeLsum is omitted: {reason}', file=sys.stderr)

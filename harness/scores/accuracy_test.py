@@ -33,7 +33,7 @@ class AccuracyTest(absltest.TestCase):
     with open(self._path(name), 'w', encoding='utf-8') as file:
       json.dump(content, file)
 
-  def _run(self, **values: str) -> str:
+  def _run(self, **values: str | None) -> str:
     values = {
       'accuracy_log': self._path('log.json'),
       'dataset': self._path('eval.json'),
@@ -60,6 +60,8 @@ class AccuracyTest(absltest.TestCase):
       self._run(dtype='int64')
     with self.assertRaisesRegex(SystemExit, 'accuracy: .*missing.json'):
       self._run(accuracy_log=self._path('missing.json'))
+    with self.assertRaisesRegex(SystemExit, 'eval.json needs --tokenizer_path'):
+      self._run(tokenizer_path=None)
     article = {'instruction': 'i', 'input': 'a', 'output': 'b'}
     self._write('eval.json', [article | {'tok_input': [2, 1]}])
     with self.assertRaisesRegex(SystemExit, 'accuracy: sample 0: .*another to'):

@@ -189,11 +189,11 @@ class ExistingTreeTest(parameterized.TestCase):
     )
 
   @parameterized.parameters(
-    (figures.FIRST_TOKEN[0], 501, 'time to the first token is 501 ms, .*500'),
-    (figures.FIRST_TOKEN[0], 500, 'time to the first token is 500 ms, .*500'),
+    (figures.FIRST_TOKEN[0], 501, r'first token \(TTFT\) is 501.000 ms, .*500'),
+    (figures.FIRST_TOKEN[0], 500, r'first token \(TTFT\) is 500.000 ms, .*500'),
     (figures.FIRST_TOKEN[0], 499, None),
-    (figures.PER_TOKEN[0], 31, 'time per output token is 31 ms, but .*30 ms'),
-    (figures.PER_TOKEN[0], 30, 'time per output token is 30 ms, but .*30 ms'),
+    (figures.PER_TOKEN[0], 31, r'token \(TPOT\) is 31.000 ms, but .*30 ms'),
+    (figures.PER_TOKEN[0], 30, r'token \(TPOT\) is 30.000 ms, but .*30 ms'),
     (figures.PER_TOKEN[0], 29, None),
     ('requested_server_ttft_latency', 2000, 'limit of the .* was 2000 ms'),
     ('requested_server_tpot_latency', 100, 'limit of the .* was 100 ms'),
@@ -212,7 +212,7 @@ class ExistingTreeTest(parameterized.TestCase):
     if pattern is None:
       self.assertEqual(self.problems(), [])
     else:
-      self.assert_problem(f'Interactive: The .*{pattern}')
+      self.assert_problem(f'Interactive: [Tt]he .*{pattern}')
 
   @parameterized.parameters(
     ('Offline', 'INVALID'), ('Interactive', 'INVALID'), ('Interactive', None)
