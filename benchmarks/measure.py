@@ -66,10 +66,15 @@ def run(
       shift = number % max(1, len(entries))
       for count in settings.counts:
         for entry in entries[shift:] + entries[:shift]:
-          label = f'{mode}: round {number + 1}, {entry.contender.name}'
-          report(f'{label}, {count} requests', done / total)
+          label = (
+            f'{mode}: round {number + 1}, {entry.contender.name}, {count}'
+            ' requests'
+          )
+          report(label, done / total)
           _run(entry, count)
           done += 1
+          rate = entry.samples[count][-1].rate
+          report(f'{label}: {rate:.1f} tokens per CPU second', done / total)
     yield ModeResult(mode, tuple(entries), absent)
 
 
