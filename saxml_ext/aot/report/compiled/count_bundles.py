@@ -111,7 +111,8 @@ def _calls() -> Iterator[tuple]:
   for width in _WIDTHS[:-1]:  # Decode attention outputs float32.
     yield rows.quantize, [((count, width), jnp.float32)]
   normalize = functools.partial(rows.normalize, epsilon=1e-5)
-  yield normalize, [((count, _MODEL_DIM), jnp.float32), norm, norm]
+  for bias in (norm, None):  # Of GPT-J and of Llama.
+    yield normalize, [((count, _MODEL_DIM), jnp.float32), norm, bias]
   for kv_dtype in ('int8', 'bfloat16'):
     for length in _LENGTHS:
       angles = np.zeros((length, _ROTARY_HALF), np.float32)

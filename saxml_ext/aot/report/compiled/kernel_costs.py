@@ -1,7 +1,7 @@
 """Computes the cost of the engine's Pallas kernels from their operand sizes.
 
-`normalize_rows`, `quantize_rows` and `prefill_attention` (`engine/kernels/tpu`)
-process a grid. All steps of the grid run the same code, so the bundles of a
+`normalize_rows`, `normalize_rms_rows`, `quantize_rows` and `prefill_attention`
+(`engine/kernels/tpu`) process a grid. All steps of the grid run the same code, so the bundles of a
 step are multiplied by the number of steps.
 
 Decode attention, `attend_beams`, processes a list of blocks of keys. The length
@@ -23,13 +23,12 @@ from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_text
 from saxml_ext.common import files
 
-NORMALIZE = 'normalize_rows'
-QUANTIZE = 'quantize_rows'
 ATTEND = 'prefill_attention'
 ATTEND_BEAMS = 'attend_beams'
 COUNTED = pathlib.Path(__file__).parent / 'kernel_bundles.json'
 
-# The rows per step of the kernels `normalize_rows` and `quantize_rows`.
+# The kernels that process rows, and their rows per step.
+_OF_ROWS = ('normalize_rows', 'normalize_rms_rows', 'quantize_rows')
 ROWS = 128
 # The tokens per step of attention: a multiple of _TILE, and at most _CHUNK.
 _TILE = 128
@@ -121,7 +120,7 @@ def work_of(
   operands = [within[x].arrays[0] for x in i.operands if x in within]
   if ATTEND_BEAMS in i.rest:
     return _beams(operands)
-  if name in (NORMALIZE, QUANTIZE):
+  if name in _OF_ROWS:
     x = _first(name, operands, 2)
     # A single step with fewer rows is shorter. The last of several steps is
     # always a full step.

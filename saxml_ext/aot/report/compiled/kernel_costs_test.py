@@ -104,15 +104,18 @@ class KernelsTest(parameterized.TestCase):
     expected = kernel_costs.Work('quantize_rows bf16[1024]', steps, 0)
     self.assertEqual(work, expected)
 
-  def test_fewer_rows_than_a_block_take_their_share(self):
+  @parameterized.parameters(
+    ('normalize_rows', True), ('normalize_rms_rows', False)
+  )
+  def test_fewer_rows_than_a_block_take_their_share(self, name, has_bias):
     x = jax.ShapeDtypeStruct((96, 4096), jnp.float32)
     norm = jax.ShapeDtypeStruct((4096,), jnp.float32)
     normalize = functools.partial(rows.normalize, epsilon=1e-5)
-    equation = _pallas_call(normalize, x, norm, norm)
-    work = _work(_text(equation, 'normalize_rows'))
+    equation = _pallas_call(normalize, x, norm, norm if has_bias else None)
+    work = _work(_text(equation, name))
     self.assertEqual(work.steps, 96 / 128)
     code = kernel_costs.counted()[work.key]
-    call, _ = _call(_text(equation, 'normalize_rows'))
+    call, _ = _call(_text(equation, name))
     self.assertEqual(call.bundles, code.outside + 0.75 * code.step)
 
   @parameterized.parameters(
