@@ -20,6 +20,7 @@ from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
+from saxml_ext.common import user_path
 
 _DATA = pathlib.Path(__file__).parent / 'data'
 # The buckets of the stored costs of Sax's programs.
@@ -29,8 +30,8 @@ _COSTS = flags.DEFINE_list(
   'costs',
   [],
   'Files of //saxml_ext/aot/report/compiled:compile_costs, oldest first. The'
-  ' report compares all and describes the last one. Default: the files in'
-  ' data/.',
+  ' report compares all and describes the last one. Those in data/ are kept.'
+  ' Default: data/engine.json, of GPT-J 6B.',
 )
 _PROGRAMS = flags.DEFINE_string(
   'programs',
@@ -91,9 +92,10 @@ def report() -> str:
     OSError: A file cannot be read or written.
     ValueError: A file is malformed.
   """
-  sets = [costs.read(path) for path in _COSTS.value]
+  sets = [costs.read(user_path.resolve(path)) for path in _COSTS.value]
   if _PROGRAMS.value is not None:
-    sets.append(hlo_costs.read_set(pathlib.Path(_PROGRAMS.value)))
+    programs = pathlib.Path(user_path.resolve(_PROGRAMS.value))
+    sets.append(hlo_costs.read_set(programs))
   sets = sets or [costs.read(_DATA / 'engine.json')]
   made = sets[-1]
   benchmark = benchmarks.of(made)
@@ -104,7 +106,8 @@ def report() -> str:
     )
   requests = benchmark.lengths.draw(_SAMPLES.value)
   if _LENGTHS.value is not None:
-    text = pathlib.Path(_LENGTHS.value).read_text('utf-8')
+    path = pathlib.Path(user_path.resolve(_LENGTHS.value))
+    text = path.read_text('utf-8')
     requests = lengths_lib.read(text, _LENGTHS.value, _SAMPLES.value)
   chip = rules.topology_of(made).chip
   by_rule = {
@@ -148,8 +151,9 @@ def report() -> str:
   ]
   text = '\n\n'.join(sections)
   if _PAGE.value:
-    page.write(pathlib.Path(_PAGE.value), text, made, requests)
-    text += f'\n\nThe page is at {_PAGE.value}.'
+    path = pathlib.Path(user_path.resolve(_PAGE.value))
+    page.write(path, text, made, requests)
+    text += f'\n\nThe page is at {path}.'
   return text
 
 

@@ -9,7 +9,15 @@ from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import engine_programs
 
 _DATA = pathlib.Path('saxml_ext/aot/report/data')
-_FILES = ('engine.json', 'sax_512.json', 'sax_1024.json', 'sax_1919.json')
+_FILES = (
+  'engine.json',
+  'llama3_1_8b_int8_v5e_2x2.json',
+  'llama3_1_8b_int8_v6e_1x1.json',
+  'llama3_1_8b_int8_v6e_2x2.json',
+  'sax_512.json',
+  'sax_1024.json',
+  'sax_1919.json',
+)
 _KERNEL = re.compile(r'custom_call @tpu_custom_call.*kernel_name = "(\w+)"')
 
 
