@@ -175,36 +175,32 @@ class _Server:
   def search(self, start: load_lib.Speed) -> Found:
     rate = start.target_qps
     assert rate, 'a Server search starts at a rate'
-    best: tuple[float, loadgen_log.RunLog] | None = None
+    best: float | None = None
     worst: float | None = None
-    last: float | None = None
     growth = _GROWTH
     while len(self._probes) < _MOST_PROBES and self._clock() <= self._end:
       trial = self._probe(rate)
-      last = rate
       if trial.held:
-        best = (rate, trial.log)
+        best = rate
       else:
         worst = rate
-      if best and worst and worst <= best[0] * _CLOSE:
+      if best and worst and worst <= best * _CLOSE:
         break
       if best and worst:
-        rate = (best[0] * worst) ** 0.5
+        rate = (best * worst) ** 0.5
       else:
         rate = rate * growth if best else rate / growth
         growth = min(growth * _GROWTH, _MOST_GROWTH)
     if best is None:
       raise SearchError(_nothing(self._probes))
-    if last != best[0]:
-      best = self._again(best[0])
-    rate, log = best
+    rate, log = self._again(best)
     return Found(load_lib.Speed(target_qps=rate), log, tuple(self._probes))
 
   def _again(self, rate: float) -> tuple[float, loadgen_log.RunLog]:
-    """Repeats the best run, so that its logs are the last ones.
+    """Repeats the best run, because a short run may be valid by chance.
 
     Each time that the system does not hold the rate, the next run is slightly
-    slower.
+    slower. The logs of the returned rate are the last ones.
     """
     for _ in range(_MOST_PROBES):
       trial = self._probe(rate)

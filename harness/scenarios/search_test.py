@@ -19,7 +19,7 @@ class _System:
 
   def __init__(self, scenario: str, limit: float = 10.0):
     self._scenario = scenario
-    self._limit = limit
+    self.limit = limit
     self.asked: list[load.Speed] = []
 
   def run(self, speed: load.Speed, number: int) -> search.Trial:
@@ -27,16 +27,16 @@ class _System:
     assert number == len(self.asked)
     values: dict[str, object] = {}
     if self._scenario == rounds.OFFLINE:
-      valid = speed.target_qps >= self._limit
-      values['result_samples_per_second'] = self._limit
+      valid = speed.target_qps >= self.limit
+      values['result_samples_per_second'] = self.limit
     elif self._scenario == rounds.SERVER:
-      valid = speed.target_qps <= self._limit
+      valid = speed.target_qps <= self.limit
       values['result_99.00_percentile_latency_ns'] = 5e6
     else:
       # LoadGen prepares queries for twice min_duration, and each takes
       # 1000 / limit ms.
-      valid = speed.latency_ms <= 2 * 1000 / self._limit
-      latency = 1e9 / self._limit
+      valid = speed.latency_ms <= 2 * 1000 / self.limit
+      latency = 1e9 / self.limit
       values['result_mean_latency_ns'] = latency
       values['result_90.00_percentile_latency_ns'] = latency
       values['result_mean_query_latency_ns'] = latency
@@ -90,8 +90,29 @@ class SearchTest(absltest.TestCase):
       found, system = self._search(rounds.SERVER, load.Speed(target_qps=start))
       self.assertLessEqual(found.speed.target_qps, 10.0)
       self.assertGreater(found.speed.target_qps, 10.0 / 1.06)
-      # The last logs must be those of the found rate.
+      # The last logs must be those of the found rate, which was held twice.
       self.assertEqual(system.asked[-1], found.speed)
+      self.assertEqual(system.asked.count(found.speed), 2)
+
+  def test_a_rate_that_is_held_only_once_is_lowered(self):
+    system = _System(rounds.SERVER)
+
+    def run(speed: load.Speed, number: int) -> search.Trial:
+      # The first run at each rate above 8 is valid by chance.
+      system.limit = 8.0 if speed in system.asked else 10.0
+      return system.run(speed, number)
+
+    found = search.search(
+      rounds.SERVER,
+      load.Speed(target_qps=9.9),
+      run,
+      progress.Progress(io.StringIO()),
+    )
+    self.assertLess(found.speed.target_qps, 10.0)
+    self.assertTrue(found.log.valid)
+    repeated = [s for s in system.asked if system.asked.count(s) == 2]
+    self.assertNotEmpty(repeated)
+    self.assertNotIn(found.speed, repeated)
 
   def test_server_that_holds_nothing(self):
     with self.assertRaisesRegex(
@@ -153,7 +174,7 @@ class SearchTest(absltest.TestCase):
         progress.Progress(io.StringIO()),
         clock=lambda: 1500.0 * len(system.asked),
       )
-      self.assertLessEqual(len(system.asked), 4)
+      self.assertLessEqual(len(system.asked), 5)
       self.assertLessEqual(found.speed.target_qps, 12.5)
     system = _System(rounds.SERVER, limit=0.01)
     with self.assertRaisesRegex(search.SearchError, 'within 60 minutes'):
