@@ -57,9 +57,9 @@ class TokenLimitsTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ('first_token_99.00_percentile_latency_ns', 1999, None),
-    ('first_token_99.00_percentile_latency_ns', 2000, 'first token is 2000 ms'),
+    ('first_token_99.00_percentile_latency_ns', 2000, 'TTFT. is 2000.000 ms'),
     ('time_per_output_token_99.00_percentile_ns', 99, None),
-    ('time_per_output_token_99.00_percentile_ns', 100, 'output token is 100'),
+    ('time_per_output_token_99.00_percentile_ns', 100, 'TPOT. is 100.000 ms'),
   )
   def test_server(self, key, milliseconds, pattern):
     job = pathlib.Path(self.create_tempdir().full_path, 'job')
@@ -85,7 +85,7 @@ class TokenLimitsTest(parameterized.TestCase):
       self.assertEqual(problems, [])
     else:
       (problem,) = problems
-      self.assertRegex(problem, f'this: The 99th percentile .* {pattern}')
+      self.assertRegex(problem, f'this: the 99th percentile .* {pattern}')
 
 
 if __name__ == '__main__':
