@@ -85,7 +85,7 @@ class TokenLimitsTest(parameterized.TestCase):
       self.assertEqual(problems, [])
     else:
       (problem,) = problems
-      self.assertRegex(problem, f'this: the 99th percentile .* {pattern}')
+      self.assertRegex(problem, f'this: the 99th percentile .*{pattern}')
 
 
 if __name__ == '__main__':
