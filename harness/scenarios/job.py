@@ -226,7 +226,7 @@ def jobs(
   round_name = load_lib.round_name(benchmark)
   _check_scenarios(scenarios, benchmark, asked)
   if benchmark in rounds.LLAMAS:
-    _check_llama(modes, round_name)
+    _check_llama(round_name)
   if load_lib.COMPLIANCE in modes and not requirements.compliance_tests(
     round_name, model
   ):
@@ -260,6 +260,7 @@ def jobs(
         load=load_lib.of_flags(
           scenario,
           benchmark,
+          searches=load_lib.FIND_PERFORMANCE in modes,
           watched=asked != flag_table.RUNNING_CELL,
           serves=asked in flag_table.SERVING,
         ),
@@ -318,7 +319,7 @@ def _check_scenarios(
       )
 
 
-def _check_llama(modes: Sequence[str], round_name: str) -> None:
+def _check_llama(round_name: str) -> None:
   """Checks that the harness supports a job of Llama.
 
   Raises:

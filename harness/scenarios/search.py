@@ -31,8 +31,11 @@ _CLOSE = 1.05
 _GROWTH = 1.25
 _MOST_GROWTH = 2.0
 _MOST_PROBES = 12
-# The time after which no further probe begins.
+# The time after which no further rate is tried.
 MOST_SECS = 3600.0
+# The time after that in which the best rate, or a slightly lower one, must hold
+# again.
+MOST_REPEAT_SECS = 1800.0
 # Answers fall behind if the later half of the samples takes more than this many
 # times as long to answer as the earlier half.
 _BEHIND = 2.0
@@ -88,7 +91,7 @@ class Trial:
     if not self.log.valid:
       return 'INVALID'
     if figures.over_limits(self.log, self.limits):
-      return 'VALID, but above a limit on tokens'
+      return 'VALID, but not below a limit on tokens'
     return 'VALID, but answers fall behind' if self.behind else 'VALID'
 
 
@@ -116,7 +119,8 @@ def search(
 ) -> Found:
   """Searches for the highest valid speed.
 
-  No probe begins after MOST_SECS.
+  No probe begins after MOST_SECS. Only the best rate of Server is then still
+  repeated: once in any case, and at lower rates until MOST_REPEAT_SECS later.
 
   Args:
     scenario: LoadGen's name of the scenario.
@@ -127,7 +131,7 @@ def search(
     clock: A function that returns the elapsed time in seconds.
 
   Raises:
-    SearchError: No run was valid.
+    SearchError: No run was valid, or no rate of Server was held twice.
     errors.HarnessError: A run failed.
   """
   if rounds.SCENARIOS[scenario].bounded:
@@ -202,12 +206,17 @@ class _Server:
     Each time that the system does not hold the rate, the next run is slightly
     slower. The logs of the returned rate are the last ones.
     """
-    for _ in range(_MOST_PROBES):
+    for number in range(_MOST_PROBES):
+      if number and self._clock() > self._end + MOST_REPEAT_SECS:
+        break
       trial = self._probe(rate)
       if trial.held:
         return rate, trial.log
       rate /= _CLOSE
-    raise SearchError(_nothing(self._probes))
+    raise SearchError(
+      f'no rate was held twice: {"; ".join(self._probes)}. Another program may'
+      ' disturb the system. Pass a lower --target_qps without find_performance'
+    )
 
   def _probe(self, rate: float) -> Trial:
     number = len(self._probes) + 1

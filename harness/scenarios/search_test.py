@@ -153,7 +153,7 @@ class SearchTest(absltest.TestCase):
     )
     self.assertBetween(found.speed.target_qps, 8 / 1.06, 8)
     self.assertEqual(asked[-1], found.speed.target_qps)
-    self.assertIn('VALID, but above a limit on tokens', shown.getvalue())
+    self.assertIn('VALID, but not below a limit on tokens', shown.getvalue())
     self.assertRegex(
       shown.getvalue(),
       r'99th percentile of TTFT 187.5 ms, 99th percentile of TPOT 9.0 ms, VALID',
@@ -186,6 +186,25 @@ class SearchTest(absltest.TestCase):
         clock=lambda: 1500.0 * len(system.asked),
       )
     self.assertLen(system.asked, 3)
+
+  def test_repeats_end_in_time(self):
+    system = _System(rounds.SERVER)
+
+    def run(speed: load.Speed, number: int) -> search.Trial:
+      # The first run is valid by chance.
+      system.limit = 0.01 if system.asked else 10.0
+      return system.run(speed, number)
+
+    with self.assertRaisesRegex(search.SearchError, 'no rate was held twice'):
+      search.search(
+        rounds.SERVER,
+        load.Speed(target_qps=9.9),
+        run,
+        progress.Progress(io.StringIO()),
+        clock=lambda: 1500.0 * len(system.asked),
+      )
+    # Three trials begin within an hour, and one repeat in the half hour after.
+    self.assertLen(system.asked, 4)
 
   def test_offline_is_repeated_until_it_is_long_enough(self):
     found, system = self._search(rounds.OFFLINE, load.Speed(target_qps=2.0))

@@ -20,7 +20,7 @@ _OFFLINE_FACTOR = 1.1
 _SPREAD = 1.25
 # The usual number of runs of a search that finds a rate, and of one that only
 # repeats a run until it is long enough.
-_PROBES = {True: (4, 12), False: (1, 2)}
+_PROBES = {True: (5, 13), False: (1, 2)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,8 +68,9 @@ class Work:
     if run_lib.ACCURACY in self.modes:
       total += self.sample_count / rate
     if load_lib.FIND_PERFORMANCE in self.modes:
-      probes = _PROBES[self.load.rules.bounded][end]
-      total += min(probes * run, search.MOST_SECS + run)
+      bounded = self.load.rules.bounded
+      most = search.MOST_SECS + (search.MOST_REPEAT_SECS if bounded else 0)
+      total += min(_PROBES[bounded][end] * run, most + run)
     runs = run_lib.PERFORMANCE in self.modes
     tests = self.tests if load_lib.COMPLIANCE in self.modes else 0
     return total + (runs + tests) * run

@@ -72,7 +72,7 @@ class TimePlanTest(absltest.TestCase):
       [load_lib.FIND_PERFORMANCE],
       equal_issue=False,
     )
-    self._between(work, 4 * 600, 3600 + 600)
+    self._between(work, 5 * 600, 5400 + 600)
 
   def test_other_execution_modes_are_shorter(self):
     work = _work(

@@ -1,8 +1,8 @@
 """Computes the cost of the engine's Pallas kernels from their operand sizes.
 
 `normalize_rows`, `normalize_rms_rows`, `quantize_rows` and `prefill_attention`
-(`engine/kernels/tpu`) process a grid. All steps of the grid run the same code, so the bundles of a
-step are multiplied by the number of steps.
+(`engine/kernels/tpu`) process a grid. All steps of the grid run the same code,
+so the bundles of a step are multiplied by the number of steps.
 
 Decode attention, `attend_beams`, processes a list of blocks of keys. The length
 of the list depends on the requests. The shapes of the operands determine the
