@@ -72,6 +72,7 @@ class Acts:
     scenarios: The scenarios in which it has an effect.
     modes: The modes in which it has an effect.
     execution_modes: The execution modes in which it has an effect.
+    searched: The scenarios in which find_performance searches for the value.
     instead: The alternative for systems without this flag, by system.
   """
 
@@ -79,6 +80,7 @@ class Acts:
   scenarios: Collection[str] = tuple(rounds.SCENARIOS)
   modes: Collection[str] = load_lib.MODES
   execution_modes: Collection[str | None] = (None, *load_lib.EXECUTION_MODES)
+  searched: Collection[str] = ()
   instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   def problem(self, name: str, run: Run) -> str | None:
@@ -100,6 +102,12 @@ class Acts:
           f'{name} has no effect with {choice}{_words(chosen)}. It has an'
           f' effect with {choice}{_words(acting)}. {instead}'
         )
+    searched = [each for each in run.scenarios if each in self.searched]
+    if searched and load_lib.FIND_PERFORMANCE in run.modes:
+      return (
+        f'{name} has no effect with --mode={load_lib.FIND_PERFORMANCE}, which'
+        f' searches for its value in {_words(searched)}. Leave out one of them'
+      )
     return None
 
 
@@ -187,12 +195,16 @@ ACTS: Mapping[str, Acts] = {
   'threads': Acts(BERT_SYSTEMS),
   # The flags of LoadGen.
   'min_duration': Acts(modes=_TIMED),
-  'target_qps': Acts(scenarios=_named(lambda each: not each.streams)),
+  'target_qps': Acts(
+    scenarios=_named(lambda each: not each.streams),
+    searched=_named(lambda each: not each.streams),
+  ),
   'target_latency_ms': Acts(
     # Interactive has bounds on the latencies of tokens only.
     scenarios=_named(
       lambda each: each.streams or (each.bounded and not each.run_as)
-    )
+    ),
+    searched=_named(lambda each: each.streams),
   ),
   'test_query_count': Acts(modes=_TIMED, execution_modes=(load_lib.TEST,)),
   'equal_issue': Acts(modes=_TIMED, execution_modes=_NO_TEST),

@@ -211,6 +211,22 @@ class FlagTableTest(parameterized.TestCase):
   def test_every_flag_acts_or_is_refused_with(self, **choice):
     self._check(rounds.OFFLINE, flag_table.ENGINE, **choice)
 
+  @parameterized.parameters(rounds.SERVER, rounds.SINGLE_STREAM)
+  def test_a_search_refuses_the_value_that_it_searches_for(self, scenario):
+    # The bound on the latency of Server acts in a search.
+    choice = {'mode': ['find_performance', 'performance']}
+    self._check(scenario, flag_table.ENGINE, **choice)
+    run = flag_table.Run(flag_table.ENGINE, [scenario], choice['mode'])
+    refused = {
+      name
+      for name, acts in flag_table.ACTS.items()
+      if 'which searches' in (acts.problem(name, run) or '')
+    }
+    streams = rounds.SCENARIOS[scenario].streams
+    self.assertEqual(
+      refused, {'target_latency_ms' if streams else 'target_qps'}
+    )
+
   def test_compliance_runs_take_the_flags_of_timed_runs(self):
     self._check(rounds.OFFLINE, 'onnxruntime', mode=['compliance'])
 

@@ -260,7 +260,6 @@ def jobs(
         load=load_lib.of_flags(
           scenario,
           benchmark,
-          searches=load_lib.FIND_PERFORMANCE in modes,
           watched=asked != flag_table.RUNNING_CELL,
           serves=asked in flag_table.SERVING,
         ),

@@ -125,23 +125,6 @@ class JobTest(absltest.TestCase):
       with self.assertRaisesRegex(ValueError, message):
         self._config(scenario, model='llama3.1-8b', **changes)
 
-  def test_a_search_refuses_the_speed_that_it_searches_for(self):
-    for scenario, flag in (
-      (rounds.OFFLINE, 'target_qps'),
-      (rounds.SERVER, 'target_qps'),
-      (rounds.SINGLE_STREAM, 'target_latency_ms'),
-    ):
-      values = {'mode': ['find_performance', 'performance'], flag: 10.0}
-      with self.assertRaisesRegex(
-        ValueError, f'--{flag}=10 has no effect with --mode=find_performance'
-      ):
-        self._config(scenario, **values)
-    # The bound on Server's latency acts in a search.
-    bound = self._config(
-      rounds.SERVER, mode=['find_performance'], target_latency_ms=9.0
-    )
-    self.assertEqual(bound.load.target_latency_ms, 9.0)
-
   def test_compliance_of_llama_needs_its_end_ids(self):
     values = {'model': 'llama3.1-8b', 'mode': ['compliance']}
     # Source: generation_config.json of the bundled model.

@@ -215,14 +215,13 @@ def round_name(benchmark: str) -> str:
 
 
 def of_flags(
-  scenario: str, benchmark: str, searches: bool, watched: bool, serves: bool
+  scenario: str, benchmark: str, watched: bool, serves: bool
 ) -> Load:
   """Returns the load that the flags request in a scenario.
 
   Args:
     scenario: LoadGen's name of the scenario.
     benchmark: LoadGen's name of the benchmark.
-    searches: True if the job searches for the speed of the system.
     watched: True if the job starts and watches the system.
     serves: True if the engine of a model server answers.
 
@@ -232,14 +231,6 @@ def of_flags(
   qps = _TARGET_QPS.value
   if qps is not None and not (qps > 0 and math.isfinite(qps)):
     raise ValueError(f'--target_qps={qps} must be above 0 and finite')
-  streams = rounds.SCENARIOS[scenario].streams
-  speed = _TARGET_LATENCY_MS if streams else _TARGET_QPS
-  if searches and speed.value is not None:
-    raise ValueError(
-      f'--{speed.name}={speed.value:g} has no effect with'
-      f' --mode={FIND_PERFORMANCE}, which searches for this value in {scenario}.'
-      ' Remove the flag or the mode'
-    )
   limits = rounds.token_limits(benchmark, scenario)
   if limits and _TARGET_LATENCY_MS.value:
     raise ValueError(
