@@ -199,8 +199,8 @@ def decode(
     current: The suffix block to write.
     slots: The state of all slots.
     chosen: The different slots to decode, [C] int32, including all that hold a
-      request. If they are not all slots, they are gathered first and scattered
-      at the end, at the cost of about one step. On TPU their KV is not moved.
+      request. Without a kernel that reads the KV in place, few slots are
+      gathered first and scattered at the end, at the cost of one to four steps.
     active: True for those of them that hold a request, [C] bool.
     row: The first row of `current` to write.
     max_steps: The maximum number of steps. `row + max_steps` must not exceed
@@ -240,14 +240,15 @@ def decode(
     of_all = jnp.zeros(settings.engine.num_slots, bool).at[chosen].set(active)
     return run(kv, slots, of_all)
 
+  by_platform = decode_attention.chooser(
+    segments, past, current.length, settings.model.architecture.attention_cap
+  )
   if chosen.shape[0] == settings.engine.num_slots:
     current, slots, steps = run(kv, slots, active)
-  elif decode_attention.reads_in_place(segments, past, current.length):
-    current, slots, steps = decode_attention.choose(
-      in_place, gathered, kv, slots
-    )
-  else:
+  elif by_platform is None:
     current, slots, steps = gathered(kv, slots)
+  else:
+    current, slots, steps = by_platform(in_place, gathered, kv, slots)
   return current, slots, steps, slots.searches.finished
 
 

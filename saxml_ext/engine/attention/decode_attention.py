@@ -72,36 +72,52 @@ def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
     group: The number of queries that share a key, G.
   """
   xla = by_xla(history, cap)
+  _, beams, steps = history.ancestry[-1].shape
+  by_platform = chooser(history.segments, history.past, steps * beams, cap)
+  if by_platform is None:
+    return xla
+  kernel: Attend = functools.partial(_on_cpu, history)
   if layers_lib.is_stacked(history.segments[0].keys):
-    _, beams, steps = history.ancestry[-1].shape
-    if reads_in_place(history.segments, history.past, steps * beams):
-      return _over_stacked(history, cap, group)
-    return xla
-  if cap is not None:
-    return xla
-  return _chosen(kernels.choose, functools.partial(_on_cpu, history), xla)
-
-
-def _over_stacked(history: History, cap: float | None, group: int) -> Attend:
-  """Returns attention as `over` does, for stacked layers."""
-  xla = by_xla(history, cap)
-  (prompts,), (ancestry,) = history.segments, history.ancestry
-  visible = attention.repeated(cache.visible(ancestry), group)
-  on_tpu = by_kernel(history.reach, visible, history.slots, prompts, cap)
-  return _chosen(choose, on_tpu, xla)
-
-
-def _chosen(choose: Callable, kernel: Attend, xla: Attend) -> Attend:
-  """Returns attention by a kernel or by XLA, as `choose` decides."""
+    (prompts,), (ancestry,) = history.segments, history.ancestry
+    visible = attention.repeated(cache.visible(ancestry), group)
+    kernel = by_kernel(history.reach, visible, history.slots, prompts, cap)
 
   def attend(queries, current, layer):
-    return choose(
+    return by_platform(
       lambda queries: kernel(queries, current, layer),
       lambda queries: xla(queries, current, layer),
       queries,
     )
 
   return attend
+
+
+def chooser(
+  segments: Sequence[cache.Block],
+  past: Sequence[cache.Block],
+  suffix: int,
+  cap: float | None,
+) -> Callable | None:
+  """Returns a function that chooses whether a kernel reads the KV.
+
+  Its arguments are those of `choose`: a function for the platform of the
+  kernel, a function for all other platforms, and the arguments of both. A
+  kernel reads slots in place even if they are few.
+
+  Args:
+    segments: The prompts' KV, as in `History`.
+    past: The earlier suffix blocks, as in `History`.
+    suffix: The length of the block that is being written.
+    cap: The cap of scores; see `architecture.py`.
+
+  Returns:
+    The function, or None if no kernel can read this KV.
+  """
+  if not layers_lib.is_stacked(segments[0].keys):
+    return kernels.choose if cap is None else None
+  if len(segments) == 1 and not past and usable(segments[0], suffix):
+    return choose
+  return None
 
 
 def _on_cpu(
@@ -116,26 +132,17 @@ def _on_cpu(
     keys = layers_lib.at(block.keys, layer)
     return keys, layers_lib.at(block.values, layer)
 
+  places = history.slots
+  if places is None:
+    places = jnp.arange(queries.shape[0], dtype=jnp.int32)
   return kernels.attend(
     queries,
     history.reach,
     history.ancestry,
     [of_layer(block) for block in history.segments],
     [of_layer(block) for block in (*history.past, current)],
+    places,
   )
-
-
-def reads_in_place(
-  segments: Sequence[cache.Block], past: Sequence[cache.Block], suffix: int
-) -> bool:
-  """Returns True if the TPU reads slots in place even if they are few.
-
-  Args:
-    segments: The prompts' KV, as in `History`.
-    past: The earlier suffix blocks, as in `History`.
-    suffix: The length of the block that is being written.
-  """
-  return len(segments) == 1 and not past and usable(segments[0], suffix)
 
 
 def by_xla(history: History, cap: float | None = None) -> Attend:

@@ -7,13 +7,13 @@
 
 namespace saxml_kernels {
 
-// Letters: S slots, N heads of keys, K beams, G queries of a beam that share a
+// Letters: S slots, B slots of the blocks, N heads of keys, K beams, G queries of a beam that share a
 // head of keys, H head width, T columns of a block, W steps of a suffix block.
 
 enum class Type { kFloat32, kBFloat16, kInt8 };
 
-// Keys [S, N, H, T] of prompts, [S, N, T, H] of decode steps, and values [S, N,
-// T, H]; of int8 also their scales, [S, N, T] each.
+// Keys [B, N, H, T] of prompts, [B, N, T, H] of decode steps, and values [B, N,
+// T, H]; of int8 also their scales, [B, N, T] each.
 struct Block {
   const void* keys;
   const void* values;
@@ -30,6 +30,7 @@ struct Attention {
   // [S]: the number of tokens in the prompt. If negative, the slot's result is
   // unused.
   const int32_t* reach;
+  const int32_t* places;  // [S]: the slot's position in the blocks.
   // The prompt's blocks, in order.
   const Block* segments;
   int64_t num_segments;

@@ -190,9 +190,12 @@ class Group {
     bool seen;
   };
 
-  int64_t Place(int64_t head) const { return slot_ * args_.heads + head; }
+  // The position of a head of the slot in the blocks.
+  int64_t Place(int64_t head) const {
+    return args_.places[slot_] * args_.heads + head;
+  }
   int64_t QueryAt(int64_t head) const {
-    return (Place(head) * args_.rows() + first_) * width_;
+    return ((slot_ * args_.heads + head) * args_.rows() + first_) * width_;
   }
   float* Mixed(int64_t head) {
     return apart_ ? mixed_ + (head - begin_) * Q * width_

@@ -19,6 +19,10 @@ struct Shape {
   std::vector<int64_t> segments;
   int64_t suffixes;
   int64_t group = 1;
+
+  int64_t rows() const { return beams * group; }
+  // The slots of the blocks. One of them is not read.
+  int64_t held() const { return slots + 1; }
 };
 
 // A block with its memory, and the float values of its elements.
@@ -58,7 +62,7 @@ void Fill(std::mt19937& rng, Type type, int64_t count,
 TestBlock MakeBlock(std::mt19937& rng, Type type, const Shape& shape,
                     int64_t length, bool suffix) {
   TestBlock b;
-  const int64_t rows = shape.slots * shape.heads * length;
+  const int64_t rows = shape.held() * shape.heads * length;
   Fill(rng, type, rows * shape.head_dim, b.keys, b.exact_keys);
   Fill(rng, type, rows * shape.head_dim, b.values, b.exact_values);
   if (type == Type::kInt8) {
@@ -67,7 +71,7 @@ TestBlock MakeBlock(std::mt19937& rng, Type type, const Shape& shape,
       b.key_scales.push_back(scale(rng));
       b.value_scales.push_back(scale(rng));
     }
-    for (int64_t place = 0; place < shape.slots * shape.heads; ++place) {
+    for (int64_t place = 0; place < shape.held() * shape.heads; ++place) {
       for (int64_t t = 0; t < length; ++t) {
         for (int64_t h = 0; h < shape.head_dim; ++h) {
           const int64_t row = (place * length + t) * shape.head_dim + h;
@@ -108,7 +112,7 @@ int failures = 0;
 void TestShape(const Shape& shape, Type type, unsigned seed) {
   std::mt19937 rng(seed);
   const int64_t count =
-      shape.slots * shape.heads * shape.beams * shape.group * shape.head_dim;
+      shape.slots * shape.heads * shape.rows() * shape.head_dim;
   std::vector<float> queries;
   std::vector<uint8_t> unused;
   Fill(rng, Type::kFloat32, count, unused, queries);
@@ -143,6 +147,10 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
     reach.push_back(slot == 1 ? -1 : slot == 2 ? 0 : rng() % (most + 1));
   }
   if (shape.slots > 3) reach[3] = most;
+  std::vector<int32_t> places;  // In the reverse order.
+  for (int64_t slot = 0; slot < shape.slots; ++slot) {
+    places.push_back(shape.held() - 1 - slot);
+  }
 
   std::vector<Block> blocks;
   for (const TestBlock& b : made) blocks.push_back(b.block);
@@ -166,6 +174,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
                           queries.data(),
                           mixed.data(),
                           reach.data(),
+                          places.data(),
                           blocks.data(),
                           segments,
                           blocks.data() + segments,
@@ -177,11 +186,11 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
   std::vector<double> expected;
   for (int64_t slot = 0; slot < shape.slots; ++slot) {
     for (int64_t head = 0; head < shape.heads; ++head) {
-      const int64_t place = slot * shape.heads + head;
-      for (int64_t r = 0; r < shape.beams * shape.group; ++r) {
+      const int64_t first = (slot * shape.heads + head) * shape.rows();
+      const int64_t place = places[slot] * shape.heads + head;
+      for (int64_t r = 0; r < shape.rows(); ++r) {
         const int64_t k = r / shape.group;
-        const float* query =
-            &queries[(place * shape.beams * shape.group + r) * shape.head_dim];
+        const float* query = &queries[(first + r) * shape.head_dim];
         Sums sums;
         const auto see = [&](const TestBlock& b, int64_t t, bool suffix) {
           const int64_t length = b.block.length;

@@ -39,7 +39,8 @@ bool SetType(ffi::DataType from, Type& to) {
 // `rest` has the ancestry of each suffix block, then the keys and values of
 // each segment and each suffix block. In int8 their scales follow each of them.
 ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
-                      ffi::Buffer<ffi::S32> reach, ffi::RemainingArgs rest,
+                      ffi::Buffer<ffi::S32> reach,
+                      ffi::Buffer<ffi::S32> places, ffi::RemainingArgs rest,
                       ffi::ResultBuffer<ffi::F32> mixed, int64_t num_segments,
                       int64_t num_suffixes) {
   std::vector<ffi::AnyBuffer> buffers;
@@ -82,6 +83,15 @@ ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
 
   const auto dims = queries.dimensions();
   args.slots = dims[0];
+  args.places = places.typed_data();
+  const int64_t held = buffers[first].dimensions()[0];
+  for (int64_t slot = 0; slot < args.slots; ++slot) {
+    if (args.places[slot] < 0 || args.places[slot] >= held) {
+      return ffi::Error::InvalidArgument(
+          "a slot is at place " + std::to_string(args.places[slot]) +
+          " of blocks of " + std::to_string(held) + " slots");
+    }
+  }
   args.heads = dims[1];
   args.beams = buffers[0].dimensions()[1];
   args.group = dims[2] / args.beams;
@@ -310,6 +320,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlAttend, saxml_kernels::CallAttend,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .RemainingArgs()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()

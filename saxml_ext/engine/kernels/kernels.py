@@ -128,6 +128,7 @@ def attend(
   ancestry: Sequence[jax.Array],
   segments: Sequence[tuple[Any, Any]],
   suffixes: Sequence[tuple[Any, Any]],
+  places: jax.Array,
 ) -> jax.Array:
   """Computes attention of a decode step in one layer.
 
@@ -137,9 +138,10 @@ def attend(
     reach: The number of tokens in each slot's prompt, [S] int32. If negative,
       the slot's result is unused.
     ancestry: The ancestry of each suffix block, [S, K, W] int8 or int16.
-    segments: The keys [S, N, H, T] and values [S, N, T, H] of the prompts. Each
+    segments: The keys [B, N, H, T] and values [B, N, T, H] of the prompts. Each
       is an array, or int8 values with their scales (`attention.cache.KV`).
-    suffixes: The keys and values [S, N, T, H] of the suffix blocks, T = W * K.
+    suffixes: The keys and values [B, N, T, H] of the suffix blocks, T = W * K.
+    places: The positions of the slots in segments and suffixes, [S] int32.
 
   Returns:
     The mixed values, [S, N, K * G, H] float32. They are zeros for slots whose
@@ -149,6 +151,7 @@ def attend(
   return call(
     queries,
     reach,
+    places,
     *ancestry,
     *jax.tree.leaves((*segments, *suffixes)),
     segments=len(segments),

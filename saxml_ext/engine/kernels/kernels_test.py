@@ -15,6 +15,23 @@ from saxml_ext.engine.numerics import quant
 _VNNI = frozenset({'avx512_vnni'})
 
 
+class AttendTest(absltest.TestCase):
+  def test_a_place_outside_the_blocks_is_refused(self):
+    floats, ints = jnp.ones((1, 1, 1, 4)), jnp.zeros(1, jnp.int32)
+    block = (jnp.ones((3, 1, 1, 4)), jnp.ones((3, 1, 1, 4)))
+    keys = (jnp.ones((3, 1, 4, 1)), jnp.ones((3, 1, 1, 4)))
+    ancestry = [jnp.zeros((1, 1, 1), jnp.int8)]
+    for place in (-1, 3):
+      with self.assertRaisesRegex(
+        Exception, f'at place {place} of blocks of 3'
+      ):
+        kernels.attend(
+          floats, ints, ancestry, [keys], [block], ints + place
+        ).block_until_ready()
+    got = kernels.attend(floats, ints, ancestry, [keys], [block], ints + 2)
+    np.testing.assert_array_equal(got, np.ones((1, 1, 1, 4)))
+
+
 class MultiplyTest(parameterized.TestCase):
   # The sizes cover few rows, one to four and more blocks of 16 rows, odd
   # numbers of rows and outputs, and row lengths that are not multiples of 16 or
