@@ -26,6 +26,9 @@ from saxml_ext.common import files as files_lib
 _FOLDERS = ('bundled', 'converters', 'harness', 'saxml_ext', 'serve')
 _SUFFIXES = ('.py', '.proto', '.cc', '.h', '.bzl')
 _DIRTY = '-dirty'
+# `bazel run` sets this to the checkout. The sources beside the program are only
+# those that the program itself needs.
+WORKSPACE = 'BUILD_WORKSPACE_DIRECTORY'
 
 
 def source_files(commit: str) -> dict[str, bytes]:
@@ -36,7 +39,7 @@ def source_files(commit: str) -> dict[str, bytes]:
       returned if the checkout does not have the commit, or if files were
       changed.
   """
-  root = os.environ.get('BUILD_WORKSPACE_DIRECTORY', bundle.ROOT)
+  root = os.environ.get(WORKSPACE, bundle.ROOT)
   if commit and not commit.endswith(_DIRTY):
     archive = git.run('-C', root, 'archive', '--format=tar', commit)
     if archive.returncode == 0:

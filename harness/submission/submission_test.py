@@ -8,8 +8,10 @@ import unittest
 
 from absl.testing import absltest
 
+from harness.data import bundle
 from harness.results import entry as entry_lib
 from harness.rules import rounds
+from harness.submission import plan
 from harness.submission.testing import jobs
 from serve import programs
 
@@ -42,6 +44,7 @@ class SubmissionTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.root = pathlib.Path(self.create_tempdir().full_path)
+    self.workspace = {plan.WORKSPACE: bundle.ROOT}
 
   def run_program(self, *arguments: str, **flags) -> tuple[int, str]:
     return self.run_plain(*arguments, **_FLAGS | flags)
@@ -50,7 +53,7 @@ class SubmissionTest(absltest.TestCase):
     command = programs.command(
       'harness/submission/submission',
       flags,
-      _IDENTITY | {'BUILD_WORKING_DIRECTORY': str(self.root)},
+      _IDENTITY | self.workspace | {'BUILD_WORKING_DIRECTORY': str(self.root)},
     )
     done = subprocess.run(
       command.argv + arguments,
@@ -64,6 +67,13 @@ class SubmissionTest(absltest.TestCase):
   @property
   def results(self) -> list[str]:
     return [f'--result={self.made / name}' for name in ('offline', 'stream')]
+
+  def test_a_program_that_bazel_did_not_start(self):
+    self.workspace = {}
+    code, output = self.run_program(*self.results)
+    self.assertEqual(code, 1)
+    self.assertIn('because of 1 problems', output)
+    self.assertIn('Use `./bazelw run //harness:submission`', output)
 
   def test_tree_archive_and_branch(self):
     repo = self.root / 'clone'
