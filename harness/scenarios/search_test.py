@@ -63,7 +63,17 @@ class TrialTest(absltest.TestCase):
     steady = _trial([3.0, 5.0] * 50)
     self.assertTrue(steady.held)
     self.assertEqual(steady.verdict, 'VALID')
-    self.assertFalse(_trial([3.0] * 9, 'INVALID').held)
+
+  def test_an_invalid_run(self):
+    trial = _trial([3.0] * 9, 'INVALID')
+    self.assertFalse(trial.held)
+    self.assertEqual(trial.verdict, 'INVALID')
+    values = trial.log.values
+    values |= {'early_stopping_met': False, 'result_perf_constraints_met': True}
+    self.assertFalse(trial.held)
+    self.assertStartsWith(trial.verdict, 'INVALID by early stopping')
+    values['result_perf_constraints_met'] = False
+    self.assertEqual(trial.verdict, 'INVALID')
 
   def test_probe_in_words(self):
     self.assertEqual(
