@@ -1,6 +1,7 @@
 """Runs jobs and reports their results; shared by the scenario programs."""
 
 from collections.abc import Callable, Sequence
+import errno
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from harness.results import store as store_lib
 from harness.scenarios import job as job_lib
 from harness.scenarios import recording
 from harness.scenarios import scenario_run
+from harness.scenarios import session
 from saxml_ext.common import errors
 from serve import progress as progress_lib
 
@@ -144,6 +146,9 @@ def _end(number: int, unused_frame) -> None:
 
 def _text(error: OSError) -> str:
   """Returns the text of an error, without its number if it concerns a file."""
+  if error.errno == errno.ENOSPC:
+    place = f'the disk of {error.filename}' if error.filename else 'a disk'
+    return f'{place} is full. {session.MAKE_ROOM}'
   if error.filename is None or error.strerror is None:
     return str(error)
   return (

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 import contextlib
 import dataclasses
+import errno
 import functools
 import io
 import os
@@ -208,6 +209,18 @@ class ProgramTest(absltest.TestCase):
       text, 'offline: /nowhere.json cannot be used: No such'
     )
     self.assertNotIn('Errno', text)
+
+  def test_a_full_disk_is_told_in_words(self):
+    full = errno.ENOSPC, os.strerror(errno.ENOSPC)
+    for error, disk in (
+      (OSError(*full), 'a disk is full. '),
+      (OSError(*full, '/results/a.log'), 'the disk of /results/a.log is full'),
+    ):
+      code, text = self._run(error)
+      self.assertEqual(code, 1)
+      self.assertStartsWith(text, f'offline: {disk}')
+      self.assertIn('choose another disk with --results_dir', text)
+      self.assertNotIn('Errno', text)
 
   def test_wrong_flags_are_told(self):
     code, text = self._run(_judgement(2, True), mode=['speed'])

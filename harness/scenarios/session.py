@@ -32,6 +32,10 @@ _LEAST_BYTES = 1 << 17
 # better explanation, so the process waits this long for it.
 _BLAME_SECS = 1.0
 _POLL_SECS = 0.2
+MAKE_ROOM = (
+  'Existing files stay. Make room, or choose another disk with --results_dir or'
+  ' --cache_dir, and run again'
+)
 _EXIT_SECS = 20.0
 
 
@@ -69,8 +73,7 @@ def _check_disk(directory: str, error: Exception | None) -> None:
   if free < _LEAST_BYTES:
     raise DiskError(
       f'the disk of {directory} is full: {free} bytes are left, so logs are'
-      ' cut off. Existing files stay. Make room, or choose another disk with'
-      ' --results_dir or --cache_dir, and run again'
+      f' cut off. {MAKE_ROOM}'
     ) from error
 
 
