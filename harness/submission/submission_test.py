@@ -8,7 +8,6 @@ import unittest
 
 from absl.testing import absltest
 
-from harness.data import bundle
 from harness.results import entry as entry_lib
 from harness.rules import rounds
 from harness.submission import plan
@@ -44,7 +43,7 @@ class SubmissionTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.root = pathlib.Path(self.create_tempdir().full_path)
-    self.workspace = {plan.WORKSPACE: bundle.ROOT}
+    self.workspace = {plan.WORKSPACE: programs.ROOT}
 
   def run_program(self, *arguments: str, **flags) -> tuple[int, str]:
     return self.run_plain(*arguments, **_FLAGS | flags)

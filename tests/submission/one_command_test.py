@@ -6,6 +6,7 @@ import subprocess
 
 from absl.testing import absltest
 
+from harness.submission import plan
 from saxml_ext.engine.testing import fast_compile
 from serve import programs
 
@@ -40,6 +41,7 @@ class OneCommandTest(absltest.TestCase):
         'quiet': True,
         'submission': submission,
       },
+      {plan.WORKSPACE: programs.ROOT},
     )
     done = subprocess.run(
       command.argv,
