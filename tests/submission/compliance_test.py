@@ -63,7 +63,9 @@ class _Task:
 class ComplianceTest(absltest.TestCase):
   """Tests jobs that run compliance tests, including LoadGen."""
 
-  def run_job(self, round_name: str, modes: tuple[str, ...], shift: int = 0):
+  def run_job(
+    self, round_name: str, modes: tuple[str, ...], shift: int = 0, **load
+  ):
     directory = self.create_tempdir().full_path
     config = job_lib.Job(
       model='bert-99',
@@ -73,9 +75,8 @@ class ComplianceTest(absltest.TestCase):
       system=_System(shift),
       task=_Task(),
       load=load_lib.Load(
-        scenario=rounds.OFFLINE,
+        **{'scenario': rounds.OFFLINE, 'min_duration_ms': 1} | load,
         round=round_name,
-        min_duration_ms=1,
         target_qps=2e6,
         concurrency=100_000,
       ),
@@ -124,6 +125,18 @@ class ComplianceTest(absltest.TestCase):
     # The test logged samples, which are all 20 samples of the set.
     self.assertStartsWith(lines[compliance.BASELINE_SCORE], '20 answers, ')
     self.assertNotEqual(*(line.split()[-1] for line in lines.values()))
+
+  def test_five_queries_do_not_end_a_compliance_test(self):
+    mode = {'execution_mode': load_lib.TEST, 'min_duration_ms': None}
+    directory, outcome = self.run_job(
+      'v4.1', ('performance', 'compliance'), scenario=rounds.SERVER, **mode
+    )
+    self.assertEqual(outcome.performance.values['result_query_count'], 5)
+    for test in ('TEST01', 'TEST05'):
+      log = loadgen_log.read(os.path.join(directory, 'compliance', test))
+      self.assertEqual(log.problems, ())
+      least = log.values['effective_min_query_count']
+      self.assertGreaterEqual(log.values['result_query_count'], least)
 
   def test_rounds_without_test05(self):
     directory, _ = self.run_job('v6.1', ('performance', 'compliance'))
