@@ -128,6 +128,8 @@ _PUBLISHED = {
   RUNNING_CELL: 'Remove it, because the model is served as it was published'
 }
 _ALWAYS = Acts()
+# The scenarios in which LoadGen sends samples at a rate.
+_RATED = _named(lambda each: not each.streams)
 
 ACTS: Mapping[str, Acts] = {
   # The flags of the job and its results.
@@ -196,8 +198,8 @@ ACTS: Mapping[str, Acts] = {
   # The flags of LoadGen.
   'min_duration': Acts(modes=_TIMED),
   'target_qps': Acts(
-    scenarios=_named(lambda each: not each.streams),
-    searched=_named(lambda each: not each.streams),
+    scenarios=_RATED,
+    searched=_RATED,
   ),
   'target_latency_ms': Acts(
     # Interactive has bounds on the latencies of tokens only.

@@ -44,9 +44,6 @@ _BEHIND = 2.0
 # latency. A run that has no more queries before min_duration is invalid. A run
 # that issues samples equally issues all prepared queries.
 _STREAM_MARGIN = 1.6
-_EARLY_STOPPING = (
-  'early stopping, which allows fewer slow samples in a short run'
-)
 
 
 class SearchError(errors.HarnessError):
@@ -93,10 +90,13 @@ class Trial:
   def verdict(self) -> str:
     values = self.log.values
     if not self.log.valid:
-      # The percentile may be below its bound nevertheless.
+      # The percentile is below its bound, but the run has too few samples.
       early = values.get('early_stopping_met') is False
       if early and values.get('result_perf_constraints_met') is True:
-        return f'INVALID by {_EARLY_STOPPING}'
+        return (
+          'INVALID by early stopping, which allows fewer slow samples in a'
+          ' short run'
+        )
       return 'INVALID'
     if figures.over_limits(self.log, self.limits):
       return 'VALID, but not below a limit on tokens'

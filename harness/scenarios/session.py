@@ -32,11 +32,12 @@ _LEAST_BYTES = 1 << 17
 # better explanation, so the process waits this long for it.
 _BLAME_SECS = 1.0
 _POLL_SECS = 0.2
+_EXIT_SECS = 20.0
+# What to do if a disk is full.
 MAKE_ROOM = (
   'Existing files stay. Make room, or choose another disk with --results_dir or'
   ' --cache_dir, and run again'
 )
-_EXIT_SECS = 20.0
 
 
 class RunError(errors.HarnessError):

@@ -9,7 +9,6 @@ import pathlib
 import tarfile
 from typing import Any
 
-from harness.data import bundle
 from harness.loadgen import loadgen_log
 from harness.results import figures
 from harness.rules import requirements
@@ -26,8 +25,7 @@ from saxml_ext.common import files as files_lib
 _FOLDERS = ('bundled', 'converters', 'harness', 'saxml_ext', 'serve')
 _SUFFIXES = ('.py', '.proto', '.cc', '.h', '.bzl')
 _DIRTY = '-dirty'
-# `bazel run` sets this to the checkout. The sources beside the program are only
-# those that the program itself needs.
+# `bazel run` sets this to the checkout.
 WORKSPACE = 'BUILD_WORKSPACE_DIRECTORY'
 
 
@@ -38,8 +36,18 @@ def source_files(commit: str) -> dict[str, bytes]:
     commit: The commit that produced the results. The current sources are
       returned if the checkout does not have the commit, or if files were
       changed.
+
+  Raises:
+    ValueError: The checkout is unknown. Beside the program are only the sources
+      that it needs itself.
   """
-  root = os.environ.get(WORKSPACE, bundle.ROOT)
+  root = os.environ.get(WORKSPACE)
+  if not root:
+    raise ValueError(
+      'the sources of the system are not known, because Bazel did not start'
+      ' this program. Use `./bazelw run //harness:submission`, or set'
+      f' {WORKSPACE} to the checkout'
+    )
   if commit and not commit.endswith(_DIRTY):
     archive = git.run('-C', root, 'archive', '--format=tar', commit)
     if archive.returncode == 0:

@@ -10,6 +10,7 @@ from unittest import mock
 
 from absl.testing import absltest
 
+from harness.data import bundle
 from harness.rules import rounds
 from harness.submission import plan
 from harness.submission.testing import jobs
@@ -37,6 +38,12 @@ class PlanTest(absltest.TestCase):
     jobs.make(root / 'other', _BERT)
     jobs.make_compliance(root / 'other', _BERT, 'TEST01', shift=9)
     cls.other = jobs.load(root / 'other')
+
+  def setUp(self):
+    super().setUp()
+    self.enter_context(
+      mock.patch.dict(os.environ, {plan.WORKSPACE: bundle.ROOT})
+    )
 
   def test_layout_until_v5_1(self):
     files = plan.files(jobs.submission(self.gptj))
@@ -204,7 +211,7 @@ class CodeTest(absltest.TestCase):
     super().setUp()
     self.root = pathlib.Path(self.create_tempdir().full_path)
     self.enter_context(
-      mock.patch.dict(os.environ, {'BUILD_WORKSPACE_DIRECTORY': str(self.root)})
+      mock.patch.dict(os.environ, {plan.WORKSPACE: str(self.root)})
     )
     for path in (
       'harness/network/client.py',

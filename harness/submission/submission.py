@@ -11,7 +11,6 @@ submission --check=TREE checks an existing tree.
 """
 
 from collections.abc import Sequence
-import os
 import pathlib
 import re
 
@@ -308,12 +307,6 @@ def _submission(
 def _problems_of_flags(output: pathlib.Path) -> list[str]:
   """Returns problems that would otherwise appear after the tree is written."""
   found = _problems_of_checker()
-  if plan.WORKSPACE not in os.environ:
-    found.append(
-      'The sources of the system are not known, because Bazel did not start'
-      ' this program. Use `./bazelw run //harness:submission`, or set'
-      f' {plan.WORKSPACE} to the checkout.'
-    )
   if reason := tree.may_write(output, _CLEAN.value):
     found.append(reason)
   if _GIT_BRANCH.value and not _REPO.value:

@@ -200,7 +200,7 @@ def decode(
     slots: The state of all slots.
     chosen: The different slots to decode, [C] int32, including all that hold a
       request. Without a kernel that reads the KV in place, few slots are
-      gathered first and scattered at the end, at the cost of one to four steps.
+      gathered first and scattered at the end, at the cost of several steps.
     active: True for those of them that hold a request, [C] bool.
     row: The first row of `current` to write.
     max_steps: The maximum number of steps. `row + max_steps` must not exceed

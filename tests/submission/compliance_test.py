@@ -75,8 +75,9 @@ class ComplianceTest(absltest.TestCase):
       system=_System(shift),
       task=_Task(),
       load=load_lib.Load(
-        **{'scenario': rounds.OFFLINE, 'min_duration_ms': 1} | load,
+        **{'scenario': rounds.OFFLINE} | load,
         round=round_name,
+        min_duration_ms=1,
         target_qps=2e6,
         concurrency=100_000,
       ),
@@ -127,9 +128,11 @@ class ComplianceTest(absltest.TestCase):
     self.assertNotEqual(*(line.split()[-1] for line in lines.values()))
 
   def test_five_queries_do_not_end_a_compliance_test(self):
-    mode = {'execution_mode': load_lib.TEST, 'min_duration_ms': None}
     directory, outcome = self.run_job(
-      'v4.1', ('performance', 'compliance'), scenario=rounds.SERVER, **mode
+      'v4.1',
+      ('performance', 'compliance'),
+      scenario=rounds.SERVER,
+      execution_mode=load_lib.TEST,
     )
     self.assertEqual(outcome.performance.values['result_query_count'], 5)
     for test in ('TEST01', 'TEST05'):

@@ -78,8 +78,9 @@ def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
     return xla
   kernel: Attend = functools.partial(_on_cpu, history)
   if layers_lib.is_stacked(history.segments[0].keys):
-    # The kept costs of TPU programs are of programs that list these operations
-    # twice. XLA merges them.
+    # XLA merges these operations with those above. Without them, the text of a
+    # TPU program would not be the one that its kept costs are of. Remove this
+    # line when all costs are made again.
     xla = by_xla(history, cap)
     (prompts,), (ancestry,) = history.segments, history.ancestry
     visible = attention.repeated(cache.visible(ancestry), group)

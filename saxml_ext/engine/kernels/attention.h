@@ -7,8 +7,9 @@
 
 namespace saxml_kernels {
 
-// Letters: S slots, B slots of the blocks, N heads of keys, K beams, G queries of a beam that share a
-// head of keys, H head width, T columns of a block, W steps of a suffix block.
+// Letters: S slots to compute, B slots of the blocks, N heads of keys, K beams,
+// G queries of a beam that share a head of keys, H head width, T columns of a
+// block, W steps of a suffix block.
 
 enum class Type { kFloat32, kBFloat16, kInt8 };
 
