@@ -21,8 +21,9 @@ _ENGINES = flags.DEFINE_list(
   None,
   'The contenders, such as ours_int8, or ct2 for all its types. Default: all.'
   ' With --family=llama: ours and CTranslate2 in int8, llama.cpp in Q8_0 and'
-  ' Q4_0, and transformers; with 8b, the first three. With --model=6b: ours_int8,ct2_int8. With several widths: ours and'
-  ' CTranslate2 in int8 and float32, and transformers in float32.',
+  ' Q4_0, and transformers; with 8b, the first three. With --model=6b:'
+  ' ours_int8,ct2_int8. With several widths: ours and CTranslate2 in int8 and'
+  ' float32, and transformers in float32.',
 )
 _MODES = flags.DEFINE_list(
   'modes', None, 'beam, greedy. Default: both; with several widths, only beam.'
