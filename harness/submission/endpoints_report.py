@@ -130,11 +130,17 @@ def problems(
   if limits := rounds.token_limits(benchmark, report.scenario):
     for key, limit in (('ttft', limits.ttft_ms), ('tpot', limits.tpot_ms)):
       found = _get(report.summary, key, 'early_stopping_percentiles', '99.0')
-      if not found or found >= limit * _NS_PER_MS:
-        yield (
-          f'{name}: The 99th percentile of {key} is {found} ns, but'
-          f' {report.scenario} requires less than {limit:g} ms.'
-        )
+      if found and found < limit * _NS_PER_MS:
+        continue
+      estimate = (
+        f'{found / _NS_PER_MS:,.1f} ms'
+        if found
+        else 'missing, as in runs of fewer than 662 samples'
+      )
+      yield (
+        f'{name}: The 99th percentile of {key.upper()} by early stopping is'
+        f' {estimate}, but {report.scenario} requires less than {limit:g} ms.'
+      )
 
 
 def short_set(report: Report) -> str | None:

@@ -132,9 +132,17 @@ class EndpointsReportTest(parameterized.TestCase):
   @parameterized.parameters(
     ('n_samples_failed', 1, '1 samples failed'),
     ('complete', False, 'or the run did not end'),
-    ('ttft/early_stopping_percentiles/99.0', 5e8, 'of ttft .* than 500 ms'),
-    ('ttft/early_stopping_percentiles/99.0', None, 'of ttft is None ns'),
-    ('tpot/early_stopping_percentiles/99.0', 3e7, 'of tpot .* than 30 ms'),
+    (
+      'ttft/early_stopping_percentiles/99.0',
+      5e8,
+      'of TTFT .* is 500.0 ms, .* 500 ms',
+    ),
+    (
+      'ttft/early_stopping_percentiles/99.0',
+      None,
+      'of TTFT .* missing, .* 662',
+    ),
+    ('tpot/early_stopping_percentiles/99.0', 3e7, 'of TPOT .* than 30 ms'),
   )
   def test_figures(self, path, value, pattern):
     self.assert_problem(pattern, summary=_changed(_SUMMARY, path, value))
