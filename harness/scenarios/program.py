@@ -17,6 +17,8 @@ from harness.scenarios import session
 from saxml_ext.common import errors
 from serve import progress as progress_lib
 
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def run(
   name: str,
@@ -45,19 +47,22 @@ def run(
   """
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
-  for number in (signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, _end)
+  for number in _ENDING:
+    # nohup and a shell's background ignore signals, and that stays so.
+    if signal.getsignal(number) is not signal.SIG_IGN:
+      signal.signal(number, _end)
   try:
     problems, directories = _run(scenarios, progress or progress_lib.Progress())
     if not problems:
       then(directories)
-  except KeyboardInterrupt:
-    return _failed(name, 'interrupted. All started processes are stopped', 130)
   except _Ended as end:
+    cause = (
+      'interrupted'
+      if end.signal == signal.SIGINT
+      else f'ended by {end.signal.name}'
+    )
     return _failed(
-      name,
-      f'ended by {end.signal.name}. All started processes are stopped',
-      128 + end.signal,
+      name, f'{cause}. All started processes are stopped', 128 + end.signal
     )
   except OSError as error:
     return _failed(name, _text(error))
@@ -132,7 +137,7 @@ def _show_stored(
 
 
 class _Ended(BaseException):
-  """A signal that ends the program. It unwinds the stack as Ctrl-C does."""
+  """A signal that ends the program. It unwinds the stack once."""
 
   def __init__(self, number: int):
     super().__init__(number)
@@ -140,7 +145,10 @@ class _Ended(BaseException):
 
 
 def _end(number: int, unused_frame) -> None:
-  # Unwinding the stack also stops everything that was started.
+  # Unwinding the stack also stops everything that was started. A second signal,
+  # such as another Ctrl-C, must not interrupt that.
+  for each in _ENDING:
+    signal.signal(each, signal.SIG_IGN)
   raise _Ended(number)
 
 

@@ -84,6 +84,7 @@ class OfflineTest(absltest.TestCase):
     job.wait_for('logs', 'model_server.log')
     started = job.descendants()
     job.process.send_signal(signal.SIGINT)
+    job.process.send_signal(signal.SIGINT)  # As an impatient user does.
     self.assertEqual(job.process.wait(), 130)
     self.assertIn('interrupted', job.output)
     self._assert_gone(started)
