@@ -17,6 +17,7 @@ from harness.scenarios import session
 from saxml_ext.common import errors
 from serve import progress as progress_lib
 
+# These signals end a job.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -137,7 +138,7 @@ def _show_stored(
 
 
 class _Ended(BaseException):
-  """A signal that ends the program. It unwinds the stack once."""
+  """A signal that ends the program. Later signals have no effect."""
 
   def __init__(self, number: int):
     super().__init__(number)
