@@ -18,6 +18,7 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 import asyncio
 from collections.abc import Sequence
+import dataclasses
 import os
 import signal
 from typing import Any
@@ -37,6 +38,7 @@ from saxml_ext.common.security import api_keys
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.common.telemetry import web
+from saxml_ext.http import gateway_flags
 from saxml_ext.http.protocol import templates
 from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import gateway_app as app_lib
@@ -68,8 +70,6 @@ _DRAIN_SECS = flags.DEFINE_float(
   lower_bound=0,
 )
 
-_DEFAULTS = guard.Options()
-
 _DEFAULT_MODEL = flags.DEFINE_string(
   'default_model',
   '',
@@ -98,58 +98,6 @@ _GENERATION_CONFIG = flags.DEFINE_list(
   ' of a generation_config.json for all models, MODEL=PATH for one. Default:'
   " the model's own file.",
 )
-_API_KEYS_FILE = flags.DEFINE_string(
-  'api_keys_file',
-  '',
-  'The file of API keys. Each request must have one of them. Changes of the'
-  ' file take effect within seconds. //saxml_ext/common/security:api_key'
-  ' makes keys. Default: requests need no key.',
-)
-_MAX_BODY_BYTES = flags.DEFINE_integer(
-  'max_body_bytes',
-  _DEFAULTS.max_body_bytes,
-  "The maximum size of a request's body, in bytes. Larger ones get 413.",
-  lower_bound=1,
-)
-_MAX_IN_FLIGHT = flags.DEFINE_integer(
-  'max_in_flight',
-  _DEFAULTS.max_in_flight,
-  'The maximum number of requests in flight. Further ones get 429.',
-  lower_bound=1,
-)
-_REQUEST_TIMEOUT = flags.DEFINE_float(
-  'request_timeout',
-  _DEFAULTS.request_timeout,
-  'The timeout of a request, in seconds. Requests can set a shorter one.',
-  lower_bound=0.001,
-)
-_QUEUE_SECS = flags.DEFINE_float(
-  'queue_secs',
-  _DEFAULTS.queue_secs,
-  'The maximum time that a request waits here for a full queue of the model,'
-  ' in seconds. Then it gets 429.',
-  lower_bound=0,
-)
-_ALLOWED_ORIGINS = flags.DEFINE_list(
-  'allowed_origins',
-  [],
-  'The web sites whose pages may use this gateway, such as https://a.example;'
-  ' * for all. Default: none.',
-)
-_ALLOWED_HOSTS = flags.DEFINE_list(
-  'allowed_hosts',
-  [],
-  'The accepted host names of requests, without a port. Default: localhost'
-  ' and the loopback addresses if --host is one of them, or else all names.',
-)
-_MAX_CONNECTIONS_PER_CLIENT = flags.DEFINE_integer(
-  'max_connections_per_client',
-  512,
-  'The maximum number of connections per client address. Further ones get'
-  ' 429. Raise it if all clients come through one proxy.',
-  lower_bound=1,
-)
-
 _AIP_PORT = 'AIP_HTTP_PORT'
 _DEFAULT_PORT = 8000
 # This is longer than the limit of most proxies, which should close first.
@@ -186,20 +134,18 @@ def _options(catalogue: catalogue_lib.Catalogue, host: str) -> guard.Options:
     InvalidArgument: A flag is malformed.
   """
   profile, profiles = _profiles(catalogue)
-  path = user_path.resolve(_API_KEYS_FILE.value)
+  path = user_path.resolve(gateway_flags.api_keys_file())
+  defaults = guard.Options()
   return guard.Options(
+    **dataclasses.asdict(gateway_flags.limits()),
     name_of=api_keys.Keys(path).name if path else None,
-    max_in_flight=_MAX_IN_FLIGHT.value,
-    max_body_bytes=_MAX_BODY_BYTES.value,
-    request_timeout=_REQUEST_TIMEOUT.value,
-    queue_secs=_QUEUE_SECS.value,
     profile=profile,
     profiles=profiles,
-    allowed_origins=_ALLOWED_ORIGINS.value,
+    allowed_origins=gateway_flags.allowed_origins(),
     local=host == 'localhost' or net.is_loopback(host),
-    allowed_hosts=[name.lower() for name in _ALLOWED_HOSTS.value],
-    health_routes=_routes(_DEFAULTS.health_routes, 'AIP_HEALTH_ROUTE'),
-    predict_routes=_routes(_DEFAULTS.predict_routes, 'AIP_PREDICT_ROUTE'),
+    allowed_hosts=gateway_flags.allowed_hosts(),
+    health_routes=_routes(defaults.health_routes, 'AIP_HEALTH_ROUTE'),
+    predict_routes=_routes(defaults.predict_routes, 'AIP_PREDICT_ROUTE'),
   )
 
 
@@ -257,12 +203,13 @@ async def _serve(cell: str, host: str, port: int) -> None:
   for number in (signal.SIGTERM, signal.SIGINT):
     loop.add_signal_handler(number, ended.set)
   models = _catalogue(cell)
+  options = _options(models, host)
   server = web.WebServer(
-    app_lib.build(models, _options(models, host)),
+    app_lib.build(models, options),
     web.server_context(),
     grace_secs=_DRAIN_SECS.value,
     keep_alive_secs=_KEEP_ALIVE_SECS,
-    most_per_client=_MAX_CONNECTIONS_PER_CLIENT.value,
+    most_per_client=options.max_connections_per_client,
   )
   await server.start(port, host)
   address = net.join_host_port(host or '0.0.0.0', server.port)

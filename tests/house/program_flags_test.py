@@ -103,7 +103,7 @@ _PROGRAMS = {
     f'{_CELL} port host drain_secs default_model served_model_name'
     ' chat_template generation_config api_keys_file max_body_bytes'
     ' max_in_flight request_timeout queue_secs allowed_origins allowed_hosts'
-    f' max_connections_per_client {_LOGS} {_TLS}',
+    f' max_connections_per_client strict_requests {_LOGS} {_TLS}',
     _NO_TLS,
     _WITH_TLS,
   ),

@@ -21,6 +21,7 @@ from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import origin
 from saxml_ext.common.telemetry import traced_calls
 from saxml_ext.common.telemetry import tracing
+from saxml_ext.http import limits
 from saxml_ext.http.protocol import problems
 from saxml_ext.http.protocol import templates
 from saxml_ext.http.web import bodies
@@ -36,17 +37,12 @@ _GONE = 499
 NameOf = Callable[[str], str | None]
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(limits.Limits):
   """The options of the gateway for requests.
 
   Attributes:
     name_of: The function that checks API keys; None admits everybody.
-    max_in_flight: The maximum number of requests at a time; more are rejected.
-    max_body_bytes: The maximum size of a request body.
-    request_timeout: The time limit of a request, in seconds.
-    queue_secs: The time to wait for room in a full queue, in seconds; it is a
-      part of the time limit.
     profile: The profile of models that are not in `profiles`.
     profiles: The profiles by model id.
     allowed_origins: The origins whose pages may send requests; "*" for all.
@@ -61,10 +57,6 @@ class Options:
   """
 
   name_of: NameOf | None = None
-  max_in_flight: int = 1024
-  max_body_bytes: int = 4 * 2**20
-  request_timeout: float = 600.0
-  queue_secs: float = 0.0
   profile: templates.Profile = templates.Profile()
   profiles: Mapping[str, templates.Profile] = dataclasses.field(
     default_factory=dict
