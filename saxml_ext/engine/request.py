@@ -302,9 +302,11 @@ class Checks:
       )
     self._rows('num_beams', request.num_beams, beams, e.most_beams)
     self._rows('num_samples', request.num_samples, not beams, e.most_samples)
-    for name in ('length_penalty', 'early_stopping'):
+    for name, neutral in (('length_penalty', 1.0), ('early_stopping', False)):
       value = getattr(request, name)
-      if value is not None and not (beams and e.search != 'pax'):
+      # Clients of other servers send the neutral values with samples, too.
+      allowed = e.search != 'pax' if beams else value == neutral
+      if value is not None and not allowed:
         what = "Pax's beam search" if beams else 'sampling'
         raise ValueError(
           f'{name} is {value}, but {what}, which this request uses, has no'

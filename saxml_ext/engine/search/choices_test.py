@@ -207,15 +207,26 @@ class ChoicesTest(parameterized.TestCase):
     (dict(num_samples=4, beam_search=False), '4, but must be between 1 and 3'),
     (dict(length_penalty=float('nan')), 'nan, but must be between -8 and 8'),
     (
-      dict(length_penalty=1.0, beam_search=False),
+      dict(length_penalty=1.5, beam_search=False),
       'sampling, which this request uses',
     ),
+    (dict(early_stopping=True, beam_search=False), 'True, but sampling'),
     (dict(early_stopping='soon'), "'soon', but must be True, False"),
     (dict(logprobs=6), 'logprobs is 6, but must be between 0 and 5'),
   )
   def test_choices_out_of_limits_are_refused(self, choices, message):
     with self.assertRaisesRegex(ValueError, message):
       _runner().check(request_lib.Request(np.ones(2, np.int32), **choices))
+
+  def test_neutral_choices_of_beams_are_accepted_with_samples(self):
+    _runner().check(
+      request_lib.Request(
+        np.ones(2, np.int32),
+        beam_search=False,
+        length_penalty=1.0,
+        early_stopping=False,
+      )
+    )
 
   @parameterized.parameters(
     ('beam', dict(beam_search=False), 'False, but.* only beam search'),
