@@ -1,11 +1,17 @@
 """Tests the gateway's pages and the OpenAPI document behind one of them."""
 
+import pathlib
 import re
+import shutil
+import subprocess
 
 from absl.testing import absltest
 
 from saxml_ext.http.testing import gateway_case
 
+_STATIC = sorted(pathlib.Path('saxml_ext/http/web/static').iterdir())
+# These run on the scripts of the playground.
+_CHECKS = 'playground_checks.mjs'
 _MESSAGES = [{'role': 'user', 'content': 'x'}]
 _SAMPLES = {
   '/v1/completions': {'prompt': 'x'},
@@ -120,20 +126,31 @@ class OpenApiTest(gateway_case.GatewayCase):
 
 
 class PagesTest(gateway_case.GatewayCase):
+  def scripts(self, page: str) -> str:
+    """Returns the text of a page's scripts, with all that they import."""
+    pending = re.findall(r'<script [^>]*src="/static/([^"]+)"', page)
+    self.assertNotEmpty(pending)
+    texts: dict[str, str] = {}
+    while pending:
+      name = pending.pop()
+      if name not in texts:
+        status, texts[name], _ = self.fetch(f'/static/{name}')
+        self.assertEqual(status, 200, name)
+        pending += re.findall(r"from '\./([^']+)'", texts[name])
+    return '\n'.join(texts.values())
+
   def test_pages_load_nothing_from_elsewhere(self):
-    for path, kind in (
-      ('/', 'text/html'),
-      ('/docs', 'text/html'),
-      ('/static/page.css', 'text/css'),
-      ('/static/playground.js', 'text/javascript'),
-      ('/static/docs.js', 'text/javascript'),
-    ):
+    kinds = {'css': 'text/css', 'html': 'text/html', 'js': 'text/javascript'}
+    for path in ('/', '/docs', *(f'/static/{f.name}' for f in _STATIC)):
       status, text, headers = self.fetch(path)
       self.assertEqual(status, 200)
+      kind = kinds.get(path.rpartition('.')[2], 'text/html')
       self.assertStartsWith(headers['content-type'], kind)
       policy = headers['content-security-policy']
       self.assertStartsWith(policy, "default-src 'none'; ")
       self.assertNotIn('unsafe', policy)
+      # The namespace of SVG is a name, not an address.
+      text = text.replace('http://www.w3.org/2000/svg', '')
       self.assertNotRegex(text, r'(?<!\{location.origin)//\w+\.')
       for used in re.findall(r'(?:src|href)="([^"]*)"', text):
         self.assertEqual(self.fetch(used)[0], 200, used)
@@ -143,12 +160,49 @@ class PagesTest(gateway_case.GatewayCase):
       self.assertEqual(self.fetch(wrong)[0], 404)
 
   def test_scripts_use_only_elements_of_their_page(self):
-    for name in ('playground', 'docs'):
-      _, page, _ = self.fetch({'playground': '/', 'docs': '/docs'}[name])
-      _, script, _ = self.fetch(f'/static/{name}.js')
+    for path in ('/', '/docs'):
+      _, page, _ = self.fetch(path)
+      script = self.scripts(page)
       used = set(re.findall(r"(?:\$|getElementById)\('([\w-]+)'\)", script))
       self.assertContainsSubset(used, re.findall(r'id="([^"]+)"', page))
-      self.assertNotIn('innerHTML', script)
+
+  def test_scripts_never_read_text_as_markup(self):
+    for path in ('/', '/docs'):
+      script = self.scripts(self.fetch(path)[1])
+      self.assertNotRegex(
+        script,
+        r'(?:inner|outer)HTML|insertAdjacentHTML|document\.write|DOMParser'
+        r'|createContextualFragment|\beval\(|new Function|srcdoc',
+      )
+
+  def test_playground_says_how_to_send(self):
+    _, page, _ = self.fetch('/')
+    self.assertIn('Enter sends, Shift+Enter makes a line', self.scripts(page))
+    # Every field and every button without a text has a name.
+    for field in re.findall(r'<(?:input|select|textarea) id="(\w+)"', page):
+      self.assertRegex(
+        page, rf'(?s)<label[^>]*>(?:(?!</label>).)*id="{field}"|for="{field}"'
+      )
+    for attributes in re.findall(r'<button([^>]*)></button>', page):
+      self.assertRegex(attributes, r'aria-label|id="notice-action"')
+
+  def test_modules_of_the_playground(self):
+    node = shutil.which('node')
+    if node is None:
+      self.skipTest('this machine has no node to run the scripts')
+    directory = self.create_tempdir()
+    directory.create_file('package.json', content='{"type": "module"}')
+    for file in (*_STATIC, pathlib.Path('saxml_ext/http', _CHECKS)):
+      directory.create_file(file.name, content=file.read_text('utf-8'))
+    done = subprocess.run(
+      [node, '--test', _CHECKS],
+      cwd=directory.full_path,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+      timeout=120,
+    )
+    self.assertEqual(done.returncode, 0, done.stdout)
 
 
 if __name__ == '__main__':
