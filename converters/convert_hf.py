@@ -1,6 +1,7 @@
 """Converts a Hugging Face checkpoint to a PAX checkpoint.
 
   {program} --base=HF_DIR --pax=OUT_DIR [--dtype=bfloat16] [--lora=DIR]
+  {program} --base=HF_DIR --pax=OUT_DIR --quantize=int8
 
 HF_DIR contains config.json and the weights (safetensors or .bin, sharded or
 not). It may also be the id of a model on the Hugging Face hub. The program then
@@ -29,13 +30,24 @@ from converters import output_flags
 from converters.convert import conversion
 from converters.convert import model_source
 from converters.hf import checkpoint as hf_checkpoint
+from converters.quantize import model_input
+from converters.quantize import provenance
+from converters.quantize import quantization
 from converters.verify import comparison
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
 _DTYPE = flags.DEFINE_enum(
   'dtype', 'float32', list(model_source.DTYPES), 'The type of the variables.'
+)
+_QUANTIZE = flags.DEFINE_enum(
+  'quantize',
+  None,
+  ['int8'],
+  'Write int8 matrices, as offline_quantize does without calibration. No float'
+  ' checkpoint is written.',
 )
 _VERIFY = flags.DEFINE_bool(
   'verify', False, 'Compare the whole result with --base afterwards.'
@@ -44,6 +56,22 @@ _VERIFY = flags.DEFINE_bool(
 # The flag names of Sax's own converter.
 flags.DEFINE_alias('base-model-path', 'base')
 flags.DEFINE_alias('pax-model-path', 'pax')
+
+flag_rules.act_only(
+  'without --quantize', lambda: not _QUANTIZE.value, 'dtype verify'
+)
+
+
+def _quantize(base: hf_checkpoint.Checkpoint, pax: str) -> None:
+  begin = time.monotonic()
+  step_dir = quantization.quantize(
+    model_input.ModelInput(model_source.ModelSource(base)),
+    pax,
+    provenance.Record(provenance.Options()),
+    overwrite=output_flags.OVERWRITE.value,
+    resume=output_flags.RESUME.value,
+  )
+  print(f'Wrote {step_dir} in {time.monotonic() - begin:.1f} s.')
 
 
 def _convert(base: hf_checkpoint.Checkpoint, pax: str) -> None:
@@ -94,7 +122,10 @@ def main(argv: Sequence[str], only: str = '', size: str = '') -> None:
         f'{base.directory} is a {base.family.title} model. Convert it with'
         ' convert_hf.'
       )
-    _convert(base, pax)
+    if _QUANTIZE.value:
+      _quantize(base, pax)
+    else:
+      _convert(base, pax)
     if _VERIFY.value:
       _verify(base, pax)
   except errors.CheckpointError as e:

@@ -13,6 +13,7 @@ from converters.convert import model_source
 from converters.convert import pipeline
 from converters.hf import checkpoint
 from converters.hf import tokenizer_files
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
@@ -124,9 +125,7 @@ def convert(
     done = total - _num_bytes(todo, dtype)
     with pipeline.Progress('Converting', total, done) as bar:
       _write(source, todo, dtype, writer, bar)
-    with errors.writing(f'{pax}/{description.FILE_NAME}'):
-      description.write(pax, _description(source, dtype))
-    tokenizer_files.write(pax, tokenizer)
+    write_companions(source, dtype, pax, tokenizer)
     return Converted(writer.commit(), total, done)
 
 
@@ -169,11 +168,40 @@ def _write(
     writer.add_parts(variable.name, variable.spec(dtype), counted)
 
 
-def _description(
-  source: model_source.ModelSource, dtype: str
+def write_companions(
+  source: model_source.ModelSource,
+  dtype: str,
+  pax: str,
+  tokenizer: dict[str, bytes],
+) -> None:
+  """Writes the files beside a checkpoint: its description and its tokenizer.
+
+  Args:
+    source: The model.
+    dtype: The type of the variables.
+    pax: The output directory or URL.
+    tokenizer: The contents of the tokenizer's files by name.
+
+  Raises:
+    errors.UnwritableError: A file cannot be written.
+  """
+  with errors.writing(f'{pax}/{description.FILE_NAME}'):
+    description.write(
+      pax, describe(source.config, source.checkpoint.family.name, dtype)
+    )
+  tokenizer_files.write(pax, tokenizer)
+
+
+def describe(
+  config: hf_config.HFConfig, family: str, dtype: str
 ) -> description.Description:
-  """Returns the contents of gptj_config.json."""
-  config = source.config
+  """Returns the contents of gptj_config.json of a converted model.
+
+  Args:
+    config: The sizes of the model.
+    family: The name of its family.
+    dtype: The type of the variables.
+  """
   same = {field.name for field in dataclasses.fields(config)} & {
     field.name for field in dataclasses.fields(description.Description)
   }
@@ -185,10 +213,7 @@ def _description(
     'pad_id': config.eos_id if config.pad_id is None else config.pad_id,
   }
   return description.Description(
-    **values,
-    family=source.checkpoint.family.name,
-    head_dim=config.head_dim,
-    dtype=dtype,
+    **values, family=family, head_dim=config.head_dim, dtype=dtype
   )
 
 

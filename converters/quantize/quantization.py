@@ -1,6 +1,6 @@
 """Makes an INT8 PAX checkpoint from a PAX checkpoint, layer by layer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import dataclasses
 import os
 
@@ -9,6 +9,7 @@ import numpy as np
 from converters.convert import pipeline
 from converters.hf import tokenizer_files
 from converters.quantize import int8_matrix
+from converters.quantize import model_input
 from converters.quantize import provenance
 from converters.quantize import rounding
 from converters.quantize import smoothing
@@ -26,11 +27,12 @@ Calibration = Callable[
   [Mapping[str, np.ndarray]], Mapping[str, int8_matrix.InputStats]
 ]
 
+_Reader = checkpoint.Reader | model_input.ModelInput
 _FLOATS = ('float32', 'bfloat16', 'float16')
 
 
 def quantize(
-  source: str,
+  source: str | model_input.ModelInput,
   pax: str,
   record: provenance.Record,
   calibration: Calibration | None = None,
@@ -41,7 +43,8 @@ def quantize(
   """Quantizes a checkpoint; returns the path of the new step directory.
 
   Args:
-    source: The float checkpoint, see `checkpoint.find_step_dir`.
+    source: The float checkpoint, see `checkpoint.find_step_dir`, or a model
+      that is converted at the same time.
     pax: The output directory or URL, which is created if it does not exist.
     record: The settings and the calibration texts. The written file also has
       the exponents of smoothing and the measured errors.
@@ -57,9 +60,9 @@ def quantize(
       cannot be written.
   """
   options = record.options
-  reader = checkpoint.Reader(source)
+  reader = checkpoint.Reader(source) if isinstance(source, str) else source
   groups = _groups(reader)
-  exponents = []
+  exponents: list[smoothing.Exponents] = []
   with checkpoint_writer.Writer(
     pax,
     overwrite=overwrite,
@@ -72,22 +75,18 @@ def quantize(
     done = {name for name in reader.specs if output.has(name)}
     sizes = {n: spec.num_bytes for n, spec in reader.specs.items()}
     before = sum(sizes[name] for name in done)
+    results = (
+      (name, output.quantized(name, value, stats))
+      for name, value, stats in _values(
+        reader, groups, options.smoothing, calibration, exponents
+      )
+      if name not in done
+    )
+    # The next matrix is rounded while the last one is compressed and written.
     with pipeline.Progress('Quantizing', sum(sizes.values()), before) as bar:
-      for layer, names in groups:
-        variables, stats = {}, None
-        if layer is not None and (calibration or options.smoothing is not None):
-          variables = {name: reader.read(name) for name in names}
-          stats = calibration(variables) if calibration else None
-          if options.smoothing is not None:
-            chosen = smoothing.choose(variables, options.smoothing, stats)
-            variables = smoothing.apply(variables, chosen)
-            stats = stats and smoothing.apply_to_stats(stats, chosen)
-            exponents.append(chosen)
-        for name in names:
-          value = variables.pop(name, None)
-          if name not in done:
-            output.write(name, value, stats)
-            bar.advance(sizes[name], name)
+      for name, arrays in pipeline.prefetch(results, 1):
+        output.write(name, arrays)
+        bar.advance(sizes[name], name)
     with errors.writing(pax):
       for name in provenance.REPORTS:
         storage.delete(os.path.join(pax, name))
@@ -105,7 +104,7 @@ class _Output:
   def __init__(
     self,
     writer: checkpoint_writer.Writer,
-    reader: checkpoint.Reader,
+    reader: _Reader,
     options: provenance.Options,
     measure: bool,
   ):
@@ -143,49 +142,85 @@ class _Output:
       self._errors[name] = int8_matrix.MatrixError(**note)
     return done
 
-  def write(
+  def quantized(
     self,
     name: str,
     value: np.ndarray | None,
     stats: Mapping[str, int8_matrix.InputStats] | None,
-  ) -> None:
-    """Writes one variable; a matrix becomes codes and scales.
+  ) -> dict[str, np.ndarray]:
+    """Returns the arrays to write for a variable; {} means that of the source.
 
     Args:
-      name: The name of the variable.
+      name: The name of the variable; a matrix becomes codes and scales.
       value: The value to write; None means the value of the source.
       stats: The input statistics of the variable's layer.
     """
     summed = self._summed(name)
-    if summed is not None:
-      value = self._reader.read(name) if value is None else value
-      self._write_matrix(name, value, summed, stats)
-    elif value is not None:
-      self._writer.add(name, value)
-    else:
+    if summed is None:
+      return {} if value is None else {name: value}
+    value = self._reader.read(name) if value is None else value
+    rows = int8_matrix.as_rows(value.astype(np.float32, copy=False), summed)
+    inputs = (stats or {}).get(int8_matrix.inputs_of(name))
+    codes, scale = _quantized(name, rows, self._options, inputs)
+    codes = int8_matrix.from_rows(codes, value.shape, summed)
+    scale = scale.reshape(int8_matrix.scale_shape(value.shape, summed))
+    if self._measure:
+      self._errors[name] = int8_matrix.measure(
+        name, value, codes, scale, self._options.bits
+      )
+    return {name: codes, int8_matrix.scale_name(name): scale}
+
+  def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes the arrays that `quantized` returned for a variable."""
+    for each, array in arrays.items():
+      # A killed run may have written only the codes of a matrix.
+      if not self._writer.has(each):
+        error = self._errors.get(each)
+        self._writer.add(each, array, error and dataclasses.asdict(error))
+    if not arrays:
       spec, rows = self._reader.specs[name], self._reader.read_rows(name)
       self._writer.add_parts(name, spec, rows)
 
   def _summed(self, name: str) -> tuple[int, ...] | None:
     return int8_matrix.summed_dims(name, self._options.softmax)
 
-  def _write_matrix(self, name, value, summed, stats) -> None:
-    shape = value.shape
-    rows = int8_matrix.as_rows(value.astype(np.float32, copy=False), summed)
-    inputs = (stats or {}).get(int8_matrix.inputs_of(name))
-    codes, scale = _quantized(name, rows, self._options, inputs)
-    codes = int8_matrix.from_rows(codes, shape, summed)
-    scale = scale.reshape(int8_matrix.scale_shape(shape, summed))
-    note = None
-    if self._measure:
-      error = int8_matrix.measure(name, value, codes, scale, self._options.bits)
-      self._errors[name] = error
-      note = dataclasses.asdict(error)
-    # A killed run may have written only one of the two variables.
-    if not self._writer.has(name):
-      self._writer.add(name, codes, note)
-    if not self._writer.has(int8_matrix.scale_name(name)):
-      self._writer.add(int8_matrix.scale_name(name), scale)
+
+def _values(
+  reader: _Reader,
+  groups: Sequence[tuple[int | None, list[str]]],
+  strength: float | None,
+  calibration: Calibration | None,
+  exponents: list[smoothing.Exponents],
+) -> Iterator[
+  tuple[
+    str, np.ndarray | None, Mapping[str, int8_matrix.InputStats] | None
+  ]
+]:
+  """Yields the name, the smoothed value and the statistics of each variable.
+
+  Args:
+    reader: The float variables.
+    groups: The names of the variables by layer, the layers in order.
+    strength: The strength of the smoothing; None for no smoothing.
+    calibration: The function that returns the statistics of a layer.
+    exponents: The list to which the exponents of each layer are appended.
+
+  Yields:
+    The name; the value, or None for that of the source; the statistics of the
+    variable's layer, or None.
+  """
+  for layer, names in groups:
+    variables, stats = {}, None
+    if layer is not None and (calibration or strength is not None):
+      variables = {name: reader.read(name) for name in names}
+      stats = calibration(variables) if calibration else None
+      if strength is not None:
+        chosen = smoothing.choose(variables, strength, stats)
+        variables = smoothing.apply(variables, chosen)
+        stats = stats and smoothing.apply_to_stats(stats, chosen)
+        exponents.append(chosen)
+    for name in names:
+      yield name, variables.pop(name, None), stats
 
 
 def _quantized(
@@ -215,9 +250,11 @@ def _quantized(
 
 
 def _source(
-  reader: checkpoint.Reader, record: provenance.Record
+  reader: _Reader, record: provenance.Record
 ) -> manifest.Source:
   """Returns the identity of a quantization; a resumed run must match it."""
+  if isinstance(reader, model_input.ModelInput):
+    return reader.identity(record.document())
   files = {
     name: reader.manifest[name].crc32 if name in reader.manifest else str(spec)
     for name, spec in reader.specs.items()
@@ -230,7 +267,7 @@ def _source(
 
 
 def _groups(
-  reader: checkpoint.Reader,
+  reader: _Reader,
 ) -> list[tuple[int | None, list[str]]]:
   """Returns the names of variables, grouped by layer, the layers in order."""
   quantized = [
@@ -258,8 +295,11 @@ def _groups(
   return others + sorted(layers.items())
 
 
-def _copy_description(reader: checkpoint.Reader, pax: str) -> None:
+def _copy_description(reader: _Reader, pax: str) -> None:
   """Copies gptj_config.json and the tokenizer if the source has them."""
+  if isinstance(reader, model_input.ModelInput):
+    reader.write_companions(pax)
+    return
   path = f'{reader.directory}/{description.FILE_NAME}'
   with errors.reading(path):
     data = storage.read_bytes(path) if storage.exists(path) else None

@@ -238,14 +238,16 @@ class Writer:
       target.abandon()
       raise
     entry = manifest.Entry.of(spec, crc32)
-    with errors.writing(self._work):
-      if self._source:
-        self._journal.add(name, entry, note)
     self._entries[name] = entry
+    # Files are synced early, so that `commit` does not wait for all of them.
+    self._syncs.append(self._syncer.submit(self._finish, name, entry, note))
+
+  def _finish(self, name: str, entry: manifest.Entry, note: Any) -> None:
+    """Syncs the files of a variable, and then adds it to the journal."""
     if not self._remote:
-      # Files are synced early, so that `commit` does not wait for all of them.
-      directory = f'{self._state_dir}/{full_name}'
-      self._syncs.append(self._syncer.submit(store.sync_files, directory))
+      store.sync_files(f'{self._state_dir}/{checkpoint.VARS}{name}')
+    if self._source:
+      self._journal.add(name, entry, note)
 
   def commit(self) -> str:
     """Writes metadata, manifest and then the markers; returns the final path.
