@@ -222,12 +222,12 @@ def read_config(
       ' run. Supported models need no code. Remove the entry if you trust the'
       ' weights.'
     )
-  name = document.get('model_type')
-  family = families.FAMILIES.get(name) if isinstance(name, str) else None
+  family = families.matching(document)
   if family is None or family.config is None:
-    known = ', '.join(families.convertible())
+    known = ', '.join(families.model_types())
     raise errors.CheckpointError(
-      f'{path}: model_type {name!r} is not supported. Available: {known}.'
+      f'{path}: model_type {document.get("model_type")!r} is not supported.'
+      f' Available: {known}.'
     )
   config = hf_config.read(path, document, family.config)
   path = os.path.join(directory, 'generation_config.json')

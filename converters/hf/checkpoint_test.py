@@ -76,7 +76,7 @@ class HFConfigTest(parameterized.TestCase):
       found = self.read(config)
       self.assertEqual((found.eos_id, found.stop_ids), (expected[0], expected))
     for text, message in (
-      ('{"eos_token_id": "</s>"}', "eos_token_id is '</s>'"),
+      ('{"eos_token_id": "</s>"}', 'eos_token_id is "</s>"'),
       ('{', 'is not JSON'),
     ):
       with open(path, 'w', encoding='utf-8') as file:
@@ -92,16 +92,16 @@ class HFConfigTest(parameterized.TestCase):
       dict(model_type='mistral'),
       "model_type 'mistral' is not supported. Available: gpt_neox, gptj, llama",
     ),
-    (dict(activation_function='relu'), "activation_function is 'relu'"),
-    (dict(n_layer=None), "n_layer is 'None'. Expected a positive integer"),
-    (dict(n_embd='16'), "n_embd is '16'"),
+    (dict(activation_function='relu'), 'activation_function is "relu"'),
+    (dict(n_layer=None), 'n_layer is null. Expected an integer between 1 and 2147483647'),
+    (dict(n_embd='16'), 'n_embd is "16"'),
     (dict(n_head=3), 'model_dim 16 is not a multiple of num_heads 3'),
     (dict(n_layer=10**30), 'n_layer is'),
-    (dict(vocab_size=True), "vocab_size is 'True'"),
+    (dict(vocab_size=True), 'vocab_size is true'),
     (dict(rotary_dim=10), 'rotary_dim is 10. .* even number of at most 8'),
     (dict(rotary_dim=3), 'rotary_dim is 3'),
     (dict(layer_norm_epsilon=-1), 'layer_norm_epsilon'),
-    (dict(eos_token_id='</s>'), "eos_token_id is '</s>'"),
+    (dict(eos_token_id='</s>'), 'eos_token_id is "</s>"'),
   )
   def test_refuses(self, changes, message):
     with self.assertRaisesRegex(errors.CheckpointError, message):

@@ -1,6 +1,7 @@
 """Lists all families of models by name."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from saxml_ext.families import family
 from saxml_ext.families import gptj
@@ -11,7 +12,11 @@ from saxml_ext.families import qwen2
 from saxml_ext.pax import errors
 
 FAMILIES: Mapping[str, family.Family] = {
-  each.FAMILY.name: each.FAMILY for each in (gptj, lm_cloud, llama, neox, qwen2)
+  member.name: member
+  for member in (
+    *(module.FAMILY for module in (gptj, lm_cloud, llama, neox, qwen2)),
+    *neox.VARIANTS,
+  )
 }
 
 
@@ -31,6 +36,28 @@ def named(name: str | None) -> family.Family:
       f'the model family {name!r} is unknown. Available: {known}.'
     )
   return found
+
+
+def matching(document: Mapping[str, Any]) -> family.Family | None:
+  """Returns the family of a Hugging Face model, or None if it is unknown.
+
+  Args:
+    document: The contents of its config.json. If none of the families with its
+      `model_type` has its settings, the first of them is returned.
+  """
+  name = document.get('model_type')
+  candidates = [f for f in FAMILIES.values() if f.config and _type(f) == name]
+  variants = [f for f in candidates if f.config.is_variant(document)]
+  return next(iter(variants or candidates), None)
+
+
+def model_types() -> list[str]:
+  """Returns the sorted values of `model_type` that can be converted."""
+  return sorted({_type(f) for f in FAMILIES.values() if f.config})
+
+
+def _type(member: family.Family) -> str:
+  return (member.config and member.config.model_type) or member.name
 
 
 def convertible() -> list[str]:

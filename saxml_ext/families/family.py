@@ -7,6 +7,7 @@ family.
 
 from collections.abc import Mapping
 import dataclasses
+import math
 import re
 
 from saxml_ext.engine import architecture as architecture_lib
@@ -21,8 +22,8 @@ class Family:
   """The properties of one family. All values are plain data.
 
   Attributes:
-    name: The value of ARCHITECTURE in the serving params, and of `model_type`
-      in config.json.
+    name: The value of ARCHITECTURE in the serving params. It is also the value
+      of `model_type` in config.json, unless the config has another.
     title: The name in messages, for example "GPT-J".
     architecture: The computation of the engine.
     ln_direct_scale: True if a PAX checkpoint stores a layer norm's scale
@@ -107,3 +108,17 @@ class Family:
   def table(self) -> variables_lib.Table:
     """The family's variables in a PAX checkpoint."""
     return variables_lib.table_of(self.architecture)
+
+  def num_parameters(self, config: hf_config.HFConfig) -> int:
+    """Returns the number of values of a model; a tied head has none.
+
+    Args:
+      config: The sizes of the model.
+    """
+    rows = self.table.stored(joined=config.num_heads == config.kv_heads)
+    return sum(
+      math.prod(row.shape(config)) * (config.num_layers if row.per_layer else 1)
+      for row in rows
+      if self.tensors.get(row.field) != ()
+      and not (row.field == 'head' and config.tied_embeddings)
+    )

@@ -170,11 +170,15 @@ FAMILY = family.Family(
       'max_positions': 2048,
       'rotary_dim': 64,
       'ln_epsilon': 1e-5,
+      'bos_id': 50256,
+      'eos_id': 50256,
     },
-    # All of these are the tanh approximation of GELU, which praxis computes
-    # too.
-    accepted={
-      'activation_function': ('gelu_new', 'gelu_pytorch_tanh', 'gelu_fast')
+    accepted={'activation_function': hf_config.GELU_TANH_NAMES},
+    aliases={
+      'max_position_embeddings': 'n_positions',
+      'hidden_size': 'n_embd',
+      'num_attention_heads': 'n_head',
+      'num_hidden_layers': 'n_layer',
     },
   ),
   tensors={

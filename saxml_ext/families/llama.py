@@ -1,4 +1,4 @@
-"""Defines Llama 1 to 3.2, and models of the same form: TinyLlama, SmolLM."""
+"""Defines Llama 1 to 3.3, and models of the same form: TinyLlama, SmolLM."""
 
 import re
 
@@ -36,12 +36,14 @@ CONFIG = hf_config.Table(
     'max_positions': 2048,
     'rotary_base': 10000.0,
     'ln_epsilon': 1e-6,
+    'bos_id': 1,
+    'eos_id': 2,
   },
   accepted={
-    'hidden_act': ('silu',),
+    'hidden_act': ('silu', 'swish'),
     'attention_bias': (False,),
     'mlp_bias': (False,),
-    'rope_type': ('default', 'llama3'),
+    'partial_rotary_factor': (1.0,),
   },
   rotary_names={'rope_theta': 'rope_theta'},
 )

@@ -1,5 +1,12 @@
-"""Defines GPT-NeoX and Pythia, with parallel attention and two norms."""
+"""Defines GPT-NeoX and models of the same form: Pythia, Dolly, RedPajama.
 
+Attention and feed-forward have two norms. The config of a model chooses whether
+they are parallel or follow each other, and the form of GELU. Each combination
+is a family of its own, because the description of a PAX checkpoint has only the
+name of its family.
+"""
+
+import dataclasses
 import re
 
 from saxml_ext.engine import architecture
@@ -34,25 +41,24 @@ FAMILY = family.Family(
       'ln_epsilon': 'layer_norm_eps',
     },
     defaults={
-      'hidden_dim': 4,
       'max_positions': 2048,
       'rotary_share': 0.25,
       'rotary_base': 10000.0,
       'ln_epsilon': 1e-5,
+      'bos_id': 0,
+      'eos_id': 2,
     },
     accepted={
-      'hidden_act': ('gelu',),
-      # If it is False, feed-forward follows attention. All published Pythia
-      # models use True.
+      'hidden_act': hf_config.GELU_NAMES,
       'use_parallel_residual': (True,),
       'attention_bias': (True,),
-      'rope_scaling': (None,),
-      'rope_type': ('default',),
     },
     rotary_names={
       'partial_rotary_factor': 'rotary_pct',
       'rope_theta': 'rotary_emb_base',
     },
+    model_type='gpt_neox',
+    variant_keys=('hidden_act', 'use_parallel_residual'),
   ),
   tensors={
     'embedding': ('gpt_neox.embed_in.weight',),
@@ -96,4 +102,51 @@ FAMILY = family.Family(
       ('gpt-neox-20b', 44, 6144, 64, 24, 50432),
     )
   },
+)
+
+
+# The switch and its value, and the key of config.json and its values.
+_CHANGES = {
+  'sequential': (
+    'residual',
+    architecture.SEQUENTIAL,
+    'use_parallel_residual',
+    (False,),
+  ),
+  'tanh': (
+    'activation',
+    architecture.GELU_TANH,
+    'hidden_act',
+    hf_config.GELU_TANH_NAMES,
+  ),
+}
+
+
+def _variant(*changes: str) -> family.Family:
+  """Returns GPT-NeoX with some of the _CHANGES."""
+  name = '_'.join((FAMILY.name, *changes))
+  params = _ANY + ''.join(change.capitalize() for change in changes)
+  switches, accepted = {}, dict(FAMILY.config.accepted)
+  for change in changes:
+    switch, value, key, values = _CHANGES[change]
+    switches[switch], accepted[key] = value, values
+  return dataclasses.replace(
+    FAMILY,
+    name=name,
+    architecture=dataclasses.replace(FAMILY.architecture, **switches),
+    config=dataclasses.replace(FAMILY.config, accepted=accepted),
+    params={
+      params: servable.Params(
+        f'Like AnyGPTNeoX, for the family {name}.', _ANY, ARCHITECTURE=name
+      )
+    },
+    serving=params,
+    published={},
+  )
+
+
+VARIANTS = (
+  _variant('sequential'),
+  _variant('tanh'),
+  _variant('sequential', 'tanh'),
 )

@@ -49,15 +49,17 @@ FAMILY = dataclasses.replace(
     llama.CONFIG,
     model_class='Qwen2ForCausalLM',
     defaults={
+      'num_kv_heads': 32,
       'max_positions': 32768,
       'rotary_base': 10000.0,
       'ln_epsilon': 1e-6,
     },
     accepted={
-      'hidden_act': ('silu',),
-      'use_sliding_window': (False,),
-      'rope_type': ('default',),
+      'hidden_act': ('silu', 'swish'),
+      'use_sliding_window': (False, True),
+      'partial_rotary_factor': (1.0,),
     },
+    window=hf_config.Window(4096, 'use_sliding_window', layers=28),
   ),
   tensors={
     **llama.FAMILY.tensors,

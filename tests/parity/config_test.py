@@ -1,0 +1,299 @@
+"""Tests that config.json means the same here as in transformers.
+
+Each setting is drawn from its usual and unusual values and places. If
+transformers reads a file, this repository reads the same values or refuses it.
+"""
+
+import copy
+import dataclasses
+import json
+from typing import Any
+import warnings
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+import torch
+import transformers
+from transformers.models.gpt_neox import modeling_gpt_neox
+from transformers.models.llama import modeling_llama
+from transformers.models.qwen2 import modeling_qwen2
+
+from saxml_ext.engine import rotary
+from saxml_ext.families import all as families
+from saxml_ext.families import hf_config
+from saxml_ext.pax import errors
+
+transformers.logging.set_verbosity_error()
+warnings.filterwarnings('ignore', category=FutureWarning)
+
+_ROTARY = {
+  'llama': modeling_llama.LlamaRotaryEmbedding,
+  'qwen2': modeling_qwen2.Qwen2RotaryEmbedding,
+  'gpt_neox': modeling_gpt_neox.GPTNeoXRotaryEmbedding,
+}
+_SIZES = {
+  'num_layers': 'num_hidden_layers',
+  'model_dim': 'hidden_size',
+  'num_heads': 'num_attention_heads',
+  'max_positions': 'max_position_embeddings',
+  'vocab_size': 'vocab_size',
+  'tied_embeddings': 'tie_word_embeddings',
+}
+_THETA = st.sampled_from([None, 10000, 10000.0, 500000.0, 3580165449.0])
+_LENGTH = st.sampled_from([None, 16, 32, 64])
+_FACTOR = st.sampled_from([1.0, 2, 4.0, 8.0])
+_KIND = st.sampled_from(
+  ['default', 'linear', 'llama3', 'dynamic', 'yarn', 'longrope', 'none', None]
+)
+_SETTINGS = st.fixed_dictionaries(
+  {},
+  optional={
+    'rope_type': _KIND,
+    'type': _KIND,
+    'rope_theta': _THETA,
+    'factor': _FACTOR,
+    'low_freq_factor': st.sampled_from([1.0, 0.5]),
+    'high_freq_factor': st.sampled_from([4.0, 2]),
+    'original_max_position_embeddings': _LENGTH,
+    'partial_rotary_factor': st.sampled_from([None, 1.0, 0.5, 0.25]),
+  },
+)
+_LLAMA3 = {
+  'rope_type': 'llama3',
+  'factor': 8.0,
+  'low_freq_factor': 1.0,
+  'high_freq_factor': 4.0,
+}
+_PLACE = st.one_of(
+  st.none(),
+  st.just({}),
+  st.just(_LLAMA3),
+  st.just({'type': 'linear', 'factor': 2.0}),
+  _SETTINGS,
+)
+_ID = st.sampled_from([None, -1, 0, 5, [5], [3, 4], 11])
+_COMMON = {
+  'rope_scaling': _PLACE,
+  'rope_parameters': _PLACE,
+  'rope_theta': _THETA,
+  'partial_rotary_factor': st.sampled_from([None, 1.0, 0.5]),
+  'original_max_position_embeddings': _LENGTH,
+  'tie_word_embeddings': st.booleans(),
+  'bos_token_id': _ID,
+  'eos_token_id': _ID,
+  'pad_token_id': _ID,
+  'n_ctx': st.just(7),
+  'num_layers': st.just(7),
+  'head_dim': st.sampled_from([None, 8, 16]),
+  'dtype': st.sampled_from(['float32', 'bfloat16']),
+  'torch_dtype': st.sampled_from(['float32', 'bfloat16']),
+}
+_HF = {
+  'num_hidden_layers': 2,
+  'hidden_size': 32,
+  'num_attention_heads': 4,
+  'intermediate_size': 48,
+  'max_position_embeddings': 64,
+  'vocab_size': 11,
+}
+_LLAMA = {
+  'num_key_value_heads': st.sampled_from([None, 1, 2, 4, 3]),
+  'rms_norm_eps': st.sampled_from([1e-6, 1e-5]),
+  'max_position_embeddings': st.sampled_from([32, 128]),
+  'hidden_act': st.sampled_from(['silu', 'swish', 'gelu']),
+  'attention_bias': st.booleans(),
+}
+# The required entries of each family, and the strategies of others.
+_FILES = {
+  'llama': (_HF, _LLAMA),
+  'qwen2': (
+    _HF,
+    {
+      **_LLAMA,
+      'use_sliding_window': st.booleans(),
+      'sliding_window': st.sampled_from([None, 16, 64, 4096]),
+      'max_window_layers': st.sampled_from([0, 1, 2]),
+      'layer_types': st.sampled_from(
+        [
+          None,
+          ['full_attention'] * 2,
+          ['full_attention', 'sliding_attention'],
+        ]
+      ),
+    },
+  ),
+  'gpt_neox': (
+    _HF,
+    {
+      'rotary_pct': st.sampled_from([0.25, 0.5, 1.0]),
+      'rotary_emb_base': _THETA,
+      'layer_norm_eps': st.sampled_from([1e-5, 1e-6]),
+      'use_parallel_residual': st.booleans(),
+      'hidden_act': st.sampled_from(['gelu', 'gelu_fast', 'relu']),
+      'num_key_value_heads': st.sampled_from([None, 2]),
+    },
+  ),
+  'gptj': (
+    {'n_layer': 2, 'n_embd': 32, 'n_head': 4, 'vocab_size': 11},
+    {
+      'n_inner': st.sampled_from([None, 48]),
+      'n_positions': st.sampled_from([32, 64]),
+      'rotary_dim': st.sampled_from([4, 8]),
+      'num_hidden_layers': st.sampled_from([2, 3]),
+      'hidden_size': st.sampled_from([32, 64]),
+      'num_attention_heads': st.sampled_from([4, 2]),
+      'max_position_embeddings': st.sampled_from([32, 64]),
+      'layer_norm_epsilon': st.sampled_from([1e-5, 1e-6]),
+    },
+  ),
+}
+_ANY = st.recursive(
+  st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**18), 10**18),
+    st.floats(),
+    st.text(max_size=5),
+  ),
+  lambda value: (
+    st.lists(value, max_size=2)
+    | st.dictionaries(st.text(max_size=5), value, max_size=2)
+  ),
+  max_leaves=4,
+)
+
+
+def _file(model_type: str) -> st.SearchStrategy:
+  required, optional = _FILES[model_type]
+  return st.fixed_dictionaries(
+    {key: st.just(value) for key, value in required.items()},
+    optional={
+      key: value
+      for key, value in (_COMMON | optional).items()
+      if key not in required
+    },
+  ).map(lambda document: document | {'model_type': model_type})
+
+
+def _read(document: dict[str, Any]) -> hf_config.HFConfig | None:
+  """Returns the sizes that this repository reads, or None if it refuses."""
+  # JSON, because this is what users have.
+  document = json.loads(json.dumps(document))
+  try:
+    family = families.matching(document)
+    return hf_config.read('config.json', document, family.config)
+  except errors.CheckpointError:
+    return None
+
+
+def _frequencies(model_type: str, config: Any) -> np.ndarray:
+  """Returns the angles per position [pairs] of transformers."""
+  if model_type == 'gptj':
+    exponent = torch.arange(0, config.rotary_dim, 2) / config.rotary_dim
+    return (1.0 / 10000**exponent).numpy()
+  return _ROTARY[model_type](config).inv_freq.numpy()
+
+
+def _ids(value: int | list[int] | None) -> tuple[int, ...]:
+  if value in (None, -1):
+    return ()
+  return tuple(value) if isinstance(value, list) else (value,)
+
+
+class ConfigTest(parameterized.TestCase):
+  @parameterized.parameters(*_FILES)
+  def test_values_are_those_of_transformers(self, model_type):
+    compared = []
+
+    @hypothesis.settings(
+      max_examples=400, deadline=None, derandomize=True, database=None
+    )
+    @hypothesis.given(_file(model_type))
+    def check(document):
+      sizes = _read(document)
+      if sizes is None:
+        return
+      try:
+        config = transformers.AutoConfig.for_model(**copy.deepcopy(document))
+        frequencies = _frequencies(model_type, config)
+      except Exception:  # pylint: disable=broad-except
+        # transformers validates with exceptions of many types.
+        return
+      compared.append(document)
+      self._compare(document, sizes, config, frequencies)
+
+    check()
+    print(f'{model_type}: {len(compared)} files compared.')
+    self.assertGreater(len(compared), 20)
+
+  def _compare(self, document, sizes, config, frequencies):
+    for field, key in _SIZES.items():
+      self.assertEqual(getattr(sizes, field), getattr(config, key), key)
+    model_type = document['model_type']
+    hidden = getattr(config, 'intermediate_size', None)
+    if model_type == 'gptj':
+      hidden = config.n_inner or 4 * config.n_embd
+    self.assertEqual(sizes.hidden_dim, hidden)
+    heads = getattr(config, 'num_key_value_heads', None)
+    if model_type in ('llama', 'qwen2'):
+      self.assertEqual(sizes.kv_heads, heads)
+      self.assertEqual(sizes.ln_epsilon, config.rms_norm_eps)
+    else:
+      self.assertEqual(sizes.kv_heads, sizes.num_heads)
+    for field in ('bos', 'eos', 'pad'):
+      ids = _ids(getattr(config, f'{field}_token_id'))
+      self.assertEqual(getattr(sizes, f'{field}_id'), next(iter(ids), None))
+      if field == 'eos':
+        self.assertEqual(sizes.stop_ids, ids)
+    if getattr(config, 'sliding_window', None) is not None:
+      if 'sliding_attention' in config.layer_types:
+        self.assertGreaterEqual(config.sliding_window, sizes.max_positions)
+    sin, cos = rotary.table(
+      2, sizes.rotary_dim, sizes.rotary_base, sizes.rotary_scaling
+    )
+    np.testing.assert_allclose(
+      np.arctan2(sin[1], cos[1]), frequencies, rtol=1e-5
+    )
+
+  @parameterized.parameters(*_FILES)
+  def test_entries_of_any_type_are_read_or_refused(self, model_type):
+    required, optional = _FILES[model_type]
+    keys = [*required, *optional, *_COMMON, 'model_type', 'text_config']
+
+    @hypothesis.settings(
+      max_examples=400, deadline=None, derandomize=True, database=None
+    )
+    @hypothesis.given(
+      _file(model_type),
+      st.dictionaries(st.sampled_from(keys), _ANY, max_size=2),
+      st.dictionaries(st.sampled_from([*_LLAMA3, 'type']), _ANY, max_size=2),
+    )
+    def check(document, changes, nested):
+      document = document | changes
+      if nested:
+        document['rope_scaling'] = {**_LLAMA3, **nested}
+      if families.matching(document) is not None:
+        _read(document)
+
+    check()
+
+
+class PublishedTest(parameterized.TestCase):
+  @parameterized.parameters(*families.convertible())
+  def test_documents_are_those_of_transformers(self, name):
+    family = families.FAMILIES[name]
+    sizes = hf_config.HFConfig(2, 32, 4, 48, 11, rotary_dim=8, max_positions=64)
+    document = hf_config.document(name, sizes, family.config)
+    found = hf_config.read('config.json', document, family.config)
+    self.assertEqual(
+      dataclasses.replace(found, num_kv_heads=0),
+      dataclasses.replace(sizes, num_kv_heads=0),
+    )
+    self.assertEqual(families.matching(document), family)
+
+
+if __name__ == '__main__':
+  absltest.main()
