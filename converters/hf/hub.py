@@ -22,15 +22,18 @@ from saxml_ext.pax import errors
 _ID = re.compile(r'[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*', re.ASCII)
 _SMALL_FILES = ('config.json', *tokenizer_files.NAMES)
 _TOKENIZERS = ('tokenizer.json', 'vocab.json', 'vocab.txt')
+# An interactive user waits for the answer, so a slow hub counts as unreachable.
+_TIMEOUT_SECS = 5.0
 _SHARD = re.compile(r'(model|pytorch_model)-\d+-of-\d+\.(safetensors|bin)')
 
 
-def locate(base: str) -> str:
+def locate(base: str, weights: bool = True) -> str:
   """Returns the local directory of a checkpoint, and downloads it if necessary.
 
   Args:
     base: A directory relative to the user's working directory, or the id of a
       model on the Hugging Face hub. An existing directory takes precedence.
+    weights: False to download only config.json and the tokenizer.
 
   Raises:
     errors.CheckpointError: The id is not in the cache and cannot be downloaded.
@@ -38,7 +41,16 @@ def locate(base: str) -> str:
   hub = _hub_of(base)
   if hub is None:
     return user_path.resolve(base)
-  return _cached(hub, base) or _download(hub, base)
+  return _cached(hub, base) or _download(hub, base, weights)
+
+
+def has_weights(directory: str) -> bool:
+  """Returns True if all files of weights are in a directory."""
+  try:
+    _, paths = checkpoint.weight_files(directory)
+  except errors.CheckpointError:
+    return False
+  return all(map(os.path.exists, paths))
 
 
 def locate_tokenizer(name: str) -> str:
@@ -96,17 +108,19 @@ def _cached(hub, model_id: str) -> str | None:
   if not isinstance(config, str):  # None, or a missing-file marker.
     return None
   directory = os.path.dirname(config)
-  try:
-    _, weights = checkpoint.weight_files(directory)
-  except errors.CheckpointError:
-    return None
-  return directory if all(map(os.path.exists, weights)) else None
+  return directory if has_weights(directory) else None
 
 
-def _download(hub, model_id: str) -> str:
+def _download(hub, model_id: str, weights: bool) -> str:
   try:
-    names = hub.HfApi().list_repo_files(model_id)
-    return hub.snapshot_download(model_id, allow_patterns=_needed(names))
+    # Unlike list_repo_files, this call is not repeated for half a minute if
+    # there is no network.
+    info = hub.HfApi().model_info(model_id, timeout=_TIMEOUT_SECS)
+    names = [file.rfilename for file in info.siblings or ()]
+    needed = _needed(names)
+    if not weights:
+      needed = [name for name in needed if name in _SMALL_FILES]
+    return hub.snapshot_download(model_id, allow_patterns=needed)
   except (hub.errors.RepositoryNotFoundError, hub.errors.GatedRepoError) as e:
     raise errors.CheckpointError(
       f'--base={model_id} is neither a local directory nor a model on the'

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import time
 from unittest import mock
 
 from absl.testing import absltest
@@ -135,6 +136,16 @@ class HubTest(absltest.TestCase):
       hub.locate(_ID)
       self.assertTrue(os.path.exists(os.path.join(self.snapshot(), shards[1])))
 
+  def test_small_files_come_without_weights(self):
+    with fake_hub.running(_ID, self.files()) as (url, downloads):
+      self.set_endpoint(url)
+      directory = hub.locate(_ID, weights=False)
+      self.assertEqual(list(downloads), ['config.json'])
+      self.assertFalse(hub.has_weights(directory))
+      self.assertEqual(hub.locate(_ID), directory)
+      self.assertTrue(hub.has_weights(directory))
+    self.assertEqual(hub.locate(_ID, weights=False), directory)
+
   def test_unknown_model(self):
     with fake_hub.running(_ID, {}) as (url, _):
       self.set_endpoint(url)
@@ -149,8 +160,11 @@ class HubTest(absltest.TestCase):
       f'base={_ID} is neither .*{self.cache}.*hf download {_ID}".*'
       'pass its path.'  # //:serve has no --base.
     )
+    begin = time.monotonic()
     with self.assertRaisesRegex(errors.CheckpointError, message):
       hub.locate(_ID)
+    # The pauses between six attempts took 23 s.
+    self.assertLess(time.monotonic() - begin, 15)
     self.set_hub(HF_HUB_OFFLINE=True)
     with self.assertRaisesRegex(errors.CheckpointError, message):
       hub.locate(_ID)
