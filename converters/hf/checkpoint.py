@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from converters.hf import gguf_config
+from converters.hf import gguf_file
 from converters.hf import safetensors_file
 from converters.hf import torch_file
 from converters.hf import weights_file
@@ -208,12 +210,15 @@ def read_config(
   The end ids come from generation_config.json, if it has any.
 
   Args:
-    directory: The checkpoint directory.
+    directory: The checkpoint directory, or the path of a GGUF file, whose
+      metadata has the sizes.
 
   Raises:
     errors.CheckpointError: A file is missing or malformed, names an unknown
       family, or requires custom code.
   """
+  if os.path.isfile(directory):
+    return gguf_config.read(directory, gguf_file.GGUFFile(directory))
   path = os.path.join(directory, 'config.json')
   document = read_json(path)
   if 'auto_map' in document:

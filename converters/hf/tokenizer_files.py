@@ -11,6 +11,8 @@ import json
 import os
 import sys
 
+from converters.hf import gguf_file
+from converters.hf import gguf_tokenizer
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
 
@@ -38,7 +40,8 @@ def collect(directory: str) -> dict[str, bytes]:
   """Returns the tokenizer files of a checkpoint by name.
 
   Args:
-    directory: A Hugging Face or PAX directory; a local path or a URL.
+    directory: A Hugging Face or PAX directory; a local path or a URL. It may
+      also be the path of a GGUF file, whose metadata has the tokenizer.
 
   Returns:
     The contents of the files in `NAMES` that the directory has. If vocab.json
@@ -50,7 +53,9 @@ def collect(directory: str) -> dict[str, bytes]:
     errors.CheckpointError: A file cannot be read, or tokenizer.json is damaged.
   """
   files = {}
-  for name in NAMES:
+  if os.path.isfile(directory):
+    files = gguf_tokenizer.files(directory, gguf_file.GGUFFile(directory))
+  for name in () if files else NAMES:
     path = f'{directory.rstrip("/")}/{name}'
     with errors.reading(path):
       if storage.exists(path):
