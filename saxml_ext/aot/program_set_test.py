@@ -61,7 +61,7 @@ class ProgramSetTest(parameterized.TestCase):
       self.assertEqual(_answers(runner), expected)
       runner.score(np.arange(4), np.arange(5))
     self.assertEqual(compiled, [])
-    self.assertRegex(lines[0], '^9 programs are ready: 9 loaded, 0 compiled')
+    self.assertRegex(lines[-1], '^9 programs are ready: 9 loaded, 0 compiled')
 
   def test_programs_are_written_that_other_versions_can_compile(self):
     opened = program_set.ProgramSet.open(self.path)

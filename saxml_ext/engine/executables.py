@@ -1,10 +1,14 @@
 """Compiles each program of the engine for the shapes of its arguments."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 import contextlib
+import copy
 import dataclasses
 import functools
+import os
+import sys
+import threading
 import time
 from typing import Any, NamedTuple
 
@@ -170,6 +174,15 @@ _INCOMPLETE = 'NOT_FOUND: Function'
 
 # Returns a program that was compiled before, or None if there is none.
 Ready = Callable[[Key, Signature], Callable | None]
+# Compiles a program of these executables.
+Build = Callable[['Executables', Key], Callable]
+# Receives a line about the progress.
+Progressed = Callable[[str], None]
+
+# The nice value of background threads. Decode steps run first. With this value,
+# Linux still gives these threads a quarter of a core that is busy otherwise,
+# because a request may wait for them.
+_NICENESS = 5
 
 
 @contextlib.contextmanager
@@ -195,9 +208,11 @@ def counting_compilations() -> Iterator[list[str]]:
 
 
 class Executables:
-  """Compiled programs by key.
+  """Compiled programs by key. Safe to use from several threads.
 
-  Programs are loaded or compiled when they are first needed, or all at once.
+  Programs are loaded or compiled when they are first needed, or all at once, or
+  in two steps. Only one thread prepares a program, and other threads that need
+  it wait for this program alone.
   """
 
   def __init__(
@@ -206,6 +221,7 @@ class Executables:
     weights: weights_lib.Weights,
     mesh: jax.sharding.Mesh | None = None,
     ready: Ready | None = None,
+    build: Build | None = None,
   ):
     """Creates the table of programs; compiles nothing.
 
@@ -214,6 +230,8 @@ class Executables:
       weights: The model. For `lower` and `signature`, the shapes suffice.
       mesh: The devices that share `weights`. None stands for a single device.
       ready: A source of compiled programs. None stands for no source.
+      build: The function that compiles a program that `ready` does not have.
+        None stands for JAX alone.
     """
     if mesh is not None:
       model = sharding.padded(mesh, settings.model)
@@ -222,8 +240,12 @@ class Executables:
     self._weights = weights
     self._mesh = mesh
     self._ready = ready
+    self._build = build or (lambda run, key: run.lower(key).compile())
     self._programs: dict[Key, Callable] = {}
     self._compiled: set[Key] = set()
+    self._lock = threading.Lock()
+    self._pending: dict[Key, futures.Future[Callable]] = {}
+    self._stopped = threading.Event()
 
   @property
   def settings(self) -> state.Settings:
@@ -244,6 +266,10 @@ class Executables:
     """Returns a program if it is already loaded, else None."""
     return self._programs.get(key)
 
+  def is_ready(self, key: Key) -> bool:
+    """Returns True if a call of the program starts without a wait."""
+    return key in self._programs
+
   def __call__(self, key: Key, *args):
     """Runs a program with the weights and further arguments."""
     program = self._get(key)
@@ -257,29 +283,105 @@ class Executables:
     self._programs[key] = self._compile(key)
     return self._programs[key](self._weights, *args)
 
-  def prepare_all(self, progress: Callable[[str], None] | None = None) -> None:
-    """Loads or compiles every program, two at a time.
+  def prepare_all(self, progress: Progressed | None = None) -> None:
+    """Loads or compiles every program, as many at a time as there are cores.
 
     Args:
-      progress: The function that receives a line for each compiled program, and
-        a last line with the number of programs.
+      progress: The function that receives a line for each program, such as
+        "compiled 4 of 11 programs, 20 s left: decode 4 (12.3 s)", and a last
+        line with the number of programs. If it raises, no further program is
+        prepared.
     """
-    keys = self.keys()
+    self._prepare(self.keys(), progress)
+
+  def prepare_first(self, progress: Progressed | None = None) -> None:
+    """Loads or compiles the programs that can answer a short request alone.
+
+    Args:
+      progress: As for `prepare_all`.
+    """
+    self._prepare(self.first(), progress)
+
+  def prepare_rest(
+    self,
+    progress: Progressed,
+    done: Callable[[], None] = lambda: None,
+  ) -> None:
+    """Starts to load or compile the other programs on background threads.
+
+    A program that fails does not stop the others. A call that needs it prepares
+    it again and raises the error.
+
+    Args:
+      progress: As for `prepare_all`; it also receives a line for each failure.
+      done: The function to call at the end, unless `stop` was called.
+    """
+    # The threads need no weights, so a model that is unloaded releases them.
+    shapes = copy.copy(self)
+    shapes._weights = jax.eval_shape(lambda: self._weights)
+
+    def run() -> None:
+      shapes._prepare(shapes.keys(), progress, background=True)
+      if not shapes._stopped.is_set():
+        done()
+
+    threading.Thread(target=run, name='programs', daemon=True).start()
+
+  def stop(self) -> None:
+    """Stops the background threads after their current programs."""
+    self._stopped.set()
+
+  def _prepare(
+    self,
+    keys: Sequence[Key],
+    progress: Progressed | None,
+    background: bool = False,
+  ) -> None:
+    """Loads or compiles programs; the arguments are those of `prepare_all`."""
+    missing = [key for key in keys if key not in self._programs]
+    pool = futures.ThreadPoolExecutor(
+      _cores(), initializer=_lower_priority if background else None
+    )
+    try:
+      tasks = {pool.submit(self._get_unless_stopped, k): k for k in missing}
+      self._follow(keys, tasks, progress or (lambda line: None), background)
+    finally:
+      pool.shutdown(cancel_futures=True)
+
+  def _get_unless_stopped(self, key: Key) -> None:
+    if not self._stopped.is_set():
+      self._get(key)
+
+  def _follow(
+    self,
+    keys: Sequence[Key],
+    tasks: dict[futures.Future, Key],
+    progress: Progressed,
+    background: bool,
+  ) -> None:
+    """Reports each program of `keys` once its task is done."""
     began = time.monotonic()
-
-    def seconds() -> str:
-      return f'({time.monotonic() - began:.1f} s)'
-
-    with futures.ThreadPoolExecutor(2) as pool:
-      for i, key in enumerate(pool.map(self._prepare, keys), 1):
-        if progress is not None and key in self._compiled:
-          progress(f'compiled {i} of {len(keys)}: {key} {seconds()}')
-    if progress is not None:
-      count = len(self._compiled)
+    for count, task in enumerate(futures.as_completed(tasks), 1):
+      if self._stopped.is_set():
+        return
+      key, seconds = tasks[task], time.monotonic() - began
+      if error := task.exception():
+        if not background:
+          raise error
+        progress(f'{key} cannot be prepared: {type(error).__name__}: {error}')
+        continue
+      left = seconds / count * (len(tasks) - count)
       progress(
-        f'{len(keys)} programs are ready: {len(keys) - count} loaded,'
-        f' {count} compiled {seconds()}'
+        f'{"compiled" if key in self._compiled else "loaded"}'
+        f' {len(keys) - len(tasks) + count} of {len(keys)} programs'
+        f'{f", {left:.0f} s left" if left else ""}: {key} ({seconds:.1f} s)'
       )
+    ready = [key for key in keys if key in self._programs]
+    compiled = sum(key in self._compiled for key in ready)
+    progress(
+      f'{len(ready)} programs are ready: {len(ready) - compiled} loaded,'
+      f' {compiled} compiled ({time.monotonic() - began:.1f} s)'
+    )
 
   def signature(self, key: Key) -> Signature:
     """Returns the signature of a program without tracing it."""
@@ -332,18 +434,48 @@ class Executables:
       EmptyState(),
     ]
 
-  def _prepare(self, key: Key) -> Key:
-    self._get(key)
-    return key
+  def first(self) -> list[Key]:
+    """Returns the programs of `prepare_first`.
+
+    These are the smallest program of each kind that every answer needs, and all
+    programs for streams, which are small.
+    """
+    keys = self.keys()
+    kinds = (EmptyState, PrefillAndInsert, Decode, Hypotheses)
+    return [
+      *(min(k for k in keys if type(k) is kind) for kind in kinds),
+      *(key for key in keys if isinstance(key, Progress)),
+    ]
 
   def _get(self, key: Key) -> Callable:
-    if key not in self._programs:
-      self._programs[key] = self._load(key) or self._compile(key)
-    return self._programs[key]
+    """Returns a program; prepares it, or waits for the thread that does."""
+    if (program := self._programs.get(key)) is not None:
+      return program
+    own: futures.Future[Callable] = futures.Future()
+    with self._lock:
+      pending = self._pending.setdefault(key, own)
+    if pending is own:
+      try:
+        self._programs[key] = self._load(key) or self._compile(key)
+        own.set_result(self._programs[key])
+      except BaseException as e:
+        del self._pending[key]  # The next call tries again.
+        own.set_exception(e)
+    return pending.result()
 
   def _load(self, key: Key) -> Callable | None:
     return self._ready and self._ready(key, self.signature(key))
 
   def _compile(self, key: Key) -> Callable:
     self._compiled.add(key)
-    return self.lower(key).compile()
+    return self._build(self, key)
+
+
+def _cores() -> int:
+  return len(os.sched_getaffinity(0))
+
+
+def _lower_priority() -> None:
+  """Lets other threads of this process run first, where that is possible."""
+  if sys.platform == 'linux':  # Elsewhere, `nice` acts on the whole process.
+    os.nice(_NICENESS)

@@ -57,16 +57,21 @@ _GREEDY = dict(
 )
 
 
-@functools.cache
-def _runner(
+def _arguments(
   quantization=None, dtype='float32', *, num_slots, shape=None, **settings
 ):
+  """Returns the arguments of a Runner."""
   settings = {**_ENGINE, 'decode_widths': (num_slots,), **settings}
   engine = config_lib.EngineConfig(num_slots=num_slots, **settings)
   variables = random_model.variables(_MODEL, scale=3.0)
   weights = weights_lib.from_pax(variables, _MODEL, dtype, quantization)
   mesh = None if shape is None else sharding.make_mesh(shape)
-  return runner_lib.Runner(weights, _MODEL, engine, mesh)
+  return weights, _MODEL, engine, mesh
+
+
+@functools.cache
+def _runner(*args, **kwargs):
+  return runner_lib.Runner(*_arguments(*args, **kwargs))
 
 
 def _requests(count):
@@ -162,11 +167,21 @@ class RunnerTest(parameterized.TestCase):
     compiled = runner._run.compiled
     # One program was compiled before to create the state. The last line counts
     # all programs.
-    self.assertLen(lines, len(compiled) + 1)
+    self.assertLen(lines, len(compiled))
     requests = _requests(6)
     serving.serve(runner, requests)
     runner.score(np.asarray([1]), np.asarray([2]))
     self.assertEqual(runner._run.compiled, compiled)
+
+  def test_first_programs_answer_a_short_request(self):
+    weights, model, engine, mesh = _arguments(**_MANY_PROGRAMS)
+    run = runner_lib.prepare(weights, model, engine, mesh)
+    run.prepare_first()
+    runner = runner_lib.Runner.start(run)
+    compiled = run.compiled
+    request = request_lib.Request(np.arange(1, 9), stream=True)
+    serving.serve(runner, [request])
+    self.assertEqual(run.compiled, compiled)
 
   def test_chunks_of_a_prompt_leave_the_tokens_as_they_are(self):
     requests = _requests(12)

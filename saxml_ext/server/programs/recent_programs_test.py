@@ -52,13 +52,13 @@ class LivingTest(absltest.TestCase):
     super().setUp()
     self.living = living_lib.RecentPrograms()
     self.old = _run()
-    self.old._prepare(_KEY)
+    self.old._get(_KEY)
     self.living.add(self.old)
 
   def _takes(self, **changes) -> bool:
     """Returns True if a model with such settings needs no compilation."""
     run = _run(self.living.ready(_run(**changes)), **changes)
-    run._prepare(_KEY)
+    run._get(_KEY)
     return run.prepared(_KEY) is self.old.prepared(_KEY)
 
   def test_a_model_that_is_alike_takes_them(self):
@@ -77,7 +77,7 @@ class LivingTest(absltest.TestCase):
     gc.collect()
     self.assertIsNone(kept())
     run = _run(self.living.ready(_run()))
-    run._prepare(_KEY)
+    run._get(_KEY)
     self.assertIs(run.prepared(_KEY), program)
 
   def test_what_nobody_has_comes_from_elsewhere(self):
@@ -89,7 +89,7 @@ class LivingTest(absltest.TestCase):
 
   def test_the_oldest_are_forgotten(self):
     again = _run(self.living.ready(_run()))
-    again._prepare(_KEY)
+    again._get(_KEY)
     for slots in (3, 4, 5):
       self.living.add(again)  # Equal sets are kept once.
       self.living.add(_run(num_slots=slots, decode_widths=(slots,)))

@@ -1,0 +1,189 @@
+"""Tests of the order and the threads in which programs are prepared."""
+
+import gc
+import threading
+import weakref
+
+from absl.testing import absltest
+import jax
+import jax.numpy as jnp
+
+from saxml_ext.engine import abstract_weights
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
+from saxml_ext.engine import state
+
+_MODEL = config_lib.ModelConfig(
+  num_layers=1,
+  model_dim=8,
+  num_heads=1,
+  head_dim=8,
+  hidden_dim=16,
+  rotary_dim=4,
+  vocab_size=32,
+)
+_ENGINE = config_lib.EngineConfig(
+  num_slots=16,
+  eos_id=0,
+  max_prompt=8,
+  prompt_buckets=(4, 8),
+  min_new_tokens=1,
+  max_new_tokens=4,
+  num_beams=2,
+)
+_TIMEOUT = 60.0
+_SMALL, _LARGE = executables.Decode(1), executables.Decode(16)
+
+
+class _Compiler:
+  """A fake compiler, whose programs return their keys.
+
+  Attributes:
+    gates: The events for which the compilation of a key waits, by key.
+    keys: The keys in the order of their compilations.
+    errors: The errors of the next compilations, by key.
+    begun: The events that are set when the compilation of a key begins.
+  """
+
+  def __init__(self):
+    self.gates: dict[executables.Key, threading.Event] = {}
+    self.keys: list[executables.Key] = []
+    self.errors: dict[executables.Key, list[Exception]] = {}
+    self.begun = {key: threading.Event() for key in (_SMALL, _LARGE)}
+
+  def __call__(self, run: executables.Executables, key: executables.Key):
+    del run
+    self.keys.append(key)
+    if key in self.begun:
+      self.begun[key].set()
+    if key in self.gates:
+      assert self.gates[key].wait(_TIMEOUT)
+    if self.errors.get(key):
+      raise self.errors[key].pop()
+    return lambda *args: key
+
+
+class ExecutablesTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.compiler = _Compiler()
+    self.run_ = executables.Executables(
+      state.Settings(_MODEL, _ENGINE),
+      abstract_weights.unrolled(_MODEL, 'float32', None),
+      build=self.compiler,
+    )
+    self.lines: list[str] = []
+    self.done = threading.Event()
+    self.addCleanup(self.run_.stop)
+
+  def _hold(self, key: executables.Key) -> threading.Event:
+    """Returns an event that ends the compilation of a program."""
+    gate = self.compiler.gates[key] = threading.Event()
+    self.addCleanup(gate.set)
+    return gate
+
+  def test_first_programs_are_the_smallest_of_every_kind(self):
+    self.run_.prepare_first(self.lines.append)
+    first = frozenset(self.compiler.keys)
+    self.assertEqual(
+      first,
+      {
+        executables.EmptyState(),
+        executables.PrefillAndInsert(1, 0, 4),
+        _SMALL,
+        executables.Hypotheses(),
+        *(k for k in self.run_.keys() if isinstance(k, executables.Progress)),
+      },
+    )
+    self.assertLess(first, frozenset(self.run_.keys()))
+    self.assertTrue(self.run_.is_ready(_SMALL))
+    self.assertFalse(self.run_.is_ready(_LARGE))
+
+  def test_other_programs_are_compiled_once_behind_the_first(self):
+    self.run_.prepare_first()
+    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.assertTrue(self.done.wait(_TIMEOUT))
+    self.assertCountEqual(self.compiler.keys, self.run_.keys())
+    total = len(self.run_.keys())
+    self.assertRegex(self.lines[-2], f'^compiled {total} of {total} programs:')
+    self.assertStartsWith(self.lines[-1], f'{total} programs are ready: 0 loade')
+
+  def test_call_waits_only_for_its_own_program(self):
+    gate = self._hold(_LARGE)
+    self.run_.prepare_first()
+    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.assertTrue(self.compiler.begun[_LARGE].wait(_TIMEOUT))
+    self.assertEqual(self.run_(_SMALL), _SMALL)  # It does not wait.
+    answers = []
+    caller = threading.Thread(target=lambda: answers.append(self.run_(_LARGE)))
+    caller.start()
+    self.assertEqual(answers, [])
+    gate.set()
+    caller.join(_TIMEOUT)
+    self.assertEqual(answers, [_LARGE])
+    self.assertEqual(self.compiler.keys.count(_LARGE), 1)
+
+  def test_call_compiles_a_program_before_its_turn(self):
+    gates = [self._hold(k) for k in self.run_.keys() if k != _LARGE]
+    # The threads of the first programs hold all others back.
+    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.assertEqual(self.run_(_LARGE), _LARGE)
+    for gate in gates:
+      gate.set()
+    self.assertTrue(self.done.wait(_TIMEOUT))
+    self.assertEqual(self.compiler.keys.count(_LARGE), 1)
+
+  def test_error_of_a_needed_program_reaches_its_caller(self):
+    self.compiler.errors[_LARGE] = [ValueError('twice'), ValueError('once')]
+    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.assertTrue(self.done.wait(_TIMEOUT))
+    self.assertIn('decode 16 cannot be prepared: ValueError: once', self.lines)
+    self.assertFalse(self.run_.is_ready(_LARGE))
+    with self.assertRaisesRegex(ValueError, 'twice'):
+      self.run_(_LARGE)
+    self.assertEqual(self.run_(_LARGE), _LARGE)
+
+  def test_error_of_a_first_program_ends_the_preparation(self):
+    self.compiler.errors[_SMALL] = [ValueError('once')]
+    with self.assertRaisesRegex(ValueError, 'once'):
+      self.run_.prepare_first(self.lines.append)
+
+  def test_progress_names_the_remaining_time(self):
+    self.run_.prepare_all(self.lines.append)
+    total = len(self.run_.keys())
+    self.assertLen(self.lines, total + 1)
+    self.assertRegex(
+      self.lines[0], rf'^compiled 1 of {total} programs, \d+ s left: .* \(.* s\)'
+    )
+
+  def test_stop_prepares_no_further_program(self):
+    gates = [self._hold(key) for key in self.run_.keys()]
+    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.assertTrue(self.compiler.begun[_SMALL].wait(_TIMEOUT))
+    self.run_.stop()
+    for gate in gates:
+      gate.set()
+    for thread in threading.enumerate():
+      if thread.name == 'programs':
+        thread.join(_TIMEOUT)
+    self.assertFalse(self.done.is_set())
+    self.assertNotIn(executables.EmptyState(), self.compiler.keys)
+
+  def test_background_threads_release_the_weights(self):
+    gate = self._hold(_SMALL)
+    shapes = abstract_weights.unrolled(_MODEL, 'float32', None)
+    weights = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    settings = state.Settings(_MODEL, _ENGINE)
+    run = executables.Executables(settings, weights, build=self.compiler)
+    run.prepare_rest(self.lines.append, self.done.set)
+    self.assertTrue(self.compiler.begun[_SMALL].wait(_TIMEOUT))
+    head = weakref.ref(weights.head)
+    run.stop()
+    del run, weights
+    gc.collect()
+    self.assertIsNone(head())
+    gate.set()
+
+
+if __name__ == '__main__':
+  absltest.main()
