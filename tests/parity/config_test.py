@@ -281,7 +281,25 @@ class ConfigTest(parameterized.TestCase):
     check()
 
 
-class PublishedTest(parameterized.TestCase):
+class FamiliesTest(parameterized.TestCase):
+  @parameterized.product(
+    name=families.convertible(), tied=(False, True), kv_heads=(0, 2)
+  )
+  def test_number_of_parameters_is_that_of_transformers(
+    self, name, tied, kv_heads
+  ):
+    family = families.FAMILIES[name]
+    sizes = hf_config.HFConfig(
+      3, 32, 4, 48, 11, kv_heads, 8, tied_embeddings=tied
+    )
+    if 'num_kv_heads' not in family.config.keys:
+      sizes = dataclasses.replace(sizes, num_kv_heads=0)
+    document = hf_config.document(name, sizes, family.config)
+    config = transformers.AutoConfig.for_model(**document)
+    with torch.device('meta'):
+      model = transformers.AutoModelForCausalLM.from_config(config)
+    self.assertEqual(family.num_parameters(sizes), model.num_parameters())
+
   @parameterized.parameters(*families.convertible())
   def test_documents_are_those_of_transformers(self, name):
     family = families.FAMILIES[name]
