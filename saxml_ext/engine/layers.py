@@ -3,19 +3,18 @@
 A model's layers and their KV have one of two forms:
 
 - Unrolled: a tuple with one entry per layer. The program repeats the layer's
-  code, so compile time and program size grow with depth. On CPU this form is
-  faster, because a loop over stacked arrays copies each layer's slice. A step
-  takes 38 ms of CPU time, compared with 123 ms for the loop, at 6 layers of
-  width 256, 32 slots and 512 + 128 tokens.
+  code, so compile time and program size grow with depth.
 - Stacked: one entry whose arrays have a leading dimension [L]. The program is a
-  loop that contains the layer's code once. TPUs use this form. They read slices
-  and write the cache in place.
+  loop that contains the layer's code once. TPUs read slices and write the cache
+  in place. XLA for CPU would copy the slice of each matrix, so the engine's
+  kernels get the whole array and the number of the layer (`Slice`).
 
 The model's code is the same for both. `fold` calls it with a layer and an index
 for `at` and the functions of `cache.py`.
 """
 
 from collections.abc import Callable
+import dataclasses
 from typing import Any, TypeAlias, TypeVar
 
 import jax
@@ -28,6 +27,37 @@ Carry = TypeVar('Carry')
 Index: TypeAlias = int | jax.Array
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Slice:
+  """A layer of a stacked matrix, which kernels read without a copy.
+
+  Attributes:
+    stacked: The matrices of all layers, [L, ...].
+    index: The index of the layer, [] int32.
+  """
+
+  stacked: jax.Array
+  index: jax.Array
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    return self.stacked.shape[1:]
+
+  @property
+  def dtype(self) -> jnp.dtype:
+    return self.stacked.dtype
+
+  def array(self) -> jax.Array:
+    """Returns the layer, which XLA copies."""
+    return slice_of(self.stacked, self.index)
+
+
+def array_of(x: jax.Array | Slice) -> jax.Array:
+  """Returns an array as it is, and the copy of a slice."""
+  return x.array() if isinstance(x, Slice) else x
+
+
 def is_stacked(layers: Any) -> bool:
   """Returns True if layers, or their KV, are stacked."""
   return not isinstance(layers, tuple)
@@ -38,6 +68,24 @@ def at(layers: Any, index: Index) -> Any:
   if not is_stacked(layers):
     return layers[index]
   return jax.tree.map(lambda x: slice_of(x, index), layers)
+
+
+def in_place(layers: Any, index: Index) -> Any:
+  """Returns what `at` does, but with matrices as `Slice` if kernels read them.
+
+  Kernels are not used on meshes. Vectors, such as norms, biases and scales, are
+  small and are copied.
+  """
+  if not is_stacked(layers) or not jax.sharding.get_abstract_mesh().empty:
+    return at(layers, index)
+
+  def leaf(path: tuple[Any, ...], x: jax.Array) -> jax.Array | Slice:
+    names = [getattr(key, 'name', '') for key in path]
+    if any(name.endswith(('norm', 'bias', 'scale')) for name in names):
+      return slice_of(x, index)
+    return Slice(x, jnp.int32(index))
+
+  return jax.tree_util.tree_map_with_path(leaf, layers)
 
 
 def slice_of(stacked: jax.Array, index: Index) -> jax.Array:
@@ -70,7 +118,7 @@ def fold(
       carry = body(carry, index, layers[index])
     return carry
   return jax.lax.fori_loop(
-    0, count, lambda i, carry: body(carry, i, at(layers, i)), carry
+    0, count, lambda i, carry: body(carry, i, in_place(layers, i)), carry
   )
 
 

@@ -4,7 +4,7 @@ On CPU and on TPU the engine's own kernels read only the keys of each slot. On
 other platforms, and if several CPU devices share the slots, XLA computes the
 attention. It reads as many columns for each slot as the longest slot needs.
 
-The kernel for TPU requires stacked layers, prompts in one segment, and suffixes
+Stacked layers on a mesh are for TPU. Its kernel requires stacked layers, prompts in one segment, and suffixes
 in one block that wraps. Lengths and widths must be whole registers. For heads
 of a multiple of 128, `config.tiled` gives such sizes. XLA handles all other
 caches.
@@ -77,7 +77,7 @@ def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
   if by_platform is None:
     return xla
   kernel: Attend = functools.partial(_on_cpu, history)
-  if layers_lib.is_stacked(history.segments[0].keys):
+  if not _by_cpu_kernel(history.segments[0]):
     # XLA merges these operations with those above. Without them, the text of a
     # TPU program would not be the one that its kept costs are of. Remove this
     # line when all costs are made again.
@@ -117,11 +117,18 @@ def chooser(
   Returns:
     The function, or None if no kernel can read this KV.
   """
-  if not layers_lib.is_stacked(segments[0].keys):
+  if _by_cpu_kernel(segments[0]):
     return kernels.choose if cap is None else None
   if len(segments) == 1 and not past and usable(segments[0], suffix):
     return choose
   return None
+
+
+def _by_cpu_kernel(prompts: cache.Block) -> bool:
+  """Returns True if the only kernel that may read this KV is that for CPUs."""
+  if not layers_lib.is_stacked(prompts.keys):
+    return True
+  return kernels.usable() and _interpreted is None
 
 
 def _on_cpu(
@@ -132,9 +139,12 @@ def _on_cpu(
 ) -> jax.Array:
   """Computes attention with the kernel for CPUs; see `Attend`."""
 
+  stacked = layers_lib.is_stacked(current.keys)
+
   def of_layer(block: cache.Block) -> tuple[cache.KV, cache.KV]:
-    keys = layers_lib.at(block.keys, layer)
-    return keys, layers_lib.at(block.values, layer)
+    if stacked:
+      return block.keys, block.values
+    return block.keys[layer], block.values[layer]
 
   places = history.slots
   if places is None:
@@ -146,6 +156,7 @@ def _on_cpu(
     [of_layer(block) for block in history.segments],
     [of_layer(block) for block in (*history.past, current)],
     places,
+    layer if stacked else 0,
   )
 
 

@@ -21,6 +21,7 @@ struct Block {
   const float* key_scales;
   const float* value_scales;
   int64_t length;
+  int64_t steps;  // W in a block of decode steps.
 };
 
 struct Attention {
@@ -35,7 +36,8 @@ struct Attention {
   // The prompt's blocks, in order.
   const Block* segments;
   int64_t num_segments;
-  // Blocks of decode steps: T = W * K, in the order of steps.
+  // Blocks of decode steps, in the order of steps. Each step has T / W >= K
+  // rows.
   const Block* suffixes;
   int64_t num_suffixes;
   // The ancestry of each suffix block, [S, K, W] int8, or int16 if `wide`: the

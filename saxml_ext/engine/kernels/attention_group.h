@@ -25,6 +25,13 @@ int64_t Columns(const Block* blocks, int64_t count) {
   return columns;
 }
 
+// The total number of decode steps of all blocks.
+int64_t Steps(const Block* blocks, int64_t count) {
+  int64_t steps = 0;
+  for (int64_t i = 0; i < count; ++i) steps += blocks[i].steps;
+  return steps;
+}
+
 // The number of elements that tiles may write after the end of a row.
 constexpr int64_t kSlack = (kSums + 1) * kLanes;
 
@@ -36,7 +43,7 @@ class Group {
   Group(const Attention& args, int64_t heads)
       : args_(args),
         width_(args.head_dim),
-        most_steps_(Columns(args.suffixes, args.num_suffixes) / args.beams),
+        most_steps_(Steps(args.suffixes, args.num_suffixes)),
         stride_(Columns(args.segments, args.num_segments) + most_steps_ +
                 kSlack),
         weights_(heads * Q * stride_),
@@ -250,7 +257,7 @@ class Group {
 
   template <typename Row>
   void ListSteps(const Block& block, const Row* ancestry) {
-    const int64_t steps = block.length / args_.beams;
+    const int64_t steps = block.steps;
     const Row* pasts[Q];  // By query: those of its beam.
     for (int q = 0; q < Q; ++q) {
       const int64_t beam = (first_ + q) / args_.group;
@@ -277,7 +284,7 @@ class Group {
 
   Step StepAt(const Block& block, int64_t w, int64_t row) const {
     const bool seen = row >= 0;
-    const int64_t column = w * args_.beams + (seen ? row : 0);
+    const int64_t column = w * (block.length / block.steps) + (seen ? row : 0);
     const auto scale = [&](const float* scales) {
       return scales == nullptr ? nullptr
                                : Scales(scales, block, begin_) + column;

@@ -19,6 +19,7 @@ struct Shape {
   std::vector<int64_t> segments;
   int64_t suffixes;
   int64_t group = 1;
+  int64_t spare = 0;  // Rows of each step that belong to no beam.
 
   int64_t rows() const { return beams * group; }
   // The slots of the blocks. One of them is not read.
@@ -85,7 +86,8 @@ TestBlock MakeBlock(std::mt19937& rng, Type type, const Shape& shape,
   }
   b.block = {b.keys.data(), b.values.data(),
              type == Type::kInt8 ? b.key_scales.data() : nullptr,
-             type == Type::kInt8 ? b.value_scales.data() : nullptr, length};
+             type == Type::kInt8 ? b.value_scales.data() : nullptr, length,
+             suffix ? shape.width : 0};
   return b;
 }
 
@@ -125,7 +127,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
   }
   std::vector<std::vector<int16_t>> ancestry(shape.suffixes);
   for (int64_t i = 0; i < shape.suffixes; ++i) {
-    const int64_t length = shape.width * shape.beams;
+    const int64_t length = shape.width * (shape.beams + shape.spare);
     made.push_back(MakeBlock(rng, type, shape, length, true));
     for (int64_t slot = 0; slot < shape.slots; ++slot) {
       for (int64_t k = 0; k < shape.beams; ++k) {
@@ -217,7 +219,8 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
           for (int64_t w = 0; w < shape.width; ++w) {
             const int16_t row =
                 ancestry[i][(slot * shape.beams + k) * shape.width + w];
-            if (row >= 0) see(made[segments + i], w * shape.beams + row, true);
+            if (row < 0) continue;
+            see(made[segments + i], w * (shape.beams + shape.spare) + row, true);
           }
         }
         for (double x : sums.Mixed(shape.head_dim)) expected.push_back(x);
@@ -249,6 +252,7 @@ int Main() {
   const std::vector<Shape> shapes = {
       {5, 4, 4, 64, 16, {64, 64, 128}, 4},
       {4, 2, 1, 256, 16, {192}, 3},
+      {4, 3, 1, 64, 24, {192}, 1, 3, 3},
       // No size is a multiple of a vector.
       {5, 3, 3, 10, 5, {7, 33, 61}, 2},
       {4, 1, 5, 24, 4, {40, 3}, 3},

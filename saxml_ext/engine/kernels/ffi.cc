@@ -38,9 +38,11 @@ bool SetType(ffi::DataType from, Type& to) {
 
 // `rest` has the ancestry of each suffix block, then the keys and values of
 // each segment and each suffix block. In int8 their scales follow each of them.
+// If they are stacked, `layer` is the layer to read.
 ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
                       ffi::Buffer<ffi::S32> reach,
-                      ffi::Buffer<ffi::S32> places, ffi::RemainingArgs rest,
+                      ffi::Buffer<ffi::S32> places,
+                      ffi::Buffer<ffi::S32> layer, ffi::RemainingArgs rest,
                       ffi::ResultBuffer<ffi::F32> mixed, int64_t num_segments,
                       int64_t num_suffixes) {
   std::vector<ffi::AnyBuffer> buffers;
@@ -70,21 +72,37 @@ ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
     }
     ancestry.push_back((next++)->untyped_data());
   }
+  const size_t stacked = buffers[first].dimensions().size() - 4;
+  if (stacked > 1) return ffi::Error::InvalidArgument("keys are not [S,N,H,T]");
+  // Returns the start of the layer in a buffer.
+  const auto start = [&](const ffi::AnyBuffer& buffer) -> const void* {
+    int64_t offset = 0;
+    if (stacked == 1) {
+      offset = *layer.typed_data() * (buffer.size_bytes() /
+                                      buffer.dimensions()[0]);
+    }
+    return static_cast<const char*>(buffer.untyped_data()) + offset;
+  };
   std::vector<Block> all;
   while (all.size() < blocks) {
     Block block = {};
-    block.keys = (next++)->untyped_data();
-    if (quantized) block.key_scales = (next++)->typed_data<float>();
-    block.length = next->dimensions()[2];
-    block.values = (next++)->untyped_data();
-    if (quantized) block.value_scales = (next++)->typed_data<float>();
+    block.keys = start(*next++);
+    if (quantized) block.key_scales = static_cast<const float*>(start(*next++));
+    block.length = next->dimensions()[stacked + 2];
+    block.values = start(*next++);
+    if (quantized) {
+      block.value_scales = static_cast<const float*>(start(*next++));
+    }
+    if (all.size() >= static_cast<size_t>(num_segments)) {
+      block.steps = buffers[all.size() - num_segments].dimensions()[2];
+    }
     all.push_back(block);
   }
 
   const auto dims = queries.dimensions();
   args.slots = dims[0];
   args.places = places.typed_data();
-  const int64_t held = buffers[first].dimensions()[0];
+  const int64_t held = buffers[first].dimensions()[stacked];
   for (int64_t slot = 0; slot < args.slots; ++slot) {
     if (args.places[slot] < 0 || args.places[slot] >= held) {
       return ffi::Error::InvalidArgument(
@@ -220,18 +238,28 @@ ffi::Error ForParts(ffi::ThreadPool& pool, const ffi::Buffer<ffi::F32>& x,
   return ffi::Error::Success();
 }
 
+// Returns the weights of a layer: matrices [N, K] or stacked ones [L, N, K].
+template <typename Buffer>
+auto* LayerOf(Buffer& stacked, const ffi::Buffer<ffi::S32>& layer) {
+  const auto dims = stacked.dimensions();
+  const int64_t at = dims.size() == 3 ? *layer.typed_data() : 0;
+  return stacked.typed_data() +
+         at * dims[dims.size() - 2] * dims[dims.size() - 1];
+}
+
 ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
                         ffi::Buffer<ffi::S8> weights,
                         ffi::Buffer<ffi::F32> scales,
                         ffi::Buffer<ffi::F32> bias,
+                        ffi::Buffer<ffi::S32> layer,
                         ffi::ResultBuffer<ffi::F32> result, int64_t planes) {
-  const int64_t outputs = weights.dimensions()[0];
+  const int64_t outputs = result->dimensions()[1];
   return ForParts(
       pool, x, planes, Tiles(outputs), kPanel / kOutputs,
       [&](const Multiplier& use, const PackedRows& packed, int64_t begin,
           int64_t end) {
         const Product args = {
-            packed,  weights.typed_data(), scales.typed_data(),
+            packed,  LayerOf(weights, layer), scales.typed_data(),
             bias.typed_data(), outputs, result->typed_data(), outputs};
         use.multiply(args, begin, end);
       });
@@ -241,18 +269,18 @@ ffi::Error CallMultiplyGated(
     ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::S8> gate,
     ffi::Buffer<ffi::F32> gate_scales, ffi::Buffer<ffi::F32> gate_bias,
     ffi::Buffer<ffi::S8> up, ffi::Buffer<ffi::F32> up_scales,
-    ffi::Buffer<ffi::F32> up_bias, ffi::ResultBuffer<ffi::F32> result,
-    int64_t planes) {
-  const int64_t outputs = up.dimensions()[0];
+    ffi::Buffer<ffi::F32> up_bias, ffi::Buffer<ffi::S32> layer,
+    ffi::ResultBuffer<ffi::F32> result, int64_t planes) {
+  const int64_t outputs = result->dimensions()[1];
   return ForParts(
       pool, x, planes, Tiles(outputs), kPanel / kOutputs,
       [&](const Multiplier& use, const PackedRows& packed, int64_t begin,
           int64_t end) {
         const Product of_gate = {
-            packed,  gate.typed_data(), gate_scales.typed_data(),
+            packed,  LayerOf(gate, layer), gate_scales.typed_data(),
             gate_bias.typed_data(), outputs, result->typed_data(), outputs};
         const Product of_up = {
-            packed,  up.typed_data(), up_scales.typed_data(),
+            packed,  LayerOf(up, layer), up_scales.typed_data(),
             up_bias.typed_data(), outputs, result->typed_data(), outputs};
         use.multiply_gated(of_gate, of_up, begin, end);
       });
@@ -294,13 +322,14 @@ ffi::Error CallMultiplyLikeliest(
 ffi::Error CallMultiplyFloats(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
                               ffi::Buffer<ffi::F32> weights,
                               ffi::Buffer<ffi::F32> bias,
+                              ffi::Buffer<ffi::S32> layer,
                               ffi::ResultBuffer<ffi::F32> result,
                               bool outputs_first) {
   const int64_t rows = x.dimensions()[0], size = x.dimensions()[1];
   const int64_t outputs = result->dimensions()[1];
   const FloatProduct args = {rows,          size,
                              outputs,       x.typed_data(),
-                             weights.typed_data(), outputs_first,
+                             LayerOf(weights, layer), outputs_first,
                              bias.typed_data(),    result->typed_data()};
   static MultiplyFloatsFunction* const multiply =
       Variants().front().multiply_floats;
@@ -320,6 +349,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlAttend, saxml_kernels::CallAttend,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .RemainingArgs()
@@ -360,6 +390,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiply, saxml_kernels::CallMultiply,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Attr<int64_t>("planes"));
 
@@ -374,6 +405,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyGated,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Attr<int64_t>("planes"));
 
@@ -398,5 +430,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyFloats,
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Attr<bool>("outputs_first"));

@@ -114,6 +114,10 @@ def _register() -> None:
 _register()
 
 
+# The layer of arrays that are not stacked.
+_ONLY = 0
+
+
 def _floats(*shape: int) -> jax.ShapeDtypeStruct:
   return jax.ShapeDtypeStruct(shape, jnp.float32)
 
@@ -129,6 +133,7 @@ def attend(
   segments: Sequence[tuple[Any, Any]],
   suffixes: Sequence[tuple[Any, Any]],
   places: jax.Array,
+  layer: jax.Array | int = _ONLY,
 ) -> jax.Array:
   """Computes attention of a decode step in one layer.
 
@@ -140,8 +145,11 @@ def attend(
     ancestry: The ancestry of each suffix block, [S, K, W] int8 or int16.
     segments: The keys [B, N, H, T] and values [B, N, T, H] of the prompts. Each
       is an array, or int8 values with their scales (`attention.cache.KV`).
-    suffixes: The keys and values [B, N, T, H] of the suffix blocks, T = W * K.
+    suffixes: The keys and values [B, N, T, H] of the suffix blocks. Each of the
+      W steps has T / W rows, at least K.
     places: The positions of the slots in segments and suffixes, [S] int32.
+    layer: The layer to read if keys and values have a leading dimension [L], []
+      int32.
 
   Returns:
     The mixed values, [S, N, K * G, H] float32. They are zeros for slots whose
@@ -152,6 +160,7 @@ def attend(
     queries,
     reach,
     places,
+    jnp.int32(layer),
     *ancestry,
     *jax.tree.leaves((*segments, *suffixes)),
     segments=len(segments),
@@ -251,23 +260,26 @@ def multiply(
   scale: jax.Array,
   bias: jax.Array,
   planes: int = 1,
+  layer: jax.Array | int = _ONLY,
 ) -> jax.Array:
   """Multiplies activations, quantized row by row, with int8 weights.
 
   Args:
     x: The activations, [M, K] float32.
-    values: The codes of the weights, [N, K] int8.
+    values: The codes of the weights, [N, K] int8, or those of all layers, [L,
+      N, K].
     scale: The scales of the weights, [N] float32.
     bias: The bias to add, [N] float32.
     planes: 1 to quantize activations to int8. 2 to quantize them to 15 bits, as
       two int8 numbers each, which takes twice the time.
+    layer: The layer whose codes to read, [] int32.
 
   Returns:
     The products, [M, N] float32.
   """
-  result = _floats(x.shape[0], values.shape[0])
+  result = _floats(x.shape[0], values.shape[-2])
   call = jax.ffi.ffi_call('saxml_multiply', result)
-  return call(x, values, scale, bias, planes=planes)
+  return call(x, values, scale, bias, jnp.int32(layer), planes=planes)
 
 
 def multiply_gated(
@@ -275,6 +287,7 @@ def multiply_gated(
   gate: tuple[jax.Array, jax.Array, jax.Array],
   up: tuple[jax.Array, jax.Array, jax.Array],
   planes: int = 1,
+  layer: jax.Array | int = _ONLY,
 ) -> jax.Array:
   """Computes silu(x @ gate) * (x @ up) with int8 weights.
 
@@ -285,13 +298,14 @@ def multiply_gated(
     gate: The codes [N, K] int8, scales [N] and bias [N] of the gate.
     up: The codes, scales and bias of the other weight, with the same shapes.
     planes: The planes of the activations, as in `multiply`.
+    layer: The layer whose codes to read, as in `multiply`.
 
   Returns:
     The gated products, [M, N] float32.
   """
-  result = _floats(x.shape[0], up[0].shape[0])
+  result = _floats(x.shape[0], up[0].shape[-2])
   call = jax.ffi.ffi_call('saxml_multiply_gated', result)
-  return call(x, *gate, *up, planes=planes)
+  return call(x, *gate, *up, jnp.int32(layer), planes=planes)
 
 
 def multiply_likeliest(
@@ -339,7 +353,11 @@ def multiply_likeliest(
 
 
 def multiply_floats(
-  x: jax.Array, weights: jax.Array, bias: jax.Array, outputs_first: bool
+  x: jax.Array,
+  weights: jax.Array,
+  bias: jax.Array,
+  outputs_first: bool,
+  layer: jax.Array | int = _ONLY,
 ) -> jax.Array:
   """Multiplies a few rows of activations with float32 weights.
 
@@ -347,16 +365,19 @@ def multiply_floats(
 
   Args:
     x: The activations, [M, K] float32.
-    weights: The weights, float32, [N, K] if `outputs_first`, else [K, N].
+    weights: The weights, float32, [N, K] if `outputs_first`, else [K, N]. A
+      leading dimension [L] counts layers.
     bias: The bias to add, [N] float32.
-    outputs_first: True if the outputs are the first dimension. Static.
+    outputs_first: True if the outputs are the first of these two dimensions.
+      Static.
+    layer: The layer whose weights to read, [] int32.
 
   Returns:
     The products, [M, N] float32.
   """
   result = _floats(x.shape[0], bias.shape[0])
   call = jax.ffi.ffi_call('saxml_multiply_floats', result)
-  return call(x, weights, bias, outputs_first=outputs_first)
+  return call(x, weights, bias, jnp.int32(layer), outputs_first=outputs_first)
 
 
 class Flag:

@@ -13,6 +13,7 @@ from typing import TypeGuard
 import jax
 import jax.numpy as jnp
 
+from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import matrix_form
 from saxml_ext.engine.numerics import quant
@@ -30,7 +31,7 @@ _FEW_ROWS = 16
 def einsum(
   spec: str,
   x: jax.Array,
-  w: jax.Array | quant.QuantizedArray | quant.QuantizedRows,
+  w: jax.Array | layers_lib.Slice | quant.QuantizedArray | quant.QuantizedRows,
   bias: jax.Array | None = None,
 ) -> jax.Array:
   """Computes an einsum of activations `x` with `w`, in w's number format.
@@ -67,7 +68,7 @@ def einsum(
   elif (few := _few_rows(spec, x, w, bias)) is not None:
     return few
   else:
-    result = _product(spec, x, w)
+    result = _product(spec, x, layers_lib.array_of(w))
   return result if bias is None else result + bias
 
 
@@ -98,8 +99,9 @@ def silu_gated(
 
   def together(x: jax.Array) -> jax.Array:
     rows = form.matrix(x).astype(jnp.float32)
+    stacked, layer = _operands(gate)
     gated = kernels.multiply_gated(
-      rows, _operands(gate), _operands(up, up_bias), _planes(rows)
+      rows, stacked, _operands(up, up_bias)[0], _planes(rows), layer
     )
     return form.result(gated, up.scale.shape)
 
@@ -141,7 +143,7 @@ def likeliest(
   form = matrix_form.of(spec, x)
   rows = form.matrix(x).astype(jnp.float32)
   found = kernels.multiply_likeliest(
-    rows, *_operands(w, bias), count, _planes(rows)
+    rows, *_operands(w, bias)[0], count, _planes(rows)
   )
   return tuple(y.reshape(form.row_shape + y.shape[1:]) for y in found)
 
@@ -184,21 +186,21 @@ def _weight(
       f'{spec!r} has batch dims {sorted(shared)}, which a quantized weight'
       ' cannot have. Leave it in float.'
     )
-  values, scale = w.values, w.scale.reshape(-1)
+  (values, scale, bias), layer = _operands(w, bias)
   x = form.matrix(x)
-  bias = _row(bias, scale)
 
   def in_int8(x: jax.Array) -> jax.Array:
     x = quant.quantize_along(x.astype(jnp.float32), -1)
-    sums = _dot(x.values, values).astype(jnp.float32)
+    codes = layers_lib.array_of(w.values)
+    sums = _dot(x.values, codes).astype(jnp.float32)
     return sums * (x.scale * scale) + bias
 
   def by_kernel(x: jax.Array) -> jax.Array:
     x = x.astype(jnp.float32)
-    return kernels.multiply(x, values, scale, bias, _planes(x))
+    return kernels.multiply(x, values, scale, bias, _planes(x), layer)
 
   def in_float(x: jax.Array, dtype: str) -> jax.Array:
-    codes = _cast_beside(x, values, dtype)
+    codes = _cast_beside(x, layers_lib.array_of(w.values), dtype)
     return _product('mk,nk->mn', x, codes) * scale + bias
 
   if w.activations is not None:
@@ -212,15 +214,25 @@ def _weight(
 
 def _operands(
   w: quant.QuantizedArray, bias: jax.Array | None = None
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns codes [N, K], scales [N] and bias [N] of a weight."""
+) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array | int]:
+  """Returns the operands of a kernel, and the layer to read.
+
+  The operands are the codes [N, K], or [L, N, K] of all layers, the scales [N]
+  and the bias [N].
+  """
   scale = w.scale.reshape(-1)
-  return w.values, scale, _row(bias, scale)
+  row = jnp.zeros(scale.shape) if bias is None else bias.reshape(-1)
+  values, layer = _stacked(w.values)
+  return (values, scale, row), layer
 
 
-def _row(bias: jax.Array | None, scale: jax.Array) -> jax.Array:
-  """Returns a bias [N] beside scales [N]."""
-  return jnp.zeros(scale.shape) if bias is None else bias.reshape(-1)
+def _stacked(
+  w: jax.Array | layers_lib.Slice,
+) -> tuple[jax.Array, jax.Array | int]:
+  """Returns the array that a kernel reads, and the layer in it."""
+  if isinstance(w, layers_lib.Slice):
+    return w.stacked, w.index
+  return w, 0
 
 
 def _planes(x: jax.Array) -> int:
@@ -230,7 +242,10 @@ def _planes(x: jax.Array) -> int:
 
 
 def _few_rows(
-  spec: str, x: jax.Array, w: jax.Array, bias: jax.Array | None
+  spec: str,
+  x: jax.Array,
+  w: jax.Array | layers_lib.Slice,
+  bias: jax.Array | None,
 ) -> jax.Array | None:
   """Returns the product of few rows with a float32 weight, or None for XLA."""
   if w.dtype != jnp.float32 or not kernels.usable():
@@ -246,10 +261,12 @@ def _few_rows(
     return None
   sizes = dict(zip(form.weight, w.shape))
   output_shape = tuple(sizes[d] for d in form.outputs)
-  matrix = w.reshape(
-    (math.prod(output_shape), -1)
-    if outputs_first
-    else (-1, math.prod(output_shape))
+  outputs = math.prod(output_shape)
+  size = math.prod(w.shape) // outputs
+  stacked, layer = _stacked(w)
+  matrix = stacked.reshape(
+    *stacked.shape[: stacked.ndim - len(w.shape)],
+    *((outputs, size) if outputs_first else (size, outputs)),
   )
 
   def by_kernel(x: jax.Array, matrix: jax.Array) -> jax.Array:
@@ -260,12 +277,16 @@ def _few_rows(
         matrix,
         added.reshape(-1),
         outputs_first,
+        layer,
       ),
       output_shape,
     )
 
   def by_xla(x: jax.Array, matrix: jax.Array) -> jax.Array:
-    result = _product(spec, x, matrix.reshape(w.shape))
+    whole = matrix.reshape(stacked.shape)
+    if isinstance(w, layers_lib.Slice):
+      whole = layers_lib.slice_of(whole, layer)
+    result = _product(spec, x, whole)
     return result if bias is None else result + bias
 
   return jax.lax.platform_dependent(x, matrix, cpu=by_kernel, default=by_xla)
