@@ -185,8 +185,8 @@ class EngineConfig:
       5)**length_norm_alpha.
     tokens_per_beam: The number of Pax's candidates per beam. None: num_beams.
     early_exit: True if Pax's beams run on after their end until all have ended.
-    max_top_k: The maximum number of tokens from which samples are drawn. 0: the
-      whole vocabulary.
+    max_top_k: The default number of tokens from which samples are drawn. It is
+      also the maximum, unless `any_top_k`. 0: the whole vocabulary.
     temperature: The default temperature of samples.
     top_p: The default top_p of samples.
     kv_dtype: The number format of KV, "float32", "bfloat16" or "int8". The
@@ -269,6 +269,12 @@ class EngineConfig:
   def has_samples(self) -> bool:
     """True if requests can be answered by samples."""
     return self.search in ('sample', 'any')
+
+  @property
+  def any_top_k(self) -> bool:
+    """True if samples may be drawn from any number of tokens, up to all."""
+    unlimited = self.search == 'sample' and not self.max_top_k
+    return unlimited or self.search == 'any'
 
   @property
   def most_samples(self) -> int:

@@ -26,8 +26,8 @@ class Request:
     stop_ids: The tokens that end the answer. The default is the engine's
       eos_id.
     temperature: The temperature of samples. 0 takes the likeliest token.
-    top_k: The number of tokens from which samples are drawn. 0 or None stands
-      for max_top_k.
+    top_k: The number of likeliest tokens from which samples are drawn. 0 and -1
+      stand for the whole vocabulary, and 0 for max_top_k if that is a limit.
     top_p: The share of probability of the likeliest tokens from which samples
       are drawn.
     seed: The seed. Equal seeds give equal samples. None draws a seed.
@@ -170,7 +170,7 @@ def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
     'min_new_tokens': engine.min_new_tokens,
     'stop_ids': (engine.eos_id,),
     'temperature': engine.temperature,
-    'top_k': 0,
+    'top_k': engine.max_top_k,
     'top_p': engine.top_p,
     'beam_search': by_beams,
     'num_beams': engine.most_beams,
@@ -282,11 +282,19 @@ class Checks:
       raise ValueError(
         f'top_p is {r.top_p}, but must be above 0 and at most 1 (all tokens).'
       )
-    most = self.engine.max_top_k
-    if not 0 <= r.top_k <= most:
+    # At temperature 0, top_k has no effect.
+    if self.engine.any_top_k or not r.temperature:
+      least, most = -1, 2**31 - 1
+      remedy = 'Send 0 or -1 for the whole vocabulary.'
+    else:
+      least, most = 0, self.engine.max_top_k
+      remedy = (
+        f'The model is served with TOP_K={most}. Send another top_k, or serve'
+        ' the model with MIXED_SEARCH=true, which allows any top_k.'
+      )
+    if not least <= r.top_k <= most:
       raise ValueError(
-        f"top_k is {r.top_k}, but must be between 0 and {most}, the engine's"
-        ' max_top_k. Lower it or serve with a larger max_top_k.'
+        f'top_k is {r.top_k}, but must be between {least} and {most}. {remedy}'
       )
     if not 0 <= (r.seed or 0) < 2**32:
       raise ValueError(f'seed is {r.seed}, not between 0 and 2**32 - 1.')

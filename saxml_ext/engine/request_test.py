@@ -34,7 +34,7 @@ def _values(request):
 class RequestTest(parameterized.TestCase):
   def test_the_engine_fills_in_what_a_request_leaves_open(self):
     found = request_lib.with_defaults(request_lib.Request(_TOKENS), _ENGINE)
-    expected = request_lib.Request(_TOKENS, 14, 3, (5,), 0.5, 0, 0.9, None)
+    expected = request_lib.Request(_TOKENS, 14, 3, (5,), 0.5, 8, 0.9, None)
     search = (True, 4, 1.0, True, 0, None, False)
     self.assertEqual(_values(found), (*_values(expected)[:8], *search))
     asked = request_lib.Request(
@@ -72,6 +72,29 @@ class RequestTest(parameterized.TestCase):
   )
   def test_the_limits_themselves_are_allowed(self, **request):
     _CHECKS.request(request_lib.Request(**{'tokens': _TOKENS, **request}))
+
+  @parameterized.parameters(
+    dict(search='any'), dict(search='sample', max_top_k=0)
+  )
+  def test_any_top_k_is_allowed_if_the_whole_vocabulary_is_sampled(self, **e):
+    checks = request_lib.Checks(dataclasses.replace(_ENGINE, **e), 64)
+    for top_k in (-1, 0, 1, 8, 9, 64, 1000, 2**31 - 1):
+      checks.request(request_lib.Request(_TOKENS, top_k=top_k))
+    for top_k in (-2, 2**31):
+      with self.assertRaisesRegex(ValueError, 'between -1 and .* Send 0 or -1'):
+        checks.request(request_lib.Request(_TOKENS, top_k=top_k))
+
+  def test_a_limit_of_top_k_names_attributes_that_a_publisher_can_set(self):
+    engine = dataclasses.replace(_ENGINE, search='sample')
+    checks = request_lib.Checks(engine, 64)
+    with self.assertRaisesRegex(
+      ValueError,
+      'top_k is 50, but must be between 0 and 8. .* TOP_K=8. .*'
+      ' MIXED_SEARCH=true, which allows any',
+    ):
+      checks.request(request_lib.Request(_TOKENS, top_k=50))
+    # A greedy request does not use it.
+    checks.request(request_lib.Request(_TOKENS, top_k=50, temperature=0.0))
 
   @parameterized.parameters(
     (dict(tokens=np.zeros(0, np.int32)), 'at least one token'),

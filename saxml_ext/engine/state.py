@@ -33,7 +33,7 @@ class Settings:
       return pax_beam.PaxRule(e.rows, e.tokens_per_beam, e.early_exit, **more)
     if e.search == 'beam':
       return beam.BeamRule(e.rows, **more)
-    samples = sample.SampleRule(e.rows, e.max_top_k, **more)
+    samples = sample.SampleRule(e.rows, e.max_top_k, e.any_top_k, **more)
     if e.search == 'sample':
       return samples
     return rule_lib.MixedRule(e.rows, beam.BeamRule(e.rows), samples, **more)

@@ -128,6 +128,45 @@ class ChoicesTest(parameterized.TestCase):
         {row: answers[row] for row in (0, 1)},
       )
 
+  def test_samples_of_any_top_k_depend_on_the_request_alone(self):
+    options = [
+      dict(temperature=1.0, seed=1),
+      dict(temperature=2.0, seed=2, top_k=50, top_p=0.9, num_samples=1),
+      dict(temperature=1.5, seed=3, top_k=-1, min_new_tokens=14),
+      dict(temperature=1.5, seed=4, top_k=9),
+      dict(temperature=0.0, top_k=50),
+    ]
+    requests = [
+      request_lib.Request(prompt, beam_search=False, logprobs=0, **choices)
+      for prompt, choices in zip(_prompts(10), options * 2)
+    ]
+    settings = dict(max_top_k=10, max_logprobs=0, eos_id=5)
+    alone = serving.serve(
+      _runner(num_slots=1, decode_widths=(1,), **settings), requests
+    )
+    beams = _requests(3, num_beams=3)
+    got = serving.serve(
+      _runner(**settings),
+      requests + beams,
+      [0, 10, 1, 2, 11, 3, 4, 5, 12, 6, 7, 8, 9],
+    )
+    self._assert_same(got[:10], alone)
+    for request, result in zip(requests, alone):
+      for h in result.hypotheses:
+        expected = _forced(request.tokens, h.tokens)
+        np.testing.assert_allclose(
+          h.token_logprobs,
+          expected[np.arange(len(h.tokens)), h.tokens],
+          atol=1e-4,
+        )
+        self.assertNotIn(5, h.tokens[: (request.min_new_tokens or 3) - 1])
+    # Some tokens are beyond the likeliest ten.
+    ranks = [
+      (_forced(requests[2].tokens, h.tokens) > h.token_logprobs[:, None]).sum(1)
+      for h in alone[2].hypotheses
+    ]
+    self.assertGreater(np.concatenate(ranks).max(), 10)
+
   @parameterized.parameters(True, False)
   def test_log_probabilities_are_the_models_own(self, beam_search):
     requests = _requests(

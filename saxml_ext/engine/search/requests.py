@@ -41,7 +41,7 @@ def options(
     early_stopping=np.asarray([_early_stopping(r) for r in settled], np.int32),
     told=np.asarray([bool(r.logprobs) for r in settled]),
     temperature=column('temperature', np.float32),
-    top_k=column('top_k', np.int32),
+    top_k=np.maximum(column('top_k', np.int32), 0),
     top_p=column('top_p', np.float32),
     seed=np.asarray(
       [secrets.randbits(32) if r.seed is None else r.seed for r in requests],

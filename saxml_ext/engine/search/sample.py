@@ -6,7 +6,12 @@ request always gets the same answers, in any slot and next to any other
 requests.
 
 As in praxis, top-k is applied first and top-p second, both to the model's own
-probabilities. The temperature is applied to the remaining tokens.
+probabilities. The temperature is applied to the remaining tokens. transformers
+and vLLM apply the temperature first, so it also changes their nucleus.
+
+A row with a small top_k draws from the likeliest tokens, which every step finds
+anyway. Other rows draw from all logits. With 50,000 logits, this takes 0.3 ms
+per row on one core of a CPU, and 0.7 ms more for each of top_k and top_p.
 """
 
 import dataclasses
@@ -15,14 +20,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import rule
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
-# The number of times that the interval is halved in the search for the smallest
-# probability of a nucleus. The result is exact to 2^-24 of the largest
-# probability, which is the precision of float32.
-_HALVINGS = 24
+# The number of likeliest tokens to find if max_top_k is 0.
+_FEW = 40
+# The bits of the largest float32.
+_FINITE = 0x7F7FFFFF
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,20 +36,21 @@ class SampleRule(rule.Rule):
   """The rule of sampling.
 
   Attributes:
-    max_top_k: The number of likeliest tokens from which samples are drawn, at
-      most. Requests may choose fewer. If 0, samples are drawn from the whole
-      vocabulary, and requests may not set top_k.
+    max_top_k: The number of likeliest tokens that a step finds, from which most
+      requests draw. 0 stands for 40, and implies `whole`.
+    whole: True if top_k may be any number, and 0 is the whole vocabulary. False
+      if top_k is at most max_top_k, for which 0 stands.
   """
 
   max_top_k: int = 0
+  whole: bool = False
 
   def known_tokens(self, max_stop_ids: int) -> int:
     """Returns a number of tokens; see `rule.Rule`.
 
-    Logits are computed only in steps in which a sample is drawn from the whole
-    vocabulary.
+    Logits are computed only in steps in which a row draws from more tokens.
     """
-    return max((self.max_top_k or 1) + max_stop_ids, self.max_logprobs)
+    return max((self.max_top_k or _FEW) + max_stop_ids, self.max_logprobs)
 
   def choose(
     self, state: search.State, logits: search.Logits, live: jax.Array
@@ -52,13 +59,24 @@ class SampleRule(rule.Rule):
 
     A row that has ended runs on, but its further tokens are not kept.
     """
-    del live
     options, kept = state.options, state.kept
     (slots, rows), vocab = state.scores.shape, logits.shape[-1]
-    found = search.likeliest(state, logits, min(self.max_top_k or 1, vocab))
+    best = search.likeliest(state, logits, min(self.max_top_k or _FEW, vocab))
     draws = jax.vmap(_draws, (0, 0, None))(options.seed, state.step, rows)
-    tokens, chosen = self._choose(state, logits, found, draws)
-    log_probs = (chosen - found.peak[..., 0]) - found.log_total[..., 0]
+    tokens, chosen = _draw_from_best(options, best, draws)
+    if self.whole or not self.max_top_k:
+      few = (options.top_k > 0) & (options.top_k <= best.tokens.shape[-1])
+      others = live & (options.temperature > 0) & ~few
+      others = others[:, None] & ~kept.present & ~search.unused(options, rows)
+      drawn = jax.lax.cond(
+        others.any(),
+        lambda: _draw_from_all(state, search.whole(logits), draws, others),
+        lambda: (tokens, chosen),
+      )
+      tokens, chosen = jax.tree.map(
+        lambda a, b: jnp.where(others, a, b), drawn, (tokens, chosen)
+      )
+    log_probs = (chosen - best.peak[..., 0]) - best.log_total[..., 0]
     scores = state.scores + log_probs
 
     length = state.step + 1
@@ -87,51 +105,136 @@ class SampleRule(rule.Rule):
       trace_lib.Chosen(tokens, own, log_probs),
     )
 
-  def _choose(
-    self,
-    state: search.State,
-    logits: search.Logits,
-    found: search.Likeliest,
-    draws: jax.Array,
-  ) -> tuple[jax.Array, jax.Array]:
-    """Returns the next tokens and their logits, [S, K].
 
-    Args:
-      state: The state before the step.
-      logits: The logits, [S, K or 1, V].
-      found: The likeliest tokens.
-      draws: The random numbers, [S, K] in [0, 1).
-    """
-    options = state.options
-    temperature = options.temperature[:, None, None]
-    cold = jnp.where(temperature > 0, temperature, 1)
-    best, tokens = found.logits, found.tokens
-    if not self.max_top_k:
-      greedy = tuple(
-        jnp.broadcast_to(x[..., 0], draws.shape) for x in (tokens, best)
+def _draw_from_best(
+  options: search.Options, likeliest: search.Likeliest, draws: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Returns tokens drawn from the likeliest ones, and their logits, [S, K].
+
+  Args:
+    options: The options of the requests. A top_k of 0 stands for all C tokens.
+    likeliest: The likeliest tokens, [S, K or 1, C].
+    draws: The random numbers, [S, K] in [0, 1).
+  """
+  best = likeliest.logits
+  temperature = options.temperature[:, None, None]
+  cold = jnp.where(temperature > 0, temperature, 1)
+  limit = jnp.where(options.top_k > 0, options.top_k, best.shape[-1])
+  within = jnp.arange(best.shape[-1]) < limit[:, None, None]
+  share = jax.nn.softmax(jnp.where(within, best, -jnp.inf))
+  before = jnp.cumsum(share, -1) - share
+  within &= before <= options.top_p[:, None, None]
+  weights = jnp.exp((best - best[..., :1]) / cold) * within
+  pick = jnp.where(temperature[..., 0] > 0, _draw(weights, draws), 0)
+  return _at(likeliest.tokens, pick[..., None]), _at(best, pick[..., None])
+
+
+def _draw_from_all(
+  state: search.State, logits: jax.Array, draws: jax.Array, rows: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Returns tokens drawn from logits [S, K or 1, V], and their logits, [S, K].
+
+  Args:
+    state: The state before the step.
+    logits: The logits.
+    draws: The random numbers, [S, K] in [0, 1).
+    rows: True for the rows to draw, [S, K] bool. Others are not valid.
+  """
+  o = state.options
+  options = search.barred(state), o.temperature, o.top_k, o.top_p
+  shared = logits.shape[1] == 1
+
+  def one_by_one() -> tuple[jax.Array, jax.Array]:
+    def draw(index: jax.Array) -> tuple[jax.Array, jax.Array]:
+      slot, row = jnp.divmod(index, draws.shape[1])
+      return jax.lax.cond(
+        rows[slot, row],
+        lambda: _sample(
+          logits[slot, 0 if shared else row],
+          *(option[slot] for option in options),
+          draws[slot, row],
+        ),
+        lambda: (jnp.int32(0), jnp.float32(0)),
       )
 
-      def draw() -> tuple[jax.Array, jax.Array]:
-        every = search.whole(logits)
-        left = search.bar_stops(state, every)
-        drawn = _draw(_nucleus(left, cold, options.top_p), draws)
-        return drawn, _at(every, drawn[..., None])
+    drawn = jax.lax.map(draw, jnp.arange(draws.size))
+    return jax.tree.map(lambda x: x.reshape(draws.shape), drawn)
 
-      sampled = jax.lax.cond(
-        (options.temperature > 0).any(), draw, lambda: greedy
-      )
-      return jax.tree.map(
-        lambda a, b: jnp.where(temperature[..., 0] > 0, a, b), sampled, greedy
-      )
-    limit = jnp.where(options.top_k > 0, options.top_k, self.max_top_k)
-    rank = jnp.arange(best.shape[-1])
-    within = rank < limit[:, None, None]
-    share = jax.nn.softmax(jnp.where(within, best, -jnp.inf))
-    before = jnp.cumsum(share, -1) - share
-    within &= before <= options.top_p[:, None, None]
-    weights = jnp.exp((best - best[..., :1]) / cold) * within
-    pick = jnp.where(temperature[..., 0] > 0, _draw(weights, draws), 0)
-    return _at(tokens, pick[..., None]), _at(best, pick[..., None])
+  def together() -> tuple[jax.Array, jax.Array]:
+    axes = None if shared else 0, *(None for _ in options), 0
+    by_row = jax.vmap(_sample, axes)
+    return jax.vmap(by_row)(
+      logits[:, 0] if shared else logits, *options, draws
+    )
+
+  return kernels.choose(one_by_one, together)
+
+
+def _sample(
+  logits: jax.Array,
+  barred: jax.Array,
+  temperature: jax.Array,
+  top_k: jax.Array,
+  top_p: jax.Array,
+  draw: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+  """Returns one token drawn from logits [V], and its logit, [].
+
+  Tokens that are as likely as the last one within top_k belong to it, too.
+
+  Args:
+    logits: The logits.
+    barred: The excluded tokens, [E] int32, as in `search.barred`.
+    temperature: The temperature, [] float32, above 0.
+    top_k: The number of tokens, [] int32. 0 stands for all.
+    top_p: The share of probability, [] float32.
+    draw: The random number, [] in [0, 1).
+  """
+  tokens = jnp.arange(logits.shape[-1])
+  excluded = (tokens == barred[:, None]).any(0)
+  left = jnp.where(excluded, -jnp.inf, logits)
+  gaps = left.max() - left
+  # Floats that are not negative have the order of their bits.
+  bits = jax.lax.bitcast_convert_type(gaps, jnp.int32)
+  # The stages are top-k, top-p and the draw. The first two find the largest gap
+  # that is left, and the last one finds the token.
+  divisors = jnp.stack([jnp.inf, 1.0, temperature])
+  shares = jnp.stack([0.0, top_p, 1 - draw])
+  used = jnp.stack([top_k > 0, top_p < 1, True])
+
+  def narrow(stage: jax.Array, last: jax.Array) -> jax.Array:
+    def find() -> jax.Array:
+      weights = jnp.where(bits <= last, jnp.exp(-gaps / divisors[stage]), 0)
+      total = jnp.where(stage == 0, top_k, shares[stage] * weights.sum())
+      return _reach(jnp.where(stage == 2, tokens, bits), weights, total)
+
+    return jax.lax.cond(used[stage], find, lambda: last)
+
+  # A loop over the stages compiles `_reach` only once.
+  token = jax.lax.fori_loop(0, 3, narrow, jnp.int32(_FINITE))
+  return token, logits[token]
+
+
+def _reach(keys: jax.Array, weights: jax.Array, total: jax.Array) -> jax.Array:
+  """Returns the smallest key, [], up to which the weights have a total.
+
+  Bisection takes up to 31 passes over the vocabulary, but no sorting.
+
+  Args:
+    keys: The keys, [V] int32, not negative.
+    weights: The weights, [V] float32, not all of them zero.
+    total: The total, [] float32. If it is too large, the result is the largest
+      key that has a weight.
+  """
+
+  def halve(bounds: tuple[jax.Array, jax.Array]):
+    low, high = bounds
+    middle = low + (high - low) // 2
+    enough = jnp.where(keys <= middle, weights, 0).sum() >= total
+    return jnp.where(enough, low, middle + 1), jnp.where(enough, middle, high)
+
+  most = jnp.where(weights > 0, keys, 0).max()
+  return jax.lax.while_loop(lambda b: b[0] < b[1], halve, (0, most))[1]
 
 
 def _at(x: jax.Array, indices: jax.Array) -> jax.Array:
@@ -159,32 +262,3 @@ def _draw(weights: jax.Array, draws: jax.Array) -> jax.Array:
   # The factor keeps a draw near 1 from ending up after the last weight.
   total = sums[..., -1] * np.float32(1 - 2**-20)
   return (sums <= (draws * total)[..., None]).sum(-1, dtype=jnp.int32)
-
-
-def _nucleus(
-  logits: jax.Array, temperature: jax.Array, top_p: jax.Array
-) -> jax.Array:
-  """Returns weights [S, R, V] of the smallest nucleus that has top_p [S].
-
-  Bisection finds the smallest probability that belongs to the nucleus. Each
-  halving is one pass over the vocabulary, but no sorting is needed.
-  """
-  relative = logits - logits.max(-1, keepdims=True)
-
-  def cut(weights: jax.Array) -> jax.Array:
-    shares = jnp.exp(relative)
-    wanted = top_p[:, None, None] * shares.sum(-1, keepdims=True)
-
-    def halve(_, bounds):
-      low, high = bounds  # `low` keeps enough, `high` too few.
-      middle = (low + high) / 2
-      mass = (shares * (shares >= middle)).sum(-1, keepdims=True)
-      enough = mass >= wanted
-      return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
-
-    low = jnp.zeros_like(wanted)
-    least, _ = jax.lax.fori_loop(0, _HALVINGS, halve, (low, low + 1))
-    return weights * (shares >= least)
-
-  weights = jnp.exp(relative / temperature)
-  return jax.lax.cond((top_p < 1).any(), cut, lambda w: w, weights)

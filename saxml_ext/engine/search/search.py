@@ -59,7 +59,7 @@ class Options:
     temperature: The divisors of the logits in sampling, [S] float32; 0 is
       greedy.
     top_k: The number of tokens from which samples are drawn, [S] int32; 0
-      stands for all.
+      stands for all tokens, or for those that the rule finds.
     top_p: The share of probability of the likeliest tokens from which samples
       are drawn, [S] float32.
     seed: The seeds of the requests' samples, [S] uint32.
