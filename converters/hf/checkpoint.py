@@ -2,16 +2,19 @@
 
 The supported formats are, in order of preference: model.safetensors, a sharded
 model.safetensors.index.json, pytorch_model.bin, and a sharded
-pytorch_model.bin.index.json. Files are memory-mapped. No code in them is run.
+pytorch_model.bin.index.json. Shards without an index and variants such as
+model.fp16.safetensors are read, too. Files are memory-mapped. No code in them is run.
 """
 
 from collections.abc import Callable, Mapping
+import itertools
 import json
 import os
 from typing import Any, Protocol
 
 import numpy as np
 
+from converters.hf import formats
 from converters.hf import gguf_config
 from converters.hf import gguf_file
 from converters.hf import safetensors_file
@@ -44,6 +47,8 @@ class Checkpoint(Protocol):
     config: The sizes of the model.
     config_name: The origin of the sizes, for messages.
     shapes: The shape of each tensor by name, over all files.
+    quantization: The types of tensors that have at most 8 bits per number; ''
+      if there are none.
   """
 
   directory: str
@@ -51,6 +56,7 @@ class Checkpoint(Protocol):
   config: hf_config.HFConfig
   config_name: str
   shapes: Mapping[str, tuple[int, ...]]
+  quantization: str = ''
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
     """Returns a region of one tensor; () means the whole tensor.
@@ -104,30 +110,42 @@ class HFCheckpoint(Checkpoint):
     self._files: dict[str, weights_file.MappedFile] = {
       path: opener(path) for path in paths
     }
-    self._file_of: dict[str, str] = {}
+    (embedding,) = self.family.tensors['embedding']
+    prefix, _, bare = embedding.partition('.')
+    # Bare models, such as LlamaModel, have no prefix in their files.
+    is_bare = any(bare in file.shapes for file in self._files.values())
+    names = itertools.chain(*self.family.tensors.values())
+    outer = {name for name in names if not name.startswith(f'{prefix}.')}
+    # The path and the stored name of each tensor.
+    self._origins: dict[str, tuple[str, str]] = {}
     for path, file in self._files.items():
-      for name in file.shapes:
-        if name in self._file_of:
+      for stored in file.shapes:
+        name = stored
+        if is_bare and stored not in outer:
+          name = f'{prefix}.{stored}'
+        if name in self._origins:
           raise errors.CheckpointError(
-            f'tensor {name} is in both {self._file_of[name]} and {path}.'
+            f'tensor {name} is in both {self._origins[name][0]} and {path}.'
           )
-        self._file_of[name] = path
+        self._origins[name] = path, stored
     self.shapes = {
-      name: self._files[path].shapes[name]
-      for name, path in self._file_of.items()
+      name: self._files[path].shapes[stored]
+      for name, (path, stored) in self._origins.items()
     }
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
-    return self._files[self._file_of[name]].read(name)[region]
+    path, stored = self._origins[name]
+    return self._files[path].read(stored)[region]
 
   def release(self, name: str, done: bool = True) -> None:
-    self._files[self._file_of[name]].release(name, done)
+    path, stored = self._origins[name]
+    self._files[path].release(stored, done)
 
   def files(self) -> list[str]:
     return [os.path.join(self.directory, 'config.json'), *self._files]
 
   def file_of(self, name: str) -> str:
-    return self._file_of[name]
+    return self._origins[name][0]
 
 
 def weight_files(directory: str) -> tuple[Callable, list[str]]:
@@ -146,10 +164,9 @@ def weight_files(directory: str) -> tuple[Callable, list[str]]:
     index = f'{path}.index.json'
     if os.path.exists(index):
       return opener, _shards(directory, index)
-  raise errors.CheckpointError(
-    f'{directory} has no weights. Expected one of '
-    + ', '.join(f'{name}[.index.json]' for name in WEIGHTS)
-  )
+    if names := formats.weight_names(directory, name):
+      return opener, [os.path.join(directory, name) for name in names]
+  raise formats.missing_weights(directory, WEIGHTS)
 
 
 def _shards(directory: str, index: str) -> list[str]:
@@ -191,6 +208,7 @@ def read_json(path: str) -> dict[str, Any]:
       f'{path} has more than {_MAX_JSON_BYTES} bytes, which no model needs.'
       ' Replace it with the original file of the model.'
     )
+  formats.check_pointer(path, data)
   try:
     document = json.loads(data)
   except (ValueError, RecursionError) as e:
@@ -220,7 +238,10 @@ def read_config(
   if os.path.isfile(directory):
     return gguf_config.read(directory, gguf_file.GGUFFile(directory))
   path = os.path.join(directory, 'config.json')
+  if not os.path.exists(path):
+    raise formats.missing_config(directory)
   document = read_json(path)
+  formats.check_quantization(directory, document)
   if 'auto_map' in document:
     raise errors.CheckpointError(
       f'{path} refers to code in the checkpoint (auto_map). The code was not'

@@ -5,11 +5,15 @@ import os
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import numpy as np
+from safetensors import numpy as safetensors_numpy
 
 from converters.hf import checkpoint
 from converters.testing import small_models
 from saxml_ext.families import hf_config
 from saxml_ext.pax import errors
+
+_POINTER = 'version https://git-lfs/spec/v1\noid sha256:4d7a\nsize 9\n'
 
 
 class HFConfigTest(parameterized.TestCase):
@@ -112,11 +116,158 @@ class HFConfigTest(parameterized.TestCase):
       with self.assertRaisesRegex(errors.CheckpointError, message):
         self.read(text)
 
-  def test_missing(self):
+  @parameterized.parameters(
+    ({'quantization_config': {'quant_method': 'gptq', 'bits': 4}}, r'\(gptq\)'),
+    ({'quantization_config': {'quant_method': 'fp8'}}, r'\(fp8\)'),
+    ({'quantization_config': {'load_in_4bit': True}}, r'\(bitsandbytes\)'),
+    ({'quantization_config': {'quant_method': 'new'}}, r'\(new\)'),
+    ({'quantization_config': {'bits': 4}}, r'\(unknown method\)'),
+    ({'quantization_config': 'int4'}, r'\(unknown method\)'),
+    ({'compression_config': {'format': 'int'}}, r'\(compressed-tensors\)'),
+    ({'quantization': {'bits': 4}}, r'\(mlx\)'),
+  )
+  def test_quantized_weights_are_refused_by_method(self, entries, method):
     with self.assertRaisesRegex(
-      errors.CheckpointError, 'config.json cannot be read: No such file'
+      errors.CheckpointError, f'quantized {method}.* GGUF file of it'
+    ):
+      # The method is named even if the model is not supported otherwise.
+      self.read(json.dumps({'model_type': 'mixtral', **entries}))
+
+  @parameterized.parameters('quantize_config.json', 'quant_config.json')
+  def test_files_of_quantizers_are_recognized(self, name):
+    with open(os.path.join(self.directory, name), 'w') as f:
+      f.write('{}')
+    with self.assertRaisesRegex(errors.CheckpointError, f'{name}: the weights'):
+      self.read(json.dumps(small_models.config()))
+
+  def test_empty_quantization_is_none(self):
+    self.read(json.dumps(small_models.config(quantization_config={})))
+
+  @parameterized.parameters(
+    ([], 'has no config.json. .* It has no files'),
+    (['b.txt', 'a.txt'], 'It has a.txt, b.txt'),
+    (['adapter_config.json'], 'convert_hf --base=MODEL --lora='),
+    (['consolidated.00.pth', 'params.json'], 'convert_llama_ckpt --base='),
+  )
+  def test_missing_config_names_the_remedy(self, names, message):
+    for name in names:
+      with open(os.path.join(self.directory, name), 'w') as f:
+        f.write('{}')
+    with self.assertRaisesRegex(errors.CheckpointError, message):
+      checkpoint.read_config(self.directory)
+
+  @parameterized.parameters('config.json', 'generation_config.json')
+  def test_pointers_of_git_lfs_are_recognized(self, name):
+    self.read(json.dumps(small_models.config()))
+    with open(os.path.join(self.directory, name), 'w') as f:
+      f.write(_POINTER)
+    with self.assertRaisesRegex(
+      errors.CheckpointError, f'{name} is a pointer of Git LFS.*git lfs pull'
     ):
       checkpoint.read_config(self.directory)
+
+
+class WeightsTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.directory = self.create_tempdir().full_path
+    self.tensors = small_models.state_dict()
+
+  def _write(self, **files: dict[str, np.ndarray]) -> None:
+    with open(os.path.join(self.directory, 'config.json'), 'w') as f:
+      json.dump(small_models.config(), f)
+    for name, tensors in files.items():
+      path = os.path.join(self.directory, name)
+      safetensors_numpy.save_file(tensors, path)
+
+  def _check(self) -> None:
+    opened = checkpoint.HFCheckpoint(self.directory)
+    self.assertEqual(
+      opened.shapes, {name: x.shape for name, x in self.tensors.items()}
+    )
+    for name, tensor in self.tensors.items():
+      np.testing.assert_array_equal(opened.read(name), tensor)
+      opened.release(name)
+
+  def test_names_without_prefix_are_read(self):
+    bare = {
+      name.removeprefix('transformer.'): tensor
+      for name, tensor in self.tensors.items()
+    }
+    self._write(**{'model.safetensors': bare})
+    self._check()
+
+  def test_complete_shards_need_no_index(self):
+    names = sorted(self.tensors)
+    parts = [{n: self.tensors[n] for n in names[i::2]} for i in range(2)]
+    self._write(
+      **{
+        'model-00001-of-00002.safetensors': parts[0],
+        'model-00002-of-00002.safetensors': parts[1],
+      }
+    )
+    self._check()
+
+  def test_missing_shard_is_reported(self):
+    self._write(**{'model-00001-of-00002.safetensors': self.tensors})
+    with self.assertRaisesRegex(
+      errors.CheckpointError, 'has 1 of the 2 files of its weights: model-00001'
+    ):
+      checkpoint.HFCheckpoint(self.directory)
+
+  def test_single_variant_is_read(self):
+    self._write(**{'model.fp16.safetensors': self.tensors})
+    self._check()
+
+  def test_several_variants_are_named(self):
+    self._write(
+      **{
+        'model.fp16.safetensors': self.tensors,
+        'model.bf16.safetensors': self.tensors,
+      }
+    )
+    with self.assertRaisesRegex(
+      errors.CheckpointError, 'model.bf16.safetensors, model.fp16.safetensors'
+    ):
+      checkpoint.HFCheckpoint(self.directory)
+
+  def test_other_formats_are_listed(self):
+    self._write()
+    for name in ('tf_model.h5', 'small.gguf'):
+      with open(os.path.join(self.directory, name), 'w') as f:
+        f.write('x')
+    with self.assertRaisesRegex(
+      errors.CheckpointError,
+      'has no weights. .* It has config.json, small.gguf, tf_model.h5.*path of'
+      ' the GGUF file, such as small.gguf',
+    ):
+      checkpoint.HFCheckpoint(self.directory)
+
+  def test_pointers_of_git_lfs_are_recognized(self):
+    self._write()
+    for name in ('model.safetensors', 'pytorch_model.bin'):
+      path = os.path.join(self.directory, name)
+      with open(path, 'w') as f:
+        f.write(_POINTER)
+      with self.assertRaisesRegex(
+        errors.CheckpointError, f'{name} is a pointer of Git LFS'
+      ):
+        checkpoint.HFCheckpoint(self.directory)
+      os.remove(path)
+
+  @parameterized.parameters('F8_E4M3', 'F8_E5M2', 'F8_E8M0', 'F4')
+  def test_types_of_quantized_weights_are_named(self, dtype):
+    self._write()
+    header = json.dumps(
+      {'a': {'dtype': dtype, 'shape': [8], 'data_offsets': [0, 8]}}
+    ).encode()
+    path = os.path.join(self.directory, 'model.safetensors')
+    with open(path, 'wb') as f:
+      f.write(len(header).to_bytes(8, 'little') + header + bytes(8))
+    with self.assertRaisesRegex(
+      errors.CheckpointError, f'a has the type {dtype} of quantized weights'
+    ):
+      checkpoint.HFCheckpoint(self.directory)
 
 
 if __name__ == '__main__':

@@ -29,6 +29,7 @@ class GGUFCheckpoint(checkpoint.Checkpoint):
     self.directory = path
     self._file = gguf_file.GGUFFile(path)
     self.family, self.config = gguf_config.read(path, self._file)
+    self.quantization = self._file.quantization
     self.shapes: Mapping[str, tuple[int, ...]] = self._file.shapes
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:

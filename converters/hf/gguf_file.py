@@ -103,6 +103,12 @@ class GGUFFile(weights_file.MappedFile):
     self._tensors = self._descriptions(num_tensors)
     self.shapes = {name: t.shape for name, t in self._tensors.items()}
 
+  @property
+  def quantization(self) -> str:
+    """The types of the quantized tensors, such as "Q4_1 and Q6_K"."""
+    types = {t.type.name for t in self._tensors.values() if t.type.values > 1}
+    return ' and '.join(sorted(types))
+
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
     """Returns a region of a tensor; that of a quantized one is float32.
 

@@ -7,12 +7,14 @@ data. The JSON contains the dtype, the shape and the byte range of each tensor.
 from collections.abc import Iterable, Mapping, Sequence
 import json
 import math
+import re
 from typing import Annotated
 
 import ml_dtypes
 import msgspec
 import numpy as np
 
+from converters.hf import formats
 from converters.hf import weights_file
 from saxml_ext.pax import errors
 from saxml_ext.pax import metadata
@@ -34,6 +36,8 @@ _DTYPES = {
   'BOOL': np.dtype('?'),
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+# Types of fewer than 16 bits, such as F8_E4M3 and F4.
+_QUANTIZED = re.compile(r'F[468](_E\dM\d\w{0,4})?')
 _Offset = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -102,6 +106,12 @@ class SafetensorsFile(weights_file.MappedFile):
     return entries
 
   def _entry(self, name: str, value: object) -> _Entry:
+    dtype = value.get('dtype') if isinstance(value, dict) else None
+    if isinstance(dtype, str) and _QUANTIZED.fullmatch(dtype):
+      raise errors.CheckpointError(
+        f'{self._path}: tensor {name[:200]} has the type {dtype} of quantized'
+        f' weights. {formats.DEQUANTIZE}'
+      )
     try:
       entry = msgspec.convert(value, _Entry)
     except msgspec.ValidationError as e:

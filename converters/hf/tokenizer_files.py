@@ -13,6 +13,7 @@ import sys
 
 from converters.hf import gguf_file
 from converters.hf import gguf_tokenizer
+from converters.hf import formats
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
 
@@ -32,6 +33,8 @@ NAMES = (
   VOCAB,
   MERGES,
 )
+# The files with settings.
+_SETTINGS = tuple(name for name in NAMES if name.endswith('_config.json'))
 # The first line of merges.txt, which GPT2Tokenizer skips.
 _MERGES_HEADER = '#version: 0.2'
 
@@ -60,6 +63,9 @@ def collect(directory: str) -> dict[str, bytes]:
     with errors.reading(path):
       if storage.exists(path):
         files[name] = storage.read_bytes(path)
+        formats.check_pointer(path, files[name])
+        if name in _SETTINGS:
+          _check_object(path, files[name])
   # A SentencePiece model begins with its first piece, field 1.
   if not files.get(SENTENCEPIECE, b'\n').startswith(b'\n'):
     del files[SENTENCEPIECE]
@@ -89,6 +95,19 @@ def write(directory: str, files: dict[str, bytes]) -> None:
     path = os.path.join(directory, name)
     with errors.writing(path):
       storage.write_bytes(path, data, sole_writer=True)
+
+
+def _check_object(path: str, data: bytes) -> None:
+  """Raises errors.CheckpointError if a file is not a JSON object."""
+  try:
+    document = json.loads(data)
+  except (ValueError, RecursionError):
+    document = None
+  if not isinstance(document, dict):
+    raise errors.CheckpointError(
+      f'{path} is not a JSON object. Replace it with the original file of the'
+      ' model, or remove it.'
+    )
 
 
 def _derive(data: bytes, where: str) -> dict[str, bytes]:

@@ -149,6 +149,20 @@ class TokenizerFilesTest(parameterized.TestCase):
     ):
       tokenizer_files.collect(self.source)
 
+  def test_files_that_are_no_settings_are_refused(self):
+    directory = self.create_tempdir()
+    pointer = 'version https://git-lfs/spec/v1\noid sha256:4d7a\nsize 9\n'
+    for name, text, message in (
+      ('tokenizer.json', pointer, 'is a pointer of Git LFS'),
+      ('tokenizer.model', pointer, 'is a pointer of Git LFS'),
+      ('tokenizer_config.json', '[]', 'is not a JSON object'),
+      ('generation_config.json', '{', 'is not a JSON object'),
+    ):
+      file = directory.create_file(name, content=text)
+      with self.assertRaisesRegex(errors.CheckpointError, f'{name} {message}'):
+        tokenizer_files.collect(directory.full_path)
+      os.remove(file.full_path)
+
 
 if __name__ == '__main__':
   absltest.main()

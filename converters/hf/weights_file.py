@@ -9,6 +9,7 @@ import os
 
 import numpy as np
 
+from converters.hf import formats
 from saxml_ext.pax import errors
 
 
@@ -37,6 +38,7 @@ class MappedFile(abc.ABC):
       if not os.fstat(f.fileno()).st_size:
         raise errors.CheckpointError(f'{path} is empty. Download it again.')
       self._data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+    formats.check_pointer(path, self._data[:64])
     self._in_use: set[str] = set()
 
   def read(self, name: str) -> np.ndarray:
