@@ -8,6 +8,7 @@ writes the numbers into the programs.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
+import threading
 import time
 from typing import Any
 
@@ -126,8 +127,7 @@ def build(
     errors.Internal: The compiler rejects the program for another reason.
     ValueError: The program cannot be serialized.
   """
-  paths = _configured('jax_traceback_in_locations_limit', 0)
-  with paths, _without_cache():  # Programs contain no source paths.
+  with _REPRODUCIBLE:
     lowered = run.lower(key)
     try:
       compiled = lowered.compile(dict(options))
@@ -181,16 +181,37 @@ def _configured(name: str, value: Any) -> Iterator[None]:
     jax.config.update(name, before)
 
 
-@contextlib.contextmanager
-def _without_cache() -> Iterator[None]:
-  """Disables JAX's compilation cache during a `with` block.
+class _Reproducible:
+  """Configures JAX during `with` blocks, which several threads may enter.
 
-  XLA for CPU (jaxlib 0.10) serializes cached programs without some of their
-  functions. JAX reads the setting again only after a reset.
+  Programs then contain no source paths. JAX's compilation cache is disabled,
+  because XLA for CPU (jaxlib 0.10) serializes cached programs without some of
+  their functions. JAX reads this setting again only after a reset.
   """
-  try:
-    with _configured('jax_enable_compilation_cache', False):
-      compilation_cache.reset_cache()
-      yield
-  finally:
-    compilation_cache.reset_cache()
+
+  def __init__(self):
+    self._lock = threading.Lock()
+    self._count = 0
+    self._settings = contextlib.ExitStack()
+
+  def __enter__(self) -> None:
+    with self._lock:
+      self._count += 1
+      if self._count == 1:
+        for name, value in _SETTINGS.items():
+          self._settings.enter_context(_configured(name, value))
+        compilation_cache.reset_cache()
+
+  def __exit__(self, *_: object) -> None:
+    with self._lock:
+      self._count -= 1
+      if not self._count:
+        self._settings.close()
+        compilation_cache.reset_cache()
+
+
+_SETTINGS = {
+  'jax_traceback_in_locations_limit': 0,
+  'jax_enable_compilation_cache': False,
+}
+_REPRODUCIBLE = _Reproducible()

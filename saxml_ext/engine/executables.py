@@ -305,16 +305,23 @@ class Executables:
   def prepare_rest(
     self,
     progress: Progressed,
-    done: Callable[[], None] = lambda: None,
+    done: Callable[['Executables'], None] = lambda run: None,
   ) -> None:
     """Starts to load or compile the other programs on background threads.
+  @property
+  def counts(self) -> tuple[int, int]:
+    """The numbers of programs that are ready, and of all."""
+    keys = self.keys()
+    return sum(map(self.is_ready, keys)), len(keys)
+
 
     A program that fails does not stop the others. A call that needs it prepares
     it again and raises the error.
 
     Args:
       progress: As for `prepare_all`; it also receives a line for each failure.
-      done: The function to call at the end, unless `stop` was called.
+      done: The function to call at the end, unless `stop` was called. It gets
+        these executables with the shapes of the weights alone.
     """
     # The threads need no weights, so a model that is unloaded releases them.
     shapes = copy.copy(self)
@@ -323,7 +330,7 @@ class Executables:
     def run() -> None:
       shapes._prepare(shapes.keys(), progress, background=True)
       if not shapes._stopped.is_set():
-        done()
+        done(shapes)
 
     threading.Thread(target=run, name='programs', daemon=True).start()
 

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from unittest import mock
 import weakref
 
 from absl.testing import absltest
@@ -76,6 +77,10 @@ class ExecutablesTest(absltest.TestCase):
     self.done = threading.Event()
     self.addCleanup(self.run_.stop)
 
+  def _finish(self, run: executables.Executables) -> None:
+    self.assertEqual(run.counts, self.run_.counts)
+    self.done.set()
+
   def _hold(self, key: executables.Key) -> threading.Event:
     """Returns an event that ends the compilation of a program."""
     gate = self.compiler.gates[key] = threading.Event()
@@ -98,20 +103,22 @@ class ExecutablesTest(absltest.TestCase):
     self.assertLess(first, frozenset(self.run_.keys()))
     self.assertTrue(self.run_.is_ready(_SMALL))
     self.assertFalse(self.run_.is_ready(_LARGE))
+    self.assertEqual(self.run_.counts, (len(first), len(self.run_.keys())))
 
   def test_other_programs_are_compiled_once_behind_the_first(self):
     self.run_.prepare_first()
-    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.run_.prepare_rest(self.lines.append, self._finish)
     self.assertTrue(self.done.wait(_TIMEOUT))
     self.assertCountEqual(self.compiler.keys, self.run_.keys())
     total = len(self.run_.keys())
+    self.assertEqual(self.run_.counts, (total, total))
     self.assertRegex(self.lines[-2], f'^compiled {total} of {total} programs:')
     self.assertStartsWith(self.lines[-1], f'{total} programs are ready: 0 loade')
 
   def test_call_waits_only_for_its_own_program(self):
     gate = self._hold(_LARGE)
     self.run_.prepare_first()
-    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.run_.prepare_rest(self.lines.append, self._finish)
     self.assertTrue(self.compiler.begun[_LARGE].wait(_TIMEOUT))
     self.assertEqual(self.run_(_SMALL), _SMALL)  # It does not wait.
     answers = []
@@ -126,7 +133,7 @@ class ExecutablesTest(absltest.TestCase):
   def test_call_compiles_a_program_before_its_turn(self):
     gates = [self._hold(k) for k in self.run_.keys() if k != _LARGE]
     # The threads of the first programs hold all others back.
-    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.run_.prepare_rest(self.lines.append, self._finish)
     self.assertEqual(self.run_(_LARGE), _LARGE)
     for gate in gates:
       gate.set()
@@ -135,7 +142,7 @@ class ExecutablesTest(absltest.TestCase):
 
   def test_error_of_a_needed_program_reaches_its_caller(self):
     self.compiler.errors[_LARGE] = [ValueError('twice'), ValueError('once')]
-    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.run_.prepare_rest(self.lines.append, self._finish)
     self.assertTrue(self.done.wait(_TIMEOUT))
     self.assertIn('decode 16 cannot be prepared: ValueError: once', self.lines)
     self.assertFalse(self.run_.is_ready(_LARGE))
@@ -157,8 +164,9 @@ class ExecutablesTest(absltest.TestCase):
     )
 
   def test_stop_prepares_no_further_program(self):
+    self.enterContext(mock.patch.object(executables, '_cores', lambda: 2))
     gates = [self._hold(key) for key in self.run_.keys()]
-    self.run_.prepare_rest(self.lines.append, self.done.set)
+    self.run_.prepare_rest(self.lines.append, self._finish)
     self.assertTrue(self.compiler.begun[_SMALL].wait(_TIMEOUT))
     self.run_.stop()
     for gate in gates:
@@ -175,7 +183,7 @@ class ExecutablesTest(absltest.TestCase):
     weights = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     settings = state.Settings(_MODEL, _ENGINE)
     run = executables.Executables(settings, weights, build=self.compiler)
-    run.prepare_rest(self.lines.append, self.done.set)
+    run.prepare_rest(self.lines.append, self._finish)
     self.assertTrue(self.compiler.begun[_SMALL].wait(_TIMEOUT))
     head = weakref.ref(weights.head)
     run.stop()

@@ -29,6 +29,7 @@ def prepare(
   engine_config: config_lib.EngineConfig,
   mesh: jax.sharding.Mesh | None = None,
   ready: executables.Ready | None = None,
+  build: executables.Build | None = None,
 ) -> executables.Executables:
   """Returns the programs of a Runner; runs nothing on the devices.
 
@@ -42,6 +43,7 @@ def prepare(
     mesh: The devices that share the model; see `sharding.py`. None stands for a
       single device.
     ready: A source of compiled programs. None stands for no source.
+    build: The function that compiles the other programs. None stands for JAX.
 
   Raises:
     ValueError: The vocabulary is too small, or the mesh does not divide the
@@ -64,7 +66,7 @@ def prepare(
     sharding.check(mesh, model_config, e.num_slots)
     weights = sharding.place(mesh, sharding.pad(mesh, weights))
   settings = state.Settings(model_config, e)
-  return executables.Executables(settings, weights, mesh, ready)
+  return executables.Executables(settings, weights, mesh, ready, build)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -116,6 +116,7 @@ TABLE: servable.Table = {
     FAIL_ON_INPUT_TRUNCATION=True,
     BATCH_SIZE=16,
   ),
+    COMPILE_BEHIND=True,
   _OWN + 'GPTJTokenizedINT8Test': servable.Params(
     'GPT-J 6B as submitted, with random weights.',
     _SUBMITTED,

@@ -100,6 +100,7 @@ class Settings:
       checkpoint.
     methods: The served data methods, sorted.
     stream_interval: The decode steps between two messages of a stream.
+    compile_behind: True if the model serves before it has all programs.
     extra_inputs: The keys that a request may set, with their defaults, by
       method.
     shape: The sizes that the class sets, by name.
@@ -131,6 +132,7 @@ class Settings:
   vocabulary_path: str | None
   methods: tuple[str, ...]
   stream_interval: int
+  compile_behind: bool
   extra_inputs: Mapping[str, Mapping[str, Any]]
   shape: Mapping[str, int]
   mesh_shape: tuple[int, ...]
@@ -181,6 +183,7 @@ class Settings:
       vocabulary_path=params.VOCABULARY_PATH or params.SPM_MODEL,
       methods=_methods(params, engine),
       stream_interval=params.STREAM_INTERVAL_STEPS,
+      compile_behind=params.COMPILE_BEHIND,
       extra_inputs=_extra_inputs(params),
       shape={name: n for name, n in sizes.items() if n is not None},
       mesh_shape=tuple(params.ICI_MESH_SHAPE),

@@ -1,7 +1,7 @@
-"""Ends loads that are no longer needed, and cleans up after failures.
+"""Reports and ends loads in progress, and cleans up after failures.
 
-The life cycle sets the check function of the thread that loads. Long functions
-call it between two steps.
+The life cycle sets the functions of the thread that loads. Long functions call
+them between two steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,23 +11,33 @@ import traceback
 
 from absl import logging
 
+_report: contextvars.ContextVar[Callable[[str], None]] = contextvars.ContextVar(
+  'report', default=lambda line: None
+)
 _check: contextvars.ContextVar[Callable[[], None]] = contextvars.ContextVar(
   'check', default=lambda: None
 )
 
 
 @contextlib.contextmanager
-def checking(check_wanted: Callable[[], None]) -> Iterator[None]:
-  """Makes `check` call a function during the context, on this thread.
+def checking(
+  check_wanted: Callable[[], None],
+  report: Callable[[str], None] = lambda line: None,
+) -> Iterator[None]:
+  """Makes `check` and `progress` call functions during the context.
+
+  This affects the current thread only.
 
   Args:
     check_wanted: A function that raises SaxError if the load must end.
+    report: A function that receives the lines of `progress`.
   """
-  token = _check.set(check_wanted)
+  tokens = _check.set(check_wanted), _report.set(report)
   try:
     yield
   finally:
-    _check.reset(token)
+    _check.reset(tokens[0])
+    _report.reset(tokens[1])
 
 
 def check() -> None:
@@ -36,8 +46,14 @@ def check() -> None:
 
 
 def progress(line: str) -> None:
-  """Logs the progress of a load; raises SaxError if the load must end."""
+  """Reports the progress of a load; raises SaxError if the load must end.
+
+  Args:
+    line: The line for the log. The text before the first colon becomes the
+      reason of the state LOADING.
+  """
   logging.info('%s', line)
+  _report.get()(line)
   check()
 
 

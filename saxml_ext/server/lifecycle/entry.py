@@ -202,8 +202,8 @@ class Entry(Generic[ModelT]):
   Attributes:
     spec: The model that was requested.
     state: The state of the model.
-    reason: The reason why it failed, or why it still serves older weights;
-      otherwise empty.
+    reason: The reason why it failed, or why it still serves older weights; the
+      progress of a load; otherwise empty.
     model: The servable; a model serves only in state LOADED.
     hold: The requests that wait while the model is reloaded.
     code: The status code that a repeated load of a failed model returns with

@@ -189,7 +189,7 @@ class Models(Generic[entry_lib.ModelT]):
       future = self._submit(self._unload, key)
       if entry.state is not State.FAILED:
         # This state stops the loading thread if it still loads the model.
-        self._set(key, state=State.UNLOADING, hold=None)
+        self._set(key, state=State.UNLOADING, hold=None, reason='')
         if entry.hold is not None:
           entry.hold.release()
     return future
@@ -240,6 +240,13 @@ class Models(Generic[entry_lib.ModelT]):
 
   # Only the loading thread calls the methods below.
 
+  def _report(self, key: str, line: str) -> None:
+    """Sets the reason of a model that is loading to its progress."""
+    with self._lock:
+      entry = self._entries.get(key)
+      if entry is not None and entry.state is State.LOADING:
+        self._set(key, reason=line.partition(': ')[0])
+
   def _settled(self, key: str) -> None:
     """Raises the error of the first load for a repeated load."""
     entry = self.entries().get(key)
@@ -285,7 +292,9 @@ class Models(Generic[entry_lib.ModelT]):
           self._engine_failed(key, models[0], reason)
 
     try:
-      with cancellation.checking(lambda: self._check_wanted(key)):
+      with cancellation.checking(
+        lambda: self._check_wanted(key), lambda line: self._report(key, line)
+      ):
         model = self._load_fn(spec, on_failure)
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')

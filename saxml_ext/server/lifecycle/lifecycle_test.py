@@ -101,6 +101,24 @@ class LifecycleTest(absltest.TestCase):
     self.assertTrue(first.done())
     self.assertEqual(self.loads, ['/ckpt'])
 
+  def test_progress_of_a_load_is_its_reason_until_it_ends(self):
+    reasons = []
+
+    def load(spec, on_failure):
+      cancellation.progress('compiled 4 of 11 programs, 20 s left: decode 4')
+      reasons.append(self.models.entries()[_KEY].reason)
+      return self._load(spec, on_failure)
+
+    self.models = lifecycle.Models(load)
+    self._loaded()
+    self.assertEqual(reasons, ['compiled 4 of 11 programs, 20 s left'])
+    self.assertEqual(self.models.entries()[_KEY].reason, '')
+    # A reload beside the loaded weights does not change the state.
+    self.models = lifecycle.Models(load, has_room=lambda spec: True)
+    self._loaded()
+    self.models.reload(_KEY, '/other').result(_TIMEOUT)
+    self.assertEqual(reasons[1:], [reasons[0], ''])
+
   def test_failed_load_keeps_its_reason(self):
     self.error = ValueError('bad weights')
     with self.assertRaisesRegex(

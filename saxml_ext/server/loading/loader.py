@@ -109,7 +109,10 @@ def load(
   programs: programs_lib.Programs = programs_lib.NONE,
   seed: int | None = None,
 ) -> servable.Servable:
-  """Loads a model and all its programs; takes seconds to minutes.
+  """Loads a model and its programs; takes seconds to minutes.
+
+  With COMPILE_BEHIND, the model serves as soon as it has the programs for short
+  requests. The others are loaded or compiled on background threads.
 
   Args:
     spec: The model to load, or its plan.
@@ -123,19 +126,31 @@ def load(
     errors.Unimplemented: The engine does not support the params.
     errors.FailedPrecondition: The programs do not match, see `Programs.of`.
   """
-  ready = prepare(spec, programs)
-  return serve(ready.settings, ready.codecs, ready.start(), on_failure, seed)
+  ready = prepare(spec, programs, all_programs=False)
+  run = ready.run
+  served = serve(ready.settings, ready.codecs, ready.start(), on_failure, seed)
+  if ready.settings.compile_behind:
+    run.prepare_rest(logging.info, done=_RECENT.add)
+  return dataclasses.replace(
+    served, on_closed=run.stop, programs=lambda: run.counts
+  )
 
 
 def prepare(
   spec: 'entry_lib.Spec | Plan',
   programs: programs_lib.Programs = programs_lib.NONE,
+  all_programs: bool = True,
 ) -> prepared.Prepared:
   """Loads a model without a scheduler, as far as one process can.
 
   In a group, each process calls this function, reads its own shards of the
   weights, and takes or compiles all programs. No program runs before all
   processes call `start`.
+
+  Args:
+    spec: The model to load, or its plan.
+    programs: The precompiled programs; missing programs are compiled.
+    all_programs: True to ignore COMPILE_BEHIND.
 
   Raises:
     errors.InvalidArgument: The params, overrides or checkpoint are not usable.
@@ -152,6 +167,7 @@ def prepare(
     vocab_size = made.model.vocab_size
     codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
     settings = started(made.settings, codecs)
+    cancellation.progress('reading the weights')
     weights = made.weights()
     logging.info(
       '%s (%.1f s)',
@@ -166,9 +182,13 @@ def prepare(
       made.engine,
       made.mesh,
       _RECENT.ready(shapes, source),
+      None if source is None else source.build,
     )
     del weights
-    run.prepare_all(progress=cancellation.progress)
+    if settings.compile_behind and not all_programs:
+      run.prepare_first(cancellation.progress)
+    else:
+      run.prepare_all(cancellation.progress)
     _RECENT.add(run)
   memory.give_back()
   logging.info(

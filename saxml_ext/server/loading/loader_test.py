@@ -4,6 +4,8 @@ import dataclasses
 import os
 import shutil
 import tempfile
+import threading
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -103,6 +105,75 @@ class LoaderTest(parameterized.TestCase):
     made, few = load_until(variables, steps=7)
     self.assertEqual(made, variables + 1)
     self.assertLess(few, compiled)
+
+  def test_programs_are_compiled_behind_a_model_that_serves(self):
+    gate, begun = threading.Event(), threading.Event()
+    self.addCleanup(gate.set)
+    compile_program = executables.Executables._compile
+
+    def compile_slowly(run, key):
+      if key == executables.Decode(2):
+        begun.set()
+        self.assertTrue(gate.wait(_TIMEOUT))
+      return compile_program(run, key)
+
+    self.enterContext(
+      mock.patch.object(executables.Executables, '_compile', compile_slowly)
+    )
+    changes = dict(COMPILE_BEHIND='true', BATCH_SIZE='2', BEAM_SIZE='3')
+    servable = self._load(**changes)
+    self.addCleanup(servable.close, drain=False)
+    self.assertTrue(begun.wait(_TIMEOUT))
+    ready, total = servable.programs()
+    self.assertLess(ready, total)
+    request = request_lib.Request(np.array([1, 2, 3], np.int32))
+    servable.scheduler.generate(request).result(_TIMEOUT)
+    # Two requests need the program.
+    pair = [servable.scheduler.generate(request) for _ in range(2)]
+    gate.set()
+    for future in pair:
+      future.result(_TIMEOUT)
+    for thread in threading.enumerate():
+      if thread.name == 'programs':
+        thread.join(_TIMEOUT)
+    self.assertEqual(servable.programs(), (total, total))
+    # A model like it takes all of them.
+    with executables.counting_compilations() as compiled:
+      self._load(**changes).close(drain=False)
+    self.assertEqual(compiled, [])
+
+  def test_model_that_is_unloaded_compiles_no_more(self):
+    gate, behind, keys = threading.Event(), threading.Event(), []
+    compile_program = executables.Executables._compile
+    prepare_rest = executables.Executables.prepare_rest
+
+    def compile_slowly(run, key):
+      if behind.is_set():
+        gate.wait(_TIMEOUT)
+      keys.append(key)
+      return compile_program(run, key)
+
+    def prepare_slowly(run, *args, **kwargs):
+      behind.set()
+      prepare_rest(run, *args, **kwargs)
+
+    for name, function in (
+      ('_compile', compile_slowly),
+      ('prepare_rest', prepare_slowly),
+    ):
+      self.enterContext(
+        mock.patch.object(executables.Executables, name, function)
+      )
+    self.enterContext(mock.patch.object(executables, '_cores', lambda: 1))
+    servable = self._load(
+      COMPILE_BEHIND='true', BATCH_SIZE='16', MAX_DECODE_STEPS='3'
+    )
+    servable.close(drain=True)
+    gate.set()
+    for thread in threading.enumerate():
+      if thread.name == 'programs':
+        thread.join(_TIMEOUT)
+    self.assertLess(len(keys), servable.programs()[1])
 
   def test_samples_by_the_params_and_the_request(self):
     servable = self._load(

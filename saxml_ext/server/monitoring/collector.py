@@ -116,6 +116,17 @@ class ModelsCollector(registry.Collector):
     yield from _states(entries, self._models.load_seconds)
     served = {k: e.model for k, e in entries.items() if e.model is not None}
     yield from _loads({k: m.scheduler.load() for k, m in served.items()})
+    yield _gauge(
+      'sax_programs',
+      'Compiled programs. A request waits for the pending ones that it needs.',
+      ('model', 'state'),
+      [
+        ((key, state), count)
+        for key, model in served.items()
+        for ready, total in [model.programs()]
+        for state, count in (('ready', ready), ('pending', total - ready))
+      ],
+    )
     yield from _totals(
       {
         (key, method): stats.totals()

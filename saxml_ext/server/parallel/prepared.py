@@ -62,7 +62,7 @@ def identity(
     checkpoint: The fingerprint of the checkpoint, see
       `StoredModel.fingerprint`.
     run: The programs of the model.
-    source: The set of the programs; None if they were compiled here.
+    source: The precompiled programs; None if they were compiled here.
   """
   device = _devices(run)[0]
   versions = configuration.versions(device)
@@ -70,7 +70,7 @@ def identity(
   engine = repr((run.settings.model, run.settings.engine))
   keys = '\n'.join(sorted(map(str, run.keys())))
   origin = 'compiled'
-  if source is not None:
+  if source is not None and source.opened is not None:
     origin = f'of the set {source.fingerprint[:_DIGITS]}'
   return {
     'params': f'{spec.model_path} with overrides {overrides}',

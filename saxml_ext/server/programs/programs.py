@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 import dataclasses
 import hashlib
 import os
+import pathlib
 import time
 
 from absl import logging
@@ -14,12 +15,17 @@ from saxml_ext.aot import configuration
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
 from saxml_ext.common import errors
+from saxml_ext.common import files
+from saxml_ext.common import storage
 from saxml_ext.engine import executables
 
 # The actions for a model whose program set does not match.
 REFUSE = 'refuse'
 COMPILE = 'compile'
 MISMATCH = (REFUSE, COMPILE)
+
+# The file that describes a program of the cache.
+_PROGRAM = 'program.json'
 
 # The maximum number of differences in a message, because one wrong size can
 # cause hundreds.
@@ -28,27 +34,87 @@ _MOST = 5
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-  """The program set of a model; implements `executables.Ready`.
+  """The precompiled programs of a model; implements `executables.Ready`.
 
   Attributes:
-    ready: A function that returns a program of the set.
-    opened: The program set.
+    ready: A function that returns a program that was compiled before.
+    opened: The program set; None for the cache.
+    build: A function that compiles a program and adds it to the cache; None for
+      a program set.
   """
 
   ready: executables.Ready
-  opened: program_set.ProgramSet
+  opened: program_set.ProgramSet | None = None
+  build: executables.Build | None = None
 
   def __call__(
     self, key: executables.Key, signature: executables.Signature
   ) -> Callable | None:
-    """Returns a program of the set, see `executables.Ready`."""
+    """Returns a precompiled program, see `executables.Ready`."""
     return self.ready(key, signature)
 
   @property
   def fingerprint(self) -> str:
-    """A hash that identifies this set, independent of its path."""
+    """A hash that identifies a set, independent of its path; '' for none."""
+    if self.opened is None:
+      return ''
     text = manifest_lib.dumps(self.opened.manifest)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cache:
+  """The programs that this server compiles for one configuration.
+
+  Attributes:
+    path: The directory, with one directory for each program.
+    configuration: The configuration.
+  """
+
+  path: str
+  configuration: manifest_lib.Configuration
+
+  def load(
+    self, key: executables.Key, signature: executables.Signature
+  ) -> Callable | None:
+    """Returns a program, or None if the cache has no usable one."""
+    path = self._path_of(key)
+    try:
+      text = storage.read_bytes(os.path.join(path, _PROGRAM))
+      program = files.decode_json(text, manifest_lib.Program, path)
+      manifest = manifest_lib.Manifest(
+        manifest_lib.FORMAT, self.configuration, {}, (program,)
+      )
+      return program_set.ProgramSet(path, manifest).load(key, signature)
+    except errors.NotFound:
+      return None
+    except (errors.FailedPrecondition, ValueError) as e:
+      logging.warning('%s is compiled again: %s', key, e)
+      return None
+
+  def build(
+    self, run: executables.Executables, key: executables.Key
+  ) -> Callable:
+    """Compiles a program, and adds it to the cache."""
+    compiled = []
+
+    def keep(program: jax.stages.Compiled) -> dict[str, bytes]:
+      compiled.append(program)
+      return {}
+
+    program, contents = compile_set.build(run, key, {}, False, keep)
+    contents[_PROGRAM] = files.encode_json(program).encode()
+    try:
+      os.makedirs(self.path, exist_ok=True)
+      with files.new_directory(self._path_of(key), replace=True) as unfinished:
+        for name, content in contents.items():
+          pathlib.Path(unfinished, name).write_bytes(content)
+    except OSError as e:  # Another server may write it, or the disk is full.
+      logging.warning('%s was not added to the cache: %s', key, e)
+    return compiled[0]
+
+  def _path_of(self, key: executables.Key) -> str:
+    return os.path.join(self.path, str(key).replace(' ', '_'))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +192,7 @@ class Programs:
   def _cached(
     self, run: executables.Executables, serving: manifest_lib.Serving
   ) -> Source | None:
-    """Returns the model's set in the cache; compiles a missing set.
+    """Returns the model's programs in the cache, to which missing ones are added.
 
     It returns None if there is no cache or if several processes run the model.
     In the latter case, each process compiles its own programs.
@@ -136,26 +202,10 @@ class Programs:
     # Programs depend on the whole configuration except for the names of the
     # params.
     here = configuration.of(run, manifest_lib.Serving('', {}))
-    digest = hashlib.sha256(repr((here, sorted(map(str, run.keys())))).encode())
-    path = os.path.join(self.cache, digest.hexdigest()[:32])
-    if not os.path.isdir(path):
-      os.makedirs(self.cache, exist_ok=True)
-      try:
-        compile_set.compile_set(
-          path,
-          run,
-          run.keys(),
-          serving,
-          stablehlo=False,
-          progress=logging.info,
-        )
-      except OSError:
-        # Another server with the same cache may have written the set first.
-        if not os.path.isdir(path):
-          raise
-    opened = program_set.ProgramSet.open(path)
-    logging.info('%s uses the programs of %s', serving.model_path, path)
-    return Source(opened.load, opened)
+    digest = hashlib.sha256(repr(here).encode()).hexdigest()[:32]
+    cache = _Cache(os.path.join(self.cache, digest), here)
+    logging.info('%s uses the programs of %s', serving.model_path, cache.path)
+    return Source(cache.load, build=cache.build)
 
   def _mismatched(
     self, serving: manifest_lib.Serving, found: dict[str, list[str]]

@@ -3,7 +3,10 @@
 import dataclasses
 import json
 import os
+import pathlib
+import shutil
 import tempfile
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -18,6 +21,7 @@ from saxml_ext.engine.testing import fast_compile
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.programs import programs
+from saxml_ext.server.programs import recent_programs
 from saxml_ext.server.testing import small_model
 
 fast_compile.install()
@@ -77,16 +81,32 @@ class ProgramsTest(parameterized.TestCase):
       np.testing.assert_array_equal(one.tokens, other.tokens)
       self.assertEqual(one.score, other.score)
 
-  def test_what_was_compiled_is_kept_in_the_cache(self):
-    cache = programs.Programs(cache=self.create_tempdir().full_path)
-    expected = self._answer(cache)
-    [kept] = os.listdir(cache.cache)
-    with self.assertLogs() as logs:
+  def _cached_answer(self, cache: programs.Programs):
+    """Returns an answer of a new server, and the log of its load."""
+    recent = recent_programs.RecentPrograms()
+    with mock.patch.object(loader, '_RECENT', recent), self.assertLogs() as logs:
       answer = self._answer(cache)
-    self.assertRegex('\n'.join(logs.output), 'loaded .*, 0 programs compiled')
-    self.assertEqual(os.listdir(cache.cache), [kept])
+    return answer, '\n'.join(logs.output)
+
+  def test_cache_keeps_every_compiled_program(self):
+    cache = programs.Programs(cache=self.create_tempdir().full_path)
+    expected, log = self._cached_answer(cache)
+    self.assertIn('7 programs are ready: 0 loaded, 7 compiled', log)
+    [directory] = pathlib.Path(cache.cache).iterdir()
+    self.assertIn('decode_1', os.listdir(directory))
+    answer, log = self._cached_answer(cache)
+    self.assertRegex(log, 'loaded .*, 0 programs compiled')
     for one, other in zip(answer.hypotheses, expected.hypotheses, strict=True):
       np.testing.assert_array_equal(one.tokens, other.tokens)
+      self.assertEqual(one.score, other.score)
+    # A damaged program and a missing one are compiled again, alone.
+    (directory / 'decode_1' / 'decode_1.executable').write_bytes(b'')
+    shutil.rmtree(directory / 'hypotheses')
+    _, log = self._cached_answer(cache)
+    self.assertIn('decode 1 is compiled again: ', log)
+    self.assertIn('7 programs are ready: 5 loaded, 2 compiled', log)
+    _, log = self._cached_answer(cache)
+    self.assertIn('7 programs are ready: 7 loaded, 0 compiled', log)
 
   def test_settings_that_programs_do_not_depend_on_may_differ(self):
     self.assertIsNotNone(self._of(self.opened, MAX_LIVE_BATCHES='2'))

@@ -67,7 +67,7 @@ class RecentPrograms:
     added = _Set(run.settings, run.mesh, found)
     with self._lock:
       # Sets with equal settings may differ in the types of the weights.
-      self._sets = [s for s in self._sets if not _same_programs(s, added)]
+      self._sets = [s for s in self._sets if not _is_part(s, added)]
       self._sets = [*self._sets, added][-_MOST:]
 
   def ready(
@@ -98,10 +98,11 @@ class RecentPrograms:
     return ready
 
 
-def _same_programs(one: _Set, other: _Set) -> bool:
+def _is_part(one: _Set, other: _Set) -> bool:
+  """Returns True if `other` has all programs of `one`."""
   return (
     (one.settings, one.mesh) == (other.settings, other.mesh)
-    and one.programs.keys() == other.programs.keys()
+    and one.programs.keys() <= other.programs.keys()
     and all(
       program is other.programs[key][1]
       for key, (_, program) in one.programs.items()
