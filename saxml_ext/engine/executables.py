@@ -266,6 +266,12 @@ class Executables:
     """Returns a program if it is already loaded, else None."""
     return self._programs.get(key)
 
+  @property
+  def counts(self) -> tuple[int, int]:
+    """The numbers of programs that are ready, and of all."""
+    keys = self.keys()
+    return sum(map(self.is_ready, keys)), len(keys)
+
   def is_ready(self, key: Key) -> bool:
     """Returns True if a call of the program starts without a wait."""
     return key in self._programs
@@ -308,12 +314,6 @@ class Executables:
     done: Callable[['Executables'], None] = lambda run: None,
   ) -> None:
     """Starts to load or compile the other programs on background threads.
-  @property
-  def counts(self) -> tuple[int, int]:
-    """The numbers of programs that are ready, and of all."""
-    keys = self.keys()
-    return sum(map(self.is_ready, keys)), len(keys)
-
 
     A program that fails does not stop the others. A call that needs it prepares
     it again and raises the error.

@@ -114,9 +114,9 @@ TABLE: servable.Table = {
     # The maximum of OpenAI's API in chat completions.
     MAX_LOGPROBS=20,
     FAIL_ON_INPUT_TRUNCATION=True,
+    COMPILE_BEHIND=True,
     BATCH_SIZE=16,
   ),
-    COMPILE_BEHIND=True,
   _OWN + 'GPTJTokenizedINT8Test': servable.Params(
     'GPT-J 6B as submitted, with random weights.',
     _SUBMITTED,

@@ -197,11 +197,11 @@ class ServableLMParams:
   PREFILL_CHUNK_LEN: int = 0
   # The number of decode steps between two chunks.
   PREFILL_INTERVAL_STEPS: int = 4
-
-
   # True if the model serves as soon as it has the programs for short requests.
   # The others are compiled behind it, and a request waits for those it needs.
   COMPILE_BEHIND: bool = False
+
+
 def slots(params: type[ServableLMParams]) -> int:
   """Returns the number of requests that `params` decode together."""
   if params.NUM_CACHE_SLOTS > 0:
