@@ -35,6 +35,23 @@ class ModelServersTest(cell_fixture.CellTestCase):
     await self.ready()
     self.assertEqual((await self.listed()).modelet_addresses, [second.address])
 
+  async def test_progress_of_a_load_is_the_reason_of_its_replica(self):
+    modelet = await self.joined()
+    modelet.gate.clear()
+    await self.publish()
+    for progress in ('compiled 4 of 11 programs, 20 s left', 'compiled 5 of 11'):
+      modelet.reasons[MODEL] = progress
+      listed = await self.listed()
+      while listed.replicas[0].reason != progress:
+        self.assertEqual(listed.replicas[0].status, common_pb2.LOADING)
+        await asyncio.sleep(0.01)
+        listed = await self.listed()
+    del modelet.reasons[MODEL]
+    modelet.gate.set()
+    await self.ready()
+    [replica] = (await self.listed()).replicas
+    self.assertEqual((replica.status, replica.reason), (common_pb2.LOADED, ''))
+
   async def test_dead_addresses_of_one_caller_delay_no_other(self):
     contacts, gate = [], asyncio.Event()
     look = connection.Connection.open

@@ -28,7 +28,8 @@ class Held:
     sent: The model as the server has it; None if that is uncertain.
     told: True if the server got a command to load it, or already had it.
     status: The status: LOADING, LOADED or FAILED.
-    reason: The reason why its last load or update failed; '' if it succeeded.
+    reason: The reason why its last load or update failed, or the progress of
+      its load; '' if it succeeded.
     methods: The data methods that it serves, once known.
     reported: True if the server has reported it since its last load.
     pending: The number of commands that are queued or running.
@@ -60,6 +61,8 @@ class Held:
   def note(self, info: modelet_pb2.GetStatusResponse.ModelWithStatus) -> None:
     """Copies the server's report of the model."""
     self.reported = True
+    if self.status == LOADING:
+      self.reason = ''  # The progress of the load is outdated.
     self.status = (
       info.model_status if info.model_status in (LOADED, FAILED) else LOADING
     )
@@ -68,6 +71,13 @@ class Held:
     self.methods = methods or self.methods
     if self.status == LOADED:
       self.attempts = 0
+
+  def note_progress(
+    self, info: modelet_pb2.GetStatusResponse.ModelWithStatus
+  ) -> None:
+    """Copies the progress of a load that has not ended."""
+    if self.status == LOADING and info.model_status == LOADING:
+      self.reason = info.failure_reason
 
 
 def same_load(a: admin_pb2.Model | None, b: admin_pb2.Model | None) -> bool:

@@ -35,6 +35,16 @@ class HeldTest(absltest.TestCase):
     self.assertEqual((held.status, held.reason), (held_lib.FAILED, 'why'))
     self.assertEqual(held.methods, {'lm.score'})
 
+  def test_progress_of_a_load_ends_with_the_load(self):
+    held = held_lib.Held(admin_pb2.Model())
+    loading = _Info(model_status=common_pb2.LOADING, failure_reason='1 of 3')
+    for note in (held.note, held.note_progress):
+      note(loading)
+      self.assertEqual((held.status, held.reason), (held_lib.LOADING, '1 of 3'))
+    held.note(_Info(model_status=common_pb2.LOADED))
+    held.note_progress(loading)  # It is older.
+    self.assertEqual((held.status, held.reason), (held_lib.LOADED, ''))
+
   def test_same_load(self):
     model = admin_pb2.Model(
       uuid=b'1', checkpoint_path='/c', requested_num_replicas=1

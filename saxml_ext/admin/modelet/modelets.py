@@ -119,7 +119,7 @@ class Modelet:
     # seconds.
     self._drains: dict[str, float] = {}
     self._connection = connection_lib.Connection(
-      join.address, self._has_unexplained
+      join.address, self._wants_reasons
     )
     self._worker = worker_lib.Worker(
       self._connection, self.held, leads, origin, self._worked
@@ -263,9 +263,11 @@ class Modelet:
   def _change(self, model_id: str) -> None:
     self._events.put_nowait(Changed(self, model_id))
 
-  def _has_unexplained(self) -> bool:
+  def _wants_reasons(self) -> bool:
     return any(
-      h.status == held_lib.FAILED and not h.reason for h in self.held.values()
+      h.status == held_lib.LOADING
+      or (h.status == held_lib.FAILED and not h.reason)
+      for h in self.held.values()
     )
 
   def _worked(self, model_id: str) -> None:
@@ -367,10 +369,13 @@ class Modelet:
     """Compares the server's models with the expected ones, and fixes them."""
     reported = {m.model_key: m for m in status.models}
     for model_id, held in list(self.held.items()):
-      if held.pending or held.settled >= asked:
-        continue  # The status is older than our state.
-      before = held.status, held.methods
       info = reported.get(model_id)
+      if held.pending or held.settled >= asked:
+        # The status is older than our state, or a command will change it.
+        if info is not None:
+          held.note_progress(info)
+        continue
+      before = held.status, held.methods
       if info is not None:
         held.note(info)
         if held.sent is None and held.may_retry(asked):
