@@ -95,7 +95,7 @@ OPTIONS = (
   ),
   Option(
     float, 'temperature', 'temperature', 'temperature', 'temperature',
-    least=0, http_range=(0, 2), search='samples', neutral=0,
+    least=0, http_range=(0, 100), search='samples', neutral=0,
   ),
   # In vLLM, -1 asks for all tokens. Elsewhere, 0 does.
   Option(

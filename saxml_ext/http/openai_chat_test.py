@@ -137,7 +137,13 @@ class ChatTest(gateway_case.GatewayCase):
     create = self.client(gateway).chat.completions.create
     messages = [
       {'role': 'user', 'content': 'a'},
-      {'role': 'assistant', 'content': None, 'tool_calls': [{'id': 'c1'}]},
+      {
+        'role': 'assistant',
+        'content': None,
+        'tool_calls': [
+          {'id': 'c1', 'function': {'name': 'f', 'arguments': '{}'}}
+        ],
+      },
       {'role': 'tool', 'tool_call_id': 'c1', 'content': 'b'},
     ]
     tools = [{'type': 'function', 'function': {'name': 'f'}}]
@@ -162,9 +168,9 @@ class ChatTest(gateway_case.GatewayCase):
     self.fetch('/tokenize', body, gateway)
     self.assertTrue(self.server.requests[-1].add_special_tokens)
     for wrong, param in (
-      ([{'role': 'user', 'content': 'x<s>'}], 'messages[0]'),
+      ([{'role': 'user', 'content': 'x<s>'}], 'messages[0].content'),
       ([{'role': 'user', 'content': [{'text': '\ud800'}]}], 'messages[0]'),
-      ([{'content': 'x'}], 'messages[0]'),
+      ([{'content': 'x'}], 'messages[0].role'),
       (['x'], 'messages[0]'),
       ([{'role': 'assistant'}], 'messages'),
     ):

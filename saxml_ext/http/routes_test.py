@@ -11,6 +11,7 @@ from saxml_ext.client import sax
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.http.testing import fake_completion
 from saxml_ext.http.testing import gateway_case
+from saxml_ext.protobuf import common_pb2
 
 _MODEL = fake_cell.MODEL
 
@@ -176,6 +177,115 @@ class RoutesTest(gateway_case.GatewayCase):
     self.assertNotIn('sax-caller', self.server.metadata[-1])
 
 
+class NamesTest(gateway_case.GatewayCase):
+  def test_errors_and_metrics_have_the_name_of_the_client(self):
+    gateway = self.start_gateway(aliases={'org/gpt-j': 'm', 'news': 'm'})
+    for name, shown in (('news', 'news'), (None, 'org/gpt-j')):
+      for stream in (False, True):
+        body = {'prompt': 'name:', 'stream': stream}
+        if name:
+          body['model'] = name
+        status, got, _ = self.fetch('/v1/completions', body, gateway)
+        self.assertEqual(status, 400)
+        self.assertEqual(
+          got['error']['message'], f'the model {shown} has no such prompt'
+        )
+    _, text, _ = self.fetch(
+      '/v1/completions',
+      {'model': 'news', 'prompt': 'break:1', 'stream': True},
+      gateway,
+    )
+    self.assertIn('the replica of news is gone', text)
+    _, text, _ = self.fetch('/metrics', gateway=gateway)
+    self.assertIn('model_name="org/gpt-j"', text)
+    self.assertNotIn('/sax/', text)
+
+  def test_unknown_models_are_answered_with_the_known_names(self):
+    gateway = self.start_gateway(aliases={'org/gpt-j': 'm'})
+    for name in ('gpt-4o', 'x' * 10_000):
+      status, got, _ = self.fetch(
+        '/v1/completions', {'model': name, 'prompt': 'x'}, gateway
+      )
+      self.assertEqual(status, 404)
+      self.assertIn('Available: org/gpt-j. See', got['error']['message'])
+      self.assertLess(len(got['error']['message']), 200)
+
+
+class LoadingTest(gateway_case.GatewayCase):
+  def setUp(self):
+    super().setUp()
+    self.addCleanup(self.set_replicas)
+
+  def set_replicas(self, *replicas):
+    """Sets the states and the reasons that the admin server reports."""
+    published = self.cell.admin.models[_MODEL]
+    del published.replicas[:]
+    for status, reason in replicas:
+      published.replicas.add(
+        address=self.server.address,
+        status=common_pb2.ModelStatus.Value(status),
+        reason=reason,
+      )
+
+  def test_requests_during_the_load_are_rejected_at_once(self):
+    body = {'model': 'news', 'prompt': 'x'}
+    for reason, secs in (
+      ('3 of 11 programs, 20 s left', '20'),
+      ('', '5'),
+      ('0 s left', '1'),
+    ):
+      self.set_replicas(('LOADING', reason))
+      gateway = self.start_gateway(aliases={'news': 'm'})
+      for path, extra in (
+        ('/v1/completions', {}),
+        ('/v1/completions', {'stream': True}),
+        ('/tokenize', {}),
+      ):
+        status, got, headers = self.fetch(path, body | extra, gateway)
+        self.assertEqual(status, 503)
+        self.assertEqual(headers['retry-after'], secs)
+        message = got['error']['message']
+        self.assertStartsWith(message, 'the model news is loading')
+        self.assertIn(reason, message)
+        self.assertIn(f'Try again in {secs} s', message)
+      status, got, _ = self.fetch('/health', gateway=gateway)
+      shown = f'loading: {reason}' if reason else 'loading'
+      self.assertEqual((status, got['models']), (200, {'news': shown}))
+      _, got, _ = self.fetch('/v1/models', gateway=gateway)
+      [model] = got['data']
+      self.assertEqual(
+        (model['status'], model['status_reason']), ('loading', reason or None)
+      )
+    self.assertEqual(self.server.requests, [])
+    # Clients that try again succeed as soon as the model is loaded.
+    self.set_replicas(('LOADED', ''), ('LOADING', '9 s left'))
+    got = self.client(gateway, max_retries=9).completions.create(**body)
+    self.assertEqual(got.choices[0].text, 'X')
+    _, got, _ = self.fetch('/health', gateway=gateway)
+    self.assertEqual(got, {'status': 'ok'})
+    _, got, _ = self.fetch('/v1/models', gateway=gateway)
+    self.assertEqual(got['data'][0]['status'], 'loaded')
+
+  def test_failed_loads_are_explained(self):
+    self.set_replicas(('FAILED', 'out of memory'))
+    gateway = self.start_gateway()
+    status, got, headers = self.fetch(
+      '/v1/completions', {'model': 'm', 'prompt': 'x'}, gateway
+    )
+    self.assertEqual(status, 503)
+    self.assertEqual(
+      got['error']['message'], 'the model m could not be loaded: out of memory'
+    )
+    self.assertEqual(headers['x-should-retry'], 'false')
+
+  def test_named_models_that_are_not_published_yet_may_be_soon(self):
+    gateway = self.start_gateway(aliases={'soon': 'second'})
+    status, got, headers = self.fetch(
+      '/v1/completions', {'model': 'soon', 'prompt': 'x'}, gateway
+    )
+    self.assertEqual((status, headers['retry-after']), (503, '5'), got)
+
+
 class WrongRequestsTest(gateway_case.GatewayCase):
   def test_paths_and_methods(self):
     for method, path, expected in (
@@ -194,6 +304,10 @@ class WrongRequestsTest(gateway_case.GatewayCase):
       response = connection.getresponse()
       self.assertEqual(response.status, expected, path)
       self.assertIn(b'"error"', response.read())
+      allow = {'/v1/models': 'GET, HEAD'}.get(path, 'POST')
+      self.assertEqual(
+        response.headers['allow'], allow if expected == 405 else None
+      )
 
   def test_bodies(self):
     deep = b'[' * 100_000

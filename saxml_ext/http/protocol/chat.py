@@ -1,7 +1,7 @@
 """Parses requests of /v1/chat/completions and formats their answers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import msgspec
 
@@ -9,6 +9,7 @@ from saxml_ext.http.protocol import answers
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import messages as messages_lib
 from saxml_ext.http.protocol import sampling
 from saxml_ext.http.protocol import templates
 
@@ -23,8 +24,13 @@ Messages = Annotated[
     extra_json_schema={'items': {'type': 'object'}},
   ),
 ]
-# Only a checkpoint's template accepts values that have an effect.
-Tools = Annotated[Any, msgspec.Meta(extra_json_schema={'enum': [[], None]})]
+Tools = Annotated[
+  Any,
+  msgspec.Meta(description="shown to the model by a checkpoint's template"),
+]
+ToolChoice = Annotated[
+  Any, msgspec.Meta(extra_json_schema={'enum': ['auto', 'none', None]})
+]
 Variables = Annotated[
   dict[str, Any],
   msgspec.Meta(
@@ -44,76 +50,41 @@ class Conversation(Protocol):
   chat_template: str | None
   chat_template_kwargs: dict[str, Any] | None
   tools: Any
+  tool_choice: Any
 
 
-# Maps fields of such a request to the only values that are accepted.
-CONVERSATION_NEUTRAL: dict[str, tuple[Any, ...]] = {
+# Maps options of rendering to the only values that are accepted. They are fields
+# of a request, and other servers accept them as variables of templates, too.
+_RENDERING: dict[str, tuple[Any, ...]] = {
   'add_generation_prompt': (True,),
   'continue_final_message': (False,),
-  'echo': (False,),
 }
-
-
-# Maps variables of templates to the only values that the gateway's own templates
-# accept. Other clients' defaults are among them.
-_NEUTRAL_VARIABLES: dict[str, tuple[Any, ...]] = {
-  'add_generation_prompt': (True,),
-  'continue_final_message': (False,),
-  'enable_thinking': (False,),
-}
+CONVERSATION_NEUTRAL = _RENDERING | {'echo': (False,)}
 
 
 class Request(sampling.Sampling):
   """A request for chat completions."""
 
   NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = CONVERSATION_NEUTRAL | {
-    k: v for k, v in sampling.Sampling.NEUTRAL.items() if k != 'tools'
+    name: values
+    for name, values in sampling.Sampling.NEUTRAL.items()
+    if name not in ('tools', 'tool_choice')
   }
-
   RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {
     **sampling.Sampling.RANGES,
-    'max_completion_tokens': sampling.Sampling.RANGES['max_tokens'],
     'top_logprobs': sampling.LOGPROBS,
+  }
+  ELSEWHERE: ClassVar[Mapping[str, str]] = {
+    'prompt': 'this route answers messages. Send a prompt to /v1/completions'
   }
 
   messages: Messages
   chat_template: TemplateName | None = None
   chat_template_kwargs: Variables | None = None
   tools: Tools = None
-  max_completion_tokens: int | None = None
+  tool_choice: ToolChoice = None
   logprobs: bool = False
   top_logprobs: int | None = None
-
-
-class _Part(msgspec.Struct):
-  """A part of a message's content."""
-
-  type: Literal['text']
-  text: str
-
-
-class _Message(fields.Request):
-  """A message for one of the gateway's templates."""
-
-  HARMLESS: ClassVar[tuple[str, ...]] = ('name',)
-  NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-    'audio': (),
-    'function_call': (),
-    'reasoning_content': ('',),
-    'refusal': ('',),
-    'tool_call_id': (),
-    'tool_calls': ([],),
-  }
-
-  role: Literal['system', 'developer', 'user', 'assistant']
-  content: str | Annotated[list[_Part], msgspec.Meta(min_length=1)]
-
-  @property
-  def text(self) -> str:
-    """The content as a single text."""
-    if isinstance(self.content, str):
-      return self.content
-    return ''.join(part.text for part in self.content)
 
 
 class Chat(completions.Form):
@@ -151,21 +122,15 @@ def form_of(request: Request, profile_of: templates.ProfileOf) -> Chat:
   """
   profile = profile_of(request.model)
   template, prompt = render(request, profile.template)
-  if request.max_completion_tokens is not None:
-    if request.max_tokens is not None:
-      fields.fail('max_completion_tokens', 'send it or max_tokens, not both')
-    # max_tokens is the older name.
-    request.max_tokens = request.max_completion_tokens
-  settings = request.settings(profile.defaults)
+  settings = request.settings()
   if settings.pop('logprobs'):
     settings['logprobs'] = request.top_logprobs or 0
-  elif request.top_logprobs is not None:
+  elif request.top_logprobs:
     fields.fail('top_logprobs', 'it requires "logprobs": true')
   if not template.adds_start:
     settings.setdefault('add_special_tokens', False)
   settings['stop'] = [*settings['stop'], *template.stops]
-  default = None if request.max_tokens else profile.defaults.get('max_tokens')
-  return Chat(request, [prompt], settings, default, request.logprobs)
+  return Chat(request, [prompt], settings, profile.defaults, request.logprobs)
 
 
 def render(
@@ -176,42 +141,57 @@ def render(
   Args:
     request: The request, which may name another template.
     template: The model's template.
+
+  Raises:
+    problems.BadRequest: The template does not support the conversation.
   """
   if request.chat_template is not None:
     template = templates.named(request.chat_template, 'chat_template')
-  if isinstance(template, checkpoint_templates.CheckpointTemplate):
-    return template, _render_raw(request, template)
-  fields.check_neutral('tools', request.tools, ([],))
-  for name, value in (request.chat_template_kwargs or {}).items():
-    fields.check_neutral(
-      f'chat_template_kwargs.{name}', value, _NEUTRAL_VARIABLES.get(name, ())
+  tools = _tools(request)
+  features = template.features(bool(tools))
+  if tools and not features.has_tools:
+    fields.fail(
+      'tools',
+      'the chat template of this model does not show tools to the model. Omit'
+      ' them, or send "tool_choice": "none"',
     )
-  messages = []
-  for i, item in enumerate(request.messages):
-    where = f'messages[{i}]'
-    if not isinstance(item, dict):
-      fields.fail(where, 'send an object')
-    message = fields.read(item, _Message, f'{where}.')
-    _check_marks(f'{where}.content', message.text, template.reserved)
-    role = templates.SYSTEM if message.role == 'developer' else message.role
-    messages.append(templates.Message(role, message.text))
-  return template, template.render(messages)
+  messages = messages_lib.normalize(request.messages, features)
+  for i, message in enumerate(messages):
+    for name, value in message.items():
+      _check_marks(f'messages[{i}].{name}', value, template.reserved)
+  _check_marks('tools', tools, template.reserved)
+  variables = dict(_variables(request, template))
+  return template, template.render(messages, tools, variables)
 
 
-def _render_raw(
-  request: Conversation, template: checkpoint_templates.CheckpointTemplate
-) -> str:
-  """Renders the unchanged messages and tools with a checkpoint's template."""
-  tools, variables = request.tools, request.chat_template_kwargs
-  for i, message in enumerate(request.messages):
-    role = message.get('role') if isinstance(message, dict) else None
-    if not isinstance(role, str):
-      fields.fail(f'messages[{i}]', 'send an object with a role')
-    _check_marks(f'messages[{i}]', message, template.reserved)
+def _tools(request: Conversation) -> list[Any] | None:
+  """Returns the tools that the template shows, or None."""
+  tools, choice = request.tools, request.tool_choice
   if tools is not None and not isinstance(tools, list):
     fields.fail('tools', 'send an array')
-  _check_marks('tools', tools, template.reserved)
-  return template.render(request.messages, tools or None, variables)
+  for i, tool in enumerate(tools or ()):
+    if not isinstance(tool, dict):
+      fields.fail(f'tools[{i}]', f'{fields.shown(tool)} is not an object')
+  fields.check_neutral('tool_choice', choice, ('auto', 'none'))
+  return None if choice == 'none' else tools or None
+
+
+def _variables(
+  request: Conversation, template: templates.Template
+) -> Iterator[tuple[str, Any]]:
+  """Yields the variables that a request sets for its template."""
+  for name, value in (request.chat_template_kwargs or {}).items():
+    where = f'chat_template_kwargs.{name}'
+    if name in _RENDERING or not isinstance(
+      template, checkpoint_templates.CheckpointTemplate
+    ):
+      # Switches of templates are usually off by default.
+      fields.check_neutral(where, value, _RENDERING.get(name, (False,)))
+    elif name in template.reserved_variables:
+      fields.fail(where, 'requests cannot set this variable. Omit it')
+    else:
+      _check_marks(where, [name, value], template.reserved)
+      yield name, value
 
 
 def _texts_in(value: Any) -> Iterator[str]:

@@ -4,7 +4,8 @@ The operator of the gateway names the file with a flag. Requests cannot send a
 template. Without the flag, no template is read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+import dataclasses
 import datetime
 import json
 import pathlib
@@ -18,6 +19,7 @@ from jinja2 import parser as parser_lib
 from jinja2 import sandbox
 
 from saxml_ext.common import errors
+from saxml_ext.http.protocol import messages as messages_lib
 from saxml_ext.http.protocol import problems
 
 _TEMPLATE_FILE = 'chat_template.jinja'
@@ -29,6 +31,20 @@ _TOKENS = tuple(
 )
 # A checkpoint with several templates has one of this name, and one for tools.
 _DEFAULT, _TOOL_USE = 'default', 'tool_use'
+# The variables that `render` sets.
+_OWN_VARIABLES = ('messages', 'tools', 'documents', 'add_generation_prompt')
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+  """A compiled template and its features."""
+
+  template: jinja2.Template
+  features: messages_lib.Features
+
+
+class _Refused(jinja2.TemplateError):
+  """The error of a template that does not accept a conversation."""
 
 
 class CheckpointTemplate:
@@ -61,22 +77,38 @@ class CheckpointTemplate:
     self._path = path
     self._tokens = tokens
     self.reserved = tuple(dict.fromkeys(filter(None, tokens.values())))
-    self._templates = {
+    self._sources = {
       name: self._compiled(text) for name, text in sources.items()
     }
 
-  def _compiled(self, source: str) -> jinja2.Template:
+  def _compiled(self, source: str) -> _Source:
     environment = _environment()
     try:
-      code = environment.compile(source, filename=self._path)
+      tree = environment.parse(source, filename=self._path)
+      code = environment.compile(tree, filename=self._path)
     except jinja2.TemplateSyntaxError as e:
       raise errors.InvalidArgument(
         f'The chat template in {self._path} is not valid Jinja: line'
         f' {e.lineno}: {e.message}. Fix the file or name another one.'
       ) from e
-    return jinja2.Template.from_code(
+    template = jinja2.Template.from_code(
       environment, code, environment.make_globals(None)
     )
+    return _Source(template, _features(tree))
+
+  @property
+  def reserved_variables(self) -> Collection[str]:
+    """The variables that requests cannot set."""
+    functions = self._sources[_DEFAULT].template.globals
+    return {*_OWN_VARIABLES, *_TOKENS, *self._tokens, *functions}
+
+  def features(self, has_tools: bool) -> messages_lib.Features:
+    """Returns the features for requests with or without tools."""
+    return self._source(has_tools).features
+
+  def _source(self, has_tools: bool) -> _Source:
+    name = _TOOL_USE if has_tools and _TOOL_USE in self._sources else _DEFAULT
+    return self._sources[name]
 
   def render(
     self,
@@ -87,32 +119,26 @@ class CheckpointTemplate:
     """Returns the prompt that the assistant's next message continues.
 
     Args:
-      messages: The conversation, in the format of OpenAI's API.
+      messages: The conversation, in the form that `messages.normalize` returns.
       tools: The descriptions of functions; None if there are none.
       variables: The additional variables for the template.
 
     Raises:
       problems.BadRequest: The template rejects the conversation or fails.
     """
-    name = _TOOL_USE if tools and _TOOL_USE in self._templates else _DEFAULT
-    # Members that are None are removed, as in transformers. Templates would
-    # print None, but they can handle absent members.
-    present = [
-      {k: v for k, v in message.items() if v is not None}
-      for message in messages
-    ]
     try:
-      return self._templates[name].render(
+      return self._source(bool(tools)).template.render(
         {**self._tokens, **(variables or {})},
-        messages=present,
+        messages=messages,
         tools=tools,
         documents=None,
         add_generation_prompt=True,
       )
     # Templates are programs, so they can raise any Python error.
     except Exception as e:  # pylint: disable=broad-exception-caught
+      verb = 'does not accept' if isinstance(e, _Refused) else 'cannot render'
       raise problems.BadRequest(
-        f'The chat template {self._path} cannot render these messages: line'
+        f'The chat template {self._path} {verb} these messages: line'
         f' {self._line(e)}: {e}',
         param='messages',
       ) from e
@@ -167,7 +193,29 @@ def _to_json(
 
 
 def _raise(message: str) -> NoReturn:
-  raise jinja2.TemplateError(message)
+  raise _Refused(message)
+
+
+def _features(tree: nodes.Template) -> messages_lib.Features:
+  """Returns the features of a template, by the names in its code."""
+  names = {node.name for node in tree.find_all(nodes.Name)}
+  names |= {node.attr for node in tree.find_all(nodes.Getattr)}
+  texts = {
+    node.value
+    for node in tree.find_all(nodes.Const)
+    if isinstance(node.value, str)
+  }
+  roles = {
+    node.value
+    for comparison in tree.find_all(nodes.Compare)
+    for node in comparison.find_all(nodes.Const)
+    if isinstance(node.value, str)
+  }
+  return messages_lib.Features(
+    roles=frozenset(roles),
+    has_tools='tools' in names,
+    has_tool_calls='tool_calls' in names | texts,
+  )
 
 
 def load(path: str) -> CheckpointTemplate:

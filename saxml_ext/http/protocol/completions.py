@@ -3,8 +3,10 @@
 import abc
 from collections.abc import Mapping, Sequence
 import dataclasses
+import math
 from typing import Any, ClassVar
 
+from saxml_ext.common import request_options
 from saxml_ext.http.protocol import answers
 from saxml_ext.http.protocol import fields
 from saxml_ext.http.protocol import sampling
@@ -22,8 +24,7 @@ class Form(abc.ABC):
     request: The request.
     prompts: The prompts, each of which gets `request.n` answers.
     settings: The fields of `completion_pb2.CompleteRequest`, except the prompt.
-    default_max_tokens: The maximum number of tokens of an answer if the request
-      sets no limit. The model's own limit also applies.
+    defaults: The model's values of parameters that the request leaves out.
     wants_logprobs: True if answers include log-probabilities.
   """
 
@@ -33,8 +34,34 @@ class Form(abc.ABC):
   request: sampling.Sampling
   prompts: Sequence[sampling.Prompt]
   settings: Mapping[str, Any]
-  default_max_tokens: int | None
+  defaults: Mapping[str, Any]
   wants_logprobs: bool
+
+  def all_settings(
+    self, limits: completion_pb2.DescribeResponse | None
+  ) -> dict[str, Any]:
+    """Returns `settings` with those defaults that the model accepts.
+
+    A default never makes the cell refuse a request.
+
+    Args:
+      limits: The limits of the model; None if they are unknown.
+    """
+    defaults = self.defaults.keys() - self.settings.keys()
+    if self.settings.get('use_beam_search') or (
+      limits and not limits.max_samples
+    ):
+      defaults -= request_options.OF_SAMPLES.keys()
+    found = {name: self.defaults[name] for name in defaults}
+    most = limits.max_new_tokens if limits else math.inf
+    if 'max_tokens' in found:
+      found['max_tokens'] = min(found['max_tokens'], most)
+    if 'min_tokens' in found:
+      most = (found | self.settings).get('max_tokens', most)
+      found['min_tokens'] = min(found['min_tokens'], most)
+    if limits and found.get('top_k', 0) > limits.vocab_size:
+      del found['top_k']
+    return found | self.settings
 
   @abc.abstractmethod
   def _whole(self, answer: answers.Answer, prompt: int) -> dict[str, Any]:
@@ -99,6 +126,7 @@ class Chunks:
   def __init__(self, form: Form):
     self._form = form
     self._offsets: dict[int, int] = {}
+    self._tokens = 0
 
   def chunks(
     self,
@@ -114,11 +142,23 @@ class Chunks:
       offset = self._offsets.get(index)
       length = sum(len(token.text) for token in news.tokens)
       self._offsets[index] = (offset or 0) + length
+      self._tokens += len(news.tokens)
       found += self._form.parts(news, prompt, offset)
+    if self._form.request.continuous_usage:
+      head = {**head, 'usage': self._usage(head['usage'])}
     return [
       {**head, 'object': self._form.CHUNK, 'choices': [choice]}
       for choice in found
     ]
+
+  def _usage(self, prompt: Mapping[str, int]) -> dict[str, int]:
+    """Returns the token counts so far; `prompt` counts only the prompts."""
+    total = prompt['prompt_tokens'] + self._tokens
+    return {
+      **prompt,
+      'completion_tokens': self._tokens,
+      'total_tokens': total,
+    }
 
   def last(self, head: dict[str, Any], usage: dict[str, int]) -> dict[str, Any]:
     """Returns the chunk with the token counts."""
@@ -135,6 +175,14 @@ class Request(sampling.Sampling):
   RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {
     **sampling.Sampling.RANGES,
     'logprobs': sampling.LOGPROBS,
+  }
+  NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+    **sampling.Sampling.NEUTRAL,
+    'top_logprobs': (0,),
+  }
+  ELSEWHERE: ClassVar[Mapping[str, str]] = {
+    'messages': 'this route continues a prompt. Send messages to'
+    ' /v1/chat/completions'
   }
 
 
@@ -166,8 +214,7 @@ def form_of(request: Request, profile_of: templates.ProfileOf) -> Completions:
   Raises:
     problems.BadRequest: A parameter is invalid or not supported.
   """
-  defaults = profile_of(request.model).defaults
-  settings = request.settings(defaults)
+  settings = request.settings()
   if request.echo and request.logprobs is not None:
     fields.fail(
       'echo',
@@ -177,6 +224,6 @@ def form_of(request: Request, profile_of: templates.ProfileOf) -> Completions:
     request,
     sampling.prompts_of(request.prompt),
     settings,
-    None if request.max_tokens else defaults.get('max_tokens'),
+    profile_of(request.model).defaults,
     request.logprobs is not None,
   )

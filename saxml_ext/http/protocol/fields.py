@@ -1,12 +1,17 @@
 """Parses requests from JSON to structs, and checks types and ranges.
 
-Unknown fields are rejected. Otherwise, a setting with a misspelled name would
-be ignored silently.
+Clients send fields of many other servers. Fields that this server does not
+know are ignored, as in vLLM. The log names each of them once, because it may be
+a misspelled setting.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+import difflib
+import functools
 import json
+import logging
 import re
+import typing
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import msgspec
@@ -23,8 +28,19 @@ _KINDS = {
   'str': 'a string',
 }
 _WRONG_TYPE = re.compile(r'Expected `([\w |]+)`, got')
-_NAMED_FIELD = re.compile(r'Object (contains unknown|missing required) field')
+_MISSING = re.compile(r'Object missing required field `(.*)`')
 _PATH = re.compile(r' - at `\$\.?(.*)`$')
+# The log names at most this many unknown fields, with this many characters
+# each.
+_MOST_LOGGED, _MOST_CHARACTERS = 100, 60
+# Names with at least this similarity, from 0 to 1, may be misspelled.
+_SIMILARITY = 0.75
+_MOST_INT = 2**63
+
+# Unknown fields are ignored, so additionalProperties would be wrong.
+_NOT_IN_SCHEMA = ('additionalProperties', 'default', 'title')
+
+_logger = logging.getLogger('absl')  # absl's logger writes to stderr.
 
 
 class Request(  # type: ignore[call-arg]
@@ -37,13 +53,57 @@ class Request(  # type: ignore[call-arg]
     NEUTRAL: The accepted values of further fields, by name. These values have
       no effect; the server does not support other values.
     RANGES: The minimum and the maximum of each number, by name.
+    ELSEWHERE: The fields of other routes, with a hint for the client.
   """
 
   HARMLESS: ClassVar[tuple[str, ...]] = ()
   NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
   RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {}
+  ELSEWHERE: ClassVar[Mapping[str, str]] = {}
 
 
+class UnknownFields:
+  """Ignores or rejects the fields of requests that this server does not know.
+
+  The log names each ignored field once.
+  """
+
+  def __init__(self, strict: bool = False):
+    """Sets whether unknown fields are rejected."""
+    self._strict = strict
+    self._logged: set[str] = set()
+
+  def report(self, name: str, known: Collection[str]) -> None:
+    """Reports an unknown field of a request.
+
+    Args:
+      name: The name, with the names of the objects that contain it.
+      known: The known fields of the same object.
+
+    Raises:
+      problems.BadRequest: Unknown fields are rejected.
+    """
+    short = name[:_MOST_CHARACTERS]
+    # Names that are logged or rejected take time, but their number is limited.
+    if not self._strict:
+      if short in self._logged or len(self._logged) >= _MOST_LOGGED:
+        return
+      self._logged.add(short)
+    nearest = difflib.get_close_matches(
+      short.rpartition('.')[2], sorted(known), 1, _SIMILARITY
+    )
+    hint = f'. Did you mean {json.dumps(nearest[0])}?' if nearest else ''
+    if self._strict:
+      fail(short, f'this server has no such parameter{hint}')
+    _logger.warning(
+      'Requests have the field %s, which this server does not know and'
+      ' ignores%s --strict_requests rejects such requests.',
+      json.dumps(short),
+      hint or '.',
+    )
+
+
+_STRICT = UnknownFields(strict=True)
 _R = TypeVar('_R', bound=Request)
 
 
@@ -58,7 +118,7 @@ def parse_object(body: bytes) -> dict[str, Any]:
   except (ValueError, RecursionError) as e:
     raise _malformed(body, e) from e
   if not isinstance(value, dict):
-    raise problems.BadRequest(f'the body is {_shown(value)}. Send an object')
+    raise problems.BadRequest(f'the body is {shown(value)}. Send an object')
   return value
 
 
@@ -94,24 +154,24 @@ def fail(name: str, text: str) -> NoReturn:
   raise problems.BadRequest(f'{name}: {text}', param=name)
 
 
-def read(body: Mapping[str, Any], kind: type[_R], where: str = '') -> _R:
+def read(
+  body: Mapping[str, Any],
+  kind: type[_R],
+  where: str = '',
+  unknown: UnknownFields = _STRICT,
+) -> _R:
   """Returns the struct of a JSON object.
 
   Args:
     body: The fields.
     kind: The class of the struct.
     where: The prefix of field names in messages, for example "messages[0].".
+    unknown: The handler of unknown fields; by default, it rejects them.
 
   Raises:
     problems.BadRequest: A field is invalid or not supported.
   """
-  left = {
-    name: value
-    for name, value in body.items()
-    if value is not None and name not in kind.HARMLESS
-  }
-  for name in left.keys() & kind.NEUTRAL.keys():
-    check_neutral(where + name, left.pop(name), kind.NEUTRAL[name])
+  left = dict(_effective(body, kind, where, unknown))
   try:
     found = msgspec.convert(left, kind)
   except msgspec.ValidationError as e:
@@ -119,17 +179,70 @@ def read(body: Mapping[str, Any], kind: type[_R], where: str = '') -> _R:
   for name, (least, most) in kind.RANGES.items():
     value = getattr(found, name)
     if value is not None and not least <= value <= most:
-      shown = _shown(left[name])
-      fail(where + name, f'{shown} is not from {least} to {most}')
+      fail(
+        where + name, f'{shown(left[name])} is not from {least} to {most}'
+      )
   return found
+
+
+def _effective(
+  body: Mapping[str, Any],
+  kind: type[Request],
+  where: str,
+  unknown: UnknownFields,
+) -> Iterator[tuple[str, Any]]:
+  """Yields the fields that have an effect, with whole numbers as integers."""
+  known = {*kind.__struct_fields__, *kind.HARMLESS, *kind.NEUTRAL}
+  nested = _nested(kind)
+  for name, value in body.items():
+    if value is None or name in kind.HARMLESS:
+      continue
+    if name in kind.ELSEWHERE:
+      fail(where + name, kind.ELSEWHERE[name])
+    if name not in known:
+      unknown.report(where + name, known)
+    elif name in kind.NEUTRAL:
+      check_neutral(where + name, value, kind.NEUTRAL[name])
+    elif name in nested and isinstance(value, dict):
+      inner = _effective(value, nested[name], f'{where}{name}.', unknown)
+      yield name, dict(inner)
+    else:
+      yield name, _whole(value)
+
+
+@functools.cache
+def _nested(kind: type[Request]) -> dict[str, type[Request]]:
+  """Returns the structs of fields that are objects, by name."""
+  return {
+    field.name: member
+    for field in msgspec.structs.fields(kind)
+    for member in (field.type, *typing.get_args(field.type))
+    if isinstance(member, type) and issubclass(member, Request)
+  }
+
+
+def _whole(value: Any) -> Any:
+  """Returns a value with numbers such as 5.0 as integers, also in arrays."""
+  if isinstance(value, list):
+    return [_whole(v) if isinstance(v, (float, list)) else v for v in value]
+  if (
+    isinstance(value, float)
+    and abs(value) < _MOST_INT
+    and value.is_integer()
+  ):
+    return int(value)
+  return value
 
 
 def check_neutral(name: str, value: Any, neutral: tuple[Any, ...]) -> None:
   """Rejects a field unless it is absent or its value has no effect."""
-  if value is None or any(value == v for v in neutral):
+  is_bool = isinstance(value, bool)
+  if value is None or any(
+    value == v and is_bool == isinstance(v, bool) for v in neutral
+  ):
     return
   hint = f'. Omit it, or send {json.dumps(neutral[0])}' if neutral else ''
-  fail(name, f'{_shown(value)} is not supported by this server{hint}')
+  fail(name, f'{shown(value)} is not supported by this server{hint}')
 
 
 def _problem(
@@ -139,13 +252,9 @@ def _problem(
   found = _PATH.search(text)
   path = found[1] if found else ''
   text = _PATH.sub('', text)
-  if match := _NAMED_FIELD.match(text):
-    field = text.split('`')[1]
-    name = f'{path}.{field}' if path else field
-    known = 'it is missing'
-    if match[1].startswith('contains'):
-      known = 'this server has no such parameter'
-    return problems.BadRequest(f'{where}{name}: {known}', param=where + name)
+  if match := _MISSING.match(text):
+    name = f'{path}.{match[1]}' if path else match[1]
+    return problems.BadRequest(f'{where}{name}: it is missing', where + name)
   value: Any = body
   for key, index in re.findall(r'(\w+)|\[(\d+)\]', path):
     value = value[int(index)] if index else value[key]
@@ -158,7 +267,8 @@ def _reason(text: str, value: Any, allowed: dict[str, Any]) -> str:
   """Returns why a value is invalid, by msgspec's message and the schema."""
   if match := _WRONG_TYPE.match(text):
     kinds = [_KINDS[kind] for kind in match[1].split(' | ') if kind in _KINDS]
-    return f'{_shown(value)} is not {" or ".join(kinds)}'
+    if kinds:
+      return f'{shown(value)} is not {" or ".join(kinds)}'
   if 'of length >=' in text:
     return 'it is empty'
   if 'of length <=' in text:
@@ -166,14 +276,15 @@ def _reason(text: str, value: Any, allowed: dict[str, Any]) -> str:
     return f'{len(value)} were sent, more than the limit of {most}'
   if text == 'Number out of range' and 'minimum' in allowed:
     least, most = allowed['minimum'], allowed['maximum']
-    return f'{_shown(value)} is not from {least} to {most}'
+    return f'{shown(value)} is not from {least} to {most}'
   if text.startswith('Invalid enum value'):
     choices = [
       *allowed.get('enum', ()),
       *(c for part in allowed.get('oneOf', ()) for c in part.get('enum', ())),
     ]
-    return f'{_shown(value)} is not one of {", ".join(map(str, choices))}'
-  return f'{_shown(value)} is not valid: {text}'
+    if choices:
+      return f'{shown(value)} is not one of {", ".join(map(str, choices))}'
+  return f'{shown(value)} is not valid: {text}'
 
 
 def schema(kind: type[Request]) -> dict[str, Any]:
@@ -182,7 +293,7 @@ def schema(kind: type[Request]) -> dict[str, Any]:
 
   def plain(item: dict[str, Any]) -> dict[str, Any]:
     item = parts[item['$ref']] if '$ref' in item else item
-    kept = {k: v for k, v in item.items() if k not in ('default', 'title')}
+    kept = {k: v for k, v in item.items() if k not in _NOT_IN_SCHEMA}
     choices = [c for c in kept.pop('anyOf', ()) if c != {'type': 'null'}]
     if len(choices) == 1:
       kept |= plain(choices[0])
@@ -204,7 +315,7 @@ def schema(kind: type[Request]) -> dict[str, Any]:
   return result
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
   """Returns a value for a message, shortened if it is long."""
   try:
     text = json.dumps(value)

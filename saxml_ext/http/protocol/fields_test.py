@@ -11,7 +11,7 @@ from saxml_ext.http.protocol import fields
 from saxml_ext.http.protocol import problems
 
 
-class _Inner(msgspec.Struct, forbid_unknown_fields=True):
+class _Inner(fields.Request):
   x: bool | None = None
 
 
@@ -40,6 +40,11 @@ class _Request(fields.Request):
 class _Neutral(fields.Request):
   HARMLESS: ClassVar = ('a',)
   NEUTRAL: ClassVar = {'penalty': (0,), 'tools': ([],), 'prediction': ()}
+  ELSEWHERE: ClassVar = {'prompt': 'send it to /v1/completions'}
+
+
+def _lenient():
+  return fields.UnknownFields(strict=False)
 
 
 class FieldsTest(parameterized.TestCase):
@@ -76,7 +81,8 @@ class FieldsTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ('flag', 1, 'is not a boolean'),
-    ('integer', 1.0, '1.0 is not a whole number'),
+    ('integer', 1.5, '1.5 is not a whole number'),
+    ('integer', '1', '"1" is not a whole number'),
     ('integer', True, 'true is not a whole number'),
     ('integer', 2**31, 'is not from -2147483648 to 2147483647'),
     ('count', 0, '0 is not from 1 to 3'),
@@ -116,9 +122,63 @@ class FieldsTest(parameterized.TestCase):
     self.assertEqual(error.param, 'members.y')
 
   def test_values_that_ask_for_nothing(self):
-    fields.read({'penalty': 0.0, 'tools': []}, _Neutral)
-    for members in ({'penalty': 0.1}, {'tools': [1]}, {'prediction': {}}):
+    fields.read({'penalty': 0.0, 'tools': [], 'prediction': None}, _Neutral)
+    for members in (
+      {'penalty': 0.1},
+      {'penalty': False},
+      {'tools': [1]},
+      {'prediction': {}},
+    ):
       self.assert_refused(lambda m=members: fields.read(m, _Neutral), *members)
+
+  def test_fields_of_other_routes_have_a_hint(self):
+    error = self.assert_refused(
+      lambda: fields.read({'prompt': 'x'}, _Neutral, unknown=_lenient()),
+      'prompt: send it to /v1/completions',
+    )
+    self.assertEqual(error.param, 'prompt')
+    fields.read({'prompt': None}, _Neutral)
+
+  def test_whole_numbers_may_have_a_point(self):
+    result = fields.read(
+      {'count': 2.0, 'number': 1.0, 'ids': [3.0, 4]}, _Request
+    )
+    self.assertEqual((result.count, result.ids), (2, [3, 4]))
+    self.assertIsInstance(result.count, int)
+    self.assertIsInstance(result.number, float)
+
+  def test_unknown_fields_are_ignored_and_logged_once(self):
+    unknown = _lenient()
+    body = {'chat_id': 'a', 'cuont': 2, 'count': 3, 'members': {'y': 1}}
+    with self.assertLogs('absl', 'WARNING') as logs:
+      for _ in range(3):
+        result = fields.read(body, _Request, unknown=unknown)
+    self.assertEqual(result.count, 3)
+    lines = [record.getMessage() for record in logs.records]
+    self.assertLen(lines, 3)
+    self.assertIn('"chat_id", which this server does not know', lines[0])
+    self.assertNotIn('Did you mean', lines[0])
+    self.assertIn('ignores. Did you mean "count"? --strict', lines[1])
+    self.assertIn('"members.y"', lines[2])
+
+  def test_log_of_unknown_fields_is_bounded(self):
+    unknown = _lenient()
+    with self.assertLogs('absl', 'WARNING') as logs:
+      fields.read({'x' * 10**6: 1, 'a\nb': 1}, _Request, unknown=unknown)
+      fields.read(
+        {f'name{i}': 1 for i in range(10_000)}, _Request, unknown=unknown
+      )
+    self.assertLen(logs.records, 100)
+    for record in logs.records:
+      self.assertLess(len(record.getMessage()), 300)
+      self.assertNotIn('\n', record.getMessage())
+
+  def test_strict_requests_name_the_nearest_field(self):
+    unknown = fields.UnknownFields(strict=True)
+    self.assert_refused(
+      lambda: fields.read({'cuont': 2}, _Request, unknown=unknown),
+      'cuont: this server has no such parameter. Did you mean "count"?',
+    )
 
   def test_schema_says_what_is_read(self):
     properties = fields.schema(_Request)['properties']

@@ -1,5 +1,6 @@
 """Maps gRPC errors to errors of the OpenAI API."""
 
+from collections.abc import Sequence
 import dataclasses
 import math
 import re
@@ -10,6 +11,8 @@ import grpc
 from saxml_ext.common import errors
 from saxml_ext.common import request_options
 
+# Messages show at most this many names of models, and long names shortened.
+_MOST_NAMES, _MOST_CHARACTERS = 8, 64
 # Clients get this retry delay, in seconds, if the cell reports none.
 _DEFAULT_RETRY_SECONDS = 1.0
 
@@ -35,6 +38,9 @@ _BY_CODE: dict[grpc.StatusCode, tuple[int, str, str | None]] = {
   _Code.DEADLINE_EXCEEDED: (504, _SERVER, 'timeout'),
 }
 _UNKNOWN = (500, _SERVER, None)
+# gRPC's message for a request above the limit of the server; it has the code
+# RESOURCE_EXHAUSTED, too.
+_TOO_LARGE = re.compile(r'message larger than max \((\d+) vs\. (\d+)\)')
 _RETRIED = frozenset({429, 503})
 
 
@@ -49,6 +55,7 @@ class Problem(Exception):
     code: The `code` of OpenAI's error object.
     param: The invalid parameter.
     retry_after: The retry delay in seconds; None if a retry does not help.
+    allow: The methods of the path, for status 405.
   """
 
   status: int
@@ -57,6 +64,7 @@ class Problem(Exception):
   code: str | None = None
   param: str | None = None
   retry_after: float | None = None
+  allow: str | None = None
 
   def body(self) -> dict[str, Any]:
     """Returns the JSON object of the error."""
@@ -80,6 +88,8 @@ class Problem(Exception):
         'retry-after': str(max(1, math.ceil(self.retry_after))),
         'retry-after-ms': str(max(1, round(1e3 * self.retry_after))),
       }
+    if self.allow is not None:
+      return {'allow': self.allow}
     # The openai package retries every error with status 409 or at least 500.
     if self.status == 409 or self.status >= 500:
       return {'x-should-retry': 'false'}
@@ -111,6 +121,12 @@ def _param(error: errors.SaxError) -> str | None:
 
 def of(error: errors.SaxError) -> Problem:
   """Returns the problem for an error of the cell or of its client library."""
+  if size := _TOO_LARGE.search(error.message):
+    return Problem(
+      413,
+      f'the request has {size[1]} bytes, more than the limit of {size[2]} of'
+      ' the model server. Shorten it',
+    )
   status, kind, code = _BY_CODE.get(error.code, _UNKNOWN)
   retry_after = None
   if status in _RETRIED:
@@ -124,11 +140,30 @@ def too_busy(message: str) -> Problem:
   return of(errors.ResourceExhausted(message))
 
 
-def model_not_found(name: str, cell: str) -> Problem:
-  """Returns the error for a model that the cell does not publish."""
+def unavailable(message: str, retry_after: float | None) -> Problem:
+  """Returns the error for a model that cannot answer now.
+
+  Args:
+    message: The error message.
+    retry_after: The retry delay in seconds; None if a retry does not help.
+  """
+  return Problem(503, message, _SERVER, 'unavailable', 'model', retry_after)
+
+
+def model_not_found(name: str, names: Sequence[str]) -> Problem:
+  """Returns the error for a model that the cell does not publish.
+
+  Args:
+    name: The name in the request.
+    names: The names of the published models.
+  """
+  shown = name if len(name) <= _MOST_CHARACTERS else f'{name[:60]}...'
+  known = ', '.join(names[:_MOST_NAMES]) or 'none'
+  more = ' ...' if len(names) > _MOST_NAMES else ''
   return Problem(
     404,
-    f'model {name!r} is not published in the cell {cell}. See /v1/models',
+    f'The model {shown!r} is not published. Available: {known}{more}. See'
+    ' /v1/models',
     code='model_not_found',
     param='model',
   )

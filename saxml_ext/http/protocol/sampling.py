@@ -22,6 +22,11 @@ _IDS = request_options.BY_HTTP['stop_token_ids']
 
 _LOGPROBS = request_options.BY_HTTP['logprobs']
 LOGPROBS = (_LOGPROBS.least, _LOGPROBS.most)
+_RANGES = {
+  name: option.http_range or (max(option.least, option.above), option.most)
+  for name, option in request_options.BY_HTTP.items()
+  if option.kind in (int, float) and name not in ('logprobs', _IDS.http)
+}
 
 Prompt: TypeAlias = str | Sequence[int]
 
@@ -42,18 +47,14 @@ AnyPrompt: TypeAlias = (
 )
 
 
-class StreamOptions(  # type: ignore[call-arg]
-  msgspec.Struct, forbid_unknown_fields=True
-):
+class StreamOptions(fields.Request):
   """The options of a stream."""
 
+  # OpenAI pads chunks, so that their sizes do not reveal the tokens.
+  HARMLESS: ClassVar[tuple[str, ...]] = ('include_obfuscation',)
+
   include_usage: bool | None = None
-  include_obfuscation: Annotated[
-    Any, msgspec.Meta(description='accepted, without effect')
-  ] = None
-  continuous_usage_stats: Annotated[
-    Any, msgspec.Meta(extra_json_schema={'enum': [False, None]})
-  ] = None
+  continuous_usage_stats: bool | None = None
 
 
 class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
@@ -61,6 +62,8 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
 
   model: str | None = None
   max_tokens: int | None = None
+  # OpenAI has it only in chats.
+  max_completion_tokens: int | None = None
   min_tokens: int | None = None
   temperature: float | None = None
   top_p: float | None = None
@@ -89,17 +92,17 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
   stream_options: StreamOptions | None = None
   return_token_ids: bool = False
 
-  RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {
-    name: option.http_range or (max(option.least, option.above), option.most)
-    for name, option in request_options.BY_HTTP.items()
-    if option.kind in (int, float) and name not in ('logprobs', _IDS.http)
+  RANGES: ClassVar[Mapping[str, tuple[float, float]]] = _RANGES | {
+    'max_completion_tokens': _RANGES['max_tokens']
   }
-  # These fields identify the client, or control features that this server does
-  # not have.
-  HARMLESS: ClassVar[tuple[str, ...]] = (
-    *('metadata', 'parallel_tool_calls', 'prompt_cache_key'),
-    *('prompt_cache_options', 'prompt_cache_retention', 'reasoning_effort'),
-    *('request_id', 'safety_identifier', 'user'),
+  # These fields identify the client, give hints to other servers, or belong to
+  # features that this server does not have.
+  HARMLESS: ClassVar[tuple[str, ...]] = tuple(
+    'cache_salt guided_decoding_backend guided_whitespace_pattern'
+    ' include_reasoning media_io_kwargs metadata mm_processor_kwargs'
+    ' parallel_tool_calls prediction prompt_cache_key prompt_cache_options'
+    ' prompt_cache_retention reasoning_effort request_id safety_identifier'
+    ' service_tier spaces_between_special_tokens store user verbosity'.split()
   )
   # These fields are parameters of OpenAI and of vLLM.
   NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
@@ -107,23 +110,21 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
     for values, names in (
       (
         (),
-        'allowed_token_ids audio cache_salt moderation prediction'
-        ' prompt_logprobs structured_outputs truncate_prompt_tokens'
-        ' web_search_options',
+        'allowed_token_ids audio guided_choice guided_grammar guided_json'
+        ' guided_regex moderation prompt_logprobs structural_tag'
+        ' structured_outputs truncate_prompt_tokens',
       ),
       ((0,), 'frequency_penalty min_p presence_penalty'),
       ((1,), 'repetition_penalty'),
-      ((False,), 'include_stop_str_in_output return_tokens_as_token_ids store'),
-      (
-        (True,),
-        'skip_special_tokens spaces_between_special_tokens',
-      ),
+      ((False,), 'include_stop_str_in_output return_tokens_as_token_ids'),
+      ((True,), 'skip_special_tokens'),
       (('',), 'suffix'),
-      (([],), 'bad_words functions logits_processors tools'),
-      (({},), 'logit_bias'),
+      (([],), 'bad_words documents functions logits_processors tools'),
+      (
+        ({},),
+        'kv_transfer_params logit_bias vllm_xargs web_search_options',
+      ),
       (('none', 'auto'), 'function_call tool_choice'),
-      (('auto', 'default'), 'service_tier'),
-      (('medium',), 'verbosity'),
       ((['text'],), 'modalities'),
       (({'type': 'text'},), 'response_format'),
     )
@@ -135,22 +136,30 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
     """True if the last event of the stream has the token counts."""
     return bool(self.stream_options and self.stream_options.include_usage)
 
-  def settings(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns fields of `completion_pb2.CompleteRequest`, without the prompt.
+  @property
+  def continuous_usage(self) -> bool:
+    """True if each event of the stream has the token counts so far."""
+    options = self.stream_options
+    return self.include_usage and bool(
+      options and options.continuous_usage_stats
+    )
 
-    Args:
-      defaults: The model's values of parameters that the request leaves out.
+  def settings(self) -> dict[str, Any]:
+    """Returns fields of `completion_pb2.CompleteRequest`, without the prompt.
 
     Raises:
       problems.BadRequest: The parameters contradict each other.
     """
-    self._check_stream()
+    if self.stream_options is not None and not self.stream:
+      fields.fail('stream_options', 'it requires "stream": true')
     if self.top_p == 0:
       fields.fail(
         'top_p', '0 leaves no token. Send a larger value, or temperature 0'
       )
     stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
-    if '' in stops:
+    if self.stop == '':
+      stops = []
+    elif '' in stops:
       fields.fail('stop', 'an empty string would end every answer at once')
     found: dict[str, Any] = {}
     for option in request_options.OPTIONS:
@@ -158,27 +167,17 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
       if value is not None and option.completion == option.http:
         found[option.completion] = value
     found |= {'stop': stops} | self._answers()
+    if self.max_completion_tokens is not None:
+      if self.max_tokens is not None:
+        fields.fail('max_completion_tokens', 'send it or max_tokens, not both')
+      # max_tokens is the older name.
+      found['max_tokens'] = self.max_completion_tokens
     if self.top_k is not None:
       # In vLLM, -1 stands for all tokens; in the cell, 0 does.
       found['top_k'] = max(0, self.top_k)
     if self.seed is not None:
       found['seed'] = self.seed % 2**32  # The cell's seeds have 32 bits.
-    if not found.get('use_beam_search'):
-      # Beam search rejects these options.
-      of_samples = request_options.OF_SAMPLES.keys() & defaults.keys()
-      found = {name: defaults[name] for name in of_samples} | found
     return found
-
-  def _check_stream(self) -> None:
-    if self.stream_options is None:
-      return
-    if not self.stream:
-      fields.fail('stream_options', 'it requires "stream": true')
-    fields.check_neutral(
-      'stream_options.continuous_usage_stats',
-      self.stream_options.continuous_usage_stats,
-      (False,),
-    )
 
   def _answers(self) -> dict[str, Any]:
     """Returns the settings for the number of answers and the search."""

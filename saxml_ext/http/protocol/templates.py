@@ -15,13 +15,15 @@ from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import messages as messages_lib
 from saxml_ext.http.protocol import problems
 from saxml_ext.http.protocol import sampling
 
-SYSTEM, USER, ASSISTANT = 'system', 'user', 'assistant'
+SYSTEM, USER = messages_lib.SYSTEM, messages_lib.USER
+ASSISTANT = messages_lib.ASSISTANT
 
 
-class Message(NamedTuple):
+class _Message(NamedTuple):
   """A message of a conversation.
 
   Attributes:
@@ -38,7 +40,7 @@ class GatewayTemplate:
   """A template of the gateway.
 
   Attributes:
-    render: The function that returns the prompt, which the assistant's next
+    write: The function that returns the prompt, which the assistant's next
       message continues.
     stops: The texts that end an answer.
     reserved: The texts that mark roles. A message that contains one is
@@ -47,23 +49,49 @@ class GatewayTemplate:
   """
 
   adds_start: ClassVar[bool] = True
-  render: Callable[[Sequence[Message]], str]
+  write: Callable[[Sequence[_Message]], str]
   stops: tuple[str, ...] = ()
   reserved: tuple[str, ...] = ()
 
+  def features(self, has_tools: bool) -> messages_lib.Features:
+    """Returns the features, which do not depend on the tools of a request."""
+    del has_tools
+    return messages_lib.Features()
 
-def _dialogue(messages: Sequence[Message]) -> str:
+  def render(
+    self,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
+  ) -> str:
+    """Returns the prompt of a conversation; there are no tools or variables.
+
+    Raises:
+      problems.BadRequest: A message has a role that the template lacks.
+    """
+    del tools, variables
+    for i, message in enumerate(messages):
+      if message['role'] not in (SYSTEM, USER, ASSISTANT):
+        fields.fail(
+          f'messages[{i}].role',
+          f'the chat template has no {message["role"]} messages. Send the text'
+          ' as a user message, or serve the model with a template that has them',
+        )
+    return self.write([_Message(m['role'], m['content']) for m in messages])
+
+
+def _dialogue(messages: Sequence[_Message]) -> str:
   names = {USER: 'User: {}', ASSISTANT: 'Assistant: {}', SYSTEM: '{}\n'}
   lines = [names[message.role].format(message.text) for message in messages]
   return '\n'.join([*lines, 'Assistant:'])
 
 
-def _chatml(messages: Sequence[Message]) -> str:
+def _chatml(messages: Sequence[_Message]) -> str:
   parts = [f'<|im_start|>{m.role}\n{m.text}<|im_end|>\n' for m in messages]
   return ''.join([*parts, '<|im_start|>assistant\n'])
 
 
-def _llama2(messages: Sequence[Message]) -> str:
+def _llama2(messages: Sequence[_Message]) -> str:
   """Returns a prompt in Llama 2's format, without its first token.
 
   The tokenizer adds the first token.
@@ -81,7 +109,7 @@ def _llama2(messages: Sequence[Message]) -> str:
   return prompt
 
 
-def _alpaca(messages: Sequence[Message]) -> str:
+def _alpaca(messages: Sequence[_Message]) -> str:
   names = {USER: 'Instruction', ASSISTANT: 'Response'}
   parts = [m.text for m in messages if m.role == SYSTEM] or [
     'Below is an instruction that describes a task. Write a response that'
@@ -93,7 +121,7 @@ def _alpaca(messages: Sequence[Message]) -> str:
   return '\n\n'.join([*parts, '### Response:\n'])
 
 
-def _bare(messages: Sequence[Message]) -> str:
+def _bare(messages: Sequence[_Message]) -> str:
   return ''.join(message.text.strip() for message in messages)
 
 
@@ -137,12 +165,27 @@ Template: TypeAlias = GatewayTemplate | checkpoint_templates.CheckpointTemplate
 # Maps names in generation_config.json to parameters of a request.
 _DEFAULTS = {
   'max_new_tokens': 'max_tokens',
+  'min_new_tokens': 'min_tokens',
   'temperature': 'temperature',
   'top_k': 'top_k',
   'top_p': 'top_p',
 }
-# vLLM applies these settings too. Other values than these are reported.
-_NOT_APPLIED = {'min_p': 0, 'repetition_penalty': 1}
+# Settings without an effect on an answer, or which the model server reads.
+_NO_EFFECT = frozenset(
+  '_from_model_config bos_token_id cache_config cache_implementation chat_format'
+  ' decoder_start_token_id disable_compile do_sample early_stopping eos_token_id'
+  ' length_penalty low_memory output_attentions output_hidden_states'
+  ' output_logits output_scores pad_token_id remove_invalid_values'
+  ' renormalize_logits return_dict_in_generate return_legacy_cache'
+  ' transformers_version use_cache'.split()
+)
+# Maps other settings to the value that has no effect, if it is not 0.
+_NEUTRAL = {'max_length': 20} | dict.fromkeys(
+  'encoder_repetition_penalty guidance_scale num_assistant_tokens'
+  ' num_beam_groups num_beams num_return_sequences repetition_penalty'
+  ' typical_p'.split(),
+  1,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,7 +254,8 @@ def generation_config(path: str) -> tuple[dict[str, Any], list[str]]:
     path: The path of the file, or of its directory.
 
   Returns:
-    The defaults by parameter, and the settings that are not supported here.
+    The defaults by parameter, and the settings that have no effect here, each
+    as "name=value". No default makes a valid request fail.
 
   Raises:
     errors.InvalidArgument: The file cannot be read, or a value is malformed.
@@ -232,13 +276,25 @@ def generation_config(path: str) -> tuple[dict[str, Any], list[str]]:
     for name, parameter in _DEFAULTS.items()
     if found.get(name) is not None
   }
+  if found.get('do_sample') is True:
+    # This is the default of transformers.
+    defaults.setdefault('temperature', 1.0)
+  is_greedy = found.get('do_sample') is False
+  if (top_p := defaults.get('top_p')) == 0 and not isinstance(top_p, bool):
+    # No token is likely enough, so transformers keeps only the likeliest.
+    del defaults['top_p']
+    is_greedy = True
+  if is_greedy:
+    defaults['temperature'] = 0
   try:
-    fields.read(defaults, sampling.Sampling)
+    checked = fields.read(defaults, sampling.Sampling)
   except problems.BadRequest as e:
     raise errors.InvalidArgument(f'{file}: {e.message}') from e
+  settings = checked.settings()
   ignored = [
-    f'{name}={found[name]}'
-    for name, neutral in _NOT_APPLIED.items()
-    if found.get(name) not in (None, neutral)
+    f'{name}={json.dumps(value)}'
+    for name, value in found.items()
+    if name not in _NO_EFFECT | _DEFAULTS.keys()
+    and value not in (None, False, [], {}, _NEUTRAL.get(name, 0))
   ]
-  return defaults, ignored
+  return {name: settings[name] for name in defaults}, ignored

@@ -12,10 +12,10 @@ from saxml_ext.http.protocol import problems
 from saxml_ext.http.protocol import templates
 
 _MESSAGES = [
-  templates.Message(templates.SYSTEM, 'Be brief.'),
-  templates.Message(templates.USER, 'Hi'),
-  templates.Message(templates.ASSISTANT, 'Hello.'),
-  templates.Message(templates.USER, 'Bye'),
+  {'role': 'system', 'content': 'Be brief.'},
+  {'role': 'user', 'content': 'Hi'},
+  {'role': 'assistant', 'content': 'Hello.'},
+  {'role': 'user', 'content': 'Bye'},
 ]
 
 
@@ -52,18 +52,16 @@ class TemplatesTest(parameterized.TestCase):
 
   def test_a_lone_prompt_stays_as_it_is_by_default(self):
     template = templates.named(templates.DEFAULT, 'chat_template')
-    prompt = [templates.Message(templates.USER, ' Summarize:\n x ')]
+    prompt = [{'role': 'user', 'content': ' Summarize:\n x '}]
     self.assertEqual(template.render(prompt), ' Summarize:\n x ')
 
   def test_accepted_texts_render_as_in_jinja(self):
-    messages = [templates.Message(templates.USER, ' a\n'), *_MESSAGES]
+    messages = [{'role': 'user', 'content': ' a\n'}, *_MESSAGES]
     for text, name in templates._ACCEPTED_TEXTS.items():
       jinja = checkpoint_templates.CheckpointTemplate(
         {'default': text}, {'bos_token': '<s>'}, 'sent'
       )
-      expected = jinja.render(
-        [{'role': m.role, 'content': m.text} for m in messages]
-      )
+      expected = jinja.render(messages)
       got = templates.named(text, 'chat_template')
       self.assertIs(got, templates.TEMPLATES[name])
       self.assertEqual('<s>' + got.render(messages), expected)
@@ -91,13 +89,20 @@ class GenerationConfigTest(absltest.TestCase):
       'do_sample': True,
       'repetition_penalty': 1.05,
       'min_p': 0.0,
+      'min_new_tokens': 2,
     }
     directory = self.write(json.dumps(config))
     for path in (directory, directory / 'generation_config.json'):
       defaults, ignored = templates.generation_config(str(path))
       self.assertEqual(
         defaults,
-        {'temperature': 0.6, 'top_p': 0.9, 'top_k': 20, 'max_tokens': 64},
+        {
+          'temperature': 0.6,
+          'top_p': 0.9,
+          'top_k': 20,
+          'max_tokens': 64,
+          'min_tokens': 2,
+        },
       )
       self.assertEqual(ignored, ['repetition_penalty=1.05'])
 
@@ -105,12 +110,35 @@ class GenerationConfigTest(absltest.TestCase):
     directory = self.write('{"temperature": null, "bos_token_id": 1}')
     self.assertEqual(templates.generation_config(str(directory)), ({}, []))
 
+  def test_values_without_effect_never_make_requests_fail(self):
+    for config, defaults, ignored in (
+      ({'top_k': -1}, {'top_k': 0}, []),
+      ({'top_k': 0, 'top_p': 1.0}, {'top_k': 0, 'top_p': 1}, []),
+      ({'top_p': 0.0, 'temperature': 0.7}, {'temperature': 0}, []),
+      ({'temperature': 0.0}, {'temperature': 0}, []),
+      ({'do_sample': False, 'temperature': 1.0}, {'temperature': 0}, []),
+      ({'do_sample': True}, {'temperature': 1}, []),
+      ({'max_length': 20, 'num_beams': 1, 'min_length': 0}, {}, []),
+      ({'max_length': 4096}, {}, ['max_length=4096']),
+      (
+        {'num_beams': 4, 'no_repeat_ngram_size': 3, 'stop_strings': ['a']},
+        {},
+        ['num_beams=4', 'no_repeat_ngram_size=3', 'stop_strings=["a"]'],
+      ),
+      ({'eos_token_id': [1, 2], '_from_model_config': True}, {}, []),
+      ({'repetition_penalty': 1.0, 'typical_p': 1.0, 'min_p': 0}, {}, []),
+    ):
+      directory = self.write(json.dumps(config))
+      self.assertEqual(
+        templates.generation_config(str(directory)), (defaults, ignored), config
+      )
+
   def test_malformed(self):
     for text, expected in (
       ('{', 'cannot be read'),
       ('[]', 'not a JSON object'),
       ('{"temperature": "hot"}', 'json: temperature: "hot" is not a number'),
-      ('{"temperature": 3}', 'temperature: 3 is not from 0 to 2'),
+      ('{"temperature": -1}', 'temperature: -1 is not from 0 to'),
       ('{"max_new_tokens": 0}', 'max_tokens: 0'),
     ):
       directory = self.write(text)

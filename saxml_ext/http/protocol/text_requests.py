@@ -76,6 +76,7 @@ class Tokenize(fields.Request):
   chat_template: chat.TemplateName | None = None
   chat_template_kwargs: chat.Variables | None = None
   tools: chat.Tools = None
+  tool_choice: chat.ToolChoice = None
   return_token_strs: bool = False
   add_special_tokens: bool | None = None
 
@@ -93,7 +94,7 @@ class Tokenize(fields.Request):
       return text, self._adds_start(template.adds_start)
     if self.prompt is None:
       fields.fail('prompt', 'it is missing. Send a text, or messages')
-    for name in ('chat_template', 'chat_template_kwargs', 'tools'):
+    for name in ('chat_template', 'chat_template_kwargs', 'tools', 'tool_choice'):
       if getattr(self, name) is not None:
         fields.fail(name, 'it requires messages')
     return self.prompt, self._adds_start(True)
@@ -128,7 +129,9 @@ class Predict(fields.Request):
     | None
   ) = None
 
-  def forms(self, profile_of: templates.ProfileOf) -> list[completions.Form]:
+  def forms(
+    self, profile_of: templates.ProfileOf, unknown: fields.UnknownFields
+  ) -> list[completions.Form]:
     """Returns the form of each instance.
 
     An instance has the parameters of /v1/completions, or with "messages" those
@@ -144,10 +147,10 @@ class Predict(fields.Request):
       if whole.get('stream'):
         fields.fail('stream', 'predictions are not streamed. Omit it')
       if 'messages' in instance:
-        asked = fields.read(whole, chat.Request)
+        asked = fields.read(whole, chat.Request, unknown=unknown)
         forms.append(chat.form_of(asked, profile_of))
         continue
-      prompt = fields.read(whole, completions.Request)
+      prompt = fields.read(whole, completions.Request, unknown=unknown)
       forms.append(completions.form_of(prompt, profile_of))
       if len(forms[-1].prompts) > 1:
         fields.fail(f'instances[{i}].prompt', 'send one prompt per instance')

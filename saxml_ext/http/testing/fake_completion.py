@@ -32,6 +32,7 @@ class FakeCompletion(
 
   Each token is one character. Some prompts have a special meaning:
   - "err:CODE" fails.
+  - "name:" fails with a message that has the id of the model.
   - "full:S:N" fails the first N times, with a retry delay of S seconds.
   - "break:N" fails after N tokens.
   - "endless:S" makes a token every S seconds until it is cancelled.
@@ -72,6 +73,10 @@ class FakeCompletion(
       )
     if len(text) > MAX_PROMPT:
       raise errors.InvalidArgument(f'the prompt has {len(text)} tokens')
+    if kind == 'name':
+      raise errors.InvalidArgument(
+        f'the model {request.model_key} has no such prompt'
+      )
     if kind == 'err':
       raise errors.from_code(grpc.StatusCode[rest], f'injected {rest}')
     if kind == 'full':
@@ -92,7 +97,9 @@ class FakeCompletion(
       parts = [c for row in itertools.zip_longest(*news) for c in row if c]
       for i, choice in enumerate(parts):
         if kind == 'break' and i == int(rest):
-          raise errors.Unavailable('the replica is gone')
+          raise errors.Unavailable(
+            f'the replica of {request.model_key} is gone'
+          )
         yield completion_pb2.CompleteResponse(choices=[choice])
       whole = []
     else:
@@ -161,6 +168,7 @@ class FakeCompletion(
       max_prompt=MAX_PROMPT,
       max_new_tokens=MAX_NEW_TOKENS,
       max_beams=4,
+      max_samples=4,
       vocab_size=1000,
       has_tokenizer=True,
     )

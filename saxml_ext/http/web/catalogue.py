@@ -5,9 +5,10 @@ invented name would cost a thread that watches for replicas.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import contextvars
 import math
+import re
 import time
 import types
 
@@ -30,6 +31,12 @@ _PAUSE_SECS = 1.0
 _DESCRIBED_SECS = 30.0
 _UNKNOWN_SECS = 5.0
 _DESCRIBE_TIMEOUT = 2.0
+LOADING, FAILED = 'loading', 'failed'
+# The states in which a model cannot answer.
+NOT_READY = (LOADING, FAILED, 'missing')
+# The retry delay of a model that does not report its progress, in seconds.
+_LOADING_SECS = 5.0
+_REMAINING = re.compile(r'(\d+(?:\.\d+)?) s left')
 
 _Description = completion_pb2.DescribeResponse | None
 
@@ -68,6 +75,7 @@ class Catalogue:
     self._error: errors.SaxError | None = None
     self._listing: asyncio.Task[None] | None = None
     self._known: dict[str, int] = {}
+    self._replicas: dict[str, Sequence[sax_aio.Replica]] = {}
     self._models: dict[str, sax_aio.LanguageModel] = {}
     self._described: dict[str, tuple[float, _Description]] = {}
 
@@ -97,8 +105,67 @@ class Catalogue:
     if model_id in self._known:
       self._refresh_if_old()
     elif model_id not in await self.published(_MISSING_SECS):
-      raise problems.model_not_found(name, self.cell)
+      if name in self.aliases:
+        raise problems.unavailable(
+          f'the model {name} is not published yet. Try again in'
+          f' {_LOADING_SECS:g} s',
+          _LOADING_SECS,
+        )
+      names = [public for known in self._known for public in self.names(known)]
+      raise problems.model_not_found(name, names)
     return model_id
+
+  def state(self, model_id: str) -> tuple[str, str]:
+    """Returns the state of a model, and the reason why it cannot answer.
+
+    The state is that of its best replica in lower case, for example "loaded"
+    or `LOADING`; "" if the admin server does not report it.
+    """
+    reasons = {r.status: r.reason for r in self._replicas.get(model_id, ())}
+    for status in ('LOADED', LOADING.upper(), FAILED.upper(), *reasons):
+      if status in reasons:
+        return status.lower(), reasons[status]
+    return '', ''
+
+  def not_ready(self) -> dict[str, str]:
+    """Returns the state and the reason of models that cannot answer, by name."""
+    return {
+      name: ': '.join(filter(None, self.state(model_id)))
+      for model_id in self._known
+      for name in self.names(model_id)
+      if self.state(model_id)[0] in NOT_READY
+    }
+
+  async def check_ready(self, model_id: str) -> None:
+    """Rejects a request for a model that is being loaded or cannot be loaded.
+
+    Models without a replica are accepted, because a replica may be about to
+    come back.
+
+    Raises:
+      problems.Problem: All replicas are being loaded, or could not be loaded.
+    """
+    if self.state(model_id)[0] not in (LOADING, FAILED):
+      return
+    try:
+      await self.published(_MISSING_SECS)
+    except errors.SaxError:
+      return  # The model may be loaded in the meantime.
+    state, reason = self.state(model_id)
+    if state == LOADING:
+      remaining = _REMAINING.search(reason)
+      secs = float(remaining[1]) if remaining else _LOADING_SECS
+      raise problems.unavailable(
+        f'the model {model_id} is loading{reason and f": {reason}"}. Try again'
+        f' in {max(1, math.ceil(secs))} s',
+        max(1.0, secs),
+      )
+    if state == FAILED:
+      raise problems.unavailable(
+        f'the model {model_id} could not be loaded:'
+        f' {reason or "no reason given"}',
+        None,
+      )
 
   async def _only(self) -> str:
     self._refresh_if_old()
@@ -176,12 +243,14 @@ class Catalogue:
   async def _list(self) -> None:
     options = sax_aio.AdminOptions(_LIST_TIMEOUT)
     try:
-      found = await sax_aio.ListAll(self.cell, options)
+      found = await sax_aio.ListAllDetails(self.cell, options)
     except errors.SaxError as e:
       self._failed, self._error = self._clock(), e
       raise
     now = int(time.time())
-    self._known = {name: self._known.get(name, now) for name in sorted(found)}
+    self._replicas = {detail.model_id: detail.replicas for detail in found}
+    names = sorted(self._replicas)
+    self._known = {name: self._known.get(name, now) for name in names}
     self._listed, self._error = self._clock(), None
     for kept in (self._models, self._described):
       for gone in kept.keys() - self._known.keys():

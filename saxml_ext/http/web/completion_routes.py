@@ -28,6 +28,29 @@ _T = TypeVar('_T')
 _News = tuple[int, completion_pb2.CompleteResponse]
 
 
+async def find(
+  catalogue: catalogue_lib.Catalogue,
+  record: metrics_lib.Record,
+  name: str | None,
+) -> str:
+  """Returns the id of a model that can answer, and records the model.
+
+  Args:
+    catalogue: The cell's models.
+    record: The record of the request.
+    name: The name of the model in the request; None if it names none.
+
+  Raises:
+    problems.Problem, errors.SaxError: There is no such model, or it is not
+    ready.
+  """
+  record.model_id = await catalogue.find(name)
+  record.model = catalogue.names(record.model_id)[0]
+  record.name = name or record.model
+  await catalogue.check_ready(record.model_id)
+  return record.model_id
+
+
 class Generation:
   """A request for completions that runs in the cell."""
 
@@ -62,7 +85,7 @@ class Generation:
       problems.Problem, errors.SaxError: The request failed.
     """
     model_id = await self._find()
-    head = {**head, 'model': self._name(model_id)}
+    head = {**head, 'model': self._record.name}
     collected = [answers.Collected() for _ in self._form.prompts]
     async with contextlib.aclosing(self._news(model_id)) as news:
       async for prompt, response in news:
@@ -80,9 +103,11 @@ class Generation:
       message.
     """
     model_id = await self._find()
-    head = {**head, 'model': self._name(model_id)}
+    head = {**head, 'model': self._record.name}
     if self._form.request.include_usage:
       head['usage'] = None
+    if self._form.request.continuous_usage:
+      head['usage'] = answers.usage_of(await self._prompt_usage(model_id))
     news = self._news(model_id)
     try:
       first = await anext(news)
@@ -93,20 +118,31 @@ class Generation:
     return bodies.Events(self._told(head, first, news))
 
   async def _find(self) -> str:
-    self._record.model = await self._catalogue.find(self._form.request.model)
-    return self._record.model
-
-  def _name(self, model_id: str) -> str:
-    return self._form.request.model or self._catalogue.names(model_id)[0]
+    return await find(self._catalogue, self._record, self._form.request.model)
 
   async def _settings(self, model_id: str) -> dict[str, Any]:
-    """Returns the request's settings, within the limits of the model."""
-    settings = dict(self._form.settings)
-    if (limit := self._form.default_max_tokens) is not None:
-      described = await self._catalogue.describe(model_id)
-      most = described.max_new_tokens if described else limit
-      settings['max_tokens'] = min(limit, most)
-    return settings
+    """Returns the request's settings, and the defaults of the model."""
+    limits = None
+    if self._form.defaults:
+      limits = await self._catalogue.describe(model_id)
+    return self._form.all_settings(limits)
+
+  async def _prompt_usage(self, model_id: str) -> list[completion_pb2.Usage]:
+    """Returns the token counts of the prompts; answers report them last."""
+    model = self._catalogue.model(model_id)
+    options = sax_aio.ModelOptions(self._remaining())
+    adds_start = self._form.settings.get('add_special_tokens', True)
+
+    async def count(prompt: sampling.Prompt) -> completion_pb2.Usage:
+      ids = prompt
+      if isinstance(prompt, str):
+        ids = (await model.Tokenize(prompt, options, adds_start)).ids
+      return completion_pb2.Usage(prompt_tokens=len(ids))
+
+    return await all_of([count(p) for p in self._form.prompts], AT_ONCE)
+
+  def _remaining(self) -> float:
+    return max(0.001, self._deadline - time.monotonic())
 
   async def _complete(
     self, model_id: str, prompt: sampling.Prompt
@@ -120,7 +156,8 @@ class Generation:
         except errors.ResourceExhausted as e:
           # Random delays prevent that all clients retry at the same time.
           pause = (e.retry_after or _DEFAULT_PAUSE) * random.uniform(1.0, 1.5)
-          if time.monotonic() + pause > self._patience:
+          waited = time.monotonic() + pause
+          if waited > self._patience or problems.of(e).retry_after is None:
             raise
         else:
           yield first
@@ -133,8 +170,7 @@ class Generation:
     self, model_id: str, prompt: sampling.Prompt
   ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
     model = self._catalogue.model(model_id)
-    left = max(0.001, self._deadline - time.monotonic())
-    options = sax_aio.ModelOptions(left)
+    options = sax_aio.ModelOptions(self._remaining())
     settings = await self._settings(model_id)
     if not self._form.request.stream:
       yield await model.Complete(prompt, options, **settings)
@@ -180,6 +216,7 @@ class Generation:
             yield data
     except (errors.SaxError, problems.Problem) as e:
       problem = e if isinstance(e, problems.Problem) else problems.of(e)
+      problem.message = self._record.public(problem.message)
       self._record.error = problem.status
       # The status was already sent. The openai package raises the error in this
       # event.

@@ -106,7 +106,10 @@ class _Information:
   async def _model(
     self, name: str, model_id: str, created: int
   ) -> dict[str, Any]:
-    limits = await self._catalogue.describe(model_id)
+    state, reason = self._catalogue.state(model_id)
+    limits = None
+    if state not in catalogue_lib.NOT_READY:
+      limits = await self._catalogue.describe(model_id)
     return {
       'id': name,
       'object': 'model',
@@ -119,9 +122,11 @@ class _Information:
       'max_model_len': limits.max_prompt + limits.max_new_tokens
       if limits
       else None,
+      'status': state or None,
+      'status_reason': reason or None,
     }
 
-  async def health(self, request: requests.Request) -> _Found:
+  async def health(self, _: requests.Request) -> _Found:
     """Returns 200 if the cell's admin server answers, or did just now."""
     try:
       await self._catalogue.check_health()
@@ -132,7 +137,8 @@ class _Information:
         kind='server_error',
         code='unavailable',
       ) from e
-    return await self.live(request)
+    waiting = self._catalogue.not_ready()
+    return {'status': 'ok'} | ({'models': waiting} if waiting else {})
 
   async def live(self, _: requests.Request) -> _Found:
     """Returns 200 if the gateway itself answers."""
@@ -210,7 +216,9 @@ def _routes(
   def post(
     path: str, handler: json_routes.Handler, kind: type[fields.Request]
   ) -> routing.Route:
-    app = json_routes.Posted(handler, kind, reader, admission.place)
+    app = json_routes.Posted(
+      handler, kind, reader, work.unknown, admission.place
+    )
     return route(path, handler, app, True, kind)
 
   def predict(path: str) -> routing.Route:

@@ -6,6 +6,7 @@ autoscalers find them. The names of other metrics begin with sax_gateway_.
 
 from collections.abc import Iterable
 import dataclasses
+import re
 import time
 
 import prometheus_client
@@ -93,7 +94,9 @@ class Record:
 
   Attributes:
     route: The path of a route; '' if this server has no such route.
-    model: The id of a published model; '' before the model is known.
+    model: The public name of a published model; '' before it is known.
+    model_id: The id of the model; '' before it is known.
+    name: The name by which the client knows the model.
     begin: The time when the request arrived, on the monotonic clock.
     first: The time when a streamed answer began.
     prompt_tokens: The number of tokens of all its prompts.
@@ -104,12 +107,21 @@ class Record:
 
   route: str = ''
   model: str = ''
+  model_id: str = ''
+  name: str = ''
   begin: float = dataclasses.field(default_factory=time.monotonic)
   first: float | None = None
   prompt_tokens: int = 0
   completion_tokens: int = 0
   reasons: list[str] = dataclasses.field(default_factory=list)
   error: int | None = None
+
+  def public(self, message: str) -> str:
+    """Returns a message with the client's name of the model, not the id."""
+    if not self.model_id:
+      return message
+    pattern = re.escape(self.model_id) + r'(?![\w-])'
+    return re.sub(pattern, lambda _: self.name, message)
 
   def began(self) -> None:
     """Records the time when a streamed answer begins."""

@@ -131,13 +131,15 @@ class Guard:
         origin.check_host(request, options.local, options.allowed_hosts)
       origin.check_origin(request, options.allowed_origins)
       await self._app(scope, receive, send)
-    except problems.Problem as e:
-      return e
-    except errors.SaxError as e:
-      return problems.of(e)
+    except (problems.Problem, errors.SaxError) as e:
+      problem = e if isinstance(e, problems.Problem) else problems.of(e)
+      problem.message = scope['state']['record'].public(problem.message)
+      return problem
     except exceptions.HTTPException as e:
       return problems.Problem(
-        e.status_code, f'{scope["method"]} {scope["path"]}: {e.detail}'
+        e.status_code,
+        f'{scope["method"]} {scope["path"]}: {e.detail}',
+        allow=(e.headers or {}).get('Allow'),
       )
     except bodies.ClientGone:
       raise

@@ -86,6 +86,7 @@ class Posted:
     handler: Handler,
     kind: type[fields.Request],
     reader: bodies.Reader,
+    unknown: fields.UnknownFields,
     place: Callable[[], contextlib.AbstractContextManager[None]],
   ):
     """Sets the handler and its settings.
@@ -94,12 +95,14 @@ class Posted:
       handler: The handler that answers the request.
       kind: The struct of the request.
       reader: The reader that receives the body.
+      unknown: The handler of fields that this server does not know.
       place: The context that counts a request as in flight. It starts after the
         body was received, so that clients that send nothing take no slot.
     """
     self._handler = handler
     self._kind = kind
     self._reader = reader
+    self._unknown = unknown
     self._place = place
 
   async def __call__(
@@ -107,7 +110,7 @@ class Posted:
   ) -> None:
     request = requests.Request(scope, receive)
     body = await self._reader.read_json(request)
-    asked = fields.read(body, self._kind)
+    asked = fields.read(body, self._kind, unknown=self._unknown)
 
     async def answer() -> None:
       found = await self._handler(request, asked)
@@ -119,13 +122,18 @@ class Posted:
 
 
 class Work:
-  """The handlers of the routes that use the cell."""
+  """The handlers of the routes that use the cell.
+
+  Attributes:
+    unknown: The handler of fields that this server does not know.
+  """
 
   def __init__(
     self, catalogue: catalogue_lib.Catalogue, options: guard.Options
   ):
     self._catalogue = catalogue
     self._options = options
+    self.unknown = fields.UnknownFields(options.strict_requests)
 
   async def completions(
     self, request: requests.Request, asked: _CompletionsRequest
@@ -156,7 +164,7 @@ class Work:
     self, request: requests.Request, asked: text_requests.Predict
   ) -> _Answer:
     """Makes completions in the form of Vertex AI."""
-    forms = asked.forms(self._profile_of)
+    forms = asked.forms(self._profile_of, self.unknown)
     timeout = self._timeout(request)
 
     async def one(form: _Form) -> dict[str, Any]:
@@ -172,7 +180,7 @@ class Work:
     self, request: requests.Request, asked: text_requests.Embeddings
   ) -> _Answer:
     """Embeds texts."""
-    model_id, model, options = await self._model(request, asked.model)
+    model, options = await self._model(request, asked.model)
 
     async def one(text: str) -> tuple[list[float], int | None]:
       found = await model.Embed(text, options)
@@ -186,14 +194,15 @@ class Work:
     counts = [count for _, count in found if count is not None]
     tokens = sum(counts) if len(counts) == len(found) else None
     _record(request).used(tokens or 0, 0)
-    return asked.body(model_id, [values for values, _ in found], tokens)
+    name = _record(request).name
+    return asked.body(name, [values for values, _ in found], tokens)
 
   async def tokenize(
     self, request: requests.Request, asked: text_requests.Tokenize
   ) -> _Answer:
     """Splits a prompt or a conversation into tokens."""
     text, adds_start = asked.text(self._profile_of)
-    _, model, options = await self._model(request, asked.model)
+    model, options = await self._model(request, asked.model)
     found = await model.Tokenize(text, options, adds_start)
     return {
       'count': len(found.ids),
@@ -206,17 +215,18 @@ class Work:
     self, request: requests.Request, asked: text_requests.Detokenize
   ) -> _Answer:
     """Returns the text of tokens."""
-    _, model, options = await self._model(request, asked.model)
+    model, options = await self._model(request, asked.model)
     return {'prompt': await model.Detokenize(asked.tokens, options)}
 
   async def _model(
     self, request: requests.Request, name: str | None
-  ) -> tuple[str, sax_aio.LanguageModel, sax_aio.ModelOptions]:
-    """Returns a model's id and client, and the options of a call to it."""
-    model_id = await self._catalogue.find(name)
-    _record(request).model = model_id
+  ) -> tuple[sax_aio.LanguageModel, sax_aio.ModelOptions]:
+    """Returns the client of a model, and the options of a call to it."""
+    model_id = await completion_routes.find(
+      self._catalogue, _record(request), name
+    )
     options = sax_aio.ModelOptions(self._timeout(request))
-    return model_id, self._catalogue.model(model_id), options
+    return self._catalogue.model(model_id), options
 
   def _generation(
     self, request: requests.Request, form: _Form, timeout: float
