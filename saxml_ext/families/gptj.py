@@ -110,6 +110,8 @@ TABLE: servable.Table = {
     'TinySampleFP32',
     ENABLE_GENERATE_STREAM=True,
     MIXED_SEARCH=True,
+    # As clients of OpenAI's API expect, samples come from all tokens.
+    TOP_K=0,
     NUM_SAMPLES=4,
     # The maximum of OpenAI's API in chat completions.
     MAX_LOGPROBS=20,

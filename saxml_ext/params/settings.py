@@ -386,6 +386,9 @@ def _extra_inputs(
     # An override may lower only MAX_DECODE_STEPS.
     limit = template.largest(params.MAX_DECODE_STEPS)
     generate[key] = min(generate[key], limit)
+  if (key := request_options.BY_ENGINE['top_k'].extra_input) in generate:
+    # Likewise, an override may set only TOP_K.
+    generate[key] = min(generate[key] or params.TOP_K, params.TOP_K)
   score = dict(params.SCORE_EXTRA_INPUTS)
   return {
     'lm.generate': generate,

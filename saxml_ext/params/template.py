@@ -82,6 +82,8 @@ class ServableLMParams:
 
   # --- Selection of tokens. ---
   NUM_SAMPLES: int = 2
+  # The likeliest tokens from which samples are drawn; 0 stands for all. It is
+  # the default of requests. It is also their maximum, except with MIXED_SEARCH.
   TOP_K: int = 40
   TOP_K_RECALL_TARGET: float = 1.0
   USE_TOP_K_FOR_LOGPROBS: bool = False

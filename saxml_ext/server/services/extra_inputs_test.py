@@ -108,6 +108,33 @@ class ChoicesTest(parameterized.TestCase):
       dict(stop_ids=(11, 12), temperature=0.5, top_k=40, top_p=1.0, seed=7),
     )
 
+  @parameterized.parameters(
+    # The overrides, per_example_top_k of the request, and the engine's top_k.
+    ('TinySampleFP32', {}, 0, 0),
+    ('TinySampleFP32', {'TOP_K': '5'}, None, 5),
+    ('TinySampleFP32', {'TOP_K': '5'}, 50, 5),
+    ('TinySampleFP32', {'TOP_K': '0'}, None, 0),
+    ('TinySampleFP32', {'TOP_K': '0'}, 50, 50),
+    ('TinySampleFP32', {'MIXED_SEARCH': 'true'}, None, 40),
+    ('TinySampleFP32', {'MIXED_SEARCH': 'true'}, 0, 0),
+    ('TinySampleFP32', {'MIXED_SEARCH': 'true'}, 100, 100),
+    ('AnyGPTJ', {}, None, 0),
+    ('AnyGPTJ', {}, -1, -1),
+    ('AnyGPTJ', {}, 50, 50),
+    ('AnyGPTJ', {'TOP_K': '5'}, None, 5),
+    ('AnyGPTJ', {'TOP_K': '5'}, 0, 0),
+    ('AnyGPTJ', {'TOP_K': '5'}, 50, 50),
+  )
+  def test_top_k_is_a_limit_only_without_mixed_search(
+    self, name, overrides, top_k, expected
+  ):
+    settings = settings_lib.published(
+      f'saxml_ext.params.gptj.{name}', overrides
+    )
+    given = _given({} if top_k is None else {'per_example_top_k': top_k})
+    merged = requests.merge(given, settings.extra_inputs['lm.generate'])
+    self.assertEqual(requests.choices(merged, settings)['top_k'], expected)
+
   def test_beams_go_by_stop_ids_alone(self):
     self.assertEqual(self._choices(base=published.GPTJ), dict(stop_ids=None))
 

@@ -143,8 +143,8 @@ def choices(
 ) -> dict[str, Any]:
   """Returns the fields of `Request` that choose the tokens of an answer.
 
-  A model without samples uses only the stop ids. If per_example_top_k is above
-  the model's TOP_K, it is lowered to TOP_K, as in Sax.
+  A model without samples uses only the stop ids. If TOP_K is a limit, a larger
+  per_example_top_k is lowered to it, as in Sax.
 
   Args:
     merged: The extra inputs that `merge` returned.
@@ -167,7 +167,7 @@ def choices(
       given[option.engine] = _number(option, value)
   if given.get('seed') == request_options.NO_SEED:
     del given['seed']
-  if 'top_k' in given:
+  if 'top_k' in given and not settings.engine.any_top_k:
     given['top_k'] = min(given['top_k'], settings.engine.max_top_k)
   return given
 
