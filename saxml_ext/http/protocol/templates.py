@@ -254,8 +254,7 @@ def generation_config(path: str) -> tuple[dict[str, Any], list[str]]:
     path: The path of the file, or of its directory.
 
   Returns:
-    The defaults by parameter, and the settings that have no effect here, each
-    as "name=value". No default makes a valid request fail.
+    The results of `generation_defaults`.
 
   Raises:
     errors.InvalidArgument: The file cannot be read, or a value is malformed.
@@ -264,8 +263,33 @@ def generation_config(path: str) -> tuple[dict[str, Any], list[str]]:
   if file.is_dir():
     file = file / 'generation_config.json'
   try:
-    found = json.loads(file.read_text(encoding='utf-8'))
-  except (OSError, ValueError) as e:
+    data = file.read_bytes()
+  except OSError as e:
+    raise errors.InvalidArgument(
+      f'{file} cannot be read as a generation_config.json: {e}'
+    ) from e
+  return generation_defaults(data, str(file))
+
+
+def generation_defaults(
+  data: bytes, file: str
+) -> tuple[dict[str, Any], list[str]]:
+  """Returns the defaults in the contents of a generation_config.json.
+
+  Args:
+    data: The contents.
+    file: The path of the file, for messages.
+
+  Returns:
+    The defaults by parameter, and the settings that have no effect here, each
+    as "name=value". No default makes a valid request fail.
+
+  Raises:
+    errors.InvalidArgument: A value is malformed.
+  """
+  try:
+    found = json.loads(data)
+  except (ValueError, RecursionError) as e:
     raise errors.InvalidArgument(
       f'{file} cannot be read as a generation_config.json: {e}'
     ) from e
