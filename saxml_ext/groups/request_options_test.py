@@ -18,7 +18,7 @@ class RequestOptionsTest(parameterized.TestCase):
 
   def test_has_every_field_of_a_completion(self):
     fields = set(completion_pb2.CompleteRequest.DESCRIPTOR.fields_by_name)
-    others = {'model_key', 'text', 'token_ids', 'fallback_seed'}
+    others = {'model_key', 'text', 'segments', 'token_ids', 'fallback_seed'}
     self.assertEqual(set(request_options.BY_COMPLETION), fields - others)
 
   def test_has_every_field_of_a_groups_request(self):

@@ -105,7 +105,9 @@ class StreamTest(absltest.TestCase):
           runner.step_secs = 0.5 if server is stopped[0] else 0
           runner.permits.release(100)
         stopped[0].stop_server(grace=0)
-    self.assertEqual(''.join(told), self.words.decode(self._ids()[::-1]))
+    answer = self.words.decode(self._ids()[::-1])
+    # The answer continues the prompt, so it keeps its first blank.
+    self.assertEqual(''.join(told), f' {answer}')
     self.assertGreater(len(told), 1)
     for _, runner in replicas:
       self.assertNotEmpty(runner.admissions)

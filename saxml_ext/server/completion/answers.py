@@ -1,5 +1,6 @@
 """Builds the messages of a completion from the engine's progress and result."""
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
@@ -120,12 +121,16 @@ class Choice:
     self.generated = 0
     self._asked = asked
     self._codec = codec
-    self._text = codec.growing()
+    self._text = codec.growing(asked.context)
     self._cutter = Cutter(asked.stop_texts)
     self._news = completion_pb2.Choice(index=index)
     self._end = completion_pb2.Choice()  # Sent at the end.
-    self._news.text = ''.join(map(self._text.push, asked.echoed_ids))
-    self._length = 0  # The length of the decoded text, without the prompt.
+    self._news.text = asked.echo
+    self._utf8 = codecs.getincrementaldecoder('utf-8')('replace')
+    # A decoder drops the blank before the first word of a text.
+    self._is_first = not asked.context
+    self._decoded = 0  # The length of the text before the cutter.
+    self._length = 0  # The length of the texts of the tokens.
     self._passed = 0  # The length of the text after the cutter.
     self._waiting: list[tuple[int, completion_pb2.Token]] = []
 
@@ -152,7 +157,7 @@ class Choice:
     """
     self.grow(part)
     if not self.ended:
-      self._add(self._text.finish())
+      self._finish_text()
       self._conclude(completion_pb2.Choice(finish_reason=_LENGTH))
     self._news.MergeFrom(self._end)
     self._news.score = part.score
@@ -169,23 +174,35 @@ class Choice:
 
   def _take(self, token: int, place: int, part: Any) -> None:
     asked = self._asked
-    start = self._length
     is_watched = place >= (asked.query.min_new_tokens or 0)
     if token in asked.stop_ids or (token in asked.watched_ids and is_watched):
       # A stop token has no text, so the text that was held back is complete.
-      self._add(self._text.finish())
-      self._waiting.append((start, self._token(token, place, part, False)))
+      self._finish_text()
+      made = self._token(token, place, part, False)
+      self._waiting.append((self._length, made))
       self._conclude(
         completion_pb2.Choice(finish_reason=_STOP, stop_token_id=token)
       )
       return
-    self._waiting.append((start, self._token(token, place, part, True)))
+    made = self._token(token, place, part, True)
+    self._waiting.append((self._length, made))
+    self._length += len(made.text)
     self._add(self._text.push(token))
     if self._cutter.found:
       self._conclude(completion_pb2.Choice())
 
+  def _finish_text(self) -> None:
+    text = self._text.finish()
+    if self._utf8.getstate()[0] and self._waiting:
+      # Replacements stand for the bytes of an incomplete character.
+      replacements = text[self._length - self._decoded :]
+      self._utf8.reset()
+      self._waiting[-1][1].text += replacements
+      self._length += len(replacements)
+    self._add(text)
+
   def _add(self, text: str) -> None:
-    self._length += len(text)
+    self._decoded += len(text)
     self._pass(self._cutter.feed(text))
 
   def _pass(self, text: str) -> None:
@@ -195,6 +212,8 @@ class Choice:
     # is sent with the next one.
     starts = [start for start, _ in self._waiting] + [self._length]
     done = sum(end <= self._passed for end in starts[1:])
+    if self._utf8.getstate()[0]:  # The last token may get a replacement.
+      done = min(done, len(self._waiting) - 1)
     self._send_tokens(done)
 
   def _send_tokens(self, count: int) -> None:
@@ -219,7 +238,14 @@ class Choice:
   ) -> completion_pb2.Token:
     made = completion_pb2.Token(token_id=token)
     if has_text:
-      made.text, made.utf8 = self._piece(token)
+      piece = self._codec.piece(token)
+      if self._is_first and piece.startswith(b' '):
+        piece = self._codec.decode([token]).encode()
+      self._is_first = self._is_first and not piece
+      # The last token of a character has its text.
+      made.text = self._utf8.decode(piece)
+      if made.text.encode() != piece:
+        made.utf8 = piece
     if part.token_logprobs is not None:
       made.logprob = part.token_logprobs[place]
     if part.alternatives is not None:

@@ -16,6 +16,7 @@ from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
 from saxml_ext.server.services import requests
+from saxml_ext.server.vocabulary import special_tokens
 
 # The fields that the engine's request has under the same name.
 _PLAIN = [
@@ -24,6 +25,8 @@ _PLAIN = [
   if name == option.engine and name not in ('early_stopping', 'stream')
 ]
 
+# The number of ids before an answer that can affect its text.
+_CONTEXT = 4
 _EARLY_STOPPING = dict(enumerate(request_options.EARLY_STOPPING))
 
 
@@ -35,7 +38,8 @@ class Asked:
     query: The request for the engine.
     sampled: True if the answers are samples; otherwise they are beams.
     n: The number of answers.
-    echoed_ids: The ids of the prompt, if each answer repeats the prompt.
+    context: The ids that the text of an answer continues.
+    echo: The text before each answer, which is the prompt or ''.
     stop_ids: The tokens that end an answer in the engine.
     watched_ids: The other tokens that end an answer, because the engine's list
       is full. Like the others, they apply after min_tokens.
@@ -47,7 +51,8 @@ class Asked:
   query: request_lib.Request
   sampled: bool
   n: int
-  echoed_ids: Sequence[int]
+  context: Sequence[int]
+  echo: str
   stop_ids: frozenset[int]
   watched_ids: frozenset[int]
   stop_texts: tuple[str, ...]
@@ -77,7 +82,7 @@ async def read(
   model.scheduler.check_admission(scheduler.GENERATE, client)
   given = await _prompt(model, request)
   tokens = given
-  if request.WhichOneof('prompt') == 'text':
+  if request.WhichOneof('prompt') != 'token_ids':
     tokens = with_start(given, model, request)
   _check_length(tokens, model.settings)
   query = _query(model.settings, request, tokens)
@@ -103,7 +108,7 @@ async def read(
     ),
     sampled=sampled,
     n=n,
-    echoed_ids=given.tolist() if request.echo else [],
+    **_beginning(model, request, tokens.tolist()),
     stop_ids=frozenset(fit),
     watched_ids=frozenset(watched),
     stop_texts=stops,
@@ -118,17 +123,62 @@ async def _prompt(
   kind = request.WhichOneof('prompt')
   if kind is None:
     raise errors.InvalidArgument(
-      'the request has no prompt. Set text or token_ids.'
+      'the request has no prompt. Set text, segments or token_ids.'
     )
   if kind == 'token_ids':
     # The length is checked before the ids become an array.
     _check_length(request.token_ids.ids, model.settings)
     return np.array(request.token_ids.ids, np.int32)
-  return await encode(model, request.text)
+  return await encode(model, request)
 
 
-async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
-  """Returns the ids of a text, [T] int32, without a start id.
+def _beginning(
+  model: servable_lib.Servable,
+  request: completion_pb2.CompleteRequest,
+  tokens: Sequence[int],
+) -> dict[str, Any]:
+  """Returns the context of the answers and the text before them."""
+  words = model.codecs.words
+  if words is None:
+    # Without a tokenizer, ids are separated by commas.
+    context = tokens if request.echo else []
+    return {'context': context, 'echo': model.codecs.output.decode(context)}
+  context: list[int] = []
+  for i in reversed(tokens):
+    # Special tokens have no text. The context begins with a whole character.
+    if piece := words.piece(i):
+      context.insert(0, i)
+      if len(context) >= _CONTEXT and not 0x80 <= piece[0] < 0xC0:
+        break
+  if not request.echo:
+    echo = ''
+  elif request.WhichOneof('prompt') == 'token_ids':
+    echo = words.decode(tokens, special=True)
+  else:
+    echo, _ = _text(request)
+  return {'context': context, 'echo': echo}
+
+
+def _text(
+  request: completion_pb2.CompleteRequest | completion_pb2.TokenizeRequest,
+) -> tuple[str, list[special_tokens.Span]]:
+  """Returns the text of a request and its literal spans."""
+  if not request.HasField('segments'):
+    return request.text, []
+  literal = []
+  end = 0
+  for segment in request.segments.segments:
+    start, end = end, end + len(segment.text)
+    if segment.literal:
+      literal.append((start, end))
+  return ''.join(s.text for s in request.segments.segments), literal
+
+
+async def encode(
+  model: servable_lib.Servable,
+  request: completion_pb2.CompleteRequest | completion_pb2.TokenizeRequest,
+) -> np.ndarray:
+  """Returns the ids of a request's text, [T] int32, without a start id.
 
   Raises:
     errors.InvalidArgument: The model has no tokenizer.
@@ -138,9 +188,11 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
       'this model has no tokenizer. Send token ids, or publish it with'
       ' VOCABULARY_PATH or a tokenizer.json beside its checkpoint.'
     )
+  text, literal = _text(request)
   requests.check_size(text, model.settings)
+  encode_prompt = model.codecs.words.encode_prompt
   with tracing.part('tokenize'):
-    return await calls.prepare(False, model.codecs.words.encode, text)
+    return await calls.prepare(False, encode_prompt, text, literal)
 
 
 def with_start(

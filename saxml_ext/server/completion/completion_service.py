@@ -89,14 +89,18 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
   ) -> completion_pb2.TokenizeResponse:
     """Converts text to ids; the model's start id is added like to a prompt."""
     model = await self._find(request.model_key, context)
-    ids = await asked_lib.encode(model, request.text)
+    ids = await asked_lib.encode(model, request)
     tokens = asked_lib.with_start(ids, model, request).tolist()
     engine = model.settings.engine
     words = model.codecs.words
     assert words is not None  # Otherwise `encode` raises.
     return completion_pb2.TokenizeResponse(
       ids=tokens,
-      texts=[words.piece(i).decode(errors='replace') for i in tokens],
+      texts=[
+        words.piece(i).decode(errors='replace')
+        or words.decode([i], special=True)
+        for i in tokens
+      ],
       max_model_len=engine.max_prompt + engine.max_new_tokens,
     )
 
@@ -114,7 +118,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       )
     asked_lib.check_ids('ids', request.ids, model)
     codec = model.codecs.words or model.codecs.output
-    text = await calls.run(False, codec.decode, list(request.ids))
+    text = await calls.run(False, codec.decode, list(request.ids), True)
     return completion_pb2.DetokenizeResponse(text=text)
 
   @grpc_aio.method()

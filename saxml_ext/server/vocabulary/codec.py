@@ -1,7 +1,6 @@
 """Converts text to token ids and back, with a tokenizer or as written ids."""
 
 from collections.abc import Sequence
-import json
 import os
 import re
 from typing import NamedTuple, Protocol
@@ -13,6 +12,7 @@ from saxml_ext.common import storage
 from saxml_ext.common.security import roots
 from saxml_ext.server.vocabulary import growing_text
 from saxml_ext.server.vocabulary import sentencepiece_codec
+from saxml_ext.server.vocabulary import special_tokens
 from saxml_ext.server.vocabulary import tokenizer_codec
 
 _IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
@@ -28,11 +28,21 @@ class Codec(Protocol):
   def encode(self, text: str) -> np.ndarray:
     """Returns the ids of a text, [T] int32; raises errors.InvalidArgument."""
 
-  def decode(self, ids: Sequence[int]) -> str:
-    """Returns the text of some ids."""
+  def encode_prompt(
+    self, text: str, literal: Sequence[special_tokens.Span] = ()
+  ) -> np.ndarray:
+    """Returns the ids of a text with all special tokens, [T] int32.
 
-  def growing(self) -> growing_text.GrowingText:
-    """Returns an object that decodes one id at a time."""
+    Args:
+      text: The text.
+      literal: The ascending spans in which special tokens are plain text.
+    """
+
+  def decode(self, ids: Sequence[int], special: bool = False) -> str:
+    """Returns the text of some ids, with special tokens if `special` is set."""
+
+  def growing(self, context: Sequence[int] = ()) -> growing_text.GrowingText:
+    """Returns an object that decodes one id at a time after a context."""
 
   def piece(self, token: int) -> bytes:
     """Returns a token's bytes within a text; b'' if it has no text."""
@@ -74,15 +84,23 @@ class IdCodec:
       )
     return ids.astype(np.int32)
 
-  def decode(self, ids: Sequence[int]) -> str:
+  def encode_prompt(
+    self, text: str, literal: Sequence[special_tokens.Span] = ()
+  ) -> np.ndarray:
+    """Parses ids like `encode`, because they contain no special tokens."""
+    del literal
+    return self.encode(text)
+
+  def decode(self, ids: Sequence[int], special: bool = False) -> str:
     """Returns the ids, which must be Python numbers, separated by commas."""
+    del special
     # A list writes all of its numbers at once, which is faster than join and
     # map.
     return str(list(ids))[1:-1].replace(' ', '')
 
-  def growing(self) -> growing_text.GrowingText:
+  def growing(self, context: Sequence[int] = ()) -> growing_text.GrowingText:
     """Returns an object that writes one id at a time."""
-    return growing_text.Ids()
+    return growing_text.Ids(context)
 
   def piece(self, token: int) -> bytes:
     """Returns the digits of an id."""
@@ -156,30 +174,15 @@ def find_tokenizer(
 
 def _read(path: str) -> Codec:
   data = storage.read_bytes(path)
+  declared = special_tokens.declared(path)
   if not path.endswith('.json') and not data.startswith(b'{'):
     if _TIKTOKEN.match(data):
       raise errors.InvalidArgument(
         f'{path} is a tiktoken file, as Meta publishes it with Llama 3. Replace'
         ' it with the tokenizer.json of the same model on Hugging Face.'
       )
-    return sentencepiece_codec.SentencePieceCodec(data, path, _adds_bos(path))
-  return tokenizer_codec.TokenizerCodec.of(data, path)
-
-
-def _adds_bos(path: str) -> bool:
-  """Returns add_bos_token of the tokenizer_config.json beside a tokenizer.
-
-  Llama's own code adds the token, so the default is True.
-  """
-  config = os.path.join(os.path.dirname(path), 'tokenizer_config.json')
-  if not storage.is_file(config):
-    return True
-  try:
-    return json.loads(storage.read_bytes(config)).get('add_bos_token', True)
-  except (ValueError, AttributeError) as e:
-    raise errors.InvalidArgument(
-      f'{config} is not a JSON object: {e}. Fix or remove it.'
-    ) from e
+    return sentencepiece_codec.SentencePieceCodec(data, path, declared)
+  return tokenizer_codec.TokenizerCodec.of(data, path, declared)
 
 
 def _candidates(vocabulary_path: str | None, checkpoint_path: str) -> list[str]:

@@ -8,6 +8,10 @@ sent.
 
 These classes take one id at a time and hold back text that may still change.
 The concatenation of all parts is the text of all ids, see `codec.Codec.decode`.
+
+An answer may continue a context, the last ids of its prompt. Then the parts are
+what the answer adds to the text of the context. For example, the blank before
+the first word is part of the answer.
 """
 
 import codecs
@@ -28,8 +32,9 @@ class GrowingText(Protocol):
 class Ids:
   """Ids as text, such as "12,7,99"."""
 
-  def __init__(self):
-    self._has_one = False
+  def __init__(self, context: Sequence[int] = ()):
+    """Creates an empty text, which begins with a comma after a context."""
+    self._has_one = bool(context)
 
   def push(self, token: int) -> str:
     comma = ',' if self._has_one else ''
@@ -43,16 +48,29 @@ class Ids:
 class Bytes:
   """The text of tokens that are UTF-8 bytes, as in byte-level BPE."""
 
-  def __init__(self, piece: Callable[[int], bytes]):
+  def __init__(
+    self, piece: Callable[[int], bytes], context: Sequence[int] = ()
+  ):
     """Creates an empty text; `piece` returns the bytes of a token."""
     self._piece = piece
     self._decoder = codecs.getincrementaldecoder('utf-8')('replace')
+    for token in context:
+      self._decoder.decode(piece(token))
+    self._partial = '\ufffd' if self._decoder.getstate()[0] else ''
 
   def push(self, token: int) -> str:
-    return self._decoder.decode(self._piece(token))
+    return self._new(self._decoder.decode(self._piece(token)))
 
   def finish(self) -> str:
-    return self._decoder.decode(b'', True)
+    return self._new(self._decoder.decode(b'', True))
+
+  def _new(self, text: str) -> str:
+    if not text:
+      return ''
+    # An incomplete character of the context is not part of the answer.
+    new = text.removeprefix(self._partial)
+    self._partial = ''
+    return new
 
 
 class Windowed:
@@ -67,6 +85,7 @@ class Windowed:
     self,
     decode: Callable[[Sequence[int]], str],
     is_open: Callable[[int, str], bool],
+    context: Sequence[int] = (),
   ):
     """Creates an empty text.
 
@@ -74,12 +93,19 @@ class Windowed:
       decode: A function that returns the text of some ids.
       is_open: A function that returns True if later ids may change the text. It
         gets the last id and the text so far, which may begin anywhere.
+      context: The last ids before the text.
     """
     self._decode = decode
     self._is_open = is_open
-    self._ids: list[int] = []  # Earlier ids, then new ones.
-    self._before = 0  # The number of earlier ids.
-    self._told = 0  # The length of their text.
+    self._ids = list(context)  # Earlier ids, then new ones.
+    self._before = len(self._ids)  # The number of earlier ids.
+    text = decode(context)
+    known = text
+    # The answer may complete the last character of the context.
+    if context and is_open(context[-1], text):
+      known = text.rstrip('\ufffd')
+    self._told = len(known)  # The length of their text.
+    self._partial = text[len(known) :]
 
   def push(self, token: int) -> str:
     self._ids.append(token)
@@ -92,7 +118,8 @@ class Windowed:
     return self._tell(self._decode(self._ids)) if self._ids else ''
 
   def _tell(self, text: str) -> str:
-    new = text[self._told :]
+    new = text[self._told :].removeprefix(self._partial)
+    self._partial = ''
     # The new ids are enough context for the next ones. If they have no text,
     # earlier ids are kept, because the next text would be treated as the
     # beginning.
@@ -107,14 +134,19 @@ class Windowed:
 class Whole:
   """The text of tokens with unknown rules, which is decoded only at the end."""
 
-  def __init__(self, decode: Callable[[Sequence[int]], str]):
+  def __init__(
+    self,
+    decode: Callable[[Sequence[int]], str],
+    context: Sequence[int] = (),
+  ):
     """Creates an empty text; `decode` returns the text of some ids."""
     self._decode = decode
-    self._ids: list[int] = []
+    self._ids = list(context)
+    self._told = len(decode(context))
 
   def push(self, token: int) -> str:
     self._ids.append(token)
     return ''
 
   def finish(self) -> str:
-    return self._decode(self._ids)
+    return self._decode(self._ids)[self._told :]

@@ -27,6 +27,39 @@ def _small() -> codec.Codec:
 
 def _llama() -> codec.Codec:
   """Returns a codec with byte fallback and the decoder of Llama."""
+  decoders = tokenizers.decoders
+  return _byte_fallback(
+    decoders.Replace('\u2581', ' '),
+    decoders.ByteFallback(),
+    decoders.Fuse(),
+    decoders.Strip(' ', 1, 0),
+  )
+
+
+def _gemma() -> codec.Codec:
+  """Returns a codec whose decoder keeps the first blank."""
+  decoders = tokenizers.decoders
+  return _byte_fallback(
+    decoders.Replace('\u2581', ' '), decoders.ByteFallback(), decoders.Fuse()
+  )
+
+
+def _metaspace(scheme: str) -> codec.Codec:
+  decoders = tokenizers.decoders
+  return _byte_fallback(
+    decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)
+  )
+
+
+def _fused_replacement() -> codec.Codec:
+  """Returns a codec that replaces texts across tokens."""
+  decoders = tokenizers.decoders
+  return _byte_fallback(
+    decoders.ByteFallback(), decoders.Fuse(), decoders.Replace('es', 'ES')
+  )
+
+
+def _byte_fallback(*parts: tokenizers.decoders.Decoder) -> codec.Codec:
   pieces = ['<unk>', '<s>', '</s>', *(f'<0x{b:02X}>' for b in range(256))]
   pieces += [
     '\u2581',
@@ -46,15 +79,7 @@ def _llama() -> codec.Codec:
       byte_fallback=True,
     )
   )
-  decoders = tokenizers.decoders
-  tokenizer.decoder = decoders.Sequence(
-    [
-      decoders.Replace('\u2581', ' '),
-      decoders.ByteFallback(),
-      decoders.Fuse(),
-      decoders.Strip(' ', 1, 0),
-    ]
-  )
+  tokenizer.decoder = tokenizers.decoders.Sequence(list(parts))
   tokenizer.add_special_tokens(['<s>', '</s>'])
   return tokenizer_codec.TokenizerCodec(tokenizer)
 
@@ -71,6 +96,11 @@ _CODECS = {
   'bundled': (_bundled, 4096),
   'small': (_small, 1024),
   'llama': (_llama, 267),
+  'gemma': (_gemma, 267),
+  'always': (lambda: _metaspace('always'), 267),
+  'first': (lambda: _metaspace('first'), 267),
+  'never': (lambda: _metaspace('never'), 267),
+  'fused': (_fused_replacement, 267),
   'ids': (lambda: codec.IdCodec(50), 50),
   'ctc': (_word_level, 2),
 }
@@ -92,6 +122,32 @@ class GrowingTextTest(parameterized.TestCase):
       ids = [rng.randrange(size) for _ in range(rng.randrange(12))]
       told = self._told(made, ids)
       self.assertEqual(''.join(told), made.decode(ids), ids)
+
+  @parameterized.parameters(
+    *(name for name in _CODECS if name not in ('ids', 'ctc'))
+  )
+  def test_answer_continues_its_prompt(self, name):
+    make, size = _CODECS[name]
+    made = make()
+    rng = random.Random(3)
+    continued = 0
+    for _ in range(500):
+      ids = [rng.randrange(size) for _ in range(2 + rng.randrange(10))]
+      prompt, answer = ids[:2], ids[2:]
+      before, whole = made.decode(prompt), made.decode(ids)
+      if whole.startswith(before):  # Not if it completes a character.
+        continued += 1
+        text = made.growing([i for i in prompt if made.piece(i)])
+        told = ''.join(map(text.push, answer)) + text.finish()
+        self.assertEqual(told, whole[len(before) :], str(ids))
+    self.assertGreater(continued, 200)
+
+  @parameterized.parameters('bundled', 'small', 'llama', 'gemma', 'first')
+  def test_answer_completes_the_last_character_of_its_prompt(self, name):
+    made = _CODECS[name][0]()
+    ids = made.encode('\U0001f600').tolist()
+    text = made.growing(ids[:-1])
+    self.assertEqual(text.push(ids[-1]) + text.finish(), '\U0001f600')
 
   @parameterized.parameters('small', 'llama')
   def test_bytes_that_are_often_no_characters(self, name):
@@ -133,12 +189,15 @@ class GrowingTextTest(parameterized.TestCase):
     # The text must grow with the ids, not only at the end.
     self.assertGreater(sum(map(bool, told)), len(ids) // 3)
 
-  @parameterized.parameters('bundled', 'small', 'llama')
+  @parameterized.parameters(
+    'bundled', 'small', 'llama', 'gemma', 'always', 'first', 'never', 'ctc'
+  )
   def test_pieces_are_the_bytes_of_a_text(self, name):
     made = _CODECS[name][0]()
-    ids = made.encode('the caf\u00e9, \u65e5 \U0001f600').tolist()
+    before, *ids = made.encode('the caf\u00e9, \u65e5 \U0001f600').tolist()
     joined = b''.join(map(made.piece, ids)).decode()
-    self.assertEqual(joined.lstrip(), made.decode(ids).lstrip())
+    text = made.growing([before])
+    self.assertEqual(joined, ''.join(map(text.push, ids)) + text.finish())
 
   def test_special_tokens_are_silent(self):
     self.assertEqual(_bundled().piece(4095), b'')

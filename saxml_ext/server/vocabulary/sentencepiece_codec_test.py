@@ -12,6 +12,7 @@ from sentencepiece import sentencepiece_model_pb2
 from saxml_ext.common import errors
 from saxml_ext.params import lm_cloud
 from saxml_ext.server.vocabulary import sentencepiece_codec
+from saxml_ext.server.vocabulary import special_tokens
 
 _PAD, _EOS, _UNKNOWN = 0, 1, 2
 _FIRST_BYTE = 3
@@ -28,6 +29,31 @@ def _changed(change) -> bytes:
   model = sentencepiece_model_pb2.ModelProto.FromString(_small())
   change(model)
   return model.SerializeToString()
+
+
+_MARKS = ('<|im_start|>', '<|im_end|>')
+_CHAT = '<|im_start|>user\nThe mayor<|im_end|>\n<|im_end|>'
+
+
+def _with_added(
+  *tokens: special_tokens.Token, prefixes_all: bool = False
+) -> sentencepiece_codec.SentencePieceCodec:
+  added = [
+    special_tokens.Token(mark, _SIZE + i) for i, mark in enumerate(_MARKS)
+  ]
+  declared = special_tokens.Declared([*added, *tokens], True, prefixes_all)
+  return sentencepiece_codec.SentencePieceCodec(_small(), 'y', declared)
+
+
+def _with_defined_marks() -> sentencepiece_codec.SentencePieceCodec:
+  """Returns a model that finds the marks itself."""
+
+  def change(model) -> None:
+    for i, mark in enumerate(_MARKS):
+      model.pieces[-1 - i].piece = mark
+      model.pieces[-1 - i].type = 4
+
+  return sentencepiece_codec.SentencePieceCodec(_changed(change), 'y')
 
 
 def _without_pieces(model) -> None:
@@ -95,6 +121,42 @@ class SentencePieceCodecTest(parameterized.TestCase):
     first, second = (_FIRST_BYTE + b for b in 'é'.encode())
     self.assertEqual(self.codec.decode([first, second]), 'é')
     self.assertEqual(self.codec.decode([first]), '\ufffd')
+
+  def test_added_tokens_are_one_id_each(self):
+    made = _with_added(special_tokens.Token('<pad>', _PAD))
+    ids = made.encode(_CHAT).tolist()
+    self.assertEqual(ids[0], _SIZE)
+    self.assertEqual(ids.count(_SIZE + 1), 2)
+    self.assertEqual(made.decode(ids, special=True), _CHAT)
+    self.assertEqual(made.decode(ids), 'user\nThe mayor\n')
+    self.assertEqual(made.encode_prompt(_CHAT).tolist(), ids)
+    self.assertEqual(made.encode('<pad>x').tolist()[0], _PAD)
+
+  def test_text_after_an_added_token_has_no_blank_unless_legacy(self):
+    for legacy, text in (False, '<|im_start|>the'), (True, '<|im_start|> the'):
+      made = _with_added(prefixes_all=legacy)
+      ids = made.encode('<|im_start|>the').tolist()
+      self.assertEqual(made.decode(ids, special=True), text)
+      self.assertEqual(made.decode(ids), 'the')
+
+  def test_control_pieces_are_read_from_prompts(self):
+    ids = self.codec.encode_prompt('<pad>the</s>').tolist()
+    self.assertEqual([ids[0], ids[-1]], [_PAD, _EOS])
+    self.assertEqual(self.codec.decode(ids, special=True), '<pad>the</s>')
+
+  def test_marks_in_literal_spans_are_text(self):
+    text = f'<pad>{_CHAT}'
+    for made in _with_added(), _with_defined_marks():
+      ids = made.encode_prompt(text, [(len(text) - 10, len(text))]).tolist()
+      self.assertEqual(ids.count(_PAD), 1)
+      marks = [made.encode_prompt(mark).tolist()[-1] for mark in _MARKS]
+      self.assertEqual([ids.count(i) for i in marks], [1, 1])
+      self.assertEqual(made.decode(ids, special=True), text)
+      # Other spans change nothing.
+      self.assertEqual(
+        made.encode_prompt(text, [(20, 25)]).tolist(),
+        made.encode_prompt(text).tolist(),
+      )
 
   def test_models_with_unicodes_rules(self):
     model = io.BytesIO()

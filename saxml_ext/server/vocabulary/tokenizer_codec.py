@@ -7,8 +7,10 @@ the text is passed on at the end.
 """
 
 from collections.abc import Mapping, Sequence
+import functools
 import json
 import re
+import secrets
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,9 @@ import tokenizers
 
 from saxml_ext.common import errors
 from saxml_ext.server.vocabulary import growing_text
+from saxml_ext.server.vocabulary import special_tokens
 
 _BYTE = re.compile(r'<0x([0-9A-F]{2})>')
-_BLANK = '\u2581'
 # Decoders that process one token at a time, except for runs of byte pieces and
 # the first blank.
 _LOCAL = frozenset({'Replace', 'ByteFallback', 'Fuse', 'Strip', 'Metaspace'})
@@ -45,50 +47,103 @@ _SAMPLE = 'a'
 class TokenizerCodec:
   """A tokenizer of the `tokenizers` library."""
 
-  def __init__(self, tokenizer: tokenizers.Tokenizer):
-    """Wraps a tokenizer."""
+  def __init__(
+    self,
+    tokenizer: tokenizers.Tokenizer,
+    declared: special_tokens.Declared = special_tokens.NOTHING,
+  ):
+    """Wraps a tokenizer; the declared tokens determine which are special."""
     self._tokenizer = tokenizer
     decoder = json.loads(tokenizer.to_str())['decoder']
     self._is_bytes = bool(decoder) and decoder['type'] == 'ByteLevel'
     self._is_local = _is_local(decoder)
-    self._special = {
-      i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special
-    }
+    special = {token.text for token in declared.tokens if token.special}
+    added = tokenizer.get_added_tokens_decoder()
+    tokenizer.add_special_tokens(
+      [t for t in added.values() if t.content in special and not t.special]
+    )
+    tokens = [
+      special_tokens.Token(t.content, i, t.special, t.lstrip, t.rstrip)
+      for i, t in tokenizer.get_added_tokens_decoder().items()
+    ]
+    self._special = {token.id for token in tokens if token.special}
+    self._marks = [t for t in tokens if t.special or t.is_mark]
+    self._splitter = special_tokens.Splitter(self._marks)
 
   @classmethod
-  def of(cls, data: bytes, path: str) -> 'TokenizerCodec':
+  def of(
+    cls,
+    data: bytes,
+    path: str,
+    declared: special_tokens.Declared = special_tokens.NOTHING,
+  ) -> 'TokenizerCodec':
     """Reads a tokenizer.json.
 
     Args:
       data: The contents of the file.
       path: The path of the file, for messages.
+      declared: The declarations beside the file.
 
     Raises:
       errors.InvalidArgument: The file is not a valid tokenizer.
     """
     try:
-      return cls(tokenizers.Tokenizer.from_buffer(data))
+      return cls(tokenizers.Tokenizer.from_buffer(data), declared)
     except Exception as e:  # The library raises Exception.
       raise errors.InvalidArgument(
         f'the tokenizers library cannot read {path}: {e}'
       ) from e
 
   def encode(self, text: str) -> np.ndarray:
-    """Returns the ids of a text, [T] int32, without special tokens."""
+    """Returns the ids of a text, [T] int32, with the special tokens in it."""
     encoding = self._tokenizer.encode(text, add_special_tokens=False)
     return np.array(encoding.ids, np.int32)
 
-  def decode(self, ids: Sequence[int]) -> str:
-    """Returns the text of the ids, without special tokens."""
-    return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+  def encode_prompt(
+    self, text: str, literal: Sequence[special_tokens.Span] = ()
+  ) -> np.ndarray:
+    """Returns the ids of a text, [T] int32, see `codec.Codec`."""
+    parts, has_literal = self._splitter.split(text, literal)
+    if not has_literal:
+      return self.encode(text)
+    # A mark, which no text contains, stands for each of the other tokens. So
+    # the library sees the text as a whole.
+    plain, mark, mark_id = self._plain
+    tokens = iter(parts[1::2])
+    ids: list[int] = []
+    for i in plain.encode(mark.join(parts[::2]), add_special_tokens=False).ids:
+      if i == mark_id:
+        ids.append(next(tokens))
+      elif i in self._special:
+        # Some models know the text as a word. Then its letters are encoded.
+        for letter in plain.id_to_token(i):
+          spelled = plain.encode(mark + letter, add_special_tokens=False).ids
+          ids += [j for j in spelled if j != mark_id]
+      else:
+        ids.append(i)
+    return np.array(ids, np.int32)
 
-  def growing(self) -> growing_text.GrowingText:
-    """Returns an object that decodes one id at a time."""
+  @functools.cached_property
+  def _plain(self) -> tuple[tokenizers.Tokenizer, str, int]:
+    """A tokenizer that finds only the mark, the mark, and its id."""
+    plain = tokenizers.Tokenizer.from_str(self._tokenizer.to_str())
+    plain.add_special_tokens([token.text for token in self._marks])
+    mark = f'<{secrets.token_hex(16)}>'
+    plain.add_tokens([tokenizers.AddedToken(mark, normalized=False)])
+    plain.encode_special_tokens = True
+    return plain, mark, plain.token_to_id(mark)
+
+  def decode(self, ids: Sequence[int], special: bool = False) -> str:
+    """Returns the text of the ids, with special tokens if `special` is set."""
+    return self._tokenizer.decode(list(ids), skip_special_tokens=not special)
+
+  def growing(self, context: Sequence[int] = ()) -> growing_text.GrowingText:
+    """Returns an object that decodes one id at a time after a context."""
     if self._is_bytes:
-      return growing_text.Bytes(self.piece)
+      return growing_text.Bytes(self.piece, context)
     if self._is_local:
-      return growing_text.Windowed(self.decode, self._is_open)
-    return growing_text.Whole(self.decode)
+      return growing_text.Windowed(self.decode, self._is_open, context)
+    return growing_text.Whole(self.decode, context)
 
   def piece(self, token: int) -> bytes:
     """Returns a token's bytes within a text; b'' for special tokens."""
@@ -101,7 +156,18 @@ class TokenizerCodec:
         return bytes(b for b in known if b is not None)
     if found := _BYTE.fullmatch(piece):
       return bytes([int(found[1], 16)])
-    return piece.replace(_BLANK, ' ').encode()
+    # The decoder may treat the first token of a text differently.
+    text = self.decode([*self._anchor, token])
+    return text[len(self.decode(self._anchor)) :].encode()
+
+  @functools.cached_property
+  def _anchor(self) -> Sequence[int]:
+    """An ordinary token for the decoder to process before another one."""
+    for i in range(self._tokenizer.get_vocab_size()):
+      is_byte = _BYTE.fullmatch(self._tokenizer.id_to_token(i) or '')
+      if not is_byte and self.decode([i]).strip():
+        return [i]
+    return []
 
   def start_id(self) -> int | None:
     """Returns the id that the post-processor adds before a text, or None.
@@ -134,6 +200,11 @@ def _is_local(decoder: Mapping[str, Any] | None) -> bool:
   if not decoder:
     return False
   if decoder['type'] == 'Sequence':
-    return all(map(_is_local, decoder['decoders']))
+    kinds = [part['type'] for part in decoder['decoders']]
+    # After Fuse, a text may be replaced that several tokens form.
+    fused = kinds.index('Fuse') if 'Fuse' in kinds else len(kinds)
+    return 'Replace' not in kinds[fused:] and all(
+      map(_is_local, decoder['decoders'])
+    )
   at_the_end = decoder['type'] == 'Strip' and decoder['stop']
   return decoder['type'] in _LOCAL and not at_the_end

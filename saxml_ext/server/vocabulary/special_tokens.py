@@ -1,0 +1,190 @@
+"""Reads the special tokens of a tokenizer, and splits texts at them.
+
+One rule holds for all kinds of tokenizers. The special tokens are the control
+tokens of the tokenizer's own file, and the tokens that Hugging Face's files
+beside it declare: tokenizer_config.json, special_tokens_map.json and
+added_tokens.json. The last one has no flags. A token that looks like a mark, for
+example <|im_end|>, is special there.
+
+A special token in a text stands for its id. Inside a literal span, such as the
+text of a user in a rendered chat template, it is ordinary text.
+"""
+
+import bisect
+from collections.abc import Iterable, Sequence
+import dataclasses
+import json
+import os
+import re
+from typing import Any
+
+from saxml_ext.common import errors
+from saxml_ext.common import storage
+
+# The start and the end of a part of a text, in characters.
+Span = tuple[int, int]
+
+_CONFIG = 'tokenizer_config.json'
+_NAMES = 'special_tokens_map.json'
+_ADDED = 'added_tokens.json'
+_NAMED = frozenset(
+  f'{name}_token' for name in ('bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask')
+)
+_LISTED = ('additional_special_tokens', 'extra_special_tokens')
+_MARK = re.compile(r'<[^<>]+>|\[[^\[\]]+\]')
+_BLANKS = re.compile(r'\s+')
+
+
+@dataclasses.dataclass(frozen=True)
+class Token:
+  """A token that a text contains as a whole.
+
+  Attributes:
+    text: The text of the token.
+    id: The id, or None if only the tokenizer's own file has it.
+    special: True if answers do not show it.
+    lstrip: True if the white space before it belongs to it.
+    rstrip: True if the white space after it belongs to it.
+  """
+
+  text: str
+  id: int | None = None
+  special: bool = True
+  lstrip: bool = False
+  rstrip: bool = False
+
+  @property
+  def is_mark(self) -> bool:
+    """True if it has no effect in a literal span."""
+    return self.special or bool(_MARK.fullmatch(self.text))
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+  """The declarations in the files beside a tokenizer.
+
+  Attributes:
+    tokens: The tokens. If several have the same text or id, the first one
+      applies.
+    adds_start: True if the tokenizer adds its start token, if it has one.
+    prefixes_all: True if SentencePiece adds a blank not only before the first
+      word of a text, but also after each added token. Hugging Face calls this
+      "legacy".
+  """
+
+  tokens: Sequence[Token] = ()
+  adds_start: bool = True
+  prefixes_all: bool = False
+
+
+# The declarations of a tokenizer without such files.
+NOTHING = Declared()
+
+
+def declared(path: str) -> Declared:
+  """Reads the files beside the tokenizer at a path; each may be missing.
+
+  Raises:
+    errors.InvalidArgument: A file does not have Hugging Face's format.
+  """
+  directory = os.path.dirname(path)
+  config, names, added = (
+    _read(os.path.join(directory, name)) for name in (_CONFIG, _NAMES, _ADDED)
+  )
+  try:
+    named = [
+      _token(value) for file in (names, config) for value in _named(file)
+    ]
+    special = {token.text for token in named}
+    values = config.get('added_tokens_decoder') or {
+      key: {'content': text, 'special': _MARK.fullmatch(text)}
+      for text, key in added.items()
+    }
+    tokens = [_token(value, int(key), special) for key, value in values.items()]
+  except (AttributeError, KeyError, TypeError, ValueError) as e:
+    raise errors.InvalidArgument(
+      f'The special tokens in {directory} cannot be read: {e!r}. Copy {_CONFIG},'
+      f' {_NAMES} and {_ADDED} of the original model again, or remove them.'
+    ) from e
+  return Declared(
+    [*tokens, *named],
+    bool(config.get('add_bos_token', True)),
+    bool(config.get('legacy', False)),
+  )
+
+
+def _named(file: dict[str, Any]) -> list[Any]:
+  """Returns the special tokens in a file, which are texts or objects."""
+  values = [value for key, value in file.items() if key in _NAMED and value]
+  for key in _LISTED:
+    listed = file.get(key) or []
+    values += listed.values() if isinstance(listed, dict) else listed
+  return values
+
+
+def _token(
+  value: Any, key: int | None = None, special: Iterable[str] = ()
+) -> Token:
+  if isinstance(value, str):
+    return Token(value)
+  text = str(value['content'])
+  return Token(
+    text,
+    key,
+    key is None or text in special or bool(value.get('special')),
+    bool(value.get('lstrip')),
+    bool(value.get('rstrip')),
+  )
+
+
+def _read(path: str) -> dict[str, Any]:
+  if not storage.is_file(path):
+    return {}
+  try:
+    return dict(json.loads(storage.read_bytes(path)).items())
+  except (ValueError, AttributeError) as e:
+    raise errors.InvalidArgument(
+      f'{path} is not a JSON object: {e}. Fix or remove it.'
+    ) from e
+
+
+class Splitter:
+  """Splits texts at tokens."""
+
+  def __init__(self, tokens: Iterable[Token]):
+    """Stores the tokens, which have ids."""
+    self._tokens = {token.text: token for token in tokens if token.text}
+    # A longer token comes before one that it begins with.
+    texts = sorted(self._tokens, key=len, reverse=True)
+    self._pattern = re.compile('|'.join(map(re.escape, texts)) or '(?!)')
+
+  def split(
+    self, text: str, literal: Sequence[Span] = ()
+  ) -> tuple[list[str | int], bool]:
+    """Splits a text.
+
+    Args:
+      text: The text.
+      literal: The spans in which marks are ordinary text, in ascending order.
+
+    Returns:
+      The texts, with the ids of the tokens between them; and True if marks in
+      literal spans were left in the texts.
+    """
+    parts: list[str | int] = []
+    has_literal = False
+    starts = [start for start, _ in literal]
+    position = end = 0
+    while match := self._pattern.search(text, position):
+      token = self._tokens[match[0]]
+      i = bisect.bisect_left(starts, match.end())
+      if i and match.start() < literal[i - 1][1] and token.is_mark:
+        has_literal = True
+        position = match.start() + 1
+        continue
+      before = text[end : match.start()]
+      parts += [before.rstrip() if token.lstrip else before, token.id]
+      position = end = match.end()
+      if token.rstrip and (blanks := _BLANKS.match(text, end)):
+        end = blanks.end()
+    return [*parts, text[end:]], has_literal

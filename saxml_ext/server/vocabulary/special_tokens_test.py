@@ -1,0 +1,126 @@
+"""Tests of the special tokens of tokenizers."""
+
+import json
+import pathlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.common import errors
+from saxml_ext.server.vocabulary import special_tokens
+
+_Token = special_tokens.Token
+
+
+class DeclaredTest(parameterized.TestCase):
+  def _declared(self, **files) -> special_tokens.Declared:
+    directory = pathlib.Path(self.create_tempdir().full_path)
+    for name, value in files.items():
+      (directory / f'{name}.json').write_text(json.dumps(value))
+    return special_tokens.declared(str(directory / 'tokenizer.model'))
+
+  def test_no_files_declare_nothing(self):
+    self.assertEqual(self._declared(), special_tokens.Declared([]))
+
+  def test_decoder_has_flags(self):
+    flags = {'content': '<|end|>', 'special': True, 'rstrip': True}
+    declared = self._declared(
+      tokenizer_config={
+        'added_tokens_decoder': {'7': flags, '8': {'content': '  '}},
+        'add_bos_token': False,
+        'legacy': True,
+      },
+      # The decoder replaces the older file.
+      added_tokens={'<|old|>': 9},
+    )
+    self.assertEqual(
+      declared,
+      special_tokens.Declared(
+        [_Token('<|end|>', 7, rstrip=True), _Token('  ', 8, special=False)],
+        adds_start=False,
+        prefixes_all=True,
+      ),
+    )
+
+  def test_added_tokens_are_special_if_named_or_marks(self):
+    declared = self._declared(
+      added_tokens={'<|im_end|>': 7, '   ': 8, 'end': 9},
+      special_tokens_map={
+        'eos_token': {'content': 'end', 'lstrip': False},
+        'additional_special_tokens': ['<s>'],
+      },
+    )
+    self.assertEqual(
+      [(t.text, t.id, t.special) for t in declared.tokens],
+      [
+        ('<|im_end|>', 7, True),
+        ('   ', 8, False),
+        ('end', 9, True),
+        ('end', None, True),
+        ('<s>', None, True),
+      ],
+    )
+
+  @parameterized.parameters(
+    ({'added_tokens': {'<a>': 'x'}},),
+    ({'added_tokens': {'<a>': None}},),
+    ({'tokenizer_config': {'added_tokens_decoder': {'x': {'content': 'a'}}}},),
+    ({'tokenizer_config': {'added_tokens_decoder': {'1': {}}}},),
+    ({'tokenizer_config': {'added_tokens_decoder': [1]}},),
+    ({'special_tokens_map': {'eos_token': 5}},),
+    ({'special_tokens_map': {'additional_special_tokens': 5}},),
+  )
+  def test_malformed_declarations_are_refused(self, files):
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'cannot be read: .*Copy'
+    ):
+      self._declared(**files)
+
+
+class SplitterTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.splitter = special_tokens.Splitter(
+      [
+        _Token('<s>', 1),
+        _Token('<s><s>', 2),
+        _Token('<l>', 3, lstrip=True, rstrip=True),
+        _Token('   ', 4, special=False),
+      ]
+    )
+
+  def test_longest_tokens_and_their_blanks(self):
+    self.assertEqual(
+      self.splitter.split('a<s><s><s> b \n<l>\t c   '),
+      (['a', 2, '', 1, ' b', 3, 'c', 4, ''], False),
+    )
+    self.assertEqual(self.splitter.split(''), ([''], False))
+
+  def test_marks_that_touch_literal_spans_are_text(self):
+    text = 'a<s>b<s>'
+    for span, expected in (
+      ((1, 4), (['a<s>b', 1, ''], True)),
+      ((3, 4), (['a<s>b', 1, ''], True)),
+      ((0, 2), (['a<s>b', 1, ''], True)),
+      ((0, 1), (['a', 1, 'b', 1, ''], False)),
+      ((4, 5), (['a', 1, 'b', 1, ''], False)),
+      ((2, 2), (['a<s>b', 1, ''], True)),
+      ((0, 8), (['a<s>b<s>'], True)),
+    ):
+      self.assertEqual(self.splitter.split(text, [span]), expected, span)
+
+  def test_white_space_stays_a_token_in_literal_spans(self):
+    self.assertEqual(
+      self.splitter.split('a   b', [(0, 5)]), (['a', 4, 'b'], False)
+    )
+
+  def test_many_literal_spans_take_no_time(self):
+    text = '<s> ' * 20_000
+    spans = [(i, i + 3) for i in range(0, len(text), 8)]
+    parts, has_literal = self.splitter.split(text, spans)
+    self.assertLen(parts, 20_001)
+    self.assertTrue(has_literal)
+
+
+if __name__ == '__main__':
+  absltest.main()
