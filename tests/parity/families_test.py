@@ -54,10 +54,9 @@ _SIZES = hf_config.HFConfig(
 )
 # The sizes of a family whose config.json has more of them.
 _LLAMA = dataclasses.replace(_SIZES, num_kv_heads=2, rotary_dim=8)
+_SCALING = architecture.RotaryScaling(8.0, 1.0, 4.0, 16)
 _OWN_SIZES = {
-  'llama': dataclasses.replace(
-    _LLAMA, rotary_scaling=architecture.RotaryScaling(8.0, 1.0, 4.0, 16)
-  ),
+  'llama': dataclasses.replace(_LLAMA, rotary_scaling=_SCALING),
   'qwen2': _LLAMA,
 }
 _NEW_TOKENS = 12
@@ -164,12 +163,23 @@ class FamiliesTest(parameterized.TestCase):
       np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
 
   @parameterized.named_parameters(
-    ('as_many_keys_as_queries', {'num_kv_heads': 0, 'rotary_scaling': None}),
-    ('tied', {'tied_embeddings': True}),
+    (
+      'as_many_keys_as_queries',
+      'llama',
+      {'num_kv_heads': 0, 'rotary_scaling': None},
+    ),
+    ('tied', 'llama', {'tied_embeddings': True}),
+    ('linear', 'llama', {'rotary_scaling': hf_config.linear(4.0)}),
+    (
+      'linear_partial',
+      'gpt_neox',
+      {'rotary_scaling': hf_config.linear(2.0), 'rotary_base': 500.0},
+    ),
+    ('llama3', 'qwen2', {'rotary_scaling': _SCALING}),
   )
-  def test_forms_of_llama(self, changes):
-    sizes = dataclasses.replace(_OWN_SIZES['llama'], **changes)
-    reference, pax = self._converted('llama', sizes)
+  def test_forms_of_families(self, name, changes):
+    sizes = dataclasses.replace(_OWN_SIZES.get(name, _SIZES), **changes)
+    reference, pax = self._converted(name, sizes)
     config, weights = self._open(pax)
     for prompt in _prompts():
       with torch.no_grad():
