@@ -89,7 +89,7 @@ class SampleTest(parameterized.TestCase):
     choices = list(
       itertools.product(
         (0, 1, 7, 50, 100, vocab, 2**31 - 1),
-        (1.0, 0.9, 1e-6),
+        (1.0, 0.9, 0.6, 1e-6),
         (0.0, 0.5, 1.0, 2.0),
       )
     )
