@@ -325,7 +325,7 @@ class Executables:
     """
     # The threads need no weights, so a model that is unloaded releases them.
     shapes = copy.copy(self)
-    shapes._weights = jax.eval_shape(lambda: self._weights)
+    shapes._weights = self._structs
 
     def run() -> None:
       shapes._prepare(shapes.keys(), progress, background=True)
@@ -393,7 +393,7 @@ class Executables:
   def signature(self, key: Key) -> Signature:
     """Returns the signature of a program without tracing it."""
     program = key.program(self._shapes)
-    args = (jax.eval_shape(lambda: self._weights), *program.args)
+    args = (self._structs, *program.args)
     if self._mesh is None:
       return Signature(args, program.results, program.donated)
     return Signature(
@@ -401,6 +401,11 @@ class Executables:
       sharding.structs(self._mesh, program.results),
       program.donated,
     )
+
+  @functools.cached_property
+  def _structs(self) -> weights_lib.Weights:
+    """The shapes of the weights."""
+    return jax.eval_shape(lambda: self._weights)
 
   def jitted(self, key: Key) -> jax.stages.Wrapped:
     """Returns a program's function, to lower or export it."""

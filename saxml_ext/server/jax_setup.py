@@ -12,6 +12,7 @@ from saxml_ext.common.machine import accelerators
 from saxml_ext.common.machine import machine_files
 
 _XLA_BRIDGE = 'jax._src.xla_bridge'
+_CACHE = 'jax._src.compilation_cache'
 
 
 def configure(cache_dir: str | None) -> None:
@@ -21,8 +22,10 @@ def configure(cache_dir: str | None) -> None:
     cache_dir: The directory where compiled programs are kept for the next
       start. None or '' keeps none.
   """
-  # JAX would log a message for each accelerator that the machine does not have.
-  logging.getLogger(_XLA_BRIDGE).setLevel(logging.WARNING)
+  # JAX would log a message for each accelerator that the machine does not have,
+  # and for each change of the cache's settings.
+  for name in (_XLA_BRIDGE, _CACHE):
+    logging.getLogger(name).setLevel(logging.WARNING)
   if cache_dir:
     jax.config.update('jax_compilation_cache_dir', cache_dir)
     # There are many small programs, and each would be compiled at every start.

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from absl import logging
 
-from saxml_ext.admin import cell_admin
 from saxml_ext.common.security import access
 from saxml_ext.common.security import access_flags
 from saxml_ext.protobuf import admin_pb2
@@ -15,6 +15,9 @@ from saxml_ext.server import signals
 from saxml_ext.server.group import group_leader
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.monitoring import monitoring
+
+if TYPE_CHECKING:
+  from saxml_ext.admin import cell_admin
 
 _STOP_REASON = 'it was asked to stop'
 # The seconds between leaving the cell and refusing calls.
@@ -64,6 +67,9 @@ async def serve(
   await monitor.start()
   admin = None
   if admin_port is not None:
+    # The import takes a tenth of the time in which the server starts.
+    from saxml_ext.admin import cell_admin
+
     # Both servers use the same access lists.
     admin = cell_admin.AdminServer(
       sax_root, sax_cell, admin_port, access=access.current(), host=host
@@ -116,7 +122,7 @@ async def _load_and_join(
     await member.run()
 
 
-async def _watch(admin: cell_admin.AdminServer) -> None:
+async def _watch(admin: 'cell_admin.AdminServer') -> None:
   """Logs a failure of the admin server in this process."""
   try:
     await admin.failure()

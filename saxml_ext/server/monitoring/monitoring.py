@@ -1,6 +1,7 @@
 """The HTTP port of a model server: its flags, start and stop."""
 
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from absl import flags
 from absl import logging
@@ -8,10 +9,12 @@ from absl import logging
 from saxml_ext.common import errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
-from saxml_ext.common.telemetry import web
+from saxml_ext.common.security import tls
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable
-from saxml_ext.server.monitoring import monitoring_app
+
+if TYPE_CHECKING:
+  from saxml_ext.common.telemetry import web
 
 _HTTP_PORT = flags.DEFINE_integer(
   'http_port',
@@ -53,8 +56,12 @@ class Monitoring:
       serves: A function that returns True if the server accepts calls.
       expected: The keys of models without which the server is not ready.
     """
-    self._server: web.WebServer | None = None
+    self._server: 'web.WebServer | None' = None
     if _HTTP_PORT.value >= 0:
+      # Servers without the port start faster without these imports.
+      from saxml_ext.common.telemetry import web
+      from saxml_ext.server.monitoring import monitoring_app
+
       directory = _PROFILE_DIR.value and user_path.resolve(_PROFILE_DIR.value)
       pages = monitoring_app.Pages(models, serves, expected, directory)
       self._server = web.WebServer(pages.app(), web.server_context())
@@ -70,7 +77,7 @@ class Monitoring:
         f'--http_port={_HTTP_PORT.value} --http_host={_HTTP_HOST.value} cannot'
         f' be listened on: {e}. Use another one.'
       ) from e
-    scheme = 'https' if web.is_https() else 'http'
+    scheme = 'https' if tls.current().cert_file else 'http'
     port = self._server.port
     logging.info('metrics at %s://localhost:%d/metrics', scheme, port)
 
