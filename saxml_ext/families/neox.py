@@ -19,6 +19,39 @@ _LAYER = 'gpt_neox.layers.{layer}.'
 _QKV = _LAYER + 'attention.query_key_value.'
 _ANY = 'saxml_ext.params.gpt_neox.AnyGPTNeoX'
 
+_CONFIG = hf_config.Table(
+  'GPTNeoXForCausalLM',
+  keys={
+    'num_layers': 'num_hidden_layers',
+    'model_dim': 'hidden_size',
+    'num_heads': 'num_attention_heads',
+    'hidden_dim': 'intermediate_size',
+    'max_positions': 'max_position_embeddings',
+    'rotary_share': 'partial_rotary_factor',
+    'rotary_base': 'rope_theta',
+    'ln_epsilon': 'layer_norm_eps',
+  },
+  defaults={
+    'max_positions': 2048,
+    'rotary_share': 0.25,
+    'rotary_base': 10000.0,
+    'ln_epsilon': 1e-5,
+    'bos_id': 0,
+    'eos_id': 2,
+  },
+  accepted={
+    'hidden_act': hf_config.GELU_NAMES,
+    'use_parallel_residual': (True,),
+    'attention_bias': (True,),
+  },
+  rotary_names={
+    'partial_rotary_factor': 'rotary_pct',
+    'rope_theta': 'rotary_emb_base',
+  },
+  model_type='gpt_neox',
+  variant_keys=('hidden_act', 'use_parallel_residual'),
+)
+
 FAMILY = family.Family(
   name='gpt_neox',
   title='GPT-NeoX',
@@ -28,38 +61,7 @@ FAMILY = family.Family(
     biases=architecture.BIASES,
     interleaved=False,
   ),
-  config=hf_config.Table(
-    'GPTNeoXForCausalLM',
-    keys={
-      'num_layers': 'num_hidden_layers',
-      'model_dim': 'hidden_size',
-      'num_heads': 'num_attention_heads',
-      'hidden_dim': 'intermediate_size',
-      'max_positions': 'max_position_embeddings',
-      'rotary_share': 'partial_rotary_factor',
-      'rotary_base': 'rope_theta',
-      'ln_epsilon': 'layer_norm_eps',
-    },
-    defaults={
-      'max_positions': 2048,
-      'rotary_share': 0.25,
-      'rotary_base': 10000.0,
-      'ln_epsilon': 1e-5,
-      'bos_id': 0,
-      'eos_id': 2,
-    },
-    accepted={
-      'hidden_act': hf_config.GELU_NAMES,
-      'use_parallel_residual': (True,),
-      'attention_bias': (True,),
-    },
-    rotary_names={
-      'partial_rotary_factor': 'rotary_pct',
-      'rope_theta': 'rotary_emb_base',
-    },
-    model_type='gpt_neox',
-    variant_keys=('hidden_act', 'use_parallel_residual'),
-  ),
+  config=_CONFIG,
   tensors={
     'embedding': ('gpt_neox.embed_in.weight',),
     'layers.norm.scale': (_LAYER + 'input_layernorm.weight',),
@@ -126,7 +128,8 @@ def _variant(*changes: str) -> family.Family:
   """Returns GPT-NeoX with some of the _CHANGES."""
   name = '_'.join((FAMILY.name, *changes))
   params = _ANY + ''.join(change.capitalize() for change in changes)
-  switches, accepted = {}, dict(FAMILY.config.accepted)
+  switches: dict[str, str] = {}
+  accepted = dict(_CONFIG.accepted)
   for change in changes:
     switch, value, key, values = _CHANGES[change]
     switches[switch], accepted[key] = value, values
@@ -134,7 +137,7 @@ def _variant(*changes: str) -> family.Family:
     FAMILY,
     name=name,
     architecture=dataclasses.replace(FAMILY.architecture, **switches),
-    config=dataclasses.replace(FAMILY.config, accepted=accepted),
+    config=dataclasses.replace(_CONFIG, accepted=accepted),
     params={
       params: servable.Params(
         f'Like AnyGPTNeoX, for the family {name}.', _ANY, ARCHITECTURE=name

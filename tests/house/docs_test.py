@@ -21,6 +21,7 @@ _BAZEL_FLAGS = {
   'output_user_root',
   'override_repository',
   'test_env',
+  'test_filter',
   'test_output',
 }
 # absl defines these flags for every program.

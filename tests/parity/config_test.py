@@ -280,6 +280,17 @@ class ConfigTest(parameterized.TestCase):
 
     check()
 
+  @hypothesis.settings(deadline=None, derandomize=True, database=None)
+  @hypothesis.given(st.dictionaries(st.just('eos_token_id'), _ANY))
+  def test_generation_config_of_any_type_is_read_or_refused(self, document):
+    sizes = hf_config.HFConfig(2, 32, 4, 48, 11, stop_ids=(3,))
+    try:
+      found = hf_config.with_generation(sizes, 'generation_config', document)
+    except errors.CheckpointError as e:
+      self.assertIn('eos_token_id', str(e))
+    else:
+      self.assertNotEmpty(found.stop_ids)
+
 
 class FamiliesTest(parameterized.TestCase):
   @parameterized.product(

@@ -59,6 +59,8 @@ _OWN_SIZES = {
   'llama': dataclasses.replace(_LLAMA, rotary_scaling=_SCALING),
   'qwen2': _LLAMA,
 }
+# Tests have the names of families, so that a filter selects a family.
+_FAMILIES = [(name, name) for name in families.convertible()]
 _NEW_TOKENS = 12
 _END = 0
 
@@ -152,7 +154,7 @@ class FamiliesTest(parameterized.TestCase):
     ]
     return serving.tokens(serving.serve(runner, requests))
 
-  @parameterized.parameters(families.convertible())
+  @parameterized.named_parameters(*_FAMILIES)
   def test_logits_are_those_of_transformers(self, name):
     reference, pax = self._converted(name)
     config, weights = self._open(pax)
@@ -164,18 +166,18 @@ class FamiliesTest(parameterized.TestCase):
 
   @parameterized.named_parameters(
     (
-      'as_many_keys_as_queries',
+      'llama_as_many_keys_as_queries',
       'llama',
       {'num_kv_heads': 0, 'rotary_scaling': None},
     ),
-    ('tied', 'llama', {'tied_embeddings': True}),
-    ('linear', 'llama', {'rotary_scaling': hf_config.linear(4.0)}),
+    ('llama_tied', 'llama', {'tied_embeddings': True}),
+    ('llama_linear', 'llama', {'rotary_scaling': hf_config.linear(4.0)}),
     (
-      'linear_partial',
+      'gpt_neox_linear_partial',
       'gpt_neox',
       {'rotary_scaling': hf_config.linear(2.0), 'rotary_base': 500.0},
     ),
-    ('llama3', 'qwen2', {'rotary_scaling': _SCALING}),
+    ('qwen2_llama3', 'qwen2', {'rotary_scaling': _SCALING}),
   )
   def test_forms_of_families(self, name, changes):
     sizes = dataclasses.replace(_OWN_SIZES.get(name, _SIZES), **changes)
@@ -187,7 +189,7 @@ class FamiliesTest(parameterized.TestCase):
       found = self._logits(config, weights, prompt)
       np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
 
-  @parameterized.parameters(families.convertible())
+  @parameterized.named_parameters(*_FAMILIES)
   def test_logits_of_a_merged_adapter(self, name):
     base, lora, pax = (self.create_tempdir().full_path for _ in range(3))
     reference = _saved(base, families.FAMILIES[name])
@@ -203,7 +205,11 @@ class FamiliesTest(parameterized.TestCase):
       before = self._logits(config, exact, prompt)
       self.assertGreater(np.abs(found - before).max(), 0.1)
 
-  @parameterized.product(name=families.convertible(), beams=(1, 4))
+  @parameterized.named_parameters(
+    (f'{name}_{beams}_beams', name, beams)
+    for name, _ in _FAMILIES
+    for beams in (1, 4)
+  )
   def test_answers_are_those_of_transformers(self, name, beams):
     reference, pax = self._converted(name)
     config, weights = self._open(pax)
@@ -248,7 +254,7 @@ class FamiliesTest(parameterized.TestCase):
     self.assertGreater(len(ended.intersection(ends)), 1)
     self.assertNotEqual(by_least[0], by_least[4])
 
-  @parameterized.parameters(families.convertible())
+  @parameterized.named_parameters(*_FAMILIES)
   def test_int8_is_near_the_float_model(self, name):
     _, pax = self._converted(name)
     int8 = self.create_tempdir().full_path
@@ -263,7 +269,7 @@ class FamiliesTest(parameterized.TestCase):
     self.assertGreater(np.corrcoef(exact.ravel(), found.ravel())[0, 1], 0.999)
     self.assertGreater(np.abs(exact - found).max(), 0)
 
-  @parameterized.parameters(families.convertible())
+  @parameterized.named_parameters(*_FAMILIES)
   def test_calibration_brings_int8_nearer(self, name):
     # A few models of this size may get worse by chance.
     none, maxima, smoothed = np.mean(
@@ -299,7 +305,7 @@ class FamiliesTest(parameterized.TestCase):
       errors.append(np.square(found - exact).mean() ** 0.5)
     return errors
 
-  @parameterized.parameters(families.convertible())
+  @parameterized.named_parameters(*_FAMILIES)
   def test_serving_params_name_their_family(self, name):
     serving = families.FAMILIES[name].serving
     self.assertEqual(registry.lookup(serving).ARCHITECTURE, name)
