@@ -281,6 +281,7 @@ class Checks:
     if not 0 < r.top_p <= 1:
       raise ValueError(
         f'top_p is {r.top_p}, but must be above 0 and at most 1 (all tokens).'
+        ' For greedy decoding, send temperature 0.'
       )
     # At temperature 0, top_k has no effect.
     if self.engine.any_top_k or not r.temperature:

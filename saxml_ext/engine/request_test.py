@@ -111,7 +111,7 @@ class RequestTest(parameterized.TestCase):
     (dict(temperature=-1.0), '-1.0, but must be finite and at least 0'),
     (dict(temperature=float('inf')), 'inf, but must be finite and at least 0'),
     (dict(temperature=float('nan')), 'nan, but must be finite and at least 0'),
-    (dict(top_p=0.0), '0.0, but must be above 0'),
+    (dict(top_p=0.0), '0.0, but must be above 0.* send temperature 0'),
     (dict(top_p=1.1), '1.1, but must be above 0 and at most 1'),
     (dict(top_k=-1), '-1, but must be between 0 and 8'),
     (dict(top_k=9), '9, but must be between 0 and 8'),
