@@ -97,7 +97,10 @@ class HFConfigTest(parameterized.TestCase):
       "model_type 'mistral' is not supported. Available: gpt_neox, gptj, llama",
     ),
     (dict(activation_function='relu'), 'activation_function is "relu"'),
-    (dict(n_layer=None), 'n_layer is null. Expected an integer between 1 and 2147483647'),
+    (
+      dict(n_layer=None),
+      'n_layer is null. Expected an integer between 1 and 2147483647',
+    ),
     (dict(n_embd='16'), 'n_embd is "16"'),
     (dict(n_head=3), 'model_dim 16 is not a multiple of num_heads 3'),
     (dict(n_layer=10**30), 'n_layer is'),

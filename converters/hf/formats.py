@@ -14,8 +14,13 @@ DEQUANTIZE = (
   ' model.dequantize().save_pretrained(...).'
 )
 _POINTER = b'version https://git-lfs'
-# The entries of config.json, and the files beside it, that quantizers write.
-_QUANTIZED = ('quantization_config', 'compression_config', 'quantization')
+# The entries of config.json, and the files beside it, that quantizers write, and
+# the method of each if it states none.
+_QUANTIZED = {
+  'quantization_config': 'unknown method',
+  'compression_config': 'compressed-tensors',
+  'quantization': 'mlx',
+}
 _QUANTIZED_FILES = {
   'quantize_config.json': 'gptq',
   'quant_config.json': 'awq',
@@ -49,26 +54,27 @@ def check_quantization(directory: str, document: Mapping[str, Any]) -> None:
     directory: The directory of the model.
     document: The contents of its config.json.
   """
-  file = 'config.json'
-  methods = {key: document[key] for key in _QUANTIZED if document.get(key)}
-  for key, settings in methods.items():
-    method = settings.get('quant_method') if isinstance(settings, dict) else ''
-    if not method and key != 'quantization_config':
-      method = {'quantization': 'mlx'}.get(key, 'compressed-tensors')
-    elif not method and re.search('load_in_[48]bit', str(settings)):
-      method = 'bitsandbytes'
-    break
-  else:
-    for file, method in _QUANTIZED_FILES.items():
-      if os.path.exists(os.path.join(directory, file)):
-        break
-    else:
-      return
-  raise errors.CheckpointError(
-    f'{os.path.join(directory, file)}: the weights are quantized'
-    f' ({str(method or "unknown method")[:100]}), but only floating-point'
-    f' weights and GGUF files are read. {DEQUANTIZE}'
-  )
+  method, file = _method(document), 'config.json'
+  for name, writer in _QUANTIZED_FILES.items():
+    if not method and os.path.exists(os.path.join(directory, name)):
+      method, file = writer, name
+  if method:
+    raise errors.CheckpointError(
+      f'{os.path.join(directory, file)}: the weights are quantized ({method}),'
+      f' but only floating-point weights and GGUF files are read. {DEQUANTIZE}'
+    )
+
+
+def _method(document: Mapping[str, Any]) -> str:
+  """Returns the method that config.json states, or '' if there is none."""
+  for key, method in _QUANTIZED.items():
+    if settings := document.get(key):
+      if not isinstance(settings, dict):
+        return method
+      if {'load_in_4bit', 'load_in_8bit'} & settings.keys():
+        method = 'bitsandbytes'
+      return str(settings.get('quant_method') or method)[:100]
+  return ''
 
 
 def missing_config(directory: str) -> errors.CheckpointError:

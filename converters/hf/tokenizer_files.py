@@ -11,9 +11,9 @@ import json
 import os
 import sys
 
+from converters.hf import formats
 from converters.hf import gguf_file
 from converters.hf import gguf_tokenizer
-from converters.hf import formats
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
 

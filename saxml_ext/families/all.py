@@ -47,7 +47,9 @@ def matching(document: Mapping[str, Any]) -> family.Family | None:
   """
   name = document.get('model_type')
   candidates = [f for f in FAMILIES.values() if f.config and _type(f) == name]
-  variants = (f for f in candidates if f.config and f.config.is_variant(document))
+  variants = (
+    f for f in candidates if f.config and f.config.is_variant(document)
+  )
   return next(variants, candidates[0] if candidates else None)
 
 
