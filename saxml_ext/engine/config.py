@@ -163,6 +163,13 @@ class EngineConfig:
     prefill_interval: The number of decode steps between chunks. More steps
       delay the prompt's first token; fewer delay the tokens of other requests.
     max_new_tokens: The maximum number of generated tokens, for all requests.
+      With max_context, it applies only to requests with several rows.
+    max_context: The maximum length of prompt and answer together, in tokens,
+      for a CPU. An answer with one row may use all that its prompt leaves: its
+      steps move to the prompt's segment each time the ring is full. Prompts
+      are prefilled in chunks of prefill_chunk tokens, the last of which is
+      padded to one of the buckets, and one program serves all positions. 0:
+      prompts and answers have separate limits.
     min_new_tokens: The number of tokens before which stop ids are excluded.
     max_stop_ids: The maximum number of stop ids of a request, E.
     search: The search. "beam" is the reference's beam search, "pax" that of Pax
@@ -209,6 +216,7 @@ class EngineConfig:
   prefill_chunk: int = 0
   prefill_interval: int = 4
   max_new_tokens: int = 128
+  max_context: int = 0
   min_new_tokens: int = 30
   max_stop_ids: int = 1
   search: str = 'beam'
@@ -249,16 +257,22 @@ class EngineConfig:
       )
     for name, values, last in (
       ('decode_widths', self.widths, self.num_slots),
-      ('prompt_buckets', self.buckets, self.max_prompt),
+      ('prompt_buckets', self.buckets, self._longest_bucket),
       ('prompt_segments', self.segments, None),
       ('prefill_batches', self.prefill_batches, None),
     ):
       config_checks.ascending(name, values, last)
+    config_checks.context(self)
     if self.segments[-1] < self.max_prompt:
       raise ValueError(
         f'prompt_segments ends in {self.segments[-1]}, but must end in at'
         f' least {self.max_prompt}.'
       )
+
+  @property
+  def max_steps(self) -> int:
+    """The maximum number of generated tokens of any request, M."""
+    return max(self.max_new_tokens, self.max_context)
 
   @property
   def has_beams(self) -> bool:
@@ -306,12 +320,23 @@ class EngineConfig:
   @property
   def buckets(self) -> tuple[int, ...]:
     """The prompt buckets and all multiples of prefill_chunk, ascending."""
-    given = self.prompt_buckets or even_buckets(self.max_prompt)
-    if not self.prefill_chunk:
+    given = self.prompt_buckets or even_buckets(self._longest_bucket)
+    if not self.prefill_chunk or self.max_context:
       return given
     # So a prompt's last token is always in the last chunk of its bucket.
     whole = range(self.prefill_chunk, self.max_prompt, self.prefill_chunk)
     return tuple(sorted({*given, *whole}))
+
+  @property
+  def _longest_bucket(self) -> int:
+    return self.prefill_chunk if self.max_context else self.max_prompt
+
+  def padded(self, length: int) -> int:
+    """Returns the length to which a prompt is padded."""
+    whole = 0
+    if self.max_context:  # All chunks but the last are whole.
+      whole = (length - 1) // self.prefill_chunk * self.prefill_chunk
+    return whole + at_least(length - whole, self.buckets)
 
   def chunks(self, bucket: int) -> tuple[tuple[int, int], ...]:
     """Returns the chunks of a bucket's prompts as (start, end) pairs."""
@@ -320,6 +345,9 @@ class EngineConfig:
 
   @property
   def segments(self) -> tuple[int, ...]:
+    if self.max_context:
+      # Writes are whole chunks or rings, so the last may exceed the context.
+      return (self.max_context + max(self.prefill_chunk, self.max_new_tokens),)
     return self.prompt_segments or self.buckets
 
   @property
@@ -349,6 +377,28 @@ class EngineConfig:
     if self.suffix_block >= self.max_new_tokens:
       return 1
     return -(-self.max_new_tokens // self.suffix_block) + 1
+
+
+def without_context(config: EngineConfig) -> EngineConfig:
+  """Returns the settings with separate limits, for accelerators and meshes.
+
+  The answers of all requests get max_new_tokens, and prompts get the rest of
+  max_context.
+  """
+  if not config.max_context:
+    return config
+  prompt = config.max_context - config.max_new_tokens
+  buckets = [prompt]
+  while (half := (buckets[0] + 1) // 2) >= config.buckets[0]:
+    buckets.insert(0, half)
+  return dataclasses.replace(
+    config,
+    max_context=0,
+    max_prompt=prompt,
+    prefill_chunk=0,
+    prompt_buckets=tuple(buckets),
+    suffix_block=suffix_block(config.max_new_tokens),
+  )
 
 
 def at_least(value: int, choices: tuple[int, ...]) -> int:

@@ -22,6 +22,7 @@ _LEAST = {
   'prefill_interval': 1,
   'max_top_k': 0,
   'max_logprobs': 0,
+  'max_context': 0,
 }
 
 
@@ -56,6 +57,35 @@ def numbers(config: Any) -> None:
       f'min_new_tokens is {config.min_new_tokens}, but must be between 0 and'
       f' max_new_tokens ({config.max_new_tokens}).'
     )
+
+
+def context(config: Any) -> None:
+  """Checks the fields that an EngineConfig with max_context requires."""
+  if not config.max_context:
+    return
+  if not config.max_prompt < config.max_context:
+    raise ValueError(
+      f'max_prompt is {config.max_prompt}, but must be below max_context'
+      f' ({config.max_context}), to leave room for an answer.'
+    )
+  if config.max_new_tokens > config.max_context:
+    raise ValueError(
+      f'max_new_tokens is {config.max_new_tokens}, but must be at most'
+      f' max_context ({config.max_context}).'
+    )
+  required = {
+    'search': config.search == 'any',
+    'embedding': config.embedding is None,
+    'gradients': not config.gradients,
+    'prefill_chunk': config.prefill_chunk > 0,
+    'suffix_block': config.suffix_block >= config.max_new_tokens,
+  }
+  for name, is_right in required.items():
+    if not is_right:
+      raise ValueError(
+        f'{name} is {getattr(config, name)!r}, which max_context'
+        f' ({config.max_context}) does not support.'
+      )
 
 
 def ascending(name: str, values: Sequence[int], last: int | None) -> None:

@@ -57,7 +57,8 @@ class EmptyState(state.Key):
 class PrefillAndInsert(state.Key):
   """The program `programs.prefill_and_insert` for a batch of prompts.
 
-  It prefills `rows` prompts from position `start` to `end`.
+  It prefills `rows` prompts from position `start` to `end`. With max_context,
+  `start` is 0, and the program's last argument is added to both.
   """
 
   name = 'prefill_and_insert'
@@ -76,15 +77,17 @@ class PrefillAndInsert(state.Key):
     places = state.int32(self.rows)
     prompts = state.Prompts(tokens, places, places, options)
     kept = shapes.segments(self.end), shapes.empty.slots
-    function = functools.partial(programs.prefill_and_insert, s, self.start)
-    return state.Program(function, (*kept, prompts), kept, donated=(1, 2))
+    function, *start = _from(programs.prefill_and_insert, s, self.start)
+    args = (*kept, prompts, *start)
+    return state.Program(function, args, kept, donated=(1, 2))
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class PrefillChunk(state.Key):
   """The program `programs.prefill_chunk` for a batch of prompts.
 
-  It prefills `rows` prompts from position `start` to `end`.
+  It prefills `rows` prompts from position `start` to `end`, as in
+  `PrefillAndInsert`.
   """
 
   name = 'prefill_chunk'
@@ -95,12 +98,23 @@ class PrefillChunk(state.Key):
   def program(self, shapes: state.Shapes) -> state.Program:
     tokens = state.int32(self.rows, self.end - self.start)
     segments = shapes.segments(self.end)
-    return state.Program(
-      functools.partial(programs.prefill_chunk, shapes.settings, self.start),
-      (segments, tokens, state.int32(self.rows)),
-      segments,
-      donated=(1,),
+    function, *start = _from(
+      programs.prefill_chunk, shapes.settings, self.start
     )
+    args = (segments, tokens, state.int32(self.rows), *start)
+    return state.Program(function, args, segments, donated=(1,))
+
+
+def _from(
+  prefill: Callable, settings: state.Settings, start: int
+) -> tuple[Any, ...]:
+  """Returns a function that prefills from `start` on.
+
+  With max_context, the start is its last argument, whose shape follows.
+  """
+  if not settings.engine.max_context:
+    return (functools.partial(prefill, settings, start),)
+  return lambda *args: prefill(settings, args[-1], *args[:-1]), state.int32()
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -118,18 +132,46 @@ class Decode(state.Key):
     )
     active = jax.ShapeDtypeStruct((self.width,), jnp.bool_)
     number = state.int32()  # For row, steps and flag.
-    args = (
-      segments,
-      tuple(past),
-      suffix,
-      slots,
-      state.int32(self.width),
-      active,
-    )
+    kv: tuple[Any, ...] = segments, tuple(past), suffix
     function = functools.partial(programs.decode, shapes.settings)
+    if shapes.settings.engine.max_context:
+      kv = segments, suffix
+      function = functools.partial(
+        programs.decode_in_place, shapes.settings, self._rows(shapes.settings)
+      )
+    args = (*kv, slots, state.int32(self.width), active, number, number, number)
     results = (suffix, slots, number, slots.searches.finished)
+    donated = (len(kv), len(kv) + 1)
+    return state.Program(function, args, results, donated)
+
+  def _rows(self, settings: state.Settings) -> int:
+    return settings.engine.rows
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class DecodeSingle(Decode):
+  """The program `programs.decode_in_place` for requests with one sample."""
+
+  name = 'decode_single'
+
+  def _rows(self, settings: state.Settings) -> int:
+    return 1
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class MoveSteps(state.Key):
+  """The program `programs.move_steps` for one slot."""
+
+  name = 'move_steps'
+
+  def program(self, shapes: state.Shapes) -> state.Program:
+    segments, [ring] = shapes.empty.segments, shapes.empty.ring
+    slots = shapes.empty.slots
     return state.Program(
-      function, (*args, number, number, number), results, donated=(3, 4)
+      functools.partial(programs.move_steps, shapes.settings),
+      (segments, ring, slots, state.int32()),
+      (segments, slots),
+      donated=(1, 3),
     )
 
 
@@ -168,7 +210,6 @@ class Progress(state.Key):
 
 
 Key = state.Key
-
 # XLA's error message for a program that lacks a function.
 _INCOMPLETE = 'NOT_FOUND: Function'
 
@@ -429,13 +470,21 @@ class Executables:
     e = self._shapes.settings.engine
     inserts: set[PrefillAndInsert] = set()
     chunks: set[PrefillChunk] = set()
-    for bucket in e.buckets:
-      *firsts, last = e.chunks(bucket)
-      for size in e.prefill_batches:
-        rows = size * sharding.slot_parts(self._mesh)
-        inserts.add(PrefillAndInsert(rows, *last))
-        chunks.update(PrefillChunk(rows, *chunk) for chunk in firsts)
+    of_context: list[Key] = []
+    if e.max_context:
+      of_context = [*map(DecodeSingle, e.widths), MoveSteps()]
+      for rows in e.prefill_batches:
+        inserts.update(PrefillAndInsert(rows, 0, size) for size in e.buckets)
+        chunks.add(PrefillChunk(rows, 0, e.prefill_chunk))
+    else:
+      for bucket in e.buckets:
+        *firsts, last = e.chunks(bucket)
+        for size in e.prefill_batches:
+          rows = size * sharding.slot_parts(self._mesh)
+          inserts.add(PrefillAndInsert(rows, *last))
+          chunks.update(PrefillChunk(rows, *chunk) for chunk in firsts)
     return [
+      *of_context,
       *map(Decode, e.widths),
       *sorted(inserts),
       *sorted(chunks),
@@ -453,7 +502,8 @@ class Executables:
     programs for streams, which are small.
     """
     keys = self.keys()
-    kinds = (EmptyState, PrefillAndInsert, Decode, Hypotheses)
+    decode = DecodeSingle if self.settings.engine.max_context else Decode
+    kinds = (EmptyState, PrefillAndInsert, decode, Hypotheses)
     return [
       *(min(k for k in keys if type(k) is kind) for kind in kinds),
       *(key for key in keys if isinstance(key, Progress)),

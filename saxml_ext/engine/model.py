@@ -35,7 +35,9 @@ einsum = einsum_lib.einsum
 Rotations = tuple[jax.Array, jax.Array]
 Kept = TypeVar('Kept')
 KeepKV = Callable[[Any, layers_lib.Index, cache.KV, cache.KV], Any]
-PastKV = Callable[[Any, layers_lib.Index], Sequence[attention.Source]]
+PastKV = Callable[
+  [Any, layers_lib.Index], Sequence[attention.Source | attention.Earlier]
+]
 
 
 class Taps(NamedTuple):
@@ -139,7 +141,7 @@ def prefill(
   tokens: jax.Array,
   kv_dtype: str,
   last: jax.Array | None = None,
-  start: int = 0,
+  start: int | jax.Array = 0,
   past: PastKV = lambda kept, layer: (),
   keep: KeepKV = lambda kept, layer, keys, values: kept,
   kept: Any = None,
@@ -154,7 +156,7 @@ def prefill(
     kv_dtype: The number format of keys and values.
     last: The index in T of each prompt's last token, [B] int32, if only that
       token is needed. The last layer then computes little more than KV.
-    start: The position of the first token.
+    start: The position of the first token. It may be traced, [] int32.
     past: The function that returns the keys of a layer before `start`. It gets
       the last result of `keep` and the index of the layer.
     keep: The function that stores the KV of a layer. It gets its own last
@@ -174,19 +176,21 @@ def prefill(
   split = isinstance(operations, tensor_parallel.Rows)
   length = tokens.shape[1]
   fused = None
-  if split and start == 0 and tensor_parallel.attends(config, kv_dtype):
+  dynamic = not isinstance(start, int)
+  if split and not dynamic and start == 0 and tensor_parallel.attends(config, kv_dtype):
     # The kernel requires whole registers. The padding is on the right.
     tokens = jnp.pad(tokens, ((0, 0), (0, -length % logical.TILE)))
     operations = fused = _rows(config, tokens.shape)
-  rotations = tuple(
-    table[start:]
-    for table in rotary.table(
-      start + tokens.shape[1],
-      config.rotary_dim,
-      config.rotary_base,
-      config.rotary_scaling,
+  rotation = config.rotary_dim, config.rotary_base, config.rotary_scaling
+  if dynamic:
+    places = start + jnp.arange(tokens.shape[1])[None]
+    rotations = rotary.rows(places[0], *rotation)
+  else:
+    places = np.arange(start, start + tokens.shape[1])[None]
+    rotations = tuple(
+      table[start:]
+      for table in rotary.table(start + tokens.shape[1], *rotation)
     )
-  )
 
   def layer_at(
     carry, index: layers_lib.Index, layer: weights_lib.Layer, at=None
@@ -216,7 +220,6 @@ def prefill(
     x, kept, _ = block(layer, operations, x, attend, at)
     return x, kept
 
-  places = np.arange(start, start + tokens.shape[1])[None]
   x = components.embed(weights, config, tokens, places)
   if offset is not None:
     x = x + offset
@@ -225,7 +228,7 @@ def prefill(
   x, kept = layers_lib.fold(layer_at, carry, weights.layers, count)
   if last is None:
     return operations.join(x)[:, :length], kept
-  layer = layers_lib.at(weights.layers, count)
+  layer = layers_lib.in_place(weights.layers, count)
   return layer_at((x, kept), count, layer, last[:, None, None])
 
 
@@ -235,7 +238,7 @@ def decode(
   config: config_lib.ModelConfig,
   tokens: jax.Array,
   positions: jax.Array,
-  rotations: Rotations,
+  rotations: Rotations | None,
   history: decode_attention.History,
   current: cache.Block,
   row: jax.Array,
@@ -249,7 +252,7 @@ def decode(
     tokens: The last token of each beam, [S, K] int32.
     positions: The positions of these tokens, including the prompt, [S] int32.
     rotations: The tables sin and cos [positions, rotary_dim / 2] of
-      `rotary.table`.
+      `rotary.table`. None to compute the rows of the positions.
     history: The keys that the beams see in addition to `current`.
     current: The suffix block to which this step's keys are written.
     row: The row of `current` to write.
@@ -259,7 +262,13 @@ def decode(
     The functions that compute the logits [S, K, V], and `current` with the step
     written.
   """
-  sin, cos = (table[positions][:, None, None] for table in rotations)
+  if rotations is None:
+    rows = rotary.rows(
+      positions, config.rotary_dim, config.rotary_base, config.rotary_scaling
+    )
+  else:
+    rows = tuple(table[positions] for table in rotations)
+  sin, cos = (x[:, None, None] for x in rows)
   attend = decode_attention.over(
     history, config.architecture.attention_cap, config.group
   )
@@ -275,7 +284,7 @@ def decode(
         index,
         components.rotate(k, sin, cos),
         v,
-        row,
+        row * (history.rows_per_step or k.shape[2]),
         kv_dtype,
         history.slots,
       )

@@ -21,6 +21,7 @@ from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import slot_parts
 from saxml_ext.engine.kernels import kernels
+from saxml_ext.engine.search import rule as rule_lib
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 from saxml_ext.engine.search import trace
@@ -41,14 +42,36 @@ def empty_state(
     weights: The weights, which are not used. Every program gets them.
   """
   del weights
+  made = state.empty(settings, stacked)
+  if settings.engine.max_context:
+    # Most of the long cache is never used, so it is not even written.
+    blocks, trace = jax.tree.map(
+      _zeros, ((made.segments, made.ring), made.slots.searches.trace)
+    )
+    searches = jax.tree.map(
+      jnp.copy, dataclasses.replace(made.slots.searches, trace=())
+    )
+    slots = jax.tree.map(
+      jnp.copy, dataclasses.replace(made.slots, searches=())
+    )
+    searches = dataclasses.replace(searches, trace=trace)
+    return state.Empty(*blocks, dataclasses.replace(slots, searches=searches))
   # The copies are separate, because a buffer that occurs twice cannot be
   # donated.
-  return jax.tree.map(jnp.copy, state.empty(settings, stacked))
+  return jax.tree.map(jnp.copy, made)
+
+
+def _zeros(like: jax.Array) -> jax.Array:
+  return kernels.choose(
+    lambda _: kernels.zeros(like.shape, like.dtype),
+    lambda _: jnp.zeros(like.shape, like.dtype),
+    jnp.int32(0),
+  )
 
 
 def prefill_chunk(
   settings: state.Settings,
-  start: int,
+  start: int | jax.Array,
   weights: weights_lib.Weights,
   segments: tuple[cache.Block, ...],
   tokens: jax.Array,
@@ -58,7 +81,8 @@ def prefill_chunk(
 
   Args:
     settings: The static settings.
-    start: The position of the chunk's first token. Static.
+    start: The position of the chunk's first token. Static, or [] int32 with
+      max_context.
     weights: The weights of the model.
     segments: The prompt KV to update, in the segments that the chunk reaches.
     tokens: The tokens, [B, T] int32.
@@ -72,7 +96,7 @@ def prefill_chunk(
 
 def prefill_and_insert(
   settings: state.Settings,
-  start: int,
+  start: int | jax.Array,
   weights: weights_lib.Weights,
   segments: tuple[cache.Block, ...],
   slots: state.Slots,
@@ -84,7 +108,7 @@ def prefill_and_insert(
 
   Args:
     settings: The static settings.
-    start: The position of the first token. Static.
+    start: The position of the first token, as in `prefill_chunk`.
     weights: The weights of the model.
     segments: The prompt KV to update, in the segments that the bucket reaches.
     slots: The state of all slots, to update.
@@ -101,8 +125,9 @@ def prefill_and_insert(
     prompts.lengths - 1 - start,
   )
   logits = model.logits(weights, settings.model, x)
-  rule = settings.rule
-  first = rule.initial(prompts.options, settings.engine.max_new_tokens)
+  e, rule = settings.engine, settings.rule
+  steps = 1 if e.max_context else e.max_new_tokens
+  first = rule.initial(prompts.options, steps)
   first, _ = rule.advance(first, logits)
 
   def put(places, slots, first, lengths):
@@ -112,10 +137,24 @@ def prefill_and_insert(
         at = jnp.where(places.here, at, old.shape[0])
       return old.at[at].set(new)
 
+    def write_start(old: jax.Array, new: jax.Array) -> jax.Array:
+      # Later steps are never read before they are written.
+      return old.at[places.index, 0].set(new[:, 0])
+
+    trace = jax.tree.map(
+      write_start if e.max_context else write,
+      slots.searches.trace,
+      first.trace,
+    )
+    untraced = dataclasses.replace(slots.searches, trace=())
+    searches = jax.tree.map(
+      write, untraced, dataclasses.replace(first, trace=())
+    )
     return state.Slots(
-      jax.tree.map(write, slots.searches, first),
+      dataclasses.replace(searches, trace=trace),
       write(slots.prompt_lengths, lengths),
       tuple(write(ancestry, cache.NOTHING) for ancestry in slots.ancestry),
+      None if slots.moved is None else write(slots.moved, 0),
     )
 
   split = logical.spec('slots')
@@ -131,7 +170,7 @@ def prefill_and_insert(
 
 def _prefill(
   settings: state.Settings,
-  start: int,
+  start: int | jax.Array,
   weights: weights_lib.Weights,
   segments: tuple[cache.Block, ...],
   tokens: jax.Array,
@@ -140,7 +179,12 @@ def _prefill(
 ) -> tuple[jax.Array, tuple[cache.Block, ...]]:
   """Returns hidden states as in `model.prefill`, and the updated segments."""
 
-  def past(segments, layer: layers_lib.Index) -> list[attention.Source]:
+  def past(segments, layer: layers_lib.Index):
+    if settings.engine.max_context:
+      [block], chunk = segments, settings.engine.prefill_chunk
+      return [
+        attention.Earlier(block.keys, block.values, layer, slots, start, chunk)
+      ]
     sources = []
     begin = 0
     for block in segments:
@@ -161,6 +205,9 @@ def _prefill(
     return sources
 
   def keep(segments, layer: layers_lib.Index, keys: cache.KV, values: cache.KV):
+    if settings.engine.max_context:
+      [block] = segments
+      return (cache.insert(block, layer, slots, start, keys, values),)
     return cache.insert_prompts(segments, layer, slots, start, keys, values)
 
   return model.prefill(
@@ -213,7 +260,9 @@ def decode(
     the slots that have finished, [S] bool. `slots` has the finished slots too,
     but there each device has only its own.
   """
-  run = functools.partial(_decode, settings, weights, row, max_steps, flag)
+  run = functools.partial(
+    _decode, settings, settings.rule, weights, row, max_steps, flag
+  )
   kv = segments, past, current
 
   def of_chosen(kv: _KV, slots, places=None):
@@ -252,8 +301,126 @@ def decode(
   return current, slots, steps, slots.searches.finished
 
 
+def decode_in_place(
+  settings: state.Settings,
+  rows: int,
+  weights: weights_lib.Weights,
+  segments: tuple[cache.Block, ...],
+  current: cache.Block,
+  slots: state.Slots,
+  chosen: jax.Array,
+  active: jax.Array,
+  row: jax.Array,
+  max_steps: jax.Array,
+  flag: jax.Array,
+) -> tuple[cache.Block, state.Slots, jax.Array, jax.Array]:
+  """Decodes as `decode` does, with max_context.
+
+  The chosen slots are read and written in place, except for their small state.
+
+  Args:
+    settings: The static settings.
+    rows: The number of rows to decode, 1 or K. With 1, each request has one
+      sample. Static.
+    weights: The weights of the model.
+    segments: The prompt KV, one segment.
+    current: The only suffix block.
+    slots: The state of all slots.
+    chosen: The different slots to decode, [C] int32.
+    active: True for those of them that hold a request, [C] bool.
+    row: The first row of `current` to write.
+    max_steps: The maximum number of steps, as in `decode`.
+    flag: The number of a flag, as in `decode`.
+  """
+  whole = rows == settings.rule.num_rows
+  rule = settings.rule if whole else settings.rule_of_single
+  searches = slots.searches
+
+  def few(tree, has_rows: bool):
+    of_rows = (chosen, slice(rows)) if has_rows else chosen
+    return jax.tree.map(lambda x: x[of_rows], tree)
+
+  def many(old, new, has_rows: bool):
+    at = (chosen, slice(rows)) if has_rows else chosen
+    return jax.tree.map(lambda x, y: x.at[at].set(y), old, new)
+
+  def of_searches(change, *trees: search.State) -> search.State:
+    def field(name: str, has_rows: bool):
+      return change(*[getattr(tree, name) for tree in trees], has_rows)
+
+    by_row = ('last', 'scores', 'ended', 'kept')
+    by_slot = ('options', 'step', 'finished')
+    return search.State(
+      trace=trees[-1].trace,  # It is written in place.
+      **{name: field(name, True) for name in by_row},
+      **{name: field(name, False) for name in by_slot},
+    )
+
+  lengths = few((slots.prompt_lengths, slots.moved), False)
+  current, new, steps = _decode(
+    settings,
+    rule,
+    weights,
+    row,
+    max_steps,
+    flag,
+    (segments, (), current),
+    state.Slots(
+      of_searches(few, searches),
+      lengths[0],
+      few(slots.ancestry, True),
+      lengths[1],
+    ),
+    active,
+    chosen,
+  )
+  slots = dataclasses.replace(
+    slots,
+    searches=of_searches(many, searches, new.searches),
+    ancestry=many(slots.ancestry, new.ancestry, True),
+  )
+  return current, slots, steps, slots.searches.finished
+
+
+def move_steps(
+  settings: state.Settings,
+  weights: weights_lib.Weights,
+  segments: tuple[cache.Block, ...],
+  ring: cache.Block,
+  slots: state.Slots,
+  slot: jax.Array,
+) -> tuple[tuple[cache.Block, ...], state.Slots]:
+  """Moves the steps of a request with one row to the segment of its prompt.
+
+  The last row of the ring has been written, so that its rows can be written
+  again.
+
+  Args:
+    settings: The static settings.
+    weights: The weights, which are not used. Every program gets them.
+    segments: The prompt KV, one segment, to update.
+    ring: The only suffix block.
+    slots: The state of all slots, to update.
+    slot: The slot of the request, [] int32.
+  """
+  del weights
+  [segment], [ancestry] = segments, slots.ancestry
+  steps = settings.engine.suffix_block
+  count = (ancestry[slot, 0] != cache.NOTHING).sum(dtype=jnp.int32)
+  end = slots.prompt_lengths[slot]
+  segment = cache.move_steps(segment, ring, slot, steps - count, steps, end)
+  assert slots.moved is not None
+  return (segment,), dataclasses.replace(
+    slots,
+    prompt_lengths=slots.prompt_lengths.at[slot].add(count),
+    moved=slots.moved.at[slot].add(count),
+    ancestry=(ancestry.at[slot].set(cache.NOTHING),),
+  )
+
+
 def _decode(
   settings: state.Settings,
+  rule: rule_lib.Rule,
   weights: weights_lib.Weights,
   row: jax.Array,
   max_steps: jax.Array,
@@ -263,20 +430,22 @@ def _decode(
   active: jax.Array,
   places: jax.Array | None = None,
 ) -> tuple[cache.Block, state.Slots, jax.Array]:
-  """Decodes the given slots; see `decode`.
+  """Decodes the given slots by a rule; see `decode`.
 
   Their KV is at `places` [C] int32 of the blocks. None means that the blocks
   hold no other slots.
   """
   e, model_config = settings.engine, settings.model
   segments, past, current = kv
-  rotations = rotary.table(
-    settings.max_positions,
-    model_config.rotary_dim,
-    model_config.rotary_base,
-    model_config.rotary_scaling,
-  )
-  rotations = tuple(map(jnp.asarray, rotations))
+  rotations = None
+  if not e.max_context:
+    rotations = rotary.table(
+      settings.max_positions,
+      model_config.rotary_dim,
+      model_config.rotary_base,
+      model_config.rotary_scaling,
+    )
+    rotations = tuple(map(jnp.asarray, rotations))
   enough = min(e.exit_finished, active.shape[0])
 
   def unfinished(carry) -> jax.Array:
@@ -296,24 +465,33 @@ def _decode(
     ancestry[-1] = cache.claim_row(ancestry[-1], row + step, wraps=not past)
     live = active & ~searches.finished
     history = decode_attention.History(
-      jnp.where(live, lengths, -1), segments, past, ancestry, places
+      jnp.where(live, lengths, -1),
+      segments,
+      past,
+      ancestry,
+      places,
+      current.length // ancestry[-1].shape[-1],
     )
+    begun = lengths if slots.moved is None else lengths - slots.moved
     head, current = model.decode(
       weights,
       model_config,
       searches.last,
-      lengths + jnp.clip(searches.step - 1, 0),
+      begun + jnp.clip(searches.step - 1, 0),
       rotations,
       history,
       current,
       row + step,
       e.kv_dtype,
     )
-    advanced, parents = _advance(settings, searches, head, live)
+    advanced, parents = _advance(
+      settings, rule, searches, head, live, places if e.max_context else None
+    )
     slots = state.Slots(
       search.freeze(live, advanced, searches),
       lengths,
       tuple(cache.inherit(a, parents) for a in ancestry),
+      slots.moved,
     )
     return step + 1, current, slots
 
@@ -325,20 +503,21 @@ def _decode(
 
 def _advance(
   settings: state.Settings,
+  rule: rule_lib.Rule,
   searches: search.State,
   head: search.Head,
   live: jax.Array,
+  slots: jax.Array | None,
 ) -> tuple[search.State, jax.Array]:
-  """Adds one token to every row, as `rule.Rule.advance` does.
+  """Adds one token to every row, as `rule.advance` does.
 
   The logits are not written if the rule needs only the likeliest tokens.
   """
-  rule = settings.rule
   known = rule.known_tokens(settings.engine.max_stop_ids)
   find = head.find
 
   def by_logits(searches: search.State):
-    return rule.advance(searches, head.logits(), live)
+    return rule.advance(searches, head.logits(), live, slots)
 
   if known is None or find is None:
     return by_logits(searches)
@@ -346,7 +525,7 @@ def _advance(
 
   def by_kernel(searches: search.State):
     few = dataclasses.replace(head, best=find(count))
-    return rule.advance(searches, few, live)
+    return rule.advance(searches, few, live, slots)
 
   return kernels.choose(by_kernel, by_logits, searches)
 

@@ -79,6 +79,11 @@ class Settled(Request):
   num_samples: int
 
   @property
+  def is_single(self) -> bool:
+    """True if the answer is one sample, which may use the whole context."""
+    return not self.beam_search and self.num_samples == 1
+
+  @property
   def rows(self) -> int:
     """The number of beams or samples of the request."""
     return self.num_beams if self.beam_search else self.num_samples
@@ -183,7 +188,20 @@ def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
     f.name: getattr(request, f.name) for f in dataclasses.fields(Request)
   }
   given = {name: value for name, value in values.items() if value is not None}
-  return Settled(**{**defaults, **given})
+  settled = Settled(**{**defaults, **given})
+  if not engine.max_context:
+    return settled
+  rest = max(engine.max_context - len(settled.tokens), 1)
+  if not settled.is_single:
+    rest = min(rest, engine.max_new_tokens)
+  most = rest if request.max_new_tokens is None else request.max_new_tokens
+  if settled.is_single or request.max_new_tokens is None:
+    most = min(most, rest)  # An answer ends with the context.
+  return dataclasses.replace(
+    settled,
+    max_new_tokens=most,
+    min_new_tokens=min(settled.min_new_tokens, most),
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,10 +221,17 @@ class Checks:
     e = self.engine
     self.prompt(request.tokens)
     r = with_defaults(request, e)
-    if not 1 <= r.max_new_tokens <= e.max_new_tokens:
+    if e.max_context and r.max_new_tokens > e.max_new_tokens and not r.is_single:
+      raise ValueError(
+        f'max_new_tokens is {r.max_new_tokens}, but must be at most'
+        f' {e.max_new_tokens} for {r.rows} beams or samples. Request fewer'
+        ' tokens, or one sample, which may use the whole context.'
+      )
+    limit = e.max_context if e.max_context else e.max_new_tokens
+    if not 1 <= r.max_new_tokens <= limit:
       raise ValueError(
         f'max_new_tokens is {r.max_new_tokens}, but must be between 1 and'
-        f" {e.max_new_tokens}, the engine's limit. Request fewer tokens or"
+        f" {limit}, the engine's limit. Request fewer tokens or"
         ' serve with a larger limit.'
       )
     if r.min_new_tokens < 0:

@@ -9,6 +9,8 @@ the checkpoint.
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import architecture as architecture_lib
@@ -29,12 +31,34 @@ def table(
       about 2 pi * base.
     scaling: The scaling of the frequencies; None for no scaling.
   """
-  exponent = np.arange(0, rotary_dim, 2, dtype=np.float32) / rotary_dim
-  frequency = (1.0 / np.float32(base) ** exponent).astype(np.float32)
-  if scaling is not None:
-    frequency = _scaled(frequency, scaling)
+  frequency = frequencies(rotary_dim, base, scaling)
   angle = np.arange(num_positions, dtype=np.float32)[:, None] * frequency
   return np.sin(angle), np.cos(angle)
+
+
+def frequencies(
+  rotary_dim: int,
+  base: float,
+  scaling: architecture_lib.RotaryScaling | None,
+) -> np.ndarray:
+  """Returns the angle of each pair per position, [rotary_dim / 2] float32."""
+  exponent = np.arange(0, rotary_dim, 2, dtype=np.float32) / rotary_dim
+  frequency = (1.0 / np.float32(base) ** exponent).astype(np.float32)
+  return frequency if scaling is None else _scaled(frequency, scaling)
+
+
+def rows(
+  positions: jax.Array,
+  rotary_dim: int,
+  base: float,
+  scaling: architecture_lib.RotaryScaling | None = None,
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the rows of `table` for positions [...], without the table.
+
+  A program with the table of a long context would be many megabytes larger.
+  """
+  angle = positions[..., None] * frequencies(rotary_dim, base, scaling)
+  return jnp.sin(angle), jnp.cos(angle)
 
 
 def _scaled(

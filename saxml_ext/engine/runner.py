@@ -186,7 +186,7 @@ class Runner(texts.Texts):
         )
     by_bucket: dict[int, list[int]] = {}
     for slot, request in requests.items():
-      bucket = config_lib.at_least(len(request.tokens), self._engine.buckets)
+      bucket = self._engine.padded(len(request.tokens))
       by_bucket.setdefault(bucket, []).append(slot)
     for bucket, slots in by_bucket.items():
       chosen = {slot: requests[slot] for slot in slots}
@@ -223,13 +223,14 @@ class Runner(texts.Texts):
     block = self._engine.suffix_block
     if self._row == block:
       self._turn_ring()
-    width = config_lib.at_least(len(decoding), self._engine.widths)
+    key = self._decode_key(decoding)
     idle = [s for s in range(self.num_slots) if s not in decoding]
-    chosen = sorted([*decoding, *idle[: width - len(decoding)]])
+    chosen = sorted([*decoding, *idle[: key.width - len(decoding)]])
+    past = () if self._engine.max_context else (tuple(self._ring[:-1]),)
     self._ring[-1], self._slots, done, finished = self._run(
-      executables.Decode(width),
+      key,
       tuple(self._segments),
-      tuple(self._ring[:-1]),
+      *past,
       self._ring[-1],
       self._slots,
       np.asarray(chosen, np.int32),
@@ -248,6 +249,20 @@ class Runner(texts.Texts):
       self.release(slot)
     self._tell(sorted(decoding & self._streams.keys()), int(done))
     return results
+
+  def _decode_key(self, decoding: Collection[int]) -> executables.Decode:
+    """Returns the program that decodes these slots.
+
+    If the best one is still being compiled, it is one that is ready and does
+    more work, if there is one.
+    """
+    widths = [w for w in self._engine.widths if w >= len(decoding)]
+    keys = [executables.Decode(width) for width in widths]
+    if self._engine.max_context and all(
+      self._occupied[slot].is_single for slot in decoding
+    ):
+      keys = [*map(executables.DecodeSingle, widths), *keys]
+    return next(filter(self._run.is_ready, keys), keys[0])
 
   def interrupt(self) -> None:
     """Ends the current decode call after its current step; thread-safe.
@@ -311,6 +326,17 @@ class Runner(texts.Texts):
 
   def _turn_ring(self) -> None:
     """Makes the oldest suffix block the current one."""
+    if self._engine.max_context:
+      for slot in sorted(self.decoding):
+        if self._occupied[slot].is_single:
+          segments, self._slots = self._run(
+            executables.MoveSteps(),
+            tuple(self._segments),
+            self._ring[-1],
+            self._slots,
+            np.int32(slot),
+          )
+          self._segments[:] = segments
     self._ring = self._ring[1:] + self._ring[:1]
     ancestry = self._slots.ancestry
     self._slots = dataclasses.replace(
@@ -346,11 +372,14 @@ class Runner(texts.Texts):
       part = request.tokens[start:end]
       tokens[row, : len(part)] = part
     slots = np.asarray([slot for slot, _ in filled], np.int32)
+    at: tuple[np.int32, ...] = ()
+    if e.max_context:  # One program prefills at any position.
+      at, start, end = (np.int32(start),), 0, end - start
     n = e.segments_for(end)
     segments = tuple(self._segments[:n])
     if rest:
       segments = self._run(
-        executables.PrefillChunk(rows, start, end), segments, tokens, slots
+        executables.PrefillChunk(rows, start, end), segments, tokens, slots, *at
       )
       self._prefills.insert(0, _Prefill(prefill.requests, tuple(rest)))
     else:
@@ -363,6 +392,7 @@ class Runner(texts.Texts):
         state.Prompts(
           tokens, lengths, slots, requests_lib.options(requests, e)
         ),
+        *at,
       )
     self._segments[:n] = segments
 

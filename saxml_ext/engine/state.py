@@ -33,13 +33,26 @@ class Settings:
       return pax_beam.PaxRule(e.rows, e.tokens_per_beam, e.early_exit, **more)
     if e.search == 'beam':
       return beam.BeamRule(e.rows, **more)
-    samples = sample.SampleRule(e.rows, e.max_top_k, e.any_top_k, **more)
+    samples = self._samples(e.rows)
     if e.search == 'sample':
       return samples
     return rule_lib.MixedRule(e.rows, beam.BeamRule(e.rows), samples, **more)
 
   @property
+  def rule_of_single(self) -> rule_lib.Rule:
+    """The rule of a decode step in which each request has one sample."""
+    return self._samples(1)
+
+  def _samples(self, rows: int) -> sample.SampleRule:
+    e = self.engine
+    return sample.SampleRule(
+      rows, e.max_top_k, e.any_top_k, max_logprobs=e.max_logprobs
+    )
+
+  @property
   def max_positions(self) -> int:
+    if self.engine.max_context:
+      return self.engine.max_context
     return self.engine.max_prompt + self.engine.max_new_tokens
 
 
@@ -53,11 +66,14 @@ class Slots:
     prompt_lengths: The lengths of the prompts, [S] int32.
     ancestry: The ancestry of each suffix block, oldest first, [S, K, W]; see
       `cache.py`.
+    moved: The number of steps that have moved to the prompt's segment and that
+      prompt_lengths counts, [S] int32. None without max_context.
   """
 
   searches: search.State
   prompt_lengths: jax.Array
   ancestry: tuple[jax.Array, ...]
+  moved: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -103,9 +119,10 @@ def empty_slots(settings: Settings) -> Slots:
   shape = (e.num_slots, e.rows, e.suffix_block)
   ancestry = jnp.full(shape, cache.NOTHING, cache.ancestry_dtype(e.rows))
   return Slots(
-    settings.rule.initial(options, e.max_new_tokens),
+    settings.rule.initial(options, e.max_steps),
     jnp.zeros((e.num_slots,), jnp.int32),
     tuple(ancestry + 0 for _ in range(e.num_suffix_blocks)),
+    jnp.zeros((e.num_slots,), jnp.int32) if e.max_context else None,
   )
 
 

@@ -9,6 +9,7 @@ With these layouts both products read memory in order. On CPU they run at 62 and
 """
 
 from collections.abc import Sequence
+import math
 from typing import NamedTuple
 
 import jax
@@ -21,6 +22,8 @@ from saxml_ext.engine.numerics import einsum as einsum_lib
 
 # Masked scores are replaced by this value, because exp() of it is exactly 0.
 _MASKED = np.float32(-1e30)
+# The maximum number of earlier keys that a chunk of a prompt reads at a time.
+_EARLIER_BLOCK = 256
 
 
 class Source(NamedTuple):
@@ -45,6 +48,50 @@ class Source(NamedTuple):
   rows: bool = False
 
 
+class Earlier(NamedTuple):
+  """The first keys and values of prompts, of which the number is not static.
+
+  Attributes:
+    keys: The keys of all layers and slots, [L, S, N, H, T].
+    values: The values, [L, S, N, T, H].
+    layer: The layer, [] int32.
+    slots: The slots of the prompts, [B] int32.
+    length: The number of keys, [] int32, a multiple of `multiple`.
+    multiple: A static divisor of `length`.
+  """
+
+  keys: cache.KV
+  values: cache.KV
+  layer: jax.Array
+  slots: jax.Array
+  length: jax.Array
+  multiple: int
+
+  @property
+  def size(self) -> int:
+    """The number of keys in a block."""
+    return math.gcd(_EARLIER_BLOCK, self.multiple)
+
+  def block(self, index: jax.Array) -> Source:
+    """Returns a block of the keys and values."""
+    start = index * self.size
+
+    def part(x: jax.Array, axis: int) -> jax.Array:
+      def of_slot(slot: jax.Array) -> jax.Array:
+        at = [self.layer, slot, *[0] * (x.ndim - 2)]
+        sizes = [1, 1, *x.shape[2:]]
+        at[axis], sizes[axis] = start, self.size
+        return jax.lax.dynamic_slice(x, at, sizes)[0]
+
+      return jnp.concatenate([of_slot(slot) for slot in self.slots])
+
+    return Source(
+      jax.tree.map(lambda x: part(x, x.ndim - 1), self.keys),
+      jax.tree.map(lambda x: part(x, 3), self.values),
+      jnp.ones((1, 1, self.size), bool),
+    )
+
+
 class _Sums(NamedTuple):
   """The partial sums of a softmax over the sources so far.
 
@@ -61,7 +108,9 @@ class _Sums(NamedTuple):
 
 
 def attend(
-  queries: jax.Array, sources: Sequence[Source], cap: float | None = None
+  queries: jax.Array,
+  sources: Sequence[Source | Earlier],
+  cap: float | None = None,
 ) -> jax.Array:
   """Computes one softmax over several sources of keys without concatenation.
 
@@ -82,7 +131,14 @@ def attend(
     def extend(sums: _Sums, source: Source = source) -> _Sums:
       return _join(sums, _sums(queries, source, cap))
 
-    if source.live is None:
+    if isinstance(source, Earlier):
+      sums = jax.lax.fori_loop(
+        0,
+        source.length // source.size,
+        lambda i, sums, source=source: extend(sums, source.block(i)),
+        sums,
+      )
+    elif source.live is None:
       sums = extend(sums)
     else:
       sums = jax.lax.cond(source.live, extend, lambda sums: sums, sums)
@@ -93,7 +149,7 @@ def attend_causal(
   queries: jax.Array,
   keys: cache.KV,
   values: cache.KV,
-  past: Sequence[Source] = (),
+  past: Sequence[Source | Earlier] = (),
   chunk: int = 128,
   cap: float | None = None,
 ) -> jax.Array:

@@ -28,6 +28,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine.attention import slot_parts
+from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
 
 NOTHING = -1
@@ -149,7 +150,7 @@ def insert_prompts(
     low, high = max(start, begin), min(end, begin + block.length)
     if low < high:
       part = slice(low - start, high - start)
-      block = _insert(
+      block = insert(
         block,
         layer,
         slots,
@@ -162,15 +163,18 @@ def insert_prompts(
   return tuple(result)
 
 
-def _insert(
+def insert(
   block: Block,
   layer: layers_lib.Index,
   slots: jax.Array,
-  at: int,
+  at: int | jax.Array,
   keys: KV,
   values: KV,
 ) -> Block:
-  """Writes keys [B, N, H, T] and values [B, N, T, H] from column `at` on."""
+  """Writes keys [B, N, H, T] and values [B, N, T, H] from column `at` on.
+
+  The other arguments are those of `insert_prompts`, for one block.
+  """
   stacked = layers_lib.is_stacked(block.keys)
   of_block = logical.spec(
     *(('layers',) if stacked else ()), 'slots', 'kv_heads'
@@ -333,23 +337,37 @@ def write_step(
   layer: layers_lib.Index,
   new_keys: jax.Array,
   new_values: jax.Array,
-  row: jax.Array,
+  at: jax.Array,
   dtype: str,
   slots: jax.Array | None = None,
 ) -> Block:
-  """Writes one layer's KV of a decode step to its row of a suffix block.
+  """Writes one layer's KV of a decode step to its rows of a suffix block.
 
   Args:
     block: The suffix block, W steps of K beams.
     layer: The index of the layer.
     new_keys: The keys, [S, N, K, H].
     new_values: The values, [S, N, K, H].
-    row: The step within the block, 0 to W - 1.
+    at: The first row to write, [] int32.
     dtype: The number format of the cache.
     slots: The slots of the new rows, [C] int32, or None for all slots. The
       other slots get arbitrary finite values, so their results must be unused.
+      If a CPU reads stacked blocks in place, they are not written, because
+      memory that is never written costs nothing.
   """
-  at = row * new_keys.shape[2]
+  if slots is not None and in_place(block.keys):
+
+    def write(i: jax.Array, block: Block) -> Block:
+      keys, values = (
+        jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, i, 1), kv)
+        for kv in (rows_as(new_keys, dtype), rows_as(new_values, dtype))
+      )
+      return Block(
+        _update(block.keys, layer, keys, slots[i], at),
+        _update(block.values, layer, values, slots[i], at),
+      )
+
+    return jax.lax.fori_loop(0, slots.shape[0], write, block)
 
   def rows(new: jax.Array) -> KV:
     kv = rows_as(new, dtype)
@@ -363,6 +381,58 @@ def write_step(
   return Block(
     _update(block.keys, layer, rows(new_keys), 0, at),
     _update(block.values, layer, rows(new_values), 0, at),
+  )
+
+
+def in_place(keys: PerLayer) -> bool:
+  """Returns True if the kernels for CPUs read these keys of all layers."""
+  return layers_lib.is_stacked(keys) and kernels.usable()
+
+
+def move_steps(
+  segment: Block,
+  ring: Block,
+  slot: jax.Array,
+  first: jax.Array,
+  steps: int,
+  end: jax.Array,
+) -> Block:
+  """Returns a prompt's segment with the steps of the slot's first row added.
+
+  Args:
+    segment: The stacked segment of the prompts. It has room for W more columns
+      after the slot's last.
+    ring: The stacked block of the steps, of which the last is the newest.
+    slot: The slot, [] int32.
+    first: The slot's first step in the ring, [] int32.
+    steps: The number of steps in the ring, W.
+    end: The number of columns that the slot's prompt has, [] int32.
+  """
+
+  def rows(x: jax.Array) -> jax.Array:
+    """Returns the steps of the first row, the oldest first: [L, 1, N, W, ...]."""
+    x = jax.lax.dynamic_slice_in_dim(x, slot, 1, 1)
+    x = x.reshape(*x.shape[:3], steps, -1, *x.shape[4:])[:, :, :, :, 0]
+    return jnp.roll(x, -first, 3)
+
+  def write(old: jax.Array, new: jax.Array, axis: int) -> jax.Array:
+    at = [0, slot, 0, 0, 0][: new.ndim]
+    at[axis] = end
+    return jax.lax.dynamic_update_slice(old, new, at)
+
+  def write_keys(old: jax.Array, new: jax.Array) -> jax.Array:
+    new = rows(new)
+    new = new.swapaxes(3, 4) if new.ndim == 5 else new  # Scales have no H.
+    return write(old, new, new.ndim - 1)
+
+  # Keys have their scales along H in both blocks.
+  old, new = jax.tree.leaves(segment.keys), jax.tree.leaves(ring.keys)
+  keys = jax.tree.structure(segment.keys).unflatten(map(write_keys, old, new))
+  return Block(
+    keys,
+    jax.tree.map(
+      lambda old, new: write(old, rows(new), 3), segment.values, ring.values
+    ),
   )
 
 
@@ -393,8 +463,14 @@ def inherit(ancestry: jax.Array, parents: jax.Array) -> jax.Array:
   return jnp.take_along_axis(ancestry, parents[:, :, None], 1)
 
 
-def visible(ancestry: jax.Array) -> jax.Array:
-  """Returns the mask [S, K, W * K] of the keys in each beam's own past."""
+def visible(ancestry: jax.Array, rows_per_step: int = 0) -> jax.Array:
+  """Returns the mask [S, K, W * R] of the keys in each beam's own past.
+
+  Args:
+    ancestry: The ancestry, [S, K, W].
+    rows_per_step: The number of rows of each step, R; 0 stands for K.
+  """
   slots, beams, width = ancestry.shape
-  rows = jnp.arange(beams, dtype=ancestry.dtype)
-  return (ancestry[..., None] == rows).reshape(slots, beams, width * beams)
+  count = rows_per_step or beams
+  rows = jnp.arange(count, dtype=ancestry.dtype)
+  return (ancestry[..., None] == rows).reshape(slots, beams, width * count)

@@ -54,6 +54,8 @@ class History(NamedTuple):
       in the type of `cache.ancestry_dtype`. This step's row is already claimed.
     slots: The positions of the slots in the blocks, [S] int32. None stands for
       all slots.
+    rows_per_step: The number of rows that a step has in the blocks; 0 stands
+      for K.
   """
 
   reach: jax.Array
@@ -61,6 +63,7 @@ class History(NamedTuple):
   past: Sequence[cache.Block]
   ancestry: Sequence[jax.Array]
   slots: jax.Array | None = None
+  rows_per_step: int = 0
 
 
 def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
@@ -128,7 +131,7 @@ def _by_cpu_kernel(prompts: cache.Block) -> bool:
   """Returns True if the only kernel that may read this KV is that for CPUs."""
   if not layers_lib.is_stacked(prompts.keys):
     return True
-  return kernels.usable() and _interpreted is None
+  return cache.in_place(prompts.keys) and _interpreted is None
 
 
 def _on_cpu(
@@ -169,7 +172,9 @@ def by_xla(history: History, cap: float | None = None) -> Attend:
     within = jnp.arange(start, start + block.length) < reach[:, None]
     prompts.append((block, within[:, None], (reach > start).any()))
     start += block.length
-  *masks, current_mask = [cache.visible(a) for a in history.ancestry]
+  *masks, current_mask = [
+    cache.visible(a, history.rows_per_step) for a in history.ancestry
+  ]
   waited = (reach >= 0)[:, None, None]
   past = [
     (block, mask, (mask & waited).any())

@@ -3,8 +3,14 @@
 #include "xla/ffi/api/ffi.h"
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
 
 #include "saxml_ext/engine/kernels/attention.h"
 #include "saxml_ext/engine/kernels/candidates.h"
@@ -319,6 +325,32 @@ ffi::Error CallMultiplyLikeliest(
       });
 }
 
+// Fills memory with zeros. Whole pages are given back to the system, which
+// makes new ones when they are first used.
+ffi::Error CallZeros(ffi::Result<ffi::AnyBuffer> result) {
+  char* const begin = static_cast<char*>(result->untyped_data());
+  char* const end = begin + result->size_bytes();
+#if defined(__linux__)
+  const uintptr_t page = sysconf(_SC_PAGESIZE);
+  char* const first = reinterpret_cast<char*>(
+      (reinterpret_cast<uintptr_t>(begin) + page - 1) / page * page);
+  char* const last = reinterpret_cast<char*>(
+      reinterpret_cast<uintptr_t>(end) / page * page);
+  if (first < last) {
+    const size_t size = last - first;
+    // A huge page would be used as a whole. The advice may be unknown.
+    madvise(first, size, MADV_NOHUGEPAGE);
+    if (madvise(first, size, MADV_DONTNEED) == 0) {
+      memset(begin, 0, first - begin);
+      memset(last, 0, end - last);
+      return ffi::Error::Success();
+    }
+  }
+#endif
+  memset(begin, 0, end - begin);
+  return ffi::Error::Success();
+}
+
 ffi::Error CallMultiplyFloats(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
                               ffi::Buffer<ffi::F32> weights,
                               ffi::Buffer<ffi::F32> bias,
@@ -433,3 +465,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyFloats,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Attr<bool>("outputs_first"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(
+    SaxmlZeros, saxml_kernels::CallZeros,
+    xla::ffi::Ffi::Bind().Ret<xla::ffi::AnyBuffer>());

@@ -7,6 +7,7 @@
   `multiply_likeliest` finds the largest products without writing the others.
 - `multiply_floats`: With few rows, its speed is the bandwidth of reading the
   weights. XLA first copies the weights to another layout, in each call.
+- `zeros`: XLA would write all zeros of a cache that is hardly used.
 - `is_raised`: It lets a running program check whether it has to stop; see
   `Flag`.
 - `find_likeliest`: It takes two passes over the logits, one of them for their
@@ -37,6 +38,7 @@ _SYMBOLS = {
   'saxml_multiply_gated': 'SaxmlMultiplyGated',
   'saxml_multiply_likeliest': 'SaxmlMultiplyLikeliest',
   'saxml_is_raised': 'SaxmlIsRaised',
+  'saxml_zeros': 'SaxmlZeros',
 }
 TARGETS = tuple(_SYMBOLS)
 _numbers = itertools.count()
@@ -166,6 +168,15 @@ def attend(
     segments=len(segments),
     suffixes=len(suffixes),
   )
+
+
+def zeros(shape: tuple[int, ...], dtype: Any) -> jax.Array:
+  """Returns zeros whose memory is used only where it is written later.
+
+  Each call returns an array of its own.
+  """
+  result = jax.ShapeDtypeStruct(shape, dtype)
+  return jax.ffi.ffi_call('saxml_zeros', result, has_side_effect=True)()
 
 
 def usable() -> bool:

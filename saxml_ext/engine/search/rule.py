@@ -62,6 +62,7 @@ class Rule(abc.ABC):
     state: search.State,
     logits: search.Logits,
     live: jax.Array | None = None,
+    slots: jax.Array | None = None,
   ) -> tuple[search.State, jax.Array]:
     """Adds one token to every running row, and records it in the trace.
 
@@ -72,6 +73,7 @@ class Rule(abc.ABC):
         is allowed if `known_tokens` of its tokens are known.
       live: True for groups whose results are used, [S] bool. None stands for
         all groups.
+      slots: The groups of the trace, as in `trace.write`.
 
     Returns:
       The state after the step, and the row that each running row continues, [S,
@@ -88,7 +90,9 @@ class Rule(abc.ABC):
       new,
       step=state.step + 1,
       last=chosen.tokens,
-      trace=trace_lib.write(state.trace, state.step, chosen, alternatives),
+      trace=trace_lib.write(
+        state.trace, state.step, chosen, alternatives, slots
+      ),
     )
     return new, chosen.parents
 

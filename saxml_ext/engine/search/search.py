@@ -135,6 +135,8 @@ def freeze(live: jax.Array, new: State, old: State) -> State:
   """
 
   def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+    if len(a) != len(live):
+      return a  # A trace of all groups, which was written in place.
     return jnp.where(live.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
 
   return jax.tree.map(choose, new, dataclasses.replace(old, trace=new.trace))

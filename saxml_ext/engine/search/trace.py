@@ -98,6 +98,7 @@ def write(
   step: jax.Array,
   chosen: Chosen,
   alternatives: tuple[jax.Array, jax.Array] | None,
+  slots: jax.Array | None = None,
 ) -> Trace:
   """Returns the trace with one more step.
 
@@ -107,7 +108,16 @@ def write(
     chosen: The choices to write.
     alternatives: The alternatives to write, [S, K, A]. The shape is [S, 1, A]
       if all rows have the same ones.
+    slots: The groups of the trace to write, [S] int32, if it has others too.
+      The choices may then be those of the first rows only, and the other steps
+      are neither read nor copied. None stands for all groups.
   """
+  if slots is not None:
+
+    def put_in_place(old: jax.Array, new: jax.Array) -> jax.Array:
+      return old.at[slots, step, : new.shape[1]].set(new, mode='drop')
+
+    return jax.tree.map(put_in_place, trace, Trace(*chosen, alternatives))
   here = jnp.arange(trace.tokens.shape[1]) == step[:, None]
 
   def put(old: jax.Array, new: jax.Array) -> jax.Array:
