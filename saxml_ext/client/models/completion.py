@@ -24,7 +24,7 @@ DESCRIBE = data_client.Method('describe', _STUB, 'Describe')
 # crash the replicas, and it must not crash all of them.
 _MOST_LOSSES = 3
 
-Prompt = str | Sequence[int]
+Prompt = str | Sequence[int] | completion_pb2.Segments
 _SequenceT = TypeVar('_SequenceT', str, list[int])
 
 
@@ -48,6 +48,8 @@ def request(
   request.model_key = model_id
   if isinstance(prompt, str):
     request.text = prompt
+  elif isinstance(prompt, completion_pb2.Segments):
+    request.segments.CopyFrom(prompt)
   else:
     request.token_ids.ids.extend(prompt)
   return request

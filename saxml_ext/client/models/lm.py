@@ -215,20 +215,24 @@ class LM(data_client.Caller):
 
   async def Tokenize(
     self,
-    text: str,
+    text: str | completion_pb2.Segments,
     options: options_lib.ModelOptions | None = None,
     add_special_tokens: bool = True,
   ) -> completion_pb2.TokenizeResponse:
     """Returns the token ids of a text.
 
     Args:
-      text: The text.
+      text: The text, or its segments.
       options: The options of the call.
       add_special_tokens: True to add the model's start id, as to prompts.
     """
     request = completion_pb2.TokenizeRequest(
-      text=text, add_special_tokens=add_special_tokens
+      add_special_tokens=add_special_tokens
     )
+    if isinstance(text, str):
+      request.text = text
+    else:
+      request.segments.CopyFrom(text)
     return await self._client.call(completion.TOKENIZE, request, options)
 
   async def Detokenize(

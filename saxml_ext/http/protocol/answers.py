@@ -98,8 +98,8 @@ def usage_of(parts: Sequence[completion_pb2.Usage]) -> dict[str, int]:
   }
 
 
-def _name(piece: _Piece) -> str:
-  r"""Returns the text of a token as completions show it.
+def _name(piece: completion_pb2.Alternative) -> str:
+  r"""Returns the text of an alternative as completions show it.
 
   A token with only part of a character has no text. OpenAI shows its bytes,
   "bytes:\xe2\x82".
@@ -123,7 +123,7 @@ def completion_logprobs(
     offsets.append(offset)
     offset += len(token.text)
   return {
-    'tokens': [_name(token) for token in tokens],
+    'tokens': [token.text for token in tokens],
     'token_logprobs': [token.logprob for token in tokens],
     'top_logprobs': [_top(token) for token in tokens],
     'text_offset': offsets,
@@ -132,8 +132,10 @@ def completion_logprobs(
 
 def _top(token: completion_pb2.Token) -> dict[str, float]:
   """Returns the most likely tokens at a position, and the chosen token."""
-  result = {_name(token): token.logprob}
+  result = {token.text: token.logprob}
   for other in token.alternatives:
+    if other.utf8 and other.utf8 == token.utf8:
+      continue
     # If two tokens have the same text, the more likely one is reported.
     result.setdefault(_name(other), other.logprob)
   return dict(sorted(result.items(), key=lambda item: -item[1]))

@@ -15,7 +15,9 @@ _TOKENS = [
     logprob=-2,
     alternatives=[
       completion_pb2.Alternative(text='a', logprob=-0.5),
+      completion_pb2.Alternative(utf8=_EURO[1:], logprob=-2),
       completion_pb2.Alternative(text='a', logprob=-3),
+      completion_pb2.Alternative(utf8=_EURO[1:2], logprob=-4),
     ],
   ),
   completion_pb2.Token(text='b', logprob=-0.25),
@@ -61,11 +63,12 @@ class LogprobsTest(absltest.TestCase):
     self.assertEqual(
       answers.completion_logprobs(_TOKENS, 5),
       {
-        'tokens': ['bytes:\\xe2', '€', 'b'],
+        # The texts of the tokens form the text of the answer.
+        'tokens': ['', '€', 'b'],
         'token_logprobs': [-1, -2, -0.25],
         'top_logprobs': [
-          {'bytes:\\xe2': -1},
-          {'a': -0.5, '€': -2},
+          {'': -1},
+          {'a': -0.5, '€': -2, 'bytes:\\x82': -4},
           {'b': -0.25},
         ],
         'text_offset': [5, 5, 6],

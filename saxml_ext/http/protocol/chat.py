@@ -1,6 +1,6 @@
 """Parses requests of /v1/chat/completions and formats their answers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Protocol
 
 import msgspec
@@ -9,6 +9,7 @@ from saxml_ext.http.protocol import answers
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import marks as marks_lib
 from saxml_ext.http.protocol import messages as messages_lib
 from saxml_ext.http.protocol import sampling
 from saxml_ext.http.protocol import templates
@@ -135,7 +136,7 @@ def form_of(request: Request, profile_of: templates.ProfileOf) -> Chat:
 
 def render(
   request: Conversation, template: templates.Template
-) -> tuple[templates.Template, str]:
+) -> tuple[templates.Template, sampling.Text]:
   """Returns the template of a conversation and the rendered prompt.
 
   Args:
@@ -156,12 +157,13 @@ def render(
       ' them, or send "tool_choice": "none"',
     )
   messages = messages_lib.normalize(request.messages, features)
-  for i, message in enumerate(messages):
-    for name, value in message.items():
-      _check_marks(f'messages[{i}].{name}', value, template.reserved)
-  _check_marks('tools', tools, template.reserved)
   variables = dict(_variables(request, template))
-  return template, template.render(messages, tools, variables)
+  marks = marks_lib.Marks(template.reserved)
+  try:
+    hidden = [marks.hide(value) for value in (messages, tools, variables)]
+  except RecursionError:
+    fields.fail('messages', 'its values are nested too deeply')
+  return template, marks.prompt(template.render(*hidden))
 
 
 def _tools(request: Conversation) -> list[Any] | None:
@@ -190,31 +192,4 @@ def _variables(
     elif name in template.reserved_variables:
       fields.fail(where, 'requests cannot set this variable. Omit it')
     else:
-      _check_marks(where, [name, value], template.reserved)
       yield name, value
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-  """Yields all strings of a JSON value.
-
-  It uses no recursion, because values can be deeply nested.
-  """
-  left = [value]
-  while left:
-    item = left.pop()
-    if isinstance(item, str):
-      yield item
-    elif isinstance(item, dict):
-      left += [*item, *item.values()]
-    elif isinstance(item, list):
-      left += item
-
-
-def _check_marks(name: str, value: Any, reserved: Sequence[str]) -> None:
-  """Rejects a value with a text that the template uses to mark roles."""
-  for text in _texts_in(value):
-    for mark in reserved:
-      if mark in text:
-        fields.fail(
-          name, f'it contains {mark!r}, which marks roles in the chat template'
-        )

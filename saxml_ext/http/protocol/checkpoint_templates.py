@@ -25,6 +25,8 @@ from saxml_ext.http.protocol import problems
 _TEMPLATE_FILE = 'chat_template.jinja'
 _CONFIG_FILE = 'tokenizer_config.json'
 _SPECIAL_TOKENS_FILE = 'special_tokens_map.json'
+_ADDED_TOKENS_FILE = 'added_tokens.json'
+_TOKENIZER_FILE = 'tokenizer.json'
 # Templates may use Hugging Face's names of special tokens.
 _TOKENS = tuple(
   f'{name}_token' for name in ('bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask')
@@ -53,8 +55,8 @@ class CheckpointTemplate:
   Attributes:
     stops: The texts that end an answer. It is empty, because the model's own
       stop ids end answers.
-    reserved: The special tokens of the tokenizer. A message that contains one
-      is rejected, because it could imitate another role.
+    reserved: The special tokens of the tokenizer, which are plain text in
+      messages.
     adds_start: False, because the template writes the model's start token.
   """
 
@@ -62,7 +64,11 @@ class CheckpointTemplate:
   stops: tuple[str, ...] = ()
 
   def __init__(
-    self, sources: Mapping[str, str], tokens: Mapping[str, str], path: str
+    self,
+    sources: Mapping[str, str],
+    tokens: Mapping[str, str],
+    path: str,
+    special: Sequence[str] = (),
   ):
     """Compiles the templates.
 
@@ -70,13 +76,16 @@ class CheckpointTemplate:
       sources: The Jinja text of each template, by name.
       tokens: The special tokens by name, for example "bos_token".
       path: The path of the template file, for error messages.
+      special: The special tokens without a name.
 
     Raises:
       errors.InvalidArgument: A template is not valid Jinja.
     """
     self._path = path
     self._tokens = tokens
-    self.reserved = tuple(dict.fromkeys(filter(None, tokens.values())))
+    self.reserved = tuple(
+      dict.fromkeys(filter(None, [*tokens.values(), *special]))
+    )
     self._sources = {
       name: self._compiled(text) for name, text in sources.items()
     }
@@ -241,7 +250,12 @@ def load(path: str) -> CheckpointTemplate:
     sources = _sources(_object(found).get('chat_template'), found)
   else:
     sources = {_DEFAULT: _text(found)}
-  return CheckpointTemplate(sources, dict(_special_tokens(config)), str(found))
+  return CheckpointTemplate(
+    sources,
+    dict(_special_tokens(config)),
+    str(found),
+    list(_more_special_tokens(config, directory)),
+  )
 
 
 def _sources(value: Any, path: pathlib.Path) -> dict[str, str]:
@@ -273,6 +287,21 @@ def _special_tokens(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
   for key, token in (added if isinstance(added, dict) else {}).items():
     if token.get('special'):
       yield f'added_token_{key}', token['content']
+
+
+def _more_special_tokens(
+  config: Mapping[str, Any], directory: pathlib.Path
+) -> Iterator[str]:
+  """Yields the special tokens that have no name in templates."""
+  for key in ('additional_special_tokens', 'extra_special_tokens'):
+    listed = config.get(key) or ()
+    for item in listed.values() if isinstance(listed, dict) else listed:
+      yield item['content'] if isinstance(item, dict) else item
+  if not config.get('added_tokens_decoder'):
+    yield from _object(directory / _ADDED_TOKENS_FILE)
+    for token in _object(directory / _TOKENIZER_FILE).get('added_tokens') or ():
+      if token.get('special'):
+        yield token['content']
 
 
 def _object(path: pathlib.Path) -> dict[str, Any]:

@@ -57,11 +57,11 @@ class Form(abc.ABC):
     if 'max_tokens' in found:
       found['max_tokens'] = min(found['max_tokens'], most)
     if 'min_tokens' in found:
-      most = (found | self.settings).get('max_tokens', most)
+      most = {**found, **self.settings}.get('max_tokens', most)
       found['min_tokens'] = min(found['min_tokens'], most)
     if limits and found.get('top_k', 0) > limits.vocab_size:
       del found['top_k']
-    return found | self.settings
+    return {**found, **self.settings}
 
   @abc.abstractmethod
   def _whole(self, answer: answers.Answer, prompt: int) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class Completions(Form):
       # Only ids in the request are returned. The cell does not report the ids
       # of a text prompt.
       ids = self.prompts[prompt]
-      choice['prompt_token_ids'] = None if isinstance(ids, str) else list(ids)
+      choice['prompt_token_ids'] = ids if isinstance(ids, list) else None
     return [choice]
 
 

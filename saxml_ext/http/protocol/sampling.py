@@ -12,6 +12,7 @@ import msgspec
 
 from saxml_ext.common import request_options
 from saxml_ext.http.protocol import fields
+from saxml_ext.protobuf import completion_pb2
 
 # The maximum number of prompts per request. Each becomes a request to the cell.
 _MOST_PROMPTS = 256
@@ -28,7 +29,9 @@ _RANGES = {
   if option.kind in (int, float) and name not in ('logprobs', _IDS.http)
 }
 
-Prompt: TypeAlias = str | Sequence[int]
+# The text of a chat template has segments if messages have special tokens.
+Text: TypeAlias = str | completion_pb2.Segments
+Prompt: TypeAlias = Text | Sequence[int]
 
 Id: TypeAlias = Annotated[
   int, msgspec.Meta(ge=int(_IDS.least), le=int(_IDS.most))

@@ -43,8 +43,8 @@ class GatewayTemplate:
     write: The function that returns the prompt, which the assistant's next
       message continues.
     stops: The texts that end an answer.
-    reserved: The texts that mark roles. A message that contains one is
-      rejected, because it could imitate another role.
+    reserved: The texts that mark roles. In messages, they are plain text to a
+      tokenizer that has them as special tokens.
     adds_start: True, because prompts do not contain the model's start token.
   """
 

@@ -80,7 +80,7 @@ class Tokenize(fields.Request):
   return_token_strs: bool = False
   add_special_tokens: bool | None = None
 
-  def text(self, profile_of: templates.ProfileOf) -> tuple[str, bool]:
+  def text(self, profile_of: templates.ProfileOf) -> tuple[sampling.Text, bool]:
     """Returns the text to tokenize, and True if it gets a start token.
 
     Raises:
@@ -94,7 +94,12 @@ class Tokenize(fields.Request):
       return text, self._adds_start(template.adds_start)
     if self.prompt is None:
       fields.fail('prompt', 'it is missing. Send a text, or messages')
-    for name in ('chat_template', 'chat_template_kwargs', 'tools', 'tool_choice'):
+    for name in (
+      'chat_template',
+      'chat_template_kwargs',
+      'tools',
+      'tool_choice',
+    ):
       if getattr(self, name) is not None:
         fields.fail(name, 'it requires messages')
     return self.prompt, self._adds_start(True)

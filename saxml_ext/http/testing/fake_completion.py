@@ -65,7 +65,8 @@ class FakeCompletion(
     if request.WhichOneof('prompt') == 'token_ids':
       text = ''.join(map(chr, request.token_ids.ids))
     else:
-      text = request.text
+      segments = request.segments.segments
+      text = request.text or ''.join(part.text for part in segments)
     kind, _, rest = text.partition(':')
     if request.max_tokens > MAX_NEW_TOKENS:
       raise errors.InvalidArgument(

@@ -135,7 +135,7 @@ class Generation:
 
     async def count(prompt: sampling.Prompt) -> completion_pb2.Usage:
       ids = prompt
-      if isinstance(prompt, str):
+      if isinstance(prompt, sampling.Text):
         ids = (await model.Tokenize(prompt, options, adds_start)).ids
       return completion_pb2.Usage(prompt_tokens=len(ids))
 

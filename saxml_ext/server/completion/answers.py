@@ -268,12 +268,12 @@ class Choice:
     return alternatives
 
   def _piece(self, token: int) -> tuple[str, bytes]:
-    """Returns a token's text, and its bytes if they are no whole characters."""
+    """Returns a token's text, or its bytes if they are no whole characters."""
     piece = self._codec.piece(token)
     try:
       return piece.decode(), b''
     except UnicodeDecodeError:
-      return piece.decode(errors='replace'), piece
+      return '', piece
 
 
 class Cutter:
