@@ -1,10 +1,10 @@
 """Asks a model one question, and prints its answer as it is generated.
 
-    ask "What did the jury hear?"
+    ask "What is the capital of France?"
     ask <question.txt
 
-The question goes to a running `serve` on --port. If none is running, the
-bundled model is started for this question and stopped afterwards. The exit code
+The question goes to a running `serve` on --port. If none is running, `serve`'s
+default model is started for this question and stopped afterwards. The exit code
 is 1 if the answer is incomplete. $OPENAI_API_KEY is sent if it is set.
 """
 
@@ -17,15 +17,16 @@ from typing import Any
 
 from absl import flags
 
+from converters.hf import smollm2
 from saxml_ext.common import program
 from serve import children
-from serve import local_cell
+from serve import endpoint as endpoint_lib
+from serve import other_flags
 from serve import programs
-from serve import service
 
 _PORT = flags.DEFINE_integer(
   'port',
-  service.DEFAULT_PORT,
+  endpoint_lib.DEFAULT_PORT,
   'The port of the running serve on this machine.',
   lower_bound=1,
   upper_bound=65535,
@@ -64,7 +65,7 @@ def _request(question: str) -> dict[str, Any]:
   return request
 
 
-def _ask(endpoint: service.Endpoint, question: str) -> Iterator[str]:
+def _ask(endpoint: endpoint_lib.Endpoint, question: str) -> Iterator[str]:
   """Yields the parts of an answer as they arrive.
 
   Raises:
@@ -110,20 +111,21 @@ def _reason(body: bytes, status: int) -> str:
     return f'status {status}: {body[:200].decode(errors="replace")}'
 
 
-def _print(endpoint: service.Endpoint, question: str) -> None:
+def _print(endpoint: endpoint_lib.Endpoint, question: str) -> None:
   for part in _ask(endpoint, question):
     print(part, end='', flush=True)
   print()
 
 
-def _started(group: children.Children) -> service.Endpoint:
-  """Starts a `serve` of the bundled model; returns its endpoint.
+def _started(group: children.Children) -> endpoint_lib.Endpoint:
+  """Starts a `serve` of the default model; returns its endpoint.
 
   Raises:
     programs.ServeError: The process ended before it could serve.
   """
   print(
-    f'ask: no server answers on port {_PORT.value}. Starting the bundled model',
+    f'ask: no server answers on port {_PORT.value}. Starting'
+    f' {smollm2.NAME}',
     file=sys.stderr,
     flush=True,
   )
@@ -134,7 +136,7 @@ def _started(group: children.Children) -> service.Endpoint:
     text = line.decode()
     if text.startswith(_READY):
       port = int(text.strip().rpartition(':')[2])
-      return service.Endpoint(local_cell.LOOPBACK, port)
+      return endpoint_lib.Endpoint(endpoint_lib.LOOPBACK, port)
   server.process.wait()
   raise server.error()
 
@@ -145,14 +147,14 @@ def _run(words: Sequence[str]) -> None:
     raise programs.ServeError(
       'The question is empty. Pass it as an argument or on standard input.'
     )
-  endpoint = service.Endpoint(local_cell.LOOPBACK, _PORT.value)
+  endpoint = endpoint_lib.Endpoint(endpoint_lib.LOOPBACK, _PORT.value)
   if endpoint.answers():
     _print(endpoint, question)
     return
   if _MODEL.value:
     raise programs.ServeError(
       f'--model={_MODEL.value}: no server answers on port {_PORT.value}.'
-      ' Start serve with that model, or omit the flag for the bundled one.'
+      ' Start serve with that model, or omit the flag for the default one.'
     )
   with children.Children() as group:
     _print(_started(group), question)
@@ -163,4 +165,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program.run(main, takes_words=True)
+  program.run(main, other_flags.translated(sys.argv, {}), takes_words=True)

@@ -1,6 +1,7 @@
-"""Converts models from Hugging Face's format, and caches the result."""
+"""Checks and converts models of other formats than PAX, and caches the result."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
 import fcntl
 import hashlib
 import os
@@ -8,9 +9,18 @@ import shutil
 
 import psutil
 
+from converters.convert import conversion as conversion_lib
+from converters.convert import model_source
+from converters.convert import sources
 from converters.hf import checkpoint
+from converters.hf import hub
 from converters.hf import tokenizer_files
+from converters.quantize import int8_matrix
+from saxml_ext.common import user_path
+from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
+from saxml_ext.families import layout
+from saxml_ext.pax import description
 from saxml_ext.pax import errors as pax_errors
 from serve import programs
 
@@ -19,103 +29,207 @@ from serve import programs
 Run = Callable[[str, str, Mapping[str, object]], None]
 
 CHECKPOINT = 'checkpoint_00000000'
-FLOAT_BYTES = {'float32': 4, 'bfloat16': 2}
 GIB = 2**30
+FLOAT_BYTES = {'float32': 4, 'bfloat16': 2}
 
 
-def check(directory: str) -> None:
-  """Raises programs.ServeError unless a directory has a supported model."""
-  if not os.path.isdir(directory):
-    raise programs.ServeError(
-      f'{directory} is neither a directory nor a model id on the Hugging Face'
-      ' hub. Pass a Hugging Face directory (config.json, safetensors or .bin'
-      ' files), a PAX directory, or an id such as EleutherAI/gpt-j-6b.'
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """A model in another format than PAX, as far as its small files describe it.
+
+  Attributes:
+    path: The directory or the GGUF file. Of a model on the hub, it has at first
+      only the small files.
+    hub_id: The id of a model whose weights must be downloaded; '' for others.
+    family: The family of the model.
+    config: The sizes of the model.
+    variables: The variables of the PAX checkpoint.
+    tokenizer: The contents of the tokenizer's files by name.
+    quantization: The types of weights of at most 8 bits, such as "Q4_1"; ''
+      for floating point.
+  """
+
+  path: str
+  hub_id: str
+  family: family_lib.Family
+  config: hf_config.HFConfig
+  variables: Sequence[layout.Variable]
+  tokenizer: Mapping[str, bytes]
+  quantization: str = ''
+
+  def float_type(self, quantize: bool) -> str:
+    """Returns float32 if it fits into half of the memory, else bfloat16."""
+    if quantize:
+      return 'float32'  # The most exact form is quantized only once.
+    room = psutil.virtual_memory().available / 2
+    return 'float32' if self.num_bytes('float32') <= room else 'bfloat16'
+
+  def num_bytes(self, dtype: str, quantize: bool = False) -> int:
+    """Returns the size of the checkpoint, with int8 matrices or without."""
+    return sum(
+      variable.spec(
+        'int8'
+        if quantize and int8_matrix.summed_dims(variable.name, False)
+        else dtype
+      ).num_bytes
+      for variable in self.variables
     )
-  try:
-    checkpoint.read_config(directory)
-  except pax_errors.CheckpointError as e:
-    raise programs.ServeError(str(e)) from e
-  names = (tokenizer_files.TOKENIZER, tokenizer_files.SENTENCEPIECE)
-  if not any(os.path.isfile(os.path.join(directory, name)) for name in names):
-    raise programs.ServeError(
-      f'{directory} has neither {" nor ".join(names)}, which is required for'
-      ' text. Make it with transformers:'
-      f" AutoTokenizer.from_pretrained('...').save_pretrained('{directory}')."
-    )
+
+  def describe(self, dtype: str) -> description.Description:
+    """Returns the description of the converted checkpoint."""
+    return conversion_lib.describe(self.config, self.family.name, dtype)
 
 
-def converted(
-  directory: str, name: str, quantize: bool, cache: str, run: Run
-) -> str:
-  """Returns the PAX directory of a Hugging Face model, converted on first use.
+def open_source(word: str) -> Source:
+  """Opens a model and checks everything but the values of its weights.
 
-  An interrupted conversion is resumed.
+  Of a model on the hub, only the small files are downloaded.
 
   Args:
-    directory: The Hugging Face directory, which must have passed `check`.
-    name: The prefix of the directory's name in the cache.
-    quantize: True to convert the matrices to int8.
-    cache: The directory for converted models.
-    run: The function that runs the converters.
+    word: The directory, the GGUF file, or the id on the hub.
 
   Raises:
-    programs.ServeError: The disk is too full, or a converter failed.
+    programs.ServeError: There is no such model, or it is not supported.
   """
-  _, config = checkpoint.read_config(directory)
-  dtype = _float_type(_parameters(config), quantize)
-  target = os.path.join(
-    cache, f'{name}-{_stamp(directory, dtype, str(quantize))}'
+  try:
+    path = hub.locate(word, weights=False)
+    if not os.path.exists(path):
+      raise programs.ServeError(
+        f'{path} is neither a directory nor a GGUF file nor a model id on the'
+        ' Hugging Face hub. Pass a Hugging Face directory (config.json,'
+        ' safetensors or .bin files), a GGUF file, a PAX directory, or an id'
+        ' such as EleutherAI/gpt-j-6b.'
+      )
+    is_local = path == user_path.resolve(word) or hub.has_weights(path)
+    source = _open(path, '' if is_local else word)
+  except pax_errors.CheckpointError as e:
+    raise programs.ServeError(str(e).replace('--base=', '')) from e
+  names = (tokenizer_files.TOKENIZER, tokenizer_files.SENTENCEPIECE)
+  if not any(name in source.tokenizer for name in names):
+    raise programs.ServeError(
+      f'{path} has neither {" nor ".join(names)}, which is required for'
+      ' text. Make it with transformers:'
+      f" AutoTokenizer.from_pretrained('...').save_pretrained('{path}')."
+    )
+  return source
+
+
+def _open(path: str, hub_id: str) -> Source:
+  tokenizer = tokenizer_files.collect(path)
+  if hub_id:
+    family, config = checkpoint.read_config(path)
+    variables = layout.variables(config, config.tied_embeddings, family)
+    return Source(path, hub_id, family, config, variables, tokenizer)
+  model = model_source.ModelSource(sources.open_checkpoint(path))
+  return Source(
+    path,
+    hub_id,
+    model.checkpoint.family,
+    model.config,
+    model.variables,
+    tokenizer,
+    model.checkpoint.quantization,
   )
-  os.makedirs(cache, exist_ok=True)
-  with open(f'{target}.lock', 'w', encoding='utf-8') as lock:
-    # Another `serve` may be converting the model.
-    fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """The conversion of one model to a PAX directory in the cache.
+
+  Attributes:
+    source: The model.
+    name: The prefix of the directory's name.
+    dtype: The type of floating-point variables.
+    quantize: True to convert the matrices to int8.
+    cache: The directory for converted models.
+  """
+
+  source: Source
+  name: str
+  dtype: str
+  quantize: bool
+  cache: str
+
+  @property
+  def num_bytes(self) -> int:
+    """The size of the checkpoint."""
+    return self.source.num_bytes(self.dtype, self.quantize)
+
+  @property
+  def missing_bytes(self) -> int:
+    """The disk space that the conversion still needs."""
+    target = self._target(self.source.path)
     if os.path.isdir(os.path.join(target, CHECKPOINT)):
-      return target
-    floats = f'{target}.float' if quantize else target
-    size = _parameters(config) * FLOAT_BYTES[dtype]
-    _check_disk(cache, size * (5 if quantize else 4) // 4, target)
-    if not os.path.isdir(os.path.join(floats, CHECKPOINT)):
-      run(
-        'converter',
-        programs.CONVERTER,
-        {'base': directory, 'pax': floats, 'dtype': dtype, 'resume': True},
-      )
-    if quantize:
-      run(
-        'quantizer',
-        programs.QUANTIZER,
-        {
-          'input_dir': floats,
-          'output_dir': target,
-          'report': False,
-          'resume': True,
-        },
-      )
-      shutil.rmtree(floats)
-  return target
+      return 0
+    # The files of an interrupted conversion are reused.
+    return max(0, self.num_bytes - bytes_below(target))
+
+  def _target(self, path: str) -> str:
+    stamp = _stamp(path, self.dtype, str(self.quantize))
+    return os.path.join(self.cache, f'{self.name}-{stamp}')
+
+  def run(self, run: Run) -> str:
+    """Returns the PAX directory; converts the model if there is none.
+
+    An interrupted conversion is resumed.
+
+    Args:
+      run: The function that runs the converter.
+
+    Raises:
+      programs.ServeError: The download or the conversion failed.
+    """
+    path = self.source.path
+    if self.source.hub_id:
+      path = open_source(_download(self.source.hub_id)).path
+    target = self._target(path)
+    os.makedirs(self.cache, exist_ok=True)
+    with open(f'{target}.lock', 'w', encoding='utf-8') as lock:
+      # Another `serve` may be converting the model.
+      fcntl.flock(lock, fcntl.LOCK_EX)
+      if not os.path.isdir(os.path.join(target, CHECKPOINT)):
+        choice = {'quantize': 'int8'} if self.quantize else {'dtype': self.dtype}
+        flags = {'base': path, 'pax': target, 'resume': True, **choice}
+        run('converter', programs.CONVERTER, flags)
+    return target
 
 
-def _stamp(directory: str, *choices: str) -> str:
-  """Returns a hash that changes with the files of a directory."""
-  found = [os.path.realpath(directory), *choices]
-  for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
-    if entry.is_file():
-      stat = entry.stat()
-      found.append(f'{entry.name} {stat.st_size} {stat.st_mtime_ns}')
-  return hashlib.sha256('\n'.join(found).encode()).hexdigest()[:12]
+def _download(hub_id: str) -> str:
+  try:
+    return hub.locate(hub_id)
+  except pax_errors.CheckpointError as e:
+    raise programs.ServeError(str(e).replace('--base=', '')) from e
 
 
-def _check_disk(cache: str, needed: int, target: str) -> None:
-  # The files of an interrupted conversion are reused, so they count as free.
-  free = shutil.disk_usage(cache).free
-  free += bytes_below(target) + bytes_below(f'{target}.float')
+def check_disk(jobs: Sequence[Job]) -> None:
+  """Raises programs.ServeError if the cache's disk is too small for all."""
+  needed = sum(job.missing_bytes for job in jobs)
+  if not needed:
+    return
+  cache = jobs[0].cache
+  existing = cache
+  while not os.path.isdir(existing):
+    existing = os.path.dirname(existing)
+  free = shutil.disk_usage(existing).free
   if needed > free:
     raise programs.ServeError(
-      f'The converted model takes {needed / GIB:.1f} GiB, and {cache} has'
+      f'The converted models need {needed / GIB:.1f} GiB, and {cache} has'
       f' {free / GIB:.1f} GiB free. Free some space, or set a directory on'
       ' another disk with --cache_dir or $GPTJ_SAX_CACHE.'
     )
+
+
+def _stamp(path: str, *choices: str) -> str:
+  """Returns a hash that changes with a file or the files of a directory."""
+  lines = [os.path.realpath(path), *choices]
+  files = [path]
+  if os.path.isdir(path):
+    files = sorted(entry.path for entry in os.scandir(path) if entry.is_file())
+  for file in files:
+    stat = os.stat(file)
+    name = os.path.basename(file)
+    lines.append(f'{name} {stat.st_size} {stat.st_mtime_ns}')
+  return hashlib.sha256('\n'.join(lines).encode()).hexdigest()[:12]
 
 
 def bytes_below(directory: str) -> int:
@@ -125,18 +239,3 @@ def bytes_below(directory: str) -> int:
     for folder, _, files in os.walk(directory)
     for file in files
   )
-
-
-def _parameters(config: hf_config.HFConfig) -> int:
-  """Returns the number of parameters of a GPT-J, without norms and biases."""
-  width = config.model_dim
-  block = 4 * width * width + 2 * width * config.hidden_dim
-  return config.num_layers * block + 2 * config.vocab_size * width
-
-
-def _float_type(parameters: int, quantize: bool) -> str:
-  """Returns float32 if it fits into half of the memory, else bfloat16."""
-  if quantize:
-    return 'float32'  # The most exact form is quantized only once.
-  room = psutil.virtual_memory().available / 2
-  return 'float32' if parameters * 4 <= room else 'bfloat16'

@@ -10,7 +10,7 @@ program runs with the same flags, see docs/multi_host.md. Here, the network of
 the group is the loopback interface.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import json
 import os
@@ -23,11 +23,11 @@ from saxml_ext.common import errors
 from saxml_ext.common import net
 from saxml_ext.protobuf import admin_pb2
 from serve import children
+from serve import endpoint
 from serve import programs
 from serve import progress as progress_lib
 
 CELL = '/sax/local'
-LOOPBACK = '127.0.0.1'
 
 _PLATFORMS = 'JAX_PLATFORMS'
 # The number of devices that JAX makes of a process's CPU; 1 by default.
@@ -42,9 +42,9 @@ _POLL_SECS = 0.05
 # The timeout of one call to the admin server, in seconds.
 _ANSWER_SECS = 2.0
 
-# The prefix of a log line, "I1120 23:49:15.321862 139893206382272 loader.py:55]
-# ".
-_LOG_PREFIX = re.compile(r'^[IWEF]\d{4} \S+ +\d+ [^\]]+\] ')
+# The part of a log line that counts programs, "compiled 3 of 11 programs".
+_COUNTED = re.compile(r'\b(?:compiled|loaded) \d+ of \d+\b.*')
+_LOG_LINES = 200
 
 
 def group_flags(hosts: int) -> list[dict[str, object]]:
@@ -132,6 +132,11 @@ class Model:
   checkpoint: str
   overrides: Mapping[str, str]
 
+  @property
+  def label(self) -> str:
+    """The name of the model in messages."""
+    return f'{CELL}/{self.name}'
+
 
 @dataclasses.dataclass(eq=False)
 class LocalCell:
@@ -169,11 +174,19 @@ class LocalCell:
   model_server: children.Child | None = dataclasses.field(
     default=None, init=False
   )
+  _http_port: int = dataclasses.field(
+    default_factory=net.pick_free_port, init=False
+  )
 
   @property
   def sax_root(self) -> str:
     """The root directory of the cell, for clients."""
     return os.path.join(self.work_dir, 'sax_root')
+
+  @property
+  def status_url(self) -> str:
+    """The URL of the cell's status page."""
+    return f'http://{net.join_host_port(endpoint.LOOPBACK, self._http_port)}'
 
   def start(self) -> None:
     """Starts both servers; returns when the model server has joined.
@@ -182,6 +195,11 @@ class LocalCell:
       children.ChildError: A process ended.
       CellError: A server was not ready in time.
     """
+    self.start_processes()
+    self.wait_for_servers()
+
+  def start_processes(self) -> None:
+    """Starts both servers, and does not wait for them."""
     fs_root = os.path.join(self.work_dir, 'fs_root')
     os.makedirs(fs_root, exist_ok=True)
     os.makedirs(self.sax_root, exist_ok=True)
@@ -197,24 +215,40 @@ class LocalCell:
       'admin server',
       self._command(
         programs.ADMIN_SERVER,
-        root | {'host': LOOPBACK, 'port': net.pick_free_port()},
+        root
+        | {
+          'host': endpoint.LOOPBACK,
+          'port': net.pick_free_port(),
+          'http_port': self._http_port,
+        },
       ),
       self._log('admin_server'),
     )
     self.model_server = self._start_model_server(root)
+
+  def wait_for_servers(self) -> None:
+    """Returns when the model server has joined; raises errors like `start`."""
     with self.progress.bar('servers') as bar:
       self._wait(
-        'admin server', lambda: self._servers() is not None, bar, _START_SECS
+        'admin server',
+        lambda: self._servers() is not None,
+        bar,
+        _START_SECS,
+        lambda: 'the admin server starts',
       )
       self._wait(
-        'model server', lambda: bool(self._servers()), bar, _START_SECS
+        'model server',
+        lambda: bool(self._servers()),
+        bar,
+        _START_SECS,
+        lambda: 'the model server starts',
       )
 
   def _start_model_server(self, root: Mapping[str, object]) -> children.Child:
     """Starts the processes of the model server; returns the first."""
     shared = {
       **root,
-      'host': LOOPBACK,
+      'host': endpoint.LOOPBACK,
       'jax_cache_dir': self.jax_cache_dir,
       **self._programs(),
     }
@@ -249,14 +283,18 @@ class LocalCell:
       errors.SaxError: The admin server rejected the model.
     """
     model_id = f'{CELL}/{model.name}'
-    self.progress.stage(f'publishing {model_id} ({model.params})')
+    self.progress.stage(f'publishing {model.label} ({model.params})')
     limit = sax.AdminOptions(_START_SECS)
     sax.Publish(
       model_id, model.params, model.checkpoint, 1, model.overrides, limit
     )
     with self.progress.bar('loading') as bar:
       self._wait(
-        f'model {model_id}', lambda: self._can_serve(model_id), bar, _READY_SECS
+        f'model {model.label}',
+        lambda: self._can_serve(model_id, model.label),
+        bar,
+        _READY_SECS,
+        lambda: self._loading_text(model_id),
       )
     return model_id
 
@@ -266,6 +304,7 @@ class LocalCell:
     condition: Callable[[], bool],
     bar: progress_lib.Bar,
     limit: float,
+    note: Callable[[], str],
   ) -> None:
     """Waits up to `limit` seconds for a condition; watches the processes."""
     start = time.monotonic()
@@ -277,7 +316,8 @@ class LocalCell:
           f'{what} was not ready after {limit:g} s. See the logs in'
           f' {self.log_dir}'
         )
-      bar.update(0, 0, f'{waited:.0f} s {self._server_says()}')
+      if bar.is_due:
+        bar.update(0, 0, f'{waited:.0f} s, {note()}')
       time.sleep(_POLL_SECS)
 
   def _servers(self) -> int | None:
@@ -288,7 +328,7 @@ class LocalCell:
       return None  # It is not ready or busy; `_wait` limits the time.
     return sum(kind.num_replicas for kind in kinds)
 
-  def _can_serve(self, model_id: str) -> bool:
+  def _can_serve(self, model_id: str, label: str) -> bool:
     """Returns True if a replica is loaded; raises CellError if it failed."""
     options = sax.AdminOptions(_ANSWER_SECS)
     try:
@@ -296,22 +336,32 @@ class LocalCell:
       return True
     except errors.DeadlineExceeded:
       pass  # The model is still loading, or loading has failed.
-    try:
-      replicas = sax.ListDetail(model_id, options).replicas
-    except errors.DeadlineExceeded:
-      return False  # The admin server is busy; `_wait` limits the time.
-    for replica in replicas:
+    for replica in self._replicas(model_id):
       if replica.status == 'FAILED':
         raise CellError(
-          f'the model server could not load {model_id}:'
+          f'the model server could not load {label}:'
           f' {replica.reason or "no reason given"}. See'
           f' {self._log("model_server")}'
         )
     return False
 
-  def _server_says(self) -> str:
-    lines = children.last_lines(self._log('model_server'), 1)
-    return _LOG_PREFIX.sub('', ''.join(lines))
+  def _replicas(self, model_id: str) -> Sequence[sax.Replica]:
+    try:
+      options = sax.AdminOptions(_ANSWER_SECS)
+      return sax.ListDetail(model_id, options).replicas
+    except errors.DeadlineExceeded:
+      return ()  # The admin server is busy; `_wait` limits the time.
+
+  def _loading_text(self, model_id: str) -> str:
+    """Returns how far a model is loaded, as its server reports it."""
+    for replica in self._replicas(model_id):
+      if replica.status == 'LOADING' and replica.reason:
+        return replica.reason
+    lines = children.last_lines(self._log('model_server'), _LOG_LINES)
+    for line in reversed(lines):
+      if counted := _COUNTED.search(line):
+        return counted[0]
+    return 'the model server loads the weights'
 
   def _log(self, name: str) -> str:
     return os.path.join(self.log_dir, f'{name}.log')

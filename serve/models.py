@@ -1,40 +1,54 @@
-"""Finds the model to serve, and chooses suitable serving params."""
+"""Finds the models to serve, and chooses suitable serving params."""
 
 import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
+import importlib
 import json
 import os
 import re
+from typing import Any
 
 import psutil
 
-from converters.hf import hub
-from saxml_ext.common import files
+from converters.hf import smollm2
+from converters.hf import tokenizer_files
+from saxml_ext.common import errors as sax_errors
 from saxml_ext.common import user_path
 from saxml_ext.families import all as families
+from saxml_ext.http.protocol import templates
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
-from saxml_ext.pax import description
+from saxml_ext.params import registry
+from saxml_ext.pax import description as description_lib
 from saxml_ext.pax import errors as pax_errors
 from serve import conversion
 from serve import local_cell
 from serve import programs
 
-INT8 = 'int8'
+INT8, FLOAT = 'int8', 'none'
 
-_BUNDLED = os.path.join(programs.ROOT, 'harness', 'bundled')
-# Prompts of the bundled model are complete, so its template adds nothing. Other
-# base models get the dialogue template.
-_BUNDLED_NAME, _BUNDLED_TEMPLATE = 'gptj-small', 'plain'
-_BASE_TEMPLATE = 'dialogue'
+DEFAULT_NAME = smollm2.NAME
+# The directory of each bundled model below harness/bundled.
+BUNDLED = {'gptj-small': '', 'llama-small': 'llama'}
+# Prompts of the bundled models are complete, so their template adds nothing.
+# Other base models get the dialogue template.
+_BUNDLED_TEMPLATE, _BASE_TEMPLATE = 'plain', 'dialogue'
 
 _GENERATION_CONFIG = 'generation_config.json'
+# The GGUF file of the default model has no settings of sampling.
+_DEFAULT_SAMPLING = os.path.join(
+  programs.ROOT, 'bundled', 'smollm2', _GENERATION_CONFIG
+)
+_CHAT_TEMPLATE_FILE = 'chat_template.jinja'
+_TOKENIZER_CONFIG = 'tokenizer_config.json'
 
-# The answer gets a quarter of the positions, up to a limit that suits chats.
+# Answers with beams or several samples get a quarter of the context, up to a
+# limit that suits chats.
 _ANSWER_SHARE, _MOST_ANSWER = 4, 1024
 _LEAST_LENGTH = 32
-_FIRST_BUCKET = 128
+# The length of a prompt's chunks, and those to which the last one is padded.
+_CHUNK, _BUCKETS = 512, (64, 192)
 _BEAMS = 4
 _SLOTS = (16, 8, 4, 2, 1)
 # Programs, buffers and the servers need memory in addition to weights and
@@ -50,7 +64,8 @@ class Options:
   Attributes:
     params: The serving params; '' for an automatic choice.
     overrides: The values, as JSON, by attribute of the serving params.
-    quantize: The number format INT8, or '' for floating point.
+    quantize: The number format of matrices: INT8, FLOAT, or '' for that which
+      is nearest to the stored one.
     max_model_len: The maximum length of prompt and answer together, in tokens;
       0 for the model's own limit.
     chat_template: The name or the path of a chat template; '' for the model's
@@ -66,150 +81,338 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Model(local_cell.Model):
-  """A model that is ready to be published.
+  """A model that is ready to be published once its job, if any, has run.
 
   Attributes:
     public_name: The name that clients of the gateway use.
-    chat_template: The value of the gateway's flag for the chat template.
+    chat_template: The value of the gateway's flag for the chat template; '' for
+      the template of the checkpoint.
     generation_config: The path of its generation_config.json; '' if it has
       none.
     program_set: The programs that the build compiled for it; '' if there are
       none.
     notes: The sentences about automatic choices that the user should read.
+    job: The conversion that makes the checkpoint; None if it exists.
   """
 
   public_name: str
   chat_template: str
-  generation_config: str
+  generation_config: str = ''
   program_set: str = ''
   notes: tuple[str, ...] = ()
+  job: conversion.Job | None = None
+
+  @property
+  def label(self) -> str:
+    """The name of the model in messages, which is that for clients."""
+    return self.public_name
+
+  def converted(self, run: conversion.Run) -> 'Model':
+    """Returns the model with its checkpoint, which its job makes first.
+
+    Args:
+      run: The function that runs the converter.
+
+    Raises:
+      programs.ServeError: The conversion failed.
+    """
+    directory = os.path.dirname(self.checkpoint)
+    if self.job is not None:
+      directory = self.job.run(run)
+    path = self.generation_config or f'{directory}/{_GENERATION_CONFIG}'
+    return dataclasses.replace(
+      self,
+      checkpoint=os.path.join(directory, conversion.CHECKPOINT),
+      chat_template=self.chat_template or directory,
+      generation_config=path if os.path.isfile(path) else '',
+      job=None,
+    )
 
 
-def find(
-  wanted: str, options: Options, cache: str, run: conversion.Run
-) -> Model:
-  """Finds a model, and converts it first if it is in Hugging Face's format.
+@dataclasses.dataclass(frozen=True)
+class _Stored:
+  """The properties of a model's checkpoint, which may not be converted yet.
+
+  Attributes:
+    origin: The path of the model, for messages.
+    description: The description of the model.
+    weights: The size of the weights in memory, in bytes.
+    is_int8: True if the matrices are served in int8.
+    files: The contents of the tokenizer's files by name.
+  """
+
+  origin: str
+  description: description_lib.Description
+  weights: int
+  is_int8: bool
+  files: Mapping[str, bytes]
+
+
+def find_all(
+  words: Sequence[str], options: Options, cache: str
+) -> list[Model]:
+  """Finds models and checks that all of them can be served; converts nothing.
 
   Args:
-    wanted: A Hugging Face directory, a PAX checkpoint, or the id of a model on
-      the Hugging Face hub; '' for the bundled model.
+    words: The models: Hugging Face directories, GGUF files, PAX checkpoints,
+      names in BUNDLED, or ids on the Hugging Face hub. Without words, the
+      default model is served.
     options: The user's options.
     cache: The directory for converted models.
-    run: The function that runs the converters.
 
   Raises:
-    programs.ServeError: There is no such model, it is not supported, or it does
-    not fit into this machine's memory or disk.
+    programs.ServeError: A model does not exist or is not supported, an option
+    does not fit a model, or memory or disk do not suffice for all.
   """
-  program_set = ''
-  path = user_path.resolve(wanted)
-  if not wanted:
-    directory, name, program_set = _bundled()
-  elif _checkpoint(path):
-    directory, name = path, _base_name(path)
-  else:
+  models: list[Model] = []
+  for word in words or [DEFAULT_NAME]:
+    reserved = sum(int(model.overrides.get('ram', 0)) for model in models)
     try:
-      directory, name = hub.locate(wanted), _base_name(wanted)
+      models.append(_find(word, options, cache, reserved))
     except pax_errors.CheckpointError as e:
-      raise programs.ServeError(str(e).replace('--base=', '')) from e
-  if _checkpoint(directory):
+      raise programs.ServeError(str(e)) from e
+    except sax_errors.SaxError as e:
+      raise programs.ServeError(e.message) from e
+  for name, count in collections.Counter(m.name for m in models).items():
+    if count > 1:
+      raise programs.ServeError(
+        f'Two models have the name {name}. Rename one of the directories.'
+      )
+  conversion.check_disk([model.job for model in models if model.job])
+  return models
+
+
+def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
+  path = user_path.resolve(word)
+  name, program_set, job = _base_name(path), '', None
+  generation_config = ''
+  bundled = word in BUNDLED and not os.path.exists(path)
+  if bundled:
+    path, program_set = _bundled(word)
+  elif word == DEFAULT_NAME and not os.path.exists(path):
+    path = word = smollm2.path()
+    name, generation_config = DEFAULT_NAME, _DEFAULT_SAMPLING
+  checkpoint = _checkpoint(path)
+  if checkpoint:
     # The tokenizer and similar files are next to the step directory.
-    directory = os.path.dirname(_checkpoint(directory))
+    stored, format_note = _pax(os.path.dirname(checkpoint), checkpoint, options)
   else:
-    conversion.check(directory)
-    directory = conversion.converted(
-      directory, name, options.quantize == INT8, cache, run
+    source = conversion.open_source(path if bundled else word)
+    dtype, is_int8, format_note = _format(source, options)
+    job = conversion.Job(source, _cell_name(name), dtype, is_int8, cache)
+    stored = _Stored(
+      source.path,
+      source.describe(dtype),
+      job.num_bytes,
+      is_int8,
+      source.tokenizer,
     )
-  template, notes = _template(directory, not wanted, options)
-  params, overrides = _choose(directory, options)
-  generation_config = os.path.join(directory, _GENERATION_CONFIG)
-  if not os.path.isfile(generation_config):
-    generation_config = ''
+  if bundled:
+    template, notes = _BUNDLED_TEMPLATE, ()
+  else:
+    template, notes = _template(stored, options)
+  params, overrides = _choose(stored, options, reserved)
+  public_name = name if os.path.exists(path) else word
+  for text in (public_name, template, stored.origin, cache):
+    if ',' in text:
+      raise programs.ServeError(
+        f'{text} has a comma, which separates values of flags of the gateway.'
+        ' Rename it, or make a link without a comma.'
+      )
   return Model(
-    name=re.sub(r'[^A-Za-z0-9_.-]', '-', name),
+    name=_cell_name(name),
     params=params,
-    checkpoint=_checkpoint(directory),
+    checkpoint=checkpoint,
     overrides=overrides,
-    public_name=name if not wanted or os.path.isdir(path) else wanted,
+    public_name=public_name,
     chat_template=template,
     generation_config=generation_config,
     program_set=program_set,
-    notes=notes,
+    notes=(format_note, *_unused_settings(stored), *notes),
+    job=job,
   )
 
 
-def _bundled() -> tuple[str, str, str]:
-  """Returns the directory, name and program set of the bundled model."""
-  built = os.path.join(_BUNDLED, 'pax')
+def _bundled(name: str) -> tuple[str, str]:
+  """Returns the directory and the program set of a bundled model."""
+  root = os.path.join(programs.ROOT, 'harness', 'bundled', BUNDLED[name])
+  built = os.path.join(root, 'pax')
   if not os.path.isdir(built):  # Outside of Bazel, nothing was built.
-    return os.path.join(_BUNDLED, 'model'), _BUNDLED_NAME, ''
-  return built, _BUNDLED_NAME, os.path.join(_BUNDLED, 'serve_programs')
+    return os.path.join(root, 'model'), ''
+  return built, os.path.join(root, 'serve_programs')
 
 
-def _base_name(wanted: str) -> str:
-  return os.path.basename(os.path.abspath(wanted))
+def _base_name(path: str) -> str:
+  return os.path.basename(os.path.abspath(path)).removesuffix('.gguf')
+
+
+def _cell_name(name: str) -> str:
+  """Returns the part of a model id that the admin server accepts."""
+  text = re.sub('[^a-z0-9_-]', '-', name.lower())
+  return text if text[:1].isalpha() else f'm{text}'
 
 
 def _checkpoint(directory: str) -> str:
   """Returns the step directory of a PAX checkpoint, or '' if it is none."""
   if os.path.basename(directory.rstrip('/')).startswith('checkpoint_'):
     return directory.rstrip('/')
-  found = os.path.join(directory, conversion.CHECKPOINT)
-  return found if os.path.isdir(found) else ''
+  step_dir = os.path.join(directory, conversion.CHECKPOINT)
+  return step_dir if os.path.isdir(step_dir) else ''
 
 
-def _template(
-  directory: str, bundled: bool, options: Options
-) -> tuple[str, tuple[str, ...]]:
-  """Returns the chat template, and a note if it is not the model's own."""
-  if options.chat_template:
-    return options.chat_template, ()
-  if bundled:
-    return _BUNDLED_TEMPLATE, ()
-  if os.path.isfile(os.path.join(directory, 'chat_template.jinja')):
-    return directory, ()
-  path = os.path.join(directory, 'tokenizer_config.json')
-  if os.path.isfile(path) and files.read_json(path).get('chat_template'):
-    return directory, ()
-  return _BASE_TEMPLATE, (
-    f'the model has no chat template, so chats use "{_BASE_TEMPLATE}". See'
-    ' --chat_template',
+def _pax(
+  directory: str, checkpoint: str, options: Options
+) -> tuple[_Stored, str]:
+  """Returns the properties of a PAX checkpoint, and a note about its format."""
+  said = description_lib.read(checkpoint)
+  weights = conversion.bytes_below(checkpoint)
+  is_int8 = _is_int8(checkpoint)
+  if is_int8 and options.quantize == FLOAT:
+    raise programs.ServeError(
+      f'{directory} has int8 matrices, so --quantize={FLOAT} has no effect.'
+      ' Omit it, or serve the checkpoint that was quantized.'
+    )
+  chosen, reason = said.dtype or 'float32', 'they are stored so'
+  if is_int8:
+    chosen = INT8
+  elif options.quantize == INT8:
+    is_int8, chosen, reason = True, INT8, f'of --quantize={INT8}'
+    weights //= conversion.FLOAT_BYTES[said.dtype or 'float32']
+  tokenizer = tokenizer_files.collect(directory)
+  stored = _Stored(directory, said, weights, is_int8, tokenizer)
+  return stored, f'Matrices are {chosen}, because {reason}.'
+
+
+def _is_int8(checkpoint: str) -> bool:
+  """Returns True if the matrices of a PAX checkpoint are int8."""
+  variables = os.path.join(checkpoint, 'state')
+  return os.path.isdir(variables) and any(
+    name.endswith('_quantized_scale') for name in os.listdir(variables)
   )
 
 
-def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
-  """Returns the serving params of a PAX checkpoint, and their overrides."""
-  if options.params:
-    _check_overrides(options.params, options)
-    return options.params, dict(options.overrides)
-  said = description.read(os.path.join(directory, conversion.CHECKPOINT))
-  if said.num_layers is None or said.max_positions is None:
-    raise programs.ServeError(
-      f'{directory} has neither config.json nor {description.FILE_NAME}, so'
-      ' the serving params cannot be chosen. Set them with --params. See'
-      ' docs/serving_params.md.'
-    )
+def _format(
+  source: conversion.Source, options: Options
+) -> tuple[str, bool, str]:
+  """Returns the float type, True for int8 matrices, and a note that says why."""
+  is_int8 = options.quantize == INT8
+  reason = 'the weights are floats'
+  if options.quantize:
+    reason = f'of --quantize={options.quantize}'
+  elif source.quantization:
+    is_int8, reason = True, f'the weights are {source.quantization}'
+  dtype = source.float_type(is_int8)
+  if dtype != 'float32':
+    reason += ', and float32 needs more than half of the free memory'
+  other = FLOAT if is_int8 else INT8
+  hint = '' if options.quantize else f' --quantize={other} changes it.'
+  chosen = INT8 if is_int8 else dtype
+  return dtype, is_int8, f'Matrices are {chosen}, because {reason}.{hint}'
+
+
+def _template(
+  stored: _Stored, options: Options
+) -> tuple[str, tuple[str, ...]]:
+  """Returns the chat template, and a note if it is not the model's own."""
+  if options.chat_template:
+    try:
+      templates.find(options.chat_template)
+    except sax_errors.SaxError as e:
+      raise programs.ServeError(
+        f'--chat_template={options.chat_template}: {e.message}'
+      ) from e
+    return options.chat_template, ()
+  config = _json(stored, _TOKENIZER_CONFIG)
+  if _CHAT_TEMPLATE_FILE in stored.files or config.get('chat_template'):
+    if os.path.isdir(stored.origin):
+      templates.find(stored.origin)
+    return '', ()
+  return _BASE_TEMPLATE, (
+    f'The model has no chat template, so chats use "{_BASE_TEMPLATE}". See'
+    ' --chat_template.',
+  )
+
+
+def _json(stored: _Stored, name: str) -> dict[str, Any]:
+  """Returns the JSON object in a file of the tokenizer; {} without the file."""
   try:
-    params = families.named(said.family).serving
-  except pax_errors.CheckpointError as e:
-    raise programs.ServeError(f'{directory}: {e}') from e
-  _check_overrides(params, options)
-  lengths = _lengths(said.max_positions, options.max_model_len)
-  overrides = lengths | _numbers(directory, said, lengths, options)
-  return params, overrides | dict(options.overrides)
+    document = json.loads(stored.files.get(name, b'{}'))
+  except (ValueError, RecursionError) as e:
+    raise programs.ServeError(
+      f'{stored.origin}/{name} is not JSON: {e}. Replace it with the original'
+      ' file of the model.'
+    ) from e
+  if not isinstance(document, dict):
+    raise programs.ServeError(
+      f'{stored.origin}/{name} is not a JSON object. Replace it with the'
+      ' original file of the model.'
+    )
+  return document
 
 
-def _check_overrides(params: str, options: Options) -> None:
-  """Raises programs.ServeError if an override would have no effect."""
-  problem = overrides_lib.in_path(params)
-  found = [problem] if problem else []
-  found += overrides_lib.in_overrides(params, options.overrides)
-  if found:
-    raise programs.ServeError(' '.join(found))
+def _unused_settings(stored: _Stored) -> tuple[str, ...]:
+  """Returns a note about settings of generation_config.json without effect."""
+  _, ignored = templates.generation_defaults(
+    stored.files.get(_GENERATION_CONFIG, b'{}'),
+    f'{stored.origin}/{_GENERATION_CONFIG}',
+  )
+  if not ignored:
+    return ()
+  return (f'{_GENERATION_CONFIG}: {", ".join(ignored)} cannot be applied.',)
+
+
+def _choose(
+  stored: _Stored, options: Options, reserved: int
+) -> tuple[str, dict[str, str]]:
+  """Returns the serving params of a checkpoint, and their overrides.
+
+  Args:
+    stored: The checkpoint.
+    options: The user's options.
+    reserved: The memory of the other models, in bytes.
+  """
+  said = stored.description
+  params, overrides = options.params, dict(options.overrides)
+  if params:
+    registry.lookup(params)
+  elif said.num_layers is None or said.max_positions is None:
+    raise programs.ServeError(
+      f'{stored.origin} has neither config.json nor'
+      f' {description_lib.FILE_NAME}, so the serving params cannot be chosen.'
+      ' Set them with --params. See docs/serving_params.md.'
+    )
+  else:
+    try:
+      params = families.named(said.family).serving
+    except pax_errors.CheckpointError as e:
+      raise programs.ServeError(f'{stored.origin}: {e}') from e
+    lengths = _lengths(said.max_positions, options.max_model_len)
+    overrides = lengths | _numbers(stored, lengths, reserved) | overrides
+  problems = overrides_lib.in_overrides(params, options.overrides)
+  if problems:
+    raise programs.ServeError(' '.join(problems))
+  if options.params or options.overrides:
+    _check_settings(params, overrides, said)
+  return params, overrides
+
+
+def _check_settings(
+  params: str,
+  overrides: Mapping[str, str],
+  said: description_lib.Description,
+) -> None:
+  """Raises errors.SaxError for settings that the model server would refuse."""
+  # These imports take seconds, and only the user's own values need a check.
+  settings = importlib.import_module('saxml_ext.params.settings')
+  loading = importlib.import_module('saxml_ext.server.loading.stored_model')
+  loading.complete(settings.published(params, overrides), said)
 
 
 def _lengths(positions: int, wanted: int) -> dict[str, str]:
-  """Returns the overrides that split the positions into prompt and answer."""
+  """Returns the overrides of lengths.
+
+  The limits follow the context: one sample may use all that its prompt leaves.
+  """
   if wanted > positions:
     raise programs.ServeError(
       f'--max_model_len={wanted} is above the {positions} positions for which'
@@ -220,72 +423,44 @@ def _lengths(positions: int, wanted: int) -> dict[str, str]:
     raise programs.ServeError(
       f'--max_model_len={total} is too short. Set at least {_LEAST_LENGTH}.'
     )
-  answer = min(total // _ANSWER_SHARE, _MOST_ANSWER)
-  prompt = total - answer
-  buckets = [prompt]
-  while (half := (buckets[0] + 1) // 2) >= _FIRST_BUCKET:
-    buckets.insert(0, half)
+  chunk = min(total, _CHUNK)
   return {
-    'INPUT_SEQ_LEN': str(prompt),
-    'BUCKET_KEYS': json.dumps(buckets),
-    'MAX_DECODE_STEPS': str(answer),
+    'CONTEXT_LEN': str(total),
+    'INPUT_SEQ_LEN': str(total - 1),
+    'PREFILL_CHUNK_LEN': str(chunk),
+    'BUCKET_KEYS': json.dumps([n for n in _BUCKETS if n < chunk]),
+    'MAX_DECODE_STEPS': str(min(total // _ANSWER_SHARE, _MOST_ANSWER)),
   }
 
 
-def _is_int8(directory: str) -> bool:
-  """Returns True if the matrices of a PAX checkpoint are int8."""
-  variables = os.path.join(directory, conversion.CHECKPOINT, 'state')
-  return os.path.isdir(variables) and any(
-    name.endswith('_quantized_scale') for name in os.listdir(variables)
-  )
-
-
 def _numbers(
-  directory: str,
-  said: description.Description,
-  lengths: Mapping[str, str],
-  options: Options,
+  stored: _Stored, lengths: Mapping[str, str], reserved: int
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
-  stored = said.dtype or 'float32'
-  stored_int8 = _is_int8(directory)
-  int8 = stored_int8 or options.quantize == INT8
-  dtype = 'float32' if int8 else stored
-  weights = conversion.bytes_below(
-    os.path.join(directory, conversion.CHECKPOINT)
-  )
-  if int8 and not stored_int8:
-    weights //= conversion.FLOAT_BYTES[stored]
-  tokens = int(lengths['INPUT_SEQ_LEN'])
-  tokens += _BEAMS * int(lengths['MAX_DECODE_STEPS'])
+  said = stored.description
+  dtype = 'float32' if stored.is_int8 else said.dtype or 'float32'
+  answer = int(lengths['MAX_DECODE_STEPS'])
+  tokens = int(lengths['CONTEXT_LEN']) + (_BEAMS + 1) * answer
   width = (said.num_kv_heads or said.num_heads or 0) * (said.head_dim or 0)
   values = 2 * (said.num_layers or 0) * width
   slot = values * conversion.FLOAT_BYTES[dtype] * tokens
-  free = psutil.virtual_memory().available - _OWN_BYTES
+  free = psutil.virtual_memory().available - _OWN_BYTES - reserved
   for slots in _SLOTS:
-    needed = int(_MARGIN * (weights + slots * slot))
+    needed = int(_MARGIN * (stored.weights + slots * slot))
     if needed <= free:
       break
   else:
     gib = conversion.GIB
     raise programs.ServeError(
-      f'The model needs {needed / gib:.1f} GiB of memory'
-      f' ({weights / gib:.1f} GiB of weights in {"int8" if int8 else dtype}),'
-      f' and {max(0, free) / gib:.1f} GiB are free. Use --quantize=int8, a'
-      ' smaller --max_model_len, or a larger machine.'
+      f'{stored.origin} needs {needed / gib:.1f} GiB of memory'
+      f' ({stored.weights / gib:.1f} GiB of weights in'
+      f' {"int8" if stored.is_int8 else dtype}), and {max(0, free) / gib:.1f}'
+      ' GiB are free. Use --quantize=int8, a smaller --max_model_len, or a'
+      ' larger machine.'
     )
   chosen = {'BATCH_SIZE': str(slots), 'ram': str(needed)}
   if dtype != 'float32':
     chosen |= dict.fromkeys(('FPROP_DTYPE', 'MODEL_DTYPE'), json.dumps(dtype))
-  if int8:
+  if stored.is_int8:
     chosen['QUANTIZATION'] = json.dumps(INT8)
   return chosen
-
-
-def check_names(found: Sequence[Model]) -> None:
-  """Raises programs.ServeError if two models have the same name."""
-  for name, count in collections.Counter(model.name for model in found).items():
-    if count > 1:
-      raise programs.ServeError(
-        f'Two models have the name {name}. Rename one of the directories.'
-      )

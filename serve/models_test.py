@@ -1,11 +1,14 @@
-import json
 import os
+import pathlib
 import subprocess
 from unittest import mock
 
 from absl.testing import absltest
+from absl.testing import parameterized
+from huggingface_hub import constants
 import psutil
 
+from converters.testing import fake_hub
 from converters.testing import small_models
 from saxml_ext.pax import description
 from serve import conversion
@@ -15,36 +18,44 @@ from serve import programs
 _TOKENIZER = os.path.join(
   programs.ROOT, 'harness', 'bundled', 'model', 'tokenizer.json'
 )
+_HUB_ID = 'org/small'
 
 
-class ModelsTest(absltest.TestCase):
+class ModelsTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     self._directory = self.create_tempdir().full_path
     self._cache = os.path.join(self._directory, 'cache')
-    self._ran: list[str] = []
+    self._conversions: list[dict[str, object]] = []
 
   def _run(self, name: str, program: str, flags) -> None:
-    self._ran.append(name)
+    self.assertEqual(name, 'converter')
+    self._conversions.append(dict(flags))
     command = programs.command(program, flags)
     subprocess.run(command.argv, env=dict(command.env), check=True)
 
-  def _find(self, wanted: str, **options) -> models.Model:
-    return models.find(
-      wanted, models.Options(**options), self._cache, self._run
-    )
+  def _plan(self, *words: str, **options) -> list[models.Model]:
+    return models.find_all(words, models.Options(**options), self._cache)
 
-  def _hugging_face(self, **changes) -> str:
-    path = small_models.save(os.path.join(self._directory, 'small'), **changes)
+  def _find(self, word: str, **options) -> models.Model:
+    [model] = self._plan(word, **options)
+    return model.converted(self._run)
+
+  def _hugging_face(self, name: str = 'small', **changes) -> str:
+    path = small_models.save(os.path.join(self._directory, name), **changes)
     with open(_TOKENIZER, encoding='utf-8') as file:
       tokenizer = file.read()
     with open(f'{path}/tokenizer.json', 'w', encoding='utf-8') as file:
       file.write(tokenizer)
     return path
 
-  def _refused(self, message: str, wanted: str, **options) -> None:
+  def _write(self, path: str, text: str) -> None:
+    with open(path, 'w', encoding='utf-8') as file:
+      file.write(text)
+
+  def _refused(self, message: str, *words: str, **options) -> None:
     with self.assertRaisesRegex(programs.ServeError, message):
-      self._find(wanted, **options)
+      self._plan(*words, **options)
 
   def _memory(self, available: int) -> None:
     memory = psutil.virtual_memory()._replace(available=available)
@@ -52,77 +63,178 @@ class ModelsTest(absltest.TestCase):
       mock.patch.object(psutil, 'virtual_memory', lambda: memory)
     )
 
-  def test_the_build_has_compiled_what_is_chosen_for_the_bundled_model(self):
-    self._memory(24 * 2**30)
-    model = self._find('')
-    with open(f'{model.program_set}/manifest.json', encoding='utf-8') as file:
-      compiled = json.load(file)['configuration']['serving']
-    chosen = dict(model.overrides)
-    self.assertEqual(chosen.pop('BATCH_SIZE'), '16')
-    self.assertGreater(int(chosen.pop('ram')), 2**20)
-    self.assertEqual(compiled['model_path'], model.params)
-    self.assertEqual(compiled['overrides'], chosen)
-    self.assertEqual((model.chat_template, model.notes), ('plain', ()))
+  def test_a_directory_comes_before_a_bundled_model_of_its_name(self):
+    path = self._hugging_face('gptj-small')
+    start = {'BUILD_WORKING_DIRECTORY': os.path.dirname(path)}
+    with mock.patch.dict(os.environ, start):
+      [model] = self._plan('gptj-small')
+    self.assertEqual(model.job.source.path, path)
+
+  def test_a_missing_default_model_names_a_bundled_one(self):
+    with mock.patch.object(models.smollm2, '_PACKAGE', 'no_such_package'):
+      self._refused('serve gptj-small')
+
+  @parameterized.parameters(
+    ('Qwen2.5-0.5B-Instruct', 'qwen2-5-0-5b-instruct'),
+    ('7B model', 'm7b-model'),
+    ('\u00fcber_v1', 'm-ber_v1'),
+  )
+  def test_any_directory_gets_a_name_that_the_cell_accepts(self, name, cell):
+    path = self._hugging_face(name)
+    [model] = self._plan(path)
+    self.assertEqual((model.name, model.public_name), (cell, name))
+    self.assertEqual(model.job.name, cell)
+
+  def test_a_comma_in_a_name_is_refused(self):
+    self._refused('a,b has a comma', self._hugging_face('a,b'))
 
   def test_a_hugging_face_model_is_converted_once(self):
     path = self._hugging_face()
-    with open(f'{path}/generation_config.json', 'w', encoding='utf-8') as file:
-      file.write('{"temperature": 0.5}')
+    self._write(f'{path}/generation_config.json', '{"temperature": 0.5}')
     model = self._find(path, max_model_len=64, overrides={'TOP_K': '5'})
-    self.assertEqual(self._ran, ['converter'])
+    self.assertLen(self._conversions, 1)
     self.assertEqual(model.public_name, 'small')
     start = {'BUILD_WORKING_DIRECTORY': os.path.dirname(path)}
     with mock.patch.dict(os.environ, start):
       self.assertEqual(self._find('./small').public_name, 'small')
-    self.assertEqual(model.overrides['INPUT_SEQ_LEN'], '48')
-    self.assertEqual(model.overrides['MAX_DECODE_STEPS'], '16')
     self.assertEqual(model.overrides['TOP_K'], '5')
     self.assertTrue(os.path.isdir(model.checkpoint))
     self.assertTrue(os.path.isfile(model.generation_config))
     self.assertEqual(model.chat_template, 'dialogue')
-    self.assertIn('has no chat template', model.notes[0])
+    self.assertIn('has no chat template', ' '.join(model.notes))
     self.assertEqual(self._find(path).checkpoint, model.checkpoint)
-    self.assertEqual(self._ran, ['converter'])
+    self.assertLen(self._conversions, 1)
     # A PAX directory is served without a conversion, with the same choices.
     pax = os.path.dirname(model.checkpoint)
     self.assertEqual(self._find(pax).params, model.params)
-    self.assertEqual(self._find(pax, params=model.params).overrides, {})
-    self.assertEqual(self._ran, ['converter'])
+    given = {
+      'INPUT_SEQ_LEN': '96',
+      'BUCKET_KEYS': '[96]',
+      'MAX_DECODE_STEPS': '32',
+    }
+    same = self._find(pax, params=model.params, overrides=given)
+    self.assertEqual(same.overrides, given)
+    self.assertLen(self._conversions, 1)
 
-  def test_a_quantized_model_leaves_no_floats_behind(self):
+  def test_int8_is_converted_in_one_pass(self):
     model = self._find(self._hugging_face(), quantize=models.INT8)
-    self.assertEqual(self._ran, ['converter', 'quantizer'])
+    [conversion_flags] = self._conversions
+    self.assertEqual(conversion_flags['quantize'], 'int8')
     self.assertEqual(model.overrides['QUANTIZATION'], '"int8"')
     folders = [e.name for e in os.scandir(self._cache) if e.is_dir()]
     self.assertLen(folders, 1)
     # The variables of this checkpoint show that they are int8.
-    again = self._find(os.path.dirname(model.checkpoint))
+    pax = os.path.dirname(model.checkpoint)
+    again = self._find(pax)
     self.assertEqual(again.overrides['QUANTIZATION'], '"int8"')
+    self._refused('--quantize=none has no effect', pax, quantize=models.FLOAT)
+
+  @parameterized.parameters(
+    ('Q4_1 and Q6_K', '', True, 'int8, because the weights are Q4_1 and Q6_K'),
+    ('Q4_1 and Q6_K', models.FLOAT, False, 'because of --quantize=none'),
+    ('', models.INT8, True, 'int8, because of --quantize=int8'),
+    ('', '', False, 'because the weights are floats'),
+  )
+  def test_the_number_format_is_the_nearest_to_the_stored_one(
+    self, stored, quantize, is_int8, note
+  ):
+    path = self._hugging_face()
+    with mock.patch.object(
+      conversion.checkpoint.Checkpoint, 'quantization', stored
+    ):
+      [model] = self._plan(path, quantize=quantize)
+    self.assertEqual(model.job.quantize, is_int8)
+    self.assertEqual('QUANTIZATION' in model.overrides, is_int8)
+    self.assertIn(note, model.notes[0])
 
   def test_a_chat_template_of_the_model_is_used(self):
     path = self._hugging_face()
-    with open(f'{path}/tokenizer_config.json', 'w', encoding='utf-8') as file:
-      file.write('{"chat_template": "{{ messages[0].content }}"}')
+    config = f'{path}/tokenizer_config.json'
+    self._write(config, '{"chat_template": "{{ messages[0].content }}"}')
     model = self._find(path)
     self.assertEqual(model.chat_template, os.path.dirname(model.checkpoint))
-    self.assertEqual(model.notes, ())
-    self.assertEqual(self._find(path, chat_template='alpaca').notes, ())
+    self.assertNotIn('chat template', ' '.join(model.notes))
+    [model] = self._plan(path, chat_template='alpaca')
+    self.assertEqual(model.chat_template, 'alpaca')
+    self._write(config, '{"chat_template": "{% if %}"}')
+    self._refused('tokenizer_config.json', path)
 
   def test_what_cannot_be_served_is_refused(self):
-    self._refused('neither a directory nor a model id', '/nowhere/at/all')
+    self._refused('neither a directory nor a GGUF file', '/nowhere/at/all')
     path = self._hugging_face(model_type='mamba')
-    self._refused(
-      "model_type 'mamba' is not supported. Available: gpt_neox, gptj, llama",
-      path,
-    )
+    self._refused("model_type 'mamba' is not supported. Available: ", path)
     path = self._hugging_face()
     self._refused(
       '--max_model_len=129 is above the 128', path, max_model_len=129
     )
     self._refused('is too short. Set at least 32', path, max_model_len=31)
-    self._refused('Did you mean BATCH_SIZE', path, overrides={'BATCH_SIZ': '2'})
+    self._write(f'{path}/tokenizer.json', '{"model":')
+    self._refused('tokenizer.json has another format', path)
     os.remove(f'{path}/tokenizer.json')
     self._refused('has neither tokenizer.json nor tokenizer.model', path)
+
+  @parameterized.parameters(
+    ({'overrides': {'BATCH_SIZ': '2'}}, 'Did you mean BATCH_SIZE'),
+    ({'overrides': {'BATCH_SIZE': '0'}}, 'BATCH_SIZE'),
+    ({'overrides': {'BATCH_SIZE': '"many"'}}, 'BATCH_SIZE'),
+    ({'overrides': {'INPUT_SEQ_LEN': '4096'}}, '128 positions'),
+    ({'max_model_len': 99999}, 'above the 128 positions'),
+    ({'chat_template': '/no/such'}, '--chat_template=/no/such'),
+    ({'chat_template': 'chatlm'}, '--chat_template=chatlm'),
+    ({'params': 'saxml_ext.params.gptj.AnyGPTK'}, 'Did you mean'),
+    ({'params': 'other.Params'}, 'no serving params are named'),
+    ({'params': 'saxml_ext.params.gptj.AnyGPTJ'}, '640, above the 128'),
+    (
+      {
+        'params': 'saxml_ext.params.llama.AnyLlama',
+        'overrides': {
+          'INPUT_SEQ_LEN': '64',
+          'BUCKET_KEYS': '[64]',
+          'MAX_DECODE_STEPS': '64',
+        },
+      },
+      'is a gptj',
+    ),
+  )
+  def test_a_wrong_option_starts_no_conversion(self, options, message):
+    first, last = self._hugging_face('first'), self._hugging_face('last')
+    self._refused(message, first, last, **options)
+    self.assertFalse(os.path.exists(self._cache))
+
+  def test_a_wrong_last_model_starts_no_conversion(self):
+    first = self._hugging_face('first')
+    for message, last in (
+      ('neither a directory', '/nowhere'),
+      ('mamba', self._hugging_face('last', model_type='mamba')),
+      ('Two models have the name first', first),
+    ):
+      self._refused(message, first, last)
+    damaged = self._hugging_face('damaged')
+    self._write(f'{damaged}/generation_config.json', '{"temperature": "hot"}')
+    self._refused('temperature', first, damaged)
+    self._write(f'{damaged}/generation_config.json', '[')
+    self._refused('generation_config.json', first, damaged)
+    self.assertFalse(os.path.exists(self._cache))
+
+  def test_a_model_on_the_hub_is_checked_before_its_weights_arrive(self):
+    path = self._hugging_face()
+    files = {f.name: f.read_bytes() for f in pathlib.Path(path).iterdir()}
+    cache = os.path.join(self._directory, 'hub')
+    with fake_hub.running(_HUB_ID, files) as (url, downloads):
+      template = f'{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}'
+      for name, value in (
+        ('HF_HUB_CACHE', cache),
+        ('ENDPOINT', url),
+        ('HUGGINGFACE_CO_URL_TEMPLATE', template),
+      ):
+        self.enter_context(mock.patch.object(constants, name, value))
+      self._refused('above the 128', _HUB_ID, max_model_len=999)
+      [model] = self._plan(_HUB_ID)
+      self.assertNotIn('model.safetensors', downloads)
+      model = model.converted(self._run)
+      self.assertEqual(downloads['model.safetensors'], 1)
+    self.assertEqual((model.name, model.public_name), ('small', _HUB_ID))
+    self.assertTrue(os.path.isdir(model.checkpoint))
 
   def test_a_pax_directory_without_sizes_asks_for_params(self):
     path = os.path.join(self._directory, 'pax')
@@ -135,28 +247,26 @@ class ModelsTest(absltest.TestCase):
     self._refused("pax: the model family 'mamba' is unknown", path)
 
   def test_memory_and_disk_are_checked_first(self):
-    path = self._hugging_face()
-    model = self._find(path)
-    with mock.patch.object(
-      conversion.shutil, 'disk_usage', lambda path: mock.Mock(free=100)
-    ):
-      self._refused(
-        'has 0.0 GiB free. Free some space', path, quantize=models.INT8
-      )
-    self.assertEqual(self._ran, ['converter'])
-    slots = model.overrides['BATCH_SIZE']
-    self.assertEqual(slots, '16')
-    self._memory(2**30 + int(model.overrides['ram']) // 2)
-    self.assertLess(int(self._find(path).overrides['BATCH_SIZE']), 16)
+    path, other = self._hugging_face(), self._hugging_face('other')
+    [model] = self._plan(path)
+    size = model.job.num_bytes
+    for free, words in ((size // 2, [path]), (3 * size // 2, [path, other])):
+      with mock.patch.object(
+        conversion.shutil, 'disk_usage', lambda _, f=free: mock.Mock(free=f)
+      ):
+        self._refused('GiB free. Free some space', *words)
+    needed = int(model.overrides['ram'])
+    self.assertEqual(model.overrides['BATCH_SIZE'], '16')
+    self._memory(2**30 + needed // 2)
+    [smaller] = self._plan(path)
+    self.assertLess(int(smaller.overrides['BATCH_SIZE']), 16)
+    # The second model gets what the first one leaves.
+    self._memory(2**30 + needed + needed // 2)
+    first, second = self._plan(path, other)
+    self.assertEqual(first.overrides['BATCH_SIZE'], '16')
+    self.assertLess(int(second.overrides['BATCH_SIZE']), 16)
     self._memory(2**30)
     self._refused('Use --quantize=int8, a smaller --max_model_len', path)
-
-  def test_two_models_of_one_name_are_refused(self):
-    model = self._find(self._hugging_face())
-    with self.assertRaisesRegex(
-      programs.ServeError, 'Two models have the name'
-    ):
-      models.check_names([model, model])
 
 
 if __name__ == '__main__':

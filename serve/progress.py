@@ -84,6 +84,11 @@ class Bar:
     self._drawn = drawn
     self._task = drawn and drawn.add_task(label, total=None, note='')
 
+  @property
+  def is_due(self) -> bool:
+    """True if `update` shows something now."""
+    return self._drawn is not None or time.monotonic() >= self._next
+
   def update(self, done: int, total: int, note: str = '') -> None:
     """Shows a count; a total of 0 means that the total is unknown."""
     words = [f'{done}/{total}'] if total else []
@@ -92,7 +97,7 @@ class Bar:
       self._drawn.update(
         self._task, completed=done, total=total or None, note=text
       )
-    elif time.monotonic() >= self._next:
+    elif self.is_due:
       self._next = time.monotonic() + self._progress.interval_secs
       words += [note] if note else []
       self._progress.stage(f'{self._label}: {" ".join(words)}')

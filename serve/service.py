@@ -1,10 +1,9 @@
 """Serves models with processes that are watched and restarted."""
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import fcntl
-import http.client
 import json
 import os
 import shlex
@@ -13,61 +12,18 @@ import sys
 import time
 from typing import TextIO
 
-from saxml_ext.common import net
 from serve import children
+from serve import endpoint as endpoint_lib
 from serve import local_cell
 from serve import models
 from serve import programs
 from serve import progress as progress_lib
-
-DEFAULT_PORT = 8000
 
 _OWNER = 'owner.json'
 # A process that dies more often within this many seconds is not restarted.
 _MOST_RESTARTS, _RESTART_SECS = 3, 120.0
 _POLL_SECS = 0.05
 _GATEWAY_SECS = 120.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Endpoint:
-  """The address of the gateway, and its access.
-
-  Attributes:
-    host: The address of the interface.
-    port: The TCP port.
-    api_key_file: The file of the API keys; None admits everybody.
-    drain_secs: The time to finish requests in flight at the end, in seconds.
-  """
-
-  host: str
-  port: int
-  api_key_file: str | None = None
-  drain_secs: float = 60.0
-
-  @property
-  def address(self) -> str:
-    """The "host:port" for clients on this machine."""
-    host = self.host
-    if host in ('', '0.0.0.0', '::'):
-      host = local_cell.LOOPBACK
-    return net.join_host_port(host, self.port)
-
-  @property
-  def url(self) -> str:
-    """The URL for clients on this machine, without a path."""
-    return f'http://{self.address}'
-
-  def answers(self) -> bool:
-    """Returns True if a gateway listens at the address."""
-    connection = http.client.HTTPConnection(self.address, timeout=10)
-    try:
-      connection.request('GET', '/health/live')
-      return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
-      return False
-    finally:
-      connection.close()
 
 
 class CellDirectory:
@@ -103,7 +59,7 @@ class CellDirectory:
     """The directory of the logs."""
     return os.path.join(self.path, 'logs')
 
-  def tell(self, url: str) -> None:
+  def write_url(self, url: str) -> None:
     """Writes the URL to the directory, for other processes to read."""
     self._owner.truncate(0)
     json.dump({'pid': os.getpid(), 'url': url}, self._owner)
@@ -127,6 +83,7 @@ class Service:
     directory: The directory of the cell.
     cache: The directory for compiled programs.
     endpoint: The address of the gateway.
+    gateway_flags: The values of the user's flags of the gateway.
     progress: The display of the progress for the user.
     deaths: The recent times at which a process died, by its name.
   """
@@ -134,7 +91,8 @@ class Service:
   group: children.Children
   directory: CellDirectory
   cache: str
-  endpoint: Endpoint
+  endpoint: endpoint_lib.Endpoint
+  gateway_flags: Mapping[str, object]
   progress: progress_lib.Progress = dataclasses.field(
     default_factory=lambda: progress_lib.Progress(sys.stderr)
   )
@@ -142,56 +100,68 @@ class Service:
     default_factory=dict
   )
 
-  def run(self, found: Sequence[models.Model]) -> None:
+  def run(self, chosen: Sequence[models.Model]) -> None:
     """Serves models until a process dies too often or a signal arrives.
 
     Raises:
-      programs.ServeError: A process died, or a model could not be loaded.
+      programs.ServeError: A process died, or a model could not be converted or
+        loaded.
       sax_errors.SaxError: The cell rejected a model.
     """
-    program_set = next((m.program_set for m in found if m.program_set), None)
     cell = local_cell.LocalCell(
       self.group,
       self.directory.path,
       self.directory.logs,
       os.path.join(self.cache, 'jax'),
       self.progress,
-      program_set=program_set,
+      program_set=next((m.program_set for m in chosen if m.program_set), None),
       programs_cache=os.path.join(self.cache, 'programs'),
     )
-    self.directory.tell(self.endpoint.url)
+    self.directory.write_url(self.endpoint.url)
     self.progress.text(f'logs are in {self.directory.logs}')
-    self._start_gateway(cell.sax_root, found)
-    cell.start()
-    for model in found:
+    for model in chosen:
+      for note in model.notes:
+        self.progress.text(f'{model.public_name}: {note}')
+    cell.start_processes()
+    # The servers start while the models are converted.
+    converted = [model.converted(self._convert) for model in chosen]
+    self._start_gateway(cell.sax_root, converted)
+    cell.wait_for_servers()
+    for model in converted:
       cell.publish(model)
     self._wait_for_gateway()
-    self._tell(found, cell.sax_root)
+    self._print_ready(converted, cell)
     while True:
       for child in self.group.ended():
         self._restart(child)
       time.sleep(_POLL_SECS)
 
-  def _start_gateway(
-    self, sax_root: str, found: Sequence[models.Model]
+  def _convert(
+    self, name: str, program: str, flags: Mapping[str, object]
   ) -> None:
-    names = [f'{m.public_name}={m.name}' for m in found]
+    self.progress.stage(f'converting {flags["base"]}')
+    self.group.run(name, programs.command(program, flags), '')
+
+  def _start_gateway(
+    self, sax_root: str, chosen: Sequence[models.Model]
+  ) -> None:
+    names = [f'{m.public_name}={m.name}' for m in chosen]
     configs = [
-      f'{m.name}={m.generation_config}' for m in found if m.generation_config
+      f'{m.name}={m.generation_config}' for m in chosen if m.generation_config
     ]
+    templates = [f'{m.name}={m.chat_template}' for m in chosen]
     command = programs.command(
       programs.GATEWAY,
       {
+        **self.gateway_flags,
         'sax_root': sax_root,
         'sax_cell': local_cell.CELL,
         'host': self.endpoint.host,
         'port': self.endpoint.port,
-        'default_model': found[0].name if len(found) == 1 else None,
+        'default_model': chosen[0].name if len(chosen) == 1 else None,
         'served_model_name': ','.join(names),
-        'chat_template': ','.join(f'{m.name}={m.chat_template}' for m in found),
+        'chat_template': ','.join(templates),
         'generation_config': ','.join(configs) or None,
-        'api_keys_file': self.endpoint.api_key_file,
-        'drain_secs': self.endpoint.drain_secs,
       },
       {'SAX_DEBUG_IPADDR': '1'},
     )
@@ -228,26 +198,27 @@ class Service:
     )
     self.group.restart(child)
 
-  def _tell(self, found: Sequence[models.Model], sax_root: str) -> None:
+  def _print_ready(
+    self, chosen: Sequence[models.Model], cell: local_cell.LocalCell
+  ) -> None:
     """Prints the information that a user needs to send requests."""
     url = self.endpoint.url
-    name = found[0].public_name
     messages = [{'role': 'user', 'content': 'Hello'}]
-    body = json.dumps({'model': name, 'messages': messages, 'stream': True})
-    key = (
-      " -H 'Authorization: Bearer <key>'" if self.endpoint.api_key_file else ''
+    body = json.dumps(
+      {'model': chosen[0].public_name, 'messages': messages, 'stream': True}
     )
-    saxutil = f'{_saxutil()} --sax_root={shlex.quote(sax_root)}'
-    for model in found:
-      for note in model.notes:
-        self.progress.text(f'note: {note}')
+    key = ''
+    if self.gateway_flags.get('api_keys_file'):
+      key = " -H 'Authorization: Bearer <key>'"
+    saxutil = f'{_saxutil()} --sax_root={shlex.quote(cell.sax_root)}'
     self.progress.text(
       f'\ncurl -N {url}/v1/chat/completions{key}'
       " -H 'Content-Type: application/json'"
       f" -d '{body}'\n"
-      f"{saxutil} lm.generate {local_cell.CELL}/{found[0].name} 'Hello'\n"
+      f"{saxutil} lm.generate {local_cell.CELL}/{chosen[0].name} 'Hello'\n"
+      f'status of the cell: {cell.status_url}\n'
     )
-    served = ', '.join(model.public_name for model in found)
+    served = ', '.join(model.public_name for model in chosen)
     print(f'Ready: {served} at {url}', flush=True)
 
 
