@@ -1,9 +1,11 @@
 """Tests the gateway's pages and the OpenAPI document behind one of them."""
 
+import json
 import pathlib
 import re
 import shutil
 import subprocess
+from typing import Any
 
 from absl.testing import absltest
 
@@ -27,6 +29,7 @@ _TOGETHER = {
   'stream_options': {'stream': True},
   'top_logprobs': {'logprobs': True},
 }
+_WITHOUT_EFFECT = 'Accepted without effect'
 _OBJECTS = ('instances', 'messages')
 # These fields accept only certain texts.
 _CHOSEN = {
@@ -56,6 +59,16 @@ def _example(name, schema):
   if kind == 'number':
     return schema['maximum']
   return 'x'
+
+
+def _members(value: Any, path: str = '') -> set[str]:
+  """Returns the paths of all members of a JSON value."""
+  if isinstance(value, dict):
+    inner = [_members(v, f'{path}.{k}') for k, v in value.items()]
+    return set().union({path}, *inner)
+  if isinstance(value, list):
+    return set().union({path}, *(_members(item, f'{path}[]') for item in value))
+  return {path}
 
 
 class OpenApiTest(gateway_case.GatewayCase):
@@ -111,6 +124,53 @@ class OpenApiTest(gateway_case.GatewayCase):
       for name in sorted(everything - schema['properties'].keys()):
         status, got, _ = self.fetch(path, {**_SAMPLES[path], name: 1})
         self.assertEqual((status, got['error']['param']), (400, name), path)
+
+  def test_every_field_has_a_group_and_a_description(self):
+    for path, schema in self.schemas():
+      for name, field in schema['properties'].items():
+        self.assertIn(
+          'x-group', field, f'{path}: describe {name} in reference.json'
+        )
+        for inner in (field, *field.get('properties', {}).values()):
+          self.assertTrue(
+            inner.get('description') or inner['x-group'] == _WITHOUT_EFFECT,
+            (path, name),
+          )
+
+  def test_fields_without_effect_are_one_group(self):
+    for path, schema in self.schemas():
+      for name, field in schema['properties'].items():
+        if field.get('enum') == [None]:
+          self.assertEqual(field['x-group'], _WITHOUT_EFFECT, (path, name))
+
+  def test_answers_have_the_form_of_the_examples(self):
+    for path, methods in self.api['paths'].items():
+      [(method, operation)] = methods.items()
+      answers = operation['responses']['200'].get('content')
+      examples = answers['application/json']['examples'] if answers else {}
+      if method == 'post':
+        content = operation['requestBody']['content']['application/json']
+        self.assertEqual(content['examples'].keys(), examples.keys(), path)
+      for name, example in examples.items():
+        body = None
+        if method == 'post':
+          text = json.dumps(content['examples'][name]['value'])
+          body = text.replace('MODEL', 'm').encode()
+        status, answer, _ = self.fetch(path, body)
+        self.assertEqual(status, 200, (path, name, answer))
+        if isinstance(answer, str):
+          *events, last, end = answer.split('\n\n')
+          self.assertEqual((last, end), ('data: [DONE]', ''))
+          answer = [json.loads(e.removeprefix('data: ')) for e in events]
+        self.assertEqual(_members(example['value']), _members(answer), path)
+
+  def test_the_example_of_an_error_is_one(self):
+    operation = self.api['paths']['/v1/completions']['post']
+    content = operation['responses']['default']['content']
+    example = content['application/json']['example']
+    status, error, _ = self.fetch('/v1/completions', {'prompt': 1.5})
+    self.assertEqual(status, 400)
+    self.assertEqual(_members(error), _members(example))
 
   def test_ranges_are_those_of_the_parser(self):
     for path, schema in self.schemas():

@@ -17,8 +17,10 @@ function python(value, indent = '  ') {
       `${indent}${close}`;
 }
 
-function curlCommand(origin, path, body, hasKey) {
-  const key = hasKey ? ' -H "Authorization: Bearer $API_KEY"' : '';
+// Returns the command that sends a request; without a body, it is a GET.
+export function curlCommand(origin, path, body, hasKey) {
+  const key = hasKey ? ' \\\n  -H "Authorization: Bearer $API_KEY"' : '';
+  if (!body) return `curl ${origin}${path}${key}`;
   const data = JSON.stringify(body, null, 1).replace(/'/g, "'\\''");
   return `curl -N ${origin}${path}${key} \\\n` +
       `  -H 'Content-Type: application/json' \\\n  -d '${data}'`;
