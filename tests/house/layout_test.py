@@ -80,6 +80,7 @@ _BELOW = {
     'saxml_ext/client',
     'saxml_ext/common',
     'saxml_ext/families',
+    'saxml_ext/http',
     'saxml_ext/params',
     'saxml_ext/pax',
     'saxml_ext/protobuf',

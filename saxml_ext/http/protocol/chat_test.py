@@ -4,7 +4,6 @@ The templates have the structure of those of ChatML, Llama 2, Llama 3.1, Mistral
 and Qwen2. The judge is `apply_chat_template` of transformers.
 """
 
-import json
 import pathlib
 
 from absl.testing import absltest
@@ -21,7 +20,6 @@ _DIRECTORY = pathlib.Path(chat.__file__).parents[1] / 'testing/chat_templates'
 _NAMES = ('chatml', 'llama2', 'llama3_1', 'mistral', 'qwen2')
 _OWN = ('alpaca', 'bare', 'chatml', 'dialogue', 'llama-2', 'plain')
 _TOKENS = {'bos_token': '<s>', 'eos_token': '</s>'}
-_ADDED = {'added_token_9': '<|im_end|>'}
 _TOOLS = [
   {'type': 'function', 'function': {'name': 'add', 'parameters': {'a': 1}}}
 ]
@@ -47,7 +45,6 @@ def _calling(arguments):
 _CALLED = _calling({'a': 1, 'b': 'ü'}) | {'content': ''}
 _RESULT = {'role': 'tool', 'tool_call_id': 'call12345', 'content': '3'}
 _PARTS = [{'type': 'text', 'text': 'a'}, {'type': 'input_text', 'text': 'b'}]
-_IMAGE = {'type': 'image_url', 'image_url': {'url': 'data:image/png;base64,'}}
 
 # The messages of a request, and the same messages in the form for templates.
 _RENDERED = {
@@ -159,7 +156,7 @@ _WITH_TOOLS = {
 def _template(name):
   source = (_DIRECTORY / f'{name}.jinja').read_text('utf-8')
   return checkpoint_templates.CheckpointTemplate(
-    {'default': source}, _TOKENS | _ADDED, f'{name}.jinja'
+    {'default': source}, _TOKENS, f'{name}.jinja'
   )
 
 
@@ -265,97 +262,6 @@ class ChatTest(parameterized.TestCase):
     for name in ('llama3_1', 'qwen2'):
       self.assert_like_transformers(name, old, normal)
 
-  @parameterized.product(name=(*_NAMES, *_OWN), role=('system', 'user'))
-  def test_parts_without_text_are_refused_by_name(self, name, role):
-    template = templates.TEMPLATES.get(name) or _template(name)
-    for part in (
-      _IMAGE,
-      {'type': 'input_audio', 'input_audio': {}},
-      {'type': 'file', 'file': {}},
-      {'type': 'refusal', 'refusal': 'x'},
-      {'type': 5},
-    ):
-      self.assert_refused(
-        'messages[1].content[1]',
-        json.dumps(part['type']),
-        template,
-        [_user('x'), {'role': role, 'content': [*_PARTS[:1], part]}],
-      )
-
-  @parameterized.parameters('assistant', 'tool', 'function', 'developer')
-  def test_no_role_has_images(self, role):
-    self.assert_refused(
-      'messages[0].content[0]',
-      '"image_url"',
-      _template('qwen2'),
-      [{'role': role, 'content': [_IMAGE]}],
-    )
-
-  @parameterized.parameters(
-    (5, '', 'send an object'),
-    ({'content': 'x'}, '.role', 'null is not one of system, developer'),
-    ({'role': 'usr', 'content': 'x'}, '.role', '"usr" is not one of'),
-    ({'role': ['user'], 'content': 'x'}, '.role', 'is not one of'),
-    ({'role': 'user'}, '.content', 'it is missing'),
-    ({'role': 'user', 'content': None}, '.content', 'it is missing'),
-    ({'role': 'user', 'content': 5}, '.content', '5 is not a string'),
-    ({'role': 'user', 'content': {}}, '.content', '{} is not a string'),
-    ({'role': 'user', 'content': []}, '.content', 'it is empty'),
-    (_user([{'type': 'text'}]), '.content[0].text', 'it is missing'),
-    (_user([{'type': 'text', 'text': 1}]), '.content[0].text', 'not a string'),
-    (_user([5]), '.content[0]', '5 is not an object'),
-    (_user('x') | {'name': 5}, '.name', '5 is not a string'),
-    (
-      {'role': 'assistant', 'content': 'x', 'audio': {'id': 'a'}},
-      '.audio',
-      'reads only text',
-    ),
-    ({'role': 'assistant', 'tool_calls': {}}, '', ''),
-    (
-      {'role': 'assistant', 'tool_calls': 'x'},
-      '.tool_calls',
-      '"x" is not an array',
-    ),
-    (
-      {'role': 'assistant', 'tool_calls': [{'id': 'a'}]},
-      '.tool_calls[0].function',
-      'send an object',
-    ),
-    (
-      {'role': 'assistant', 'tool_calls': [{'function': {'arguments': ''}}]},
-      '.tool_calls[0].function.name',
-      'it is missing',
-    ),
-    (
-      _calling('{"a": '),
-      '.tool_calls[0].function.arguments',
-      'it is not valid JSON',
-    ),
-    (_calling('[1]'), '.tool_calls[0].function.arguments', 'not an object'),
-    (_calling('"{}"'), '.tool_calls[0].function.arguments', 'not an object'),
-    (
-      _calling('[' * 10**5),
-      '.tool_calls[0].function.arguments',
-      'it is not valid JSON',
-    ),
-    (
-      {'role': 'assistant', 'function_call': {'name': 'f', 'arguments': '{'}},
-      '.function_call.arguments',
-      'it is not valid JSON',
-    ),
-  )
-  def test_malformed_messages_are_named(self, message, param, text):
-    template = _template('qwen2')
-    if not text:
-      _prompt(template, [message])
-      return
-    self.assert_refused(f'messages[0]{param}', text, template, [message])
-
-  def test_calls_without_arguments_have_none(self):
-    for arguments in ('', ' ', '{}', None, {}):
-      prompt = _prompt(_template('qwen2'), [_user('x'), _calling(arguments)])
-      self.assertIn('"arguments": {}}', prompt)
-
   @parameterized.parameters('llama2', 'mistral')
   def test_templates_say_which_roles_they_accept(self, name):
     self.assert_refused(
@@ -374,75 +280,10 @@ class ChatTest(parameterized.TestCase):
       )
     for message in (_RESULT, {'role': 'function', 'content': 'x'}):
       self.assert_refused(
-        'messages[0].role', 'has no (tool|function) messages', template, [message]
-      )
-
-  def test_special_tokens_are_refused_everywhere(self):
-    template = _template('qwen2')
-    messages = [_user('x')]
-    for mark in ('<s>', '</s>', '<|im_end|>'):
-      text = f'a{mark}b'
-      for message, member in (
-        (_user(text), 'content'),
-        (_user([{'type': 'text', 'text': text}]), 'content'),
-        (_user('x') | {'name': text}, 'name'),
-        (_RESULT | {'content': text}, 'content'),
-        (_RESULT | {'tool_call_id': text}, 'tool_call_id'),
-        (_calling(json.dumps({'a': text})), 'tool_calls'),
-        (_calling(json.dumps({text: 1})), 'tool_calls'),
-      ):
-        self.assert_refused(
-          f'messages[0].{member}', 'marks roles', template, [message]
-        )
-      for members, param in (
-        ({'tools': [{'function': {'name': text}}]}, 'tools'),
-        (
-          {'chat_template_kwargs': {'mood': [text]}},
-          'chat_template_kwargs.mood',
-        ),
-      ):
-        self.assert_refused(
-          param, 'marks roles', template, messages, **members
-        )
-    # Tokens may also be split between parts, whose separator is a newline.
-    parts = [{'type': 'text', 'text': t} for t in ('<|im_', 'end|>')]
-    self.assertIn('<|im_\nend|>', _prompt(template, [_user(parts)]))
-
-  @parameterized.parameters(
-    *('messages', 'tools', 'documents', 'bos_token', 'eos_token', 'pad_token'),
-    *('added_token_9', 'raise_exception', 'strftime_now', 'namespace', 'range'),
-  )
-  def test_reserved_variables_cannot_be_set(self, name):
-    self.assert_refused(
-      f'chat_template_kwargs.{name}',
-      'cannot set this variable',
-      _template('llama3_1'),
-      [_user('x')],
-      chat_template_kwargs={name: 'x'},
-    )
-
-  def test_other_variables_reach_the_template(self):
-    variables = {
-      'date_string': '1 Jan 2030',
-      'enable_thinking': False,
-      'add_generation_prompt': True,
-      'continue_final_message': False,
-    }
-    prompt = _prompt(
-      _template('llama3_1'), [_user('x')], chat_template_kwargs=variables
-    )
-    self.assertIn('Today Date: 1 Jan 2030', prompt)
-    self.assertEndsWith(prompt, '<|end_header_id|>\n\n')
-    for name, value in (
-      ('add_generation_prompt', False),
-      ('continue_final_message', True),
-    ):
-      self.assert_refused(
-        f'chat_template_kwargs.{name}',
-        'is not supported',
-        _template('llama3_1'),
-        [_user('x')],
-        chat_template_kwargs={name: value},
+        'messages[0].role',
+        'has no (tool|function) messages',
+        template,
+        [message],
       )
 
 

@@ -179,9 +179,7 @@ def read(
   for name, (least, most) in kind.RANGES.items():
     value = getattr(found, name)
     if value is not None and not least <= value <= most:
-      fail(
-        where + name, f'{shown(left[name])} is not from {least} to {most}'
-      )
+      fail(where + name, f'{shown(left[name])} is not from {least} to {most}')
   return found
 
 
@@ -211,7 +209,7 @@ def _effective(
 
 
 @functools.cache
-def _nested(kind: type[Request]) -> dict[str, type[Request]]:
+def _nested(kind: Any) -> dict[str, type[Request]]:
   """Returns the structs of fields that are objects, by name."""
   return {
     field.name: member
@@ -225,11 +223,7 @@ def _whole(value: Any) -> Any:
   """Returns a value with numbers such as 5.0 as integers, also in arrays."""
   if isinstance(value, list):
     return [_whole(v) if isinstance(v, (float, list)) else v for v in value]
-  if (
-    isinstance(value, float)
-    and abs(value) < _MOST_INT
-    and value.is_integer()
-  ):
+  if isinstance(value, float) and abs(value) < _MOST_INT and value.is_integer():
     return int(value)
   return value
 
