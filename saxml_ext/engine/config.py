@@ -270,6 +270,11 @@ class EngineConfig:
       )
 
   @property
+  def max_length(self) -> int:
+    """The maximum length of prompt and answer together, in tokens."""
+    return self.max_context or self.max_prompt + self.max_new_tokens
+
+  @property
   def max_steps(self) -> int:
     """The maximum number of generated tokens of any request, M."""
     return max(self.max_new_tokens, self.max_context)

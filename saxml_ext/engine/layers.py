@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Carry = TypeVar('Carry')
 
@@ -125,3 +126,19 @@ def fold(
 def stack(layers: tuple[Any, ...]) -> Any:
   """Returns the stacked form of unrolled layers; requires memory for both."""
   return jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+
+
+def stack_and_release(layers: list[Any]) -> Any:
+  """Returns the stacked form on a CPU, and empties the list.
+
+  It requires memory for one more array of all layers.
+  """
+  flat = [jax.tree.leaves(layer) for layer in layers]
+  tree = jax.tree.structure(layers[0])
+  layers.clear()
+  stacked = []
+  for i in range(tree.num_leaves):
+    stacked.append(jnp.asarray(np.stack([leaves[i] for leaves in flat])))
+    for leaves in flat:
+      leaves[i] = None
+  return tree.unflatten(stacked)

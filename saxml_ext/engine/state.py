@@ -51,9 +51,7 @@ class Settings:
 
   @property
   def max_positions(self) -> int:
-    if self.engine.max_context:
-      return self.engine.max_context
-    return self.engine.max_prompt + self.engine.max_new_tokens
+    return self.engine.max_length
 
 
 @jax.tree_util.register_dataclass

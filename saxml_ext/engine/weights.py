@@ -225,8 +225,13 @@ def from_pax(
   dtype: str = 'float32',
   quantization: str | None = None,
   quantize_head: bool = True,
+  stacked: bool = False,
 ) -> Weights:
-  """Returns a whole model from PAX variables; see `PaxReader` for arguments."""
+  """Returns a whole model from PAX variables.
+
+  The arguments are those of `PaxReader`, and `stacked` is True for stacked
+  layers.
+  """
   reader = PaxReader(variables, config, dtype, quantization, quantize_head)
   # These are the largest, so they are read first, while memory for copies is
   # free.
@@ -235,8 +240,10 @@ def from_pax(
     for field, row in variables_lib.BY_FIELD.items()
     if not row.per_layer
   }
-  layers = tuple(reader.layer(i) for i in range(config.num_layers))
-  return assemble(outside.get, layers)
+  layers = [reader.layer(i) for i in range(config.num_layers)]
+  if stacked:
+    return assemble(outside.get, layers_lib.stack_and_release(layers))
+  return assemble(outside.get, tuple(layers))
 
 
 class PaxReader:

@@ -287,14 +287,15 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
   if params.GENERATE_ONLY or params.TEXT_TO_EMBEDDING_MODEL_METHOD_NAME is None:
     embedding = None
   of_request = params.EXTRA_INPUTS.get(request_options.STOP_IDS_KEY, ())
+  context = params.CONTEXT_LEN or 0
+  # Every accepted prompt needs a bucket.
+  longest = params.PREFILL_CHUNK_LEN if context else params.INPUT_SEQ_LEN
   config = config_lib.EngineConfig(
     eos_id=None,
     num_slots=template.slots(params),
+    max_context=context,
     max_prompt=params.INPUT_SEQ_LEN,
-    # Every accepted prompt needs a bucket.
-    prompt_buckets=tuple(
-      sorted({*(params.BUCKET_KEYS or ()), params.INPUT_SEQ_LEN})
-    ),
+    prompt_buckets=tuple(sorted({*(params.BUCKET_KEYS or ()), longest})),
     prefill_chunk=params.PREFILL_CHUNK_LEN,
     prefill_interval=params.PREFILL_INTERVAL_STEPS,
     max_new_tokens=max_new,
@@ -315,7 +316,7 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
     max_top_k=params.TOP_K,
     temperature=params.TEMPERATURE,
     kv_dtype=params.KV_CACHE_DTYPE or params.FPROP_DTYPE,
-    suffix_block=config_lib.suffix_block(max_new),
+    suffix_block=max_new if context else config_lib.suffix_block(max_new),
   )
   return _with_eos_id(
     config, _first(params.EOS_ID, *(params.STOP_TOKEN_IDS or ()))
@@ -382,7 +383,10 @@ def _extra_inputs(
 ) -> dict[str, Mapping[str, Any]]:
   """Returns the keys that a request may set and their defaults, by method."""
   generate = dict(params.EXTRA_INPUTS)
-  if (key := request_options.MAX_STEPS_KEY) in generate:
+  key = request_options.MAX_STEPS_KEY
+  if params.CONTEXT_LEN:
+    generate[key] = None  # As much as the prompt leaves.
+  elif key in generate:
     # An override may lower only MAX_DECODE_STEPS.
     limit = template.largest(params.MAX_DECODE_STEPS)
     generate[key] = min(generate[key], limit)

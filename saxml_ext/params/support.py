@@ -72,6 +72,7 @@ _LEAST = {
   'INPUT_SEQ_LEN': 1,
   'MAX_DECODE_STEPS': 1,
   'MIN_DECODE_STEPS': 0,
+  'CONTEXT_LEN': 2,
   'SUFFIX_SEQ_LEN': 0,
   'BATCH_WAIT_SECS': 0,
   'BEAM_SIZE': 1,
@@ -169,12 +170,15 @@ def _check_numbers(params: type[template.ServableLMParams]) -> None:
 
 def _check_lengths(params: type[template.ServableLMParams]) -> None:
   max_new = template.largest(params.MAX_DECODE_STEPS)
-  total = params.INPUT_SEQ_LEN + max_new
+  total = params.CONTEXT_LEN or params.INPUT_SEQ_LEN + max_new
   for name in ('MAX_SEQ_LEN', 'MAX_POSITION_EMBEDDINGS'):
     bound = getattr(params, name)
     if bound is not None and total > bound:
       raise errors.InvalidArgument(
-        f'{params.__name__}: INPUT_SEQ_LEN={params.INPUT_SEQ_LEN} plus'
+        f'{params.__name__}: CONTEXT_LEN is {total}, above {name}={bound}. Lower'
+        ' CONTEXT_LEN.'
+        if params.CONTEXT_LEN
+        else f'{params.__name__}: INPUT_SEQ_LEN={params.INPUT_SEQ_LEN} plus'
         f' MAX_DECODE_STEPS={max_new} is {total}, above {name}={bound}. Lower'
         ' INPUT_SEQ_LEN or MAX_DECODE_STEPS.'
       )
@@ -182,10 +186,12 @@ def _check_lengths(params: type[template.ServableLMParams]) -> None:
 
 def _check_lists(params: type[template.ServableLMParams]) -> None:
   keys = sorted(set(params.BUCKET_KEYS or ()))
-  if keys and (keys[0] < 1 or keys[-1] > params.INPUT_SEQ_LEN):
+  longest = 'PREFILL_CHUNK_LEN' if params.CONTEXT_LEN else 'INPUT_SEQ_LEN'
+  most = getattr(params, longest)
+  if keys and (keys[0] < 1 or keys[-1] > most):
     raise errors.InvalidArgument(
       f'{params.__name__}.BUCKET_KEYS is {keys}, but must be between 1 and'
-      f' INPUT_SEQ_LEN={params.INPUT_SEQ_LEN}'
+      f' {longest}={most}'
     )
   shape = list(params.ICI_MESH_SHAPE)
   if len(shape) != 3 or min(shape) < 1:

@@ -74,6 +74,12 @@ class ServableLMParams:
   MIN_DECODE_STEPS: int = 0
   # The largest value is the maximum number of tokens of an answer.
   MAX_DECODE_STEPS: int | Sequence[int] = 32
+  # If set, an answer that is one sample may use all tokens that its prompt
+  # leaves of this length. MAX_DECODE_STEPS then limits the other answers. It
+  # requires MIXED_SEARCH and PREFILL_CHUNK_LEN, and BUCKET_KEYS are the lengths
+  # to which the last chunk of a prompt is padded. On accelerators, all answers
+  # have the limit MAX_DECODE_STEPS, and prompts have the rest.
+  CONTEXT_LEN: int | None = None
   # Prompt plus answer; None stands for INPUT_SEQ_LEN plus MAX_DECODE_STEPS.
   MAX_SEQ_LEN: int | None = None
   # Lengths to which prompts are padded, with a compiled program each. None

@@ -119,9 +119,7 @@ class _Information:
       'owned_by': 'sax',
       'root': limits.checkpoint_path if limits else None,
       'parent': None,
-      'max_model_len': limits.max_prompt + limits.max_new_tokens
-      if limits
-      else None,
+      'max_model_len': limits.max_model_len if limits else None,
       'status': state or None,
       'status_reason': reason or None,
     }

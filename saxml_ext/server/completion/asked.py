@@ -216,16 +216,20 @@ def _query(
   """Returns the engine's request, before rows and stop ids are added."""
   defaults = settings.extra_inputs[scheduler.GENERATE]
   chosen = requests.choices(defaults, settings)
-  most = settings.engine.max_new_tokens
-  limit = requests.max_new_tokens(defaults, most)
+  limit = requests.max_new_tokens(defaults, settings.engine)
   if request.HasField('max_tokens'):
     limit = request.max_tokens
+    most = settings.engine.max_steps
+    if settings.engine.max_context:
+      # The engine lowers it to what the prompt leaves.
+      most = max(most, limit)
     whose = 'the MAX_DECODE_STEPS of this model'
     _check('max_tokens', limit, 1, most, whose)
-  least = min(settings.engine.min_new_tokens, limit)
+  most = settings.engine.max_steps if limit is None else limit
+  least = min(settings.engine.min_new_tokens, most)
   if request.HasField('min_tokens'):
     least = request.min_tokens
-    _check('min_tokens', least, 0, limit, 'the max_tokens of the request')
+    _check('min_tokens', least, 0, most, 'the max_tokens of the request')
   for name in _PLAIN:
     if request.HasField(name):
       chosen[name] = getattr(request, name)
@@ -335,7 +339,9 @@ def _check_length(
   tokens: Sequence[int] | np.ndarray, settings: settings_lib.Settings
 ) -> None:
   most = settings.engine.max_prompt
-  if not 1 <= len(tokens) <= most:
+  if not len(tokens):
+    raise errors.InvalidArgument('the prompt has 0 tokens. Send at least 1.')
+  if len(tokens) > most:
     raise errors.InvalidArgument(
       f'the prompt has {len(tokens)} tokens, but this model takes 1 to {most}'
       ' (INPUT_SEQ_LEN). Shorten it, or use a model with a higher limit.'

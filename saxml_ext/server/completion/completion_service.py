@@ -101,7 +101,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
         or words.decode([i], special=True)
         for i in tokens
       ],
-      max_model_len=engine.max_prompt + engine.max_new_tokens,
+      max_model_len=engine.max_length,
     )
 
   @grpc_aio.method()
@@ -137,7 +137,8 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       model_path=found.spec.model_path,
       checkpoint_path=found.spec.checkpoint_path,
       max_prompt=engine.max_prompt,
-      max_new_tokens=engine.max_new_tokens,
+      max_new_tokens=engine.max_steps,
+      max_model_len=engine.max_length,
       max_beams=engine.most_beams,
       max_samples=engine.most_samples,
       max_logprobs=engine.max_logprobs,

@@ -52,7 +52,8 @@ class Plan:
     stored: The checkpoint or the random weights.
     model: The sizes of the model.
     engine: The configuration of the engine on this server.
-    stacked: True if the layers are stacked, which requires a mesh.
+    stacked: True if the layers are stacked: on a TPU, and on a CPU with
+      max_context.
     mesh: The devices that share the model; None for the default device.
   """
 
@@ -98,9 +99,10 @@ class Plan:
     if self.mesh is not None:
       return split_weights.structs(self.model, self.form, self.mesh)
     s = self.settings
-    return abstract_weights.unrolled(
-      self.model, s.dtype, s.quantization, s.quantize_head
+    shapes = (
+      abstract_weights.stacked if self.stacked else abstract_weights.unrolled
     )
+    return shapes(self.model, s.dtype, s.quantization, s.quantize_head)
 
 
 def load(
@@ -222,6 +224,10 @@ def plan(spec: entry_lib.Spec) -> Plan:
   _check_ids(settings, model.vocab_size)
   on_tpu = _on_tpu()
   mesh = meshes.choose(spec.model_path, model, settings)
+  if mesh is not None or jax.default_backend() != 'cpu':
+    settings = dataclasses.replace(
+      settings, engine=config_lib.without_context(settings.engine)
+    )
   engine = settings.engine
   if on_tpu:
     engine = config_lib.tiled(engine, sharding.slot_parts(mesh))
@@ -231,7 +237,7 @@ def plan(spec: entry_lib.Spec) -> Plan:
     stored=stored,
     model=model,
     engine=engine,
-    stacked=on_tpu,
+    stacked=on_tpu or engine.max_context > 0,
     mesh=mesh,
   )
 

@@ -78,7 +78,7 @@ class Source(abc.ABC):
     settings: settings_lib.Settings,
     device: jax.Device | None,
   ) -> weights_lib.Weights:
-    """Reads the weights.
+    """Reads the weights, with stacked layers if there is a max_context.
 
     Args:
       config: The sizes of the model.
@@ -93,7 +93,8 @@ class Source(abc.ABC):
     with self._refusing(), jax.default_device(device):
       self.check_room(abstract_weights.unrolled(config, *form))
       variables = self.variables(config, settings.quantization)
-      return weights_lib.from_pax(variables, config, *form)
+      stacked = settings.engine.max_context > 0
+      return weights_lib.from_pax(variables, config, *form, stacked=stacked)
 
   def split(
     self,
@@ -272,7 +273,12 @@ def complete(
       ' convert_gptj_ckpt, or publish with the override'
       f' {missing[0]}=<number>.'
     )
-  total = settings.engine.max_prompt + settings.engine.max_new_tokens
+  total = settings.engine.max_length
+  if settings.engine.max_context > (said.max_positions or math.inf):
+    raise errors.InvalidArgument(
+      f'CONTEXT_LEN is {total}, above the {said.max_positions} positions of the'
+      ' model. Lower it.'
+    )
   if total > (said.max_positions or math.inf):
     raise errors.InvalidArgument(
       f'INPUT_SEQ_LEN={settings.engine.max_prompt} plus'

@@ -14,6 +14,7 @@ import numpy as np
 from saxml_ext.common import errors
 from saxml_ext.common import request_options
 from saxml_ext.common.telemetry import tracing
+from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import common_pb2
@@ -47,14 +48,16 @@ async def generation(
   """
   settings = call.settings
   extra = merge(request.extra_inputs, settings.extra_inputs[call.method])
-  limit = max_new_tokens(extra, settings.engine.max_new_tokens)
+  limit = max_new_tokens(extra, settings.engine)
   call.check_admission(scheduler.GENERATE)
   with tracing.part('tokenize'):
     ids = await encode(call.model, request.text)
   return request_lib.Request(
     tokens=finish(ids, settings, call.model.codecs.input),
     max_new_tokens=limit,
-    min_new_tokens=min(settings.engine.min_new_tokens, limit),
+    min_new_tokens=min(
+      settings.engine.min_new_tokens, limit or settings.engine.max_steps
+    ),
     stream=call.method == scheduler.STREAM,
     **choices(extra, settings),
   )
@@ -112,25 +115,30 @@ def merge(
   return merged
 
 
-def max_new_tokens(merged: Mapping[str, Any], limit: int) -> int:
+def max_new_tokens(
+  merged: Mapping[str, Any], engine: config_lib.EngineConfig
+) -> int | None:
   """Returns the maximum number of tokens of the answer.
+
+  With max_context, None stands for all that the prompt leaves, and the engine
+  lowers a larger number to that.
 
   Args:
     merged: The extra inputs that `merge` returned.
-    limit: The model's own limit.
+    engine: The configuration with the model's own limits.
 
   Raises:
     errors.InvalidArgument: The request's value is not an integer from 1 to the
       limit.
   """
-  value = merged.get(_MAX_STEPS)
+  value, limit = merged.get(_MAX_STEPS), engine.max_steps
   if value is None:
-    return limit
+    return None if engine.max_context else limit
   if not isinstance(value, (int, float)) or value != int(value) or value < 1:
     raise errors.InvalidArgument(
       f'{_MAX_STEPS} is {value!r}, but must be a whole number from 1 to {limit}'
     )
-  if value > limit:
+  if value > limit and not engine.max_context:
     raise errors.InvalidArgument(
       f'{_MAX_STEPS} is {int(value)}, above the limit of this model, {limit}'
       ' (MAX_DECODE_STEPS)'
