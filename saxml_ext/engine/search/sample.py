@@ -194,9 +194,7 @@ def _draw_from_all(
   def together() -> tuple[jax.Array, jax.Array]:
     axes = None if shared else 0, *(None for _ in options), 0
     by_row = jax.vmap(_sample, axes)
-    return jax.vmap(by_row)(
-      logits[:, 0] if shared else logits, *options, draws
-    )
+    return jax.vmap(by_row)(logits[:, 0] if shared else logits, *options, draws)
 
   return kernels.choose(one_by_one, together)
 
