@@ -59,6 +59,17 @@ class OpenaiTest(absltest.TestCase):
     self.assertEqual(one, two)
     self.assertNotEqual(one, other)
 
+  def test_samples_come_from_any_number_of_tokens(self):
+    every, zero, many, some, few = (
+      self.complete(seed=5, temperature=1.0, top_k=top_k, max_tokens=12)
+      for top_k in (-1, 0, 10**6, 100, 2)
+    )
+    text = every.choices[0].text
+    self.assertEqual(zero.choices[0].text, text)
+    self.assertEqual(many.choices[0].text, text)
+    self.assertNotEqual(few.choices[0].text, text)
+    self.assertEqual(some.usage.completion_tokens, 12)
+
   def test_streams_say_what_whole_answers_do(self):
     for beams in (False, True):
       # Beam search draws nothing, so it rejects a seed.
