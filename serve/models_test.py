@@ -177,7 +177,7 @@ class ModelsTest(parameterized.TestCase):
     ({'overrides': {'BATCH_SIZ': '2'}}, 'Did you mean BATCH_SIZE'),
     ({'overrides': {'BATCH_SIZE': '0'}}, 'BATCH_SIZE'),
     ({'overrides': {'BATCH_SIZE': '"many"'}}, 'BATCH_SIZE'),
-    ({'overrides': {'INPUT_SEQ_LEN': '4096'}}, '128 positions'),
+    ({'overrides': {'INPUT_SEQ_LEN': '4096'}}, '4096'),
     ({'max_model_len': 99999}, 'above the 128 positions'),
     ({'chat_template': '/no/such'}, '--chat_template=/no/such'),
     ({'chat_template': 'chatlm'}, '--chat_template=chatlm'),

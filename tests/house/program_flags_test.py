@@ -42,8 +42,15 @@ _LOGS = 'log_format log_requests otlp_endpoint'
 _TLS = 'tls_cert_file tls_key_file tls_ca_file tls_server_name'
 _NO_TLS = 'tls_require_client_certs=true'
 _WITH_TLS = f'tls_ca_file=c {_NO_TLS}'
+# These are the flags of saxml_ext/http/gateway_flags.py.
+_LIMITS = (
+  'api_keys_file max_body_bytes max_in_flight request_timeout queue_secs'
+  ' allowed_origins allowed_hosts max_connections_per_client strict_requests'
+)
 _CONVERT = _Program(
-  'base base-model-path pax pax-model-path lora dtype overwrite resume verify'
+  'base base-model-path pax pax-model-path lora overwrite resume quantize',
+  'quantize=int8 dtype=bfloat16; quantize=int8 verify=true',
+  'dtype=bfloat16 verify=true',
 )
 _RANDOM = _Program(
   'family like dtype out format shards seed',
@@ -101,9 +108,7 @@ _PROGRAMS = {
   ),
   '//saxml_ext/http:gateway': _Program(
     f'{_CELL} port host drain_secs default_model served_model_name'
-    ' chat_template generation_config api_keys_file max_body_bytes'
-    ' max_in_flight request_timeout queue_secs allowed_origins allowed_hosts'
-    f' max_connections_per_client strict_requests {_LOGS} {_TLS}',
+    f' chat_template generation_config {_LIMITS} {_LOGS} {_TLS}',
     _NO_TLS,
     _WITH_TLS,
   ),
@@ -182,9 +187,9 @@ _PROGRAMS = {
   '//converters:quantize_bench': _BENCH,
   '//serve:main': _Program(
     'port host api_key_file served_model_name chat_template params cache_dir'
-    ' sax_root drain_secs',
+    f' sax_root drain_secs {_LIMITS}',
     'params=a max_model_len=9; params=a quantize=int8; insecure=true;'
-    'host=0.0.0.0 api_key_file=a insecure=true',
+    'host=0.0.0.0 api_keys_file=a insecure=true',
     'max_model_len=9 quantize=int8 host=0.0.0.0 insecure=true',
   ),
   '//serve:ask': _Program('port model max_tokens temperature'),
