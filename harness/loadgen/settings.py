@@ -179,7 +179,11 @@ def load(
 
   test = mlperf_loadgen.TestSettings()
   model, name = _in_loadgen(benchmark, scenario)
-  test.FromConfig(user_conf, model, name)
+  if test.FromConfig(user_conf, model, name):
+    raise ValueError(
+      f'LoadGen cannot read {user_conf}. Its log names the line. Fix the lines'
+      ' of --user_conf_override_path, or remove the flag.'
+    )
   test.scenario = getattr(mlperf_loadgen.TestScenario, name)
   for name, value in attributes.items():
     setattr(test, name, value)

@@ -97,7 +97,7 @@ class Acts:
       ('--execution_mode=', [run.execution_mode], self.execution_modes),
     ):
       if not set(chosen) & set(acting):
-        instead = self.instead.get(run.system, 'leave it out')
+        instead = self.instead.get(run.system, 'Remove it')
         return (
           f'{name} has no effect with {choice}{_words(chosen)}. It has an'
           f' effect with {choice}{_words(acting)}. {instead}'

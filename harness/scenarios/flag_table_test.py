@@ -95,7 +95,9 @@ class FlagTableTest(parameterized.TestCase):
       'system_description': self._file('s.yaml', 'cooling: air'),
       'category': 'edge',
       'division': 'closed',
-      'user_conf_override_path': self._file('user.conf', '#'),
+      'user_conf_override_path': self._file(
+        'user.conf', '*.*.max_duration = 99'
+      ),
       'silence_secs': 7.0,
       'warm_up': '3',
       'warm_up_rest_secs': 2.0,

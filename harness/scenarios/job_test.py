@@ -358,7 +358,12 @@ class JobTest(absltest.TestCase):
   def test_lines_of_user_conf(self):
     path = self.create_tempfile(content='*.Offline.target_qps = 3\n').full_path
     config = self._config(user_conf_override_path=path)
-    self.assertEqual(config.load.user_conf_extra, '*.Offline.target_qps = 3\n')
+    self.assertEqual(
+      config.load.user_conf_extra, 'gptj.Offline.target_qps = 3\n'
+    )
+    path = self.create_tempfile(content='*.Offline.target_qps = x\n').full_path
+    with self.assertRaisesRegex(ValueError, f'{path}, line 1: .* number from'):
+      self._config(user_conf_override_path=path)
 
   def test_wrong_values_are_told(self):
     for values, message in (

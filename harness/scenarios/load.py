@@ -12,6 +12,7 @@ from absl import flags
 
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
+from harness.loadgen import user_conf
 from harness.rules import rounds
 from saxml_ext.common import user_path
 
@@ -242,8 +243,8 @@ def of_flags(
   warm_up, rest_secs = _warm_up(serves and EXECUTION_MODE.value == VALID)
   extra = ''
   if _USER_CONF.value:
-    with open(user_path.resolve(_USER_CONF.value), encoding='utf-8') as file:
-      extra = file.read()
+    path = user_path.resolve(_USER_CONF.value)
+    extra = user_conf.read(path, benchmark, scenario)
   return Load(
     scenario=scenario,
     round=round_name(benchmark),
