@@ -160,6 +160,13 @@ class Program(NamedTuple):
   donated: tuple[int, ...] = ()
 
 
+@functools.lru_cache(maxsize=4)
+def _empty_shapes(settings: Settings, stacked: bool) -> Empty:
+  # A load needs the shapes several times, and tracing takes a tenth of its
+  # time.
+  return jax.eval_shape(lambda: empty(settings, stacked))
+
+
 @dataclasses.dataclass(frozen=True)
 class Shapes:
   """The shapes of the state, which determine the programs.
@@ -172,10 +179,10 @@ class Shapes:
   settings: Settings
   stacked: bool
 
-  @functools.cached_property
+  @property
   def empty(self) -> Empty:
     """The shapes of all state."""
-    return jax.eval_shape(lambda: empty(self.settings, self.stacked))
+    return _empty_shapes(self.settings, self.stacked)
 
   def segments(self, end: int) -> tuple[cache.Block, ...]:
     """Returns the segments that a prompt of `end` tokens reaches."""
