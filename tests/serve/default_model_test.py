@@ -66,12 +66,10 @@ class DefaultModelTest(serving.ServeCase):
       requests = [json.loads(line) for line in file]
     self.assertNotEmpty(requests)
     for recorded in requests:
-      body = {'max_tokens': _MAX_TOKENS} | recorded['body']
+      body = recorded['body'] | {'max_tokens': _MAX_TOKENS}
       with self.subTest(recorded['client']):
         # An error status raises an exception.
-        answer = client.post(
-          recorded['route'], cast_to=str, body=body
-        )
+        answer = client.post(recorded['route'], cast_to=str, body=body)
         self.assertIn(_NAME, answer)
 
 
