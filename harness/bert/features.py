@@ -85,6 +85,17 @@ def read_questions(path: str) -> tuple[Question, ...]:
     ) from error
   if not questions:
     raise ValueError(f'{path} has no questions.')
+  ids: set[str] = set()
+  for question in questions:
+    texts = [question.id, question.text, *question.answers]
+    if not all(isinstance(text, str) and text.strip() for text in texts):
+      raise ValueError(f'{path}: {texts} has a member that is no text.')
+    if question.id in ids:
+      raise ValueError(
+        f'{path} has two questions with the id {question.id!r}. The answer to'
+        ' one of them would count for both. Change one of the ids.'
+      )
+    ids.add(question.id)
   return questions
 
 

@@ -166,6 +166,22 @@ class SquadTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, message):
       features.read_questions(path)
 
+  @parameterized.parameters(
+    ({'id': 'q0'}, "two questions with the id 'q0'"),
+    ({'id': 5}, 'is no text'),
+    ({'question': ''}, 'is no text'),
+    ({'answers': [{'text': None}]}, 'is no text'),
+  )
+  def test_refuses_questions(self, change, message):
+    path = tiny_set.write_questions(self.create_tempdir().full_path)
+    with open(path, encoding='utf-8') as file:
+      content = json.load(file)
+    content['data'][-1]['paragraphs'][-1]['qas'][-1] |= change
+    with open(path, 'w', encoding='utf-8') as file:
+      json.dump(content, file)
+    with self.assertRaisesRegex(ValueError, message):
+      features.read_questions(path)
+
   def test_says_how_to_get_the_questions(self):
     with self.assertRaisesRegex(FileNotFoundError, 'curl .*dev-v1.1.json'):
       features.read_questions('/nowhere/dev-v1.1.json')

@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import os
 import pathlib
+import re
 from typing import Any
 
 from absl import logging
@@ -205,8 +206,12 @@ def missing(values: Mapping[str, Any]) -> list[str]:
   ]
 
 
+# The checker of v6 multiplies these, so they must be integers.
+COUNTS = ('number_of_nodes', 'accelerators_per_node')
+
+
 def check(values: Mapping[str, Any]) -> None:
-  """Checks the names of keys, and the values of keys with fixed choices.
+  """Checks the names of keys, and values that must have a certain form.
 
   Raises:
     ValueError: A key or value is invalid.
@@ -218,6 +223,14 @@ def check(values: Mapping[str, Any]) -> None:
         f'{name!r} is no key of a system description'
         + (f'; did you mean {near[0]}?' if near else '')
       )
+    if isinstance(value, (list, dict)):
+      raise ValueError(f'{name} is {value!r}. Write a text or a number')
+    if (
+      name in COUNTS
+      and is_filled(value)
+      and not re.fullmatch('[0-9]+', str(value))
+    ):
+      raise ValueError(f'{name} is {value!r}. Write a whole number')
     choices = ALL[name].choices
     if choices and is_filled(value) and value not in choices:
       raise ValueError(
@@ -329,7 +342,8 @@ def read_file(path: str) -> dict[str, Any]:
   """
   with open(path, encoding='utf-8') as file:
     try:
-      values = yaml.safe_load(file)
+      text = file.read()
+      values = yaml.safe_load(text)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
       raise ValueError(f'{path} is neither YAML nor JSON: {error}') from error
   if not isinstance(values, dict):
@@ -337,10 +351,16 @@ def read_file(path: str) -> dict[str, Any]:
       f'{path} must contain values by key, such as "cooling: air". It contains'
       f' a {type(values).__name__}'
     )
-  try:
-    check(values)
-  except ValueError as error:
-    raise ValueError(f'{path}: {error}') from error
+  lines: dict[str, int] = {}
+  for node, _ in yaml.compose(text).value:
+    name, line = node.value, node.start_mark.line + 1
+    try:
+      check({name: values.get(name)})
+      if name in lines:
+        raise ValueError(f'{name} is in line {lines[name]} too. Remove one')
+    except ValueError as error:
+      raise ValueError(f'{path}, line {line}: {error}') from error
+    lines[name] = line
   return values
 
 

@@ -162,7 +162,13 @@ class DescriptionTest(absltest.TestCase):
       ('- a\n', 'must contain values by key.*contains a list'),
       ('', 'contains a NoneType'),
       ('a: [', 'neither YAML nor JSON'),
-      ('stats: x', 'system.yaml: .* did you mean status'),
+      ('stats: x', 'system.yaml, line 1: .* did you mean status'),
+      ('cooling: air\ncooling: oil', 'line 2: cooling is in line 1 too'),
+      ('cooling: [air]', r"line 1: cooling is \['air'\]. Write a text"),
+      ('\nnumber_of_nodes: two', "line 2: number_of_nodes is 'two'. .* whole"),
+      ('number_of_nodes: -1', 'number_of_nodes is -1. Write a whole number'),
+      ('accelerators_per_node: 1.5', 'accelerators_per_node is 1.5. Write'),
+      ('1: x', "line 1: '1' is no key"),
     ):
       with self.assertRaisesRegex(ValueError, message):
         description.read_file(self._write(text))

@@ -33,9 +33,6 @@ _TYPES = {'float32': 'fp32', 'float16': 'fp16', 'bfloat16': 'bf16'}
 _INPUTS = dict.fromkeys(rounds.BENCHMARKS, 'int32') | {rounds.BERT: 'int64'}
 _INTEGERS = ('int4', 'int8')
 
-# These must be integers, because the checker of v6 multiplies them.
-_COUNTS = ('number_of_nodes', 'accelerators_per_node')
-
 
 def system_id(name: str) -> str:
   """Returns a name for folders: letters, digits, dots, dashes, underscores."""
@@ -82,12 +79,6 @@ def system_problems(record: Mapping[str, str]) -> Iterator[str]:
     description_lib.check(record)
   except ValueError as error:
     yield f'The system description is invalid: {error}'
-  for key in _COUNTS:
-    if key not in missing and not record[key].isdecimal():
-      yield (
-        f'{key} of the system description is {record[key]!r}, but it must be a'
-        ' whole number.'
-      )
 
 
 def read_measurements(path: pathlib.Path) -> dict[str, Any]:
@@ -98,8 +89,13 @@ def read_measurements(path: pathlib.Path) -> dict[str, Any]:
     ValueError: The file is not a JSON object with only these keys.
   """
   record: dict[str, Any] = files.read_json(path, dict[str, Any])
-  if not set(record) <= set(KEYS):
-    raise ValueError(f'{path} may have only the keys {", ".join(KEYS)}.')
+  for key, value in record.items():
+    if key not in KEYS:
+      raise ValueError(f'{path} has {key!r}. Use only {", ".join(KEYS)}.')
+    if not isinstance(value, str) or not value.strip():
+      raise ValueError(
+        f'{path}: {key} is {value!r}. Write a text, or remove it.'
+      )
   return record
 
 

@@ -99,7 +99,9 @@ class MeasurementTest(parameterized.TestCase):
     )
     for text, pattern in (
       ('{', 'is not JSON'),
-      ('{"a": 1}', 'may have only the keys input_data'),
+      ('{"a": 1}', "has 'a'. Use only input_data_types"),
+      ('{"retraining": 1}', 'retraining is 1. Write a text'),
+      ('{"retraining": ""}', "retraining is ''. Write a text"),
     ):
       path = self.create_tempfile(content=text).full_path
       with self.assertRaisesRegex(ValueError, pattern):
@@ -199,7 +201,7 @@ class SystemJsonTest(absltest.TestCase):
       list(descriptions.system_problems(_whole(accelerators_per_node='N/A')))[
         0
       ],
-      "accelerators_per_node .* is 'N/A', but it must be a whole number",
+      "accelerators_per_node is 'N/A'. Write a whole number",
     )
 
   def test_values_of_a_few_choices(self):
