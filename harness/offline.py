@@ -20,4 +20,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program_lib.run(main)
+  program_lib.run(main, hints=program.HINTS)

@@ -22,6 +22,7 @@ from harness.systems import bert_systems
 from harness.systems import launch
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
+from saxml_ext.common import kvstore
 from saxml_ext.common import user_path
 from saxml_ext.common.security import tls_flags
 from serve import local_cell
@@ -349,6 +350,12 @@ def _system(
     tls_flags.export()  # For the programs that are started.
   except errors.SaxError as e:
     raise ValueError(e.message) from e
+  checkpoint = user_path.resolve(run_lib.CHECKPOINT.value or '.')
+  if not kvstore.is_url(checkpoint) and not os.path.exists(checkpoint):
+    raise ValueError(
+      f'--checkpoint={checkpoint} does not exist. Pass the path of a checkpoint,'
+      ' or remove the flag to use the bundled model'
+    )
   values: dict[str, object] = {}
   if asked == flag_table.RUNNING_CELL:
     values['sax_root'] = cell_files.sax_root(run_lib.SAX_ROOT.value)

@@ -368,6 +368,7 @@ class JobTest(absltest.TestCase):
   def test_wrong_values_are_told(self):
     for values, message in (
       ({'mode': ['speed']}, '--mode=speed must be one or more of accuracy'),
+      ({'checkpoint': '/no'}, '--checkpoint=/no does not exist. Pass the path'),
       ({'target_qps': 0.0}, '--target_qps=0.0 must be above 0'),
       (
         {'override': ['BATCH_SIZE']},

@@ -17,6 +17,11 @@ from harness.scenarios import session
 from saxml_ext.common import errors
 from serve import progress as progress_lib
 
+# The remedies for flags that the programs of one scenario do not have.
+HINTS = {
+  'scenario': 'This program runs one scenario. Use //harness:main to choose'
+  ' scenarios with --scenario'
+}
 # These signals end a job.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -240,7 +240,10 @@ def _judge() -> None:
     for submitter, round_name in sorted(judged):
       accepted &= _check(root, submitter, round_name, short)
   if problems or not accepted:
-    raise SystemExit(f'submission: {root} breaks rules')
+    raise SystemExit(
+      f'submission: {root} breaks rules. Fix the problems above, and run the'
+      ' check again.'
+    )
   count = sum(len(each.results) + len(each.reports) for each in submissions)
   print(f'{root}: {count} results follow all rules that can be checked')
 
@@ -343,7 +346,10 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
     push = git.make_branch(_path(_REPO), _GIT_BRANCH.value, output, message)
     print(f'branch {_GIT_BRANCH.value} is ready. To push it:\n  {push}')
   if not passed:
-    raise SystemExit('submission: the official checker rejected the tree')
+    raise SystemExit(
+      f'submission: The official checker rejected {output}. Fix what its messages'
+      ' above name, and write the tree again.'
+    )
 
 
 def _check(

@@ -17,6 +17,7 @@ from harness.rules import rounds
 from harness.rules import summaries
 from harness.systems import served
 from saxml_ext.common.machine import accelerators
+from saxml_ext.pax import checkpoint as pax_checkpoint
 from serve import children
 from serve import local_cell
 from serve import programs
@@ -203,6 +204,8 @@ class _Served(Settings):
     """Returns the PAX checkpoint; converts the bundled model if necessary."""
     if idle := accelerators.idle():
       place.progress.stage(f'warning: {idle}')
+    if self.checkpoint:
+      pax_checkpoint.find_step_dir(self.checkpoint)
     if found := self.checkpoint or bundle.pax_checkpoint(self.benchmark):
       return found
     place.progress.stage('converting the bundled model to a PAX checkpoint')

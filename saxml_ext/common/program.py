@@ -3,12 +3,13 @@
 A program calls `program.run(main)` instead of absl's `app.run(main)`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import os
 import pathlib
 import sys
 import textwrap
+import types
 from typing import Any
 
 from absl import app
@@ -33,6 +34,7 @@ def run(
   main: Callable[[list[str]], Any],
   argv: Sequence[str] | None = None,
   takes_words: bool = False,
+  hints: Mapping[str, str] = types.MappingProxyType({}),
 ) -> None:
   """Runs `main` after the flags are parsed.
 
@@ -44,6 +46,7 @@ def run(
       are not flags. It returns the exit code, or None for 0.
     argv: The command line; by default, that of this process.
     takes_words: True if `main` uses arguments that are not flags.
+    hints: The remedies for flags that other programs have, by flag.
   """
   words = list(sys.argv if argv is None else argv)
   options = words[1 : words.index('--')] if '--' in words else words[1:]
@@ -62,7 +65,17 @@ def run(
       sys.exit(f'{_name()}: {" ".join(problems)}')
     return main(rest)
 
-  app.run(checked, argv=words)
+  def parsed(args: list[str]) -> list[str]:
+    try:
+      return flags.FLAGS(args)
+    except flags.Error as e:
+      hint = hints.get(
+        getattr(e, 'flagname', ''), 'To see all flags, use --help'
+      )
+      text = f'{str(e).rstrip(".")}.'.replace(' ?.', '?')
+      sys.exit(f'{_name()}: {text} {hint}.')
+
+  app.run(checked, argv=words, flags_parser=parsed)
 
 
 @contextlib.contextmanager

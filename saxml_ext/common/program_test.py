@@ -27,7 +27,9 @@ def main(argv):
   print('ran', _COUNT.value, argv[1:])
   return 3
 if __name__ == '__main__':
-  program.run(main, takes_words=os.environ.get('WORDS'))
+  program.run(
+    main, takes_words=os.environ.get('WORDS'), hints={'speed': 'Use --fast'}
+  )
 '''
 
 
@@ -51,6 +53,21 @@ class ProgramTest(absltest.TestCase):
     self.assertIn('--place\n', done.stdout)
     self.assertIn('--[no]fast (default on)', done.stdout)
     self.assertNotIn('stderrthreshold', done.stdout)
+
+  def test_unknown_flags_and_values_name_a_remedy(self):
+    for word, text in (
+      (
+        '--cuont=3',
+        "doer: Unknown command line flag 'cuont'. Did you mean: count?"
+        ' To see all flags, use --help.\n',
+      ),
+      ('--speed=3', "doer: Unknown command line flag 'speed'. Use --fast.\n"),
+      ('--count=x', 'To see all flags, use --help.\n'),
+    ):
+      done = self._run('--place=x', word)
+      self.assertEqual(done.returncode, 1)
+      self.assertEndsWith(done.stderr, text)
+      self.assertNotIn('helpshort', done.stderr)
 
   def test_version_names_the_commit(self):
     done = self._run('--version')

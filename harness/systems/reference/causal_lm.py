@@ -87,7 +87,7 @@ def _free_bytes(device: torch.device) -> int:
 
 
 def _gib(size: int) -> str:
-  return f'{size / _GIB:.1f} GiB'
+  return f'{size / _GIB:.3g} GiB'
 
 
 def benchmark(config: transformers.PreTrainedConfig) -> summaries.Benchmark:
