@@ -53,14 +53,20 @@ class Form(abc.ABC):
     ):
       defaults -= request_options.OF_SAMPLES.keys()
     found = {name: self.defaults[name] for name in defaults}
-    most = limits.max_new_tokens if limits else math.inf
+    most: float = math.inf
+    if limits:
+      most = limits.max_new_tokens
+      is_single = self.settings['n'] == 1 and 'num_beams' not in self.settings
+      if most == limits.max_model_len and not is_single:
+        # Only a single answer may use the whole context.
+        found.pop('max_tokens', None)
+      if 'top_k' in found and limits.max_top_k and not limits.max_beams:
+        found['top_k'] = min(found['top_k'], limits.max_top_k)
     if 'max_tokens' in found:
       found['max_tokens'] = min(found['max_tokens'], most)
     if 'min_tokens' in found:
       most = {**found, **self.settings}.get('max_tokens', most)
       found['min_tokens'] = min(found['min_tokens'], most)
-    if limits and found.get('top_k', 0) > limits.vocab_size:
-      del found['top_k']
     return {**found, **self.settings}
 
   @abc.abstractmethod

@@ -170,6 +170,7 @@ class FakeCompletion(
       max_new_tokens=MAX_NEW_TOKENS,
       max_beams=4,
       max_samples=4,
+      max_model_len=MAX_PROMPT + MAX_NEW_TOKENS,
       vocab_size=1000,
       has_tokenizer=True,
     )

@@ -136,10 +136,11 @@ class Guard:
       problem.message = scope['state']['record'].public(problem.message)
       return problem
     except exceptions.HTTPException as e:
+      methods = (e.headers or {}).get('Allow')
       return problems.Problem(
         e.status_code,
         f'{scope["method"]} {scope["path"]}: {e.detail}',
-        allow=(e.headers or {}).get('Allow'),
+        allow=methods and ', '.join(sorted(methods.split(', '))),
       )
     except bodies.ClientGone:
       raise
