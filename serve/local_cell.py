@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import json
 import os
-import re
 import time
 
 from saxml_ext.client import sax
@@ -42,9 +41,6 @@ _POLL_SECS = 0.05
 # The timeout of one call to the admin server, in seconds.
 _ANSWER_SECS = 2.0
 
-# The part of a log line that counts programs, "compiled 3 of 11 programs".
-_COUNTED = re.compile(r'\b(?:compiled|loaded) \d+ of \d+\b.*')
-_LOG_LINES = 200
 
 
 def group_flags(hosts: int) -> list[dict[str, object]]:
@@ -230,18 +226,10 @@ class LocalCell:
     """Returns when the model server has joined; raises errors like `start`."""
     with self.progress.bar('servers') as bar:
       self._wait(
-        'admin server',
-        lambda: self._servers() is not None,
-        bar,
-        _START_SECS,
-        lambda: 'the admin server starts',
+        'admin server', lambda: self._servers() is not None, bar, _START_SECS
       )
       self._wait(
-        'model server',
-        lambda: bool(self._servers()),
-        bar,
-        _START_SECS,
-        lambda: 'the model server starts',
+        'model server', lambda: bool(self._servers()), bar, _START_SECS
       )
 
   def _start_model_server(self, root: Mapping[str, object]) -> children.Child:
@@ -304,7 +292,7 @@ class LocalCell:
     condition: Callable[[], bool],
     bar: progress_lib.Bar,
     limit: float,
-    note: Callable[[], str],
+    note: Callable[[], str] = lambda: '',
   ) -> None:
     """Waits up to `limit` seconds for a condition; watches the processes."""
     start = time.monotonic()
@@ -317,7 +305,8 @@ class LocalCell:
           f' {self.log_dir}'
         )
       if bar.is_due:
-        bar.update(0, 0, f'{waited:.0f} s, {note()}')
+        text = note() or f'waiting for the {what}'
+        bar.update(0, 0, f'{waited:.0f} s, {text}')
       time.sleep(_POLL_SECS)
 
   def _servers(self) -> int | None:
@@ -357,11 +346,7 @@ class LocalCell:
     for replica in self._replicas(model_id):
       if replica.status == 'LOADING' and replica.reason:
         return replica.reason
-    lines = children.last_lines(self._log('model_server'), _LOG_LINES)
-    for line in reversed(lines):
-      if counted := _COUNTED.search(line):
-        return counted[0]
-    return 'the model server loads the weights'
+    return ''
 
   def _log(self, name: str) -> str:
     return os.path.join(self.log_dir, f'{name}.log')

@@ -7,7 +7,6 @@ import importlib
 import json
 import os
 import re
-from typing import Any
 
 import psutil
 
@@ -40,8 +39,6 @@ _GENERATION_CONFIG = 'generation_config.json'
 _DEFAULT_SAMPLING = os.path.join(
   programs.ROOT, 'bundled', 'smollm2', _GENERATION_CONFIG
 )
-_CHAT_TEMPLATE_FILE = 'chat_template.jinja'
-_TOKENIZER_CONFIG = 'tokenizer_config.json'
 
 # Answers with beams or several samples get a quarter of the context, up to a
 # limit that suits chats.
@@ -322,8 +319,10 @@ def _template(
         f'--chat_template={options.chat_template}: {e.message}'
       ) from e
     return options.chat_template, ()
-  config = _json(stored, _TOKENIZER_CONFIG)
-  if _CHAT_TEMPLATE_FILE in stored.files or config.get('chat_template'):
+  # The gateway's message about a damaged file names the remedy.
+  config = stored.files.get('tokenizer_config.json', b'')
+  has_own = re.search(rb'"chat_template"\s*:\s*["\[]', config)
+  if has_own or 'chat_template.jinja' in stored.files:
     if os.path.isdir(stored.origin):
       templates.find(stored.origin)
     return '', ()
@@ -331,23 +330,6 @@ def _template(
     f'The model has no chat template, so chats use "{_BASE_TEMPLATE}". See'
     ' --chat_template.',
   )
-
-
-def _json(stored: _Stored, name: str) -> dict[str, Any]:
-  """Returns the JSON object in a file of the tokenizer; {} without the file."""
-  try:
-    document = json.loads(stored.files.get(name, b'{}'))
-  except (ValueError, RecursionError) as e:
-    raise programs.ServeError(
-      f'{stored.origin}/{name} is not JSON: {e}. Replace it with the original'
-      ' file of the model.'
-    ) from e
-  if not isinstance(document, dict):
-    raise programs.ServeError(
-      f'{stored.origin}/{name} is not a JSON object. Replace it with the'
-      ' original file of the model.'
-    )
-  return document
 
 
 def _unused_settings(stored: _Stored) -> tuple[str, ...]:
@@ -452,7 +434,7 @@ def _numbers(
   else:
     gib = conversion.GIB
     raise programs.ServeError(
-      f'{stored.origin} needs {needed / gib:.1f} GiB of memory'
+      f'The model {stored.origin} needs {needed / gib:.1f} GiB of memory'
       f' ({stored.weights / gib:.1f} GiB of weights in'
       f' {"int8" if stored.is_int8 else dtype}), and {max(0, free) / gib:.1f}'
       ' GiB are free. Use --quantize=int8, a smaller --max_model_len, or a'
