@@ -19,13 +19,13 @@ from jinja2 import parser as parser_lib
 from jinja2 import sandbox
 
 from saxml_ext.common import errors
+from saxml_ext.common import special_tokens
 from saxml_ext.http.protocol import messages as messages_lib
 from saxml_ext.http.protocol import problems
 
 _TEMPLATE_FILE = 'chat_template.jinja'
 _CONFIG_FILE = 'tokenizer_config.json'
 _SPECIAL_TOKENS_FILE = 'special_tokens_map.json'
-_ADDED_TOKENS_FILE = 'added_tokens.json'
 _TOKENIZER_FILE = 'tokenizer.json'
 # Templates may use Hugging Face's names of special tokens.
 _TOKENS = tuple(
@@ -250,12 +250,15 @@ def load(path: str) -> CheckpointTemplate:
     sources = _sources(_object(found).get('chat_template'), found)
   else:
     sources = {_DEFAULT: _text(found)}
-  return CheckpointTemplate(
-    sources,
-    dict(_special_tokens(config)),
-    str(found),
-    list(_more_special_tokens(config, directory)),
+  declared = special_tokens.declared(
+    str(directory), lambda path: _object(pathlib.Path(path))
   )
+  special = [token.text for token in declared.tokens if token.special]
+  if not config.get('added_tokens_decoder'):
+    tokens = _object(directory / _TOKENIZER_FILE).get('added_tokens') or ()
+    special += [token['content'] for token in tokens if token.get('special')]
+  names = dict(_special_tokens(config))
+  return CheckpointTemplate(sources, names, str(found), special)
 
 
 def _sources(value: Any, path: pathlib.Path) -> dict[str, str]:
@@ -287,21 +290,6 @@ def _special_tokens(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
   for key, token in (added if isinstance(added, dict) else {}).items():
     if token.get('special'):
       yield f'added_token_{key}', token['content']
-
-
-def _more_special_tokens(
-  config: Mapping[str, Any], directory: pathlib.Path
-) -> Iterator[str]:
-  """Yields the special tokens that have no name in templates."""
-  for key in ('additional_special_tokens', 'extra_special_tokens'):
-    listed = config.get(key) or ()
-    for item in listed.values() if isinstance(listed, dict) else listed:
-      yield item['content'] if isinstance(item, dict) else item
-  if not config.get('added_tokens_decoder'):
-    yield from _object(directory / _ADDED_TOKENS_FILE)
-    for token in _object(directory / _TOKENIZER_FILE).get('added_tokens') or ():
-      if token.get('special'):
-        yield token['content']
 
 
 def _object(path: pathlib.Path) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.common import request_options
+from saxml_ext.common import special_tokens
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
@@ -16,7 +17,6 @@ from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
 from saxml_ext.server.services import requests
-from saxml_ext.server.vocabulary import special_tokens
 
 # The fields that the engine's request has under the same name.
 _PLAIN = [

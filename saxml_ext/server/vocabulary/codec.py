@@ -1,18 +1,19 @@
 """Converts text to token ids and back, with a tokenizer or as written ids."""
 
 from collections.abc import Sequence
+import json
 import os
 import re
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.common import special_tokens
 from saxml_ext.common import storage
 from saxml_ext.common.security import roots
 from saxml_ext.server.vocabulary import growing_text
 from saxml_ext.server.vocabulary import sentencepiece_codec
-from saxml_ext.server.vocabulary import special_tokens
 from saxml_ext.server.vocabulary import tokenizer_codec
 
 _IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
@@ -174,7 +175,7 @@ def find_tokenizer(
 
 def _read(path: str) -> Codec:
   data = storage.read_bytes(path)
-  declared = special_tokens.declared(path)
+  declared = special_tokens.declared(os.path.dirname(path), _object)
   if not path.endswith('.json') and not data.startswith(b'{'):
     if _TIKTOKEN.match(data):
       raise errors.InvalidArgument(
@@ -183,6 +184,17 @@ def _read(path: str) -> Codec:
       )
     return sentencepiece_codec.SentencePieceCodec(data, path, declared)
   return tokenizer_codec.TokenizerCodec.of(data, path, declared)
+
+
+def _object(path: str) -> dict[str, Any]:
+  """Returns the JSON object at a path, or {} if there is no file."""
+  try:
+    data = storage.read_bytes(path) if storage.is_file(path) else b'{}'
+    return dict(json.loads(data).items())
+  except (ValueError, AttributeError) as e:
+    raise errors.InvalidArgument(
+      f'{path} is not a JSON object: {e}. Fix or remove it.'
+    ) from e
 
 
 def _candidates(vocabulary_path: str | None, checkpoint_path: str) -> list[str]:

@@ -17,9 +17,9 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from saxml_ext.common import errors
+from saxml_ext.common import special_tokens
 from saxml_ext.server.vocabulary import charsmap
 from saxml_ext.server.vocabulary import growing_text
-from saxml_ext.server.vocabulary import special_tokens
 
 # A million pieces, which take a second or two to load. The largest vocabularies
 # in use have 256,000 pieces and 5 MiB.

@@ -10,9 +10,9 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from saxml_ext.common import errors
+from saxml_ext.common import special_tokens
 from saxml_ext.params import lm_cloud
 from saxml_ext.server.vocabulary import sentencepiece_codec
-from saxml_ext.server.vocabulary import special_tokens
 
 _PAD, _EOS, _UNKNOWN = 0, 1, 2
 _FIRST_BYTE = 3

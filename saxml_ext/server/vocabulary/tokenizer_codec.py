@@ -17,8 +17,8 @@ import numpy as np
 import tokenizers
 
 from saxml_ext.common import errors
+from saxml_ext.common import special_tokens
 from saxml_ext.server.vocabulary import growing_text
-from saxml_ext.server.vocabulary import special_tokens
 
 _BYTE = re.compile(r'<0x([0-9A-F]{2})>')
 # Decoders that process one token at a time, except for runs of byte pieces and

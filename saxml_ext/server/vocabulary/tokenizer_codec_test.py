@@ -4,7 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import tokenizers
 
-from saxml_ext.server.vocabulary import special_tokens
+from saxml_ext.common import special_tokens
 from saxml_ext.server.vocabulary import tokenizer_codec
 
 _SPECIAL = ('<s>', '</s>', '<|im_end|>')

@@ -11,15 +11,13 @@ text of a user in a rendered chat template, it is ordinary text.
 """
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
-import json
 import os
 import re
 from typing import Any
 
 from saxml_ext.common import errors
-from saxml_ext.common import storage
 
 # The start and the end of a part of a text, in characters.
 Span = tuple[int, int]
@@ -81,20 +79,24 @@ class Declared:
 NOTHING = Declared()
 
 
-def declared(path: str) -> Declared:
-  """Reads the files beside the tokenizer at a path; each may be missing.
+def declared(
+  directory: str, read: Callable[[str], Mapping[str, Any]]
+) -> Declared:
+  """Reads the files of the tokenizer in a directory.
+
+  Args:
+    directory: The directory.
+    read: A function that returns the JSON object at a path, or {} if there is
+      no file.
 
   Raises:
     errors.InvalidArgument: A file does not have Hugging Face's format.
   """
-  directory = os.path.dirname(path)
   config, names, added = (
-    _read(os.path.join(directory, name)) for name in (_CONFIG, _NAMES, _ADDED)
+    read(os.path.join(directory, name)) for name in (_CONFIG, _NAMES, _ADDED)
   )
   try:
-    named = [
-      _token(value) for file in (names, config) for value in _named(file)
-    ]
+    named = [_token(value) for value in _named({**names, **config})]
     special = {token.text for token in named}
     values = config.get('added_tokens_decoder') or {
       key: {'content': text, 'special': _MARK.fullmatch(text)}
@@ -113,7 +115,7 @@ def declared(path: str) -> Declared:
   )
 
 
-def _named(file: dict[str, Any]) -> list[Any]:
+def _named(file: Mapping[str, Any]) -> list[Any]:
   """Returns the special tokens in a file, which are texts or objects."""
   values = [value for key, value in file.items() if key in _NAMED and value]
   for key in _LISTED:
@@ -135,17 +137,6 @@ def _token(
     bool(value.get('lstrip')),
     bool(value.get('rstrip')),
   )
-
-
-def _read(path: str) -> dict[str, Any]:
-  if not storage.is_file(path):
-    return {}
-  try:
-    return dict(json.loads(storage.read_bytes(path)).items())
-  except (ValueError, AttributeError) as e:
-    raise errors.InvalidArgument(
-      f'{path} is not a JSON object: {e}. Fix or remove it.'
-    ) from e
 
 
 class Splitter:

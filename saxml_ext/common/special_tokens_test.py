@@ -1,23 +1,18 @@
 """Tests of the special tokens of tokenizers."""
 
-import json
-import pathlib
-
 from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.common import errors
-from saxml_ext.server.vocabulary import special_tokens
+from saxml_ext.common import special_tokens
 
 _Token = special_tokens.Token
 
 
 class DeclaredTest(parameterized.TestCase):
   def _declared(self, **files) -> special_tokens.Declared:
-    directory = pathlib.Path(self.create_tempdir().full_path)
-    for name, value in files.items():
-      (directory / f'{name}.json').write_text(json.dumps(value))
-    return special_tokens.declared(str(directory / 'tokenizer.model'))
+    objects = {f'/t/{name}.json': value for name, value in files.items()}
+    return special_tokens.declared('/t', lambda path: objects.get(path, {}))
 
   def test_no_files_declare_nothing(self):
     self.assertEqual(self._declared(), special_tokens.Declared([]))
