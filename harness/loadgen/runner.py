@@ -24,6 +24,7 @@ from harness.loadgen import run as run_lib
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
 from harness.loadgen import system as system_lib
+from harness.loadgen import user_conf
 from harness.rules import rounds
 
 _S = TypeVar('_S')
@@ -137,6 +138,7 @@ def main(
     )
   try:
     bursts = system_lib.parse_bursts(run.warm_up)
+    user_conf.read(run.user_conf, run.benchmark, run.scenario)
     subject = make()
   except (OSError, ValueError) as error:
     _give_up(str(error), None)

@@ -5,6 +5,7 @@ a number. A line with a * has no effect if another line has the same key without
 a *. So lines are checked here, and written with full names.
 """
 
+import math
 import re
 
 from harness.rules import rounds
@@ -15,20 +16,22 @@ _ANY = '*'
 _STREAMS = (rounds.SINGLE_STREAM, rounds.MULTI_STREAM)
 # The scenarios that read a key, and the lowest and the highest value.
 _KEYS = {
-  'accuracy_log_rng_seed': ((), 0, 2**63),
-  'accuracy_log_sampling_target': ((), 0, 2**63),
-  'accuracy_sample_count_override': ((), 0, 2**63),
+  **dict.fromkeys(
+    (
+      *('min_duration', 'max_duration', 'max_query_count'),
+      *('accuracy_log_rng_seed', 'accuracy_log_sampling_target'),
+      *('accuracy_sample_count_override', 'performance_issue_same_index'),
+    ),
+    ((), 0, 2**63),
+  ),
+  'min_query_count': ((), 1, 2**63),
+  'performance_sample_count_override': ((), 1, 2**63),
+  **dict.fromkeys(
+    ('performance_issue_same', 'performance_issue_unique', 'print_timestamps'),
+    ((), 0, 1),
+  ),
   'coalesce_queries': ((rounds.SERVER,), 0, 1),
   'max_async_queries': ((rounds.SERVER,), 0, 2**31),
-  'max_duration': ((), 0, 2**63),
-  'max_query_count': ((), 0, 2**63),
-  'min_duration': ((), 0, 2**63),
-  'min_query_count': ((), 1, 2**63),
-  'performance_issue_same': ((), 0, 1),
-  'performance_issue_same_index': ((), 0, 2**63),
-  'performance_issue_unique': ((), 0, 1),
-  'performance_sample_count_override': ((), 1, 2**63),
-  'print_timestamps': ((), 0, 1),
   'samples_per_query': ((rounds.MULTI_STREAM,), 1, 2**31),
   'target_latency': ((*_STREAMS, rounds.SERVER), 1e-6, 1e12),
   'target_latency_percentile': ((*_STREAMS, rounds.SERVER), 1e-6, 100),
@@ -94,14 +97,14 @@ def _parse(line: str, scenario: str) -> tuple[tuple[str, str], str, str]:
   reader = scenario if match[2] == _ANY else match[2]
   if readers and reader not in readers:
     raise ValueError(f'Only {" and ".join(readers)} have {match[3]}. Remove it')
-  # LoadGen cuts off decimals of the latency of Server too.
-  whole = isinstance(least, int) or (match[3], reader) == (
-    'target_latency',
-    rounds.SERVER,
-  )
-  form = r'0|[1-9][0-9]*' if whole else r'[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]+)?'
-  if not re.fullmatch(form, match[4]) or not least <= float(match[4]) <= most:
+  # LoadGen cuts off the decimals of these values.
+  server = (match[3], reader) == ('target_latency', rounds.SERVER)
+  is_count = isinstance(least, int)
+  form = '0|[1-9][0-9]*' if is_count else r'[0-9]+(\.[0-9]*)?(e[-+]?[0-9]+)?'
+  value = float(match[4]) if re.fullmatch(form, match[4], re.I) else math.nan
+  if not least <= value <= most or (server and value % 1):
     raise ValueError(
-      f'The value must be a {"whole " * whole}number from {least:g} to {most:g}'
+      f'The value must be a {"whole " * (is_count or server)}number from'
+      f' {least:g} to {most:g}'
     )
   return (match[1], match[2]), match[3], match[4]

@@ -37,6 +37,10 @@ class UserConfTest(parameterized.TestCase):
       'llama3_1-8b-interactive.Server.max_duration = 9\n',
     )
 
+  def test_latency_of_server_may_have_zero_decimals(self):
+    line = 'gptj.Server.target_latency = 20000.0000\n'
+    self.assertEqual(self._read(line, scenario='Server'), line)
+
   @parameterized.parameters(
     ('gptj.Offline.target_qps = abc', 'must be a number from 1e-06'),
     ('gptj.Offline.target_qps = 0', 'number from'),

@@ -371,6 +371,10 @@ class JobTest(absltest.TestCase):
       ({'checkpoint': '/no'}, '--checkpoint=/no does not exist. Pass the path'),
       ({'target_qps': 0.0}, '--target_qps=0.0 must be above 0'),
       (
+        {'target_latency_ms': 99.5, 'scenario': rounds.SERVER},
+        '--target_latency_ms=99.5 must be a whole number in Server',
+      ),
+      (
         {'override': ['BATCH_SIZE']},
         '--override=BATCH_SIZE must have the form',
       ),

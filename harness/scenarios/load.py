@@ -232,6 +232,12 @@ def of_flags(
   qps = _TARGET_QPS.value
   if qps is not None and not (qps > 0 and math.isfinite(qps)):
     raise ValueError(f'--target_qps={qps} must be above 0 and finite')
+  latency = _TARGET_LATENCY_MS.value
+  if scenario == rounds.SERVER and latency and latency % 1:
+    raise ValueError(
+      f'--target_latency_ms={latency} must be a whole number in {scenario},'
+      ' because LoadGen cuts off decimals'
+    )
   limits = rounds.token_limits(benchmark, scenario)
   if limits and _TARGET_LATENCY_MS.value:
     raise ValueError(

@@ -250,8 +250,10 @@ class Session:
     """Writes the user.conf of a run and returns the run's specification."""
     load = job.load
     user_conf = os.path.join(job.results_dir, USER_CONF)
+    lines = (settings.user_conf + load.user_conf_extra).splitlines(True)
     with open(user_conf, 'w', encoding='utf-8') as file:
-      file.write(settings.user_conf + load.user_conf_extra)
+      # The user's line replaces another one with the same key.
+      file.writelines({line.split()[0]: line for line in lines}.values())
     attributes = dict(settings.attributes)
     audit_conf = ''
     if test:
