@@ -286,12 +286,16 @@ test('models are described by what is known of them', () => {
 });
 
 test('a model that loads shows its progress', () => {
-  const progress = {done: 4, total: 11, seconds_left: 19.2};
-  const {text, part} = models.progress({id: 'm', state: 'loading', progress});
-  assert.match(text, /m is loading: compiled 4 of 11 programs, about 20 s left/);
+  const reason = 'compiled 4 of 11 programs, 20 s left';
+  const {text, part} = models.progress({id: 'm', status: 'loading', status_reason: reason});
+  assert.match(text, /^m is loading: compiled 4 of 11 programs, 20 s left\. /);
   assert.equal(part, 4 / 11);
-  assert.equal(models.progress({id: 'm'}).text, '');
-  assert.match(models.progress({id: 'm', state: 'failed', reason: 'Why.'}).text, /Why/);
+  assert.match(models.progress({id: 'm', status: 'loading'}).text, /^m is loading\. /);
+  for (const status of ['loaded', null, undefined]) {
+    assert.equal(models.progress({id: 'm', status, status_reason: null}).text, '');
+  }
+  const failed = {id: 'm', status: 'failed', status_reason: 'Why.'};
+  assert.match(models.progress(failed).text, /m could not be loaded. Why\./);
 });
 
 test('code sends the same request', () => {

@@ -36,8 +36,9 @@ async function problemOf(response) {
   const {message = `The server answered with status ${response.status}`} = error;
   const millis = Number(response.headers.get('retry-after-ms'));
   const seconds = Number(response.headers.get('retry-after'));
-  const retryMs = millis || 1000 * seconds ||
-      (response.status === 502 || response.status === 503 ? RETRY_MS : 0);
+  const helps = response.headers.get('x-should-retry') !== 'false' &&
+      [502, 503].includes(response.status);
+  const retryMs = millis || 1000 * seconds || (helps ? RETRY_MS : 0);
   return new Problem(sentence(message), response.status, retryMs, error.code);
 }
 

@@ -5,8 +5,9 @@
 //   is_chat: false if it was trained to continue texts only.
 //   defaults: the values of `temperature`, `use_beam_search` and other fields
 //     that requests without these fields get.
-//   state: "loading" until it can answer, or "failed"; then also
-//   reason, and progress: {done, total, seconds_left} of compiled programs.
+//   status: "loading" until it can answer, "failed", or anything else; then
+//   status_reason has the server's words, such as "compiled 4 of 11 programs,
+//     20 s left".
 
 const UNITS = [[1e12, 'T'], [1e9, 'B'], [1e6, 'M'], [1e3, 'K']];
 const FAMILIES = {
@@ -70,19 +71,14 @@ export function examples(model) {
 
 // Returns the state of a model: its text is '' if it can answer. `part` is how
 // much of the work is done, from 0 to 1, if that is known.
-export function progress(model) {
-  const {state = 'ready', reason, progress: of = {}} = model;
-  if (state === 'ready') return {text: ''};
-  if (state === 'failed') {
-    return {text: `${model.id} could not be loaded. ${reason ?? ''}`.trim()};
+export function progress({id, status, status_reason: reason}) {
+  if (status === 'failed') {
+    return {text: `${id} could not be loaded. ${reason ?? ''}`.trim(), part: 0};
   }
-  const {done, total, seconds_left: left} = of;
-  const parts = [];
-  if (total) parts.push(`compiled ${done} of ${total} programs`);
-  if (left) parts.push(`about ${Math.ceil(left)} s left`);
-  const known = parts.join(', ') || reason;
+  if (status !== 'loading') return {text: ''};
+  const [, done, total] = /(\d+) of (\d+)/.exec(reason ?? '') ?? [];
   return {
-    text: `${model.id} is loading${known ? `: ${known}` : ''}. ` +
+    text: `${id} is loading${reason ? `: ${reason}` : ''}. ` +
         'You can write your message already.',
     part: total ? done / total : undefined,
   };
