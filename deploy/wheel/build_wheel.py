@@ -5,7 +5,7 @@ Equal files give equal bytes: entries are sorted and have no times.
 
 import ast
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 import hashlib
 import io
 import os
@@ -25,6 +25,12 @@ _SUMMARY = flags.DEFINE_string('summary', None, 'The summary, in one line.')
 _README = flags.DEFINE_string('readme', None, 'The description in Markdown.')
 _LICENSE = flags.DEFINE_string('license', None, 'The license.')
 _REQUIREMENTS = flags.DEFINE_string('requirements', None, 'Requirements file.')
+_LOCK = flags.DEFINE_string(
+  'lock', None, 'Lock file, from which --pinned requirements get their versions.'
+)
+_PINNED = flags.DEFINE_multi_string(
+  'pinned', [], 'A requirement that needs exactly the version in the lock file.'
+)
 _EXTRA = flags.DEFINE_multi_string(
   'extra', [], 'An extra, as NAME=REQUIREMENTS_FILE.'
 )
@@ -38,6 +44,8 @@ _MODULE = flags.DEFINE_multi_string(
 # A zip archive cannot represent an earlier time.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o100644 << 16
+# The oldest Python, and newer ones on which the wheel was tried.
+_PYTHONS = ('3.11', '3.12', '3.13')
 _LAUNCHER_TEXT = '''"""The console scripts: each runs one module as __main__."""
 
 import runpy
@@ -111,9 +119,9 @@ def _metadata(
     'Classifier: Development Status :: 4 - Beta',
     'Classifier: License :: OSI Approved :: Apache Software License',
     'Classifier: Operating System :: POSIX :: Linux',
-    'Classifier: Programming Language :: Python :: 3.11',
+    *(f'Classifier: Programming Language :: Python :: {v}' for v in _PYTHONS),
     'Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence',
-    'Requires-Python: >=3.11',
+    f'Requires-Python: >={_PYTHONS[0]}',
     *(f'Requires-Dist: {requirement}' for requirement in requirements),
   ]
   for extra, more in extras.items():
@@ -229,6 +237,48 @@ def _read(path: str) -> bytes:
     return f.read()
 
 
+def read_manifest(lines: Iterable[str]) -> dict[str, bytes]:
+  """Returns the contents by path in the wheel.
+
+  Args:
+    lines: Lines with a path in the wheel, a tab and the path of a file, or of a
+      directory whose files all become part of the wheel.
+  """
+  files = {}
+  for line in lines:
+    path, source = line.split('\t')
+    if not os.path.isdir(source):
+      files[path] = _read(source)
+    for directory, _, names in os.walk(source):
+      inner = os.path.relpath(directory, source)
+      for name in names:
+        place = os.path.normpath(os.path.join(path, inner, name))
+        files[place] = _read(os.path.join(directory, name))
+  return files
+
+
+def pin(
+  requirements: Iterable[str], pinned: Collection[str], lock: str
+) -> list[str]:
+  """Returns requirements, some of them with the exact version of a lock file.
+
+  Args:
+    requirements: The requirements. Those that are pinned are names only.
+    pinned: The names of distributions to pin.
+    lock: The text of the lock file.
+
+  Raises:
+    ValueError: The lock file lacks a distribution.
+  """
+  versions = dict(re.findall(r'^([\w.-]+)==(\S+)', lock, re.MULTILINE))
+  if missing := set(pinned) - versions.keys():
+    raise ValueError(
+      f'the lock file has no {", ".join(sorted(missing))}. Add it to'
+      ' third_party/python/requirements.in and run update_locks.sh'
+    )
+  return [f'{r}=={versions[r]}' if r in pinned else r for r in requirements]
+
+
 def _pairs(values: Iterable[str]) -> dict[str, str]:
   return dict(value.split('=', 1) for value in values)
 
@@ -327,13 +377,17 @@ def main(argv: Sequence[str]) -> None:
   lines = _read(_MANIFEST.value).decode().splitlines()
   data = build(
     os.path.basename(_WHEEL.value),
-    {path: _read(file) for path, file in (line.split('\t') for line in lines)},
+    read_manifest(lines),
     _SUMMARY.value,
     _read(_README.value).decode(),
     _read(_LICENSE.value),
     _pairs(_PROGRAM.value),
     _MODULE.value,
-    read_requirements(_read(_REQUIREMENTS.value).decode()),
+    pin(
+      read_requirements(_read(_REQUIREMENTS.value).decode()),
+      _PINNED.value,
+      _read(_LOCK.value).decode(),
+    ),
     {
       name: read_requirements(_read(path).decode())
       for name, path in _pairs(_EXTRA.value).items()

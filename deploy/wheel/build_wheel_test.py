@@ -82,6 +82,56 @@ class BuildWheelTest(absltest.TestCase):
     times = {entry.date_time for entry in again.infolist()}
     self.assertEqual(times, {(1980, 1, 1, 0, 0, 0)})
 
+  def test_metadata_names_the_pythons_that_serve(self):
+    text = _build().read('some_thing-1.2.dist-info/METADATA').decode()
+    self.assertIn('Requires-Python: >=3.11\n', text)
+    for version in ('3.11', '3.12', '3.13'):
+      self.assertIn(f'Classifier: Programming Language :: Python :: {version}\n', text)
+
+  def test_pages_agree_with_the_metadata(self):
+    (path,) = pathlib.Path('deploy/wheel').glob('gptj_sax-*.whl')
+    with zipfile.ZipFile(path) as wheel:
+      (name,) = (n for n in wheel.namelist() if n.endswith('/METADATA'))
+      metadata = wheel.read(name).decode()
+    head, description = metadata.split('\n\n', 1)
+    self.assertIn('Python 3.11\nor newer', description)
+    self.assertNotRegex(f'{head}{description[:300]}', 'for GPT-J')
+    # The compiled programs are of one version of JAX.
+    self.assertRegex(head, r'Requires-Dist: jax==[\d.]+\n')
+    self.assertRegex(head, r'Requires-Dist: jaxlib==[\d.]+\n')
+
+  def test_bundled_models_come_with_checkpoint_and_programs(self):
+    (path,) = pathlib.Path('deploy/wheel').glob('gptj_sax-*.whl')
+    with zipfile.ZipFile(path) as wheel:
+      names = wheel.namelist()
+    for model in ('harness/bundled', 'harness/bundled/llama'):
+      self.assertIn(f'{model}/serve_programs/manifest.json', names)
+      self.assertIn(f'{model}/pax/tokenizer.json', names)
+    self.assertLess(path.stat().st_size, 60e6)
+
+  def test_directories_become_files(self):
+    root = self.create_tempdir()
+    root.create_file('set/manifest.json', content='{}')
+    root.create_file('set/inner/0.0', content='data')
+    root.create_file('a.py', content='x = 1')
+    lines = [f'room/set\t{root.full_path}/set', f'a.py\t{root.full_path}/a.py']
+    self.assertEqual(
+      build_wheel.read_manifest(lines),
+      {
+        'room/set/manifest.json': b'{}',
+        'room/set/inner/0.0': b'data',
+        'a.py': b'x = 1',
+      },
+    )
+
+  def test_pinned_requirements_have_the_version_of_the_lock(self):
+    lock = 'jax==0.10.2 \\\n    --hash=x\nnumpy==2.0\n'
+    self.assertEqual(
+      build_wheel.pin(['jax', 'numpy'], ['jax'], lock), ['jax==0.10.2', 'numpy']
+    )
+    with self.assertRaisesRegex(ValueError, 'has no jaxlib. Add it to'):
+      build_wheel.pin(['jaxlib'], ['jaxlib'], lock)
+
   def test_import_of_no_requirement(self):
     files = _FILES | {'room/c.py': b'import unheard_of.thing'}
     with self.assertRaisesRegex(

@@ -6,6 +6,7 @@ rules_python has no py_wheel for Bazel 4.2.3.
 load("//deploy:manifest.bzl", "write_manifest")
 
 # A wheel contains sources, compiled kernels and the data files of programs.
+# Directories are checkpoints and compiled programs of bundled models.
 _KINDS = ["css", "html", "js", "json", "model", "py", "safetensors", "so"]
 
 def _wheel_impl(ctx):
@@ -17,7 +18,7 @@ def _wheel_impl(ctx):
             target[DefaultInfo].default_runfiles.files,
         ]).to_list()
         if not file.short_path.startswith("../") and
-           file.extension in _KINDS
+           (file.is_directory or file.extension in _KINDS)
     ]).to_list()
     wheel = ctx.actions.declare_file("{}-{}-{}.whl".format(
         ctx.attr.distribution,
@@ -32,6 +33,8 @@ def _wheel_impl(ctx):
     arguments.add(ctx.file.readme, format = "--readme=%s")
     arguments.add(ctx.file.license, format = "--license=%s")
     arguments.add(ctx.file.requirements, format = "--requirements=%s")
+    arguments.add(ctx.file.lock, format = "--lock=%s")
+    arguments.add_all(ctx.attr.pinned, format_each = "--pinned=%s")
     for extra, label in ctx.attr.extras.items():
         arguments.add("--extra=%s=%s" % (label, extra.files.to_list()[0].path))
     for name, module in ctx.attr.programs.items():
@@ -44,6 +47,7 @@ def _wheel_impl(ctx):
         inputs = own + extras + [
             manifest,
             ctx.file.license,
+            ctx.file.lock,
             ctx.file.readme,
             ctx.file.requirements,
         ],
@@ -74,8 +78,16 @@ wheel = rule(
             allow_files = True,
         ),
         "license": attr.label(allow_single_file = True, mandatory = True),
+        "lock": attr.label(
+            doc = "Exact versions, for the pinned requirements.",
+            allow_single_file = True,
+            mandatory = True,
+        ),
         "modules": attr.string_list(
             doc = "Programs that are top-level modules too, for `python3 -m`.",
+        ),
+        "pinned": attr.string_list(
+            doc = "Requirements that need exactly the version in the lock.",
         ),
         "programs": attr.string_dict(
             doc = "Console script -> module that is run as __main__.",

@@ -5,15 +5,18 @@ dependencies come from the directories of this test's own packages.
 """
 
 import glob
+import json
 import os
 import subprocess
 import sys
+import urllib.request
 import venv
 
 from absl.testing import absltest
 import pip
 
 from converters.testing import small_models
+from saxml_ext.common import net
 
 # Each program starts a Python that imports jax or gRPC, which takes long on
 # slow machines.
@@ -130,6 +133,38 @@ class WheelTest(absltest.TestCase):
     self.assertIn('1 self_attention.post', out)
     out = self.run_program('verify_ckpt', '--source=pax', '--pax=int8')
     self.assertIn('All 21 variables match', out)
+
+  def test_serves_the_bundled_model_without_compiling(self):
+    port = str(net.pick_free_port())
+    environment = {'PYTHONPATH': os.pathsep.join(_packages()), 'HOME': self.root}
+    serve = subprocess.Popen(
+      [f'{self.home}/bin/gptj-sax', 'serve', 'gptj-small', f'--port={port}'],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+      env=environment,
+    )
+    self.addCleanup(serve.wait)
+    self.addCleanup(serve.terminate)
+    printed = []
+    for line in serve.stdout:
+      printed.append(line)
+      if line.startswith('Ready: '):
+        break
+    else:
+      self.fail(''.join(printed))
+    body = json.dumps({'prompt': 'The court said', 'max_tokens': 4}).encode()
+    request = urllib.request.Request(
+      f'http://127.0.0.1:{port}/v1/completions',
+      body,
+      {'Content-Type': 'application/json'},
+    )
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+      answer = json.load(response)
+    self.assertEqual(answer['usage']['completion_tokens'], 4)
+    (log,) = glob.glob(f'{self.root}/.cache/gptj_sax/serve/*/logs/model_server.log')
+    with open(log, encoding='utf-8') as f:
+      self.assertIn(' loaded, 0 compiled ', f.read())
 
   def test_kernels_come_along(self):
     out = self.run_program(
