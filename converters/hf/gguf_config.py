@@ -13,6 +13,7 @@ from saxml_ext.engine import architecture
 from saxml_ext.engine import rotary
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
+from saxml_ext.families import hf_rotary
 from saxml_ext.families import llama
 from saxml_ext.families import qwen2
 from saxml_ext.pax import errors
@@ -260,7 +261,7 @@ def _scaling(
       ' Expected one factor of at least 1.'
     )
   if _FACTORS not in file.shapes:
-    return hf_config.linear(factors.pop()) if factors else None
+    return hf_rotary.linear(factors.pop()) if factors else None
   shape = file.shapes[_FACTORS]
   values = np.asarray(file.read(_FACTORS), np.float64)
   scaling = None
@@ -294,7 +295,7 @@ def _matching(
   # The share of the original frequency is linear in it, up to its limits.
   share = (1 / factors - 1 / largest) / (1 - 1 / largest)
   between = (share > 1e-4) & (share < 1 - 1e-4)
-  candidates = [hf_config.linear(largest)]
+  candidates = [hf_rotary.linear(largest)]
   candidates.append(architecture.RotaryScaling(largest, *_LLAMA3))
   if between.sum() > 1:
     cycles = frequency[between] / (2 * math.pi)

@@ -13,6 +13,7 @@ from converters.testing import gguf_files
 from saxml_ext.engine import architecture
 from saxml_ext.engine import rotary
 from saxml_ext.families import hf_config
+from saxml_ext.families import hf_rotary
 from saxml_ext.pax import errors
 
 _HALF = gguf_files.DIM // gguf_files.HEADS // 2
@@ -191,7 +192,7 @@ class GGUFConfigTest(parameterized.TestCase):
     ones = np.ones(_HALF, np.float32)
     self.assertIsNone(self.config(tensors={_FACTORS: ones}).rotary_scaling)
     config = self.config(tensors={_FACTORS: ones * 4})
-    self.assertEqual(config.rotary_scaling, hf_config.linear(4.0))
+    self.assertEqual(config.rotary_scaling, hf_rotary.linear(4.0))
 
   def test_other_factors_are_refused(self):
     ones = np.ones(_HALF, np.float32)

@@ -1,18 +1,17 @@
 """Reads and writes config.json of Hugging Face models by tables of families.
 
-A setting may stand in several places of a file. `_merged` and
-`_rotary_settings` merge them as transformers 5 does. If another place has a different value, which
+A setting may stand in several places of a file. `hf_entries` and `hf_rotary`
+merge them as transformers 5 does. If another place has a different value, which
 transformers would drop silently, the file is refused and both are named.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 import dataclasses
-import itertools
-import json
-import reprlib
 from typing import Any
 
 from saxml_ext.engine import architecture
+from saxml_ext.families import hf_entries
+from saxml_ext.families import hf_rotary
 from saxml_ext.pax import errors
 
 # The keys that config.json of every family has, by field of HFConfig.
@@ -33,33 +32,15 @@ GELU_TANH_NAMES = (
 )
 GELU_NAMES = ('gelu', 'gelu_python')
 # Settings of all families that change the result, and their accepted values.
-_NONE = (None, {}, [])
 _ACCEPTED = {
-  'text_config': _NONE,
-  'per_layer_config': _NONE,
-  'dual_chunk_attention_config': _NONE,
+  'text_config': hf_entries.NONE,
+  'per_layer_config': hf_entries.NONE,
+  'dual_chunk_attention_config': hf_entries.NONE,
   'is_encoder_decoder': (False,),
   'add_cross_attention': (False,),
 }
-# The places of the settings of rotary positions. transformers reads the first
-# that is not empty, and takes what it lacks from the top level.
-_ROTARY_PLACES = ('rope_scaling', 'rope_parameters')
-_DEFAULTS = 'the default of transformers'
-_LLAMA3, _LINEAR = 'llama3', 'linear'
-# Up to max_position_embeddings, `dynamic` computes the same as `default`, and
-# longer texts are refused.
-_ROPE_TYPES = ('default', _LLAMA3, _LINEAR, 'dynamic')
-# The entries of the fields of architecture.RotaryScaling.
-_SCALING_KEYS = (
-  'factor',
-  'low_freq_factor',
-  'high_freq_factor',
-  'original_max_position_embeddings',
-)
-_SCALING_LIMIT = 1e9
 # The fields that are not integers, and the upper bounds of their values.
 _LIMITS = {'ln_epsilon': 1, 'rotary_share': 1.0000001, 'rotary_base': 1e18}
-_INT_LIMIT = (1 << 31) - 1
 _FULL = 'full_attention'
 
 
@@ -192,81 +173,11 @@ class Table:
 
   def is_variant(self, document: Mapping[str, Any]) -> bool:
     """Returns True if a config.json has the values of this variant."""
+    accepted = {key: self.accepted[key] for key in self.variant_keys}
     return all(
-      _is_one_of(document.get(key, self.accepted[key][0]), self.accepted[key])
-      for key in self.variant_keys
+      hf_entries.is_one_of(document.get(key, values[0]), values)
+      for key, values in accepted.items()
     )
-
-
-class _Entries:
-  """Typed access to the entries of one config.json."""
-
-  def __init__(self, path: str, document: Mapping[str, Any]):
-    self._path = path
-    self._document = document
-
-  def get(self, key: str, default: Any = None) -> Any:
-    """Returns an entry, or the default if it is missing or null."""
-    value = self._document.get(key)
-    return default if value is None else value
-
-  def integer(self, key: str, default: float | None, null: Any = None) -> int:
-    """Returns an integer; `null` stands for null, `default` for no entry."""
-    value = self._document.get(key, default)
-    value = null if value is None else value
-    if type(value) is not int or not 0 < value <= _INT_LIMIT:
-      raise self.error(key, value, f'an integer between 1 and {_INT_LIMIT}')
-    return value
-
-  def number(self, key: str, default: float | None, below: float) -> float:
-    value = self._document.get(key, default)
-    if type(value) not in (int, float) or not 0 < value < below:
-      raise self.error(key, value, f'a number above 0 and below {below:g}')
-    return float(value)
-
-  def check(self, key: str, accepted: tuple[Any, ...]) -> None:
-    value = self.get(key, accepted[0])
-    if not _is_one_of(value, accepted):
-      listed = [_text(v) for v in accepted if v not in ({}, [])]
-      several = 'one of ' if len(listed) > 1 else ''
-      raise self.error(key, value, several + ', '.join(listed))
-
-  def tokens(self, key: str, default: int | None = None) -> tuple[int, ...]:
-    """Returns the ids of an entry that is an id, a list of ids or null.
-
-    The id -1 stands for no token, as in files of LLaMA 1 and Vicuna.
-    """
-    value = self._document.get(key, default)
-    ids = tuple(value) if isinstance(value, list) else (value,)
-    if ids in ((None,), (-1,)):
-      return ()
-    if any(type(id_) is not int or not 0 <= id_ <= _INT_LIMIT for id_ in ids):
-      raise self.error(
-        key, value, f'the id of a token, from 0 to {_INT_LIMIT}, or null'
-      )
-    return ids
-
-  def error(self, key: str, value: Any, expected: str) -> Exception:
-    text = _text(value) if key in self._document else 'missing'
-    return errors.CheckpointError(
-      f'{self._path}: {key} is {text}. Expected {expected}.'
-    )
-
-
-def _text(value: Any) -> str:
-  """Returns a short form of a value for messages."""
-  if isinstance(value, dict | list):
-    return reprlib.repr(value)
-  text = json.dumps(value)
-  return text if len(text) <= 100 else f'{text[:97]}...'
-
-
-def _is_one_of(value: Any, accepted: tuple[Any, ...]) -> bool:
-  """Returns True if a value is accepted; 0 and 1 are no booleans."""
-  return any(
-    value == each and isinstance(value, bool) == isinstance(each, bool)
-    for each in accepted
-  )
 
 
 def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
@@ -283,10 +194,13 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
       together.
   """
   names = ((n, key) for a, key in table.aliases.items() for n in (a, key))
-  named = _merged(path, ((n, key, document.get(n)) for n, key in names))
-  document = {**document, **named}
-  document |= _rotary_settings(path, document, table)
-  entries = _Entries(path, document)
+  places = ((name, key, document.get(name)) for name, key in names)
+  document = {**document, **hf_entries.merge(path, places)}
+  defaults = {key: table.defaults.get(f) for f, key in table.keys.items()}
+  positions = table.keys['max_positions']
+  defaults[hf_rotary.LENGTH] = document.get(positions, defaults[positions])
+  document |= hf_rotary.merge(path, document, table.rotary_names, defaults)
+  entries = hf_entries.Entries(path, document)
   for key, accepted in (_ACCEPTED | dict(table.accepted)).items():
     entries.check(key, accepted)
   values: dict[str, Any] = {}
@@ -310,7 +224,7 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
     layers, positions = values['num_layers'], values['max_positions']
     _check_window(entries, table.window, layers, positions)
   if table.rotary_names:
-    values['rotary_scaling'] = _scaling(path, entries, values['max_positions'])
+    values['rotary_scaling'] = hf_rotary.scaling(path, entries)
   ids = {
     field: entries.tokens(_COMMON[field], table.defaults.get(field))
     for field in ('bos_id', 'eos_id', 'pad_id')
@@ -328,77 +242,8 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
     raise errors.CheckpointError(f'{path}: {e}') from e
 
 
-def _merged(
-  path: str, values: Iterable[tuple[str, str, Any]]
-) -> dict[str, Any]:
-  """Returns the first value of each setting that is not null.
-
-  Args:
-    path: The path of the file, for messages.
-    values: Triples of the place, the setting and its value there.
-
-  Raises:
-    errors.CheckpointError: A later place has another value. Only _DEFAULTS may
-      differ.
-  """
-  merged: dict[str, tuple[str, Any]] = {}
-  for place, key, value in values:
-    if value is None:
-      continue
-    first, used = merged.setdefault(key, (place, value))
-    if place != _DEFAULTS and not _is_one_of(value, (used,)):
-      raise errors.CheckpointError(
-        f'{path} has two values of {key}: {_text(used)} ({first}) and'
-        f' {_text(value)} ({place}). transformers uses the first. Correct it,'
-        ' and remove the other.'
-      )
-  return {key: value for key, (_, value) in merged.items()}
-
-
-def _rotary_settings(
-  path: str, document: Mapping[str, Any], table: Table
-) -> dict[str, Any]:
-  """Returns the settings of rotary positions, with the names of transformers 5.
-
-  Raises:
-    errors.CheckpointError: A place does not have an object, or places have
-      different values.
-  """
-  entries = _Entries(path, document)
-  places = []
-  for place in _ROTARY_PLACES:
-    values = document.get(place)
-    if not table.rotary_names:
-      entries.check(place, _NONE)
-    elif not isinstance(values, dict | None):
-      raise entries.error(place, values, 'an object with a rope_type, or null')
-    elif values:
-      kinds = (('rope_type', values.get(key)) for key in ('rope_type', 'type'))
-      places.append([(place, k, v) for k, v in (*kinds, *values.items())])
-  names = {_SCALING_KEYS[-1]: _SCALING_KEYS[-1], **table.rotary_names}
-  defaults = {
-    'rope_type': _ROPE_TYPES[0],
-    _SCALING_KEYS[-1]: document.get(table.keys['max_positions']),
-    **{
-      key: table.defaults.get(field)
-      for field, key in table.keys.items()
-      if key in names
-    },
-  }
-  return _merged(
-    path,
-    (
-      *itertools.chain(*places[:1]),
-      *((name, key, document.get(name)) for key, name in names.items()),
-      *((_DEFAULTS, key, value) for key, value in defaults.items()),
-      *itertools.chain(*places[1:]),
-      *((key, key, document.get(key)) for key in names),
-    ),
-  )
-
-
 def _check_window(
-  entries: _Entries, window: Window, layers: int, positions: int
+  entries: hf_entries.Entries, window: Window, layers: int, positions: int
 ) -> None:
   """Raises an error if a sliding window would hide a part of the context."""
   applies = not window.switch or entries.get(window.switch, False)
@@ -407,7 +252,8 @@ def _check_window(
     applies = applies and first < layers
   if (types := entries.get('layer_types')) is not None:
     applies = types != [_FULL] * layers
-  size = entries.integer('sliding_window', window.default, null=_INT_LIMIT)
+  none = hf_entries.INT_LIMIT
+  size = entries.integer('sliding_window', window.default, null=none)
   if applies and size < positions:
     raise entries.error(
       'sliding_window',
@@ -416,37 +262,6 @@ def _check_window(
       f' engine has no sliding window. If {size} positions are enough, set the'
       f' number of positions to {size}',
     )
-
-
-def _scaling(
-  path: str, entries: _Entries, max_positions: int
-) -> architecture.RotaryScaling | None:
-  """Returns the scaling of rotary positions, or None for no scaling."""
-  entries.check('rope_type', _ROPE_TYPES)
-  kind = entries.get('rope_type')
-  if kind == _ROPE_TYPES[0]:
-    return None
-  *keys, length = _SCALING_KEYS
-  try:
-    if kind != _LLAMA3:
-      factor = entries.number(keys[0], None, _SCALING_LIMIT)
-      return linear(factor) if kind == _LINEAR else None
-    factor, low, high = (entries.number(k, None, _SCALING_LIMIT) for k in keys)
-    return architecture.RotaryScaling(
-      factor, low, high, entries.integer(length, max_positions)
-    )
-  except errors.CheckpointError:
-    raise
-  except ValueError as e:
-    raise errors.CheckpointError(f'{path}: {e}') from e
-
-
-def linear(factor: float) -> architecture.RotaryScaling:
-  """Returns a scaling of all positions, as in rope_type "linear".
-
-  No wavelength is below 2 pi. So all are long for an original length of 1.
-  """
-  return architecture.RotaryScaling(factor, 1.0, 4.0, 1)
 
 
 def with_generation(
@@ -464,7 +279,7 @@ def with_generation(
   Raises:
     errors.CheckpointError: An end id is not the id of a token.
   """
-  ids = _Entries(path, document).tokens(_COMMON['eos_id'])
+  ids = hf_entries.Entries(path, document).tokens(_COMMON['eos_id'])
   if not ids:
     return config
   return dataclasses.replace(config, eos_id=ids[0], stop_ids=ids)
@@ -497,15 +312,8 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
     },
     **{table.rotary_names.get(k, k): values[f] for f, k in keys.items()},
     **(
-      {'rope_scaling': _scaling_entries(config.rotary_scaling)}
+      {'rope_scaling': hf_rotary.document(config.rotary_scaling)}
       if config.rotary_scaling
       else {}
     ),
   }
-
-
-def _scaling_entries(scaling: architecture.RotaryScaling) -> dict[str, Any]:
-  if scaling == linear(scaling.factor):
-    return {'rope_type': _LINEAR, 'factor': scaling.factor}
-  fields = zip(_SCALING_KEYS, dataclasses.astuple(scaling))
-  return {'rope_type': _LLAMA3, **dict(fields)}

@@ -8,6 +8,7 @@ from absl.testing import parameterized
 from saxml_ext.engine import architecture
 from saxml_ext.families import all as families
 from saxml_ext.families import hf_config
+from saxml_ext.families import hf_rotary
 from saxml_ext.pax import errors
 
 _SIZES = {
@@ -118,7 +119,7 @@ class ReadTest(parameterized.TestCase):
 
   def test_linear_scaling_divides_all_positions(self):
     config = _read('llama', rope_scaling=_LINEAR, rope_theta=1e5)
-    self.assertEqual(config.rotary_scaling, hf_config.linear(4.0))
+    self.assertEqual(config.rotary_scaling, hf_rotary.linear(4.0))
     self.assertEqual(config.rotary_base, 1e5)
 
   def test_dynamic_scaling_changes_nothing_within_the_context(self):

@@ -141,7 +141,7 @@ class PublishedModelsTest(parameterized.TestCase):
       self.assertEqual(family.num_parameters(config), int(count))
 
   def test_dual_chunk_attention_is_refused_by_name(self):
-    """Qwen2.5-7B-Instruct-1M has it."""
+    # Qwen2.5-7B-Instruct-1M has it.
     document = {
       'model_type': 'qwen2',
       **dict.fromkeys(_NAMES, 64),

@@ -34,6 +34,7 @@ from saxml_ext.engine.testing import serving
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
+from saxml_ext.families import hf_rotary
 from saxml_ext.families import layout
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
@@ -171,11 +172,11 @@ class FamiliesTest(parameterized.TestCase):
       {'num_kv_heads': 0, 'rotary_scaling': None},
     ),
     ('llama_tied', 'llama', {'tied_embeddings': True}),
-    ('llama_linear', 'llama', {'rotary_scaling': hf_config.linear(4.0)}),
+    ('llama_linear', 'llama', {'rotary_scaling': hf_rotary.linear(4.0)}),
     (
       'gpt_neox_linear_partial',
       'gpt_neox',
-      {'rotary_scaling': hf_config.linear(2.0), 'rotary_base': 500.0},
+      {'rotary_scaling': hf_rotary.linear(2.0), 'rotary_base': 500.0},
     ),
     ('qwen2_llama3', 'qwen2', {'rotary_scaling': _SCALING}),
   )
