@@ -197,8 +197,8 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
   places = ((name, key, document.get(name)) for name, key in names)
   document = {**document, **hf_entries.merge(path, places)}
   defaults = {key: table.defaults.get(f) for f, key in table.keys.items()}
-  positions = table.keys['max_positions']
-  defaults[hf_rotary.LENGTH] = document.get(positions, defaults[positions])
+  length = table.keys['max_positions']
+  defaults[hf_rotary.LENGTH] = document.get(length, defaults[length])
   document |= hf_rotary.merge(path, document, table.rotary_names, defaults)
   entries = hf_entries.Entries(path, document)
   for key, accepted in (_ACCEPTED | dict(table.accepted)).items():
@@ -225,19 +225,16 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
     _check_window(entries, table.window, layers, positions)
   if table.rotary_names:
     values['rotary_scaling'] = hf_rotary.scaling(path, entries)
-  ids = {
-    field: entries.tokens(_COMMON[field], table.defaults.get(field))
-    for field in ('bos_id', 'eos_id', 'pad_id')
-  }
+  for field in ('bos_id', 'eos_id', 'pad_id'):
+    ids = entries.tokens(_COMMON[field], table.defaults.get(field))
+    values[field] = next(iter(ids), None)
+    if field == 'eos_id':
+      values['stop_ids'] = ids
   entries.check(_COMMON['tied_embeddings'], (False, True))
   values['vocab_size'] = entries.integer(_COMMON['vocab_size'], None)
+  values['tied_embeddings'] = entries.get(_COMMON['tied_embeddings'], False)
   try:
-    return HFConfig(
-      **values,
-      **{field: next(iter(tokens), None) for field, tokens in ids.items()},
-      tied_embeddings=entries.get(_COMMON['tied_embeddings'], False),
-      stop_ids=ids['eos_id'],
-    )
+    return HFConfig(**values)
   except errors.CheckpointError as e:
     raise errors.CheckpointError(f'{path}: {e}') from e
 

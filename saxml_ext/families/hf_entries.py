@@ -8,7 +8,7 @@ from typing import Any
 from saxml_ext.pax import errors
 
 # The values of an entry without settings.
-NONE = (None, {}, [])
+NONE: tuple[Any, ...] = (None, {}, [])
 # The place of values that a file does not state.
 DEFAULTS = 'the default of transformers'
 INT_LIMIT = (1 << 31) - 1
@@ -47,7 +47,7 @@ class Entries:
       several = 'one of ' if len(listed) > 1 else ''
       raise self.error(key, value, several + ', '.join(listed))
 
-  def tokens(self, key: str, default: int | None = None) -> tuple[int, ...]:
+  def tokens(self, key: str, default: Any = None) -> tuple[int, ...]:
     """Returns the ids of an entry that is an id, a list of ids or null.
 
     The id -1 stands for no token, as in files of LLaMA 1 and Vicuna.

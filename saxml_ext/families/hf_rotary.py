@@ -84,15 +84,14 @@ def scaling(
   kind = entries.get('rope_type')
   if kind == _ROPE_TYPES[0]:
     return None
-  count = 3 if kind == _LLAMA3 else 1
-  numbers = [
-    entries.number(k, None, _SCALING_LIMIT) for k in _SCALING_KEYS[:count]
-  ]
+  keys = _SCALING_KEYS[:3] if kind == _LLAMA3 else _SCALING_KEYS[:1]
+  factor, *bounds = (entries.number(k, None, _SCALING_LIMIT) for k in keys)
   length = entries.integer(LENGTH, 1)
   try:
     if kind == _LLAMA3:
-      return architecture.RotaryScaling(*numbers, length)
-    return linear(*numbers) if kind == _LINEAR else None
+      low, high = bounds
+      return architecture.RotaryScaling(factor, low, high, length)
+    return linear(factor) if kind == _LINEAR else None
   except ValueError as e:
     raise errors.CheckpointError(f'{path}: {e}') from e
 

@@ -8,6 +8,7 @@ name of its family.
 
 import dataclasses
 import re
+from typing import Any
 
 from saxml_ext.engine import architecture
 from saxml_ext.families import family
@@ -128,7 +129,7 @@ def _variant(*changes: str) -> family.Family:
   """Returns GPT-NeoX with some of the _CHANGES."""
   name = '_'.join((FAMILY.name, *changes))
   params = _ANY + ''.join(change.capitalize() for change in changes)
-  switches: dict[str, str] = {}
+  switches: dict[str, Any] = {}
   accepted = dict(_CONFIG.accepted)
   for change in changes:
     switch, value, key, values = _CHANGES[change]
