@@ -17,7 +17,6 @@ from harness.rules import rounds
 from harness.rules import summaries
 from harness.systems import served
 from saxml_ext.common.machine import accelerators
-from saxml_ext.pax import checkpoint as pax_checkpoint
 from serve import children
 from serve import local_cell
 from serve import programs
@@ -204,8 +203,16 @@ class _Served(Settings):
     """Returns the PAX checkpoint; converts the bundled model if necessary."""
     if idle := accelerators.idle():
       place.progress.stage(f'warning: {idle}')
-    if self.checkpoint:
-      pax_checkpoint.find_step_dir(self.checkpoint)
+    if self.checkpoint and os.path.isdir(self.checkpoint):
+      path = self.checkpoint.rstrip('/')
+      names = [os.path.basename(path), *os.listdir(path)]
+      if not any(name.startswith('checkpoint_') for name in names):
+        raise ValueError(
+          f'{path} is not a PAX checkpoint, because it has no directory'
+          ' checkpoint_<step>. Convert a Hugging Face directory with:'
+          f' ./bazelw run //converters:convert_hf -- --base={path}'
+          f' --pax={path}-pax'
+        )
     if found := self.checkpoint or bundle.pax_checkpoint(self.benchmark):
       return found
     place.progress.stage('converting the bundled model to a PAX checkpoint')

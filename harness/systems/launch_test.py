@@ -69,6 +69,12 @@ class LaunchersTest(absltest.TestCase):
     group = self.enterContext(children.Children())
     self.place = launch.Place(group, directory, directory, progress.Progress())
 
+  def test_no_cell_starts_for_another_kind_of_checkpoint(self):
+    path = self.create_tempdir().full_path
+    for system in launch.OwnCell, launch.Engine:
+      with self.assertRaisesRegex(ValueError, f'{path} is not a PAX .*--base='):
+        system(checkpoint=f'{path}/').start(self.place)
+
   def test_nodes(self):
     nodes = launch.NetworkSut(('h:1', 'h:2'), connections=3)
     started = nodes.start(self.place)
