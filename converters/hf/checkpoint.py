@@ -166,7 +166,11 @@ def weight_files(directory: str) -> tuple[Callable, list[str]]:
       return opener, _shards(directory, index)
     if names := formats.weight_names(directory, name):
       return opener, [os.path.join(directory, name) for name in names]
-  raise formats.missing_weights(directory, WEIGHTS)
+  listed = ', '.join(f'{name}[.index.json]' for name in WEIGHTS)
+  raise errors.CheckpointError(
+    f'{directory} has no weights. Expected one of {listed}.'
+    f' {formats.contents(directory)}'
+  )
 
 
 def _shards(directory: str, index: str) -> list[str]:
@@ -239,9 +243,11 @@ def read_config(
     return gguf_config.read(directory, gguf_file.GGUFFile(directory))
   path = os.path.join(directory, 'config.json')
   if not os.path.exists(path):
-    raise formats.missing_config(directory)
+    raise errors.CheckpointError(
+      f'{directory} has no config.json. {formats.contents(directory)}'
+    )
   document = read_json(path)
-  formats.check_quantization(directory, document)
+  formats.check_quantization(path, document)
   if 'auto_map' in document:
     raise errors.CheckpointError(
       f'{path} refers to code in the checkpoint (auto_map). The code was not'

@@ -136,21 +136,14 @@ class HFConfigTest(parameterized.TestCase):
       # The method is named even if the model is not supported otherwise.
       self.read(json.dumps({'model_type': 'mixtral', **entries}))
 
-  @parameterized.parameters('quantize_config.json', 'quant_config.json')
-  def test_files_of_quantizers_are_recognized(self, name):
-    with open(os.path.join(self.directory, name), 'w') as f:
-      f.write('{}')
-    with self.assertRaisesRegex(errors.CheckpointError, f'{name}: the weights'):
-      self.read(json.dumps(small_models.config()))
-
   def test_empty_quantization_is_none(self):
     self.read(json.dumps(small_models.config(quantization_config={})))
 
   @parameterized.parameters(
-    ([], 'has no config.json. .* It has no files'),
+    ([], 'has no config.json. It has no files'),
     (['b.txt', 'a.txt'], 'It has a.txt, b.txt'),
     (['adapter_config.json'], 'convert_hf --base=MODEL --lora='),
-    (['consolidated.00.pth', 'params.json'], 'convert_llama_ckpt --base='),
+    (['small.gguf'], 'Use the path of the GGUF file'),
   )
   def test_missing_config_names_the_remedy(self, names, message):
     for name in names:
@@ -214,7 +207,7 @@ class WeightsTest(parameterized.TestCase):
   def test_missing_shard_is_reported(self):
     self._write(**{'model-00001-of-00002.safetensors': self.tensors})
     with self.assertRaisesRegex(
-      errors.CheckpointError, 'has 1 of the 2 files of its weights: model-00001'
+      errors.CheckpointError, 'weights in model-00001-of.*Download the missing'
     ):
       checkpoint.HFCheckpoint(self.directory)
 
@@ -230,7 +223,7 @@ class WeightsTest(parameterized.TestCase):
       }
     )
     with self.assertRaisesRegex(
-      errors.CheckpointError, 'model.bf16.safetensors, model.fp16.safetensors'
+      errors.CheckpointError, 'model.bf16.safetensors, model.fp16.*keep one'
     ):
       checkpoint.HFCheckpoint(self.directory)
 
@@ -242,7 +235,7 @@ class WeightsTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.CheckpointError,
       'has no weights. .* It has config.json, small.gguf, tf_model.h5.*path of'
-      ' the GGUF file, such as small.gguf',
+      ' the GGUF file',
     ):
       checkpoint.HFCheckpoint(self.directory)
 

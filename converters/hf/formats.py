@@ -1,6 +1,6 @@
 """Recognizes models that cannot be read as they are, and names the remedy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import os
 import re
 from typing import Any
@@ -14,22 +14,25 @@ DEQUANTIZE = (
   ' model.dequantize().save_pretrained(...).'
 )
 _POINTER = b'version https://git-lfs'
-# The entries of config.json, and the files beside it, that quantizers write, and
-# the method of each if it states none.
+# The entries of config.json that quantizers write, and the method of each if it
+# states none.
 _QUANTIZED = {
   'quantization_config': 'unknown method',
   'compression_config': 'compressed-tensors',
   'quantization': 'mlx',
 }
-_QUANTIZED_FILES = {
-  'quantize_config.json': 'gptq',
-  'quant_config.json': 'awq',
-  'hf_quant_config.json': 'modelopt',
-}
 _WEIGHTS = re.compile(
-  r'(model|pytorch_model)(?:\.([\w-]+?))?'
-  r'(?:-(\d+)-of-(\d+))?\.(safetensors|bin)'
+  r'(?P<stem>model|pytorch_model)(\.(?P<variant>[\w-]+?))?'
+  r'(-(?P<number>\d+)-of-(?P<total>\d+))?\.(?P<suffix>safetensors|bin)'
 )
+# What to do with files of some names.
+_HINTS = {
+  '.gguf': 'Use the path of the GGUF file instead.',
+  'adapter_config.json': (
+    'Merge the LoRA adapter into its base model with "convert_hf --base=MODEL'
+    ' --lora=ADAPTER --pax=NEW", and use the new directory.'
+  ),
+}
 _SHOWN = 10
 
 
@@ -47,52 +50,39 @@ def check_pointer(path: str, data: bytes) -> None:
     )
 
 
-def check_quantization(directory: str, document: Mapping[str, Any]) -> None:
+def check_quantization(path: str, document: Mapping[str, Any]) -> None:
   """Raises errors.CheckpointError if a model has quantized weights.
 
   Args:
-    directory: The directory of the model.
-    document: The contents of its config.json.
+    path: The path of config.json, for messages.
+    document: The contents of the file.
   """
-  method, file = _method(document), 'config.json'
-  for name, writer in _QUANTIZED_FILES.items():
-    if not method and os.path.exists(os.path.join(directory, name)):
-      method, file = writer, name
-  if method:
-    raise errors.CheckpointError(
-      f'{os.path.join(directory, file)}: the weights are quantized ({method}),'
-      f' but only floating-point weights and GGUF files are read. {DEQUANTIZE}'
-    )
-
-
-def _method(document: Mapping[str, Any]) -> str:
-  """Returns the method that config.json states, or '' if there is none."""
   for key, method in _QUANTIZED.items():
     if settings := document.get(key):
-      if not isinstance(settings, dict):
-        return method
-      if {'load_in_4bit', 'load_in_8bit'} & settings.keys():
-        method = 'bitsandbytes'
-      return str(settings.get('quant_method') or method)[:100]
-  return ''
+      if isinstance(settings, dict):
+        if {'load_in_4bit', 'load_in_8bit'} & settings.keys():
+          method = 'bitsandbytes'
+        method = str(settings.get('quant_method') or method)[:100]
+      raise errors.CheckpointError(
+        f'{path}: {key} says that the weights are quantized ({method}), but'
+        f' only floating-point weights and GGUF files are read. {DEQUANTIZE}'
+      )
 
 
-def missing_config(directory: str) -> errors.CheckpointError:
-  """Returns the error of a directory without config.json."""
+def contents(directory: str) -> str:
+  """Returns sentences with the files of a directory and what to do with them.
+
+  Args:
+    directory: The directory.
+  """
   names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
-  if 'adapter_config.json' in names:
-    remedy = (
-      'It has a LoRA adapter. Merge it into its base model with "convert_hf'
-      f' --base=MODEL --lora={directory} --pax=NEW", and use the new directory.'
-    )
-  elif any(name.startswith('consolidated.') for name in names):
-    remedy = (
-      'It has files of Meta\'s format. Convert it with "convert_llama_ckpt'
-      f' --base={directory} --pax=NEW", and use the new directory.'
-    )
-  else:
-    remedy = f'Expected the directory of a model. {_contents(names)}'
-  return errors.CheckpointError(f'{directory} has no config.json. {remedy}')
+  listed = ', '.join(names[:_SHOWN]) + (', ...' if len(names) > _SHOWN else '')
+  hints = [
+    hint
+    for ending, hint in _HINTS.items()
+    if any(name.endswith(ending) for name in names)
+  ]
+  return ' '.join([f'It has {listed or "no files"}.', *hints])
 
 
 def weight_names(directory: str, whole: str) -> list[str]:
@@ -110,49 +100,15 @@ def weight_names(directory: str, whole: str) -> list[str]:
   Raises:
     errors.CheckpointError: Shards are missing, or there are several variants.
   """
-  variants: dict[str, list[re.Match[str]]] = {}
-  for name in sorted(os.listdir(directory)):
-    match = _WEIGHTS.fullmatch(name)
-    if match and f'{match[1]}.{match[5]}' == whole:
-      variants.setdefault(match[2] or '', []).append(match)
-  if len(variants) > 1:
-    listed = ', '.join(files[0][0] for files in variants.values())
+  matches = map(_WEIGHTS.fullmatch, sorted(os.listdir(directory)))
+  files = [m for m in matches if m and f'{m["stem"]}.{m["suffix"]}' == whole]
+  names = [file[0] for file in files]
+  numbers = [int(file['number'] or 1) for file in files]
+  kinds = {(file['variant'], int(file['total'] or 1)) for file in files}
+  if len(kinds) > 1 or any(numbers != [*range(1, n + 1)] for _, n in kinds):
     raise errors.CheckpointError(
-      f'{directory} has several variants of the weights: {listed}. Keep one of'
-      ' them.'
+      f'{directory} has weights in {", ".join(names[:_SHOWN])}, which are not'
+      ' the complete files of one variant. Download the missing files, or keep'
+      ' one variant.'
     )
-  for files in variants.values():
-    total = int(files[0][4] or 1)
-    numbers = {int(file[3] or 1) for file in files}
-    if len(numbers) != len(files) or numbers != set(range(1, total + 1)):
-      raise errors.CheckpointError(
-        f'{directory} has {len(files)} of the {total} files of its weights:'
-        f' {", ".join(file[0] for file in files[:_SHOWN])}. Download the others.'
-      )
-    return [file[0] for file in files]
-  return []
-
-
-def missing_weights(
-  directory: str, expected: Sequence[str]
-) -> errors.CheckpointError:
-  """Returns the error of a directory without weights that can be read.
-
-  Args:
-    directory: The directory of the model.
-    expected: The usual names of weights.
-  """
-  names = sorted(os.listdir(directory))
-  remedy = ''
-  if gguf := [name for name in names if name.endswith('.gguf')]:
-    remedy = f' Use the path of the GGUF file, such as {gguf[0]}, instead.'
-  return errors.CheckpointError(
-    f'{directory} has no weights. Expected one of'
-    f' {", ".join(f"{name}[.index.json]" for name in expected)}.'
-    f' {_contents(names)}{remedy}'
-  )
-
-
-def _contents(names: Sequence[str]) -> str:
-  more = ', ...' if len(names) > _SHOWN else ''
-  return f'It has {", ".join(names[:_SHOWN]) or "no files"}{more}.'
+  return names

@@ -22,15 +22,8 @@ _COMMON = {
   'eos_id': 'eos_token_id',
   'pad_id': 'pad_token_id',
 }
-# The names of the approximation of GELU by tanh in `hidden_act`, and of GELU.
-GELU_TANH_NAMES = (
-  'gelu_new',
-  'gelu_pytorch_tanh',
-  'gelu_fast',
-  'gelu_python_tanh',
-  'gelu_accurate',
-)
-GELU_NAMES = ('gelu', 'gelu_python')
+# The names of the approximation of GELU by tanh.
+GELU_TANH_NAMES = ('gelu_new', 'gelu_pytorch_tanh', 'gelu_fast')
 # Settings of all families that change the result, and their accepted values.
 _ACCEPTED = {
   'text_config': hf_entries.NONE,
@@ -41,7 +34,6 @@ _ACCEPTED = {
 }
 # The fields that are not integers, and the upper bounds of their values.
 _LIMITS = {'ln_epsilon': 1, 'rotary_share': 1.0000001, 'rotary_base': 1e18}
-_FULL = 'full_attention'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,12 +123,12 @@ class Window:
     switch: The key that must be true for the window to apply; '' if it always
       applies.
     layers: The default of `max_window_layers`, the first layer with the window;
-      None if all layers have it.
+      0 if the family has no such entry.
   """
 
   default: int | None
   switch: str = ''
-  layers: int | None = None
+  layers: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,40 +213,36 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
   values.setdefault('rotary_dim', int(share * head_dim))
   entries.check('head_dim', (head_dim,))
   if table.window:
-    layers, positions = values['num_layers'], values['max_positions']
-    _check_window(entries, table.window, layers, positions)
+    _check_window(entries, table.window, values)
   if table.rotary_names:
     values['rotary_scaling'] = hf_rotary.scaling(path, entries)
-  for field in ('bos_id', 'eos_id', 'pad_id'):
+  for field in ('bos_id', 'pad_id', 'eos_id'):
     ids = entries.tokens(_COMMON[field], table.defaults.get(field))
-    values[field] = next(iter(ids), None)
-    if field == 'eos_id':
-      values['stop_ids'] = ids
-  entries.check(_COMMON['tied_embeddings'], (False, True))
+    values |= {field: next(iter(ids), None), 'stop_ids': ids}
   values['vocab_size'] = entries.integer(_COMMON['vocab_size'], None)
-  values['tied_embeddings'] = entries.get(_COMMON['tied_embeddings'], False)
+  tied = entries.check(_COMMON['tied_embeddings'], (False, True))
   try:
-    return HFConfig(**values)
+    return HFConfig(**values, tied_embeddings=tied)
   except errors.CheckpointError as e:
     raise errors.CheckpointError(f'{path}: {e}') from e
 
 
 def _check_window(
-  entries: hf_entries.Entries, window: Window, layers: int, positions: int
+  entries: hf_entries.Entries, window: Window, values: Mapping[str, int]
 ) -> None:
   """Raises an error if a sliding window would hide a part of the context."""
+  layers, positions = values['num_layers'], values['max_positions']
   applies = not window.switch or entries.get(window.switch, False)
-  if window.layers is not None:
-    first = entries.integer('max_window_layers', window.layers, null=layers)
+  if window.layers:
+    first = entries.integer('max_window_layers', window.layers, least=0)
     applies = applies and first < layers
   if (types := entries.get('layer_types')) is not None:
-    applies = types != [_FULL] * layers
+    applies = types != ['full_attention'] * layers
   none = hf_entries.INT_LIMIT
   size = entries.integer('sliding_window', window.default, null=none)
   if applies and size < positions:
     raise entries.error(
       'sliding_window',
-      size,
       f'null or at least {positions}, the number of positions, because the'
       f' engine has no sliding window. If {size} positions are enough, set the'
       f' number of positions to {size}',

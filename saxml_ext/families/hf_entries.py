@@ -26,26 +26,30 @@ class Entries:
     value = self._document.get(key)
     return default if value is None else value
 
-  def integer(self, key: str, default: float | None, null: Any = None) -> int:
+  def integer(
+    self, key: str, default: Any, null: Any = None, least: int = 1
+  ) -> int:
     """Returns an integer; `null` stands for null, `default` for no entry."""
     value = self._document.get(key, default)
     value = null if value is None else value
-    if type(value) is not int or not 0 < value <= INT_LIMIT:
-      raise self.error(key, value, f'an integer between 1 and {INT_LIMIT}')
+    if type(value) is not int or not least <= value <= INT_LIMIT:
+      raise self.error(key, f'an integer between {least} and {INT_LIMIT}')
     return value
 
   def number(self, key: str, default: float | None, below: float) -> float:
     value = self._document.get(key, default)
     if type(value) not in (int, float) or not 0 < value < below:
-      raise self.error(key, value, f'a number above 0 and below {below:g}')
+      raise self.error(key, f'a number above 0 and below {below:g}')
     return float(value)
 
-  def check(self, key: str, accepted: tuple[Any, ...]) -> None:
+  def check(self, key: str, accepted: tuple[Any, ...]) -> Any:
+    """Returns an entry that has one of some values; the first is the default."""
     value = self.get(key, accepted[0])
     if not is_one_of(value, accepted):
       listed = [_text(v) for v in accepted if v not in ({}, [])]
       several = 'one of ' if len(listed) > 1 else ''
-      raise self.error(key, value, several + ', '.join(listed))
+      raise self.error(key, several + ', '.join(listed))
+    return value
 
   def tokens(self, key: str, default: Any = None) -> tuple[int, ...]:
     """Returns the ids of an entry that is an id, a list of ids or null.
@@ -57,12 +61,12 @@ class Entries:
     if ids in ((None,), (-1,)):
       return ()
     if any(type(id_) is not int or not 0 <= id_ <= INT_LIMIT for id_ in ids):
-      raise self.error(
-        key, value, f'the id of a token, from 0 to {INT_LIMIT}, or null'
-      )
+      raise self.error(key, f'the id of a token, up to {INT_LIMIT}, or null')
     return ids
 
-  def error(self, key: str, value: Any, expected: str) -> Exception:
+  def error(self, key: str, expected: str) -> errors.CheckpointError:
+    """Returns the error of an entry that has another value than expected."""
+    value = self._document.get(key)
     text = _text(value) if key in self._document else 'missing'
     return errors.CheckpointError(
       f'{self._path}: {key} is {text}. Expected {expected}.'

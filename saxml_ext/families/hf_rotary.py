@@ -41,16 +41,12 @@ def merge(
     errors.CheckpointError: A place does not have an object, or places have
       different values.
   """
-  entries = hf_entries.Entries(path, document)
-  if not names:
-    for place in _PLACES:
-      entries.check(place, hf_entries.NONE)
-    return {}
   places = []
   for place in _PLACES:
     values = document.get(place)
-    if not isinstance(values, dict | None):
-      raise entries.error(place, values, 'an object with a rope_type, or null')
+    if values is not None and not (names and isinstance(values, dict)):
+      expected = 'an object with a rope_type, or null' if names else 'null'
+      raise hf_entries.Entries(path, document).error(place, expected)
     if values:
       kinds = (('rope_type', values.get(key)) for key in ('rope_type', 'type'))
       places.append([(place, k, v) for k, v in (*kinds, *values.items())])

@@ -41,7 +41,7 @@ _CONFIG = hf_config.Table(
     'eos_id': 2,
   },
   accepted={
-    'hidden_act': hf_config.GELU_NAMES,
+    'hidden_act': ('gelu', 'gelu_python'),
     'use_parallel_residual': (True,),
     'attention_bias': (True,),
   },
@@ -108,49 +108,27 @@ FAMILY = family.Family(
 )
 
 
-# The switch and its value, and the key of config.json and its values.
-_CHANGES = {
-  'sequential': (
-    'residual',
-    architecture.SEQUENTIAL,
-    'use_parallel_residual',
-    (False,),
-  ),
-  'tanh': (
-    'activation',
-    architecture.GELU_TANH,
-    'hidden_act',
-    hf_config.GELU_TANH_NAMES,
-  ),
-}
-
-
-def _variant(*changes: str) -> family.Family:
-  """Returns GPT-NeoX with some of the _CHANGES."""
-  name = '_'.join((FAMILY.name, *changes))
-  params = _ANY + ''.join(change.capitalize() for change in changes)
+def _variant(suffix: str) -> family.Family:
+  """Returns GPT-NeoX with other switches, which the suffix of its name lists."""
+  name, params = FAMILY.name + suffix, _ANY + suffix.title().replace('_', '')
   switches: dict[str, Any] = {}
   accepted = dict(_CONFIG.accepted)
-  for change in changes:
-    switch, value, key, values = _CHANGES[change]
-    switches[switch], accepted[key] = value, values
+  if 'sequential' in suffix:
+    switches['residual'] = architecture.SEQUENTIAL
+    accepted['use_parallel_residual'] = (False,)
+  if 'tanh' in suffix:
+    switches['activation'] = architecture.GELU_TANH
+    accepted['hidden_act'] = hf_config.GELU_TANH_NAMES
+  doc = f'Like AnyGPTNeoX, for the family {name}.'
   return dataclasses.replace(
     FAMILY,
     name=name,
     architecture=dataclasses.replace(FAMILY.architecture, **switches),
     config=dataclasses.replace(_CONFIG, accepted=accepted),
-    params={
-      params: servable.Params(
-        f'Like AnyGPTNeoX, for the family {name}.', _ANY, ARCHITECTURE=name
-      )
-    },
+    params={params: servable.Params(doc, _ANY, ARCHITECTURE=name)},
     serving=params,
     published={},
   )
 
 
-VARIANTS = (
-  _variant('sequential'),
-  _variant('tanh'),
-  _variant('sequential', 'tanh'),
-)
+VARIANTS = tuple(map(_variant, ('_sequential', '_tanh', '_sequential_tanh')))
