@@ -39,7 +39,10 @@ class ModelServersTest(cell_fixture.CellTestCase):
     modelet = await self.joined()
     modelet.gate.clear()
     await self.publish()
-    for progress in ('compiled 4 of 11 programs, 20 s left', 'compiled 5 of 11'):
+    for progress in (
+      'compiled 4 of 11 programs, 20 s left',
+      'compiled 5 of 11',
+    ):
       modelet.reasons[MODEL] = progress
       listed = await self.listed()
       while listed.replicas[0].reason != progress:

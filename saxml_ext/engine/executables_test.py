@@ -113,7 +113,9 @@ class ExecutablesTest(absltest.TestCase):
     total = len(self.run_.keys())
     self.assertEqual(self.run_.counts, (total, total))
     self.assertRegex(self.lines[-2], f'^compiled {total} of {total} programs:')
-    self.assertStartsWith(self.lines[-1], f'{total} programs are ready: 0 loade')
+    self.assertStartsWith(
+      self.lines[-1], f'{total} programs are ready: 0 loade'
+    )
 
   def test_call_waits_only_for_its_own_program(self):
     gate = self._hold(_LARGE)
@@ -160,7 +162,8 @@ class ExecutablesTest(absltest.TestCase):
     total = len(self.run_.keys())
     self.assertLen(self.lines, total + 1)
     self.assertRegex(
-      self.lines[0], rf'^compiled 1 of {total} programs, \d+ s left: .* \(.* s\)'
+      self.lines[0],
+      rf'^compiled 1 of {total} programs, \d+ s left: .* \(.* s\)',
     )
 
   def test_stop_prepares_no_further_program(self):

@@ -43,6 +43,8 @@ flag_rules.act_only(
 class Monitoring:
   """Serves the HTTP port, if the flags enable it."""
 
+  _server: 'web.WebServer | None' = None
+
   def __init__(
     self,
     models: lifecycle.Models[servable.Servable],
@@ -56,7 +58,6 @@ class Monitoring:
       serves: A function that returns True if the server accepts calls.
       expected: The keys of models without which the server is not ready.
     """
-    self._server: 'web.WebServer | None' = None
     if _HTTP_PORT.value >= 0:
       # Servers without the port start faster without these imports.
       from saxml_ext.common.telemetry import web

@@ -84,7 +84,10 @@ class ProgramsTest(parameterized.TestCase):
   def _cached_answer(self, cache: programs.Programs):
     """Returns an answer of a new server, and the log of its load."""
     recent = recent_programs.RecentPrograms()
-    with mock.patch.object(loader, '_RECENT', recent), self.assertLogs() as logs:
+    with (
+      mock.patch.object(loader, '_RECENT', recent),
+      self.assertLogs() as logs,
+    ):
       answer = self._answer(cache)
     return answer, '\n'.join(logs.output)
 
