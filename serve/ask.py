@@ -124,8 +124,7 @@ def _started(group: children.Children) -> endpoint_lib.Endpoint:
     programs.ServeError: The process ended before it could serve.
   """
   print(
-    f'ask: no server answers on port {_PORT.value}. Starting'
-    f' {smollm2.NAME}',
+    f'ask: no server answers on port {_PORT.value}. Starting {smollm2.NAME}',
     file=sys.stderr,
     flush=True,
   )

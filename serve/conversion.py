@@ -188,7 +188,9 @@ class Job:
       # Another `serve` may be converting the model.
       fcntl.flock(lock, fcntl.LOCK_EX)
       if not os.path.isdir(os.path.join(target, CHECKPOINT)):
-        choice = {'quantize': 'int8'} if self.quantize else {'dtype': self.dtype}
+        choice = (
+          {'quantize': 'int8'} if self.quantize else {'dtype': self.dtype}
+        )
         flags = {'base': path, 'pax': target, 'resume': True, **choice}
         run('converter', programs.CONVERTER, flags)
     return target

@@ -42,7 +42,6 @@ _POLL_SECS = 0.05
 _ANSWER_SECS = 2.0
 
 
-
 def group_flags(hosts: int) -> list[dict[str, object]]:
   """Returns the flags of each process of a group, in the order of their ids.
 

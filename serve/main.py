@@ -228,9 +228,7 @@ def _serve(words: Sequence[str]) -> None:
   chosen = models.find_all(names, options, os.path.join(cache, 'models'))
   if _SERVED_MODEL_NAME.value:
     [model] = chosen
-    chosen = [
-      dataclasses.replace(model, public_name=_SERVED_MODEL_NAME.value)
-    ]
+    chosen = [dataclasses.replace(model, public_name=_SERVED_MODEL_NAME.value)]
   root = user_path.resolve(_SAX_ROOT.value)
   root = root or os.path.join(cache, _KIND, str(port))
   directory = service.CellDirectory(user_path.create_cache(root))

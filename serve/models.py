@@ -145,9 +145,7 @@ class _Stored:
   files: Mapping[str, bytes]
 
 
-def find_all(
-  words: Sequence[str], options: Options, cache: str
-) -> list[Model]:
+def find_all(words: Sequence[str], options: Options, cache: str) -> list[Model]:
   """Finds models and checks that all of them can be served; converts nothing.
 
   Args:
@@ -307,9 +305,7 @@ def _format(
   return dtype, is_int8, f'Matrices are {chosen}, because {reason}.{hint}'
 
 
-def _template(
-  stored: _Stored, options: Options
-) -> tuple[str, tuple[str, ...]]:
+def _template(stored: _Stored, options: Options) -> tuple[str, tuple[str, ...]]:
   """Returns the chat template, and a note if it is not the model's own."""
   if options.chat_template:
     try:

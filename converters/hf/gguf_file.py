@@ -218,7 +218,9 @@ class GGUFFile(weights_file.MappedFile):
     The descriptions have the offsets from the end of the header.
     """
     alignment = self.metadata.get(_ALIGNMENT, 32)
-    if type(alignment) is not int or alignment not in [1 << i for i in range(32)]:
+    if type(alignment) is not int or alignment not in [
+      1 << i for i in range(32)
+    ]:
       raise self._error(
         f'{_ALIGNMENT} is {alignment}, but must be a power of two'
       )

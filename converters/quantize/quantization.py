@@ -192,9 +192,7 @@ def _values(
   calibration: Calibration | None,
   exponents: list[smoothing.Exponents],
 ) -> Iterator[
-  tuple[
-    str, np.ndarray | None, Mapping[str, int8_matrix.InputStats] | None
-  ]
+  tuple[str, np.ndarray | None, Mapping[str, int8_matrix.InputStats] | None]
 ]:
   """Yields the name, the smoothed value and the statistics of each variable.
 
@@ -249,9 +247,7 @@ def _quantized(
   return codes, scale
 
 
-def _source(
-  reader: _Reader, record: provenance.Record
-) -> manifest.Source:
+def _source(reader: _Reader, record: provenance.Record) -> manifest.Source:
   """Returns the identity of a quantization; a resumed run must match it."""
   if isinstance(reader, model_input.ModelInput):
     return reader.identity(record.document())

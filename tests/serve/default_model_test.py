@@ -11,7 +11,8 @@ from tests.serve import serving
 
 _NAME = 'SmolLM2-135M-Instruct'
 _QUESTION = {'role': 'user', 'content': 'What is the capital of France?'}
-# Request bodies as clients sent them with their defaults, by client and route.
+# The request bodies that clients sent with their defaults. Those of Open WebUI,
+# which could not be installed, follow from its sources.
 _REQUESTS = os.path.join(programs.ROOT, 'tests/serve/client_requests.jsonl')
 # Answers may be as long as the context, which takes minutes.
 _MAX_TOKENS = 16

@@ -67,9 +67,7 @@ class ServeTest(serving.ServeCase):
     self.assertEqual(done.returncode, 1)
     self.assertRegex(done.stderr, 'Address already in use, by process [0-9]+')
     root = os.path.join(self.cache, 'serve', port)
-    done = self.run_program(
-      programs.SERVE, 'gptj-small', port=0, sax_root=root
-    )
+    done = self.run_program(programs.SERVE, 'gptj-small', port=0, sax_root=root)
     self.assertEqual(done.returncode, 1)
     self.assertIn(f'is used by process {self.serve.pid}', done.stderr)
 

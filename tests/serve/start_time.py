@@ -146,9 +146,7 @@ def _measure(words: Sequence[str]) -> _Start:
       if line.startswith(_LINES['ready']):
         break
     else:
-      raise RuntimeError(
-        f'serve ended before it was ready:\n{"".join(output)}'
-      )
+      raise RuntimeError(f'serve ended before it was ready:\n{"".join(output)}')
     _first_token(line.strip().rpartition('/')[2])
     start.values['first token'] = time.monotonic() - begin
     with open(f'{logs}/model_server.log', encoding='utf-8') as file:
