@@ -143,15 +143,19 @@ class Splitter:
   """Splits texts at tokens."""
 
   def __init__(self, tokens: Iterable[Token]):
-    """Stores the tokens, which have ids."""
-    self._tokens = {token.text: token for token in tokens if token.text}
+    """Stores the tokens that have ids."""
+    self._tokens = {
+      token.text: (token, token.id)
+      for token in tokens
+      if token.text and token.id is not None
+    }
     # A longer token comes before one that it begins with.
     texts = sorted(self._tokens, key=len, reverse=True)
     self._pattern = re.compile('|'.join(map(re.escape, texts)) or '(?!)')
 
   def split(
     self, text: str, literal: Sequence[Span] = ()
-  ) -> tuple[list[str | int], bool]:
+  ) -> tuple[list[str], list[int], bool]:
     """Splits a text.
 
     Args:
@@ -159,23 +163,25 @@ class Splitter:
       literal: The spans in which marks are ordinary text, in ascending order.
 
     Returns:
-      The texts, with the ids of the tokens between them; and True if marks in
+      The texts; the ids of the tokens between them; and True if marks in
       literal spans were left in the texts.
     """
-    parts: list[str | int] = []
+    texts: list[str] = []
+    ids: list[int] = []
     has_literal = False
     starts = [start for start, _ in literal]
     position = end = 0
     while match := self._pattern.search(text, position):
-      token = self._tokens[match[0]]
+      token, token_id = self._tokens[match[0]]
       i = bisect.bisect_left(starts, match.end())
       if i and match.start() < literal[i - 1][1] and token.is_mark:
         has_literal = True
         position = match.start() + 1
         continue
       before = text[end : match.start()]
-      parts += [before.rstrip() if token.lstrip else before, token.id]
+      texts.append(before.rstrip() if token.lstrip else before)
+      ids.append(token_id)
       position = end = match.end()
       if token.rstrip and (blanks := _BLANKS.match(text, end)):
         end = blanks.end()
-    return [*parts, text[end:]], has_literal
+    return [*texts, text[end:]], ids, has_literal

@@ -141,8 +141,8 @@ def _beginning(
   words = model.codecs.words
   if words is None:
     # Without a tokenizer, ids are separated by commas.
-    context = tokens if request.echo else []
-    return {'context': context, 'echo': model.codecs.output.decode(context)}
+    echoed = tokens if request.echo else []
+    return {'context': echoed, 'echo': model.codecs.output.decode(echoed)}
   context: list[int] = []
   for i in reversed(tokens):
     # Special tokens have no text. The context begins with a whole character.

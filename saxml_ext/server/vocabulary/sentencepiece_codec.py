@@ -89,17 +89,13 @@ class SentencePieceCodec:
     return self._encode(*self._all_splitter.split(text, literal))
 
   def _encode(
-    self, parts: Sequence[str | int], has_literal: bool
+    self, texts: Sequence[str], tokens: Sequence[int], has_literal: bool
   ) -> np.ndarray:
-    ids: list[int] = []
-    prefixed = True
-    for part in parts:
-      if isinstance(part, int):
-        ids.append(part)
-        prefixed = self._declared.prefixes_all and part in self._added
-      else:
-        ids += self._variant(prefixed, has_literal).EncodeAsIds(part)
-        prefixed = prefixed and not part
+    ids = self._variant(True, has_literal).EncodeAsIds(texts[0])
+    for token, text in zip(tokens, texts[1:]):
+      prefixed = self._declared.prefixes_all and token in self._added
+      ids.append(token)
+      ids += self._variant(prefixed, has_literal).EncodeAsIds(text)
     return np.array(ids, np.int32)
 
   def decode(self, ids: Sequence[int], special: bool = False) -> str:

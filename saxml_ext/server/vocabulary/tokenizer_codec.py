@@ -103,17 +103,17 @@ class TokenizerCodec:
     self, text: str, literal: Sequence[special_tokens.Span] = ()
   ) -> np.ndarray:
     """Returns the ids of a text, [T] int32, see `codec.Codec`."""
-    parts, has_literal = self._splitter.split(text, literal)
+    texts, tokens, has_literal = self._splitter.split(text, literal)
     if not has_literal:
       return self.encode(text)
     # A mark, which no text contains, stands for each of the other tokens. So
     # the library sees the text as a whole.
     plain, mark, mark_id = self._plain
-    tokens = iter(parts[1::2])
+    left = iter(tokens)
     ids: list[int] = []
-    for i in plain.encode(mark.join(parts[::2]), add_special_tokens=False).ids:
+    for i in plain.encode(mark.join(texts), add_special_tokens=False).ids:
       if i == mark_id:
-        ids.append(next(tokens))
+        ids.append(next(left))
       elif i in self._special:
         # Some models know the text as a word. Then its letters are encoded.
         for letter in plain.id_to_token(i):
