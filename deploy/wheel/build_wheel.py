@@ -26,7 +26,9 @@ _README = flags.DEFINE_string('readme', None, 'The description in Markdown.')
 _LICENSE = flags.DEFINE_string('license', None, 'The license.')
 _REQUIREMENTS = flags.DEFINE_string('requirements', None, 'Requirements file.')
 _LOCK = flags.DEFINE_string(
-  'lock', None, 'Lock file, from which --pinned requirements get their versions.'
+  'lock',
+  None,
+  'Lock file, from which --pinned requirements get their versions.',
 )
 _PINNED = flags.DEFINE_multi_string(
   'pinned', [], 'A requirement that needs exactly the version in the lock file.'

@@ -86,7 +86,9 @@ class BuildWheelTest(absltest.TestCase):
     text = _build().read('some_thing-1.2.dist-info/METADATA').decode()
     self.assertIn('Requires-Python: >=3.11\n', text)
     for version in ('3.11', '3.12', '3.13'):
-      self.assertIn(f'Classifier: Programming Language :: Python :: {version}\n', text)
+      self.assertIn(
+        f'Classifier: Programming Language :: Python :: {version}\n', text
+      )
 
   def test_pages_agree_with_the_metadata(self):
     (path,) = pathlib.Path('deploy/wheel').glob('gptj_sax-*.whl')

@@ -136,7 +136,10 @@ class WheelTest(absltest.TestCase):
 
   def test_serves_the_bundled_model_without_compiling(self):
     port = str(net.pick_free_port())
-    environment = {'PYTHONPATH': os.pathsep.join(_packages()), 'HOME': self.root}
+    environment = {
+      'PYTHONPATH': os.pathsep.join(_packages()),
+      'HOME': self.root,
+    }
     serve = subprocess.Popen(
       [f'{self.home}/bin/gptj-sax', 'serve', 'gptj-small', f'--port={port}'],
       stdout=subprocess.PIPE,
@@ -162,7 +165,9 @@ class WheelTest(absltest.TestCase):
     with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
       answer = json.load(response)
     self.assertEqual(answer['usage']['completion_tokens'], 4)
-    (log,) = glob.glob(f'{self.root}/.cache/gptj_sax/serve/*/logs/model_server.log')
+    (log,) = glob.glob(
+      f'{self.root}/.cache/gptj_sax/serve/*/logs/model_server.log'
+    )
     with open(log, encoding='utf-8') as f:
       self.assertIn(' loaded, 0 compiled ', f.read())
 

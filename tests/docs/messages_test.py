@@ -155,9 +155,7 @@ class MessagesTest(absltest.TestCase):
     quoted = list(messages(page))
     self.assertGreater(len(quoted), 20)
     unknown = {m: left for m in quoted if (left := unmatched(m))}
-    self.assertEmpty(
-      unknown, f'{_PAGE} quotes messages that no program prints'
-    )
+    self.assertEmpty(unknown, f'{_PAGE} quotes messages that no program prints')
 
   def test_other_pages_quote_messages_of_the_sources(self):
     unknown = {}
