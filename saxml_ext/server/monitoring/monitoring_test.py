@@ -1,6 +1,7 @@
 """Tests of a model server's HTTP port, with a fake engine."""
 
 import asyncio
+import dataclasses
 import http.client
 import os
 import pathlib
@@ -135,6 +136,20 @@ class MonitoringTest(absltest.TestCase):
     self.assertEqual((load.running, load.slots, load.queued), (1, 2, 1))
     self.assertEqual((load.answered, load.refused, load.failed), (1, 1, 0))
     self.assertEqual(load.output_tokens, 3)
+
+  def test_programs_are_counted_while_some_are_pending(self):
+    load = server_fixture.fake_load_fn(_Params, self.runner)
+    self.server = server_fixture.ServerFixture(
+      lambda spec, on_failure: dataclasses.replace(
+        load(spec, on_failure), programs=lambda: (4, 11)
+      )
+    )
+    self.addCleanup(self.server.stop)
+    self.server.load(_MODEL)
+    self.start([], '')
+    values = self.scrape()
+    self.assertEqual(values['sax_programs', _MODEL, 'ready'], 4)
+    self.assertEqual(values['sax_programs', _MODEL, 'pending'], 7)
 
   def test_ready_once_what_is_expected_is_loaded(self):
     self.assertEqual(self.ask('/readyz'), (200, 'ok\n'))
