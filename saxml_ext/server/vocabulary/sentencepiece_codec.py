@@ -93,9 +93,8 @@ class SentencePieceCodec:
   ) -> np.ndarray:
     ids = self._variant(True, has_literal).EncodeAsIds(texts[0])
     for token, text in zip(tokens, texts[1:]):
-      prefixed = self._declared.prefixes_all and token in self._added
-      ids.append(token)
-      ids += self._variant(prefixed, has_literal).EncodeAsIds(text)
+      later = self._variant(self._declared.prefixes_all, has_literal)
+      ids += [token, *later.EncodeAsIds(text)]
     return np.array(ids, np.int32)
 
   def decode(self, ids: Sequence[int], special: bool = False) -> str:
