@@ -6,6 +6,7 @@ import http.client
 import os
 import pathlib
 import time
+from unittest import mock
 
 from absl.testing import absltest
 import grpc
@@ -138,15 +139,14 @@ class MonitoringTest(absltest.TestCase):
     self.assertEqual(load.output_tokens, 3)
 
   def test_programs_are_counted_while_some_are_pending(self):
-    load = server_fixture.fake_load_fn(_Params, self.runner)
-    self.server = server_fixture.ServerFixture(
-      lambda spec, on_failure: dataclasses.replace(
-        load(spec, on_failure), programs=lambda: (4, 11)
-      )
-    )
-    self.addCleanup(self.server.stop)
     self.server.load(_MODEL)
-    self.start([], '')
+    [(key, entry)] = self.server.models.entries().items()
+    entry = dataclasses.replace(
+      entry, model=dataclasses.replace(entry.model, programs=lambda: (4, 11))
+    )
+    self.enterContext(
+      mock.patch.object(self.server.models, 'entries', lambda: {key: entry})
+    )
     values = self.scrape()
     self.assertEqual(values['sax_programs', _MODEL, 'ready'], 4)
     self.assertEqual(values['sax_programs', _MODEL, 'pending'], 7)
