@@ -45,6 +45,7 @@ from serve import models
 from serve import other_flags
 from serve import programs
 from serve import service
+from serve import stored
 
 _PORT = flags.DEFINE_integer(
   'port',
@@ -65,7 +66,7 @@ _INSECURE = flags.DEFINE_bool(
 _QUANTIZE = flags.DEFINE_enum(
   'quantize',
   None,
-  [models.FLOAT, models.INT8],
+  [stored.FLOAT, stored.INT8],
   'The number format of matrices: int8, or none for floats. Default: int8 if'
   ' the stored weights have at most 8 bits, else none.',
 )

@@ -11,11 +11,9 @@ import re
 import psutil
 
 from converters.hf import smollm2
-from converters.hf import tokenizer_files
 from saxml_ext.common import errors as sax_errors
 from saxml_ext.common import user_path
 from saxml_ext.families import all as families
-from saxml_ext.http.protocol import templates
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
@@ -24,20 +22,17 @@ from saxml_ext.pax import errors as pax_errors
 from serve import conversion
 from serve import local_cell
 from serve import programs
-
-INT8, FLOAT = 'int8', 'none'
+from serve import stored as stored_lib
 
 DEFAULT_NAME = smollm2.NAME
 # The directory of each bundled model below harness/bundled.
 BUNDLED = {'gptj-small': '', 'llama-small': 'llama'}
 # Prompts of the bundled models are complete, so their template adds nothing.
-# Other base models get the dialogue template.
-_BUNDLED_TEMPLATE, _BASE_TEMPLATE = 'plain', 'dialogue'
+_BUNDLED_TEMPLATE = 'plain'
 
-_GENERATION_CONFIG = 'generation_config.json'
 # The GGUF file of the default model has no settings of sampling.
 _DEFAULT_SAMPLING = os.path.join(
-  programs.ROOT, 'bundled', 'smollm2', _GENERATION_CONFIG
+  programs.ROOT, 'bundled', 'smollm2', stored_lib.GENERATION_CONFIG
 )
 
 # Answers with beams or several samples get a quarter of the context, up to a
@@ -61,8 +56,8 @@ class Options:
   Attributes:
     params: The serving params; '' for an automatic choice.
     overrides: The values, as JSON, by attribute of the serving params.
-    quantize: The number format of matrices: INT8, FLOAT, or '' for that which
-      is nearest to the stored one.
+    quantize: The number format of matrices: stored.INT8, stored.FLOAT, or ''
+      for that which is nearest to the stored one.
     max_model_len: The maximum length of prompt and answer together, in tokens;
       0 for the model's own limit.
     chat_template: The name or the path of a chat template; '' for the model's
@@ -116,7 +111,9 @@ class Model(local_cell.Model):
     directory = os.path.dirname(self.checkpoint)
     if self.job is not None:
       directory = self.job.run(run)
-    path = self.generation_config or f'{directory}/{_GENERATION_CONFIG}'
+    path = (
+      self.generation_config or f'{directory}/{stored_lib.GENERATION_CONFIG}'
+    )
     return dataclasses.replace(
       self,
       checkpoint=os.path.join(directory, conversion.CHECKPOINT),
@@ -124,25 +121,6 @@ class Model(local_cell.Model):
       generation_config=path if os.path.isfile(path) else '',
       job=None,
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Stored:
-  """The properties of a model's checkpoint, which may not be converted yet.
-
-  Attributes:
-    origin: The path of the model, for messages.
-    description: The description of the model.
-    weights: The size of the weights in memory, in bytes.
-    is_int8: True if the matrices are served in int8.
-    files: The contents of the tokenizer's files by name.
-  """
-
-  origin: str
-  description: description_lib.Description
-  weights: int
-  is_int8: bool
-  files: Mapping[str, bytes]
 
 
 def find_all(words: Sequence[str], options: Options, cache: str) -> list[Model]:
@@ -190,12 +168,16 @@ def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
   checkpoint = _checkpoint(path)
   if checkpoint:
     # The tokenizer and similar files are next to the step directory.
-    stored, format_note = _pax(os.path.dirname(checkpoint), checkpoint, options)
+    stored, format_note = stored_lib.open_pax(
+      os.path.dirname(checkpoint), checkpoint, options.quantize
+    )
   else:
     source = conversion.open_source(path if bundled else word)
-    dtype, is_int8, format_note = _format(source, options)
+    dtype, is_int8, format_note = stored_lib.number_format(
+      source, options.quantize
+    )
     job = conversion.Job(source, _cell_name(name), dtype, is_int8, cache)
-    stored = _Stored(
+    stored = stored_lib.Stored(
       source.path,
       source.describe(dtype),
       job.num_bytes,
@@ -205,7 +187,7 @@ def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
   if bundled:
     template, notes = _BUNDLED_TEMPLATE, ()
   else:
-    template, notes = _template(stored, options)
+    template, notes = stored_lib.chat_template(stored, options.chat_template)
   params, overrides = _choose(stored, options, reserved)
   public_name = name if os.path.exists(path) else word
   for text in (public_name, template, stored.origin, cache):
@@ -223,7 +205,7 @@ def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
     chat_template=template,
     generation_config=generation_config,
     program_set=program_set,
-    notes=(format_note, *_unused_settings(stored), *notes),
+    notes=(format_note, *stored_lib.unused_settings(stored), *notes),
     job=job,
   )
 
@@ -255,92 +237,8 @@ def _checkpoint(directory: str) -> str:
   return step_dir if os.path.isdir(step_dir) else ''
 
 
-def _pax(
-  directory: str, checkpoint: str, options: Options
-) -> tuple[_Stored, str]:
-  """Returns the properties of a PAX checkpoint, and a note about its format."""
-  said = description_lib.read(checkpoint)
-  weights = conversion.bytes_below(checkpoint)
-  is_int8 = _is_int8(checkpoint)
-  if is_int8 and options.quantize == FLOAT:
-    raise programs.ServeError(
-      f'{directory} has int8 matrices, so --quantize={FLOAT} has no effect.'
-      ' Omit it, or serve the checkpoint that was quantized.'
-    )
-  chosen, reason = said.dtype or 'float32', 'they are stored so'
-  if is_int8:
-    chosen = INT8
-  elif options.quantize == INT8:
-    is_int8, chosen, reason = True, INT8, f'of --quantize={INT8}'
-    weights //= conversion.FLOAT_BYTES[said.dtype or 'float32']
-  tokenizer = tokenizer_files.collect(directory)
-  stored = _Stored(directory, said, weights, is_int8, tokenizer)
-  return stored, f'Matrices are {chosen}, because {reason}.'
-
-
-def _is_int8(checkpoint: str) -> bool:
-  """Returns True if the matrices of a PAX checkpoint are int8."""
-  variables = os.path.join(checkpoint, 'state')
-  return os.path.isdir(variables) and any(
-    name.endswith('_quantized_scale') for name in os.listdir(variables)
-  )
-
-
-def _format(
-  source: conversion.Source, options: Options
-) -> tuple[str, bool, str]:
-  """Returns the float type, True for int8 matrices, and a note that says why."""
-  is_int8 = options.quantize == INT8
-  reason = 'the weights are floats'
-  if options.quantize:
-    reason = f'of --quantize={options.quantize}'
-  elif source.quantization:
-    is_int8, reason = True, f'the weights are {source.quantization}'
-  dtype = source.float_type(is_int8)
-  if dtype != 'float32':
-    reason += ', and float32 needs more than half of the free memory'
-  other = FLOAT if is_int8 else INT8
-  hint = '' if options.quantize else f' --quantize={other} changes it.'
-  chosen = INT8 if is_int8 else dtype
-  return dtype, is_int8, f'Matrices are {chosen}, because {reason}.{hint}'
-
-
-def _template(stored: _Stored, options: Options) -> tuple[str, tuple[str, ...]]:
-  """Returns the chat template, and a note if it is not the model's own."""
-  if options.chat_template:
-    try:
-      templates.find(options.chat_template)
-    except sax_errors.SaxError as e:
-      raise programs.ServeError(
-        f'--chat_template={options.chat_template}: {e.message}'
-      ) from e
-    return options.chat_template, ()
-  # The gateway's message about a damaged file names the remedy.
-  config = stored.files.get('tokenizer_config.json', b'')
-  has_own = re.search(rb'"chat_template"\s*:\s*["\[]', config)
-  if has_own or 'chat_template.jinja' in stored.files:
-    if os.path.isdir(stored.origin):
-      templates.find(stored.origin)
-    return '', ()
-  return _BASE_TEMPLATE, (
-    f'The model has no chat template, so chats use "{_BASE_TEMPLATE}". See'
-    ' --chat_template.',
-  )
-
-
-def _unused_settings(stored: _Stored) -> tuple[str, ...]:
-  """Returns a note about settings of generation_config.json without effect."""
-  _, ignored = templates.generation_defaults(
-    stored.files.get(_GENERATION_CONFIG, b'{}'),
-    f'{stored.origin}/{_GENERATION_CONFIG}',
-  )
-  if not ignored:
-    return ()
-  return (f'{_GENERATION_CONFIG}: {", ".join(ignored)} cannot be applied.',)
-
-
 def _choose(
-  stored: _Stored, options: Options, reserved: int
+  stored: stored_lib.Stored, options: Options, reserved: int
 ) -> tuple[str, dict[str, str]]:
   """Returns the serving params of a checkpoint, and their overrides.
 
@@ -412,7 +310,7 @@ def _lengths(positions: int, wanted: int) -> dict[str, str]:
 
 
 def _numbers(
-  stored: _Stored, lengths: Mapping[str, str], reserved: int
+  stored: stored_lib.Stored, lengths: Mapping[str, str], reserved: int
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
   said = stored.description
@@ -440,5 +338,5 @@ def _numbers(
   if dtype != 'float32':
     chosen |= dict.fromkeys(('FPROP_DTYPE', 'MODEL_DTYPE'), json.dumps(dtype))
   if stored.is_int8:
-    chosen['QUANTIZATION'] = json.dumps(INT8)
+    chosen['QUANTIZATION'] = json.dumps(stored_lib.INT8)
   return chosen

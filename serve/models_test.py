@@ -14,6 +14,7 @@ from saxml_ext.pax import description
 from serve import conversion
 from serve import models
 from serve import programs
+from serve import stored
 
 _TOKENIZER = os.path.join(
   programs.ROOT, 'harness', 'bundled', 'model', 'tokenizer.json'
@@ -117,7 +118,7 @@ class ModelsTest(parameterized.TestCase):
     self.assertLen(self._conversions, 1)
 
   def test_int8_is_converted_in_one_pass(self):
-    model = self._find(self._hugging_face(), quantize=models.INT8)
+    model = self._find(self._hugging_face(), quantize=stored.INT8)
     [conversion_flags] = self._conversions
     self.assertEqual(conversion_flags['quantize'], 'int8')
     self.assertEqual(model.overrides['QUANTIZATION'], '"int8"')
@@ -127,20 +128,20 @@ class ModelsTest(parameterized.TestCase):
     pax = os.path.dirname(model.checkpoint)
     again = self._find(pax)
     self.assertEqual(again.overrides['QUANTIZATION'], '"int8"')
-    self._refused('--quantize=none has no effect', pax, quantize=models.FLOAT)
+    self._refused('--quantize=none has no effect', pax, quantize=stored.FLOAT)
 
   @parameterized.parameters(
     ('Q4_1 and Q6_K', '', True, 'int8, because the weights are Q4_1 and Q6_K'),
-    ('Q4_1 and Q6_K', models.FLOAT, False, 'because of --quantize=none'),
-    ('', models.INT8, True, 'int8, because of --quantize=int8'),
+    ('Q4_1 and Q6_K', stored.FLOAT, False, 'because of --quantize=none'),
+    ('', stored.INT8, True, 'int8, because of --quantize=int8'),
     ('', '', False, 'because the weights are floats'),
   )
   def test_the_number_format_is_the_nearest_to_the_stored_one(
-    self, stored, quantize, is_int8, note
+    self, types, quantize, is_int8, note
   ):
     path = self._hugging_face()
     with mock.patch.object(
-      conversion.checkpoint.Checkpoint, 'quantization', stored
+      conversion.checkpoint.Checkpoint, 'quantization', types
     ):
       [model] = self._plan(path, quantize=quantize)
     self.assertEqual(model.job.quantize, is_int8)
