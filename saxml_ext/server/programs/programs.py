@@ -96,7 +96,7 @@ class _Cache:
     self, run: executables.Executables, key: executables.Key
   ) -> Callable:
     """Compiles a program, and adds it to the cache."""
-    compiled = []
+    compiled: list[jax.stages.Compiled] = []
 
     def keep(program: jax.stages.Compiled) -> dict[str, bytes]:
       compiled.append(program)
