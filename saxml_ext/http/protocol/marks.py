@@ -13,8 +13,12 @@ from typing import Any
 
 from saxml_ext.protobuf import completion_pb2
 
-# Tokens of this form count even if the files that were read do not name them.
-_PIPED = r'<[|\uff5c][^<>\s]{1,64}?[|\uff5c]>'
+# The usual special tokens count even if the template is not beside the files
+# that name them. If a tokenizer does not have one, nothing changes.
+_USUAL = (
+  r'<[|\uff5c][^<>\s]{1,64}?[|\uff5c]>|</?s>|<(?:unk|pad|bos|eos|mask)>'
+  r'|<(?:start|end)_of_turn>|\[/?INST\]'
+)
 
 
 class Marks:
@@ -23,7 +27,7 @@ class Marks:
   def __init__(self, special: Iterable[str]):
     """Prepares for the special tokens of a template."""
     texts = sorted(map(re.escape, special), key=len, reverse=True)
-    self._pattern = re.compile('|'.join([*texts, _PIPED]))
+    self._pattern = re.compile('|'.join([*texts, _USUAL]))
     # Clients cannot guess the digits.
     self._key = f'{secrets.randbelow(10**30):030}'
     self._numbers: dict[str, int] = {}

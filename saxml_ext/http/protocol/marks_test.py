@@ -88,6 +88,12 @@ class MarksTest(parameterized.TestCase):
       self.assertIsInstance(prompt, str)
       self.assertIn(text, prompt)
 
+  def test_usual_special_tokens_need_no_file(self):
+    marks = marks_lib.Marks([])
+    for mark in ('</s>', '<|eot_id|>', '<end_of_turn>', '[/INST]', '<eos>'):
+      [_, literal, _] = marks.prompt(marks.hide(f'a{mark}b')).segments
+      self.assertEqual((literal.text, literal.literal), (mark, True))
+
   def test_templates_that_drop_or_change_texts(self):
     marks = marks_lib.Marks(['<s>'])
     hidden = marks.hide('a<s>')
