@@ -121,13 +121,13 @@ class ModelsTest(parameterized.TestCase):
     model = self._find(self._hugging_face(), quantize=stored.INT8)
     [conversion_flags] = self._conversions
     self.assertEqual(conversion_flags['quantize'], 'int8')
-    self.assertEqual(model.overrides['QUANTIZATION'], '"int8"')
+    self.assertStartsWith(model.overrides['QUANTIZATION'], '"int8')
     folders = [e.name for e in os.scandir(self._cache) if e.is_dir()]
     self.assertLen(folders, 1)
     # The variables of this checkpoint show that they are int8.
     pax = os.path.dirname(model.checkpoint)
     again = self._find(pax)
-    self.assertEqual(again.overrides['QUANTIZATION'], '"int8"')
+    self.assertStartsWith(again.overrides['QUANTIZATION'], '"int8')
     self._refused('--quantize=none has no effect', pax, quantize=stored.FLOAT)
 
   @parameterized.parameters(
