@@ -1,5 +1,6 @@
 """Tests of reading config.json by the tables of families."""
 
+import dataclasses
 from typing import Any
 
 from absl.testing import absltest
@@ -213,6 +214,25 @@ class WindowTest(parameterized.TestCase):
       ' of positions to 16',
     ):
       _read('qwen2', num_key_value_heads=2, sliding_window=16, **entries)
+
+  @parameterized.parameters(
+    ({'max_position_embeddings': 4096}, True),
+    ({'max_position_embeddings': 8192}, False),
+    ({'max_position_embeddings': 8192, 'sliding_window': None}, True),
+    ({'max_position_embeddings': 8192, 'sliding_window': 8192}, True),
+    ({'max_position_embeddings': 8192, 'sliding_window': 8191}, False),
+  )
+  def test_window_without_switch_always_applies(self, entries, is_read):
+    # The class of Mistral has a window of 4,096 by default.
+    table = dataclasses.replace(
+      families.FAMILIES['llama'].config, window=hf_config.Window(4096)
+    )
+    document = {**_SIZES, **entries}
+    if is_read:
+      hf_config.read('config.json', document, table)
+      return
+    with self.assertRaisesRegex(errors.CheckpointError, 'sliding_window is'):
+      hf_config.read('config.json', document, table)
 
 
 class MatchingTest(parameterized.TestCase):

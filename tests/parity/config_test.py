@@ -174,9 +174,8 @@ def _file(model_type: str) -> st.SearchStrategy:
       key: value
       for key, value in (_COMMON | optional).items()
       # Scaling is refused in GPT-J, whose positions have no such setting.
-      if key not in required and not (
-        model_type == 'gptj' and key.startswith('rope')
-      )
+      if key not in required
+      and not (model_type == 'gptj' and key.startswith('rope'))
     },
   ).map(lambda document: document | {'model_type': model_type})
 
@@ -325,6 +324,19 @@ class TablesTest(parameterized.TestCase):
       dataclasses.replace(sizes, num_kv_heads=0),
     )
     self.assertEqual(families.matching(document), family)
+
+  def test_written_default_of_a_window_is_read_again(self):
+    # Mistral's class writes a window of 4,096, which covers this context.
+    table = dataclasses.replace(
+      families.FAMILIES['llama'].config,
+      model_class='MistralForCausalLM',
+      window=hf_config.Window(4096),
+    )
+    sizes = hf_config.HFConfig(2, 32, 4, 48, 11, 2, 8, max_positions=64)
+    document = hf_config.document('mistral', sizes, table)
+    written = transformers.AutoConfig.for_model(**document).to_dict()
+    self.assertEqual(written['sliding_window'], 4096)
+    self.assertEqual(hf_config.read('config.json', written, table), sizes)
 
 
 if __name__ == '__main__':
