@@ -215,10 +215,17 @@ def check_disk(jobs: Sequence[Job]) -> None:
   free = shutil.disk_usage(existing).free
   if needed > free:
     raise programs.ServeError(
-      f'The converted models need {needed / GIB:.1f} GiB, and {cache} has'
-      f' {free / GIB:.1f} GiB free. Free some space, or set a directory on'
-      ' another disk with --cache_dir or $GPTJ_SAX_CACHE.'
+      f'The converted models need {size_text(needed)}, and {cache} has'
+      f' {size_text(free)} free. Free some space, or set a directory on another'
+      ' disk with --cache_dir or $GPTJ_SAX_CACHE.'
     )
+
+
+def size_text(num_bytes: int) -> str:
+  """Returns a size such as "1.5 GiB", or "0.3 MiB" for a small model."""
+  if num_bytes >= GIB:
+    return f'{num_bytes / GIB:.1f} GiB'
+  return f'{max(0, num_bytes) / 2**20:.1f} MiB'
 
 
 def _stamp(path: str, *choices: str) -> str:

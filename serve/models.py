@@ -326,13 +326,12 @@ def _numbers(
     if needed <= free:
       break
   else:
-    gib = conversion.GIB
+    size = conversion.size_text
     raise programs.ServeError(
-      f'The model {stored.origin} needs {needed / gib:.1f} GiB of memory'
-      f' ({stored.weights / gib:.1f} GiB of weights in'
-      f' {"int8" if stored.is_int8 else dtype}), and {max(0, free) / gib:.1f}'
-      ' GiB are free. Use --quantize=int8, a smaller --max_model_len, or a'
-      ' larger machine.'
+      f'The model {stored.origin} needs {size(needed)} of memory'
+      f' ({size(stored.weights)} of weights in'
+      f' {"int8" if stored.is_int8 else dtype}), and {size(free)} are free. Use'
+      ' --quantize=int8, a smaller --max_model_len, or a larger machine.'
     )
   chosen = {'BATCH_SIZE': str(slots), 'ram': str(needed)}
   if dtype != 'float32':

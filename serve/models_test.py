@@ -255,7 +255,7 @@ class ModelsTest(parameterized.TestCase):
       with mock.patch.object(
         conversion.shutil, 'disk_usage', lambda _, f=free: mock.Mock(free=f)
       ):
-        self._refused('GiB free. Free some space', *words)
+        self._refused(r'MiB free\. Free some space', *words)
     needed = int(model.overrides['ram'])
     self.assertEqual(model.overrides['BATCH_SIZE'], '16')
     self._memory(2**30 + needed // 2)
@@ -267,7 +267,9 @@ class ModelsTest(parameterized.TestCase):
     self.assertEqual(first.overrides['BATCH_SIZE'], '16')
     self.assertLess(int(second.overrides['BATCH_SIZE']), 16)
     self._memory(2**30)
-    self._refused('Use --quantize=int8, a smaller --max_model_len', path)
+    self._refused(
+      r'needs \d+\.\d MiB of memory .*Use --quantize=int8, a smaller', path
+    )
 
 
 if __name__ == '__main__':
