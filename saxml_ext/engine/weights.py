@@ -266,9 +266,9 @@ class PaxReader:
       config: The configuration of the model, whose sizes determine the shapes.
       dtype: The dtype of the matrices, or only of the embedding if the others
         are quantized. Norms and biases stay float32.
-      quantization: "int8" or "int8_weights" to quantize the matrices that
-        multiply activations to int8, with one scale per output channel. "int8"
-        quantizes the activations too; see `quant.py`. int8 matrices of the
+      quantization: "int8", "int8_fine" or "int8_weights" to quantize the
+        matrices that multiply activations to int8, with one scale per output
+        channel. The first two quantize the activations too; see `quant.py`. int8 matrices of the
         checkpoint, with their scales, are not changed. None quantizes nothing.
       quantize_head: True if the head is among these matrices. A head that is
         the embedding cannot be.
@@ -326,7 +326,9 @@ class PaxReader:
   def _matrix(self, variable: variables_lib.Variable, layer: int) -> Matrix:
     name, values = self._stored.arrays(variable, layer)
     contracted = [variable.kept_axes.index(a) for a in variable.contracted]
-    activations = None if self._quantization == 'int8' else self._dtype
+    activations = {'int8': None, 'int8_fine': quant.FINE}.get(
+      self._quantization or '', self._dtype
+    )
     if values[0].dtype != np.int8:
       value = self._arranged(variable, _floats(values), layer)
       wanted = variable.field != 'head' or self._quantize_head

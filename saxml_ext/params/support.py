@@ -16,7 +16,12 @@ from saxml_ext.families import all as families
 from saxml_ext.params import template
 
 # The engine's name of each value of QUANTIZATION.
-QUANTIZATIONS = {'none': None, 'int8': 'int8', 'int8_weights': 'int8_weights'}
+QUANTIZATIONS = {
+  'none': None,
+  'int8': 'int8',
+  'int8_weights': 'int8_weights',
+  'int8_fine': 'int8_fine',
+}
 
 # The supported values of each attribute.
 CHOICES: Mapping[str, tuple[Any, ...]] = {

@@ -192,6 +192,8 @@ class ServableLMParams:
   # - 'int8': matrices of a float checkpoint become int8 at load time, and so do
   #   the activations that are multiplied with them.
   # - 'int8_weights': only the matrices become int8. Stock Sax calls this int8.
+  # - 'int8_fine': activations have 15 bits on CPUs with a kernel for it, and are
+  #   floats elsewhere.
   QUANTIZATION: str = 'none'
   # True if QUANTIZATION includes the head (praxis' softmax layer). This is
   # faster, but the head affects the choice of tokens most. praxis keeps it in

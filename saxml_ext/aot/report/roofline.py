@@ -14,7 +14,11 @@ from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import schedule
 from saxml_ext.aot.report.compiled import costs
 
-_BYTES = {'float32': 4.0, 'bfloat16': 2.0, 'int8': 1.0, 'int8_weights': 1.0}
+_BYTES = {
+  'float32': 4.0,
+  'bfloat16': 2.0,
+  **dict.fromkeys(('int8', 'int8_weights', 'int8_fine'), 1.0),
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ number format requires changes in this function only.
 from collections.abc import Iterator
 import contextlib
 import contextvars
+import functools
 import math
 from typing import TypeGuard
 
@@ -101,7 +102,7 @@ def silu_gated(
     rows = form.matrix(x).astype(jnp.float32)
     stacked, layer = _operands(gate)
     gated = kernels.multiply_gated(
-      rows, stacked, _operands(up, up_bias)[0], _planes(rows), layer
+      rows, stacked, _operands(up, up_bias)[0], _planes(rows, up), layer
     )
     return form.result(gated, up.scale.shape)
 
@@ -114,7 +115,7 @@ def multiplied_by_kernel(
   """Returns True if products with a weight use the int8 kernel on a CPU."""
   return (
     isinstance(w, quant.QuantizedArray)
-    and w.activations is None
+    and w.activations in (None, quant.FINE)
     and kernels.can_multiply()
   )
 
@@ -143,7 +144,7 @@ def likeliest(
   form = matrix_form.of(spec, x)
   rows = form.matrix(x).astype(jnp.float32)
   found = kernels.multiply_likeliest(
-    rows, *_operands(w, bias)[0], count, _planes(rows)
+    rows, *_operands(w, bias)[0], count, _planes(rows, w)
   )
   return tuple(y.reshape(form.row_shape + y.shape[1:]) for y in found)
 
@@ -197,18 +198,23 @@ def _weight(
 
   def by_kernel(x: jax.Array) -> jax.Array:
     x = x.astype(jnp.float32)
-    return kernels.multiply(x, values, scale, bias, _planes(x), layer)
+    return kernels.multiply(x, values, scale, bias, _planes(x, w), layer)
 
   def in_float(x: jax.Array, dtype: str) -> jax.Array:
     codes = _cast_beside(x, layers_lib.array_of(w.values), dtype)
     return _product('mk,nk->mn', x, codes) * scale + bias
 
-  if w.activations is not None:
-    result = in_float(x, w.activations)
-  elif multiplied_by_kernel(w):
-    result = jax.lax.platform_dependent(x, cpu=by_kernel, default=in_int8)
+  if w.activations is None:
+    default = in_int8
   else:
-    result = in_int8(x)
+    is_fine = w.activations == quant.FINE
+    default = functools.partial(
+      in_float, dtype='float32' if is_fine else w.activations
+    )
+  if multiplied_by_kernel(w):
+    result = jax.lax.platform_dependent(x, cpu=by_kernel, default=default)
+  else:
+    result = default(x)
   return form.result(result, w.scale.shape)
 
 
@@ -235,8 +241,10 @@ def _stacked(
   return w, 0
 
 
-def _planes(x: jax.Array) -> int:
+def _planes(x: jax.Array, w: quant.QuantizedArray) -> int:
   """Returns the number of planes of int8 for activations [M, K]."""
+  if w.activations == quant.FINE:
+    return 2
   of_prompts = x.shape[0] > _MANY_ROWS and not _decoding.get()
   return 2 if of_prompts and kernels.prefers_fine_prompts() else 1
 

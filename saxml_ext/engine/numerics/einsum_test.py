@@ -104,6 +104,24 @@ class EinsumTest(parameterized.TestCase):
     expected = rounded @ codes.T * np.asarray(quantized.scale)
     np.testing.assert_allclose(got, expected, atol=1e-4)
 
+  @parameterized.product(rows=(1, 129), by_kernel=(True, False))
+  def test_fine_activations_are_near_floats(self, rows, by_kernel):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 96)).astype(np.float32)
+    quantized = quant.quantize(
+      rng.normal(size=(96, 40)), (0,), activations=quant.FINE
+    )
+    has = by_kernel and kernels.has_int8_dots()
+    with mock.patch.object(kernels, 'has_int8_dots', return_value=has):
+      got = einsum_lib.einsum('mk,kn->mn', x, quantized)
+    codes = np.asarray(quantized.values, np.float32)
+    if has and kernels.can_multiply():
+      largest = np.float32(32512)
+      peak = np.abs(x).max(1, keepdims=True)
+      x = np.rint(x * (largest / peak)) * (peak / largest)
+    expected = x @ codes.T * np.asarray(quantized.scale)
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
   @parameterized.parameters(None, 'int8')
   def test_bias_is_added(self, quantization):
     x, w, contracted = _operands('...d,dv->...v')
@@ -126,6 +144,7 @@ class EinsumTest(parameterized.TestCase):
       lambda w: w,
       lambda w: quant.quantize(w, [0]),
       lambda w: quant.quantize(w, [0], activations='float32'),
+      lambda w: quant.quantize(w, [0], activations=quant.FINE),
     ):
       weights = each(gate), each(up)
       got = jax.jit(einsum_lib.silu_gated, static_argnums=0)(

@@ -14,8 +14,12 @@ import numpy as np
 
 # The quantizations of weights. None leaves them in float. "int8" multiplies
 # int8 weights with activations quantized to int8. "int8_weights" multiplies
-# int8 weights with activations in float.
-QUANTIZATIONS = (None, 'int8', 'int8_weights')
+# int8 weights with activations in float. "int8_fine" multiplies int8 weights
+# with activations of 15 bits on CPUs that have a kernel for it, and with floats
+# elsewhere.
+QUANTIZATIONS = (None, 'int8', 'int8_weights', 'int8_fine')
+# The value of QuantizedArray.activations for "int8_fine".
+FINE = 'fine'
 
 _LARGEST = np.float32(127)
 # Rows whose largest value is below this become zeros. Otherwise the division
@@ -41,8 +45,9 @@ class QuantizedArray:
     values: The codes, [N, K] int8. N is the product of the sizes of all output
       dimensions, and K that of all contracted dimensions.
     scale: The scales, [*outputs] float32.
-    activations: None to quantize the activations to int8, or the dtype to which
-      activations are rounded. It is static, because it selects the computation.
+    activations: None to quantize the activations to int8, FINE to quantize them
+      to 15 bits, or the dtype to which activations are rounded. It is static,
+      because it selects the computation.
   """
 
   values: jax.Array
