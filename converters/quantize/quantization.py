@@ -160,7 +160,7 @@ class _Output:
       return {} if value is None else {name: value}
     value = self._reader.read(name) if value is None else value
     rows = int8_matrix.as_rows(value.astype(np.float32, copy=False), summed)
-    inputs = (stats or {}).get(int8_matrix.inputs_of(name))
+    inputs = (stats or {}).get(int8_matrix.inputs_of(name) or '')
     codes, scale = _quantized(name, rows, self._options, inputs)
     codes = int8_matrix.from_rows(codes, value.shape, summed)
     scale = scale.reshape(int8_matrix.scale_shape(value.shape, summed))
