@@ -87,5 +87,5 @@ class _Shapes:
     return quant.QuantizedArray(
       struct((math.prod(outputs), math.prod(of(row.contracted))), 'int8'),
       struct(outputs, 'float32'),
-      None if self.quantization == 'int8' else self.dtype,
+      quant.activation_format(self.quantization, self.dtype),
     )

@@ -326,9 +326,7 @@ class PaxReader:
   def _matrix(self, variable: variables_lib.Variable, layer: int) -> Matrix:
     name, values = self._stored.arrays(variable, layer)
     contracted = [variable.kept_axes.index(a) for a in variable.contracted]
-    activations = {'int8': None, 'int8_fine': quant.FINE}.get(
-      self._quantization or '', self._dtype
-    )
+    activations = quant.activation_format(self._quantization, self._dtype)
     if values[0].dtype != np.int8:
       value = self._arranged(variable, _floats(values), layer)
       wanted = variable.field != 'head' or self._quantize_head

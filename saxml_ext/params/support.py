@@ -23,6 +23,9 @@ QUANTIZATIONS = {
   'int8_fine': 'int8_fine',
 }
 
+# Those that quantize activations too.
+_ROUNDED_ACTIVATIONS = ('int8', 'int8_fine')
+
 # The supported values of each attribute.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
   'ARCHITECTURE': tuple(families.FAMILIES),
@@ -132,11 +135,15 @@ def _check_choices(params: type[template.ServableLMParams]) -> None:
       f'{params.__name__}: FPROP_DTYPE={params.FPROP_DTYPE} with'
       f' MODEL_DTYPE={params.MODEL_DTYPE} is not supported. Use the same type.'
     )
-  if params.GRADIENT_WRT_INPUT_TENSOR_NAMES and params.QUANTIZATION == 'int8':
+  if (
+    params.GRADIENT_WRT_INPUT_TENSOR_NAMES
+    and params.QUANTIZATION in _ROUNDED_ACTIVATIONS
+  ):
     raise errors.Unimplemented(
       f'{params.__name__}: GRADIENT_WRT_INPUT_TENSOR_NAMES with'
-      " QUANTIZATION='int8' is not supported, because rounded activations have"
-      " no derivative. Publish with QUANTIZATION='int8_weights' or 'none'."
+      f' QUANTIZATION={params.QUANTIZATION!r} is not supported, because rounded'
+      " activations have no derivative. Publish with QUANTIZATION='int8_weights'"
+      " or 'none'."
     )
   if params.MIXED_SEARCH and params.BEAM_RULE != 'reference':
     raise errors.Unimplemented(

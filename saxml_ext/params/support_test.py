@@ -84,7 +84,8 @@ class SupportTest(parameterized.TestCase):
 
   def test_names_what_is_offered(self):
     with self.assertRaisesRegex(
-      errors.Unimplemented, "Publish with 'none' or 'int8' or 'int8_weights'.$"
+      errors.Unimplemented,
+      "Publish with 'none' or 'int8' or 'int8_weights' or 'int8_fine'.$",
     ):
       _check(QUANTIZATION='int4')
 

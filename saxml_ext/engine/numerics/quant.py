@@ -88,6 +88,16 @@ class QuantizedRows:
     return dataclasses.replace(self, scale=self.scale.squeeze(self.axis))
 
 
+def activation_format(quantization: str | None, dtype: str) -> str | None:
+  """Returns the value of QuantizedArray.activations.
+
+  Args:
+    quantization: One of QUANTIZATIONS.
+    dtype: The dtype of activations in float.
+  """
+  return {'int8': None, 'int8_fine': FINE}.get(quantization or '', dtype)
+
+
 def quantize(
   weight: np.ndarray,
   contracted: Sequence[int],
