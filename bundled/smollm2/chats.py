@@ -8,9 +8,7 @@ def _chat(*turns: str, system: str = '') -> list[dict[str, str]]:
   roles = ('user', 'assistant')
   return [
     *([{'role': 'system', 'content': system}] if system else []),
-    *(
-      {'role': roles[i % 2], 'content': turn} for i, turn in enumerate(turns)
-    ),
+    *({'role': roles[i % 2], 'content': turn} for i, turn in enumerate(turns)),
   ]
 
 

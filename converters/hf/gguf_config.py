@@ -123,7 +123,10 @@ def read(
       setting is not supported, or sizes do not fit together.
   """
   metadata = file.metadata
-  name, kind = metadata.get('general.architecture'), metadata.get('general.type')
+  name, kind = (
+    metadata.get('general.architecture'),
+    metadata.get('general.type'),
+  )
   if kind not in (None, 'model'):
     raise errors.CheckpointError(
       f'{path} is of the type {kind!r}. Expected a whole model.'
@@ -255,7 +258,9 @@ def _scaling(
   is_linear = settings.get(f'{name}.rope.scaling.type', 'linear') == 'linear'
   factors = {settings.get(f'{name}.{key}', 1.0) for key in _LINEAR_FACTORS}
   factors = factors - {0.0, 1.0} if is_linear else set()
-  if any(type(f) is not float or not f >= 1 for f in factors) or len(factors) > 1:
+  if (
+    any(type(f) is not float or not f >= 1 for f in factors) or len(factors) > 1
+  ):
     raise errors.CheckpointError(
       f'{path}: the factors of rotary positions are {sorted(map(str, factors))}.'
       ' Expected one factor of at least 1.'

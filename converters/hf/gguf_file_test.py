@@ -62,7 +62,9 @@ def _values(kind: TYPES, b: bytes) -> Iterator[float]:
   elif kind in (TYPES.Q4_K, TYPES.Q5_K):
     factor, least = _half(b[:2]), _half(b[2:4])
     scales, minima = _scales(b[4:16])
-    high, low = (b[16:48], b[48:]) if kind == TYPES.Q5_K else (bytes(32), b[16:])
+    high, low = (
+      (b[16:48], b[48:]) if kind == TYPES.Q5_K else (bytes(32), b[16:])
+    )
     for i in range(256):
       group = i // 32
       byte = low[group // 2 * 32 + i % 32]
@@ -144,7 +146,11 @@ class GGUFFileTest(parameterized.TestCase):
 
   def test_float_tensors_keep_their_type(self):
     tensors = gguf_files.state_dict()
-    for name, dtype in ('F32', 'float32'), ('F16', 'float16'), ('BF16', 'bfloat16'):
+    for name, dtype in (
+      ('F32', 'float32'),
+      ('F16', 'float16'),
+      ('BF16', 'bfloat16'),
+    ):
       file = gguf_file.GGUFFile(
         gguf_files.write(
           self.path(),
@@ -160,7 +166,9 @@ class GGUFFileTest(parameterized.TestCase):
         tensors['model.layers.0.mlp.down_proj.weight'],
         rtol=1e-2,
       )
-      self.assertEqual(file.read(_NAME, (slice(2, 4), slice(1, 9))).shape, (2, 8))
+      self.assertEqual(
+        file.read(_NAME, (slice(2, 4), slice(1, 9))).shape, (2, 8)
+      )
 
   def test_sizes_of_types_are_those_of_gguf(self):
     for number, type_ in gguf_file._TYPES.items():
@@ -204,7 +212,9 @@ class GGUFFileTest(parameterized.TestCase):
     for magic in b'PK\3\4', b'lmgg', b'{"a"':
       with open(path, 'wb') as f:
         f.write(magic + bytes(100))
-      self.assert_refused(path, f'is not a GGUF file: it begins with b.*{magic[:1].decode()}')
+      self.assert_refused(
+        path, f'is not a GGUF file: it begins with b.*{magic[:1].decode()}'
+      )
     self.assert_refused(path + '.missing', 'is missing')
 
   def test_other_versions_are_refused(self):

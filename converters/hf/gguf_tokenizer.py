@@ -171,7 +171,7 @@ def _templates(metadata: Mapping[str, Any]) -> dict[str, Any]:
     if key == _TEMPLATE or key.startswith(f'{_TEMPLATE}.')
   }
   if found.keys() <= {'default'}:
-    return {'chat_template': t for t in found.values()}
+    return {'chat_template': found['default']} if found else {}
   named = [{'name': n, 'template': t} for n, t in found.items()]
   return {'chat_template': named}
 

@@ -19,14 +19,47 @@ from converters.testing import gguf_files
 from saxml_ext.pax import errors
 
 _ODD = (
-  *('', ' ', '   ', '\n \n  \n', '\t\t', '\r\n\r\n', '  two  spaces ', 'a' * 300),
+  *(
+    '',
+    ' ',
+    '   ',
+    '\n \n  \n',
+    '\t\t',
+    '\r\n\r\n',
+    '  two  spaces ',
+    'a' * 300,
+  ),
   *('ÄÖÜ äöü ß naïve café', 'a\u0301 combining \u0301', 'ﬀ ligature', '½ ² Ⅷ'),
-  *('😀', '👩‍👩‍👧 🇩🇪', '日本語のテキスト。', '中文字符，测试', '한국어 문장', 'مرحبا بالعالم'),
+  *(
+    '😀',
+    '👩‍👩‍👧 🇩🇪',
+    '日本語のテキスト。',
+    '中文字符，测试',
+    '한국어 문장',
+    'مرحبا بالعالم',
+  ),
   *('हिन्दी', 'ก็', '\u00a0nbsp', '\u200bzero', '\x00\x01\x7f', '\ufeffbom'),
   *("don't I'LL we've 'S", '12345 67 8', '3.14e-10', '1,000,000', 'v1.2.3'),
-  *('def f(x):\n    return x**2\n', '{"a": [1, 2.5e-3]}', 'http://a.b/c?d=e&f=g'),
-  *('<|im_start|>user\nhi<|im_end|>\n', 'a<|im_end|>b', '<|im_end', '<s>[INST]'),
-  *('hello world', 'Hello  world!', ' hello', '   hello', 'hello ', '<unk>', '▁'),
+  *(
+    'def f(x):\n    return x**2\n',
+    '{"a": [1, 2.5e-3]}',
+    'http://a.b/c?d=e&f=g',
+  ),
+  *(
+    '<|im_start|>user\nhi<|im_end|>\n',
+    'a<|im_end|>b',
+    '<|im_end',
+    '<s>[INST]',
+  ),
+  *(
+    'hello world',
+    'Hello  world!',
+    ' hello',
+    '   hello',
+    'hello ',
+    '<unk>',
+    '▁',
+  ),
 )
 _POOL = 'ab cdE\n\t.,;!?0129äß日本😀é\u0301  \'"<>|_-'
 
@@ -64,7 +97,9 @@ class GGUFTokenizerTest(parameterized.TestCase):
       tokenizer_files.collect(path)
     self.assertIn(path, str(caught.exception))
 
-  def pieces(self, **options) -> tuple[str, sentencepiece.SentencePieceProcessor]:
+  def pieces(
+    self, **options
+  ) -> tuple[str, sentencepiece.SentencePieceProcessor]:
     """Writes a GGUF file of a SentencePiece model; returns it with its judge."""
     model = io.BytesIO()
     sentences = [*_texts()[1:], 'hello world', 'the sea, the waves'] * 3
@@ -129,7 +164,9 @@ class GGUFTokenizerTest(parameterized.TestCase):
       if not any(c.isnumeric() for c in text):
         self.assertEqual(found, judge.encode(text, add_special_tokens=False))
 
-  @parameterized.parameters('default', 'gpt-2', 'llama-bpe', 'qwen2', 'smaug-bpe')
+  @parameterized.parameters(
+    'default', 'gpt-2', 'llama-bpe', 'qwen2', 'smaug-bpe'
+  )
   def test_splits_are_those_of_transformers(self, pre):
     path = self.write(tokenizer__ggml__pre=pre)
     ours, judge = self.tokenizer(path), self.judge(path)
@@ -194,8 +231,11 @@ class GGUFTokenizerTest(parameterized.TestCase):
     self.assertEqual(
       json.loads(files['generation_config.json']),
       {
-        **{'bos_token_id': 1, 'eos_token_id': [2, 0], 'pad_token_id': 0},
-        **{'do_sample': True, 'temperature': 0.5},
+        'bos_token_id': 1,
+        'eos_token_id': [2, 0],
+        'pad_token_id': 0,
+        'do_sample': True,
+        'temperature': 0.5,
       },
     )
     config = json.loads(files['tokenizer_config.json'])

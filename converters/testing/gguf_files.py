@@ -57,7 +57,9 @@ def state_dict(
   for i in range(LAYERS):
     layer = f'model.layers.{i}'
     shapes |= {
-      **{f'{layer}.self_attn.{x}_proj.weight': (n, DIM) for x, n in rows.items()},
+      **{
+        f'{layer}.self_attn.{x}_proj.weight': (n, DIM) for x, n in rows.items()
+      },
       f'{layer}.self_attn.o_proj.weight': (DIM, DIM),
       f'{layer}.mlp.gate_proj.weight': (HIDDEN, DIM),
       f'{layer}.mlp.up_proj.weight': (HIDDEN, DIM),
@@ -66,7 +68,9 @@ def state_dict(
       f'{layer}.post_attention_layernorm.weight': (DIM,),
     }
     if biases:
-      shapes |= {f'{layer}.self_attn.{x}_proj.bias': (n,) for x, n in rows.items()}
+      shapes |= {
+        f'{layer}.self_attn.{x}_proj.bias': (n,) for x, n in rows.items()
+      }
   rng = np.random.default_rng(seed)
   return {
     name: rng.standard_normal(shape).astype(np.float32)

@@ -10,7 +10,6 @@ mean negative log-likelihood within 1 %.
 
 import functools
 import json
-import os
 import tempfile
 
 from absl.testing import absltest
@@ -129,7 +128,9 @@ class SmolLM2Test(absltest.TestCase):
       for prompt in prompts
     ]
     runner = runner_lib.Runner(weights, config, engine)
-    return [best for best, *_ in serving.tokens(serving.serve(runner, requests))]
+    return [
+      best for best, *_ in serving.tokens(serving.serve(runner, requests))
+    ]
 
   def compare(self, found: list[list[int]], expected: list[list[int]]) -> None:
     for ours, theirs in zip(found, expected, strict=True):
