@@ -43,7 +43,7 @@ CONFIG = hf_config.Table(
     'hidden_act': ('silu', 'swish'),
     'attention_bias': (False,),
     'mlp_bias': (False,),
-    'partial_rotary_factor': (1.0,),
+    'partial_rotary_factor': (None, 1.0),
   },
   rotary_names={'rope_theta': 'rope_theta'},
 )

@@ -57,7 +57,7 @@ FAMILY = dataclasses.replace(
     accepted={
       'hidden_act': ('silu', 'swish'),
       'use_sliding_window': (False, True),
-      'partial_rotary_factor': (1.0,),
+      'partial_rotary_factor': (None, 1.0),
     },
     window=hf_config.Window(4096, 'use_sliding_window', layers=28),
   ),
