@@ -7,11 +7,9 @@ a misspelled setting.
 
 from collections.abc import Collection, Iterator, Mapping
 import difflib
-import functools
 import json
 import logging
 import re
-import typing
 from typing import Any, ClassVar, NoReturn, TypeVar
 
 import msgspec
@@ -53,12 +51,14 @@ class Request(  # type: ignore[call-arg]
     NEUTRAL: The accepted values of further fields, by name. These values have
       no effect; the server does not support other values.
     RANGES: The minimum and the maximum of each number, by name.
+    NESTED: The structs of fields that are objects, by name.
     ELSEWHERE: The fields of other routes, with a hint for the client.
   """
 
   HARMLESS: ClassVar[tuple[str, ...]] = ()
   NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
   RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {}
+  NESTED: ClassVar[Mapping[str, type['Request']]] = {}
   ELSEWHERE: ClassVar[Mapping[str, str]] = {}
 
 
@@ -191,7 +191,6 @@ def _effective(
 ) -> Iterator[tuple[str, Any]]:
   """Yields the fields that have an effect, with whole numbers as integers."""
   known = {*kind.__struct_fields__, *kind.HARMLESS, *kind.NEUTRAL}
-  nested = _nested(kind)
   for name, value in body.items():
     if value is None or name in kind.HARMLESS:
       continue
@@ -201,22 +200,11 @@ def _effective(
       unknown.report(where + name, known)
     elif name in kind.NEUTRAL:
       check_neutral(where + name, value, kind.NEUTRAL[name])
-    elif name in nested and isinstance(value, dict):
-      inner = _effective(value, nested[name], f'{where}{name}.', unknown)
+    elif name in kind.NESTED and isinstance(value, dict):
+      inner = _effective(value, kind.NESTED[name], f'{where}{name}.', unknown)
       yield name, dict(inner)
     else:
       yield name, _whole(value)
-
-
-@functools.cache
-def _nested(kind: Any) -> dict[str, type[Request]]:
-  """Returns the structs of fields that are objects, by name."""
-  return {
-    field.name: member
-    for field in msgspec.structs.fields(kind)
-    for member in (field.type, *typing.get_args(field.type))
-    if isinstance(member, type) and issubclass(member, Request)
-  }
 
 
 def _whole(value: Any) -> Any:

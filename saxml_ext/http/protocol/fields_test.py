@@ -23,6 +23,8 @@ class _Request(fields.Request):
     'number': (0, 1),
   }
 
+  NESTED: ClassVar = {'members': _Inner}
+
   integer: int | None = None
   count: int | None = None
   number: float | None = None

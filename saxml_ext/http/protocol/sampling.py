@@ -134,6 +134,10 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
     for name in names.split()
   }
 
+  NESTED: ClassVar[Mapping[str, type[fields.Request]]] = {
+    'stream_options': StreamOptions
+  }
+
   @property
   def include_usage(self) -> bool:
     """True if the last event of the stream has the token counts."""
