@@ -246,7 +246,7 @@ async function run(turn) {
   const view = views[chat.turns.indexOf(turn)];
   const version = {
     answers: [], model: $('model').value, isPlain: !options.isChat,
-    beginMs: performance.now(), firstMs: 0, endMs: 0, usage: null,
+    beginMs: performance.now(), firstMs: 0, endMs: 0, parts: 0, usage: null,
   };
   const body = options.body(
       version.model, messages(chat.turns.slice(0, -1)), turn.user);
@@ -309,7 +309,10 @@ function add(version, {choices = [], usage}) {
   for (const choice of choices) {
     const answer = version.answers[choice.index] ??= {text: ''};
     const text = (choice.delta ? choice.delta.content : choice.text) ?? '';
-    if (text) version.firstMs ||= performance.now();
+    if (text) {
+      version.firstMs ||= performance.now();
+      version.parts++;
+    }
     answer.text += text;
     if (choice.finish_reason) answer.reason = choice.finish_reason;
     if (typeof choice.score === 'number') answer.score = choice.score;

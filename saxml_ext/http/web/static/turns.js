@@ -17,21 +17,20 @@ const count = (number, noun) =>
   `${number.toLocaleString('en')} ${noun}${number === 1 ? '' : 's'}`;
 
 // Returns the figures of a version: tokens, speed and time to the first token.
-export function figures({usage, beginMs, firstMs, endMs}) {
+export function figures({usage, beginMs, firstMs, endMs, parts}) {
   if (!endMs) return '';
   const total = (endMs - beginMs) / MS;
   const time = `${total.toFixed(total < 10 ? 1 : 0)} s`;
   if (!usage) return time;
   const tokens = usage.completion_tokens;
   const decoding = (endMs - firstMs) / MS;
-  // A stream of beams has most of its tokens in the last event.
-  const speed = decoding > 0.5 * total ? (tokens - 1) / decoding :
-      tokens / total;
-  const parts = [`${count(tokens, 'token')} in ${time}`];
-  if (tokens > 1) parts.push(`${speed.toFixed(1)} tokens/s`);
-  parts.push(`first after ${((firstMs - beginMs) / MS).toFixed(2)} s`);
-  parts.push(`prompt ${count(usage.prompt_tokens, 'token')}`);
-  return parts.join(' · ');
+  // Beams come in few parts, most of the text in the last one.
+  const speed = parts > 3 ? (tokens - 1) / decoding : tokens / total;
+  const words = [`${count(tokens, 'token')} in ${time}`];
+  if (tokens > 1) words.push(`${speed.toFixed(1)} tokens/s`);
+  words.push(`first after ${((firstMs - beginMs) / MS).toFixed(2)} s`);
+  words.push(`prompt ${count(usage.prompt_tokens, 'token')}`);
+  return words.join(' · ');
 }
 
 // Shows one turn. `actions` has what its buttons do: edit(text), regenerate(),
