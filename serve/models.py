@@ -184,10 +184,10 @@ def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
       is_int8,
       source.tokenizer,
     )
-  if bundled:
-    template, notes = _BUNDLED_TEMPLATE, ()
-  else:
-    template, notes = stored_lib.chat_template(stored, options.chat_template)
+  template, notes = stored_lib.chat_template(
+    stored,
+    options.chat_template or (_BUNDLED_TEMPLATE if bundled else ''),
+  )
   params, overrides = _choose(stored, options, reserved)
   public_name = name if os.path.exists(path) else word
   for text in (public_name, template, stored.origin, cache):
