@@ -265,7 +265,7 @@ class CompletionServiceTest(parameterized.TestCase):
 
   @parameterized.parameters(
     (dict(), 'no prompt'),
-    (dict(text=''), 'has 0 tokens. Send at least 1.$'),
+    (dict(text=''), 'has 0 tokens. Send at least 1.'),
     (dict(text='far too long ' * 60), '1 to 64'),
     (dict(text='x' * 100_000), '100000 characters', 'the limit of 69632'),
     (dict(text='a', max_tokens=0), 'max_tokens is 0', '128'),
