@@ -164,4 +164,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program.run(main, other_flags.translated(sys.argv, {}), takes_words=True)
+  program.run(main, other_flags.underscored(sys.argv), takes_words=True)

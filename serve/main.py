@@ -244,4 +244,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program.run(main, other_flags.translated(sys.argv), takes_words=True)
+  program.run(
+    main,
+    other_flags.underscored(sys.argv),
+    takes_words=True,
+    hints=other_flags.HINTS,
+  )

@@ -5,10 +5,9 @@ they use most, and what does the same here.
 """
 
 from collections.abc import Mapping, Sequence
-import sys
+import re
 
-from absl import flags
-
+_FLAG = re.compile('--?([a-z][a-z0-9_-]*)')
 # The names of flags, without leading dashes, by the hint for them.
 _NAMES = {
   'Name the model without a flag: serve DIRECTORY, serve FILE.gguf, or serve'
@@ -52,32 +51,21 @@ _NAMES = {
   ' reasoning_parser speculative_config kv_cache_dtype cache_type_k ctk'
   ' cache_type_v ctv load_format revision',
 }
+# The hint, without a final period, by the name of the flag.
 HINTS: Mapping[str, str] = {
-  name: hint for hint, names in _NAMES.items() for name in names.split()
+  name: hint.removesuffix('.')
+  for hint, names in _NAMES.items()
+  for name in names.split()
 }
 
 
-def translated(
-  argv: Sequence[str], hints: Mapping[str, str] = HINTS
-) -> list[str]:
-  """Returns a command line whose flag names have underscores, not dashes.
-
-  A flag of another server ends the program with a hint.
-
-  Args:
-    argv: The program and its arguments.
-    hints: The hint by the name of the flag.
-  """
-  result = list(argv)
-  for index, word in enumerate(argv):
-    if word == '--':
-      break
-    if index == 0 or not word.startswith('-'):
-      continue
-    name, equals, value = word.lstrip('-').partition('=')
-    name = name.replace('-', '_')
-    if name in flags.FLAGS or name.removeprefix('no') in flags.FLAGS:
-      result[index] = f'--{name}{equals}{value}'
-    elif hint := hints.get(name):
-      sys.exit(f'serve: {word.partition("=")[0]} is no flag of serve. {hint}')
-  return result
+def underscored(argv: Sequence[str]) -> list[str]:
+  """Returns a command line whose flag names have underscores, not dashes."""
+  end = argv.index('--') if '--' in argv else len(argv)
+  words = list(argv[:1])
+  for word in argv[1:end]:
+    name, equals, value = word.partition('=')
+    if match := _FLAG.fullmatch(name):
+      name = f'--{match[1].replace("-", "_")}'
+    words.append(f'{name}{equals}{value}')
+  return words + list(argv[end:])

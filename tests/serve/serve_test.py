@@ -99,7 +99,7 @@ class ServeTest(serving.ServeCase):
       ('A is set twice', 'A=1', 'A=2'),
       ('neither a directory', directory, '/nowhere'),
       ('Did you mean BATCH_SIZE', directory, 'BATCH_SZE=4'),
-      ('--model is no flag of serve', '--model', 'a/b'),
+      ('Name the model without a flag', '--model', 'a/b'),
       ('--max_model_len=99999 is above', directory, '--max-model-len=99999'),
       ('--chat_template=/no/such', directory, '--chat_template=/no/such'),
       ('no serving params are named', directory, '--params=a.B'),
