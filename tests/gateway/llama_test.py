@@ -120,6 +120,40 @@ class LlamaTest(absltest.TestCase):
       self.assertEqual(got.usage.prompt_tokens, len(ids))
     self.assertEqual(found, ends)
 
+  def test_messages_in_parts_are_rendered_as_text(self):
+    texts = [self.prompt, 'More & ü']
+    parts = [{'type': 'text', 'text': text} for text in texts]
+    messages = [{'role': 'user', 'content': '\n'.join(texts)}]
+    ids = self.tokenizer.apply_chat_template(
+      messages, add_generation_prompt=True, return_dict=False
+    )
+    got = self.client.chat.completions.create(
+      model='m',
+      messages=[{'role': 'user', 'content': parts, 'id': 'm1'}],
+      max_tokens=8,
+      temperature=0,
+      extra_body={'chat_id': 'x', 'length_penalty': 1.0, 'stop': ''},
+    )
+    self.assertEqual(got.usage.prompt_tokens, len(ids))
+    self.assertEqual(
+      got.choices[0].message.content,
+      self.tokenizer.decode(self.greedy(ids, 8)),
+    )
+
+  def test_detokenize_keeps_special_tokens(self):
+    messages = [{'role': 'user', 'content': 'x'}]
+    text = self.tokenizer.apply_chat_template(
+      messages, add_generation_prompt=True, tokenize=False
+    )
+    ids = self.post('/tokenize', {'messages': messages})['tokens']
+    self.assertEqual(self.post('/detokenize', {'tokens': ids})['prompt'], text)
+    self.assertIn(self.tokenizer.bos_token, text)
+
+  def post(self, path: str, body: dict[str, object]) -> dict[str, object]:
+    """Returns the answer of a route that is not OpenAI's."""
+    url = str(self.client.base_url).removesuffix('/v1/') + path
+    return self.client.post(url, body=body, cast_to=dict[str, object])
+
   def test_client_and_saxutil(self):
     wanted = self.complete(128).choices[0].text
     options = sax.ModelOptions()
