@@ -25,11 +25,7 @@ _SUMMARY = flags.DEFINE_string('summary', None, 'The summary, in one line.')
 _README = flags.DEFINE_string('readme', None, 'The description in Markdown.')
 _LICENSE = flags.DEFINE_string('license', None, 'The license.')
 _REQUIREMENTS = flags.DEFINE_string('requirements', None, 'Requirements file.')
-_LOCK = flags.DEFINE_string(
-  'lock',
-  None,
-  'Lock file, from which --pinned requirements get their versions.',
-)
+_LOCK = flags.DEFINE_string('lock', None, 'Lock file, for --pinned.')
 _PINNED = flags.DEFINE_multi_string(
   'pinned', [], 'A requirement that needs exactly the version in the lock file.'
 )
@@ -247,15 +243,13 @@ def read_manifest(lines: Iterable[str]) -> dict[str, bytes]:
       directory whose files all become part of the wheel.
   """
   files = {}
-  for line in lines:
-    path, source = line.split('\t')
+  for path, source in (line.split('\t') for line in lines):
     if not os.path.isdir(source):
       files[path] = _read(source)
     for directory, _, names in os.walk(source):
-      inner = os.path.relpath(directory, source)
       for name in names:
-        place = os.path.normpath(os.path.join(path, inner, name))
-        files[place] = _read(os.path.join(directory, name))
+        file = os.path.join(directory, name)
+        files[path + file.removeprefix(source)] = _read(file)
   return files
 
 
