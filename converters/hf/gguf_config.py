@@ -62,20 +62,12 @@ _HEAD_SIZES = (
 # Further keys and the values that change nothing; the first is the default.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
   'attention.causal': (True,),
-  'attention.clamp_kqv': (0.0,),
-  'attention.scale': (0.0,),
   'attention.sliding_window': (0,),
-  'attn_logit_softcapping': (0.0,),
-  'embedding_scale': (1.0,),
   'expert_count': (0,),
   'expert_used_count': (0,),
-  'final_logit_softcapping': (0.0,),
   'logit_scale': (1.0, 0.0),
-  'pooling_type': (0,),
-  'residual_scale': (1.0,),
   'rope.scaling.attn_factor': (1.0,),
   'rope.scaling.type': ('none', 'linear'),
-  'use_parallel_residual': (False,),
 }
 _LINEAR_FACTORS = ('rope.scaling.factor', 'rope.scale_linear')
 # Keys that say nothing about the computation.

@@ -32,17 +32,15 @@ _ROLES = {
 }
 # The names of settings in generation_config.json.
 _SAMPLING = {
+  **{f'general.sampling.{x}': x for x in ('top_k', 'top_p', 'min_p')},
   'general.sampling.temp': 'temperature',
-  'general.sampling.top_k': 'top_k',
-  'general.sampling.top_p': 'top_p',
-  'general.sampling.min_p': 'min_p',
   'general.sampling.penalty_repeat': 'repetition_penalty',
 }
 
 
 def _llama3(digits: str) -> pre_tokenizers.PreTokenizer:
   """Returns the split of Llama 3, with groups of digits that match `digits`."""
-  return _split(
+  pattern = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
     r'|[^\r\n\p{L}\p{N}]?\p{L}+'
     rf'|{digits}'
@@ -51,9 +49,6 @@ def _llama3(digits: str) -> pre_tokenizers.PreTokenizer:
     r'|\s+(?!\S)'
     r'|\s+'
   )
-
-
-def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
   return pre_tokenizers.Split(tokenizers.Regex(pattern), 'isolated')
 
 
@@ -66,21 +61,12 @@ _GPT2 = (_bytes(True),)
 _DIGITS = (pre_tokenizers.Digits(individual_digits=True), _bytes(True))
 _LLAMA3 = (_llama3(r'\p{N}{1,3}'), _bytes(False))
 _QWEN2 = (_llama3(r'\p{N}'), _bytes(False))
-_DEEPSEEK_CODER = (
-  _split(r'[\r\n]'),
-  _split(r'\s?\p{L}+'),
-  _split(r'\s?\p{P}+'),
-  _split(r'[一-龥ࠀ-一가-퟿]+'),
-  pre_tokenizers.Digits(individual_digits=True),
-  _bytes(False),
-)
 _SPLITS: Mapping[str, Sequence[pre_tokenizers.PreTokenizer]] = {
   **dict.fromkeys(('default', 'gpt-2', 'phi-2'), _GPT2),
   **dict.fromkeys(('smollm', 'starcoder', 'refact'), _DIGITS),
   **dict.fromkeys(('llama3', 'llama-v3', 'llama-bpe', 'falcon3'), _LLAMA3),
   **dict.fromkeys(('dbrx', 'smaug-bpe'), _LLAMA3),
   **dict.fromkeys(('qwen2', 'deepseek-r1-qwen', 'megrez'), _QWEN2),
-  'deepseek-coder': _DEEPSEEK_CODER,
 }
 # The splits whose tokenizers take a word that is a token without merging, and
 # begin texts with the start token unless the metadata says otherwise.
