@@ -7,6 +7,7 @@ from absl.testing import parameterized
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
@@ -174,6 +175,26 @@ class ContextTest(parameterized.TestCase):
     request = _request(9, max_new_tokens=40, temperature=1.0, seed=4)
     results = [serving.serve(_runner(), [request])[0] for _ in range(2)]
     self.assertEqual(*[r.hypotheses[0].logprob for r in results])
+
+  def test_no_program_copies_the_cache(self):
+    weights = weights_lib.stack(
+      weights_lib.from_pax(random_model.variables(_MODEL), _MODEL)
+    )
+    length = 1 << 13
+    engine = config_lib.EngineConfig(
+      **_SHARED, **{**_LONG, 'max_context': length, 'max_prompt': length - 1}
+    )
+    run = runner_lib.prepare(weights, _MODEL, engine)
+    keys = [
+      *[key for key in run.first() if 'progress' not in str(key)],
+      executables.MoveSteps(),
+      executables.PrefillChunk(1, 0, _CHUNK),
+      executables.Decode(1),
+    ]
+    for key in keys:
+      with self.subTest(str(key)):
+        memory = run.lower(key).compile().memory_analysis()
+        self.assertLess(memory.temp_size_in_bytes, length * 64)
 
   def test_accelerators_keep_separate_limits(self):
     config = config_lib.EngineConfig(**_SHARED, **_LONG)

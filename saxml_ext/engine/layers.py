@@ -105,6 +105,7 @@ def fold(
   carry: Carry,
   layers: Any,
   count: int,
+  read: Callable[[Any, Index], Any] = at,
 ) -> Carry:
   """Returns the carry after `body(carry, index, layer)` for the first layers.
 
@@ -113,13 +114,14 @@ def fold(
     carry: The first carry. With stacked layers its shapes must not change.
     layers: The layers, unrolled or stacked.
     count: The number of layers to run. Static.
+    read: The function that returns a stacked layer, `at` or `in_place`.
   """
   if not is_stacked(layers):
     for index in range(count):
       carry = body(carry, index, layers[index])
     return carry
   return jax.lax.fori_loop(
-    0, count, lambda i, carry: body(carry, i, in_place(layers, i)), carry
+    0, count, lambda i, carry: body(carry, i, read(layers, i)), carry
   )
 
 

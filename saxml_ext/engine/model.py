@@ -203,7 +203,12 @@ def prefill(
         return mixed, keep(kept, index, keys, values)
       qkv = operations.heads(qkv)
       q, keys, values = _rotated(qkv, rotations, kv_dtype)
-      seen = past(kept, index)
+      stored = kept
+      if dynamic:
+        # A loop over earlier keys that came before the write would make XLA
+        # copy the whole cache.
+        stored = keep(kept, index, keys, values)
+      seen = past(stored, index)
       if at is None or split:
         q = attention.folded(q)
         mixed = _causal(config, q, keys, values, seen)
@@ -215,7 +220,9 @@ def prefill(
           q, [own, *seen], config.architecture.attention_cap
         )
         mixed = attention.unfolded(mixed, config.group)
-      return mixed, keep(kept, index, keys, values)
+      if not dynamic:
+        stored = keep(kept, index, keys, values)
+      return mixed, stored
 
     x, kept, _ = block(layer, operations, x, attend, at)
     return x, kept
@@ -225,10 +232,11 @@ def prefill(
     x = x + offset
   count = config.num_layers - (last is not None)
   carry = operations.split(x), kept
-  x, kept = layers_lib.fold(layer_at, carry, weights.layers, count)
+  read = layers_lib.at if split else layers_lib.in_place
+  x, kept = layers_lib.fold(layer_at, carry, weights.layers, count, read)
   if last is None:
     return operations.join(x)[:, :length], kept
-  layer = layers_lib.in_place(weights.layers, count)
+  layer = read(weights.layers, count)
   return layer_at((x, kept), count, layer, last[:, None, None])
 
 
@@ -297,12 +305,15 @@ def decode(
 
   x = components.embed(weights, config, tokens, positions)
   carry = operations.split(x), current
+  split = isinstance(operations, tensor_parallel.Rows)
   x, current = layers_lib.fold(
-    layer_at, carry, weights.layers, config.num_layers
+    layer_at,
+    carry,
+    weights.layers,
+    config.num_layers,
+    layers_lib.at if split else layers_lib.in_place,
   )
-  if isinstance(operations, tensor_parallel.Rows) and tensor_parallel.in_int8(
-    weights.head
-  ):
+  if split and tensor_parallel.in_int8(weights.head):
     found = operations.logits(weights, x)
     found = components.cap_logits(weights, config, found)
     return search.Head(found.shape, lambda: found, None), current
