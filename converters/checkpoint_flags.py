@@ -11,8 +11,8 @@ BASE = flags.DEFINE_string(
   'base',
   None,
   'The directory of the Hugging Face checkpoint, or the id of a model on the'
-  ' hub, such as EleutherAI/gpt-j-6b. It may also be a directory of Meta, with'
-  ' params.json and consolidated.NN.pth.',
+  ' hub, such as EleutherAI/gpt-j-6b. It may also be a GGUF file, or a directory'
+  ' of Meta, with params.json and consolidated.NN.pth.',
 )
 LORA = flags.DEFINE_string(
   'lora',

@@ -14,6 +14,7 @@ are unexpected.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+import os
 import sys
 
 from absl import app
@@ -114,6 +115,11 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
   if checkpoint_flags.BASE.value:
     found = checkpoint_flags.open_base()
     base = found.directory
+    if _LOGITS.value and not os.path.isfile(os.path.join(base, 'config.json')):
+      raise errors.CheckpointError(
+        f'--{_LOGITS.name} has no effect, because transformers reads only'
+        f' directories of Hugging Face, not {base}. Leave the flag out.'
+      )
     yield from comparison.compare_with_hf(found, pax)
     logits = logit_comparison.compare_with_hf
   else:

@@ -13,11 +13,13 @@ import numpy as np
 
 from converters import verify_ckpt
 from converters.convert import conversion
+from converters.convert import sources
 from converters.quantize import provenance
 from converters.quantize import quantization
 from converters.quantize import sample_texts
 from converters.quantize.report import evaluation
 from converters.testing import compiled
+from converters.testing import gguf_files
 from converters.testing import small_models
 from converters.testing import small_pax
 from converters.testing import unsynced
@@ -71,6 +73,16 @@ class VerifyTest(parameterized.TestCase):
     change(variables)
     self.pax += '_changed'
     checkpoint_writer.write_checkpoint(self.pax, variables.items())
+
+  def test_gguf_files_have_no_logits_of_transformers(self):
+    path = gguf_files.write(
+      f'{self.base}.gguf', gguf_files.state_dict(), gguf_files.metadata()
+    )
+    conversion.convert(sources.open_checkpoint(path), self.pax, 'float32')
+    self.assertEqual(_run(dict(base=path, pax=self.pax))[0], 0)
+    status, output = _run(dict(base=path, pax=self.pax, logits=True))
+    self.assertEqual(status, 1)
+    self.assertRegex(output, f'--logits has no effect, .* not {path}')
 
   @parameterized.parameters('float32', 'bfloat16')
   def test_equal(self, dtype):
