@@ -1,6 +1,7 @@
 import os
 import pathlib
 import subprocess
+import sys
 from unittest import mock
 
 from absl.testing import absltest
@@ -246,6 +247,15 @@ class ModelsTest(parameterized.TestCase):
       description.Description(num_layers=1, max_positions=9, family='mamba'),
     )
     self._refused("pax: the model family 'mamba' is unknown", path)
+
+  def test_the_checks_need_no_jax(self):
+    # Its import takes a second of each start.
+    code = "import sys, serve.models; sys.exit('jax' in sys.modules)"
+    path = {'PYTHONPATH': os.pathsep.join(sys.path)}
+    command = [sys.executable, '-c', code]
+    self.assertEqual(
+      subprocess.run(command, env=os.environ | path, check=False).returncode, 0
+    )
 
   def test_memory_and_disk_are_checked_first(self):
     path, other = self._hugging_face(), self._hugging_face('other')

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import importlib
 import math
 import re
 from typing import Any
@@ -10,7 +11,6 @@ import numpy as np
 
 from converters.hf import gguf_file
 from saxml_ext.engine import architecture
-from saxml_ext.engine import rotary
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
 from saxml_ext.families import hf_rotary
@@ -314,5 +314,7 @@ def _frequency(
   dim: int, base: float, scaling: architecture.RotaryScaling | None
 ) -> np.ndarray:
   """Returns the angles of position 1, [dim / 2] float32."""
+  # The import of JAX is slow, and few files have such factors.
+  rotary = importlib.import_module('saxml_ext.engine.rotary')
   sin, cos = rotary.table(2, dim, base, scaling)
   return np.arctan2(sin[1], cos[1])
