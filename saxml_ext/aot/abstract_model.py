@@ -13,8 +13,8 @@ import jax
 
 from saxml_ext.common import errors
 from saxml_ext.engine import abstract_weights
-from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
+from saxml_ext.engine import platform_configs
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
@@ -92,7 +92,7 @@ def of(
   )
   return AbstractModel(
     state.Settings(
-      model, config_lib.tiled(settings.engine, sharding.slot_parts(mesh))
+      model, platform_configs.tiled(settings.engine, sharding.slot_parts(mesh))
     ),
     jax.eval_shape(lambda w: sharding.pad(mesh, w), weights),
     mesh,

@@ -15,6 +15,7 @@ import jaxlib
 
 from saxml_ext.aot import manifest
 from saxml_ext.engine import executables
+from saxml_ext.engine import program_keys
 from saxml_ext.engine.kernels import kernels
 
 _ENGINE = 'saxml_ext.engine.'
@@ -43,7 +44,7 @@ def of(
     mesh=() if mesh is None else tuple(mesh.devices.shape),
     model=run.settings.model,
     engine=run.settings.engine,
-    weights=_leaves(run.signature(executables.EmptyState()).args[0]),
+    weights=_leaves(run.signature(program_keys.EmptyState()).args[0]),
   )
 
 

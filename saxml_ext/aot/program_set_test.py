@@ -18,6 +18,7 @@ from saxml_ext.aot import program_set
 from saxml_ext.aot.testing import small_engine
 from saxml_ext.common import errors
 from saxml_ext.engine import executables
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine.testing import fast_compile
@@ -112,8 +113,8 @@ class ProgramSetTest(parameterized.TestCase):
 
   def test_a_key_that_the_set_lacks_is_none(self):
     opened = program_set.ProgramSet.open(self.path)
-    key = executables.Decode(1)
-    signature = self.run_.signature(executables.EmptyState())
+    key = program_keys.Decode(1)
+    signature = self.run_.signature(program_keys.EmptyState())
     self.assertIsNone(opened.load(key, signature))
     self.assertIsNone(opened.compile(key, signature))
 
@@ -124,7 +125,7 @@ class RefusalTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     self.run_ = small_engine.executables()
-    self.key = executables.Hypotheses()
+    self.key = program_keys.Hypotheses()
     self.path = os.path.join(self.create_tempdir().full_path, 'set')
     compile_set.compile_set(
       self.path, self.run_, [self.key], _SERVING, stablehlo=False

@@ -6,13 +6,11 @@ different value requires another compilation.
 
 from collections.abc import Mapping
 import dataclasses
-import math
 
 import numpy as np
 
 from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config_checks
-from saxml_ext.engine import logical
 from saxml_ext.engine import variables as variables_lib
 
 DTYPES = ('float32', 'bfloat16')
@@ -167,9 +165,8 @@ class EngineConfig:
     max_context: The maximum length of prompt and answer together, in tokens,
       for a CPU. An answer with one row may use all that its prompt leaves: its
       steps move to the prompt's segment each time the ring is full. Prompts
-      are prefilled in chunks of prefill_chunk tokens, the last of which is
-      padded to one of the buckets, and one program serves all positions. 0:
-      prompts and answers have separate limits.
+      are prefilled in chunks of prefill_chunk tokens, the last padded to a
+      bucket, by one program for all positions. 0: separate limits.
     min_new_tokens: The number of tokens before which stop ids are excluded.
     max_stop_ids: The maximum number of stop ids of a request, E.
     search: The search. "beam" is the reference's beam search, "pax" that of Pax
@@ -384,28 +381,6 @@ class EngineConfig:
     return -(-self.max_new_tokens // self.suffix_block) + 1
 
 
-def without_context(config: EngineConfig) -> EngineConfig:
-  """Returns the settings with separate limits, for accelerators and meshes.
-
-  The answers of all requests get max_new_tokens, and prompts get the rest of
-  max_context.
-  """
-  if not config.max_context:
-    return config
-  prompt = config.max_context - config.max_new_tokens
-  buckets = [prompt]
-  while (half := (buckets[0] + 1) // 2) >= config.buckets[0]:
-    buckets.insert(0, half)
-  return dataclasses.replace(
-    config,
-    max_context=0,
-    max_prompt=prompt,
-    prefill_chunk=0,
-    prompt_buckets=tuple(buckets),
-    suffix_block=suffix_block(config.max_new_tokens),
-  )
-
-
 def at_least(value: int, choices: tuple[int, ...]) -> int:
   """Returns the smallest of the ascending choices that is not below `value`."""
   return next(choice for choice in choices if choice >= value)
@@ -423,25 +398,3 @@ def even_buckets(limit: int) -> tuple[int, ...]:
   """Returns at most eight equal steps up to `limit`, multiples of 64 each."""
   step = 64 * -(-limit // 512)
   return (*range(step, limit, step), limit)
-
-
-def tiled(config: EngineConfig, parts: int = 1) -> EngineConfig:
-  """Returns the settings with KV lengths that are multiples of TILE, for TPUs.
-
-  A prompt has one segment, because the kernel reads only its used part.
-  Suffixes have one block that wraps, with no more rows than a request needs.
-
-  Args:
-    config: The settings of the serving parameters.
-    parts: The number of parts into which the mesh splits the slots. The kernel
-      requires the same number of slots in each part.
-  """
-  steps = logical.TILE // math.gcd(logical.TILE, config.rows)
-  if any(width % parts for width in config.widths):
-    whole = {width + -width % parts for width in config.widths}
-    config = dataclasses.replace(config, decode_widths=tuple(sorted(whole)))
-  return dataclasses.replace(
-    config,
-    prompt_segments=(logical.TILE * -(-config.segments[-1] // logical.TILE),),
-    suffix_block=steps * -(-config.max_new_tokens // steps),
-  )

@@ -7,7 +7,9 @@ from absl.testing import parameterized
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
-from saxml_ext.engine import executables
+from saxml_ext.engine import platform_configs
+from saxml_ext.engine import preparation
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
@@ -131,9 +133,7 @@ class ContextTest(parameterized.TestCase):
 
   def test_answer_without_a_limit_ends_with_the_context(self):
     for length in (1, 10, _CONTEXT - 1):
-      [result] = serving.serve(
-        _runner(), [_request(length, stop_ids=())]
-      )
+      [result] = serving.serve(_runner(), [_request(length, stop_ids=())])
       [answer] = result.hypotheses
       self.assertLen(answer.tokens, _CONTEXT - length)
 
@@ -176,6 +176,18 @@ class ContextTest(parameterized.TestCase):
     results = [serving.serve(_runner(), [request])[0] for _ in range(2)]
     self.assertEqual(*[r.hypotheses[0].logprob for r in results])
 
+  def test_first_programs_answer_a_short_request(self):
+    weights = weights_lib.stack(
+      weights_lib.from_pax(random_model.variables(_MODEL), _MODEL)
+    )
+    engine = config_lib.EngineConfig(**_SHARED, **_LONG)
+    run = preparation.prepare(weights, _MODEL, engine)
+    run.prepare_first()
+    compiled = run.compiled
+    runner = runner_lib.Runner.start(run)
+    serving.serve(runner, [_request(3, max_new_tokens=5, stream=True)])
+    self.assertEqual(run.compiled, compiled)
+
   def test_no_program_copies_the_cache(self):
     weights = weights_lib.stack(
       weights_lib.from_pax(random_model.variables(_MODEL), _MODEL)
@@ -184,12 +196,12 @@ class ContextTest(parameterized.TestCase):
     engine = config_lib.EngineConfig(
       **_SHARED, **{**_LONG, 'max_context': length, 'max_prompt': length - 1}
     )
-    run = runner_lib.prepare(weights, _MODEL, engine)
+    run = preparation.prepare(weights, _MODEL, engine)
     keys = [
       *[key for key in run.first() if 'progress' not in str(key)],
-      executables.MoveSteps(),
-      executables.PrefillChunk(1, 0, _CHUNK),
-      executables.Decode(1),
+      program_keys.MoveSteps(),
+      program_keys.PrefillChunk(1, 0, _CHUNK),
+      program_keys.Decode(1),
     ]
     for key in keys:
       with self.subTest(str(key)):
@@ -198,10 +210,10 @@ class ContextTest(parameterized.TestCase):
 
   def test_accelerators_keep_separate_limits(self):
     config = config_lib.EngineConfig(**_SHARED, **_LONG)
-    other = config_lib.without_context(config)
+    other = platform_configs.without_context(config)
     self.assertEqual(other.max_prompt + other.max_new_tokens, _CONTEXT)
     self.assertEqual(other.max_context, 0)
-    self.assertEqual(config_lib.without_context(other), other)
+    self.assertEqual(platform_configs.without_context(other), other)
 
   @parameterized.parameters(
     (dict(max_prompt=_CONTEXT), 'to leave room for an answer'),

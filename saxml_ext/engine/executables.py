@@ -14,15 +14,12 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import monitoring
-import jax.numpy as jnp
 
-from saxml_ext.engine import programs
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import texts
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.search import search
-from saxml_ext.engine.search import streams
 
 
 class Signature(NamedTuple):
@@ -40,175 +37,6 @@ class Signature(NamedTuple):
   donated: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True, order=True)
-class EmptyState(state.Key):
-  """The program `programs.empty_state`, which creates the first state."""
-
-  name = 'empty_state'
-
-  def program(self, shapes: state.Shapes) -> state.Program:
-    function = functools.partial(
-      programs.empty_state, shapes.settings, shapes.stacked
-    )
-    return state.Program(function, (), shapes.empty)
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class PrefillAndInsert(state.Key):
-  """The program `programs.prefill_and_insert` for a batch of prompts.
-
-  It prefills `rows` prompts from position `start` to `end`. With max_context,
-  `start` is 0, and the program's last argument is added to both.
-  """
-
-  name = 'prefill_and_insert'
-  rows: int
-  start: int
-  end: int
-
-  def program(self, shapes: state.Shapes) -> state.Program:
-    s = shapes.settings
-    options = jax.eval_shape(
-      lambda: search.options_like(
-        self.rows, s.engine.max_stop_ids, s.engine.max_new_tokens
-      )
-    )
-    tokens = state.int32(self.rows, self.end - self.start)
-    places = state.int32(self.rows)
-    prompts = state.Prompts(tokens, places, places, options)
-    kept = shapes.segments(self.end), shapes.empty.slots
-    function, *start = _from(programs.prefill_and_insert, s, self.start)
-    args = (*kept, prompts, *start)
-    return state.Program(function, args, kept, donated=(1, 2))
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class PrefillChunk(state.Key):
-  """The program `programs.prefill_chunk` for a batch of prompts.
-
-  It prefills `rows` prompts from position `start` to `end`, as in
-  `PrefillAndInsert`.
-  """
-
-  name = 'prefill_chunk'
-  rows: int
-  start: int
-  end: int
-
-  def program(self, shapes: state.Shapes) -> state.Program:
-    tokens = state.int32(self.rows, self.end - self.start)
-    segments = shapes.segments(self.end)
-    function, *start = _from(
-      programs.prefill_chunk, shapes.settings, self.start
-    )
-    args = (segments, tokens, state.int32(self.rows), *start)
-    return state.Program(function, args, segments, donated=(1,))
-
-
-def _from(
-  prefill: Callable, settings: state.Settings, start: int
-) -> tuple[Any, ...]:
-  """Returns a function that prefills from `start` on.
-
-  With max_context, the start is its last argument, whose shape follows.
-  """
-  if not settings.engine.max_context:
-    return (functools.partial(prefill, settings, start),)
-  return lambda *args: prefill(settings, args[-1], *args[:-1]), state.int32()
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Decode(state.Key):
-  """The program `programs.decode` for `width` slots together."""
-
-  name = 'decode'
-  width: int
-
-  def program(self, shapes: state.Shapes) -> state.Program:
-    segments, (*past, suffix), slots = (
-      shapes.empty.segments,
-      shapes.empty.ring,
-      shapes.empty.slots,
-    )
-    active = jax.ShapeDtypeStruct((self.width,), jnp.bool_)
-    number = state.int32()  # For row, steps and flag.
-    kv: tuple[Any, ...] = segments, tuple(past), suffix
-    function = functools.partial(programs.decode, shapes.settings)
-    if shapes.settings.engine.max_context:
-      kv = segments, suffix
-      function = functools.partial(
-        programs.decode_in_place, shapes.settings, self._rows(shapes.settings)
-      )
-    args = (*kv, slots, state.int32(self.width), active, number, number, number)
-    results = (suffix, slots, number, slots.searches.finished)
-    donated = (len(kv), len(kv) + 1)
-    return state.Program(function, args, results, donated)
-
-  def _rows(self, settings: state.Settings) -> int:
-    return settings.engine.rows
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class DecodeSingle(Decode):
-  """The program `programs.decode_in_place` for requests with one sample."""
-
-  name = 'decode_single'
-
-  def _rows(self, settings: state.Settings) -> int:
-    return 1
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class MoveSteps(state.Key):
-  """The program `programs.move_steps` for one slot."""
-
-  name = 'move_steps'
-
-  def program(self, shapes: state.Shapes) -> state.Program:
-    segments, [ring] = shapes.empty.segments, shapes.empty.ring
-    slots = shapes.empty.slots
-    return state.Program(
-      functools.partial(programs.move_steps, shapes.settings),
-      (segments, ring, slots, state.int32()),
-      (segments, slots),
-      donated=(1, 3),
-    )
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Hypotheses(state.Key):
-  """The program `programs.hypotheses` for one slot."""
-
-  name = 'hypotheses'
-
-  def program(self, shapes: state.Shapes) -> state.Program:
-    function = functools.partial(programs.hypotheses, shapes.settings)
-    slots = shapes.empty.slots
-    results = jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
-      (slots.searches.kept, slots.searches.trace),
-    )
-    return state.Program(function, (slots, state.int32()), results)
-
-
-@dataclasses.dataclass(frozen=True, order=True)
-class Progress(state.Key):
-  """The program `programs.progress` for the newest `window` steps."""
-
-  name = 'progress'
-  window: int
-
-  def program(self, shapes: state.Shapes) -> state.Program:
-    function = functools.partial(
-      programs.progress, shapes.settings, self.window
-    )
-    slots = shapes.empty.slots
-    results = jax.eval_shape(
-      lambda searches: streams.news(searches, self.window), slots.searches
-    )
-    return state.Program(function, (slots,), results)
-
-
 Key = state.Key
 # XLA's error message for a program that lacks a function.
 _INCOMPLETE = 'NOT_FOUND: Function'
@@ -220,7 +48,7 @@ Build = Callable[['Executables', Key], Callable]
 # Receives a line about the progress.
 Progressed = Callable[[str], None]
 
-# The nice value of background threads. Decode steps run first. With this value,
+# The nice value of background threads. program_keys.Decode steps run first. With this value,
 # Linux still gives these threads a quarter of a core that is busy otherwise,
 # because a request may wait for them.
 _NICENESS = 5
@@ -468,31 +296,38 @@ class Executables:
   def keys(self) -> list[Key]:
     """Returns all programs that a Runner with these settings calls."""
     e = self._shapes.settings.engine
-    inserts: set[PrefillAndInsert] = set()
-    chunks: set[PrefillChunk] = set()
+    inserts: set[program_keys.PrefillAndInsert] = set()
+    chunks: set[program_keys.PrefillChunk] = set()
     of_context: list[Key] = []
     if e.max_context:
-      of_context = [*map(DecodeSingle, e.widths), MoveSteps()]
+      of_context = [
+        *map(program_keys.DecodeSingle, e.widths),
+        program_keys.MoveSteps(),
+      ]
       for rows in e.prefill_batches:
-        inserts.update(PrefillAndInsert(rows, 0, size) for size in e.buckets)
-        chunks.add(PrefillChunk(rows, 0, e.prefill_chunk))
+        inserts.update(
+          program_keys.PrefillAndInsert(rows, 0, size) for size in e.buckets
+        )
+        chunks.add(program_keys.PrefillChunk(rows, 0, e.prefill_chunk))
     else:
       for bucket in e.buckets:
         *firsts, last = e.chunks(bucket)
         for size in e.prefill_batches:
           rows = size * sharding.slot_parts(self._mesh)
-          inserts.add(PrefillAndInsert(rows, *last))
-          chunks.update(PrefillChunk(rows, *chunk) for chunk in firsts)
+          inserts.add(program_keys.PrefillAndInsert(rows, *last))
+          chunks.update(
+            program_keys.PrefillChunk(rows, *chunk) for chunk in firsts
+          )
     return [
       *of_context,
-      *map(Decode, e.widths),
+      *map(program_keys.Decode, e.widths),
       *sorted(inserts),
       *sorted(chunks),
       texts.Score(),
-      Hypotheses(),
-      *map(Progress, e.progress_windows),
+      program_keys.Hypotheses(),
+      *map(program_keys.Progress, e.progress_windows),
       *texts.keys(e),
-      EmptyState(),
+      program_keys.EmptyState(),
     ]
 
   def first(self) -> list[Key]:
@@ -502,11 +337,20 @@ class Executables:
     programs for streams, which are small.
     """
     keys = self.keys()
-    decode = DecodeSingle if self.settings.engine.max_context else Decode
-    kinds = (EmptyState, PrefillAndInsert, decode, Hypotheses)
+    decode = (
+      program_keys.DecodeSingle
+      if self.settings.engine.max_context
+      else program_keys.Decode
+    )
+    kinds = (
+      program_keys.EmptyState,
+      program_keys.PrefillAndInsert,
+      decode,
+      program_keys.Hypotheses,
+    )
     return [
       *(min(k for k in keys if type(k) is kind) for kind in kinds),
-      *(key for key in keys if isinstance(key, Progress)),
+      *(key for key in keys if isinstance(key, program_keys.Progress)),
     ]
 
   def _get(self, key: Key) -> Callable:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
 
 _MODEL = config_lib.ModelConfig(
@@ -33,7 +34,7 @@ _ENGINE = config_lib.EngineConfig(
   num_beams=2,
 )
 _TIMEOUT = 60.0
-_SMALL, _LARGE = executables.Decode(1), executables.Decode(16)
+_SMALL, _LARGE = program_keys.Decode(1), program_keys.Decode(16)
 
 
 class _Compiler:
@@ -93,11 +94,11 @@ class ExecutablesTest(absltest.TestCase):
     self.assertEqual(
       first,
       {
-        executables.EmptyState(),
-        executables.PrefillAndInsert(1, 0, 4),
+        program_keys.EmptyState(),
+        program_keys.PrefillAndInsert(1, 0, 4),
         _SMALL,
-        executables.Hypotheses(),
-        *(k for k in self.run_.keys() if isinstance(k, executables.Progress)),
+        program_keys.Hypotheses(),
+        *(k for k in self.run_.keys() if isinstance(k, program_keys.Progress)),
       },
     )
     self.assertLess(first, frozenset(self.run_.keys()))
@@ -178,7 +179,7 @@ class ExecutablesTest(absltest.TestCase):
       if thread.name == 'programs':
         thread.join(_TIMEOUT)
     self.assertFalse(self.done.is_set())
-    self.assertNotIn(executables.EmptyState(), self.compiler.keys)
+    self.assertNotIn(program_keys.EmptyState(), self.compiler.keys)
 
   def test_background_threads_release_the_weights(self):
     gate = self._hold(_SMALL)

@@ -177,7 +177,12 @@ def prefill(
   length = tokens.shape[1]
   fused = None
   dynamic = not isinstance(start, int)
-  if split and not dynamic and start == 0 and tensor_parallel.attends(config, kv_dtype):
+  if (
+    split
+    and not dynamic
+    and start == 0
+    and tensor_parallel.attends(config, kv_dtype)
+  ):
     # The kernel requires whole registers. The padding is on the right.
     tokens = jnp.pad(tokens, ((0, 0), (0, -length % logical.TILE)))
     operations = fused = _rows(config, tokens.shape)
@@ -313,7 +318,9 @@ def decode(
     config.num_layers,
     layers_lib.at if split else layers_lib.in_place,
   )
-  if split and tensor_parallel.in_int8(weights.head):
+  if isinstance(operations, tensor_parallel.Rows) and tensor_parallel.in_int8(
+    weights.head
+  ):
     found = operations.logits(weights, x)
     found = components.cap_logits(weights, config, found)
     return search.Head(found.shape, lambda: found, None), current
@@ -388,7 +395,7 @@ def _causal(
   q: jax.Array,
   keys: cache.KV,
   values: cache.KV,
-  past: Sequence[attention.Source] = (),
+  past: Sequence[attention.Source | attention.Earlier] = (),
 ) -> jax.Array:
   """Returns causal attention of folded queries, one result per head."""
   cap = config.architecture.attention_cap

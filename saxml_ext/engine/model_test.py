@@ -11,11 +11,13 @@ import numpy as np
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import model
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import rotary
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
+from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
@@ -136,7 +138,7 @@ class ModelTest(parameterized.TestCase):
       cache.empty_block(_CONFIG, 2, width * beams, dtype, suffix=True)
       for _ in range(2)
     ]
-    ancestry = [jnp.full((2, beams, width), cache.NOTHING, jnp.int8)] * 2
+    ancestry = [jnp.full((2, beams, width), steps_lib.NOTHING, jnp.int8)] * 2
     history = np.zeros((2, beams, 0), int)
 
     @jax.jit
@@ -148,7 +150,7 @@ class ModelTest(parameterized.TestCase):
       tokens = rng.integers(0, 33, (2, beams))
       history = np.concatenate([history, tokens[..., None]], -1)
       block, row = divmod(step, width)
-      ancestry[block] = cache.claim_row(ancestry[block], row)
+      ancestry[block] = steps_lib.claim_row(ancestry[block], row)
       logits, ring[block] = decode(
         jnp.asarray(tokens),
         jnp.asarray(lengths) + step,
@@ -173,7 +175,7 @@ class ModelTest(parameterized.TestCase):
             atol=tolerance,
           )
       parents = rng.integers(0, beams, (2, beams))
-      ancestry = [cache.inherit(a, jnp.asarray(parents)) for a in ancestry]
+      ancestry = [steps_lib.inherit(a, jnp.asarray(parents)) for a in ancestry]
       history = history[np.arange(2)[:, None], parents]
 
   @parameterized.parameters('int8', 'int8_weights')
@@ -218,7 +220,7 @@ class ModelTest(parameterized.TestCase):
         variables, _CONFIG, quantization=quantization
       )
       run = executables.Executables(settings, weights)
-      text = run.lower(executables.Decode(2)).compile().as_text()
+      text = run.lower(program_keys.Decode(2)).compile().as_text()
       has_logits.append(bool(re.search(r'= f32\[2,(1,)?33\]', text)))
     self.assertEqual(has_logits, [False, True])
 

@@ -5,7 +5,7 @@ They are pure functions of explicit state. `executables.py` compiles them, and
 """
 
 import dataclasses
-import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,22 +13,15 @@ import jax.numpy as jnp
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine import model
-from saxml_ext.engine import rotary
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
-from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import slot_parts
+from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.kernels import kernels
-from saxml_ext.engine.search import rule as rule_lib
-from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 from saxml_ext.engine.search import trace
-
-# The prompts' segments, the suffix blocks before the current one, and the
-# current one.
-_KV = tuple[tuple[cache.Block, ...], tuple[cache.Block, ...], cache.Block]
 
 
 def empty_state(
@@ -45,17 +38,13 @@ def empty_state(
   made = state.empty(settings, stacked)
   if settings.engine.max_context:
     # Most of the long cache is never used, so it is not even written.
-    blocks, trace = jax.tree.map(
-      _zeros, ((made.segments, made.ring), made.slots.searches.trace)
+    segments, ring, trace = jax.tree.map(
+      _zeros, (made.segments, made.ring, made.slots.searches.trace)
     )
-    searches = jax.tree.map(
-      jnp.copy, dataclasses.replace(made.slots.searches, trace=())
-    )
-    slots = jax.tree.map(
-      jnp.copy, dataclasses.replace(made.slots, searches=())
-    )
-    searches = dataclasses.replace(searches, trace=trace)
-    return state.Empty(*blocks, dataclasses.replace(slots, searches=searches))
+    slots = jax.tree.map(jnp.copy, made.slots)
+    searches = dataclasses.replace(slots.searches, trace=trace)
+    slots = dataclasses.replace(slots, searches=searches)
+    return state.Empty(segments, ring, slots)
   # The copies are separate, because a buffer that occurs twice cannot be
   # donated.
   return jax.tree.map(jnp.copy, made)
@@ -146,14 +135,16 @@ def prefill_and_insert(
       slots.searches.trace,
       first.trace,
     )
-    untraced = dataclasses.replace(slots.searches, trace=())
+    nothing: Any = ()
     searches = jax.tree.map(
-      write, untraced, dataclasses.replace(first, trace=())
+      write,
+      dataclasses.replace(slots.searches, trace=nothing),
+      dataclasses.replace(first, trace=nothing),
     )
     return state.Slots(
       dataclasses.replace(searches, trace=trace),
       write(slots.prompt_lengths, lengths),
-      tuple(write(ancestry, cache.NOTHING) for ancestry in slots.ancestry),
+      tuple(write(ancestry, steps_lib.NOTHING) for ancestry in slots.ancestry),
       None if slots.moved is None else write(slots.moved, 0),
     )
 
@@ -221,313 +212,6 @@ def _prefill(
     keep=keep,
     kept=segments,
   )
-
-
-def decode(
-  settings: state.Settings,
-  weights: weights_lib.Weights,
-  segments: tuple[cache.Block, ...],
-  past: tuple[cache.Block, ...],
-  current: cache.Block,
-  slots: state.Slots,
-  chosen: jax.Array,
-  active: jax.Array,
-  row: jax.Array,
-  max_steps: jax.Array,
-  flag: jax.Array,
-) -> tuple[cache.Block, state.Slots, jax.Array, jax.Array]:
-  """Decodes until enough slots have finished, at most `max_steps` steps.
-
-  Args:
-    settings: The static settings.
-    weights: The weights of the model.
-    segments: The prompt KV, all segments.
-    past: The suffix blocks before `current`, oldest first.
-    current: The suffix block to write.
-    slots: The state of all slots.
-    chosen: The different slots to decode, [C] int32, including all that hold a
-      request. Without a kernel that reads the KV in place, few slots are
-      gathered first and scattered at the end, at the cost of several steps.
-    active: True for those of them that hold a request, [C] bool.
-    row: The first row of `current` to write.
-    max_steps: The maximum number of steps. `row + max_steps` must not exceed
-      the block.
-    flag: The number of a `kernels.Flag`, [] int32. Once it is raised, the
-      program ends after the current step, or after the first one.
-
-  Returns:
-    `current` and `slots` after the steps, the number of steps, [] int32, and
-    the slots that have finished, [S] bool. `slots` has the finished slots too,
-    but there each device has only its own.
-  """
-  run = functools.partial(
-    _decode, settings, settings.rule, weights, row, max_steps, flag
-  )
-  kv = segments, past, current
-
-  def of_chosen(kv: _KV, slots, places=None):
-    few = jax.tree.map(lambda x: x[chosen], slots)
-    current, few, steps = run(kv, few, active, places)
-    slots = jax.tree.map(lambda old, x: old.at[chosen].set(x), slots, few)
-    return current, slots, steps
-
-  def gathered(kv: _KV, slots):
-    segments, past, current = kv
-    own = (
-      tuple(cache.gather(block, chosen) for block in segments),
-      tuple(cache.gather(block, chosen) for block in past),
-      cache.gather(current, chosen),
-    )
-    few, slots, steps = of_chosen(own, slots)
-    return cache.scatter(current, chosen, few), slots, steps
-
-  def in_place(kv: _KV, slots):
-    if logical.parts('slots') == 1:
-      return of_chosen(kv, slots, chosen)
-    # Each device must have the same number of chosen slots. Idle slots cost
-    # only their rows of the matrix products.
-    of_all = jnp.zeros(settings.engine.num_slots, bool).at[chosen].set(active)
-    return run(kv, slots, of_all)
-
-  by_platform = decode_attention.chooser(
-    segments, past, current.length, settings.model.architecture.attention_cap
-  )
-  if chosen.shape[0] == settings.engine.num_slots:
-    current, slots, steps = run(kv, slots, active)
-  elif by_platform is None:
-    current, slots, steps = gathered(kv, slots)
-  else:
-    current, slots, steps = by_platform(in_place, gathered, kv, slots)
-  return current, slots, steps, slots.searches.finished
-
-
-def decode_in_place(
-  settings: state.Settings,
-  rows: int,
-  weights: weights_lib.Weights,
-  segments: tuple[cache.Block, ...],
-  current: cache.Block,
-  slots: state.Slots,
-  chosen: jax.Array,
-  active: jax.Array,
-  row: jax.Array,
-  max_steps: jax.Array,
-  flag: jax.Array,
-) -> tuple[cache.Block, state.Slots, jax.Array, jax.Array]:
-  """Decodes as `decode` does, with max_context.
-
-  The chosen slots are read and written in place, except for their small state.
-
-  Args:
-    settings: The static settings.
-    rows: The number of rows to decode, 1 or K. With 1, each request has one
-      sample. Static.
-    weights: The weights of the model.
-    segments: The prompt KV, one segment.
-    current: The only suffix block.
-    slots: The state of all slots.
-    chosen: The different slots to decode, [C] int32.
-    active: True for those of them that hold a request, [C] bool.
-    row: The first row of `current` to write.
-    max_steps: The maximum number of steps, as in `decode`.
-    flag: The number of a flag, as in `decode`.
-  """
-  whole = rows == settings.rule.num_rows
-  rule = settings.rule if whole else settings.rule_of_single
-  searches = slots.searches
-
-  def few(tree, has_rows: bool):
-    of_rows = (chosen, slice(rows)) if has_rows else chosen
-    return jax.tree.map(lambda x: x[of_rows], tree)
-
-  def many(old, new, has_rows: bool):
-    at = (chosen, slice(rows)) if has_rows else chosen
-    return jax.tree.map(lambda x, y: x.at[at].set(y), old, new)
-
-  def of_searches(change, *trees: search.State) -> search.State:
-    def field(name: str, has_rows: bool):
-      return change(*[getattr(tree, name) for tree in trees], has_rows)
-
-    by_row = ('last', 'scores', 'ended', 'kept')
-    by_slot = ('options', 'step', 'finished')
-    return search.State(
-      trace=trees[-1].trace,  # It is written in place.
-      **{name: field(name, True) for name in by_row},
-      **{name: field(name, False) for name in by_slot},
-    )
-
-  lengths = few((slots.prompt_lengths, slots.moved), False)
-  current, new, steps = _decode(
-    settings,
-    rule,
-    weights,
-    row,
-    max_steps,
-    flag,
-    (segments, (), current),
-    state.Slots(
-      of_searches(few, searches),
-      lengths[0],
-      few(slots.ancestry, True),
-      lengths[1],
-    ),
-    active,
-    chosen,
-  )
-  slots = dataclasses.replace(
-    slots,
-    searches=of_searches(many, searches, new.searches),
-    ancestry=many(slots.ancestry, new.ancestry, True),
-  )
-  return current, slots, steps, slots.searches.finished
-
-
-def move_steps(
-  settings: state.Settings,
-  weights: weights_lib.Weights,
-  segments: tuple[cache.Block, ...],
-  ring: cache.Block,
-  slots: state.Slots,
-  slot: jax.Array,
-) -> tuple[tuple[cache.Block, ...], state.Slots]:
-  """Moves the steps of a request with one row to the segment of its prompt.
-
-  The last row of the ring has been written, so that its rows can be written
-  again.
-
-  Args:
-    settings: The static settings.
-    weights: The weights, which are not used. Every program gets them.
-    segments: The prompt KV, one segment, to update.
-    ring: The only suffix block.
-    slots: The state of all slots, to update.
-    slot: The slot of the request, [] int32.
-  """
-  del weights
-  [segment], [ancestry] = segments, slots.ancestry
-  steps = settings.engine.suffix_block
-  count = (ancestry[slot, 0] != cache.NOTHING).sum(dtype=jnp.int32)
-  end = slots.prompt_lengths[slot]
-  segment = cache.move_steps(segment, ring, slot, steps - count, steps, end)
-  assert slots.moved is not None
-  return (segment,), dataclasses.replace(
-    slots,
-    prompt_lengths=slots.prompt_lengths.at[slot].add(count),
-    moved=slots.moved.at[slot].add(count),
-    ancestry=(ancestry.at[slot].set(cache.NOTHING),),
-  )
-
-
-def _decode(
-  settings: state.Settings,
-  rule: rule_lib.Rule,
-  weights: weights_lib.Weights,
-  row: jax.Array,
-  max_steps: jax.Array,
-  flag: jax.Array,
-  kv: _KV,
-  slots: state.Slots,
-  active: jax.Array,
-  places: jax.Array | None = None,
-) -> tuple[cache.Block, state.Slots, jax.Array]:
-  """Decodes the given slots by a rule; see `decode`.
-
-  Their KV is at `places` [C] int32 of the blocks. None means that the blocks
-  hold no other slots.
-  """
-  e, model_config = settings.engine, settings.model
-  segments, past, current = kv
-  rotations = None
-  if not e.max_context:
-    rotations = rotary.table(
-      settings.max_positions,
-      model_config.rotary_dim,
-      model_config.rotary_base,
-      model_config.rotary_scaling,
-    )
-    rotations = tuple(map(jnp.asarray, rotations))
-  enough = min(e.exit_finished, active.shape[0])
-
-  def unfinished(carry) -> jax.Array:
-    step, _, slots = carry
-    done = active & slots.searches.finished
-    return (
-      (step < max_steps)
-      & ((step == 0) | ~kernels.is_raised(flag, step))
-      & (done.sum() < enough)
-      & (active & ~slots.searches.finished).any()
-    )
-
-  def body(carry):
-    step, current, slots = carry
-    searches, lengths = slots.searches, slots.prompt_lengths
-    ancestry = list(slots.ancestry)
-    ancestry[-1] = cache.claim_row(ancestry[-1], row + step, wraps=not past)
-    live = active & ~searches.finished
-    history = decode_attention.History(
-      jnp.where(live, lengths, -1),
-      segments,
-      past,
-      ancestry,
-      places,
-      current.length // ancestry[-1].shape[-1],
-    )
-    begun = lengths if slots.moved is None else lengths - slots.moved
-    head, current = model.decode(
-      weights,
-      model_config,
-      searches.last,
-      begun + jnp.clip(searches.step - 1, 0),
-      rotations,
-      history,
-      current,
-      row + step,
-      e.kv_dtype,
-    )
-    advanced, parents = _advance(
-      settings, rule, searches, head, live, places if e.max_context else None
-    )
-    slots = state.Slots(
-      search.freeze(live, advanced, searches),
-      lengths,
-      tuple(cache.inherit(a, parents) for a in ancestry),
-      slots.moved,
-    )
-    return step + 1, current, slots
-
-  steps, current, slots = jax.lax.while_loop(
-    unfinished, body, (jnp.int32(0), current, slots)
-  )
-  return current, slots, steps
-
-
-def _advance(
-  settings: state.Settings,
-  rule: rule_lib.Rule,
-  searches: search.State,
-  head: search.Head,
-  live: jax.Array,
-  slots: jax.Array | None,
-) -> tuple[search.State, jax.Array]:
-  """Adds one token to every row, as `rule.advance` does.
-
-  The logits are not written if the rule needs only the likeliest tokens.
-  """
-  known = rule.known_tokens(settings.engine.max_stop_ids)
-  find = head.find
-
-  def by_logits(searches: search.State):
-    return rule.advance(searches, head.logits(), live, slots)
-
-  if known is None or find is None:
-    return by_logits(searches)
-  count = min(known, head.shape[-1])
-
-  def by_kernel(searches: search.State):
-    few = dataclasses.replace(head, best=find(count))
-    return rule.advance(searches, few, live, slots)
-
-  return kernels.choose(by_kernel, by_logits, searches)
 
 
 def hypotheses(

@@ -221,7 +221,9 @@ class Checks:
     e = self.engine
     self.prompt(request.tokens)
     r = with_defaults(request, e)
-    if e.max_context and r.max_new_tokens > e.max_new_tokens and not r.is_single:
+    if (
+      e.max_context and r.max_new_tokens > e.max_new_tokens and not r.is_single
+    ):
       raise ValueError(
         f'max_new_tokens is {r.max_new_tokens}, but must be at most'
         f' {e.max_new_tokens} for {r.rows} beams or samples. Request fewer'

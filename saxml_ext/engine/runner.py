@@ -12,61 +12,17 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
+from saxml_ext.engine import preparation
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import texts
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import slot_parts
-from saxml_ext.engine.kernels import kernels
+from saxml_ext.engine.kernels import interrupts
 from saxml_ext.engine.search import requests as requests_lib
 from saxml_ext.engine.search import streams
-
-
-def prepare(
-  weights: weights_lib.Weights,
-  model_config: config_lib.ModelConfig,
-  engine_config: config_lib.EngineConfig,
-  mesh: jax.sharding.Mesh | None = None,
-  ready: executables.Ready | None = None,
-  build: executables.Build | None = None,
-) -> executables.Executables:
-  """Returns the programs of a Runner; runs nothing on the devices.
-
-  One process of a group can call it alone.
-
-  Args:
-    weights: The model, with layers unrolled or stacked, whole or already split
-      over the mesh.
-    model_config: The configuration of the model.
-    engine_config: The settings of the engine.
-    mesh: The devices that share the model; see `sharding.py`. None stands for a
-      single device.
-    ready: A source of compiled programs. None stands for no source.
-    build: The function that compiles the other programs. None stands for JAX.
-
-  Raises:
-    ValueError: The vocabulary is too small, or the mesh does not divide the
-      sizes.
-  """
-  e = engine_config
-  least = (1 + e.max_stop_ids) * e.most_beams
-  if model_config.vocab_size < least:
-    raise ValueError(
-      f'vocab_size is {model_config.vocab_size}, but must be at least {least}'
-      f' for {e.num_beams} beams and {e.max_stop_ids} stop ids.'
-    )
-  if model_config.vocab_size < e.max_logprobs:
-    raise ValueError(
-      f'max_logprobs is {e.max_logprobs}, but the vocabulary has only'
-      f' {model_config.vocab_size} tokens.'
-    )
-  texts.check(e, weights, mesh)
-  if mesh is not None:
-    sharding.check(mesh, model_config, e.num_slots)
-    weights = sharding.place(mesh, sharding.pad(mesh, weights))
-  settings = state.Settings(model_config, e)
-  return executables.Executables(settings, weights, mesh, ready, build)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,13 +65,15 @@ class Runner(texts.Texts):
   ):
     """Allocates all state, and compiles only the program for that.
 
-    The arguments and errors are those of `prepare`.
+    The arguments and errors are those of `preparation.prepare`.
     """
-    self._start(prepare(weights, model_config, engine_config, mesh, ready))
+    self._start(
+      preparation.prepare(weights, model_config, engine_config, mesh, ready)
+    )
 
   @classmethod
   def start(cls, run: executables.Executables) -> 'Runner':
-    """Returns a Runner with the programs of `prepare`; allocates all state.
+    """Returns a Runner with the programs of `preparation.prepare`; allocates all state.
 
     It runs a program. If several processes share the devices, all must call it.
     """
@@ -134,7 +92,7 @@ class Runner(texts.Texts):
     self._batches = slot_parts.Batches(
       e.num_slots, sharding.slot_parts(run.mesh), e.prefill_batches
     )
-    empty = self._run(executables.EmptyState())
+    empty = self._run(program_keys.EmptyState())
     self._segments = list(empty.segments)
     self._ring = list(empty.ring)
     self._slots = empty.slots
@@ -145,7 +103,7 @@ class Runner(texts.Texts):
       slot_parts.PromptQueue(self._batches)
     )
     self._prefills: list[_Prefill] = []
-    self._flag = kernels.Flag()
+    self._flag = interrupts.Flag()
     self._steps = 0  # The number of steps decoded so far.
     self._chunk_due = 0  # The number of steps before the next chunk.
     self._row = 0  # The next row of the ring's last block.
@@ -250,18 +208,18 @@ class Runner(texts.Texts):
     self._tell(sorted(decoding & self._streams.keys()), int(done))
     return results
 
-  def _decode_key(self, decoding: Collection[int]) -> executables.Decode:
+  def _decode_key(self, decoding: Collection[int]) -> program_keys.Decode:
     """Returns the program that decodes these slots.
 
     If the best one is still being compiled, it is one that is ready and does
     more work, if there is one.
     """
     widths = [w for w in self._engine.widths if w >= len(decoding)]
-    keys = [executables.Decode(width) for width in widths]
+    keys = [program_keys.Decode(width) for width in widths]
     if self._engine.max_context and all(
       self._occupied[slot].is_single for slot in decoding
     ):
-      keys = [*map(executables.DecodeSingle, widths), *keys]
+      keys = [*map(program_keys.DecodeSingle, widths), *keys]
     return next(filter(self._run.is_ready, keys), keys[0])
 
   def interrupt(self) -> None:
@@ -288,7 +246,7 @@ class Runner(texts.Texts):
       min(steps + 1, self._engine.max_new_tokens),
       self._engine.progress_windows,
     )
-    news = jax.device_get(self._run(executables.Progress(window), self._slots))
+    news = jax.device_get(self._run(program_keys.Progress(window), self._slots))
     progress = {}
     for slot in slots:
       stream = self._streams[slot]
@@ -330,7 +288,7 @@ class Runner(texts.Texts):
       for slot in sorted(self.decoding):
         if self._occupied[slot].is_single:
           segments, self._slots = self._run(
-            executables.MoveSteps(),
+            program_keys.MoveSteps(),
             tuple(self._segments),
             self._ring[-1],
             self._slots,
@@ -379,14 +337,18 @@ class Runner(texts.Texts):
     segments = tuple(self._segments[:n])
     if rest:
       segments = self._run(
-        executables.PrefillChunk(rows, start, end), segments, tokens, slots, *at
+        program_keys.PrefillChunk(rows, start, end),
+        segments,
+        tokens,
+        slots,
+        *at,
       )
       self._prefills.insert(0, _Prefill(prefill.requests, tuple(rest)))
     else:
       requests = [request for _, request in filled]
       lengths = np.asarray([len(r.tokens) for r in requests], np.int32)
       segments, self._slots = self._run(
-        executables.PrefillAndInsert(rows, start, end),
+        program_keys.PrefillAndInsert(rows, start, end),
         segments,
         self._slots,
         state.Prompts(
@@ -397,7 +359,7 @@ class Runner(texts.Texts):
     self._segments[:n] = segments
 
   def _result(self, slot: int) -> request_lib.Result:
-    found = self._run(executables.Hypotheses(), self._slots, np.int32(slot))
+    found = self._run(program_keys.Hypotheses(), self._slots, np.int32(slot))
     kept, trace = jax.device_get(found)
     return requests_lib.result(self._occupied[slot], self._engine, kept, trace)
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
-from saxml_ext.engine import executables
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
@@ -57,21 +57,16 @@ _GREEDY = dict(
 )
 
 
-def _arguments(
+@functools.cache
+def _runner(
   quantization=None, dtype='float32', *, num_slots, shape=None, **settings
 ):
-  """Returns the arguments of a Runner."""
   settings = {**_ENGINE, 'decode_widths': (num_slots,), **settings}
   engine = config_lib.EngineConfig(num_slots=num_slots, **settings)
   variables = random_model.variables(_MODEL, scale=3.0)
   weights = weights_lib.from_pax(variables, _MODEL, dtype, quantization)
   mesh = None if shape is None else sharding.make_mesh(shape)
-  return weights, _MODEL, engine, mesh
-
-
-@functools.cache
-def _runner(*args, **kwargs):
-  return runner_lib.Runner(*_arguments(*args, **kwargs))
+  return runner_lib.Runner(weights, _MODEL, engine, mesh)
 
 
 def _requests(count):
@@ -172,16 +167,6 @@ class RunnerTest(parameterized.TestCase):
     serving.serve(runner, requests)
     runner.score(np.asarray([1]), np.asarray([2]))
     self.assertEqual(runner._run.compiled, compiled)
-
-  def test_first_programs_answer_a_short_request(self):
-    weights, model, engine, mesh = _arguments(**_MANY_PROGRAMS)
-    run = runner_lib.prepare(weights, model, engine, mesh)
-    run.prepare_first()
-    runner = runner_lib.Runner.start(run)
-    compiled = run.compiled
-    request = request_lib.Request(np.arange(1, 9), stream=True)
-    serving.serve(runner, [request])
-    self.assertEqual(run.compiled, compiled)
 
   def test_chunks_of_a_prompt_leave_the_tokens_as_they_are(self):
     requests = _requests(12)
@@ -393,7 +378,7 @@ class IncompleteProgramTest(absltest.TestCase):
   def test_a_program_without_a_function_is_compiled_anew(self):
     def ready(key, signature):
       del signature
-      if not isinstance(key, executables.EmptyState):
+      if not isinstance(key, program_keys.EmptyState):
         return None
 
       def incomplete(*args):

@@ -17,6 +17,8 @@ import numpy as np
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import model
+from saxml_ext.engine import platform_configs
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
@@ -115,7 +117,7 @@ class ShardingTest(parameterized.TestCase):
     engine = _ENGINE
     if quantization:
       engine = dataclasses.replace(engine, kv_dtype='int8', prefill_chunk=16)
-    tiled = config_lib.tiled(engine)
+    tiled = platform_configs.tiled(engine)
     self.assertEqual((tiled.segments, tiled.suffix_block), ((128,), 32))
     alone = _serve(engine, quantization)
     self.assertGreater(len({str(t) for t in serving.tokens(alone)}), 5)
@@ -264,7 +266,7 @@ class ShardingTest(parameterized.TestCase):
     run = executables.Executables(
       state.Settings(_MODEL, _ENGINE), weights, mesh
     )
-    text = run.lower(executables.Decode(4)).compile().as_text()
+    text = run.lower(program_keys.Decode(4)).compile().as_text()
     found = [m for m in map(_COLLECTIVE.search, text.splitlines()) if m]
     # The loop over the steps contains the loop over the layers.
     layer = [m['kind'] for m in found if m['name'].count('while/body') == 2]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.attention import cache
+from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.search import beam
 from saxml_ext.engine.search import pax_beam
 from saxml_ext.engine.search import rule as rule_lib
@@ -115,7 +116,9 @@ def empty_slots(settings: Settings) -> Slots:
     e.num_slots, e.max_stop_ids, e.max_new_tokens, e.rows
   )
   shape = (e.num_slots, e.rows, e.suffix_block)
-  ancestry = jnp.full(shape, cache.NOTHING, cache.ancestry_dtype(e.rows))
+  ancestry = jnp.full(
+    shape, steps_lib.NOTHING, steps_lib.ancestry_dtype(e.rows)
+  )
   return Slots(
     settings.rule.initial(options, e.max_steps),
     jnp.zeros((e.num_slots,), jnp.int32),

@@ -238,21 +238,17 @@ class Settings:
       ValueError: The params do not set a size, or the sizes do not make a
         model.
     """
+    names = 'rotary_dim', 'ln_epsilon', 'rotary_base', 'rotary_scaling'
     known: dict[str, Any] = {
       **self.shape,
-      'rotary_dim': self.rotary_dim,
-      'ln_epsilon': self.ln_epsilon,
-      'rotary_base': self.rotary_base,
-      'rotary_scaling': self.rotary_scaling,
+      **{name: getattr(self, name) for name in names},
     }
     if 'model_dim' in known and 'head_dim' in known:
       known.setdefault('num_heads', known['model_dim'] // known['head_dim'])
     # Without NUM_KV_HEADS, each head has its own keys and values.
     kv_heads = known.pop('kv_heads', 0)
-    attributes = SIZES | {
-      'rotary_dim': 'ROTARY_DIM',
-      'ln_epsilon': 'LAYER_NORM_EPSILON',
-    }
+    more = {'rotary_dim': 'ROTARY_DIM', 'ln_epsilon': 'LAYER_NORM_EPSILON'}
+    attributes = SIZES | more
     del attributes['kv_heads']
     missing = [a for name, a in attributes.items() if known.get(name) is None]
     if missing:
@@ -335,16 +331,15 @@ def _scaling(
   params: type[template.ServableLMParams],
 ) -> architecture.RotaryScaling | None:
   values = params.ROTARY_SCALING
-  if values is None:
-    return None
   try:
+    if values is None:
+      return None
     factor, low, high, length = values
     return architecture.RotaryScaling(factor, low, high, int(length))
   except (TypeError, ValueError) as e:
     raise errors.InvalidArgument(
-      f'{params.__name__}.ROTARY_SCALING is {list(values)}, which does not scale rotary'
-      f' positions. Use [factor, low_freq_factor, high_freq_factor, original'
-      f' length], or null: {e}'
+      f'{params.__name__}.ROTARY_SCALING is {list(values)}, but must be [factor,'
+      f' low_freq_factor, high_freq_factor, original length] or null: {e}'
     ) from e
 
 
@@ -390,15 +385,13 @@ def _extra_inputs(
     # An override may lower only MAX_DECODE_STEPS.
     limit = template.largest(params.MAX_DECODE_STEPS)
     generate[key] = min(generate[key], limit)
-  if (key := request_options.BY_ENGINE['top_k'].extra_input) in generate:
-    # Likewise, an override may set only TOP_K.
+  key = request_options.BY_ENGINE['top_k'].extra_input
+  if key in generate:  # Likewise, an override may set only TOP_K.
     generate[key] = min(generate[key] or params.TOP_K, params.TOP_K)
   score = dict(params.SCORE_EXTRA_INPUTS)
   return {
-    'lm.generate': generate,
-    'lm.generate_stream': generate,
-    'lm.score': score,
-    'lm.gradient': score,
+    **dict.fromkeys(('lm.generate', 'lm.generate_stream'), generate),
+    **dict.fromkeys(('lm.score', 'lm.gradient'), score),
     'lm.embed': {},
   }
 

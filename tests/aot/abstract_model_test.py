@@ -14,8 +14,9 @@ import numpy as np
 from saxml_ext.aot import abstract_model
 from saxml_ext.aot import configuration
 from saxml_ext.aot import manifest
-from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
+from saxml_ext.engine import platform_configs
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
@@ -86,7 +87,7 @@ class AbstractModelTest(parameterized.TestCase):
     model = stored.config(settings)
     mesh = sharding.make_mesh(settings.mesh_shape)
     weights = weights_lib.stack(stored.weights(model, settings, None))
-    engine = config_lib.tiled(settings.engine)
+    engine = platform_configs.tiled(settings.engine)
     placed = sharding.place(mesh, sharding.pad(mesh, weights))
     return placed, state.Settings(model, engine), mesh
 
@@ -106,7 +107,7 @@ class AbstractModelTest(parameterized.TestCase):
     self.assertEqual(
       configuration.of(made_up.executables(), told), configuration.of(run, told)
     )
-    shapes = made_up.executables().signature(executables.EmptyState()).args[0]
+    shapes = made_up.executables().signature(program_keys.EmptyState()).args[0]
     self.assertEqual(jax.tree.structure(shapes), jax.tree.structure(weights))
     for shape, array in zip(jax.tree.leaves(shapes), jax.tree.leaves(weights)):
       self.assertEqual(

@@ -238,7 +238,7 @@ def _request(ids: np.ndarray, model: servable.Servable) -> _Request:
   settings = model.settings
   engine = settings.engine
   extra = settings.extra_inputs[scheduler.GENERATE]
-  limit = requests.max_new_tokens(extra, engine.max_new_tokens)
+  limit = requests.max_new_tokens(extra, engine) or engine.max_steps
   return _Request(
     tokens=requests.finish(ids, settings, model.codecs.input),
     max_new_tokens=limit,

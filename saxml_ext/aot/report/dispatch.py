@@ -23,6 +23,7 @@ from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import engine_programs
 from saxml_ext.common import program
 from saxml_ext.engine import executables
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import sharding
 from saxml_ext.engine.search import requests as requests_lib
 from saxml_ext.engine.search import streams
@@ -40,7 +41,7 @@ def main(argv: Sequence[str]) -> None:
   jax.config.update('jax_num_cpu_devices', int(np.prod(described.mesh)))
   mesh = sharding.make_mesh(described.mesh)
   run = engine_programs.of(described)
-  for key in (executables.Decode(described.slots), executables.Hypotheses()):
+  for key in (program_keys.Decode(described.slots), program_keys.Hypotheses()):
     signature = run.signature(key)
     count = len(jax.tree.leaves(signature.args))
     least, median = (1e3 * s for s in seconds(signature, mesh))

@@ -16,7 +16,7 @@ from saxml_ext.common import errors
 
 NAME = 'summary.txt'
 
-# The program that creates the state, see `executables.EmptyState`.
+# The program that creates the state, see `program_keys.EmptyState`.
 _EMPTY_STATE = 'empty_state'
 _COLLECTIVE = re.compile(
   r' = .*? (all-reduce|all-gather|reduce-scatter|all-to-all|'

@@ -125,20 +125,24 @@ def attend(
     The mixed values, [S, N, K * G, H] float32.
   """
   queries = queries * np.float32(1 / np.sqrt(queries.shape[-1]))
+  assert isinstance(sources[0], Source)
   sums = _sums(queries, sources[0], cap)
   for source in sources[1:]:
+    if isinstance(source, Earlier):
+
+      def extend_by_block(
+        i: jax.Array, sums: _Sums, source: Earlier = source
+      ) -> _Sums:
+        return _join(sums, _sums(queries, source.block(i), cap))
+
+      count = source.length // source.size
+      sums = jax.lax.fori_loop(0, count, extend_by_block, sums)
+      continue
 
     def extend(sums: _Sums, source: Source = source) -> _Sums:
       return _join(sums, _sums(queries, source, cap))
 
-    if isinstance(source, Earlier):
-      sums = jax.lax.fori_loop(
-        0,
-        source.length // source.size,
-        lambda i, sums, source=source: extend(sums, source.block(i)),
-        sums,
-      )
-    elif source.live is None:
+    if source.live is None:
       sums = extend(sums)
     else:
       sums = jax.lax.cond(source.live, extend, lambda sums: sums, sums)

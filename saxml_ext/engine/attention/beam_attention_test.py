@@ -10,6 +10,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
+from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
 from saxml_ext.engine.numerics import quant
 from saxml_ext.engine.testing import fast_compile
@@ -56,7 +57,7 @@ def _ancestry(rng: np.random.Generator, ages: np.ndarray, row: int):
   ancestry = rng.integers(0, _BEAMS, shape)
   ancestry[:, :, ::3] = ancestry[:, :1, ::3]  # Shared by all beams.
   age = (row - np.arange(_STEPS)) % _STEPS
-  ancestry = np.where(age > ages[:, None, None], cache.NOTHING, ancestry)
+  ancestry = np.where(age > ages[:, None, None], steps_lib.NOTHING, ancestry)
   ancestry[:, :, row] = np.arange(_BEAMS)  # Keys of this step.
   return jnp.asarray(ancestry, jnp.int8)
 

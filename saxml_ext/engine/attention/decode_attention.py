@@ -6,7 +6,7 @@ attention. It reads as many columns for each slot as the longest slot needs.
 
 Stacked layers on a mesh are for TPU. Its kernel requires stacked layers, prompts in one segment, and suffixes
 in one block that wraps. Lengths and widths must be whole registers. For heads
-of a multiple of 128, `config.tiled` gives such sizes. XLA handles all other
+of a multiple of 128, `platform_configs.tiled` gives such sizes. XLA handles other
 caches.
 """
 
@@ -22,6 +22,7 @@ from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
+from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
 from saxml_ext.engine.kernels.tpu import decode_kernel
@@ -51,7 +52,7 @@ class History(NamedTuple):
     segments: The prompts' KV.
     past: The suffix blocks before the one that is being written.
     ancestry: The ancestry of `past` and of the block being written, [S, K, W],
-      in the type of `cache.ancestry_dtype`. This step's row is already claimed.
+      in the type of `steps_lib.ancestry_dtype`. This step's row is already claimed.
     slots: The positions of the slots in the blocks, [S] int32. None stands for
       all slots.
     rows_per_step: The number of rows that a step has in the blocks; 0 stands
@@ -86,7 +87,7 @@ def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
     # line when all costs are made again.
     xla = by_xla(history, cap)
     (prompts,), (ancestry,) = history.segments, history.ancestry
-    visible = attention.repeated(cache.visible(ancestry), group)
+    visible = attention.repeated(steps_lib.visible(ancestry), group)
     kernel = by_kernel(history.reach, visible, history.slots, prompts, cap)
 
   def attend(queries, current, layer):
@@ -141,13 +142,12 @@ def _on_cpu(
   layer: layers_lib.Index,
 ) -> jax.Array:
   """Computes attention with the kernel for CPUs; see `Attend`."""
-
   stacked = layers_lib.is_stacked(current.keys)
 
   def of_layer(block: cache.Block) -> tuple[cache.KV, cache.KV]:
     if stacked:
       return block.keys, block.values
-    return block.keys[layer], block.values[layer]
+    return layers_lib.at(block.keys, layer), layers_lib.at(block.values, layer)
 
   places = history.slots
   if places is None:
@@ -173,7 +173,7 @@ def by_xla(history: History, cap: float | None = None) -> Attend:
     prompts.append((block, within[:, None], (reach > start).any()))
     start += block.length
   *masks, current_mask = [
-    cache.visible(a, history.rows_per_step) for a in history.ancestry
+    steps_lib.visible(a, history.rows_per_step) for a in history.ancestry
   ]
   waited = (reach >= 0)[:, None, None]
   past = [

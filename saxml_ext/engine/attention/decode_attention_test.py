@@ -9,6 +9,7 @@ import numpy as np
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
+from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.numerics import quant
 from saxml_ext.engine.testing import fast_compile
 
@@ -57,7 +58,7 @@ def _history(rng, dtype):
   ancestry = rng.integers(0, _BEAMS, (_SLOTS, _BEAMS, steps))
   ancestry[:, :, ::3] = ancestry[:, :1, ::3]  # Shared by all beams.
   unborn = np.arange(steps) < (steps - ages)[:, None, None]
-  ancestry = np.where(unborn, cache.NOTHING, ancestry)
+  ancestry = np.where(unborn, steps_lib.NOTHING, ancestry)
   ancestry[:, :, -1] = np.arange(_BEAMS)  # Keys of this step.
   history = decode_attention.History(
     reach,

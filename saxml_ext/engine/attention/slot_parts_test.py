@@ -11,6 +11,7 @@ import numpy as np
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import logical
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
@@ -125,7 +126,7 @@ class SplitTest(parameterized.TestCase):
       run = executables.Executables(
         state.Settings(_MODEL, _ENGINE), weights, mesh
       )
-      key = executables.PrefillAndInsert(8, 0, 16)
+      key = program_keys.PrefillAndInsert(8, 0, 16)
       self.assertIn(key, run.keys())
       compiled = run.lower(key).compile()
       exchanges = set(_EXCHANGE.findall(compiled.as_text()))
@@ -133,7 +134,7 @@ class SplitTest(parameterized.TestCase):
       self.assertLessEqual(exchanges, {'top_k'})
       flops = compiled.cost_analysis()['flops']
       alone = executables.Executables(run.settings, weights)
-      whole = alone.lower(executables.PrefillAndInsert(2, 0, 16)).compile()
+      whole = alone.lower(program_keys.PrefillAndInsert(2, 0, 16)).compile()
       # If each device prefilled the whole batch, the ratio would be 4.
       self.assertLess(flops, 1.5 * whole.cost_analysis()['flops'])
 

@@ -25,6 +25,8 @@ from jax.experimental import topologies
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
+from saxml_ext.engine import platform_configs
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 
@@ -55,9 +57,9 @@ def _compile(kv_dtype: str, width: int) -> jax.stages.Compiled:
   mesh = sharding.make_mesh((1, 1, 4), topology.devices)
   weights = abstract_weights.stacked(_MODEL, 'bfloat16', 'int8')
   weights = jax.eval_shape(lambda w: sharding.pad(mesh, w), weights)
-  settings = state.Settings(_MODEL, config_lib.tiled(engine))
+  settings = state.Settings(_MODEL, platform_configs.tiled(engine))
   run = executables.Executables(settings, weights, mesh)
-  return run.lower(executables.Decode(width)).compile()
+  return run.lower(program_keys.Decode(width)).compile()
 
 
 class TpuProgramTest(parameterized.TestCase):

@@ -6,14 +6,14 @@ from absl.testing import absltest
 import jax
 import jax.numpy as jnp
 
-from saxml_ext.engine.kernels import kernels
+from saxml_ext.engine.kernels import interrupts
 
 
 @jax.jit
 def _count(number, most):
   """Counts to `most`, or until the flag is raised."""
   return jax.lax.while_loop(
-    lambda i: (i < most) & ~kernels.is_raised(number, i),
+    lambda i: (i < most) & ~interrupts.is_raised(number, i),
     lambda i: i + 1,
     jnp.int32(0),
   )
@@ -21,7 +21,7 @@ def _count(number, most):
 
 class InterruptTest(absltest.TestCase):
   def test_a_raised_flag_stays_up_until_it_is_taken_down(self):
-    flag, other = kernels.Flag(), kernels.Flag()
+    flag, other = interrupts.Flag(), interrupts.Flag()
     other.set(up=True)
     self.assertEqual(_count(flag.number, 5), 5)
     flag.set(up=True)
@@ -31,7 +31,7 @@ class InterruptTest(absltest.TestCase):
     self.assertEqual(_count(flag.number, 5), 5)
 
   def test_a_program_that_runs_sees_it(self):
-    flag = kernels.Flag()
+    flag = interrupts.Flag()
     # Without the flag the count would take minutes.
     most = 2**31 - 1
     _count(flag.number, 1)  # Compiles the program.
@@ -45,7 +45,7 @@ class InterruptTest(absltest.TestCase):
     self.assertLess(counted[0], most)
 
   def test_not_for_devices_that_share(self):
-    flag = kernels.Flag()
+    flag = interrupts.Flag()
     flag.set(up=True)
     mesh = jax.make_mesh((1,), ('x',), (jax.sharding.AxisType.Auto,))
     with jax.set_mesh(mesh):

@@ -8,8 +8,6 @@
 - `multiply_floats`: With few rows, its speed is the bandwidth of reading the
   weights. XLA first copies the weights to another layout, in each call.
 - `zeros`: XLA would write all zeros of a cache that is hardly used.
-- `is_raised`: It lets a running program check whether it has to stop; see
-  `Flag`.
 - `find_likeliest`: It takes two passes over the logits, one of them for their
   sum. XLA takes about six.
 - `find_candidates`: It finds the best tokens of all beams of a group together,
@@ -19,7 +17,6 @@
 from collections.abc import Callable, Sequence
 import ctypes
 import functools
-import itertools
 import os
 import re
 from typing import Any
@@ -41,7 +38,6 @@ _SYMBOLS = {
   'saxml_zeros': 'SaxmlZeros',
 }
 TARGETS = tuple(_SYMBOLS)
-_numbers = itertools.count()
 # The parts of `multiply_likeliest`: at most this many, of at least this many
 # outputs.
 _MOST_PARTS = 64
@@ -389,43 +385,3 @@ def multiply_floats(
   result = _floats(x.shape[0], bias.shape[0])
   call = jax.ffi.ffi_call('saxml_multiply_floats', result)
   return call(x, weights, bias, jnp.int32(layer), outputs_first=outputs_first)
-
-
-class Flag:
-  """A flag of this process that stops a program on the CPU.
-
-  Any thread may raise it.
-
-  Attributes:
-    number: The number that identifies the flag in a program.
-  """
-
-  def __init__(self) -> None:
-    """Creates a flag that is not raised."""
-    self.number = next(_numbers)
-    self.set(up=False)
-
-  def set(self, up: bool) -> None:
-    """Raises or lowers the flag.
-
-    Args:
-      up: True to raise it.
-    """
-    library().SaxmlSetFlag(ctypes.c_int64(self.number), ctypes.c_bool(up))
-
-
-def is_raised(number: jax.Array, step: jax.Array) -> jax.Array:
-  """Returns True if a flag is raised now, [] bool.
-
-  The result is always False except on a single CPU device.
-
-  Args:
-    number: The number of the flag, [] int32.
-    step: A number that differs in every call, [] int32. Without it XLA might
-      merge the calls.
-  """
-  down = jnp.zeros((), bool)
-  call = jax.ffi.ffi_call(
-    'saxml_is_raised', jax.ShapeDtypeStruct((), jnp.bool_)
-  )
-  return choose(call, lambda number, step: down, number, step)

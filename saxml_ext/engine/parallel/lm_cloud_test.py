@@ -16,6 +16,7 @@ from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
+from saxml_ext.engine import platform_configs
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
@@ -93,7 +94,7 @@ class LmCloudTest(parameterized.TestCase):
     engine = dataclasses.replace(_ENGINE, search=search, kv_dtype=kv_dtype)
     alone = _serve(engine, quantization)
     self.assertLen({str(t) for t in serving.tokens(alone)}, 6)
-    tiled = config_lib.tiled(engine)
+    tiled = platform_configs.tiled(engine)
     got = _serve(tiled, quantization, mesh, stacked=True)
     self.assertEqual(serving.tokens(got), serving.tokens(alone))
 
@@ -104,7 +105,7 @@ class LmCloudTest(parameterized.TestCase):
     engine = dataclasses.replace(_ENGINE, kv_dtype=quantization or 'float32')
     alone = _serve(engine, quantization, config=config)
     if stacked:
-      engine = config_lib.tiled(engine)
+      engine = platform_configs.tiled(engine)
     got = _serve(engine, quantization, (1, 1, 4), config, stacked)
     self.assertEqual(serving.tokens(got), serving.tokens(alone))
 

@@ -178,11 +178,15 @@ def _draw_from_all(
   def one_by_one() -> tuple[jax.Array, jax.Array]:
     def draw(index: jax.Array) -> tuple[jax.Array, jax.Array]:
       slot, row = jnp.divmod(index, draws.shape[1])
+      barred, temperature, top_k, top_p = (option[slot] for option in options)
       return jax.lax.cond(
         rows[slot, row],
         lambda: _sample(
           logits[slot, 0 if shared else row],
-          *(option[slot] for option in options),
+          barred,
+          temperature,
+          top_k,
+          top_p,
           draws[slot, row],
         ),
         lambda: (jnp.int32(0), jnp.float32(0)),

@@ -7,8 +7,7 @@
                         +--> FAILED <+   (its reason is kept)
 
 LOADING and UNLOADING begin when a request for them is accepted. One thread does
-the work in the order of acceptance. So two loads never compete for memory and
-cores.
+the work in that order, so two loads never compete for memory and cores.
 
 If a model is unloaded before it is loaded, it never serves. A waiting load is
 skipped. A running load ends after the current variable is read or the current
@@ -101,9 +100,8 @@ class Models(Generic[entry_lib.ModelT]):
     entry = self._entries.get(key)
     if entry and entry.state is State.LOADED and entry.model is not None:
       return entry_lib.Serving(entry.spec, entry.model)
-    known = ', '.join(
-      k for k, e in self.entries().items() if e.state is State.LOADED
-    )
+    serving = [k for k, e in self.entries().items() if e.state is State.LOADED]
+    known = ', '.join(serving)
     why = 'is still loading or already unloaded'
     if entry and entry.state is State.FAILED:
       why = f'failed: {entry.reason}'
@@ -118,8 +116,7 @@ class Models(Generic[entry_lib.ModelT]):
       errors.ResourceExhausted: Too many requests wait for the model.
     """
     entry = self._entries.get(key)
-    if entry and entry.state is State.LOADED:
-      # The model has started to serve since the caller's last check.
+    if entry and entry.state is State.LOADED:  # Since the caller's last check.
       hold = entry_lib.Hold(key, 0)
       hold.release()
       return hold.wait()
@@ -243,8 +240,7 @@ class Models(Generic[entry_lib.ModelT]):
   def _report(self, key: str, line: str) -> None:
     """Sets the reason of a model that is loading to its progress."""
     with self._lock:
-      entry = self._entries.get(key)
-      if entry is not None and entry.state is State.LOADING:
+      if key in self._entries and self._entries[key].state is State.LOADING:
         self._set(key, reason=line.partition(': ')[0])
 
   def _settled(self, key: str) -> None:
@@ -323,9 +319,8 @@ class Models(Generic[entry_lib.ModelT]):
   def _engine_failed(
     self, key: str, model: entry_lib.ModelT, reason: str
   ) -> None:
-    entry = self._entries.get(key)
     # The failure of a model that has been replaced is ignored.
-    if entry is not None and entry.model is model:
+    if key in self._entries and self._entries[key].model is model:
       self._set(key, state=State.FAILED, reason=reason, model=None)
 
   def _replace(self, key: str, checkpoint_path: str) -> None:
@@ -341,8 +336,7 @@ class Models(Generic[entry_lib.ModelT]):
         self._entries[key] = Entry(spec, State.LOADING)
       del entry  # Releases the old weights.
     if not serves:
-      self._load(key, spec)
-      return
+      return self._load(key, spec)
     try:
       beside = self._has_room(spec)
       # The old weights serve while the new ones are loaded.
@@ -350,12 +344,9 @@ class Models(Generic[entry_lib.ModelT]):
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')
       self._keep(key, spec, error)
-      if error is e:
-        raise
-      raise error from e
+      raise error from (None if error is e else e)
     if not beside:
-      self._replace_after(key, spec)
-      return
+      return self._replace_after(key, spec)
     if old is not None:  # None if its engine has failed.
       old.close(drain=True)
     del old

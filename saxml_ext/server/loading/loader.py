@@ -16,7 +16,8 @@ from saxml_ext.common.security import roots
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
-from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import platform_configs
+from saxml_ext.engine import preparation
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
@@ -171,14 +172,11 @@ def prepare(
     settings = started(made.settings, codecs)
     cancellation.progress('reading the weights')
     weights = made.weights()
-    logging.info(
-      '%s (%.1f s)',
-      'created random weights'
-      if isinstance(made.stored, random_model.RandomModel)
-      else f'read {spec.checkpoint_path}',
-      time.monotonic() - begin,
-    )
-    run = runner_lib.prepare(
+    source_name = f'read {spec.checkpoint_path}'
+    if isinstance(made.stored, random_model.RandomModel):
+      source_name = 'created random weights'
+    logging.info('%s (%.1f s)', source_name, time.monotonic() - begin)
+    run = preparation.prepare(
       weights,
       made.model,
       made.engine,
@@ -200,12 +198,8 @@ def prepare(
     len(compiled),
   )
   fingerprint = made.stored.fingerprint()
-  return prepared.Prepared(
-    settings,
-    codecs,
-    prepared.identity(spec, fingerprint, run, source),
-    run,
-  )
+  identity = prepared.identity(spec, fingerprint, run, source)
+  return prepared.Prepared(settings, codecs, identity, run)
 
 
 def plan(spec: entry_lib.Spec) -> Plan:
@@ -222,15 +216,16 @@ def plan(spec: entry_lib.Spec) -> Plan:
   model = stored.config(settings)
   settings = stored_model.with_head(stored, settings, model)
   _check_ids(settings, model.vocab_size)
-  on_tpu = _on_tpu()
+  platform = jax.default_backend()
+  on_tpu = platform == 'tpu'
   mesh = meshes.choose(spec.model_path, model, settings)
-  if mesh is not None or jax.default_backend() != 'cpu':
+  if mesh is not None or platform != 'cpu':
     settings = dataclasses.replace(
-      settings, engine=config_lib.without_context(settings.engine)
+      settings, engine=platform_configs.without_context(settings.engine)
     )
   engine = settings.engine
   if on_tpu:
-    engine = config_lib.tiled(engine, sharding.slot_parts(mesh))
+    engine = platform_configs.tiled(engine, sharding.slot_parts(mesh))
   return Plan(
     spec=spec,
     settings=settings,
@@ -402,7 +397,3 @@ def _check_ids(settings: settings_lib.Settings, vocab_size: int) -> None:
       f'TOKENS_PER_BEAM={settings.engine.tokens_per_beam} is above the'
       f' {vocab_size} ids of the vocabulary. Lower it.'
     )
-
-
-def _on_tpu() -> bool:
-  return jax.default_backend() == 'tpu'

@@ -14,6 +14,7 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.engine import executables
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
@@ -112,7 +113,7 @@ class LoaderTest(parameterized.TestCase):
     compile_program = executables.Executables._compile
 
     def compile_slowly(run, key):
-      if key == executables.Decode(2):
+      if key == program_keys.Decode(2):
         begun.set()
         self.assertTrue(gate.wait(_TIMEOUT))
       return compile_program(run, key)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from absl import logging
 
 from saxml_ext.common import errors
-from saxml_ext.engine import executables
+from saxml_ext.engine import program_keys
 from saxml_ext.server import platforms
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
@@ -79,7 +79,7 @@ class Loads:
 def least(made: loader.Plan) -> int:
   """Returns the bytes of a model's weights and state in this process."""
   run = made.executables()
-  program = run.signature(executables.EmptyState())
+  program = run.signature(program_keys.EmptyState())
   return random_model.size(program.args[0]) + random_model.size(program.results)
 
 

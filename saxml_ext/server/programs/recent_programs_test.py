@@ -9,6 +9,7 @@ from absl.testing import absltest
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.server.programs import recent_programs as living_lib
@@ -32,7 +33,7 @@ _ENGINE = config_lib.EngineConfig(
   max_new_tokens=4,
   num_beams=2,
 )
-_KEY = executables.EmptyState()
+_KEY = program_keys.EmptyState()
 
 
 def _run(
@@ -82,7 +83,7 @@ class LivingTest(absltest.TestCase):
 
   def test_what_nobody_has_comes_from_elsewhere(self):
     asked = []
-    other = executables.Decode(2)
+    other = program_keys.Decode(2)
     ready = self.living.ready(_run(), lambda key, _: asked.append(key))
     self.assertIsNone(ready(other, self.old.signature(other)))
     self.assertEqual(asked, [other])

@@ -19,6 +19,7 @@ from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import logical
+from saxml_ext.engine import platform_configs
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
@@ -55,7 +56,7 @@ def of(
     return abstract_model.of(described.params, {}, where).executables()
   rows, buckets = (tuple(sorted({*n})) for n in zip(*described.prefills))
   kind = _Static if described.static else config_lib.EngineConfig
-  engine = config_lib.tiled(
+  engine = platform_configs.tiled(
     kind(
       eos_id=50256,
       num_slots=described.slots,

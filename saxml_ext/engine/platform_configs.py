@@ -1,0 +1,53 @@
+"""Adapts the settings of the engine to a platform."""
+
+import dataclasses
+import math
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import logical
+
+
+def without_context(config: config_lib.EngineConfig) -> config_lib.EngineConfig:
+  """Returns the settings with separate limits, for accelerators and meshes.
+
+  The answers of all requests get max_new_tokens, and prompts get the rest of
+  max_context.
+  """
+  if not config.max_context:
+    return config
+  prompt = config.max_context - config.max_new_tokens
+  buckets = [prompt]
+  while (half := (buckets[0] + 1) // 2) >= config.buckets[0]:
+    buckets.insert(0, half)
+  return dataclasses.replace(
+    config,
+    max_context=0,
+    max_prompt=prompt,
+    prefill_chunk=0,
+    prompt_buckets=tuple(buckets),
+    suffix_block=config_lib.suffix_block(config.max_new_tokens),
+  )
+
+
+def tiled(
+  config: config_lib.EngineConfig, parts: int = 1
+) -> config_lib.EngineConfig:
+  """Returns the settings with KV lengths that are multiples of TILE, for TPUs.
+
+  A prompt has one segment, because the kernel reads only its used part.
+  Suffixes have one block that wraps, with no more rows than a request needs.
+
+  Args:
+    config: The settings of the serving parameters.
+    parts: The number of parts into which the mesh splits the slots. The kernel
+      requires the same number of slots in each part.
+  """
+  steps = logical.TILE // math.gcd(logical.TILE, config.rows)
+  if any(width % parts for width in config.widths):
+    whole = {width + -width % parts for width in config.widths}
+    config = dataclasses.replace(config, decode_widths=tuple(sorted(whole)))
+  return dataclasses.replace(
+    config,
+    prompt_segments=(logical.TILE * -(-config.segments[-1] // logical.TILE),),
+    suffix_block=steps * -(-config.max_new_tokens // steps),
+  )

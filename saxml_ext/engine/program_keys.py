@@ -1,0 +1,186 @@
+"""Defines the keys of the engine's programs: functions, arguments and results."""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from saxml_ext.engine import decode_programs
+from saxml_ext.engine import programs
+from saxml_ext.engine import state
+from saxml_ext.engine.search import search
+from saxml_ext.engine.search import streams
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class EmptyState(state.Key):
+  """The program `programs.empty_state`, which creates the first state."""
+
+  name = 'empty_state'
+
+  def program(self, shapes: state.Shapes) -> state.Program:
+    function = functools.partial(
+      programs.empty_state, shapes.settings, shapes.stacked
+    )
+    return state.Program(function, (), shapes.empty)
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class PrefillAndInsert(state.Key):
+  """The program `programs.prefill_and_insert` for a batch of prompts.
+
+  It prefills `rows` prompts from position `start` to `end`. With max_context,
+  `start` is 0, and the program's last argument is added to both.
+  """
+
+  name = 'prefill_and_insert'
+  rows: int
+  start: int
+  end: int
+
+  def program(self, shapes: state.Shapes) -> state.Program:
+    s = shapes.settings
+    options = jax.eval_shape(
+      lambda: search.options_like(
+        self.rows, s.engine.max_stop_ids, s.engine.max_new_tokens
+      )
+    )
+    tokens = state.int32(self.rows, self.end - self.start)
+    places = state.int32(self.rows)
+    prompts = state.Prompts(tokens, places, places, options)
+    kept = shapes.segments(self.end), shapes.empty.slots
+    function, *start = _from(programs.prefill_and_insert, s, self.start)
+    args = (*kept, prompts, *start)
+    return state.Program(function, args, kept, donated=(1, 2))
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class PrefillChunk(state.Key):
+  """The program `programs.prefill_chunk` for a batch of prompts.
+
+  It prefills `rows` prompts from position `start` to `end`, as in
+  `PrefillAndInsert`.
+  """
+
+  name = 'prefill_chunk'
+  rows: int
+  start: int
+  end: int
+
+  def program(self, shapes: state.Shapes) -> state.Program:
+    tokens = state.int32(self.rows, self.end - self.start)
+    segments = shapes.segments(self.end)
+    function, *start = _from(
+      programs.prefill_chunk, shapes.settings, self.start
+    )
+    args = (segments, tokens, state.int32(self.rows), *start)
+    return state.Program(function, args, segments, donated=(1,))
+
+
+def _from(
+  prefill: Callable, settings: state.Settings, start: int
+) -> tuple[Any, ...]:
+  """Returns a function that prefills from `start` on.
+
+  With max_context, the start is its last argument, whose shape follows.
+  """
+  if not settings.engine.max_context:
+    return (functools.partial(prefill, settings, start),)
+  return lambda *args: prefill(settings, args[-1], *args[:-1]), state.int32()
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Decode(state.Key):
+  """The program `decode_programs.decode` for `width` slots together."""
+
+  name = 'decode'
+  width: int
+
+  def program(self, shapes: state.Shapes) -> state.Program:
+    segments, (*past, suffix), slots = (
+      shapes.empty.segments,
+      shapes.empty.ring,
+      shapes.empty.slots,
+    )
+    active = jax.ShapeDtypeStruct((self.width,), jnp.bool_)
+    number = state.int32()  # For row, steps and flag.
+    kv: tuple[Any, ...] = segments, tuple(past), suffix
+    function = functools.partial(decode_programs.decode, shapes.settings)
+    if shapes.settings.engine.max_context:
+      kv = segments, suffix
+      function = functools.partial(
+        decode_programs.decode_in_place,
+        shapes.settings,
+        self._rows(shapes.settings),
+      )
+    args = (*kv, slots, state.int32(self.width), active, number, number, number)
+    results = (suffix, slots, number, slots.searches.finished)
+    donated = (len(kv), len(kv) + 1)
+    return state.Program(function, args, results, donated)
+
+  def _rows(self, settings: state.Settings) -> int:
+    return settings.engine.rows
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class DecodeSingle(Decode):
+  """The program `decode_programs.decode_in_place` for requests with one sample."""
+
+  name = 'decode_single'
+
+  def _rows(self, settings: state.Settings) -> int:
+    return 1
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class MoveSteps(state.Key):
+  """The program `decode_programs.move_steps` for one slot."""
+
+  name = 'move_steps'
+
+  def program(self, shapes: state.Shapes) -> state.Program:
+    segments, [ring] = shapes.empty.segments, shapes.empty.ring
+    slots = shapes.empty.slots
+    return state.Program(
+      functools.partial(decode_programs.move_steps, shapes.settings),
+      (segments, ring, slots, state.int32()),
+      (segments, slots),
+      donated=(1, 3),
+    )
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Hypotheses(state.Key):
+  """The program `programs.hypotheses` for one slot."""
+
+  name = 'hypotheses'
+
+  def program(self, shapes: state.Shapes) -> state.Program:
+    function = functools.partial(programs.hypotheses, shapes.settings)
+    slots = shapes.empty.slots
+    results = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+      (slots.searches.kept, slots.searches.trace),
+    )
+    return state.Program(function, (slots, state.int32()), results)
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Progress(state.Key):
+  """The program `programs.progress` for the newest `window` steps."""
+
+  name = 'progress'
+  window: int
+
+  def program(self, shapes: state.Shapes) -> state.Program:
+    function = functools.partial(
+      programs.progress, shapes.settings, self.window
+    )
+    slots = shapes.empty.slots
+    results = jax.eval_shape(
+      lambda searches: streams.news(searches, self.window), slots.searches
+    )
+    return state.Program(function, (slots,), results)
