@@ -87,7 +87,8 @@ def _free_bytes(device: torch.device) -> int:
 
 
 def _gib(size: int) -> str:
-  return f'{size / _GIB:.3g} GiB'
+  gib = size / _GIB
+  return f'{gib:.1f} GiB' if gib >= 1 else f'{gib:.3g} GiB'
 
 
 def benchmark(config: transformers.PreTrainedConfig) -> summaries.Benchmark:

@@ -4,6 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.common import errors
+from saxml_ext.engine import config as config_lib
 from saxml_ext.params import gptj
 from saxml_ext.params import published
 from saxml_ext.params import settings as settings_lib
@@ -58,15 +59,32 @@ class MergeTest(parameterized.TestCase):
       requests.merge(given, _DECLARED)
 
 
+_ENGINE = config_lib.EngineConfig(eos_id=0, max_new_tokens=128)
+
+
 class MaxNewTokensTest(parameterized.TestCase):
-  def _limit(self, **items) -> int:
+  def _limit(self, **items) -> int | None:
     merged = requests.merge(_given(items), _DECLARED)
-    return requests.max_new_tokens(merged, limit=128)
+    return requests.max_new_tokens(merged, _ENGINE)
 
   def test_is_the_models_unless_the_request_has_one(self):
     self.assertEqual(self._limit(), 128)
     self.assertEqual(self._limit(per_example_max_decode_steps=7), 7)
-    self.assertEqual(requests.max_new_tokens({}, limit=99), 99)
+    self.assertEqual(requests.max_new_tokens({}, _ENGINE), 128)
+
+  def test_a_context_is_left_to_the_engine(self):
+    engine = config_lib.EngineConfig(
+      eos_id=0,
+      search='any',
+      max_context=600,
+      max_prompt=599,
+      prefill_chunk=64,
+      suffix_block=128,
+      max_new_tokens=128,
+    )
+    key = 'per_example_max_decode_steps'
+    self.assertIsNone(requests.max_new_tokens({key: None}, engine))
+    self.assertEqual(requests.max_new_tokens({key: 65536}, engine), 65536)
 
   @parameterized.parameters(0, -1, 1.5)
   def test_refuses_other_than_positive_whole_numbers(self, value):
@@ -82,7 +100,7 @@ class MaxNewTokensTest(parameterized.TestCase):
       merged = requests.merge(
         _given(strings={'per_example_max_decode_steps': 'many'}), _DECLARED
       )
-      requests.max_new_tokens(merged, 128)
+      requests.max_new_tokens(merged, _ENGINE)
 
 
 class ChoicesTest(parameterized.TestCase):
