@@ -1,0 +1,178 @@
+"""Compares one stream of serve with llama.cpp, on the same weights.
+
+    one_chat --llama_cpp=DIR
+
+The program starts `serve` with its default model, SmolLM2-135M-Instruct in
+int8, and loads the same weights into llama.cpp as Q8_0, and in the format of
+the file. They answer one chat in turn, greedily, with the same threads. The
+table shows tokens per second after the first token, and its delay. The program
+exits with 1 if serve is slower than llama.cpp with Q8_0.
+
+DIR has a llama-cpp-python that was built for this machine; see
+docs/benchmarks.md.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+import http.client
+import importlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+from absl import flags
+import gguf
+
+from converters.hf import smollm2
+from saxml_ext.common import program
+from saxml_ext.common import user_path
+from serve import children
+from serve import programs
+
+_LLAMA_CPP = flags.DEFINE_string(
+  'llama_cpp', None, 'The directory of the built llama-cpp-python.'
+)
+_ROUNDS = flags.DEFINE_integer('rounds', 3, 'The number of rounds.', 1)
+_TOKENS = flags.DEFINE_integer('tokens', 128, 'The tokens of an answer.', 2)
+flags.mark_flag_as_required('llama_cpp')
+
+_MESSAGES = [{'role': 'user', 'content': 'Tell me a long story about a fox.'}]
+_CONTEXT = 8192
+_READY = 'Ready: '
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+  """The speed of one answer.
+
+  Attributes:
+    first: The seconds until the first token.
+    rate: The tokens per second after it.
+  """
+
+  first: float
+  rate: float
+
+
+def _measured(parts: Callable[[], Iterator[str]], tokens: int) -> Speed:
+  """Returns the speed of a stream that has a part for each token."""
+  begin = time.monotonic()
+  times = [time.monotonic() for part in parts() if part]
+  if len(times) < 2:
+    raise RuntimeError('The answer has fewer than two tokens.')
+  return Speed(times[0] - begin, (tokens - 1) / (times[-1] - times[0]))
+
+
+def _serve_parts(port: int) -> Iterator[str]:
+  """Yields the parts of the answer of serve, one or more tokens each."""
+  connection = http.client.HTTPConnection('127.0.0.1', port, timeout=600)
+  body = {
+    'messages': _MESSAGES,
+    'temperature': 0,
+    'max_tokens': _TOKENS.value,
+    'stream': True,
+    'stream_options': {'include_usage': True},
+  }
+  headers = {'Content-Type': 'application/json'}
+  connection.request(
+    'POST', '/v1/chat/completions', json.dumps(body), headers
+  )
+  for line in connection.getresponse():
+    text = line.decode().strip().removeprefix('data: ')
+    if not text.startswith('{'):
+      continue
+    event = json.loads(text)
+    if usage := event.get('usage'):
+      if usage['completion_tokens'] != _TOKENS.value:
+        raise RuntimeError(f'The answer has {usage["completion_tokens"]} tokens.')
+    for choice in event.get('choices', ()):
+      yield choice['delta'].get('content') or ''
+  connection.close()
+
+
+def _llama_parts(model) -> Iterator[str]:
+  for event in model.create_chat_completion(
+    _MESSAGES, temperature=0, max_tokens=_TOKENS.value, stream=True
+  ):
+    yield event['choices'][0]['delta'].get('content') or ''
+
+
+def _write_q8_0(source: str, target: str) -> None:
+  """Writes a GGUF file again, with all matrices as Q8_0."""
+  reader = gguf.GGUFReader(source)
+  architecture = reader.fields['general.architecture'].contents()
+  writer = gguf.GGUFWriter(target, architecture)
+  for name, field in reader.fields.items():
+    if name.startswith('GGUF.') or name == 'general.architecture':
+      continue
+    kinds = field.types
+    sub_type = kinds[-1] if kinds[0] == gguf.GGUFValueType.ARRAY else None
+    writer.add_key_value(name, field.contents(), kinds[0], sub_type)
+  kind = gguf.GGMLQuantizationType.Q8_0
+  for tensor in reader.tensors:
+    values = gguf.dequantize(tensor.data, tensor.tensor_type)
+    if values.ndim > 1:
+      writer.add_tensor(tensor.name, gguf.quantize(values, kind), raw_dtype=kind)
+    else:
+      writer.add_tensor(tensor.name, values)
+  writer.write_header_to_file()
+  writer.write_kv_data_to_file()
+  writer.write_tensors_to_file()
+  writer.close()
+
+
+def _start_serve(group: children.Children, cache: str) -> int:
+  """Starts serve; returns its port when all programs are compiled."""
+  server = group.start_piped(
+    'serve',
+    programs.command(
+      programs.SERVE, {'port': 0}, {'GPTJ_SAX_CACHE': cache}
+    ),
+    '',
+  )
+  for line in children.output(server):
+    if line.decode().startswith(_READY):
+      return int(line.decode().strip().rpartition(':')[2])
+  raise server.error()
+
+
+def main(argv: Sequence[str]) -> int:
+  del argv
+  sys.path.insert(0, user_path.resolve(_LLAMA_CPP.value) or '')
+  llama_cpp = importlib.import_module('llama_cpp')
+  threads = len(os.sched_getaffinity(0))
+  source = smollm2.path()
+  with tempfile.TemporaryDirectory() as cache, children.Children() as group:
+    q8_0 = os.path.join(cache, 'q8_0.gguf')
+    _write_q8_0(source, q8_0)
+    port = _start_serve(group, cache)
+    engines: dict[str, Callable[[], Iterator[str]]] = {
+      'serve int8': lambda: _serve_parts(port)
+    }
+    for name, path in (('llama.cpp Q8_0', q8_0), ('llama.cpp Q4_1', source)):
+      model = llama_cpp.Llama(
+        path, n_ctx=_CONTEXT, n_threads=threads, verbose=False
+      )
+      engines[name] = lambda model=model: _llama_parts(model)
+    speeds: dict[str, list[Speed]] = {name: [] for name in engines}
+    for turn in range(_ROUNDS.value + 1):
+      for name, parts in engines.items():
+        speed = _measured(parts, _TOKENS.value)
+        if turn:  # The first one warms up.
+          speeds[name].append(speed)
+  rates = {}
+  print(f'{threads} threads, {_TOKENS.value} tokens, {_ROUNDS.value} rounds')
+  for name, values in speeds.items():
+    rates[name] = statistics.median(speed.rate for speed in values)
+    first = statistics.median(speed.first for speed in values)
+    print(f'{name:15} {rates[name]:6.1f} tokens/s, first after {first:.3f} s')
+  ratio = rates['serve int8'] / rates['llama.cpp Q8_0']
+  print(f'serve is faster than llama.cpp with Q8_0 by a factor of {ratio:.2f}')
+  return 0 if ratio >= 1 else 1
+
+
+if __name__ == '__main__':
+  program.run(main)
