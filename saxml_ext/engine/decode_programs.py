@@ -274,7 +274,6 @@ def _decode(
       past,
       ancestry,
       places,
-      current.length // ancestry[-1].shape[-1],
     )
     begun = lengths if slots.moved is None else lengths - slots.moved
     head, current = model.decode(

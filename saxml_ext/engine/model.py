@@ -282,8 +282,9 @@ def decode(
   else:
     rows = tuple(table[positions] for table in rotations)
   sin, cos = (x[:, None, None] for x in rows)
+  rows_per_step = current.length // history.ancestry[-1].shape[-1]
   attend = decode_attention.over(
-    history, config.architecture.attention_cap, config.group
+    history, config.architecture.attention_cap, config.group, rows_per_step
   )
   operations = _operations(weights, config, tokens.shape)
 
@@ -297,7 +298,7 @@ def decode(
         index,
         components.rotate(k, sin, cos),
         v,
-        row * (history.rows_per_step or k.shape[2]),
+        row * rows_per_step,
         kv_dtype,
         history.slots,
       )

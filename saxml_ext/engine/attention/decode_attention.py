@@ -55,8 +55,6 @@ class History(NamedTuple):
       in the type of `steps_lib.ancestry_dtype`. This step's row is already claimed.
     slots: The positions of the slots in the blocks, [S] int32. None stands for
       all slots.
-    rows_per_step: The number of rows that a step has in the blocks; 0 stands
-      for K.
   """
 
   reach: jax.Array
@@ -64,18 +62,24 @@ class History(NamedTuple):
   past: Sequence[cache.Block]
   ancestry: Sequence[jax.Array]
   slots: jax.Array | None = None
-  rows_per_step: int = 0
 
 
-def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
+def over(
+  history: History,
+  cap: float | None = None,
+  group: int = 1,
+  rows_per_step: int = 0,
+) -> Attend:
   """Returns attention over a history and the block that is being written.
 
   Args:
     history: The keys that queries may see.
     cap: The cap of scores; see `architecture.py`.
     group: The number of queries that share a key, G.
+    rows_per_step: The number of rows that a step has in the blocks; 0 stands
+      for K.
   """
-  xla = by_xla(history, cap)
+  xla = by_xla(history, cap, rows_per_step)
   _, beams, steps = history.ancestry[-1].shape
   by_platform = chooser(history.segments, history.past, steps * beams, cap)
   if by_platform is None:
@@ -163,7 +167,9 @@ def _on_cpu(
   )
 
 
-def by_xla(history: History, cap: float | None = None) -> Attend:
+def by_xla(
+  history: History, cap: float | None = None, rows_per_step: int = 0
+) -> Attend:
   """Returns attention as `over` does, computed by XLA operations."""
   reach = history.reach
   prompts = []
@@ -173,7 +179,7 @@ def by_xla(history: History, cap: float | None = None) -> Attend:
     prompts.append((block, within[:, None], (reach > start).any()))
     start += block.length
   *masks, current_mask = [
-    steps_lib.visible(a, history.rows_per_step) for a in history.ancestry
+    steps_lib.visible(a, rows_per_step) for a in history.ancestry
   ]
   waited = (reach >= 0)[:, None, None]
   past = [
