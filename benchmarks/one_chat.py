@@ -77,9 +77,7 @@ def _serve_parts(port: int) -> Iterator[str]:
     'stream_options': {'include_usage': True},
   }
   headers = {'Content-Type': 'application/json'}
-  connection.request(
-    'POST', '/v1/chat/completions', json.dumps(body), headers
-  )
+  connection.request('POST', '/v1/chat/completions', json.dumps(body), headers)
   for line in connection.getresponse():
     text = line.decode().strip().removeprefix('data: ')
     if not text.startswith('{'):
@@ -87,7 +85,9 @@ def _serve_parts(port: int) -> Iterator[str]:
     event = json.loads(text)
     if usage := event.get('usage'):
       if usage['completion_tokens'] != _TOKENS.value:
-        raise RuntimeError(f'The answer has {usage["completion_tokens"]} tokens.')
+        raise RuntimeError(
+          f'The answer has {usage["completion_tokens"]} tokens.'
+        )
     for choice in event.get('choices', ()):
       yield choice['delta'].get('content') or ''
   connection.close()
@@ -115,7 +115,9 @@ def _write_q8_0(source: str, target: str) -> None:
   for tensor in reader.tensors:
     values = gguf.dequantize(tensor.data, tensor.tensor_type)
     if values.ndim > 1:
-      writer.add_tensor(tensor.name, gguf.quantize(values, kind), raw_dtype=kind)
+      writer.add_tensor(
+        tensor.name, gguf.quantize(values, kind), raw_dtype=kind
+      )
     else:
       writer.add_tensor(tensor.name, values)
   writer.write_header_to_file()
@@ -128,9 +130,7 @@ def _start_serve(group: children.Children, cache: str) -> int:
   """Starts serve; returns its port when all programs are compiled."""
   server = group.start_piped(
     'serve',
-    programs.command(
-      programs.SERVE, {'port': 0}, {'GPTJ_SAX_CACHE': cache}
-    ),
+    programs.command(programs.SERVE, {'port': 0}, {'GPTJ_SAX_CACHE': cache}),
     '',
   )
   for line in children.output(server):

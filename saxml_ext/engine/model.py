@@ -8,7 +8,7 @@ width, N heads of keys and values, G queries that share them, H head width, V
 vocabulary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 import functools
 from typing import Any, NamedTuple, TypeVar
 
@@ -275,12 +275,13 @@ def decode(
     The functions that compute the logits [S, K, V], and `current` with the step
     written.
   """
+  rows: Iterable[jax.Array]
   if rotations is None:
     rows = rotary.rows(
       positions, config.rotary_dim, config.rotary_base, config.rotary_scaling
     )
   else:
-    rows = tuple(table[positions] for table in rotations)
+    rows = (table[positions] for table in rotations)
   sin, cos = (x[:, None, None] for x in rows)
   rows_per_step = current.length // history.ancestry[-1].shape[-1]
   attend = decode_attention.over(

@@ -4,6 +4,7 @@ They are pure functions of explicit state. `executables.py` compiles them, and
 `runner.py` calls them.
 """
 
+from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -20,6 +21,7 @@ from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import slot_parts
 from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.kernels import kernels
+from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 from saxml_ext.engine.search import trace
 
@@ -126,23 +128,12 @@ def prefill_and_insert(
         at = jnp.where(places.here, at, old.shape[0])
       return old.at[at].set(new)
 
-    def write_start(old: jax.Array, new: jax.Array) -> jax.Array:
-      # Later steps are never read before they are written.
-      return old.at[places.index, 0].set(new[:, 0])
-
-    trace = jax.tree.map(
-      write_start if e.max_context else write,
-      slots.searches.trace,
-      first.trace,
-    )
-    nothing: Any = ()
-    searches = jax.tree.map(
-      write,
-      dataclasses.replace(slots.searches, trace=nothing),
-      dataclasses.replace(first, trace=nothing),
-    )
+    if e.max_context:
+      searches = _write_start(slots.searches, first, places.index, write)
+    else:
+      searches = jax.tree.map(write, slots.searches, first)
     return state.Slots(
-      dataclasses.replace(searches, trace=trace),
+      searches,
       write(slots.prompt_lengths, lengths),
       tuple(write(ancestry, steps_lib.NOTHING) for ancestry in slots.ancestry),
       None if slots.moved is None else write(slots.moved, 0),
@@ -157,6 +148,32 @@ def prefill_and_insert(
     (split, split, split),
     split,
   )
+
+
+def _write_start(
+  old: search.State, new: search.State, slots: jax.Array, write: Callable
+) -> search.State:
+  """Returns searches that begin in some slots.
+
+  Only the first step of a trace is written, because later steps are never read
+  before they are written.
+
+  Args:
+    old: The searches of all slots.
+    new: The new searches, with a trace of one step.
+    slots: The slots of the new searches, [B] int32.
+    write: The function that writes the other arrays.
+  """
+  nothing: Any = ()
+  trace = jax.tree.map(
+    lambda a, b: a.at[slots, 0].set(b[:, 0]), old.trace, new.trace
+  )
+  searches = jax.tree.map(
+    write,
+    dataclasses.replace(old, trace=nothing),
+    dataclasses.replace(new, trace=nothing),
+  )
+  return dataclasses.replace(searches, trace=trace)
 
 
 def _prefill(

@@ -187,8 +187,9 @@ def _weight(
       f'{spec!r} has batch dims {sorted(shared)}, which a quantized weight'
       ' cannot have. Leave it in float.'
     )
-  (values, scale, bias), layer = _operands(w, bias)
+  (values, layer), scale = _stacked(w.values), w.scale.reshape(-1)
   x = form.matrix(x)
+  bias = _row(bias, scale)
 
   def in_int8(x: jax.Array) -> jax.Array:
     x = quant.quantize_along(x.astype(jnp.float32), -1)
@@ -227,9 +228,13 @@ def _operands(
   and the bias [N].
   """
   scale = w.scale.reshape(-1)
-  row = jnp.zeros(scale.shape) if bias is None else bias.reshape(-1)
   values, layer = _stacked(w.values)
-  return (values, scale, row), layer
+  return (values, scale, _row(bias, scale)), layer
+
+
+def _row(bias: jax.Array | None, scale: jax.Array) -> jax.Array:
+  """Returns a bias [N] beside scales [N]."""
+  return jnp.zeros(scale.shape) if bias is None else bias.reshape(-1)
 
 
 def _stacked(

@@ -110,17 +110,17 @@ class SampleRule(rule.Rule):
       live: True for groups whose results are used, [S] bool.
     """
     options, rows = state.options, state.scores.shape[1]
-    top_k, top_p = options.top_k, options.top_p[:, None]
     draws = jax.vmap(_draws, (0, 0, None))(options.seed, state.step, rows)
     if self.max_top_k and not self.whole:
-      return _draw_from_best(options, best, top_p, draws)
+      return _draw_from_best(options, best, draws)
 
+    top_k, top_p = options.top_k, options.top_p[:, None]
     share = jnp.exp(best.logits - best.peak - best.log_total).sum(-1)
     has_nucleus = (top_p <= share) & (top_p < 1) & (top_k == 0)[:, None]
     # Barred tokens belong to the total of `share`, but not to a nucleus.
     has_nucleus &= (state.step >= options.min_new)[:, None]
     top_p = jnp.where(has_nucleus, top_p / share, top_p)
-    chosen = _draw_from_best(options, best, top_p, draws)
+    chosen = _draw_from_best(options, best, draws, top_p)
 
     few = (top_k > 0) & (top_k <= best.tokens.shape[-1])
     others = (live & (options.temperature > 0) & ~few)[:, None] & ~has_nucleus
@@ -136,25 +136,30 @@ class SampleRule(rule.Rule):
 def _draw_from_best(
   options: search.Options,
   likeliest: search.Likeliest,
-  top_p: jax.Array,
   draws: jax.Array,
+  top_p: jax.Array | None = None,
 ) -> tuple[jax.Array, jax.Array]:
   """Returns tokens drawn from the likeliest ones, and their logits, [S, K].
 
   Args:
     options: The options of the requests. A top_k of 0 stands for all C tokens.
     likeliest: The likeliest tokens, [S, K or 1, C].
-    top_p: The share of these tokens' probability, [S, K or 1].
     draws: The random numbers, [S, K] in [0, 1).
+    top_p: The share of these tokens' probability, [S, K or 1]. None stands for
+      that of the options.
   """
   best = likeliest.logits
   temperature = options.temperature[:, None, None]
   cold = jnp.where(temperature > 0, temperature, 1)
   limit = jnp.where(options.top_k > 0, options.top_k, best.shape[-1])
-  within = jnp.arange(best.shape[-1]) < limit[:, None, None]
+  rank = jnp.arange(best.shape[-1])
+  within = rank < limit[:, None, None]
   share = jax.nn.softmax(jnp.where(within, best, -jnp.inf))
   before = jnp.cumsum(share, -1) - share
-  within &= before <= top_p[..., None]
+  if top_p is None:
+    within &= before <= options.top_p[:, None, None]
+  else:
+    within &= before <= top_p[..., None]
   weights = jnp.exp((best - best[..., :1]) / cold) * within
   pick = jnp.where(temperature[..., 0] > 0, _draw(weights, draws), 0)
   return _at(likeliest.tokens, pick[..., None]), _at(best, pick[..., None])
