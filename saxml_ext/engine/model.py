@@ -35,9 +35,8 @@ einsum = einsum_lib.einsum
 Rotations = tuple[jax.Array, jax.Array]
 Kept = TypeVar('Kept')
 KeepKV = Callable[[Any, layers_lib.Index, cache.KV, cache.KV], Any]
-PastKV = Callable[
-  [Any, layers_lib.Index], Sequence[attention.Source | attention.Earlier]
-]
+Past = Sequence[attention.Source | attention.Earlier]
+PastKV = Callable[[Any, layers_lib.Index], Past]
 
 
 class Taps(NamedTuple):
@@ -177,12 +176,8 @@ def prefill(
   length = tokens.shape[1]
   fused = None
   dynamic = not isinstance(start, int)
-  if (
-    split
-    and not dynamic
-    and start == 0
-    and tensor_parallel.attends(config, kv_dtype)
-  ):
+  whole = split and not dynamic and start == 0
+  if whole and tensor_parallel.attends(config, kv_dtype):
     # The kernel requires whole registers. The padding is on the right.
     tokens = jnp.pad(tokens, ((0, 0), (0, -length % logical.TILE)))
     operations = fused = _rows(config, tokens.shape)
@@ -210,8 +205,7 @@ def prefill(
       q, keys, values = _rotated(qkv, rotations, kv_dtype)
       stored = kept
       if dynamic:
-        # A loop over earlier keys that came before the write would make XLA
-        # copy the whole cache.
+        # If earlier keys were read first, XLA would copy the whole cache.
         stored = keep(kept, index, keys, values)
       seen = past(stored, index)
       if at is None or split:
@@ -397,7 +391,7 @@ def _causal(
   q: jax.Array,
   keys: cache.KV,
   values: cache.KV,
-  past: Sequence[attention.Source | attention.Earlier] = (),
+  past: Past = (),
 ) -> jax.Array:
   """Returns causal attention of folded queries, one result per head."""
   cap = config.architecture.attention_cap
