@@ -338,7 +338,7 @@ def _scaling(
     return architecture.RotaryScaling(factor, low, high, int(length))
   except (TypeError, ValueError) as e:
     raise errors.InvalidArgument(
-      f'{params.__name__}.ROTARY_SCALING is {list(values)}, but must be [factor,'
+      f'{params.__name__}.ROTARY_SCALING is {values}, but must be [factor,'
       f' low_freq_factor, high_freq_factor, original length] or null: {e}'
     ) from e
 

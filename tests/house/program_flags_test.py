@@ -122,6 +122,7 @@ _PROGRAMS = {
   '//benchmarks:long_prompts': _Program(
     'chunk interval kv layers prompt quantization seconds slots vocab'
   ),
+  '//benchmarks:one_chat': _Program('llama_cpp rounds tokens'),
   '//benchmarks:bench': _Program(
     'engines family model threads avx2 rounds out cache json agreement plot',
     'model=bundled layers=2; model=bundled dim=2; model=bundled heads=2;'
