@@ -14,6 +14,7 @@ docs/benchmarks.md.
 
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
+import functools
 import http.client
 import importlib
 import json
@@ -150,13 +151,13 @@ def main(argv: Sequence[str]) -> int:
     _write_q8_0(source, q8_0)
     port = _start_serve(group, cache)
     engines: dict[str, Callable[[], Iterator[str]]] = {
-      'serve int8': lambda: _serve_parts(port)
+      'serve int8': functools.partial(_serve_parts, port)
     }
     for name, path in (('llama.cpp Q8_0', q8_0), ('llama.cpp Q4_1', source)):
       model = llama_cpp.Llama(
         path, n_ctx=_CONTEXT, n_threads=threads, verbose=False
       )
-      engines[name] = lambda model=model: _llama_parts(model)
+      engines[name] = functools.partial(_llama_parts, model)
     speeds: dict[str, list[Speed]] = {name: [] for name in engines}
     for turn in range(_ROUNDS.value + 1):
       for name, parts in engines.items():

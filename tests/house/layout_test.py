@@ -112,6 +112,7 @@ _BELOW = {
     'saxml_ext/evaluation',
     'saxml_ext/families',
     'saxml_ext/pax',
+    'serve',
   ),
 }
 
