@@ -226,6 +226,7 @@ class ModelsTest(parameterized.TestCase):
       template = f'{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}'
       for name, value in (
         ('HF_HUB_CACHE', cache),
+        ('HF_TOKEN_PATH', os.path.join(cache, 'token')),
         ('ENDPOINT', url),
         ('HUGGINGFACE_CO_URL_TEMPLATE', template),
       ):
