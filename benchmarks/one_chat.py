@@ -15,6 +15,7 @@ docs/benchmarks.md.
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
+import glob
 import http.client
 import importlib
 import json
@@ -136,8 +137,19 @@ def _start_serve(group: children.Children, cache: str) -> int:
   )
   for line in children.output(server):
     if line.decode().startswith(_READY):
+      _wait_for_programs(cache)
       return int(line.decode().strip().rpartition(':')[2])
   raise server.error()
+
+
+def _wait_for_programs(cache: str) -> None:
+  """Returns when serve compiles nothing more behind its first programs."""
+  [log] = glob.glob(os.path.join(cache, 'serve', '*', 'logs/model_server.log'))
+  while True:
+    with open(log, encoding='utf-8') as file:
+      if file.read().count('programs are ready: ') > 1:
+        return
+    time.sleep(1)
 
 
 def main(argv: Sequence[str]) -> int:
