@@ -187,7 +187,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     (
       dict(quantization_configs='gemma7b'),
       'GPT-J model, which does not match --quantization_configs=gemma7b.*'
-      'tables for gpt_neox and gptj',
+      'tables for gpt_neox,.* gptj, llama, qwen2[.]',
     ),
   )
   def test_refusals(self, flags, message):

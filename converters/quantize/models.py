@@ -263,7 +263,7 @@ def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
     raise errors.CheckpointError(
       f'{reader.step_dir} is a {family.title} model, which does not match'
       f' --quantization_configs={table}. Leave the flag out. There are tables'
-      f' for {" and ".join(families.convertible())}.'
+      f' for {", ".join(families.convertible())}.'
     )
   # The names of variables depend only on the number of layers and on the form
   # of queries, keys and values.

@@ -74,6 +74,7 @@ class CheckpointBucketsTest(parameterized.TestCase):
     killed = checkpoint_writer.Writer(again, source=_SOURCE)
     killed.add('params.a', _variables()['params.a'])
     killed.add('params.b', _variables()['params.b'])
+    killed.sync()
     with self.assertRaisesRegex(errors.CheckpointError, 'is missing'):
       checkpoint.Reader(again)
     chunk = f'{again}/checkpoint_00000000/state/mdl_vars.params.b/0'

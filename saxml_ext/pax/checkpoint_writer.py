@@ -249,8 +249,8 @@ class Writer:
     if self._source:
       self._journal.add(name, entry, note)
 
-  def commit(self) -> str:
-    """Writes metadata, manifest and then the markers; returns the final path.
+  def sync(self) -> None:
+    """Waits until all added variables are on the disk and in the journal.
 
     Raises:
       errors.UnwritableError: The file system reports an error.
@@ -258,6 +258,15 @@ class Writer:
     with errors.writing(self._work):
       for sync in self._syncs:
         sync.result()
+
+  def commit(self) -> str:
+    """Writes metadata, manifest and then the markers; returns the final path.
+
+    Raises:
+      errors.UnwritableError: The file system reports an error.
+    """
+    self.sync()
+    with errors.writing(self._work):
       self._write(
         'metadata/metadata',
         metadata.encode(

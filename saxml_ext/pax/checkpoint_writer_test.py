@@ -165,6 +165,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     killed = self.writer()
     killed.add('params.a', _variables()['params.a'])
     killed.add('params.b', _variables()['params.b'])
+    killed.sync()
     with self.assertRaises(errors.CheckpointError):
       checkpoint.Reader(str(self.path))
     added = self.write_rest(self.writer(resume=True))
@@ -177,6 +178,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     self.path = self.path.with_name('again')
     killed = self.writer()
     killed.add('params.a', _variables()['params.a'])
+    killed.sync()
     # After a kill, each file that is renamed at the end can have a partial
     # version.
     (work,) = self.path.glob('*-tmp-0')
@@ -192,6 +194,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     killed = self.writer()
     killed.add('params.a', _variables()['params.a'])
     killed.add('params.b', _variables()['params.b'])
+    killed.sync()
     (state,) = self.path.glob('*-tmp-0/state/mdl_vars.params.a')
     chunk, other = state / '1.0', state / '2.0'
     if how == 'cut':
@@ -210,6 +213,7 @@ class CheckpointWriterTest(parameterized.TestCase):
   def test_torn_journal_entry(self):
     killed = self.writer()
     killed.add('params.a', _variables()['params.a'])
+    killed.sync()
     entry = self.path / 'checkpoint_00000000.journal' / 'params.a'
     entry.write_bytes(entry.read_bytes()[:-5])
     self.assertLen(self.write_rest(self.writer(resume=True)), 4)

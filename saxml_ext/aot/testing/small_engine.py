@@ -11,6 +11,7 @@ from saxml_ext.aot import compile_set
 from saxml_ext.aot import manifest
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables as executables_lib
+from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import random_model
@@ -51,10 +52,7 @@ def executables() -> executables_lib.Executables:
 
 
 def main(path: str) -> None:
-  keys: list[executables_lib.Key] = [
-    executables_lib.Decode(2),
-    executables_lib.Hypotheses(),
-  ]
+  keys: list[state.Key] = [program_keys.Decode(2), program_keys.Hypotheses()]
   compile_set.compile_set(path, executables(), keys, SERVING)
 
 
