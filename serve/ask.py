@@ -13,6 +13,7 @@ import http.client
 import json
 import os
 import sys
+import time
 from typing import Any
 
 from absl import flags
@@ -52,6 +53,7 @@ _READY = 'Ready: '
 _EVENT, _END = 'data: ', '[DONE]'
 # On a busy machine, a model may take a long time for its first token.
 _SILENCE_SECS = 600.0
+_LOADING_SECS = 1800.0
 
 
 def _request(question: str) -> dict[str, Any]:
@@ -79,10 +81,7 @@ def _ask(endpoint: endpoint_lib.Endpoint, question: str) -> Iterator[str]:
     endpoint.address, timeout=_SILENCE_SECS
   )
   try:
-    connection.request(
-      'POST', '/v1/chat/completions', json.dumps(_request(question)), headers
-    )
-    response = connection.getresponse()
+    response = _post(connection, json.dumps(_request(question)), headers)
     if response.status != 200:
       raise programs.ServeError(_reason(response.read(), response.status))
     for line in response:
@@ -101,6 +100,25 @@ def _ask(endpoint: endpoint_lib.Endpoint, question: str) -> Iterator[str]:
     raise programs.ServeError(f'{endpoint.url}: {e}') from e
   finally:
     connection.close()
+
+
+def _post(
+  connection: http.client.HTTPConnection, body: str, headers: dict[str, str]
+) -> http.client.HTTPResponse:
+  """Sends a request again while the server says when to try again.
+
+  A model that is loading is waited for, with its progress on stderr.
+  """
+  deadline = time.monotonic() + _LOADING_SECS
+  while True:
+    connection.request('POST', '/v1/chat/completions', body, headers)
+    response = connection.getresponse()
+    delay = response.getheader('Retry-After') or ''
+    is_loading = response.status == 503 and delay.isdecimal()
+    if not is_loading or time.monotonic() + int(delay) > deadline:
+      return response
+    print(f'ask: {_reason(response.read(), 503)}', file=sys.stderr, flush=True)
+    time.sleep(int(delay))
 
 
 def _reason(body: bytes, status: int) -> str:

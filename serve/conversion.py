@@ -77,7 +77,7 @@ class Source:
 
   def describe(self, dtype: str) -> description.Description:
     """Returns the description of the converted checkpoint."""
-    return conversion_lib.describe(self.config, self.family.name, dtype)
+    return conversion_lib.describe(self.config, self.family, dtype)
 
 
 def open_source(word: str) -> Source:

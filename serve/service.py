@@ -125,7 +125,7 @@ class Service:
     cell.start_processes()
     # The servers start while the models are converted.
     converted = [model.converted(self._convert) for model in chosen]
-    self._start_gateway(cell.sax_root, converted)
+    self._start_gateway(cell, converted)
     cell.wait_for_servers()
     for model in converted:
       cell.publish(model)
@@ -143,7 +143,7 @@ class Service:
     self.group.run(name, programs.command(program, flags), '')
 
   def _start_gateway(
-    self, sax_root: str, chosen: Sequence[models.Model]
+    self, cell: local_cell.LocalCell, chosen: Sequence[models.Model]
   ) -> None:
     names = [f'{m.public_name}={m.name}' for m in chosen]
     configs = [
@@ -154,7 +154,7 @@ class Service:
       programs.GATEWAY,
       {
         **self.gateway_flags,
-        'sax_root': sax_root,
+        'sax_root': cell.sax_root,
         'sax_cell': local_cell.CELL,
         'host': self.endpoint.host,
         'port': self.endpoint.port,
@@ -162,6 +162,7 @@ class Service:
         'served_model_name': ','.join(names),
         'chat_template': ','.join(templates),
         'generation_config': ','.join(configs) or None,
+        'status_page': cell.status_url,
       },
       {'SAX_DEBUG_IPADDR': '1'},
     )

@@ -13,6 +13,7 @@ from converters.convert import model_source
 from converters.convert import pipeline
 from converters.hf import checkpoint
 from converters.hf import tokenizer_files
+from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint_writer
@@ -187,19 +188,19 @@ def write_companions(
   """
   with errors.writing(f'{pax}/{description.FILE_NAME}'):
     description.write(
-      pax, describe(source.config, source.checkpoint.family.name, dtype)
+      pax, describe(source.config, source.checkpoint.family, dtype)
     )
   tokenizer_files.write(pax, tokenizer)
 
 
 def describe(
-  config: hf_config.HFConfig, family: str, dtype: str
+  config: hf_config.HFConfig, family: family_lib.Family, dtype: str
 ) -> description.Description:
   """Returns the contents of gptj_config.json of a converted model.
 
   Args:
     config: The sizes of the model.
-    family: The name of its family.
+    family: Its family.
     dtype: The type of the variables.
   """
   same = {field.name for field in dataclasses.fields(config)} & {
@@ -213,7 +214,11 @@ def describe(
     'pad_id': config.eos_id if config.pad_id is None else config.pad_id,
   }
   return description.Description(
-    **values, family=family, head_dim=config.head_dim, dtype=dtype
+    **values,
+    family=family.name,
+    head_dim=config.head_dim,
+    dtype=dtype,
+    num_parameters=family.num_parameters(config),
   )
 
 

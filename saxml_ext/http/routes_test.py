@@ -24,6 +24,8 @@ class RoutesTest(gateway_case.GatewayCase):
     self.assertEqual(model.root, '/c/1')
     most = fake_completion.MAX_PROMPT + fake_completion.MAX_NEW_TOKENS
     self.assertEqual(model.max_model_len, most)
+    facts = model.family, model.parameters, model.format, model.is_chat
+    self.assertEqual(facts, ('gptj', 6_050_882_784, 'int8', False))
     for name in ('m', _MODEL):
       self.assertEqual(client.models.retrieve(name), model)
     status, body, _ = self.fetch('/v1/models/other')
@@ -44,6 +46,7 @@ class RoutesTest(gateway_case.GatewayCase):
     self.assertEqual(ids, [_MODEL, '/sax/test/second'])
     # A model without a replica is listed too, without its length limit.
     self.assertIsNone(body['data'][1]['max_model_len'])
+    self.assertNotIn('family', body['data'][1])
     status, body, _ = self.fetch(
       '/v1/completions', {'prompt': 'x'}, gateway=gateway
     )

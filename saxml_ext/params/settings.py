@@ -72,8 +72,7 @@ class Settings:
       checkpoint's gptj_config.json has the eos_id, it is None until
       `completed`.
     admission_limit: The maximum number of pending requests per method.
-    admission_wait: The time that a request may wait to share its prefill; 0 if
-      each prompt is prefilled alone.
+    admission_wait: The time that a request may wait to share its prefill.
     fail_on_truncation: True if a longer prompt is an error.
     keep_left: True if a truncated prompt keeps its left end; False for the
       right end.
@@ -82,16 +81,14 @@ class Settings:
     stop_ids: The tokens that end an answer; None if only engine.eos_id does.
     sos_id: The id before each prompt; None for no id.
     takes_start: True if sos_id is the tokenizer's, once it is loaded.
-    rotary_dim: The number of rotated dimensions of a head; None until
-      `completed`, like engine.eos_id.
-    ln_epsilon: The epsilon of the layer norms; None until `completed`, like
-      engine.eos_id.
+    rotary_dim: The number of rotated dimensions of a head.
+    ln_epsilon: The epsilon of the layer norms. Like rotary_dim and
+      engine.eos_id, it may be None until `completed`.
     rotary_base: The base of the wavelengths of rotary positions.
     rotary_scaling: The scaling of rotary positions; None for no scaling.
     dtype: The type of the weights, 'float32' or 'bfloat16'.
-    quantization: The quantization at load time. With 'int8', matrices and the
-      activations multiplied with them (row by row) become int8. With
-      'int8_weights', only the matrices do. With None, all values have `dtype`.
+    quantization: The quantization at load time, as in `template`; None if all
+      values have `dtype`.
     quantize_head: True if the head is also quantized.
     tokenized_input: True if prompts are ids.
     tokenized_output: True if answers are ids.
@@ -106,6 +103,7 @@ class Settings:
     shape: The sizes that the class sets, by name.
     mesh_shape: The device mesh for which the class was written, [replica, data,
       model].
+    num_parameters: The values of the model; None if the checkpoint has no count.
   """
 
   family: family_lib.Family
@@ -136,6 +134,7 @@ class Settings:
   extra_inputs: Mapping[str, Mapping[str, Any]]
   shape: Mapping[str, int]
   mesh_shape: tuple[int, ...]
+  num_parameters: int | None = None
 
   @classmethod
   def of(cls, params: type[template.ServableLMParams]) -> 'Settings':
@@ -209,6 +208,7 @@ class Settings:
       ln_epsilon=_first(self.ln_epsilon, said.ln_epsilon),
       rotary_base=_first(said.rotary_base, self.rotary_base),
       rotary_scaling=_first(said.rotary_scaling, self.rotary_scaling),
+      num_parameters=_first(said.num_parameters, self.num_parameters),
     )
 
   @property

@@ -20,7 +20,7 @@ family, and "rotary_base", the base of the wavelengths of rotary positions. If
 positions are scaled for long texts, it has "rotary_scaling", an object with the
 fields of `RotaryScaling`. If queries share keys, the file has
 "num_kv_heads". If several tokens can end an
-answer, it has "stop_token_ids", a list.
+answer, it has "stop_token_ids", a list. Newer files have "num_parameters".
 
 Checkpoints of other converters have no such file. The serving params must then
 set these values.
@@ -55,6 +55,7 @@ _OMITTED = {
   'rotary_scaling': None,
   'num_kv_heads': None,
   'stop_ids': None,
+  'num_parameters': None,
 }
 
 
@@ -78,6 +79,7 @@ class Description:
     rotary_scaling: The scaling of rotary positions; None for no scaling.
     num_kv_heads: The number of heads of keys and values; None means num_heads.
     stop_ids: All tokens that end a text; None means only eos_id.
+    num_parameters: The number of values of the model, without a tied head.
   """
 
   rotary_dim: int | None = None
@@ -98,6 +100,7 @@ class Description:
   rotary_scaling: architecture.RotaryScaling | None = None
   num_kv_heads: int | None = None
   stop_ids: list[int] | None = None
+  num_parameters: int | None = None
 
   def encode(self) -> bytes:
     """Returns the bytes of the file."""

@@ -11,10 +11,10 @@ from tests.serve import serving
 
 _NAME = 'SmolLM2-135M-Instruct'
 _QUESTION = {'role': 'user', 'content': 'What is the capital of France?'}
-# The request bodies that clients sent with their defaults. Those of Open WebUI,
-# which could not be installed, follow from its sources.
+# The request bodies that clients sent with their defaults. Those of Open WebUI
+# and GuideLLM, which could not be installed, follow from their sources.
 _REQUESTS = os.path.join(programs.ROOT, 'tests/serve/client_requests.jsonl')
-# Answers may be as long as the context, which takes minutes.
+# An answer that is sampled may be as long as the context, which takes minutes.
 _MAX_TOKENS = 16
 
 
@@ -48,7 +48,9 @@ class DefaultModelTest(serving.ServeCase):
 
   def _converse(self, client: openai.OpenAI) -> None:
     messages = [_QUESTION]
-    answer = client.chat.completions.create(model=_NAME, messages=messages)
+    answer = client.chat.completions.create(
+      model=_NAME, messages=messages, temperature=0
+    )
     [choice] = answer.choices
     self.assertEqual(choice.finish_reason, 'stop')
     self.assertIn('Paris', choice.message.content)
@@ -67,7 +69,8 @@ class DefaultModelTest(serving.ServeCase):
       requests = [json.loads(line) for line in file]
     self.assertNotEmpty(requests)
     for recorded in requests:
-      body = recorded['body'] | {'max_tokens': _MAX_TOKENS}
+      body = {'max_tokens': _MAX_TOKENS} | recorded['body']
+      self.assertLessEqual(body['max_tokens'], 1000)
       with self.subTest(recorded['client']):
         # An error status raises an exception.
         answer = client.post(recorded['route'], cast_to=str, body=body)

@@ -1,8 +1,11 @@
 """Tests `serve` with small models, as a user runs it; kills processes."""
 
+import http.server
+import json
 import os
 import re
 import signal
+import threading
 from urllib import request
 
 from absl.testing import absltest
@@ -10,6 +13,27 @@ import psutil
 
 from serve import programs
 from tests.serve import serving
+
+
+class _LoadingServer(http.server.BaseHTTPRequestHandler):
+  """Answers the first request as a gateway does while a model is loading."""
+
+  asked = 0
+
+  def do_POST(self):
+    """Answers with an error or with a stream."""
+    type(self).asked += 1
+    if self.asked == 1:
+      self.send_response(503)
+      self.send_header('Retry-After', '0')
+      body = {'error': {'message': 'compiled 1 of 2 programs'}}
+      text = json.dumps(body)
+    else:
+      self.send_response(200)
+      chunk = {'choices': [{'delta': {'content': 'Hi'}}]}
+      text = f'data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n'
+    self.end_headers()
+    self.wfile.write(text.encode())
 
 
 class ServeTest(serving.ServeCase):
@@ -105,6 +129,15 @@ class ServeTest(serving.ServeCase):
       ('no serving params are named', directory, '--params=a.B'),
     ):
       self._refused(message, *words)
+
+  def test_ask_waits_while_the_model_is_loading(self):
+    server = http.server.HTTPServer(('127.0.0.1', 0), _LoadingServer)
+    self.addCleanup(server.server_close)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    self.addCleanup(server.shutdown)
+    done = self._ask(str(server.server_port), 'Hello')
+    self.assertEqual((done.returncode, done.stdout), (0, 'Hi\n'), done.stderr)
+    self.assertIn('ask: compiled 1 of 2 programs\n', done.stderr)
 
   def test_ask_without_a_question(self):
     done = self.run_program('serve/ask')

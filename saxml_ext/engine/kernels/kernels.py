@@ -253,12 +253,17 @@ def find_candidates(
   return call(logits, scores, barred, active)
 
 
-def can_multiply() -> bool:
+def can_multiply(planes: int = 1) -> bool:
   """Returns True if `multiply` is the fastest product on this processor.
 
-  It is written for AVX512-VNNI and AVX2. With a matrix unit XLA is faster.
+  It is written for AVX512-VNNI and AVX2. With a matrix unit XLA is faster, but
+  only in int8. In 15 bits it would have to use float32.
+
+  Args:
+    planes: The planes of the activations, as in `multiply`.
   """
-  return has_int8_dots() and not has_int8_matrices() and usable()
+  is_slower = planes == 1 and has_int8_matrices()
+  return has_int8_dots() and not is_slower and usable()
 
 
 def multiply(

@@ -84,7 +84,7 @@ class MultiplyTest(parameterized.TestCase):
     np.testing.assert_allclose(got, jax.nn.silu(gate) * up, rtol=2e-6)
 
   def test_two_planes_are_finer_than_bfloat16(self):
-    if not kernels.can_multiply():
+    if not kernels.can_multiply(2):
       self.skipTest('this processor leaves int8 products to XLA')
     rng = np.random.default_rng(0)
     x = rng.normal(size=(130, 512)).astype(np.float32)
@@ -112,15 +112,16 @@ class MultiplyTest(parameterized.TestCase):
       np.testing.assert_allclose(got, np.full((rows, 20), expected), rtol=1e-6)
 
   @parameterized.parameters(
-    (_VNNI, True),
-    (_VNNI | {'amx_int8'}, False),
-    (frozenset({'avx2'}), True),
-    (frozenset({'avx512f'}), False),
-    (frozenset(), False),
+    (_VNNI, True, True),
+    (_VNNI | {'amx_int8'}, False, True),
+    (frozenset({'avx2'}), True, True),
+    (frozenset({'avx512f'}), False, False),
+    (frozenset(), False, False),
   )
-  def test_only_where_it_is_fast(self, features, expected):
+  def test_only_where_it_is_fast(self, features, expected, fine):
     with mock.patch.object(kernels, 'features', return_value=features):
       self.assertEqual(kernels.can_multiply(), expected)
+      self.assertEqual(kernels.can_multiply(2), fine)
 
   @parameterized.parameters(
     ('', False),

@@ -116,7 +116,7 @@ def multiplied_by_kernel(
   return (
     isinstance(w, quant.QuantizedArray)
     and w.activations in (None, quant.FINE)
-    and kernels.can_multiply()
+    and kernels.can_multiply(2 if w.activations == quant.FINE else 1)
   )
 
 

@@ -58,9 +58,11 @@ class CheckpointTemplate:
     reserved: The special tokens of the tokenizer, which are plain text in
       messages.
     adds_start: False, because the template writes the model's start token.
+    is_chat: True, because only models that hold conversations have a template.
   """
 
   adds_start = False
+  is_chat = True
   stops: tuple[str, ...] = ()
 
   def __init__(

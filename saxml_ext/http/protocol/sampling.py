@@ -175,8 +175,13 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
         found[option.completion] = value
     found |= {'stop': stops} | self._answers()
     if self.max_completion_tokens is not None:
-      if self.max_tokens is not None:
-        fields.fail('max_completion_tokens', 'send it or max_tokens, not both')
+      # Some clients send both, for servers that read only one.
+      if self.max_tokens not in (None, self.max_completion_tokens):
+        fields.fail(
+          'max_completion_tokens',
+          f'it is {self.max_completion_tokens}, but max_tokens is'
+          f' {self.max_tokens}. Send one of them',
+        )
       # max_tokens is the older name.
       found['max_tokens'] = self.max_completion_tokens
     if self.top_k is not None:

@@ -53,6 +53,11 @@ class GatewayTemplate:
   stops: tuple[str, ...] = ()
   reserved: tuple[str, ...] = ()
 
+  @property
+  def is_chat(self) -> bool:
+    """True if a model needs training on conversations for this template."""
+    return bool(self.reserved)
+
   def features(self, has_tools: bool) -> messages_lib.Features:
     """Returns the features, which do not depend on the tools of a request."""
     del has_tools

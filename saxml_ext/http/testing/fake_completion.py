@@ -173,6 +173,9 @@ class FakeCompletion(
       max_model_len=MAX_PROMPT + MAX_NEW_TOKENS,
       vocab_size=1000,
       has_tokenizer=True,
+      family='gptj',
+      num_parameters=6_050_882_784,
+      format='int8',
     )
 
 

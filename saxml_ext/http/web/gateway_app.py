@@ -25,6 +25,7 @@ from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import gateway_metrics as metrics_lib
 from saxml_ext.http.web import guard
 from saxml_ext.http.web import json_routes
+from saxml_ext.protobuf import completion_pb2
 
 # The version of the API, not of a release.
 _VERSION = '1'
@@ -56,10 +57,14 @@ class _Information:
   """
 
   def __init__(
-    self, catalogue: catalogue_lib.Catalogue, metrics: metrics_lib.Metrics
+    self,
+    catalogue: catalogue_lib.Catalogue,
+    metrics: metrics_lib.Metrics,
+    options: guard.Options,
   ):
     self.api: dict[str, Any] = {}
     self._catalogue = catalogue
+    self._options = options
     self._metrics = metrics
     self._files = {
       path.name: path.read_bytes() for path in _DIRECTORY.iterdir()
@@ -92,7 +97,10 @@ class _Information:
       for model_id, created in found.items()
       for name in self._catalogue.names(model_id)
     ]
-    return {'object': 'list', 'data': await asyncio.gather(*calls)}
+    page = self._options.status_page
+    return {'object': 'list', 'data': await asyncio.gather(*calls)} | (
+      {'status_page': page} if page else {}
+    )
 
   async def model(self, request: requests.Request) -> _Found:
     """Describes one published model."""
@@ -122,6 +130,24 @@ class _Information:
       'max_model_len': limits.max_model_len if limits else None,
       'status': state or None,
       'status_reason': reason or None,
+      **self._facts(model_id, limits),
+    }
+
+  def _facts(
+    self, model_id: str, limits: completion_pb2.DescribeResponse | None
+  ) -> dict[str, Any]:
+    """Returns what a model is and how it answers; see static/models.js."""
+    profile = self._options.profile_of(model_id)
+    facts = {'is_chat': profile.template.is_chat, 'defaults': profile.defaults}
+    if limits is None:
+      return facts
+    if not limits.max_samples:
+      beams = {'use_beam_search': True, 'best_of': limits.max_beams}
+      facts['defaults'] = beams
+    return facts | {
+      'family': limits.family or None,
+      'parameters': limits.num_parameters or None,
+      'format': limits.format or None,
     }
 
   async def health(self, _: requests.Request) -> _Found:
@@ -179,7 +205,7 @@ def _routes(
   options: guard.Options,
   metrics: metrics_lib.Metrics,
 ) -> list[routing.Route]:
-  information = _Information(catalogue, metrics)
+  information = _Information(catalogue, metrics, options)
   work = json_routes.Work(catalogue, options)
   admission = guard.Admission(options, metrics)
   reader = bodies.Reader(options.max_body_bytes, options.most_bodies)

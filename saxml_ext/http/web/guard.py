@@ -54,6 +54,7 @@ class Options(limits.Limits):
       time.
     health_routes: The paths of the health check; Vertex AI adds its own.
     predict_routes: The paths of predictions; Vertex AI adds its own.
+    status_page: The URL of the cell's status page, or '' if it is unknown.
   """
 
   name_of: NameOf | None = None
@@ -67,6 +68,11 @@ class Options(limits.Limits):
   most_bodies: int = 64
   health_routes: Sequence[str] = ('/health',)
   predict_routes: Sequence[str] = ('/predict',)
+  status_page: str = ''
+
+  def profile_of(self, model_id: str) -> templates.Profile:
+    """Returns the profile of a model."""
+    return self.profiles.get(model_id, self.profile)
 
 
 class Guard:

@@ -242,7 +242,7 @@ class Work:
 
   def _profile_of(self, name: str | None) -> templates.Profile:
     model_id = self._catalogue.full_id(name or self._catalogue.default)
-    return self._options.profiles.get(model_id, self._options.profile)
+    return self._options.profile_of(model_id)
 
 
 def _record(request: requests.Request) -> metrics_lib.Record:

@@ -131,7 +131,8 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     found = await calls.find(
       self._models, request.model_key, scheduler.GENERATE, context
     )
-    engine = found.model.settings.engine
+    settings = found.model.settings
+    engine = settings.engine
     codecs = found.model.codecs
     return completion_pb2.DescribeResponse(
       model_path=found.spec.model_path,
@@ -145,6 +146,9 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       max_top_k=engine.max_top_k,
       vocab_size=codecs.vocab_size,
       has_tokenizer=codecs.words is not None,
+      family=settings.family.name,
+      num_parameters=settings.num_parameters or 0,
+      format=settings.quantization or settings.dtype,
     )
 
   async def _find(
