@@ -7,6 +7,7 @@ from absl.testing import parameterized
 import jax
 import numpy as np
 
+from saxml_ext.engine import stored_variables
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import random_model
@@ -79,7 +80,7 @@ class StoredVariablesTest(parameterized.TestCase):
     for i, part in enumerate(('query', 'key', 'value')):
       name = f'lm.transformer.x_layers_1.self_attention.{part}.w'
       stored |= {name: codes[i], f'{name}_quantized_scale': scale[i]}
-    reader = weights_lib.StoredVariables(stored, _CONFIG)
+    reader = stored_variables.StoredVariables(stored, _CONFIG)
     _, values = reader.arrays(_QKV, 1)
     np.testing.assert_array_equal(values, codes)
     _, scales = reader.arrays(_QKV, 1, variables_lib.SCALE_SUFFIX)

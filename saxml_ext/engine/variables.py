@@ -241,7 +241,8 @@ def find(variables: Mapping[str, Any], suffix: str) -> str:
   Raises:
     ValueError: No name matches, or several do.
   """
-  names = [name for name in variables if f'.{name}'.endswith(f'.{suffix}')]
+  ending = f'.{suffix}'
+  names = [n for n in variables if n == suffix or n.endswith(ending)]
   if len(names) != 1:
     raise ValueError(
       f'{len(names)} variables end in {suffix!r}, not one. Use a checkpoint of'

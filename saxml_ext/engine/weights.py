@@ -1,8 +1,11 @@
 """Converts PAX variables to weights in the form that the model reads."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+import contextvars
 import dataclasses
-from typing import Any, Protocol, runtime_checkable, TypeAlias
+import functools
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +13,13 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
+from saxml_ext.engine import stored_variables
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine.numerics import quant
 
 # 1 / softplus(0), rounded as in praxis.
 _PER_SOFTPLUS = np.float32(1.442695041)
+_READERS = 2
 
 # A matrix of the model; `einsum.py` supports both types.
 Matrix: TypeAlias = jax.Array | quant.QuantizedArray
@@ -118,107 +123,6 @@ def assemble_layer(leaf: Callable[[str], Any]) -> Layer:
   return Layer(**{f.name: of(f.name) for f in dataclasses.fields(Layer)})
 
 
-@runtime_checkable
-class Parts(Protocol):
-  """A Mapping of variables that can read a part of a variable.
-
-  The variables that layers of 175 billion parameters share exceed a host's
-  memory.
-  """
-
-  def read_part(
-    self, name: str, slices: tuple[slice | int, ...] | slice | int
-  ) -> np.ndarray:
-    """Reads a part of one variable, for example `np.s_[10, :, 0:5]`."""
-
-
-class StoredVariables:
-  """The variables of a model by their rows in `variables.py`.
-
-  A checkpoint may have a variable for each layer, or one that all layers share.
-  It may have queries, keys and values in one variable or in three. This class
-  reads them one layer at a time, in one form.
-  """
-
-  def __init__(
-    self, variables: Mapping[str, np.ndarray], config: config_lib.ModelConfig
-  ):
-    """Stores the arguments; reads nothing.
-
-    All methods raise ValueError if a variable is missing or has another shape.
-
-    Args:
-      variables: The arrays by name, with any prefix. If it is `Parts`, shared
-        variables are read one layer at a time.
-      config: The configuration of the model, whose sizes determine the shapes.
-    """
-    self._variables = variables
-    self._config = config
-    self._repeated = variables_lib.is_repeated(variables)
-
-  def arrays(
-    self, variable: variables_lib.Variable, layer: int, suffix: str = ''
-  ) -> tuple[str, list[np.ndarray]]:
-    """Reads a variable of one layer.
-
-    Args:
-      variable: The row of the variable.
-      layer: The index of the layer.
-      suffix: SCALE_SUFFIX to read the scales of int8 matrices, with size 1 at
-        the dimensions that products sum over.
-
-    Returns:
-      The full name and the array. If a variable has parts, the name of the
-      first and the arrays of all.
-    """
-    parts = variable.parts
-    if parts and self._has(parts[0].below_prefix(layer, self._repeated)):
-      found = [self._array(part, layer, suffix) for part in parts]
-      return found[0][0], [value for _, value in found]
-    name, value = self._array(variable, layer, suffix)
-    return name, list(value) if parts else [value]
-
-  def _array(
-    self, variable: variables_lib.Variable, layer: int, suffix: str
-  ) -> tuple[str, np.ndarray]:
-    below = variable.below_prefix(layer, self._repeated) + suffix
-    dims = variable.contracted_dims if suffix else ()
-    shape = tuple(np.delete(variable.shape(self._config), dims).tolist())
-    name, value = self._layer(variable, below, layer)
-    if variable.field == 'head_bias' and value.ndim == 1:
-      # The bias may be longer, because Sax's converter truncates only the
-      # matrix to the vocabulary.
-      value = value[: shape[0]]
-    _check_shape(name, value.shape, shape)
-    return name, np.expand_dims(value, dims)
-
-  def _has(self, below_prefix: str) -> bool:
-    ending = f'.{below_prefix}'
-    return any(f'.{name}'.endswith(ending) for name in self._variables)
-
-  def _layer(
-    self, variable: variables_lib.Variable, below_prefix: str, layer: int
-  ) -> tuple[str, np.ndarray]:
-    """Returns the full name and the array, or one layer of it."""
-    name = variables_lib.find(self._variables, below_prefix)
-    if not self._repeated or not variable.per_layer:
-      return name, np.asarray(self._variables[name])
-    if isinstance(self._variables, Parts):
-      return name, np.asarray(self._variables.read_part(name, layer))
-    value = np.asarray(self._variables[name])
-    _check_shape(name, value.shape[:1], (self._config.num_layers,))
-    return name, value[layer]
-
-
-def _check_shape(
-  name: str, shape: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
-  if shape != expected:
-    raise ValueError(
-      f"{name} has shape {shape}, but the model's sizes require {expected}."
-    )
-
-
 def from_pax(
   variables: Mapping[str, np.ndarray],
   config: config_lib.ModelConfig,
@@ -230,20 +134,36 @@ def from_pax(
   """Returns a whole model from PAX variables.
 
   The arguments are those of `PaxReader`, and `stacked` is True for stacked
-  layers.
+  layers. Then two threads read them, so memory for two variables is needed.
   """
   reader = PaxReader(variables, config, dtype, quantization, quantize_head)
+  fields = [f for f, row in variables_lib.BY_FIELD.items() if not row.per_layer]
   # These are the largest, so they are read first, while memory for copies is
   # free.
-  outside = {
-    field: reader.leaf(field)
-    for field, row in variables_lib.BY_FIELD.items()
-    if not row.per_layer
-  }
-  layers = [reader.layer(i) for i in range(config.num_layers)]
+  parts: list[Callable[[], Any]] = [
+    *(functools.partial(reader.leaf, field) for field in fields),
+    *(functools.partial(reader.layer, i) for i in range(config.num_layers)),
+  ]
+  values = _in_threads(parts) if stacked else [read() for read in parts]
+  outside = dict(zip(fields, values)).get
+  layers = values[len(fields) :]
   if stacked:
-    return assemble(outside.get, layers_lib.stack_and_release(layers))
-  return assemble(outside.get, tuple(layers))
+    del values
+    return assemble(outside, layers_lib.stack_and_release(layers))
+  return assemble(outside, tuple(layers))
+
+
+def _in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+  """Returns the results of functions that read variables."""
+  device = jax.config.jax_default_device
+
+  def run(context: contextvars.Context, call: Callable[[], Any]) -> Any:
+    with jax.default_device(device):
+      return context.run(call)
+
+  contexts = [contextvars.copy_context() for _ in calls]
+  with futures.ThreadPoolExecutor(_READERS) as pool:
+    return list(pool.map(run, contexts, calls))
 
 
 class PaxReader:
@@ -262,14 +182,14 @@ class PaxReader:
     Args:
       variables: The arrays by name, such as
         `params.lm.embedding_lookup.emb_var`. Any prefix is allowed. Only the
-        requested variables are necessary. See `StoredVariables`.
+        requested variables are necessary. See `stored_variables.py`.
       config: The configuration of the model, whose sizes determine the shapes.
       dtype: The dtype of the matrices, or only of the embedding if the others
         are quantized. Norms and biases stay float32.
-      quantization: "int8", "int8_fine" or "int8_weights" to quantize the
-        matrices that multiply activations to int8, with one scale per output
-        channel. The first two quantize the activations too; see `quant.py`. int8 matrices of the
-        checkpoint, with their scales, are not changed. None quantizes nothing.
+      quantization: "int8", "int8_fine" or "int8_weights" to quantize matrices
+        to int8, with one scale per output channel; see `quant.py`. int8
+        matrices of the checkpoint, with their scales, are not changed. None
+        quantizes nothing.
       quantize_head: True if the head is among these matrices. A head that is
         the embedding cannot be.
 
@@ -289,7 +209,7 @@ class PaxReader:
         f' {quantization!r}, set quantize_head to False.'
       )
     self._table = variables_lib.table_of(config.architecture).by_field
-    self._stored = StoredVariables(variables, config)
+    self._stored = stored_variables.StoredVariables(variables, config)
     self._config = config
     self._dtype = dtype
     self._quantization = quantization

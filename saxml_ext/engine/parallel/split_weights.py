@@ -152,7 +152,7 @@ class View(Mapping):
 
   It has the names of the whole model and the shapes of a model with fewer
   heads, hidden units and tokens. So any code that reads a checkpoint can read
-  it. It is a `weights.Parts`: a single layer of a repeated variable can be
+  it. It is a `stored_variables.Parts`: a single layer of a repeated variable can be
   read.
   """
 

@@ -38,6 +38,8 @@ from saxml_ext.server.lifecycle import cancellation
 # No answer contains this token.
 _VOCAB_SLACK = 1
 _DEFAULT_LN_EPSILON = 1e-5
+# The size in bytes from which on a variable's memory is released early.
+_LARGE = 1 << 20
 _DIGITS = 16  # The digits of a hash in messages.
 
 
@@ -219,7 +221,7 @@ class _Variables(Mapping):
   """The variables of a checkpoint by name, each read when it is looked up.
 
   They can be read in parts: the class implements `split_weights.Source` and
-  `weights.Parts`.
+  `stored_variables.Parts`.
   """
 
   def __init__(self, reader: checkpoint.Reader):
@@ -230,9 +232,10 @@ class _Variables(Mapping):
     if name not in self.specs:
       raise KeyError(name)
     cancellation.check()
-    # This releases the memory of the previous variable, which is no longer
-    # needed.
-    memory.give_back()
+    if self.specs[name].num_bytes > _LARGE:
+      # This releases the memory of earlier variables, which are no longer
+      # needed.
+      memory.give_back()
     return self._reader.read(name)
 
   def read_part(
