@@ -56,6 +56,9 @@ def _image_impl(ctx):
     args = ctx.actions.args()
     args.add(archive, format = "--archive=%s")
     args.add_all(layers, format_each = "--layer=%s")
+
+    # With the commit of the sources, which deploy/status.sh prints.
+    args.add(ctx.info_file, format = "--status=%s")
     args.add(ctx.attr.image_name, format = "--name=%s")
     args.add(ctx.attr.title, format = "--title=%s")
     args.add(ctx.attr.user, format = "--user=%s")
@@ -68,7 +71,7 @@ def _image_impl(ctx):
     ctx.actions.run(
         executable = ctx.executable._archive_builder,
         arguments = [args],
-        inputs = layers,
+        inputs = layers + [ctx.info_file],
         mnemonic = "Image",
         outputs = [archive],
         progress_message = "Building image %s" % ctx.attr.image_name,
@@ -80,7 +83,8 @@ def _image_impl(ctx):
 
 _image = rule(
     implementation = _image_impl,
-    doc = "An image as an archive. The same files give the same bytes.",
+    doc = "An image as an archive. The same files, Python and commit give " +
+          "the same bytes.",
     attrs = {
         "base": attr.label(allow_single_file = True, mandatory = True),
         "deps": attr.label_list(

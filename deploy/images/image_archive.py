@@ -31,6 +31,9 @@ _VARIABLE = flags.DEFINE_multi_string(
 _USER = flags.DEFINE_string('user', '0', 'The user that runs the program.')
 _PORT = flags.DEFINE_multi_integer('port', [], 'A port of the program.')
 _TITLE = flags.DEFINE_string('title', '', 'The title of the image.')
+_STATUS = flags.DEFINE_string(
+  'status', None, "Bazel's file with the commit of the sources."
+)
 
 _CONFIG = 'application/vnd.oci.image.config.v1+json'
 _GZIP = 'application/vnd.oci.image.layer.v1.tar+gzip'
@@ -53,26 +56,49 @@ def _blob(digest: str) -> str:
   return f'blobs/{digest.replace(":", "/")}'
 
 
-def config(diff_ids: Sequence[str]) -> dict[str, Any]:
-  """Returns the image's configuration (image-spec, config.md)."""
+def revision(status: str) -> str:
+  """Returns the commit in the text of Bazel's stable status, or ''.
+
+  The suffix "-dirty" means that the checkout had changes.
+  """
+  for line in status.splitlines():
+    key, _, value = line.partition(' ')
+    if key == 'STABLE_REVISION':
+      return value
+  return ''
+
+
+def config(diff_ids: Sequence[str], commit: str) -> dict[str, Any]:
+  """Returns the image's configuration (image-spec, config.md).
+
+  Args:
+    diff_ids: The digests of the uncompressed layers, the lowest first.
+    commit: The commit of the sources; '' if it is unknown.
+  """
   machine = platform.machine()
+  labels = {
+    'org.opencontainers.image.title': _NAME.value,
+    'org.opencontainers.image.description': _TITLE.value,
+    'org.opencontainers.image.licenses': 'Apache-2.0',
+    'org.opencontainers.image.version': program.VERSION,
+  }
+  variables = ['PATH=/usr/local/bin:/usr/bin:/bin', *_VARIABLE.value]
+  if commit:
+    labels['org.opencontainers.image.revision'] = commit
+    # For --version of the programs.
+    variables.append(f'{program.COMMIT_VARIABLE}={commit}')
   return {
     'created': _TIME,
     'architecture': _ARCHITECTURES.get(machine, machine),
     'os': 'linux',
     'config': {
-      'Env': ['PATH=/usr/local/bin:/usr/bin:/bin', *_VARIABLE.value],
+      'Env': variables,
       'Entrypoint': list(_ENTRYPOINT.value),
       'ExposedPorts': {f'{port}/tcp': {} for port in _PORT.value},
       'User': _USER.value,
       'WorkingDir': '/',
       'StopSignal': 'SIGTERM',
-      'Labels': {
-        'org.opencontainers.image.title': _NAME.value,
-        'org.opencontainers.image.description': _TITLE.value,
-        'org.opencontainers.image.licenses': 'Apache-2.0',
-        'org.opencontainers.image.version': program.VERSION,
-      },
+      'Labels': labels,
     },
     'rootfs': {'type': 'layers', 'diff_ids': list(diff_ids)},
     'history': [{'created': _TIME, 'created_by': 'bazel'} for _ in diff_ids],
@@ -83,7 +109,8 @@ def main(argv: Sequence[str]) -> None:
   del argv
   paths = list(map(pathlib.Path, _LAYER.value))
   found = list(map(layer.digests, paths))
-  described = _json(config([each.diff_id for each in found]))
+  status = pathlib.Path(_STATUS.value).read_text(encoding='utf-8')
+  described = _json(config([each.diff_id for each in found], revision(status)))
   manifest = _json(
     {
       'schemaVersion': 2,
@@ -99,6 +126,8 @@ def main(argv: Sequence[str]) -> None:
       ],
     }
   )
+  # It names one image, because skopeo takes an archive with several only if one
+  # is chosen. The version is a second tag for `docker load` alone.
   index = {
     'schemaVersion': 2,
     'mediaType': _INDEX,
@@ -117,7 +146,9 @@ def main(argv: Sequence[str]) -> None:
   for_docker = [
     {
       'Config': _blob(_digest(described)),
-      'RepoTags': [f'{_NAME.value}:latest'],
+      'RepoTags': [
+        f'{_NAME.value}:{tag}' for tag in ('latest', program.VERSION)
+      ],
       'Layers': [_blob(each.blob) for each in found],
     }
   ]
@@ -134,5 +165,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.mark_flags_as_required(['archive', 'name'])
+  flags.mark_flags_as_required(['archive', 'name', 'status'])
   program.run(main)

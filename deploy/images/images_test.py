@@ -21,6 +21,7 @@ import urllib.request
 from absl.testing import absltest
 
 from saxml_ext.common import net
+from saxml_ext.common import program
 from tests.hosts import namespaces
 
 _IMAGES = ('sax_admin_server', 'sax_gateway', 'sax_model_server', 'sax_util')
@@ -127,6 +128,21 @@ class ImagesTest(absltest.TestCase):
   def test_all_share_the_lowest_layer(self):
     lowest = {i.layers[0]['digest'] for i in self.images.values()}
     self.assertLen(lowest, 1)
+
+  def test_version_and_commit_are_named(self):
+    for name, image in self.images.items():
+      with self.subTest(name):
+        labels = image.config['Labels']
+        version = labels['org.opencontainers.image.version']
+        self.assertEqual(version, program.VERSION)
+        (for_docker,) = image.json('manifest.json')
+        target = name.replace('_', '-')
+        self.assertEqual(
+          for_docker['RepoTags'], [f'{target}:latest', f'{target}:{version}']
+        )
+        # Without git, the commit is unknown.
+        revision = labels.get('org.opencontainers.image.revision', 40 * '0')
+        self.assertRegex(revision, '^[0-9a-f]{40}(-dirty)?$')
 
   def test_only_the_model_server_is_root(self):
     users = {name: each.config['User'] for name, each in self.images.items()}

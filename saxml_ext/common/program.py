@@ -20,6 +20,9 @@ from saxml_ext.common import flag_rules
 # deploy/version.bzl has the same version, for the wheel and the images.
 VERSION = '1.1.0'
 
+# Images name the commit of their sources here.
+COMMIT_VARIABLE = 'GPTJ_SAX_COMMIT'
+
 # These packages define this repository's own flags.
 _OWN = (
   *('benchmarks', 'bundled', 'converters', 'harness', 'saxml_ext', 'serve'),
@@ -106,7 +109,8 @@ def commit() -> str:
   """Returns the commit of the sources, or '' if it is unknown.
 
   The commit is read from the checkout that has the sources. It is not part of a
-  build, so that the outputs of a build do not change with it.
+  build, so that the outputs of a build do not change with it. In an image,
+  COMMIT_VARIABLE has it, and a suffix "-dirty" if the checkout had changes.
   """
   # The runfiles link to the sources. Only this directory is checked, because a
   # parent may be another checkout in which this code is installed.
@@ -130,7 +134,8 @@ def commit() -> str:
         return line[:12]
   except OSError:
     pass  # The sources are not in a readable checkout.
-  return ''
+  known, dash, suffix = os.environ.get(COMMIT_VARIABLE, '').partition('-')
+  return known[:12] + dash + suffix
 
 
 def _text(path: str) -> str:

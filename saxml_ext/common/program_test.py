@@ -100,6 +100,31 @@ class ProgramTest(absltest.TestCase):
       )
       self.assertEqual(found.strip(), '0123456789ab' if known else '')
 
+  def test_version_in_an_image_names_the_commit_of_the_build(self):
+    root = self.create_tempdir().full_path
+    copy = os.path.join(root, 'saxml_ext', 'common')
+    os.makedirs(copy)
+    for module in (program, flag_rules):
+      shutil.copy(module.__file__, copy)
+    for package in (os.path.dirname(copy), copy):
+      open(os.path.join(package, '__init__.py'), 'x').close()
+    code = 'from saxml_ext.common import program; print(program.commit())'
+    for commit, shown in (
+      ('0123456789ab' + 28 * 'f', '0123456789ab'),
+      ('0123456789ab' + 28 * 'f' + '-dirty', '0123456789ab-dirty'),
+    ):
+      printed = subprocess.check_output(
+        [sys.executable, '-c', code],
+        env=os.environ
+        | {
+          'PYTHONPATH': os.pathsep.join([root, *sys.path]),
+          program.COMMIT_VARIABLE: commit,
+        },
+        cwd=root,
+        text=True,
+      )
+      self.assertEqual(printed.strip(), shown)
+
   def test_runs_otherwise(self):
     done = self._run('--place=here', '--', '--help', WORDS='1')
     self.assertEqual(done.returncode, 3, done.stderr)

@@ -3,7 +3,8 @@
   bazel run //third_party/saxml:workspace -- --out=DIR
 
 copies the branch mlperf4.0 and adds the overlay. Bazel fetches the branch,
-unless --override_repository=saxml=CHECKOUT gives a local checkout.
+unless --override_repository=saxml=CHECKOUT gives a local checkout. Its files
+must be those of the pinned commit.
 //third_party/saxml:workspace_r1_2_0 and saxml_r1_2_0 do the same for the
 release r1.2.0.
 
@@ -33,8 +34,12 @@ def main(argv: Sequence[str]) -> None:
   del argv
   out = pathlib.Path(user_path.resolve(_OUT.value))
   try:
-    tree.lay(pathlib.Path(saxml_checkout.ROOT), out)
-  except OSError as e:
+    tree.lay(
+      pathlib.Path(saxml_checkout.ROOT),
+      out,
+      tree.MLPERF4_0.with_name(f'{saxml_checkout.RELEASE}.tree'),
+    )
+  except (OSError, ValueError) as e:
     print(f'workspace: {e}', file=sys.stderr)
     sys.exit(1)
   print(f'Created {out}. Next: cd {out}; bazel run //saxml/gptj_overlay:server')

@@ -21,6 +21,7 @@ import sys
 from deploy.images.entrypoints import model
 from saxml_ext.common import cell
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 
 _CELL = '/sax/test'
 _PORT = '10000'
@@ -60,14 +61,35 @@ def _has_config(root: str, cell_id: str) -> bool:
   return True
 
 
+def is_set_up(found: Mapping[str, str]) -> bool:
+  """Returns True if the cell has a config, and False if it is new.
+
+  Raises:
+    errors.FailedPrecondition: The config of a cell with models is gone. A new
+      one would give rights to everybody.
+    errors.Internal: The config is damaged.
+  """
+  cell_id = found[cell.CELL_VARIABLE]
+  if _has_config(found[model.ROOT], cell_id):
+    return True
+  state = cell.state_path(found[cell.FS_ROOT_VARIABLE], cell_id)
+  if storage.exists(state):
+    raise errors.FailedPrecondition(
+      f'{cell.config_path(found[model.ROOT], cell_id)} is gone, but the cell has'
+      f' models in {state}. Restore the config, or write one with admin_config'
+      ' --fs_root and --admin_acl'
+    )
+  return False
+
+
 def main(argv: Sequence[str]) -> None:
   try:
     found = settings(os.environ)
     os.environ.update(found)
-    is_set_up = _has_config(found[model.ROOT], found[cell.CELL_VARIABLE])
+    has_config = is_set_up(found)
   except (errors.SaxError, OSError) as e:
     sys.exit(f'sax-admin-server: {e}')
-  if not is_set_up:
+  if not has_config:
     code = subprocess.call(['admin_config'])
     if code:
       sys.exit(code)

@@ -1,11 +1,15 @@
 """Tests of the variables that the images' programs accept."""
 
+import os
+
 from absl.testing import absltest
 from absl.testing import parameterized
 
 from deploy.images.entrypoints import admin
 from deploy.images.entrypoints import model
+from saxml_ext.common import cell
 from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
 
 
 class EntrypointsTest(parameterized.TestCase):
@@ -48,6 +52,23 @@ class EntrypointsTest(parameterized.TestCase):
         'SAX_ADMIN_SERVER_PORT': '7',
       },
     )
+
+  def test_a_config_that_is_gone_is_not_replaced(self):
+    root, fs_root = (self.create_tempdir().full_path for _ in range(2))
+    found = admin.settings({'SAX_ROOT': root, 'FS_ROOT': fs_root})
+    self.assertFalse(admin.is_set_up(found))
+    config = admin_pb2.Config(fs_root=fs_root, admin_acl='acl/admins')
+    cell.write_config(root, '/sax/test', config)
+    self.assertTrue(admin.is_set_up(found))
+    cell.write_state(fs_root, '/sax/test', admin_pb2.State())
+    os.remove(cell.config_path(root, '/sax/test'))
+    with self.assertRaisesRegex(errors.FailedPrecondition, 'is gone'):
+      admin.is_set_up(found)
+    os.truncate(cell.state_path(fs_root, '/sax/test'), 0)
+    cell.write_config(root, '/sax/test', config)
+    os.truncate(cell.config_path(root, '/sax/test'), 5)
+    with self.assertRaisesRegex(errors.Internal, 'config.proto'):
+      admin.is_set_up(found)
 
   @parameterized.parameters({}, {'SAX_ROOT': '/r'}, {'FS_ROOT': '/f'})
   def test_what_is_missing_is_said(self, **variables):
