@@ -5,7 +5,7 @@ only the parent, which then stops the children in order. Each child is started
 through guard.py, so it also dies if the parent is killed.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 import contextlib
 import dataclasses
 import os
@@ -40,12 +40,14 @@ class Child:
     process: The handle of the process.
     log_path: The path of the file that receives its output.
     command: The command that started it.
+    files: The numbers of the open files that it inherited.
   """
 
   name: str
   process: subprocess.Popen
   log_path: str
   command: programs.Command
+  files: Sequence[int] = ()
 
   @property
   def ending(self) -> str:
@@ -108,15 +110,23 @@ class Children:
   def __exit__(self, *unused) -> None:
     self.stop()
 
-  def start(self, name: str, command: programs.Command, log_path: str) -> Child:
+  def start(
+    self,
+    name: str,
+    command: programs.Command,
+    log_path: str,
+    files: Sequence[int] = (),
+  ) -> Child:
     """Starts a process that must run until it is stopped.
 
     Args:
       name: The name in messages.
       command: The command that starts it.
       log_path: The path of the file that receives its output.
+      files: The numbers of the open files that it inherits. They must stay open
+        until its last start.
     """
-    self._watched.append(self._start(name, command, log_path))
+    self._watched.append(self._start(name, command, log_path, files=files))
     return self._watched[-1]
 
   def restart(self, child: Child) -> Child:
@@ -124,7 +134,9 @@ class Children:
     self._watched.remove(child)
     self._started.remove(child)
     self._watched.append(
-      self._start(child.name, child.command, child.log_path, mode='ab')
+      self._start(
+        child.name, child.command, child.log_path, mode='ab', files=child.files
+      )
     )
     return self._watched[-1]
 
@@ -145,6 +157,7 @@ class Children:
     log_path: str,
     stdout: int | None = None,
     mode: str = 'wb',
+    files: Sequence[int] = (),
   ) -> Child:
     with contextlib.ExitStack() as stack:
       log = None  # The output goes to this program's terminal.
@@ -158,8 +171,9 @@ class Children:
         stderr=log,
         env=dict(command.env),
         process_group=0,
+        pass_fds=files,
       )
-    child = Child(name, process, log_path, command)
+    child = Child(name, process, log_path, command, files)
     self._started.append(child)
     return child
 

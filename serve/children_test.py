@@ -1,5 +1,6 @@
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,6 +18,12 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(child.pid, flush=True)
 time.sleep(600)
+"""
+# This program answers one connection to an inherited socket.
+_ACCEPT = """
+import socket
+connection, _ = socket.socket(fileno={}).accept()
+connection.sendall(b"hello")
 """
 
 
@@ -50,6 +57,26 @@ class ChildrenTest(absltest.TestCase):
   def _log_text(self) -> str:
     with open(self._log, encoding='utf-8') as file:
       return file.read()
+
+  def test_a_restarted_child_accepts_connections_that_wait(self):
+    with (
+      socket.create_server(('127.0.0.1', 0)) as listener,
+      children.Children() as group,
+    ):
+      number = listener.fileno()
+      child = group.start(
+        'server', _python(_ACCEPT.format(number)), self._log, [number]
+      )
+      for _ in range(2):
+        with socket.create_connection(listener.getsockname(), 60) as connection:
+          self.assertEqual(connection.recv(9), b'hello')
+        child.process.wait()
+        # This connection is made while no child runs.
+        with socket.create_connection(listener.getsockname(), 60) as connection:
+          child = group.restart(child)
+          self.assertEqual(connection.recv(9), b'hello')
+        child.process.wait()
+        child = group.restart(child)
 
   def test_stops_at_the_end_of_the_block(self):
     with children.Children() as group:

@@ -43,6 +43,10 @@ _LEAST_LENGTH = 32
 _CHUNK, _BUCKETS = 512, (64, 192)
 _BEAMS = 4
 _SLOTS = (16, 8, 4, 2, 1)
+# Each call of the engine costs milliseconds besides its decode steps. So streams
+# of small models get several tokens in a message: the sizes of the weights in
+# bytes, and the decode steps of a message.
+_INTERVALS = ((2**29, 4), (2**31, 2))
 # Programs, buffers and the servers need memory in addition to weights and
 # slots.
 _MARGIN = 1.25
@@ -264,9 +268,7 @@ def _choose(
       raise programs.ServeError(f'{stored.origin}: {e}') from e
     lengths = _lengths(said.max_positions, options.max_model_len)
     overrides = lengths | _numbers(stored, lengths, reserved) | overrides
-  problems = overrides_lib.in_overrides(params, options.overrides)
-  if problems:
-    raise programs.ServeError(' '.join(problems))
+  overrides_lib.check(params, options.overrides)
   if options.params or options.overrides:
     _check_settings(params, overrides, said)
   return params, overrides
@@ -333,7 +335,12 @@ def _numbers(
       f' {"int8" if stored.is_int8 else dtype}), and {size(free)} are free. Use'
       ' --quantize=int8, a smaller --max_model_len, or a larger machine.'
     )
-  chosen = {'BATCH_SIZE': str(slots), 'ram': str(needed)}
+  interval = next((n for size, n in _INTERVALS if stored.weights < size), 1)
+  chosen = {
+    'BATCH_SIZE': str(slots),
+    'STREAM_INTERVAL_STEPS': str(interval),
+    'ram': str(needed),
+  }
   if dtype != 'float32':
     chosen |= dict.fromkeys(('FPROP_DTYPE', 'MODEL_DTYPE'), json.dumps(dtype))
   if stored.is_int8:

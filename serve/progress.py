@@ -99,8 +99,8 @@ class Bar:
       )
     elif self.is_due:
       self._next = time.monotonic() + self._progress.interval_secs
-      words += [note] if note else []
-      self._progress.stage(f'{self._label}: {" ".join(words)}')
+      text = ' '.join([*words, note]).strip()
+      self._progress.stage(f'{self._label}: {text}' if text else self._label)
 
 
 def rate_note(done: int, total: int, seconds: float) -> str:

@@ -20,6 +20,12 @@ class ProgressTest(absltest.TestCase):
       lines, ['[    5 s] run: 5/100 note', '[   10 s] run: 10/100 note']
     )
 
+  def test_without_a_terminal_an_empty_note_has_no_colon(self):
+    file = io.StringIO()
+    with progress_lib.Progress(file, interval_secs=0.0).bar('trial') as bar:
+      bar.update(0, 0)
+    self.assertEndsWith(file.getvalue(), 's] trial\n')
+
   def test_without_a_terminal_nothing_is_cut(self):
     file = io.StringIO()
     note = 'read ' + 'directory/' * 20

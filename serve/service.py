@@ -8,10 +8,12 @@ import json
 import os
 import shlex
 import shutil
+import socket
 import sys
 import time
 from typing import TextIO
 
+from saxml_ext.common.telemetry import sockets
 from serve import children
 from serve import endpoint as endpoint_lib
 from serve import local_cell
@@ -125,16 +127,18 @@ class Service:
     cell.start_processes()
     # The servers start while the models are converted.
     converted = [model.converted(self._convert) for model in chosen]
-    self._start_gateway(cell, converted)
-    cell.wait_for_servers()
-    for model in converted:
-      cell.publish(model)
-    self._wait_for_gateway()
-    self._print_ready(converted, cell)
-    while True:
-      for child in self.group.ended():
-        self._restart(child)
-      time.sleep(_POLL_SECS)
+    # New connections wait here while a gateway is replaced.
+    with sockets.listen(self.endpoint.host, self.endpoint.port) as listener:
+      self._start_gateway(cell, converted, listener)
+      cell.wait_for_servers()
+      for model in converted:
+        cell.publish(model)
+      self._wait_for_gateway()
+      self._print_ready(converted, cell)
+      while True:
+        for child in self.group.ended():
+          self._restart(child)
+        time.sleep(_POLL_SECS)
 
   def _convert(
     self, name: str, program: str, flags: Mapping[str, object]
@@ -143,7 +147,10 @@ class Service:
     self.group.run(name, programs.command(program, flags), '')
 
   def _start_gateway(
-    self, cell: local_cell.LocalCell, chosen: Sequence[models.Model]
+    self,
+    cell: local_cell.LocalCell,
+    chosen: Sequence[models.Model],
+    listener: socket.socket,
   ) -> None:
     names = [f'{m.public_name}={m.name}' for m in chosen]
     configs = [
@@ -164,10 +171,13 @@ class Service:
         'generation_config': ','.join(configs) or None,
         'status_page': cell.status_url,
       },
-      {'SAX_DEBUG_IPADDR': '1'},
+      {'SAX_DEBUG_IPADDR': '1', 'SAX_HTTP_LISTEN_FD': str(listener.fileno())},
     )
     self.group.start(
-      'gateway', command, os.path.join(self.directory.logs, 'gateway.log')
+      'gateway',
+      command,
+      os.path.join(self.directory.logs, 'gateway.log'),
+      [listener.fileno()],
     )
 
   def _wait_for_gateway(self) -> None:

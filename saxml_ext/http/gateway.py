@@ -19,8 +19,10 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 import asyncio
 from collections.abc import Sequence
 import dataclasses
+import gc
 import os
 import signal
+import socket
 from typing import Any
 
 from absl import flags
@@ -36,6 +38,7 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.security import api_keys
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
+from saxml_ext.common.telemetry import sockets
 from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.common.telemetry import web
 from saxml_ext.http import gateway_flags
@@ -104,9 +107,12 @@ _STATUS_PAGE = flags.DEFINE_string(
   "The URL of the cell's status page, for a link in the playground.",
 )
 _AIP_PORT = 'AIP_HTTP_PORT'
+# The number of an open file: the socket that listens, instead of --port.
+_LISTEN_FD = 'SAX_HTTP_LISTEN_FD'
 _DEFAULT_PORT = 8000
 # This is longer than the limit of most proxies, which should close first.
 _KEEP_ALIVE_SECS = 75.0
+_FOR_HEALTH_CHECKS = 64
 
 
 def _catalogue(cell: str) -> catalogue_lib.Catalogue:
@@ -141,8 +147,15 @@ def _options(catalogue: catalogue_lib.Catalogue, host: str) -> guard.Options:
   profile, profiles = _profiles(catalogue)
   path = user_path.resolve(gateway_flags.api_keys_file())
   defaults = guard.Options()
+  limits = gateway_flags.limits()
+  # Some connections are left for health checks.
+  most = sockets.most_connections(limits.max_connections)
+  most -= min(_FOR_HEALTH_CHECKS, most // 2)
+  limits = dataclasses.replace(
+    limits, max_in_flight=min(limits.max_in_flight, most)
+  )
   return guard.Options(
-    **dataclasses.asdict(gateway_flags.limits()),
+    **dataclasses.asdict(limits),
     name_of=api_keys.Keys(path).name if path else None,
     profile=profile,
     profiles=profiles,
@@ -216,10 +229,17 @@ async def _serve(cell: str, host: str, port: int) -> None:
     grace_secs=_DRAIN_SECS.value,
     keep_alive_secs=_KEEP_ALIVE_SECS,
     most_per_client=options.max_connections_per_client,
+    most=options.max_connections,
   )
-  await server.start(port, host)
+  # `serve` opens the port, so that clients can connect while it replaces a
+  # gateway.
+  inherited = os.environ.get(_LISTEN_FD)
+  listener = socket.socket(fileno=int(inherited)) if inherited else None
+  await server.start(port, host, listener)
   address = net.join_host_port(host or '0.0.0.0', server.port)
   scheme = 'https' if web.is_https() else 'http'
+  # Garbage collection then skips the modules, so it delays requests less.
+  gc.freeze()
   print(f'Gateway of {cell} is serving at {scheme}://{address}', flush=True)
   await ended.wait()
   logging.info('stopping')

@@ -23,6 +23,13 @@ _MAX_BODY_BYTES = flags.DEFINE_integer(
   "The maximum size of a request's body, in bytes. Larger ones get 413.",
   lower_bound=1,
 )
+_MAX_BYTES_IN_FLIGHT = flags.DEFINE_integer(
+  'max_bytes_in_flight',
+  _DEFAULTS.max_bytes_in_flight,
+  'The maximum size of all bodies above 64 KiB of requests in flight, in bytes.'
+  ' One client may have half. Further ones wait up to 10 s and then get 429.',
+  lower_bound=1,
+)
 _MAX_IN_FLIGHT = flags.DEFINE_integer(
   'max_in_flight',
   _DEFAULTS.max_in_flight,
@@ -61,6 +68,13 @@ _MAX_CONNECTIONS_PER_CLIENT = flags.DEFINE_integer(
   ' 429. Raise it if all clients come through one proxy.',
   lower_bound=1,
 )
+_MAX_CONNECTIONS = flags.DEFINE_integer(
+  'max_connections',
+  _DEFAULTS.max_connections,
+  'The maximum number of connections. It is lowered to what the limit of open'
+  ' files allows. A further one replaces an idle one, or gets 503.',
+  lower_bound=1,
+)
 _STRICT_REQUESTS = flags.DEFINE_bool(
   'strict_requests',
   _DEFAULTS.strict_requests,
@@ -72,11 +86,13 @@ _STRICT_REQUESTS = flags.DEFINE_bool(
 def limits() -> limits_lib.Limits:
   """Returns the limits that the flags set."""
   return limits_lib.Limits(
+    max_bytes_in_flight=_MAX_BYTES_IN_FLIGHT.value,
     max_in_flight=_MAX_IN_FLIGHT.value,
     max_body_bytes=_MAX_BODY_BYTES.value,
     request_timeout=_REQUEST_TIMEOUT.value,
     queue_secs=_QUEUE_SECS.value,
     max_connections_per_client=_MAX_CONNECTIONS_PER_CLIENT.value,
+    max_connections=_MAX_CONNECTIONS.value,
     strict_requests=_STRICT_REQUESTS.value,
   )
 

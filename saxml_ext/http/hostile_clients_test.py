@@ -3,12 +3,17 @@
 import contextlib
 import json
 import socket
+import threading
+import time
 from unittest import mock
 import urllib.parse
 import urllib.request
 
 from absl.testing import absltest
 
+from saxml_ext.http.protocol import checkpoint_templates
+from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import templates
 from saxml_ext.http.testing import gateway_case
 from saxml_ext.http.web import bodies
 
@@ -107,6 +112,97 @@ class SlowBodiesTest(gateway_case.GatewayCase):
     self.assertIn('1 bytes of the body arrived', answers[0])
     self.assertRegex(answers[1], ' 4(08|29) ')
 
+  def test_bytes_in_flight_are_bounded(self):
+    size = 100_000
+    gateway = self.start(max_bytes_in_flight=2 * size, max_body_bytes=size)
+    body = b'{"prompt": "' + b'x' * (size - 14) + b'"}'
+    head = _HEAD.replace(f': {len(_BODY)}\r'.encode(), f': {size}\r'.encode())
+    chunked = head.replace(
+      f'Content-Length: {size}'.encode(), b'Transfer-Encoding: chunked'
+    )
+    with (
+      mock.patch.object(bodies, '_BODY_SECS', 0.5),
+      self.sending(gateway, head + body[:-1]) as slow,
+    ):
+      self.wait_for_bytes(size)
+      # One client has half. A small body needs no room.
+      for begin in (head, chunked):
+        with self.sending(gateway, begin) as second:
+          self.assertIn('--max_bytes_in_flight', self.answer(second))
+      self.assertEqual(self.fetch(_PATH, _BODY, gateway)[0], 200)
+      with self.sending(gateway, head + body, '127.0.0.2') as other:
+        self.assertIn('the prompt has 99986 tokens', self.answer(other))
+      slow.close()
+      self.wait_for_bytes(0)
+
+  def wait_for_bytes(self, size):
+    while self.readers[-1]._bytes.total() != size:
+      self.cell.admin.pause()
+
+  def test_large_bodies_are_parsed_in_threads(self):
+    names = []
+    original = fields.parse_object
+
+    def parse(body):
+      names.append(threading.current_thread().name)
+      return original(body)
+
+    with mock.patch.object(fields, 'parse_object', parse):
+      for size in (10, 100_000):
+        self.fetch(_PATH, {'model': 'm', 'prompt': 'x' * size})
+    self.assertNotIn('request', names[0])
+    self.assertStartsWith(names[1], 'request')
+
+
+class TemplatesTest(gateway_case.GatewayCase):
+  def test_a_hostile_template_delays_nobody_else(self):
+    loop = '{% for i in R %}{% for j in R %}{% endfor %}{% endfor %}'
+    profiles = {
+      name: templates.Profile(
+        checkpoint_templates.CheckpointTemplate({'default': text}, {}, name)
+      )
+      for name, text in (
+        ('/sax/test/m', loop.replace('R', 'range(99999)')),
+        ('/sax/test/other', '{{ tools | tojson(indent=4) }}'),
+      )
+    }
+    gateway = self.start_gateway(profiles=profiles)
+    messages = [{'role': 'user', 'content': 'x'}]
+    answers = []
+
+    def ask():
+      body = {'model': 'm', 'messages': messages}
+      answers.append(self.fetch('/v1/chat/completions', body, gateway))
+
+    asking = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in asking:
+      thread.start()
+    slowest = 0.0
+    while any(thread.is_alive() for thread in asking):
+      begin = time.monotonic()
+      self.assertEqual(self.fetch('/health/live', gateway=gateway)[0], 200)
+      # This template has turns of its own; its model does not exist.
+      body = {'model': 'other', 'messages': messages}
+      got = self.fetch('/v1/chat/completions', body, gateway)
+      self.assertEqual(got[0], 404, got)
+      slowest = max(slowest, time.monotonic() - begin)
+    for status, got, _ in answers:
+      self.assertEqual(status, 400)
+      self.assertIn('takes more than 1 s', got['error']['message'])
+    self.assertLess(slowest, 1.0)
+
+  def test_deep_tools_are_refused(self):
+    template = checkpoint_templates.CheckpointTemplate(
+      {'default': '{{ tools | tojson(indent=4) }}'}, {}, 't.jinja'
+    )
+    gateway = self.start_gateway(profile=templates.Profile(template))
+    tool = b'{"a":' * 250 + b'1' + b'}' * 250
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "x"}],'
+    body += b'"tools": [' + b','.join([tool] * 150) + b']}'
+    for path in ('/v1/chat/completions', '/tokenize'):
+      status, got, _ = self.fetch(path, body, gateway)
+      self.assertEqual((status, got['error']['param']), (400, 'tools'))
+
 
 class OtherSitesTest(gateway_case.GatewayCase):
   def status(self, gateway, path='/v1/models', **headers):
@@ -132,6 +228,14 @@ class OtherSitesTest(gateway_case.GatewayCase):
       ('10.0.0.1', 403),
       ('[', 403),
       ('', 403),
+      ('evil@localhost', 403),
+      ('localhost:notaport', 403),
+      ('localhost:65536', 403),
+      ('localhost/x', 403),
+      ('localhost?x', 403),
+      ('localhost#x', 403),
+      ('localhost:80:80', 403),
+      ('[::1]x', 403),
     ):
       for path in ('/v1/models', '/metrics', '/nowhere'):
         status = self.status(gateway, path, Host=host)

@@ -7,7 +7,7 @@ client that is not a browser.
 """
 
 from collections.abc import Collection
-import urllib.parse
+import re
 
 from starlette import requests
 
@@ -30,6 +30,11 @@ _PROXIED = frozenset(
     'x-real-ip',
   }
 )
+# A name or an address, with an optional port (RFC 9110, 7.2).
+_HOST = re.compile(
+  r'(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{0,5}))?'
+)
+_MOST_PORT = 65535
 _PROXIED_PREFIX = 'x-forwarded-'
 
 
@@ -63,12 +68,11 @@ def check(request: requests.Request) -> None:
 
 
 def host_name(request: requests.Request) -> str:
-  """Returns the host name in a request, or '' if Host is malformed."""
-  host = request.headers.get('host', '')
-  try:
-    return (urllib.parse.urlsplit(f'//{host}').hostname or '').rstrip('.')
-  except ValueError:  # An unmatched bracket, for example.
+  """Returns the host name in lower case, or '' if Host is malformed."""
+  found = _HOST.fullmatch(request.headers.get('host', ''))
+  if not found or int(found[3] or 0) > _MOST_PORT:
     return ''
+  return (found[1] or found[2]).lower().rstrip('.')
 
 
 def check_host(

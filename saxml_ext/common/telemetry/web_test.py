@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import os
+import resource
 import signal
 import socket
 import ssl
@@ -18,15 +20,18 @@ from starlette import routing
 from saxml_ext.common.security import access
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.testing import cell_certs
+from saxml_ext.common.telemetry import sockets
 from saxml_ext.common.telemetry import web
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 _GET = b'GET /who HTTP/1.1\r\nHost: x\r\n\r\n'
+_CLOSE = _GET.replace(b'\r\n\r\n', b'\r\nConnection: close\r\n\r\n')
 
 
 async def _who(request: requests.Request) -> responses.Response:
+  await asyncio.sleep(float(request.headers.get('secs', '0')))
   return responses.JSONResponse(request.state.peer_certificate)
 
 
@@ -34,11 +39,11 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   def make(self) -> web.WebServer:
     routes = [routing.Route('/who', _who, methods=['GET', 'POST'])]
     app = applications.Starlette(routes=routes)
-    return web.WebServer(app, most_per_client=3)
+    return web.WebServer(app, most_per_client=3, most=6)
 
-  async def start(self) -> web.WebServer:
+  async def start(self, listener: socket.socket | None = None) -> web.WebServer:
     server = self.make()
-    await server.start(0)
+    await server.start(0, listener=listener)
     self.addAsyncCleanup(server.stop)
     return server
 
@@ -128,6 +133,124 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       ):
         return
     self.fail('a closed connection still counts')
+
+  async def test_a_connection_beyond_the_limit_replaces_an_idle_one(self):
+    server = await self.start()
+    held = []
+    for i in range(6):
+      reader, writer = await self.connect(server, f'127.0.0.{2 + i // 3}')
+      writer.write(_GET)
+      await reader.readuntil(b'{}')
+      held.append((reader, writer))
+    for _ in range(5):
+      self.assertStartsWith(
+        (await self.answer(server, _CLOSE)).decode(), 'HTTP/1.1 200'
+      )
+    # The oldest idle one of the clients with most connections is closed.
+    self.assertEqual(await asyncio.wait_for(held[0][0].read(), 60), b'')
+    self.assertLen(server._config.clients['127.0.0.3'], 3)
+
+  async def test_connections_with_requests_are_not_closed(self):
+    server = await self.start()
+    slow = _CLOSE.replace(b'\r\n\r\n', b'\r\nSecs: 2\r\n\r\n')
+    held = []
+    for i in range(6):
+      reader, writer = await self.connect(server, f'127.0.0.{2 + i // 3}')
+      writer.write(slow)
+      held.append(reader)
+    while (
+      sum(not c.is_idle for c in server._server.server_state.connections) < 6
+    ):
+      await asyncio.sleep(0.01)
+    got = await self.answer(server, _GET)
+    self.assertStartsWith(got.decode(), 'HTTP/1.1 503')
+    self.assertIn(b'All 6 connections', got)
+    for reader in held:
+      self.assertIn(b'200 OK', await asyncio.wait_for(reader.read(), 60))
+    self.assertEmpty(server._config.clients)
+
+  async def test_errors_of_accept_are_logged_once(self):
+    server = await self.start()
+    reader, writer = await self.connect(server)
+    writer.write(_GET)
+    await reader.readuntil(b'{}')
+    waiting = []
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [socket.socket() for _ in range(50)]
+    with self.assertLogs(level='ERROR') as logs:
+      for connection in taken:
+        connection.setblocking(False)
+      files = len(os.listdir('/proc/self/fd'))
+      resource.setrlimit(resource.RLIMIT_NOFILE, (files - 1, hard))
+      try:
+        for connection in taken[:3]:
+          try:
+            connection.connect(('127.0.0.1', server.port))
+          except BlockingIOError:
+            waiting.append(connection)
+          await asyncio.sleep(1.2)
+      finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for connection in taken:
+      connection.close()
+    self.assertLen(logs.records, 1)
+    self.assertIn('Raise the limit of open files', logs.output[0])
+    self.assertNotIn('Traceback', logs.output[0])
+    # The idle connection made room.
+    self.assertEqual(await asyncio.wait_for(reader.read(), 60), b'')
+    self.assertIn(b'200 OK', await self.answer(server, _CLOSE))
+
+  def test_connections_stay_below_the_limit_of_files(self):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    self.assertEqual(sockets.most_connections(1000), 1000)
+    self.assertGreater(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1000)
+    for files, expected in ((1024, 768), (256, 64)):
+      with (
+        mock.patch.object(resource, 'getrlimit', lambda _: (files, files)),  # pylint: disable=cell-var-from-loop
+      ):
+        self.assertEqual(sockets.most_connections(1000), expected)
+
+  async def test_clients_that_shut_down_their_side_get_answers(self):
+    server = await self.start()
+    for secs in (b'0', b'1.2'):
+      reader, writer = await self.connect(server)
+      writer.write(
+        _GET.replace(b'\r\n\r\n', b'\r\nSecs: ' + secs + b'\r\n\r\n')
+      )
+      writer.write_eof()
+      got = await asyncio.wait_for(reader.read(), 60)
+      self.assertEndsWith(got, b'{}')
+      self.assertEqual(got.count(b' 200 OK'), 1)
+    # A client that is gone is noticed.
+    reader, writer = await self.connect(server)
+    writer.write(_GET.replace(b'\r\n\r\n', b'\r\nSecs: 600\r\n\r\n'))
+    while not any(
+      not c.is_idle for c in server._server.server_state.connections
+    ):
+      await asyncio.sleep(0.01)
+    writer.close()
+    while server._server.server_state.connections:
+      await asyncio.sleep(0.01)
+
+  async def test_a_listener_is_handed_on(self):
+    with socket.create_server(('127.0.0.1', 0)) as listener:
+      first = await self.start(listener.dup())
+      await first.stop()
+      reader, writer = await asyncio.open_connection(*listener.getsockname())
+      writer.write(_CLOSE)
+      await self.start(listener.dup())
+      self.assertIn(b'200 OK', await asyncio.wait_for(reader.read(), 60))
+      writer.close()
+
+  async def test_other_versions_of_http_are_refused(self):
+    server = await self.start()
+    for version in (b'3.7', b'2.0', b'0.9', b'9.9'):
+      got = await self.answer(server, _GET.replace(b'1.1', version))
+      self.assertStartsWith(got.decode(), 'HTTP/1.1 505 ')
+    got = await self.answer(server, _CLOSE.replace(b'1.1', b'1.0'))
+    self.assertIn(b'200 OK', got)
 
   async def test_ambiguous_requests_are_refused(self):
     server = await self.start()

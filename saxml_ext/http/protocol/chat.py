@@ -9,12 +9,14 @@ from saxml_ext.http.protocol import answers
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields
-from saxml_ext.http.protocol import marks as marks_lib
 from saxml_ext.http.protocol import messages as messages_lib
 from saxml_ext.http.protocol import sampling
 from saxml_ext.http.protocol import templates
 
 _MOST_MESSAGES = 4096
+# The maximum depth of arrays and objects that templates get. Deep values take
+# much more time to render than others of the same size.
+_MOST_LEVELS = 64
 
 Messages = Annotated[
   list[Any],
@@ -158,12 +160,17 @@ def render(
     )
   messages = messages_lib.normalize(request.messages, features)
   variables = dict(_variables(request, template))
-  marks = marks_lib.Marks(template.reserved)
-  try:
-    hidden = [marks.hide(value) for value in (messages, tools, variables)]
-  except RecursionError:
-    fields.fail('messages', 'its values are nested too deeply')
-  return template, marks.prompt(template.render(*hidden))
+  for name, value in (
+    ('messages', messages),
+    ('tools', tools),
+    ('chat_template_kwargs', variables),
+  ):
+    if fields.is_deeper(value, _MOST_LEVELS):
+      fields.fail(
+        name,
+        f'its values are nested too deeply. The limit is {_MOST_LEVELS} levels',
+      )
+  return template, template.render(messages, tools, variables)
 
 
 def _tools(request: Conversation) -> list[Any] | None:

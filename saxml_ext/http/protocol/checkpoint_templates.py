@@ -1,52 +1,42 @@
-"""Renders the chat templates of checkpoints: Jinja, in a sandbox.
+"""Renders the chat templates of checkpoints: Jinja, in another process.
 
 The operator of the gateway names the file with a flag. Requests cannot send a
 template. Without the flag, no template is read.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-import dataclasses
-import datetime
+import itertools
 import json
 import pathlib
-import traceback
-from typing import Any, NoReturn
-
-import jinja2
-from jinja2 import ext
-from jinja2 import nodes
-from jinja2 import parser as parser_lib
-from jinja2 import sandbox
+from typing import Any
 
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import special_tokens
+from saxml_ext.http.protocol import marks
 from saxml_ext.http.protocol import messages as messages_lib
 from saxml_ext.http.protocol import problems
+from saxml_ext.http.protocol import template_pool
+from saxml_ext.protobuf import completion_pb2
 
 _TEMPLATE_FILE = 'chat_template.jinja'
 _CONFIG_FILE = 'tokenizer_config.json'
 _SPECIAL_TOKENS_FILE = 'special_tokens_map.json'
 _TOKENIZER_FILE = 'tokenizer.json'
+# The largest usual tokenizer.json has 33 MB.
+_MOST_FILE_BYTES = 64 * 2**20
 # Templates may use Hugging Face's names of special tokens.
 _TOKENS = tuple(
   f'{name}_token' for name in ('bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask')
 )
 # A checkpoint with several templates has one of this name, and one for tools.
 _DEFAULT, _TOOL_USE = 'default', 'tool_use'
-# The variables that `render` sets.
+# The variables that rendering sets.
 _OWN_VARIABLES = ('messages', 'tools', 'documents', 'add_generation_prompt')
 
 
-@dataclasses.dataclass(frozen=True)
-class _Source:
-  """A compiled template and its features."""
-
-  template: jinja2.Template
-  features: messages_lib.Features
-
-
-class _Refused(jinja2.TemplateError):
-  """The error of a template that does not accept a conversation."""
+# The numbers of templates in the processes.
+_keys = itertools.count(1)
 
 
 class CheckpointTemplate:
@@ -59,6 +49,7 @@ class CheckpointTemplate:
       messages.
     adds_start: False, because the template writes the model's start token.
     is_chat: True, because only models that hold conversations have a template.
+    reserved_variables: The variables that requests cannot set.
   """
 
   adds_start = False
@@ -72,7 +63,7 @@ class CheckpointTemplate:
     path: str,
     special: Sequence[str] = (),
   ):
-    """Compiles the templates.
+    """Compiles the templates in another process.
 
     Args:
       sources: The Jinja text of each template, by name.
@@ -81,53 +72,65 @@ class CheckpointTemplate:
       special: The special tokens without a name.
 
     Raises:
-      errors.InvalidArgument: A template is not valid Jinja.
+      errors.InvalidArgument: A template is not valid Jinja, or it takes too
+      much time or memory.
     """
     self._path = path
-    self._tokens = tokens
     self.reserved = tuple(
       dict.fromkeys(filter(None, [*tokens.values(), *special]))
     )
-    self._sources = {
-      name: self._compiled(text) for name, text in sources.items()
+    self._request = {
+      'key': next(_keys),
+      'path': path,
+      'sources': dict(sources),
+      'tokens': dict(tokens),
+      'reserved': self.reserved,
     }
-
-  def _compiled(self, source: str) -> _Source:
-    environment = _environment()
     try:
-      tree = environment.parse(source, filename=self._path)
-      code = environment.compile(tree, filename=self._path)
-    except jinja2.TemplateSyntaxError as e:
+      answer = template_pool.ask(self._request)
+    except template_pool.LimitError as e:
       raise errors.InvalidArgument(
-        f'The chat template in {self._path} is not valid Jinja: line'
-        f' {e.lineno}: {e.message}. Fix the file or name another one.'
+        f'The chat template in {path} cannot be compiled: it {e}. Fix the file'
+        ' or name another one.'
       ) from e
-    template = jinja2.Template.from_code(
-      environment, code, environment.make_globals(None)
-    )
-    return _Source(template, _features(tree))
-
-  @property
-  def reserved_variables(self) -> Collection[str]:
-    """The variables that requests cannot set."""
-    functions = self._sources[_DEFAULT].template.globals
-    return {*_OWN_VARIABLES, *_TOKENS, *self._tokens, *functions}
+    except template_pool.BusyError as e:
+      raise errors.Unavailable(f'{path} cannot be compiled: {e}.') from e
+    if 'error' in answer:
+      raise errors.InvalidArgument(
+        f'The chat template in {path} is not valid Jinja: {answer["error"]}.'
+        ' Fix the file or name another one.'
+      )
+    self._features = {
+      name: messages_lib.Features(
+        **found | {'roles': frozenset(found['roles'])}
+      )
+      for name, found in answer['features'].items()
+    }
+    # Requests cannot set these variables.
+    self.reserved_variables: Collection[str] = {
+      *_OWN_VARIABLES,
+      *_TOKENS,
+      *tokens,
+      *answer['functions'],
+    }
 
   def features(self, has_tools: bool) -> messages_lib.Features:
     """Returns the features for requests with or without tools."""
-    return self._source(has_tools).features
+    return self._features[self._name(has_tools)]
 
-  def _source(self, has_tools: bool) -> _Source:
-    name = _TOOL_USE if has_tools and _TOOL_USE in self._sources else _DEFAULT
-    return self._sources[name]
+  def _name(self, has_tools: bool) -> str:
+    return _TOOL_USE if has_tools and _TOOL_USE in self._features else _DEFAULT
 
   def render(
     self,
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Any] | None = None,
     variables: Mapping[str, Any] | None = None,
-  ) -> str:
+  ) -> str | completion_pb2.Segments:
     """Returns the prompt that the assistant's next message continues.
+
+    Special tokens in the arguments become literal segments of the prompt. This
+    method waits for a process, so it must not run on an event loop.
 
     Args:
       messages: The conversation, in the form that `messages.normalize` returns.
@@ -135,98 +138,37 @@ class CheckpointTemplate:
       variables: The additional variables for the template.
 
     Raises:
-      problems.BadRequest: The template rejects the conversation or fails.
+      problems.Problem: The template rejects the conversation, fails or exceeds
+      a limit, or the processes are busy.
     """
+    request = {
+      'name': self._name(bool(tools)),
+      'messages': messages,
+      'tools': tools,
+      'variables': variables or {},
+    }
     try:
-      return self._source(bool(tools)).template.render(
-        {**self._tokens, **(variables or {})},
-        messages=messages,
-        tools=tools,
-        documents=None,
-        add_generation_prompt=True,
-      )
-    # Templates are programs, so they can raise any Python error.
-    except Exception as e:  # pylint: disable=broad-exception-caught
-      verb = 'does not accept' if isinstance(e, _Refused) else 'cannot render'
+      answer = template_pool.ask(self._request, request)
+    except template_pool.LimitError as e:
       raise problems.BadRequest(
-        f'The chat template {self._path} {verb} these messages: line'
-        f' {self._line(e)}: {e}',
+        f'The chat template {self._path} {e} for these messages. Send fewer or'
+        ' shorter ones, or serve the model with another template',
         param='messages',
       ) from e
-
-  def _line(self, error: Exception) -> int | None:
-    """Returns the line of the template where an error was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [f.lineno for f in frames if f.filename == self._path]
-    return lines[-1] if lines else None
-
-
-class _Generation(ext.Extension):
-  """Accepts {% generation %}, which marks the assistant's part for training."""
-
-  tags = {'generation'}
-
-  def parse(self, parser: parser_lib.Parser) -> nodes.Node:
-    line = next(parser.stream).lineno
-    body = parser.parse_statements(('name:endgeneration',), drop_needle=True)
-    return nodes.Scope(body, lineno=line)
-
-
-def _environment() -> jinja2.Environment:
-  made = sandbox.ImmutableSandboxedEnvironment(
-    trim_blocks=True,
-    lstrip_blocks=True,
-    extensions=[_Generation, ext.loopcontrols],
-  )
-  made.filters['tojson'] = _to_json
-  made.globals['raise_exception'] = _raise
-  made.globals['strftime_now'] = lambda form: datetime.datetime.now().strftime(
-    form
-  )
-  return made
-
-
-def _to_json(
-  value: Any,
-  ensure_ascii: bool = False,
-  indent: int | None = None,
-  separators: tuple[str, str] | None = None,
-  sort_keys: bool = False,
-) -> str:
-  """Returns JSON without HTML escapes, as transformers does."""
-  return json.dumps(
-    value,
-    ensure_ascii=ensure_ascii,
-    indent=indent,
-    separators=separators,
-    sort_keys=sort_keys,
-  )
-
-
-def _raise(message: str) -> NoReturn:
-  raise _Refused(message)
-
-
-def _features(tree: nodes.Template) -> messages_lib.Features:
-  """Returns the features of a template, by the names in its code."""
-  names = {node.name for node in tree.find_all(nodes.Name)}
-  names |= {node.attr for node in tree.find_all(nodes.Getattr)}
-  texts = {
-    node.value
-    for node in tree.find_all(nodes.Const)
-    if isinstance(node.value, str)
-  }
-  roles = {
-    node.value
-    for comparison in tree.find_all(nodes.Compare)
-    for node in comparison.find_all(nodes.Const)
-    if isinstance(node.value, str)
-  }
-  return messages_lib.Features(
-    roles=frozenset(roles),
-    has_tools='tools' in names,
-    has_tool_calls='tool_calls' in names | texts,
-  )
+    except template_pool.BusyError as e:
+      raise problems.unavailable(f'{e}. Try again soon', 1.0) from e
+    except (ValueError, RecursionError) as e:
+      raise problems.BadRequest(
+        f'the messages cannot be encoded as JSON: {e}', param='messages'
+      ) from e
+    if 'error' in answer:
+      verb = 'does not accept' if answer.get('refused') else 'cannot render'
+      raise problems.BadRequest(
+        f'The chat template {self._path} {verb} these messages:'
+        f' {answer["error"]}',
+        param='messages',
+      )
+    return marks.prompt(answer['parts'])
 
 
 def load(path: str) -> CheckpointTemplate:
@@ -300,7 +242,7 @@ def _object(path: pathlib.Path) -> dict[str, Any]:
     return {}
   try:
     value = json.loads(_text(path))
-  except ValueError as e:
+  except (ValueError, RecursionError) as e:
     raise errors.InvalidArgument(f'{path} is not valid JSON: {e}') from e
   if not isinstance(value, dict):
     raise errors.InvalidArgument(f'{path} is not a JSON object.')
@@ -309,6 +251,6 @@ def _object(path: pathlib.Path) -> dict[str, Any]:
 
 def _text(path: pathlib.Path) -> str:
   try:
-    return path.read_text(encoding='utf-8')
+    return files.read_file(path, _MOST_FILE_BYTES).decode('utf-8')
   except (OSError, UnicodeDecodeError) as e:
     raise errors.InvalidArgument(f'{path} cannot be read: {e}') from e

@@ -3,14 +3,18 @@
 import json
 import os
 import pathlib
+import time
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import psutil
 from transformers.utils import chat_template_utils
 
 from saxml_ext.common import errors
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import problems
+from saxml_ext.http.protocol import template_pool
 
 # The templates use common features of checkpoint templates: whitespace control,
 # loop controls, type tests, tools as JSON, macros, and {% generation %}.
@@ -105,6 +109,53 @@ class CheckpointTemplatesTest(parameterized.TestCase):
         _made(attack).render(_MESSAGES)
     self.assertFalse(os.path.exists(canary))
 
+  @parameterized.named_parameters(
+    ('loop', '{% for i in R %}{% for j in R %}{% endfor %}{% endfor %}', '1 s'),
+    (
+      'memory',
+      '{% set ns = namespace(x="a") %}'
+      '{% for i in R %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}',
+      '64 MiB of memory',
+    ),
+    ('constant', '{{ "a" * 10**9 }}', '64 MiB of memory'),
+    ('output', '{% for i in R %}{{ "a" * 9999 }}{% endfor %}', '8388608 char'),
+    ('recursion', '{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}', 'recurs'),
+  )
+  def test_limits_end_one_request(self, source, expected):
+    template = _made(source.replace('R', 'range(99999)'))
+    begin = time.monotonic()
+    with self.assertRaisesRegex(problems.BadRequest, expected) as e:
+      template.render(_MESSAGES)
+    self.assertLess(time.monotonic() - begin, 30)
+    self.assertEqual(e.exception.param, 'messages')
+    # Another process takes the place of the one that was killed.
+    self.assertIn('Hello.', _made(_CHAT).render(_MESSAGES))
+
+  def test_limits_when_templates_are_loaded(self):
+    with mock.patch.object(template_pool, '_LOAD_SECS', 0.1):
+      with self.assertRaisesRegex(
+        errors.InvalidArgument, 'takes more than 0.1'
+      ):
+        _made('x' * 20_000_000)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'nested too deeply'):
+      _made('{{ ' + '(' * 5000 + '1' + ')' * 5000 + ' }}')
+
+  def test_templates_see_no_variables_and_messages_of_errors_are_short(self):
+    with mock.patch.dict(os.environ, {'HF_TOKEN': 'secret'}):
+      _made('x').render(_MESSAGES)
+    for child in psutil.Process().children():
+      self.assertNotIn('HF_TOKEN', child.environ())
+    with self.assertRaises(problems.BadRequest) as e:
+      _made('{{ raise_exception("x" * 100000) }}').render(_MESSAGES)
+    self.assertLess(len(e.exception.message), 1500)
+
+  def test_a_process_needs_neither_jax_nor_grpc(self):
+    _made('x').render(_MESSAGES)
+    for child in psutil.Process().children():
+      self.assertLess(child.memory_info().rss, 60 * 2**20)
+      names = [m.path for m in child.memory_maps()]
+      self.assertEmpty([n for n in names if 'jax' in n or 'grpc' in n])
+
   def write(self, **files):
     directory = pathlib.Path(self.create_tempdir().full_path)
     for name, value in files.items():
@@ -162,6 +213,18 @@ class CheckpointTemplatesTest(parameterized.TestCase):
         checkpoint_templates.load(str(directory))
     with self.assertRaisesRegex(errors.InvalidArgument, 'cannot be read'):
       checkpoint_templates.load('/nowhere/chat_template.jinja')
+
+  def test_files_that_are_not_regular(self):
+    for name in ('chat_template.jinja', 'tokenizer_config.json'):
+      directory = self.write(chat_template__jinja='x')
+      (directory / name).unlink(missing_ok=True)
+      os.mkfifo(directory / name)
+      with self.assertRaisesRegex(errors.InvalidArgument, 'not a regular'):
+        checkpoint_templates.load(str(directory))
+    (directory / name).unlink()
+    (directory / name).write_text('[' * 100_000)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'not valid JSON'):
+      checkpoint_templates.load(str(directory))
 
 
 if __name__ == '__main__':

@@ -34,6 +34,12 @@ _MOST_LOGGED, _MOST_CHARACTERS = 100, 60
 # Names with at least this similarity, from 0 to 1, may be misspelled.
 _SIMILARITY = 0.75
 _MOST_INT = 2**63
+# The maximum number of arrays and objects in a body. Each takes 50 times the
+# memory of its text, and slows down Python's garbage collection. Brackets in
+# texts count too, because counting before parsing is fast.
+_MOST_CONTAINERS = 50_000
+# Errors of larger bodies do not name the field, because the search takes long.
+_MOST_EXPLAINED = 2**16
 
 # Unknown fields are ignored, so additionalProperties would be wrong.
 _NOT_IN_SCHEMA = ('additionalProperties', 'default', 'title')
@@ -111,8 +117,15 @@ def parse_object(body: bytes) -> dict[str, Any]:
   """Returns the JSON object in the body of a request.
 
   Raises:
-    problems.BadRequest: The body is not JSON, or not an object.
+    problems.BadRequest: The body is not JSON, not an object, or has too many
+    arrays and objects.
   """
+  count = body.count(b'[') + body.count(b'{')
+  if count > _MOST_CONTAINERS:
+    raise problems.BadRequest(
+      f'the body is too complex: it has {count} times [ or {{, more than the'
+      f' limit of {_MOST_CONTAINERS}. Send less'
+    )
   try:
     value = msgspec.json.decode(body)
   except (ValueError, RecursionError) as e:
@@ -125,6 +138,8 @@ def parse_object(body: bytes) -> dict[str, Any]:
 def _malformed(body: bytes, error: Exception) -> problems.BadRequest:
   """Returns the error for a malformed body, with the invalid field if known."""
   where = None
+  if len(body) > _MOST_EXPLAINED:
+    return problems.BadRequest(f'the body is not valid JSON: {error}')
   try:
     value = json.loads(body)
     members = value if isinstance(value, dict) else {}
@@ -304,3 +319,18 @@ def shown(value: Any) -> str:
   except ValueError:  # The integer has thousands of digits.
     return 'the number'
   return text if len(text) <= 60 else f'{text[:57]}...'
+
+
+def is_deeper(value: Any, most: int) -> bool:
+  """Returns True if more levels of arrays and objects have items."""
+  level = [value]
+  for _ in range(most + 1):
+    level = [
+      child
+      for item in level
+      if isinstance(item, (list, dict))
+      for child in (item.values() if isinstance(item, dict) else item)
+    ]
+    if not level:
+      return False
+  return True

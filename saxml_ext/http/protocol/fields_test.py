@@ -205,5 +205,31 @@ class FieldsTest(parameterized.TestCase):
     self.assert_refused(lambda: fields.parse_object(body), 'the body is')
 
 
+class DepthTest(absltest.TestCase):
+  def test_large_malformed_bodies_are_refused_at_once(self):
+    for count, param in ((9, 'a[9]'), (2**20, None)):
+      with self.assertRaisesRegex(problems.BadRequest, 'not valid JSON') as e:
+        fields.parse_object(b'{"a": [%sNaN]}' % (b'1,' * count))
+      self.assertEqual(e.exception.param, param)
+
+  def test_arrays_and_objects_are_bounded(self):
+    body = b'{"a": [%s]}'
+    fields.parse_object(body % b','.join([b'[]'] * 49_998))
+    with self.assertRaisesRegex(problems.BadRequest, '50001 .* limit'):
+      fields.parse_object(body % b','.join([b'{}'] * 49_999))
+
+  def test_levels_of_arrays_and_objects(self):
+    for value, levels in (
+      (1, 0),
+      ('[[]]', 0),
+      ([1], 1),
+      ([{}, [1]], 2),
+      ({'a': [{'b': 1}]}, 3),
+    ):
+      self.assertFalse(fields.is_deeper(value, levels), value)
+      if levels:
+        self.assertTrue(fields.is_deeper(value, levels - 1), value)
+
+
 if __name__ == '__main__':
   absltest.main()

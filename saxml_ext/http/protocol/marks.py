@@ -1,62 +1,33 @@
 """Keeps special tokens in a request's texts apart from those of its template.
 
-Before a template renders the texts, digits replace each special token in them.
-Templates do not change digits. In the prompt, literal segments replace the
-digits, and the model server encodes them as plain text. So a message cannot
-imitate another role.
+In the prompt, literal segments replace the digits that stand for the tokens in
+the texts, see `hidden_tokens`. The model server encodes them as plain text. So
+a message cannot imitate another role.
 """
 
-from collections.abc import Iterable
-import re
-import secrets
-from typing import Any
+from collections.abc import Sequence
 
+from saxml_ext.http.protocol import hidden_tokens
 from saxml_ext.protobuf import completion_pb2
 
-# The usual special tokens count even if the template is not beside the files
-# that name them. If a tokenizer does not have one, nothing changes.
-_USUAL = (
-  r'<[|\uff5c][^<>\s]{1,64}?[|\uff5c]>|</?s>|<(?:unk|pad|bos|eos|mask)>'
-  r'|<(?:start|end)_of_turn>|\[/?INST\]'
-)
 
-
-class Marks:
-  """The special tokens in the texts of one request."""
-
-  def __init__(self, special: Iterable[str]):
-    """Prepares for the special tokens of a template."""
-    texts = sorted(map(re.escape, special), key=len, reverse=True)
-    self._pattern = re.compile('|'.join([*texts, _USUAL]))
-    # Clients cannot guess the digits.
-    self._key = f'{secrets.randbelow(10**30):030}'
-    self._numbers: dict[str, int] = {}
-
-  def hide(self, value: Any) -> Any:
-    """Returns a JSON value with digits in place of special tokens."""
-    if isinstance(value, str):
-      return self._pattern.sub(self._digits, value)
-    if isinstance(value, list):
-      return [self.hide(item) for item in value]
-    if isinstance(value, dict):
-      return {self.hide(k): self.hide(item) for k, item in value.items()}
-    return value
-
-  def _digits(self, match: re.Match[str]) -> str:
-    number = self._numbers.setdefault(match[0], len(self._numbers))
-    return f'{self._key}{number:07}'
+class Marks(hidden_tokens.HiddenTokens):
+  """The special tokens in the texts of one request, and its prompt."""
 
   def prompt(self, rendered: str) -> str | completion_pb2.Segments:
     """Returns a rendered text, in segments if special tokens were replaced."""
-    parts = re.split(f'{self._key}([0-9]{{7}})', rendered)
-    if len(parts) == 1:
-      return rendered
-    texts = list(self._numbers)
-    return completion_pb2.Segments(
-      segments=[
-        completion_pb2.Segment(text=texts[int(part)], literal=True)
-        if i % 2
-        else completion_pb2.Segment(text=part)
-        for i, part in enumerate(parts)
-      ]
-    )
+    return prompt(self.parts(rendered))
+
+
+def prompt(
+  parts: Sequence[tuple[str, bool]],
+) -> str | completion_pb2.Segments:
+  """Returns a prompt of parts; each is a text, with True if it is literal."""
+  if len(parts) == 1:
+    return parts[0][0]
+  return completion_pb2.Segments(
+    segments=[
+      completion_pb2.Segment(text=text, literal=literal)
+      for text, literal in parts
+    ]
+  )

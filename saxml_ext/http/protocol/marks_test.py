@@ -103,10 +103,15 @@ class MarksTest(parameterized.TestCase):
 
   def test_deep_values_are_refused(self):
     value = '<s>'
-    for _ in range(2000):
+    for _ in range(65):
       value = [value]
-    with self.assertRaisesRegex(problems.BadRequest, 'nested too deeply'):
-      _prompt(_template('qwen2'), [_user('x')], {'tools': [{'a': value}]})
+    for messages, members in (
+      ([_user('x')], {'tools': [{'a': value}]}),
+      ([_user('x')], {'chat_template_kwargs': {'a': value}}),
+      ([_user('x'), _calling({'a': value}), _user('y')], {}),
+    ):
+      with self.assertRaisesRegex(problems.BadRequest, 'limit is 64 levels'):
+        _prompt(_template('qwen2'), messages, members)
 
 
 class ReservedTest(absltest.TestCase):

@@ -40,6 +40,14 @@ class ProblemsTest(parameterized.TestCase):
     self.assertEqual(headers['retry-after'], header)
     self.assertEqual(headers['retry-after-ms'], milliseconds)
 
+  def test_a_prompt_beyond_the_limit_of_grpc_is_not_sent_again(self):
+    error = errors.ResourceExhausted(
+      'SERVER: Received message larger than max (17825812 vs. 16777216)'
+    )
+    problem = problems.of(error)
+    self.assertEqual((problem.status, problem.retry_after), (413, None))
+    self.assertNotIn('retry-after', problem.headers())
+
   def test_body(self):
     body = problems.BadRequest('no', param='n').body()
     self.assertEqual(

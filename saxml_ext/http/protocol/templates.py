@@ -12,9 +12,11 @@ import pathlib
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import user_path
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import marks as marks_lib
 from saxml_ext.http.protocol import messages as messages_lib
 from saxml_ext.http.protocol import problems
 from saxml_ext.http.protocol import sampling
@@ -68,8 +70,10 @@ class GatewayTemplate:
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Any] | None = None,
     variables: Mapping[str, Any] | None = None,
-  ) -> str:
+  ) -> sampling.Text:
     """Returns the prompt of a conversation; there are no tools or variables.
+
+    Special tokens in the messages become literal segments of the prompt.
 
     Raises:
       problems.BadRequest: A message has a role that the template lacks.
@@ -82,7 +86,12 @@ class GatewayTemplate:
           f'the chat template has no {message["role"]} messages. Send the text'
           ' as a user message, or serve the model with a template that has them',
         )
-    return self.write([_Message(m['role'], m['content']) for m in messages])
+    marks = marks_lib.Marks(self.reserved)
+    return marks.prompt(
+      self.write(
+        [_Message(m['role'], marks.hide(m['content'])) for m in messages]
+      )
+    )
 
 
 def _dialogue(messages: Sequence[_Message]) -> str:
@@ -167,6 +176,8 @@ _ACCEPTED_TEXTS: Mapping[str, str] = {
 
 Template: TypeAlias = GatewayTemplate | checkpoint_templates.CheckpointTemplate
 
+# The largest generation_config.json.
+_MOST_CONFIG_BYTES = 2**20
 # Maps names in generation_config.json to parameters of a request.
 _DEFAULTS = {
   'max_new_tokens': 'max_tokens',
@@ -268,7 +279,7 @@ def generation_config(path: str) -> tuple[dict[str, Any], list[str]]:
   if file.is_dir():
     file = file / 'generation_config.json'
   try:
-    data = file.read_bytes()
+    data = files.read_file(file, _MOST_CONFIG_BYTES)
   except OSError as e:
     raise errors.InvalidArgument(
       f'{file} cannot be read as a generation_config.json: {e}'

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Mapping, Sequence
 import struct
+import time
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -15,6 +16,8 @@ from saxml_ext.http.protocol import templates
 
 _MOST_TEXTS = 256
 _MOST_INSTANCES = 256
+# The time to render the chats of all instances, in seconds.
+_RENDER_SECS = 2.0
 
 
 class Embeddings(fields.Request):
@@ -147,10 +150,17 @@ class Predict(fields.Request):
       problems.BadRequest: A parameter is invalid or not supported.
     """
     forms: list[completions.Form] = []
+    end = time.monotonic() + _RENDER_SECS
     for i, instance in enumerate(self.instances):
       whole = {**(self.parameters or {}), **instance}
       if whole.get('stream'):
         fields.fail('stream', 'predictions are not streamed. Omit it')
+      if time.monotonic() > end:
+        fields.fail(
+          'instances',
+          f'only {i} of {len(self.instances)} could be parsed within'
+          f' {_RENDER_SECS:g} s. Send fewer at a time',
+        )
       if 'messages' in instance:
         asked = fields.read(whole, chat.Request, unknown=unknown)
         forms.append(chat.form_of(asked, profile_of))

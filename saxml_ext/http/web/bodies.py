@@ -15,7 +15,6 @@ from starlette import requests
 from starlette import responses
 from starlette import types
 
-from saxml_ext.http.protocol import fields
 from saxml_ext.http.protocol import problems
 
 # The time limit of a body: this many seconds, plus the received bytes divided
@@ -28,6 +27,10 @@ _LEAST_BYTES_PER_SEC = 64 * 2**10
 # seconds.
 _DISCARDED_TIMES = 8
 _DISCARD_SECS = 5.0
+# Bodies up to this size need no room among the bytes in flight, because their
+# connections have buffers of this size anyway. So large bodies cannot delay
+# them.
+SMALL_BYTES = 64 * 2**10
 
 
 class ClientGone(Exception):
@@ -35,32 +38,40 @@ class ClientGone(Exception):
 
 
 class Reader:
-  """Receives bodies, with a limit for each client.
+  """Receives bodies, with limits for each client and for the process.
 
   Further bodies of the same client wait unread. A client that sends its bodies
-  slowly therefore delays only itself.
+  slowly therefore delays only itself. Large bodies also wait for room among all
+  bytes in flight, of which one client may have half.
   """
 
-  def __init__(self, limit: int, most: int):
+  def __init__(self, limit: int, most: int, most_bytes: int):
     """Sets the limits.
 
     Args:
       limit: The maximum size of a body, in bytes.
       most: The maximum number of bodies that one client may send at a time.
+      most_bytes: The maximum size of all large bodies of requests in flight.
     """
     self._limit = limit
     self._most = most
+    self._most_bytes = max(most_bytes, limit)
     self._turns: dict[str, asyncio.Semaphore] = {}
     self._users: collections.Counter[str] = collections.Counter()
+    self._bytes: collections.Counter[str] = collections.Counter()
+    self._freed = asyncio.Event()
 
-  async def read_json(self, request: requests.Request) -> dict[str, Any]:
-    """Returns the JSON object in the body of a request.
+  async def read(
+    self, request: requests.Request, held: contextlib.ExitStack
+  ) -> bytes:
+    """Returns the body of a request with JSON.
 
     Args:
       request: The request, whose body was not read yet.
+      held: The stack that gives the room of a large body back.
 
     Raises:
-      problems.Problem: The body is too large, too slow or not a JSON object.
+      problems.Problem: The body is too large, too slow or not JSON.
       ClientGone: The client disconnected before the end of the body.
     """
     kind = request.headers.get('content-type', '').partition(';')[0].strip()
@@ -70,15 +81,49 @@ class Reader:
       raise problems.Problem(
         415, f'the content type is {kind!r}. Send application/json'
       )
-    async with self._turn(request):
-      data = await _read(request, self._limit)
-    return fields.parse_object(data)
-
-  @contextlib.asynccontextmanager
-  async def _turn(self, request: requests.Request) -> AsyncIterator[None]:
-    """Waits until the client sends fewer bodies than its limit."""
     address = request.client.host if request.client else ''
     client = request.state.caller or address
+    async with self._turn(client):
+      length = _length(request)
+      size = self._limit if length is None else length
+      if not SMALL_BYTES < size <= self._limit:
+        return await _read(request, self._limit)
+      await self._take(client, size)
+      held.callback(lambda: self._give_back(client, size))
+      data = await _read(request, self._limit)
+      self._give_back(client, size - len(data))
+      size = len(data)
+      return data
+
+  async def _take(self, client: str, size: int) -> None:
+    """Waits for room for a large body."""
+    share = max(self._most_bytes // 2, self._limit)
+    try:
+      async with asyncio.timeout(_BODY_SECS):
+        while (
+          self._bytes.total() + size > self._most_bytes
+          or self._bytes[client] + size > share
+        ):
+          self._freed.clear()
+          await self._freed.wait()
+    except TimeoutError as e:
+      raise problems.too_busy(
+        f'large requests in flight have {self._bytes.total()} bytes, of which'
+        f' {self._bytes[client]} are of {client}. The limits are'
+        f' {self._most_bytes} and {share}. Try again soon, or start the gateway'
+        ' with a larger --max_bytes_in_flight'
+      ) from e
+    self._bytes[client] += size
+
+  def _give_back(self, client: str, size: int) -> None:
+    self._bytes[client] -= size
+    if not self._bytes[client]:
+      del self._bytes[client]
+    self._freed.set()
+
+  @contextlib.asynccontextmanager
+  async def _turn(self, client: str) -> AsyncIterator[None]:
+    """Waits until the client sends fewer bodies than its limit."""
     turn = self._turns.setdefault(client, asyncio.Semaphore(self._most))
     self._users[client] += 1
     try:
@@ -100,14 +145,22 @@ class Reader:
         del self._users[client], self._turns[client]
 
 
+def _length(request: requests.Request) -> int | None:
+  """Returns the announced length of a body, in bytes; None if there is none."""
+  length = request.headers.get('content-length', '')
+  # Longer numbers would take long to parse.
+  if length.isascii() and length.isdigit():
+    return int(length[:20])
+  return None
+
+
 async def _read(request: requests.Request, limit: int) -> bytes:
   chunks: list[bytes] = []
   size = 0
-  length = request.headers.get('content-length', '')
   begin = asyncio.get_running_loop().time()
   try:
     async with asyncio.timeout(_BODY_SECS) as timeout:
-      if length.isascii() and length.isdigit() and int(length) > limit:
+      if (_length(request) or 0) > limit:
         raise await _too_large(request, limit)
       async for chunk in request.stream():
         size += len(chunk)

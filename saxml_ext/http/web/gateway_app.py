@@ -208,7 +208,9 @@ def _routes(
   information = _Information(catalogue, metrics, options)
   work = json_routes.Work(catalogue, options)
   admission = guard.Admission(options, metrics)
-  reader = bodies.Reader(options.max_body_bytes, options.most_bodies)
+  reader = bodies.Reader(
+    options.max_body_bytes, options.most_bodies, options.max_bytes_in_flight
+  )
   described: list[openapi.Route] = []
 
   def route(
@@ -240,9 +242,7 @@ def _routes(
   def post(
     path: str, handler: json_routes.Handler, kind: type[fields.Request]
   ) -> routing.Route:
-    app = json_routes.Posted(
-      handler, kind, reader, work.unknown, admission.place
-    )
+    app = json_routes.Posted(handler, kind, reader, work, admission.place)
     return route(path, handler, app, True, kind)
 
   def predict(path: str) -> routing.Route:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 import contextlib
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette import requests
 from starlette import types
@@ -11,6 +11,7 @@ from starlette import types
 from saxml_ext.client import sax_aio
 from saxml_ext.common import errors
 from saxml_ext.http.protocol import chat
+from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields
 from saxml_ext.http.protocol import problems
@@ -21,7 +22,9 @@ from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import completion_routes
 from saxml_ext.http.web import gateway_metrics as metrics_lib
 from saxml_ext.http.web import guard
+from saxml_ext.http.web import off_loop
 
+_R = TypeVar('_R')
 # Maps each header to its unit in seconds.
 _SECONDS = {
   'x-request-timeout': 1.0,
@@ -86,7 +89,7 @@ class Posted:
     handler: Handler,
     kind: type[fields.Request],
     reader: bodies.Reader,
-    unknown: fields.UnknownFields,
+    work: 'Work',
     place: Callable[[], contextlib.AbstractContextManager[None]],
   ):
     """Sets the handler and its settings.
@@ -95,30 +98,37 @@ class Posted:
       handler: The handler that answers the request.
       kind: The struct of the request.
       reader: The reader that receives the body.
-      unknown: The handler of fields that this server does not know.
+      work: The object that parses requests.
       place: The context that counts a request as in flight. It starts after the
         body was received, so that clients that send nothing take no slot.
     """
     self._handler = handler
     self._kind = kind
     self._reader = reader
-    self._unknown = unknown
+    self._work = work
     self._place = place
 
   async def __call__(
     self, scope: types.Scope, receive: types.Receive, send: types.Send
   ) -> None:
     request = requests.Request(scope, receive)
-    body = await self._reader.read_json(request)
-    asked = fields.read(body, self._kind, unknown=self._unknown)
+    with contextlib.ExitStack() as held:
+      body = await self._reader.read(request, held)
+      request.state.is_large = len(body) > bodies.SMALL_BYTES
+      asked = await self._work.run(request, self._parsed, body)
+      del body
 
-    async def answer() -> None:
-      found = await self._handler(request, asked)
-      app = bodies.of_json(found) if isinstance(found, dict) else found
-      await app(scope, receive, send)
+      async def answer() -> None:
+        found = await self._handler(request, asked)
+        app = bodies.of_json(found) if isinstance(found, dict) else found
+        await app(scope, receive, send)
 
-    with self._place():
-      await bodies.while_waited_for(receive, answer())
+      with self._place():
+        await bodies.while_waited_for(receive, answer())
+
+  def _parsed(self, body: bytes) -> fields.Request:
+    value = fields.parse_object(body)
+    return fields.read(value, self._kind, unknown=self._work.unknown)
 
 
 class Work:
@@ -133,20 +143,48 @@ class Work:
   ):
     self._catalogue = catalogue
     self._options = options
+    self._off_loop = off_loop.OffLoop()
     self.unknown = fields.UnknownFields(options.strict_requests)
+
+  async def run(
+    self,
+    request: requests.Request,
+    call: Callable[..., _R],
+    *args: Any,
+    renders: bool = False,
+  ) -> _R:
+    """Returns the result of a call, which leaves the event loop if it is slow.
+
+    Args:
+      request: The request; `state.is_large` is set.
+      call: The function that parses the request or a part of it.
+      *args: Its arguments.
+      renders: True if it may render the template of the model that the first
+        argument names.
+    """
+    if renders:
+      template = self._profile_of(args[0].model).template
+      # Such templates are programs of strangers. Each has turns of its own.
+      if isinstance(template, checkpoint_templates.CheckpointTemplate):
+        return await self._off_loop.run(template, call, *args)
+    if request.state.is_large:
+      return await self._off_loop.run('large', call, *args)
+    return call(*args)
 
   async def completions(
     self, request: requests.Request, asked: _CompletionsRequest
   ) -> _Answer:
     """Continues a prompt, or several."""
-    form = completions.form_of(asked, self._profile_of)
+    form = await self.run(request, completions.form_of, asked, self._profile_of)
     return await self._generate(request, form, 'cmpl-')
 
   async def chat_completions(
     self, request: requests.Request, asked: chat.Request
   ) -> _Answer:
     """Answers a conversation."""
-    form = chat.form_of(asked, self._profile_of)
+    form = await self.run(
+      request, chat.form_of, asked, self._profile_of, renders=True
+    )
     return await self._generate(request, form, 'chatcmpl-')
 
   async def _generate(
@@ -164,7 +202,10 @@ class Work:
     self, request: requests.Request, asked: text_requests.Predict
   ) -> _Answer:
     """Makes completions in the form of Vertex AI."""
-    forms = asked.forms(self._profile_of, self.unknown)
+    # The instances may have several templates.
+    forms = await self._off_loop.run(
+      'predict', asked.forms, self._profile_of, self.unknown
+    )
     timeout = self._timeout(request)
 
     async def one(form: _Form) -> dict[str, Any]:
@@ -201,7 +242,13 @@ class Work:
     self, request: requests.Request, asked: text_requests.Tokenize
   ) -> _Answer:
     """Splits a prompt or a conversation into tokens."""
-    text, adds_start = asked.text(self._profile_of)
+    text, adds_start = await self.run(
+      request,
+      text_requests.Tokenize.text,
+      asked,
+      self._profile_of,
+      renders=asked.messages is not None,
+    )
     model, options = await self._model(request, asked.model)
     found = await model.Tokenize(text, options, adds_start)
     return {
