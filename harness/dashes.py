@@ -4,8 +4,9 @@ The published programs of the benchmark use argparse and dashes. Sax and this
 repository use absl and underscores. Users paste commands of both kinds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import sys
+import types
 from typing import Any
 
 from absl import flags
@@ -58,10 +59,13 @@ def _is_negation(flag: str, known: flags.FlagValues) -> bool:
   return flag != positive and positive in known and known[positive].boolean
 
 
-def run(main: Callable[[Sequence[str]], Any]) -> None:
+def run(
+  main: Callable[[Sequence[str]], Any],
+  hints: Mapping[str, str] = types.MappingProxyType({}),
+) -> None:
   """Runs `main` as program.run does, but accepts both spellings of flags.
 
   Flags may also follow the arguments.
   """
   flags.FLAGS.set_gnu_getopt(True)
-  program.run(main, underscored(sys.argv), takes_words=True)
+  program.run(main, underscored(sys.argv), takes_words=True, hints=hints)

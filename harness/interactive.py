@@ -5,6 +5,7 @@ Of all benchmarks, only llama3.1-8b has this scenario, so it is the default of
 """
 
 from collections.abc import Sequence
+import sys
 
 from absl import flags
 
@@ -21,4 +22,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program_lib.run(main, hints=program.HINTS)
+  program_lib.run(main, hints=program.hints(sys.argv))

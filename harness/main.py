@@ -18,6 +18,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 
 from absl import flags
@@ -366,4 +367,4 @@ def _set(published: flags.FlagHolder, name: str, value: object) -> None:
 
 
 if __name__ == '__main__':
-  dashes.run(main)
+  dashes.run(main, program.hints(sys.argv))

@@ -1,6 +1,7 @@
 """Runs the MLPerf MultiStream scenario end to end; see offline.py."""
 
 from collections.abc import Sequence
+import sys
 
 from harness.rules import rounds
 from harness.scenarios import program
@@ -12,4 +13,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program_lib.run(main, hints=program.HINTS)
+  program_lib.run(main, hints=program.hints(sys.argv))

@@ -9,6 +9,7 @@ tolerance. For a model in float32, every answer must also equal the reference's.
 """
 
 from collections.abc import Sequence
+import sys
 
 from harness.rules import rounds
 from harness.scenarios import program
@@ -20,4 +21,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program_lib.run(main, hints=program.HINTS)
+  program_lib.run(main, hints=program.hints(sys.argv))

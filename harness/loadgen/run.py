@@ -351,6 +351,8 @@ class RunStatus(msgspec.Struct, frozen=True):  # type: ignore[call-arg]
     seconds: The elapsed time since the first sample was issued.
     finished: True if LoadGen has ended the run and written its logs.
     failure: The reason why the run was abandoned; None if it was not.
+    warm_up: The name of the phase of the warm-up, whose samples are counted;
+      '': the warm-up has ended, or there is none.
   """
 
   issued: int = 0
@@ -358,6 +360,7 @@ class RunStatus(msgspec.Struct, frozen=True):  # type: ignore[call-arg]
   seconds: float = 0.0
   finished: bool = False
   failure: str | None = None
+  warm_up: str = ''
 
 
 def send(status: RunStatus) -> None:

@@ -8,7 +8,8 @@ user may also start the program, with flags instead. The program ends with exit
 code 1 as soon as an answer fails.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+import contextlib
 import dataclasses
 import json
 import os
@@ -144,17 +145,56 @@ def main(
     _give_up(str(error), None)
   count = len(subject.sizes)
   try:
-    system_lib.warm_up(
-      subject.system,
-      count,
-      bursts,
-      run.warm_up_rest_secs,
-      run.silence_secs,
-      max(run.silence_secs, _FIRST_ANSWER_SECS),
-    )
+    with _reported_warm_up(sum(bursts), run.warm_up_rest_secs) as on_answer:
+      system_lib.warm_up(
+        subject.system,
+        count,
+        bursts,
+        run.warm_up_rest_secs,
+        run.silence_secs,
+        max(run.silence_secs, _FIRST_ANSWER_SECS),
+        on_answer,
+      )
   except system_lib.WarmUpError as error:
     _give_up(str(error), None)
   _Process(run, subject).run()
+
+
+@contextlib.contextmanager
+def _reported_warm_up(
+  samples: int, rest_secs: float
+) -> Iterator[Callable[[], None]]:
+  """Reports the progress of a warm-up during the `with` block.
+
+  Args:
+    samples: The number of samples of all bursts.
+    rest_secs: The pause after the last burst, in seconds.
+
+  Yields:
+    A function to call after each answer.
+  """
+  ended = threading.Event()
+  done = 0
+
+  def on_answer() -> None:
+    nonlocal done
+    done += 1
+
+  def watch() -> None:
+    while samples and not ended.wait(_STATUS_INTERVAL_SECS):
+      phase = 'warm-up'
+      if done == samples:
+        phase = f'pause of {rest_secs:g} s after the warm-up'
+      run_lib.send(run_lib.RunStatus(samples, done, warm_up=phase))
+
+  thread = threading.Thread(target=watch, daemon=True)
+  thread.start()
+  try:
+    yield on_answer
+  finally:
+    # The thread must not send a status after those of the run.
+    ended.set()
+    thread.join()
 
 
 class _Process:

@@ -208,6 +208,7 @@ def warm_up(
   rest_secs: float,
   silence_secs: float,
   first_secs: float = 0.0,
+  on_answer: Callable[[], None] = lambda: None,
 ) -> None:
   """Runs bursts of samples, each after the answers to the previous one.
 
@@ -218,6 +219,7 @@ def warm_up(
     rest_secs: The pause after the last burst, if there is any.
     silence_secs: The time without any answer after which the warm-up fails.
     first_secs: The same limit for the very first answer, if it is longer.
+    on_answer: A function that is called after each answer.
 
   Raises:
     WarmUpError: A sample was not answered.
@@ -248,6 +250,7 @@ def warm_up(
           f'a sample of the warm-up failed: {failure}'
         ) from failure
       limit_secs = silence_secs
+      on_answer()
   if bursts:
     time.sleep(rest_secs)
 

@@ -118,8 +118,12 @@ class WarmUpTest(parameterized.TestCase):
 
   def test_bursts_follow_each_other(self):
     cell = _System([1, 2, 3])
-    system_lib.warm_up(cell, 4, [1, 2, 3], 0.0, 60.0)
+    answers = []
+    system_lib.warm_up(
+      cell, 4, [1, 2, 3], 0.0, 60.0, on_answer=lambda: answers.append(1)
+    )
     self.assertEqual(cell.asked, [0, 1, 2, 3, 0, 1])
+    self.assertLen(answers, 6)
 
   def test_failure_and_silence_are_told(self):
     with self.assertRaisesRegex(system_lib.WarmUpError, 'failed: no model'):

@@ -7,6 +7,8 @@ that has no effect in the run is an error. The tests read the same table.
 from collections.abc import Callable, Collection, Mapping
 import dataclasses
 import os
+import shlex
+import sys
 
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
@@ -14,6 +16,7 @@ from harness.scenarios import load as load_lib
 from harness.systems import bert_systems
 from harness.systems import launch
 from saxml_ext.common import flag_rules
+from serve import programs
 
 # The systems of the table. A cell that the job starts differs from a running
 # cell.
@@ -249,7 +252,36 @@ def check(run: Run, environ: Mapping[str, str] = os.environ) -> None:
     if environ.get(name)
   ]
   if found := [problem for problem in problems if problem]:
-    raise ValueError('. '.join(found))
+    raise ValueError(' '.join(f'{problem}.' for problem in found))
+
+
+def check_included(
+  system: str, launcher: str, scenarios: Collection[str], model: str
+) -> None:
+  """Checks that this program contains a system.
+
+  The programs of one scenario contain only the cell.
+
+  Args:
+    system: The system, one of SYSTEMS.
+    launcher: The path of the program that runs LoadGen with it.
+    scenarios: LoadGen's names of the scenarios.
+    model: The value of --model.
+
+  Raises:
+    ValueError: It does not. The message has the command that runs the system.
+  """
+  try:
+    programs.command(launcher, {})
+  except programs.ServeError:
+    words = [f'--scenario={",".join(scenarios)}', *sys.argv[1:]]
+    if not flag_rules.given(['model']):
+      words.insert(1, f'--model={model}')
+    raise ValueError(
+      f'--system={system} is not included in this program, to keep its build'
+      ' small. Run it with: ./bazelw run //harness:main --'
+      f' {shlex.join(words)}'
+    ) from None
 
 
 def _words(names: Collection[str | None]) -> str:

@@ -14,6 +14,7 @@ from harness.rules import rounds
 from harness.scenarios import flag_table
 from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
+from saxml_ext.common import errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common.security import tls_flags
 
@@ -166,6 +167,18 @@ class FlagTableTest(parameterized.TestCase):
         None if scenario == rounds.SINGLE_STREAM else load.concurrency,
         load.silence_secs,
       )
+
+  def test_overrides_that_no_params_have_are_refused(self):
+    for values, message in (
+      ({'override': ['BATCHSIZE=3']}, 'Did you mean BATCH_SIZE?'),
+      ({'override': ['BATCHSIZE=3'], 'system': 'engine'}, 'BATCH_SIZE?'),
+      ({'override': ['BATCHSIZE=3'], 'model': 'llama3.1-8b'}, 'BATCH_SIZE?'),
+      ({'override': ['BATCH_SIZE=x']}, 'the value is not JSON'),
+    ):
+      with self.assertRaisesRegex(errors.InvalidArgument, message):
+        self._result(rounds.OFFLINE, values)
+    with self.assertRaisesRegex(ValueError, 'Did you mean .*TinyFP32'):
+      self._result(rounds.OFFLINE, {'params': 'saxml_ext.params.gptj.TinyFP23'})
 
   def _check(self, scenario: str, system: str, **choice) -> None:
     """Checks that each flag is rejected or changes the run."""

@@ -5,10 +5,12 @@ import dataclasses
 import os
 import re
 import sys
+from typing import Any
 
 from absl import flags
 
 from harness.caching import cache as cache_lib
+from harness.data import bundle
 from harness.description import description
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
@@ -25,6 +27,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import kvstore
 from saxml_ext.common import user_path
 from saxml_ext.common.security import tls_flags
+from saxml_ext.params import overrides as overrides_lib
 from serve import local_cell
 
 # The file that keeps the speeds that find_performance found.
@@ -39,7 +42,7 @@ SYSTEMS = {
   )
 }
 # The class of each system. The flags of the same names fill its fields.
-_KINDS: Mapping[str, type] = {
+KINDS: Mapping[str, type[Any]] = {
   flag_table.RUNNING_CELL: launch.RunningCell,
   flag_table.OWN_CELL: launch.OwnCell,
   flag_table.ENGINE: launch.Engine,
@@ -74,7 +77,8 @@ _SYSTEM = flags.DEFINE_enum(
   ' that the job starts unless --model_path names a model of a running cell;'
   " engine, the cell's engine in LoadGen's process; reference, transformers on"
   ' PyTorch.'
-  ' BERT: onnxruntime (the default) or pytorch.',
+  ' BERT: onnxruntime (the default) or pytorch. All but the cell run only in'
+  ' //harness:main.',
 )
 _HOSTS = flags.DEFINE_integer(
   'hosts',
@@ -210,7 +214,7 @@ def jobs(
     The cache, the directory that the user chose for results, and the jobs.
 
   Raises:
-    OSError, ValueError: The value of a flag cannot be used.
+    OSError, ValueError, errors.SaxError: The value of a flag cannot be used.
   """
   modes = run_lib.MODE.value
   if set(modes) - set(load_lib.MODES) or not modes:
@@ -226,6 +230,7 @@ def jobs(
   )
   round_name = load_lib.round_name(benchmark)
   _check_scenarios(scenarios, benchmark, asked)
+  flag_table.check_included(asked, KINDS[asked].program, scenarios, MODEL.value)
   if benchmark in rounds.LLAMAS:
     _check_llama(round_name)
   if load_lib.COMPLIANCE in modes and not requirements.compliance_tests(
@@ -344,7 +349,7 @@ def _system(
     cache: The cache, for files whose path no flag sets.
 
   Raises:
-    ValueError: The value of a flag cannot be used.
+    ValueError, errors.SaxError: The value of a flag cannot be used.
   """
   try:
     tls_flags.export()  # For the programs that are started.
@@ -369,6 +374,10 @@ def _system(
       if not re.match('[^=]+=', text):
         raise ValueError(f'--override={text} must have the form NAME=JSON')
     overrides = run_lib.overrides()
+    params = run_lib.PARAMS.value or bundle.PARAMS_OF[benchmark]
+    if slip := overrides_lib.in_path(params):
+      raise ValueError(f'--params={params}: {slip}')
+    overrides_lib.check(params, overrides)
     if rounds.uses_tokens(benchmark):
       overrides = {'ENABLE_GENERATE_STREAM': 'true'} | overrides
     values['overrides'] = local_cell.group_overrides(_HOSTS.value, overrides)
@@ -376,4 +385,4 @@ def _system(
       values['jax_cache_dir'] = cache.jax
   if asked in flag_table.LLAMA_SYSTEMS:
     values['benchmark'] = benchmark
-  return run_lib.fill(_KINDS[asked], **values)
+  return run_lib.fill(KINDS[asked], **values)

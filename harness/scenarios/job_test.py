@@ -41,8 +41,11 @@ class JobTest(absltest.TestCase):
     self.assertEqual(config.modes, ('accuracy', 'performance'))
     self.assertEqual(config.load.round, 'v5.0')
     self.assertIsNone(config.load.execution_mode)
-    # The answers are compared with the bundled reference.
-    self.assertEqual(config.task.inputs['reference'], bundle.reference_path())
+    # The answers are compared with the bundled reference, also if the bundled
+    # articles are named by path.
+    copied = shutil.copy(bundle.eval_path(), self.create_tempdir().full_path)
+    for each in (config, self._config(dataset_path=copied)):
+      self.assertEqual(each.task.inputs['reference'], bundle.reference_path())
 
   def test_llama_is_a_job_with_its_own_model_and_search(self):
     config = self._config(model='llama3.1-8b')
@@ -77,9 +80,9 @@ class JobTest(absltest.TestCase):
       config = self._config(scenario, model='llama3.1-8b')
       self.assertEqual(config.system.overrides, {name: 'true'})
     config = self._config(
-      rounds.SERVER, model='llama3.1-8b', override=[f'{name}=false', 'A=1']
+      rounds.SERVER, model='llama3.1-8b', override=[f'{name}=false', 'TOP_K=1']
     )
-    self.assertEqual(config.system.overrides, {name: 'false', 'A': '1'})
+    self.assertEqual(config.system.overrides, {name: 'false', 'TOP_K': '1'})
     self.assertEqual(self._config(rounds.SERVER).system.overrides, {})
     config = self._config(
       rounds.SINGLE_STREAM, model='llama3.1-8b-edge', system='engine'

@@ -44,6 +44,23 @@ _ROUND = flags.DEFINE_enum(
   f' {rounds.LAST_OF_GPTJ} for GPT-J, its last round, and {rounds.LATEST} for'
   ' the other models.',
 )
+
+
+class _RoundParser(flags.EnumParser):
+  """Explains which rounds exist if a round is unknown."""
+
+  def parse(self, argument: str) -> str:
+    if argument not in self.enum_values:
+      raise ValueError(
+        'The harness has no seeds and rules of this round. GPT-J is in'
+        f' {min(self.enum_values)} to {rounds.LAST_OF_GPTJ}, and other models are in'
+        f' rounds up to {rounds.LATEST}. Available:'
+        f' {", ".join(self.enum_values)}'
+      )
+    return super().parse(argument)
+
+
+flags.FLAGS[_ROUND.name].parser = _RoundParser(list(rounds.ROUNDS))
 EXECUTION_MODE = flags.DEFINE_enum(
   'execution_mode',
   None,

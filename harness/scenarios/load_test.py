@@ -1,3 +1,4 @@
+from absl import flags
 from absl.testing import absltest
 from absl.testing import parameterized
 
@@ -125,6 +126,12 @@ class LoadTest(parameterized.TestCase):
   ):
     load = _load(scenario=scenario, **changes)
     self.assertEqual(load_lib.server_share(load, benchmark), expected)
+
+  def test_unknown_rounds_are_explained(self):
+    parsed = flags.FLAGS['round'].parser.parse
+    self.assertEqual(parsed('v3.1'), 'v3.1')
+    with self.assertRaisesRegex(ValueError, 'GPT-J is in v3.1 to v5.0, and'):
+      parsed('v3.0')
 
   def test_parameters_name_what_decides_a_result(self):
     known = _load().parameters

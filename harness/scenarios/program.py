@@ -17,13 +17,53 @@ from harness.scenarios import session
 from saxml_ext.common import errors
 from serve import progress as progress_lib
 
-# The remedies for flags that the programs of one scenario do not have.
-HINTS = {
+# The remedies for flags that the programs of one scenario do not have, and for
+# those of CM. A name that ends with a dot stands for all that begin with it.
+_HINTS = {
   'scenario': 'This program runs one scenario. Use //harness:main to choose'
-  ' scenarios with --scenario'
+  ' scenarios with --scenario',
+  **{
+    f'{scenario}_{target}': f"CM's flag is {name} here, with"
+    f' --scenario={scenario}'
+    for target, name, scenarios in (
+      ('target_qps', '--target_qps', ('offline', 'server')),
+      (
+        'target_latency',
+        '--target_latency_ms',
+        ('server', 'singlestream', 'multistream'),
+      ),
+    )
+    for scenario in scenarios
+  },
+  'target_latency': "CM's flag is --target_latency_ms here",
+  'env.': "CM's --env sets variables of its scripts. Use the flag of the same"
+  ' purpose. docs/commands.md lists the flags of CM',
+  'adr.': "CM's --adr configures its scripts. Omit it, because versions are"
+  ' pinned here. docs/commands.md lists the flags of CM',
+  'tags': "CM's --tags select its scripts. Omit it, because each script is a"
+  ' program here. docs/commands.md lists them',
 }
 # These signals end a job.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def hints(argv: Sequence[str]) -> dict[str, str]:
+  """Returns the remedies for flags on a command line that do not exist.
+
+  Args:
+    argv: The command line.
+
+  Returns:
+    The remedies by the names as typed.
+  """
+  typed = [word.lstrip('-').partition('=')[0] for word in argv]
+  return {
+    name: hint
+    for name in typed
+    for known, hint in _HINTS.items()
+    if name.replace('-', '_') == known
+    or (known.endswith('.') and name.startswith(known))
+  }
 
 
 def run(

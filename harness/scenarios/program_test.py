@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from unittest import mock
 
@@ -170,6 +171,41 @@ class ProgramTest(absltest.TestCase):
     self._run(error)
     self._run(error)
     self.assertEqual(self._jobs, 2)
+
+  def test_systems_that_the_program_does_not_contain_are_refused(self):
+    # Only the launcher of the cell is among the data of this test.
+    for system, model in (
+      ('reference', 'gptj-99'),
+      ('engine', 'llama3.1-8b'),
+      ('pytorch', 'bert-99'),
+    ):
+      # The test sets --model, so it is not added.
+      arguments = [f'--model={model}', f'--system={system}', '--override=A=b c']
+      with mock.patch.object(sys, 'argv', ['offline', *arguments]):
+        code, text = self._run(_judgement(2, True), system=system, model=model)
+      self.assertEqual(code, 1)
+      self.assertIn(f'--system={system} is not included in this program', text)
+      self.assertIn(
+        f'./bazelw run //harness:main -- --scenario=Offline --model={model}'
+        f" --system={system} '--override=A=b c'",
+        text,
+      )
+    self.assertEqual(self._jobs, 0)
+
+  def test_flags_of_cm_have_hints(self):
+    typed = (
+      '--singlestream_target_latency=9',
+      '--offline-target-qps=2',
+      '--env.CM_X=1',
+      '--adr.compiler.tags=gcc',
+      '--tags=run-mlperf',
+    )
+    hints = program.hints(['offline', *typed, '--mode=accuracy', '--envx=1'])
+    self.assertLen(hints, len(typed))
+    self.assertIn('--target_latency_ms', hints['singlestream_target_latency'])
+    self.assertIn('--target_qps here', hints['offline-target-qps'])
+    for name in ('env.CM_X', 'adr.compiler.tags', 'tags'):
+      self.assertIn('docs/commands.md', hints[name])
 
   def test_each_scenario_has_a_report_of_its_own(self):
     code, text = self._run(

@@ -113,11 +113,13 @@ def follow(
       if line is None:
         break
       status = run_lib.parse(line) or status
-      bar.update(
-        status.done,
-        status.issued,
-        progress_lib.rate_note(status.done, status.issued, status.seconds),
-      )
+      if status.issued and not status.warm_up:
+        note = progress_lib.rate_note(
+          status.done, status.issued, status.seconds
+        )
+      else:
+        note = status.warm_up or 'preparing'
+      bar.update(status.done, status.issued, note)
   _check_ending(group, child, label, status)
   return status
 

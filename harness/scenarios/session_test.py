@@ -1,5 +1,6 @@
 import collections
 import io
+import itertools
 import os
 import shutil
 import sys
@@ -56,13 +57,16 @@ class RunProcessTest(absltest.TestCase):
     self._log = os.path.join(directory, 'run.log')
     self._server_log = os.path.join(directory, 'server.log')
 
-  def _follow(self, code: str, server: str | None = None):
+  def _follow(self, code: str, server: str | None = None, shown=None):
     with children.Children() as group:
       if server is not None:
         group.start('model server', _command(server), self._server_log)
       child = group.start_piped('run', _command(_SEND + code), self._log)
       return session.follow(
-        group, child, 'accuracy run', progress_lib.Progress(io.StringIO())
+        group,
+        child,
+        'accuracy run',
+        progress_lib.Progress(shown or io.StringIO(), interval_secs=0.0),
       )
 
   def test_returns_the_last_status_and_logs_the_chatter(self):
@@ -73,6 +77,25 @@ class RunProcessTest(absltest.TestCase):
     self.assertEqual(status, run_lib.RunStatus(8, 8, 2.0, True))
     with open(self._log, encoding='utf-8') as file:
       self.assertEqual(file.read().strip(), 'LoadGen says')
+
+  def test_the_warm_up_and_the_preparation_are_shown(self):
+    shown = io.StringIO()
+    self._follow(
+      "send(9, 3, warm_up='warm-up'); send(9, 9, warm_up='pause'); send();"
+      ' send(8, 8, 2.0, finished=True)',
+      shown=shown,
+    )
+    lines = [line.partition('] ')[2] for line in shown.getvalue().splitlines()]
+    self.assertEqual(
+      [line for line, _ in itertools.groupby(lines)],
+      [
+        'accuracy run: preparing',
+        'accuracy run: 3/9 warm-up',
+        'accuracy run: 9/9 pause',
+        'accuracy run: preparing',
+        'accuracy run: 8/8 4.0 samples/s, 0 s left',
+      ],
+    )
 
   def test_tells_why_a_run_was_given_up(self):
     with self.assertRaisesRegex(

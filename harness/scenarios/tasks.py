@@ -5,6 +5,7 @@ next to its checkpoint, and its serving params set the longest prompt.
 """
 
 from collections.abc import Mapping, Sequence
+import filecmp
 import json
 import os
 from typing import Any, Protocol
@@ -231,8 +232,8 @@ def task(model: str, system: launch.System) -> Task:
     OSError, ValueError: An input cannot be used.
     SaxError: The running cell does not report its settings.
   """
-  bundled = not run_lib.DATASET_PATH.value and _is_bundled(system)
   benchmark = rounds.MODELS[model]
+  bundled = _is_bundled(system) and _is_bundled_set(benchmark)
   if benchmark == rounds.BERT:
     return _bert(model, system, bundled)
   reference = _reference(bundle.reference_path(benchmark) if bundled else None)
@@ -326,6 +327,17 @@ def _is_bundled(system: launch.System) -> bool:
   return system.inputs.get('checkpoint') in (
     *map(bundle.model_dir, summaries.BENCHMARKS),
     bundle.bert_model_dir(),
+  )
+
+
+def _is_bundled_set(benchmark: str) -> bool:
+  """Returns True if the samples are the bundled ones, also if named by path."""
+  path = user_path.resolve(run_lib.DATASET_PATH.value)
+  own = bundle.eval_path()
+  if benchmark == rounds.BERT:
+    own = bundle.bert_squad_path()
+  return not path or (
+    os.path.isfile(path) and filecmp.cmp(path, own, shallow=False)
   )
 
 

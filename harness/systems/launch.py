@@ -122,6 +122,7 @@ class RunningCell(Settings):
   network: str = ''
   benchmark: str = rounds.GPTJ
   framework = 'jax'
+  program = programs.LOADGEN_RUN
   inputs: ClassVar[Mapping[str, str]] = {}
 
   def __post_init__(self) -> None:
@@ -152,7 +153,7 @@ class RunningCell(Settings):
     """Requests the description of the model from the admin server."""
     model = served.ask(self.model_path, self.sax_root)
     return Started(
-      programs.LOADGEN_RUN,
+      self.program,
       self,
       model.is_float32,
       dataclasses.asdict(model),
@@ -235,6 +236,7 @@ class OwnCell(_Served):
 
   hosts: int = 1
   kind = 'cell'
+  program = programs.LOADGEN_RUN
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -278,6 +280,7 @@ class Engine(_Served):
     programs_cache: The directory for programs that are compiled.
   """
 
+  program = programs.ENGINE_RUN  # The next line hides the module.
   programs: Sequence[str] = ()
   programs_mismatch: str = 'refuse'
   programs_cache: str = ''
@@ -295,7 +298,7 @@ class Engine(_Served):
       )
     model = served.Served(self.params, self.overrides)
     return Started(
-      programs.ENGINE_RUN,
+      self.program,
       system,
       model.is_float32,
       slots=model.slots,
@@ -324,6 +327,7 @@ class Reference(Settings):
   benchmark: str = rounds.GPTJ
   kind = 'reference'
   framework = 'torch'
+  program = programs.REFERENCE_RUN
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -349,7 +353,7 @@ class Reference(Settings):
     usual = summaries.BENCHMARKS[self.benchmark].num_beams
     beams = self.parameters['beam_size'] or usual
     return Started(
-      programs.REFERENCE_RUN,
+      self.program,
       self,
       self.precision in FLOAT32,
       slots=self.batch_size,
@@ -365,6 +369,7 @@ class NetworkSut(client.Nodes, tag=NETWORK):  # type: ignore[call-arg]
   framework = ''
   inputs: ClassVar[Mapping[str, str]] = {}
   kind = NETWORK
+  program = LON_RUN
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -375,4 +380,4 @@ class NetworkSut(client.Nodes, tag=NETWORK):  # type: ignore[call-arg]
 
   def start(self, place: Place) -> Started:
     place.progress.stage(f'using the systems at {", ".join(self.sut_server)}')
-    return Started(LON_RUN, self, exact=False)
+    return Started(self.program, self, exact=False)

@@ -3,8 +3,9 @@
 `saxutil publish id path ckpt 1 BATCH_SIZE=8 BUCKET_KEYS=[256,512]` sends each
 value as text, which should be JSON. The rules are those of Sax:
 
-- An unknown attribute or invalid JSON is ignored with a warning, because admin
-  servers have their own keys, such as `ram`.
+- A model server ignores an unknown attribute or invalid JSON with a warning,
+  because admin servers have their own keys, such as `ram`. The programs that
+  publish a model refuse them first (`check`).
 - A value must have the type of the current value. int and float are different
   types. None is compatible with every type.
 
@@ -22,6 +23,7 @@ from absl import logging
 
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
 from saxml_ext.params import template
 
@@ -83,8 +85,26 @@ def problems(params: type, overrides: Mapping[str, str]) -> list[str]:
   return found
 
 
+def check(model_path: str, overrides: Mapping[str, str]) -> None:
+  """Checks overrides before a server starts or a model is published.
+
+  Params of other servers are not checked, because their attributes are unknown
+  here. For these, `in_overrides` finds likely mistakes.
+
+  Args:
+    model_path: The name of the serving params.
+    overrides: The attribute names and their values as JSON or as plain text.
+
+  Raises:
+    errors.InvalidArgument: A server would ignore or refuse an override.
+  """
+  if model_path in registry.names():
+    if found := in_overrides(model_path, overrides):
+      raise errors.InvalidArgument(' '.join(found))
+
+
 # The next two functions find likely mistakes before a server loads a model.
-# Servers with other params may join a cell, so each finding is only a warning.
+# Servers with other params may join a cell, so these findings are warnings.
 
 
 def in_overrides(model_path: str, overrides: Mapping[str, str]) -> list[str]:

@@ -8,6 +8,9 @@ command that fails ends the run with exit code 1 and the location of the
 command. Background programs of the pages are stopped at the end. If a page
 needs programs that another page starts, name it after that page:
 --page=docs/cell.md --page=docs/client.md.
+
+With --short, only blocks below the comment `Short` run. Without --page, these
+are the blocks of all pages, in about ten minutes.
 """
 
 from collections.abc import Mapping
@@ -26,6 +29,9 @@ from tests.docs import script
 _PAGE = flags.DEFINE_multi_string(
   'page', [], 'The path of a page from the root. May be repeated.'
 )
+_SHORT = flags.DEFINE_bool(
+  'short', False, 'Run only blocks that are marked as short.'
+)
 _LIMIT = flags.DEFINE_float(
   'limit', 900.0, 'The timeout of the commands in seconds.'
 )
@@ -39,7 +45,11 @@ _PRELUDE = (
 
 
 def follow(
-  pages: Mapping[str, str], directory: pathlib.Path, root: str, limit: float
+  pages: Mapping[str, str],
+  directory: pathlib.Path,
+  root: str,
+  limit: float,
+  short: bool = False,
 ) -> int:
   """Runs the commands of pages.
 
@@ -48,6 +58,7 @@ def follow(
     directory: The directory that replaces /tmp, which must exist.
     root: The directory where the commands run.
     limit: The time limit in seconds.
+    short: True to run only blocks that are marked as short.
 
   Returns:
     The exit code of the shell, or 124 after the time limit.
@@ -60,7 +71,7 @@ def follow(
     text = text.replace(_TEMPORARY, f'{directory}/')
     for path, content in script.files(text).items():
       (directory / path).write_text(content, encoding='utf-8')
-    _, *lines = script.commands(text).split('\n')
+    _, *lines = script.commands(text, short).split('\n')
     if not any(lines):
       raise ValueError(
         f'{page} has no command. Mark blocks of commands as bash or console.'
@@ -107,15 +118,23 @@ def _stop(shell: subprocess.Popen) -> None:
 
 def main(argv: list[str]) -> int:
   del argv
-  if not _PAGE.value:
-    raise app.UsageError('Set pages, such as --page=docs/cell.md.')
   root = os.environ.get('BUILD_WORKSPACE_DIRECTORY', os.getcwd())
+  names = _PAGE.value
+  if _SHORT.value and not names:
+    names = sorted(
+      f'docs/{p.name}' for p in pathlib.Path(root).glob('docs/*.md')
+    )
+  if not names:
+    raise app.UsageError('Set pages, such as --page=docs/cell.md, or --short.')
   pages = {
-    page: pathlib.Path(root, page).read_text(encoding='utf-8')
-    for page in _PAGE.value
+    page: pathlib.Path(root, page).read_text(encoding='utf-8') for page in names
   }
+  if _SHORT.value:
+    pages = {n: text for n, text in pages.items() if script.is_short(text)}
   with tempfile.TemporaryDirectory() as directory:
-    code = follow(pages, pathlib.Path(directory), root, _LIMIT.value)
+    code = follow(
+      pages, pathlib.Path(directory), root, _LIMIT.value, _SHORT.value
+    )
   names = ', '.join(pages)
   print(f'{names}: {"followed to the end" if not code else "failed"}')
   return min(code, 1)

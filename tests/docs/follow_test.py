@@ -74,6 +74,19 @@ class FollowTest(absltest.TestCase):
     self.assertTrue((self.directory / 'a').exists())
     self.assertFalse((self.directory / 'b').exists())
 
+  def test_short_blocks_run_alone(self):
+    page = (
+      '# Title\n```sh\nfalse\n```\n<!-- Short -->\n```sh\necho a > /tmp/out\n```\n'
+      'Text.\n\n```console\n$ false\n```\n<!-- Short -->\n\n```console\n'
+      '$ echo b >> /tmp/out\n```\n'
+    )
+    root = str(self.directory)
+    code = follow.follow({'x.md': page}, self.directory, root, 60.0, short=True)
+    self.assertEqual(code, 0)
+    self.assertEqual((self.directory / 'out').read_text(), 'a\nb\n')
+    self.assertTrue(script.is_short(page))
+    self.assertFalse(script.is_short(_PAGE))
+
   def test_lines_keep_their_numbers(self):
     lines = script.commands(_PAGE).splitlines()
     self.assertEqual(lines[3], 'export NAME=world')

@@ -8,6 +8,9 @@ _SHELL = ('bash', 'sh')
 _PROMPT = '$ '
 # A block below this comment does not run. The comment gives the reason.
 _SKIP = re.compile(r'<!-- Not followed: .+ -->')
+# A block below this comment takes a short time. It needs no accelerator, no
+# network and no other program.
+_SHORT = re.compile(r'<!-- Short -->')
 # The last command of a block below this comment runs in the background until
 # the next such block. The script continues when the command has printed the
 # text.
@@ -23,7 +26,7 @@ BACKGROUND = (
 )
 
 
-def commands(page: str) -> str:
+def commands(page: str, short: bool = False) -> str:
   """Returns the commands of a page, each on the same line as in the page.
 
   Commands are the lines of blocks marked `bash` or `sh`. In a block marked
@@ -32,24 +35,28 @@ def commands(page: str) -> str:
 
   Args:
     page: The Markdown text of the page.
+    short: True for only the blocks below the comment `Short`.
   """
   lines = []
-  language, skipped, continued = None, False, False
+  language, skipped, continued = None, short, False
   awaited = None
   for line in page.splitlines():
     fence = _FENCE.match(line)
     kept = ''
     if fence:
       language = fence[1] if language is None else None
-      skipped = skipped and language is not None
+      skipped = short if language is None else skipped
       if awaited and language:
         kept = 'halt'
       elif awaited:
         lines[-1] += ' > "$TMPDIR/log" 2>&1 &'
         kept, awaited = f'await {shlex.quote(awaited[1])}', None
     elif language is None:
-      awaited = _BACKGROUND.match(line) or awaited
-      skipped = bool(_SKIP.match(line)) or (skipped and not line.strip())
+      if short:
+        skipped = not _SHORT.match(line) and (skipped or bool(line.strip()))
+      else:
+        awaited = _BACKGROUND.match(line) or awaited
+        skipped = bool(_SKIP.match(line)) or (skipped and not line.strip())
     elif skipped:
       pass
     elif language in _SHELL:
@@ -59,6 +66,11 @@ def commands(page: str) -> str:
       continued = line.endswith('\\')
     lines.append(kept)
   return '\n'.join(lines) + '\n'
+
+
+def is_short(page: str) -> bool:
+  """Returns True if a page has a block that is marked as short."""
+  return bool(_SHORT.search(page))
 
 
 def files(page: str) -> dict[str, str]:

@@ -159,8 +159,9 @@ def _show(
   elif part == 'accuracy_report':
     print(_accuracy(stored).line)
   elif part == 'performance':
+    run = _performance(stored)
     log = loadgen_log.read(os.path.join(stored.directory, 'performance/run_1'))
-    print(views.performance_line(_performance(stored), log))
+    print(views.performance_line(run, log))
   elif part == 'summary':
     sys.stdout.write(_performance(stored).summary)
   else:

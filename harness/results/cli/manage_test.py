@@ -157,6 +157,7 @@ class ManageTest(absltest.TestCase):
       ),
       (('show', entry_id, 'performance'), 'run_1'),
       (('show', _OTHER.id, 'summary'), 'has no performance run'),
+      (('show', _OTHER.id, 'performance'), 'has no performance run'),
     ):
       with self.assertRaisesRegex(SystemExit, message):
         self._run(*words)

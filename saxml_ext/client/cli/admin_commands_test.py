@@ -11,6 +11,7 @@ from absl.testing import absltest
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.client.testing import saxutil_fixture
 from saxml_ext.common import cell as cell_files
+from saxml_ext.common import storage
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import modelet_pb2
@@ -18,7 +19,8 @@ from saxml_ext.protobuf import modelet_pb2
 
 class AdminCommandsTest(saxutil_fixture.SaxutilTest):
   def test_ls_sax(self):
-    cell_files.write_config(self.cell.root, '/sax/other', admin_pb2.Config())
+    config = admin_pb2.Config(fs_root='/f', admin_acl='acl/all')
+    cell_files.write_config(self.cell.root, '/sax/other', config)
     self.assertEqual(
       self.check(0, 'ls', '/sax'),
       '+---+-------+\n'
@@ -288,10 +290,9 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
     self.check(1, 'setacl', cell, 'acl/a')
     self.check(1, 'setacl', cell, 'lm.score', 'acl/a')
     self.check(1, 'getacl', cell, 'lm.score')
-    cell_files.write_config(self.cell.root, cell, admin_pb2.Config())
-    self.assertEqual(
-      self.check(0, 'getacl', cell), 'No admin ACLs set for cell.\n'
-    )
+    # A file without an ACL is incomplete, and must not look like one for all.
+    storage.write_bytes(cell_files.config_path(self.cell.root, cell), b'')
+    self.check(1, 'getacl', cell)
 
   def test_stats(self):
     self.cell.admin.stats.model_server_type_stats.add(

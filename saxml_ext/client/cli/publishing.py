@@ -6,7 +6,6 @@ from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import replica_status
 from saxml_ext.common import errors
 from saxml_ext.common import ids
-from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
 
 # The timeout, in seconds, for asking the admin server about a new model.
@@ -33,6 +32,7 @@ def _publish(context: command.Context, args: go_flags.Parsed) -> None:
         ' BATCH_SIZE=4'
       )
     overrides[key] = value
+  overrides_lib.check(model_path, overrides)
   sax.Publish(
     model_id,
     model_path,

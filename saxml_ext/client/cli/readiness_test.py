@@ -75,15 +75,17 @@ class ReadinessTest(saxutil_fixture.SaxutilTest):
     sound = 'BATCH_SIZE=8', 'QUANTIZATION=int8', 'ram=1000'
     self.check(0, 'publish', '/sax/test/a', path, '/c', '1', *sound)
     self.assertEmpty(self.stderr)
-    wrong = 'BATCH_SIZ=8', 'BATCH_SIZE="x"', 'MIXED_SEARCH=True'
-    self.check(0, 'publish', '/sax/test/b', path, '/c', '1', *wrong)
-    name, kind, value = self.stderr.splitlines()
-    self.assertStartsWith(name, 'Warning: override BATCH_SIZ has no effect')
-    self.assertIn('Did you mean BATCH_SIZE?', name)
-    self.assertStartsWith(kind, 'Warning: override BATCH_SIZE="x" is of type')
-    self.assertIn(
-      'MIXED_SEARCH=True has no effect: the value is not JSON', value
-    )
+    for wrong, message in (
+      ('BATCH_SIZ=8', 'has no such attribute. Did you mean BATCH_SIZE?'),
+      ('BATCH_SIZE="x"', 'is of type str'),
+      ('MIXED_SEARCH=True', 'has no effect: the value is not JSON'),
+    ):
+      self.check(1, 'publish', '/sax/test/b', path, '/c', '1', wrong)
+      self.assertStartsWith(self.stderr, 'Error: override ')
+      self.assertIn(message, self.stderr)
+    self.assertNotIn('| b ', self.check(0, 'ls', '/sax/test'))
+    self.check(0, 'publish', '/sax/test/d', 'other.P', '/c', '1', 'BATCH_SIZ=8')
+    self.assertStartsWith(self.stderr, 'Warning: override BATCH_SIZ has no')
     self.check(0, 'publish', '/sax/test/c', path + '3', '/c', '1')
     self.assertIn(f'Did you mean {path} or', self.stderr)
     self.assertIn('| c ', self.check(0, 'ls', '/sax/test'))

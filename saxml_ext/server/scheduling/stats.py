@@ -1,5 +1,6 @@
 """Statistics of a method of a model, for the last minute and in total."""
 
+import asyncio
 import bisect
 import collections
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,8 @@ import itertools
 import math
 import threading
 import time
+
+from absl import logging
 
 _WINDOW = 60
 _SAMPLES = 100
@@ -255,3 +258,45 @@ def _percentile(ordered: list[float], percent: int) -> float | None:
     return None
   rank = math.ceil(percent / 100 * len(ordered))
   return ordered[max(rank, 1) - 1]
+
+
+class Activity:
+  """Logs the first call of a model, and then counts once a minute.
+
+  All methods are called on one event loop.
+  """
+
+  def __init__(self):
+    self._begun = self._ended = self._failed = 0
+    self._timer: asyncio.TimerHandle | None = None
+
+  def begin(self, model: str, method: str) -> None:
+    """Counts a call that begins."""
+    if not self._begun:
+      logging.info('%s: first request, %s', model, method)
+    self._begun += 1
+    if self._timer is None:
+      self._start_timer(model)
+
+  def end(self, failed: bool) -> None:
+    """Counts a call that ends."""
+    self._ended += 1
+    self._failed += failed
+
+  def _start_timer(self, model: str) -> None:
+    counts = self._ended, self._failed
+    self._timer = asyncio.get_running_loop().call_later(
+      _WINDOW, self._report, model, *counts
+    )
+
+  def _report(self, model: str, ended: int, failed: int) -> None:
+    """Logs the calls since the timer was started, and starts it again."""
+    self._timer = None
+    running = self._begun - self._ended
+    if running or self._ended > ended:
+      answered = self._ended - self._failed - (ended - failed)
+      logging.info(
+        '%s: requests in the last %d s: %d answered, %d failed, %d running',
+        *(model, _WINDOW, answered, self._failed - failed, running),
+      )
+      self._start_timer(model)

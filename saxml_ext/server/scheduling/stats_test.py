@@ -1,5 +1,8 @@
 """Tests of the statistics of a method."""
 
+import asyncio
+from unittest import mock
+
 from absl.testing import absltest
 
 from saxml_ext.server.scheduling import stats
@@ -125,6 +128,30 @@ class MethodStatsTest(absltest.TestCase):
     self.stats.expired()
     self.stats.expired()
     self.assertEqual(self.stats.snapshot().expired, 2)
+
+
+class ActivityTest(absltest.TestCase):
+  async def _calls(self) -> None:
+    activity = stats.Activity()
+    for _ in range(3):
+      activity.begin('/sax/a/m', 'lm.generate')
+    activity.end(failed=False)
+    activity.end(failed=True)
+    await asyncio.sleep(0.15)  # The first interval has passed.
+    activity.end(failed=False)
+    await asyncio.sleep(0.3)  # An interval without calls has passed.
+    activity.begin('/sax/a/m', 'lm.generate')
+
+  def test_the_first_call_and_counts_are_logged(self):
+    with (
+      mock.patch.object(stats, '_WINDOW', 0.1),
+      self.assertLogs('absl', 'INFO') as logs,
+    ):
+      asyncio.run(self._calls())
+    first, one, two = (r.getMessage() for r in logs.records)
+    self.assertEqual(first, '/sax/a/m: first request, lm.generate')
+    self.assertEndsWith(one, ': 1 answered, 1 failed, 1 running')
+    self.assertEndsWith(two, ': 1 answered, 0 failed, 0 running')
 
 
 if __name__ == '__main__':
