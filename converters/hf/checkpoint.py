@@ -20,6 +20,7 @@ from converters.hf import gguf_file
 from converters.hf import safetensors_file
 from converters.hf import torch_file
 from converters.hf import weights_file
+from saxml_ext.common import files
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
@@ -107,6 +108,9 @@ class HFCheckpoint(Checkpoint):
       )
     self.family, self.config = read_config(directory)
     opener, paths = weight_files(directory)
+    for path in paths:
+      with errors.reading(path):
+        os.close(files.open_regular(path))
     self._files: dict[str, weights_file.MappedFile] = {
       path: opener(path) for path in paths
     }
@@ -205,12 +209,8 @@ def read_json(path: str) -> dict[str, Any]:
     errors.CheckpointError: The file is missing, too large or not a JSON object.
   """
   with errors.reading(path, 'Expected the file that save_pretrained writes.'):
-    with open(path, 'rb') as f:
-      data = f.read(_MAX_JSON_BYTES + 1)
-  if len(data) > _MAX_JSON_BYTES:
-    raise errors.CheckpointError(
-      f'{path} has more than {_MAX_JSON_BYTES} bytes, which no model needs.'
-      ' Replace it with the original file of the model.'
+    data = files.read_file(
+      path, _MAX_JSON_BYTES, links_within=os.path.dirname(path) or '.'
     )
   formats.check_pointer(path, data)
   try:

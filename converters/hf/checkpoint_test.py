@@ -47,6 +47,26 @@ class HFConfigTest(parameterized.TestCase):
       ),
     )
 
+  def test_files_that_are_not_regular_are_refused(self):
+    path = os.path.join(self.directory, 'config.json')
+    os.mkfifo(path)
+    with self.assertRaisesRegex(errors.CheckpointError, 'not a regular file'):
+      checkpoint.read_config(self.directory)
+    os.remove(path)
+    os.symlink('/dev/zero', path)
+    with self.assertRaisesRegex(errors.CheckpointError, 'is a link to'):
+      checkpoint.read_config(self.directory)
+    os.remove(path)
+    self.read(json.dumps(small_models.config()))
+    for name in ('model.safetensors', 'pytorch_model.bin'):
+      weights = os.path.join(self.directory, name)
+      os.mkfifo(weights)
+      with self.assertRaisesRegex(
+        errors.CheckpointError, f'{name} cannot be read: it is not a regular'
+      ):
+        checkpoint.HFCheckpoint(self.directory)
+      os.remove(weights)
+
   def test_an_answer_may_end_in_one_of_several_tokens(self):
     config = self.read(json.dumps(small_models.config(eos_token_id=[4, 7])))
     self.assertEqual((config.eos_id, config.stop_ids), (4, (4, 7)))

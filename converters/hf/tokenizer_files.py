@@ -33,8 +33,8 @@ NAMES = (
   VOCAB,
   MERGES,
 )
-# The files with settings.
-_SETTINGS = tuple(name for name in NAMES if name.endswith('_config.json'))
+# The tokenizer.json of Gemma 3, one of the largest, has 33 MB.
+_MAX_BYTES = 2**28
 # The first line of merges.txt, which GPT2Tokenizer skips.
 _MERGES_HEADER = '#version: 0.2'
 
@@ -62,9 +62,13 @@ def collect(directory: str) -> dict[str, bytes]:
     path = f'{directory.rstrip("/")}/{name}'
     with errors.reading(path):
       if storage.exists(path):
-        files[name] = storage.read_bytes(path)
+        # A link must not lead to a private file, which others could then read
+        # in the new directory.
+        files[name] = storage.read_bytes(
+          path, _MAX_BYTES, links_within=directory
+        )
         formats.check_pointer(path, files[name])
-        if name in _SETTINGS:
+        if name.endswith('.json'):
           _check_object(path, files[name])
   # A SentencePiece model begins with its first piece, field 1.
   if not files.get(SENTENCEPIECE, b'\n').startswith(b'\n'):

@@ -138,8 +138,7 @@ class TokenizerFilesTest(parameterized.TestCase):
       )
 
   @parameterized.parameters(
-    b'{"model": ',
-    b'[]',
+    b'{"model": 1}',
     b'{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}',
   )
   def test_broken_tokenizer(self, data):
@@ -155,6 +154,8 @@ class TokenizerFilesTest(parameterized.TestCase):
     for name, text, message in (
       ('tokenizer.json', pointer, 'is a pointer of Git LFS'),
       ('tokenizer.model', pointer, 'is a pointer of Git LFS'),
+      ('tokenizer.json', '[]', 'is not a JSON object'),
+      ('vocab.json', 'root:x:0:0', 'is not a JSON object'),
       ('tokenizer_config.json', '[]', 'is not a JSON object'),
       ('generation_config.json', '{', 'is not a JSON object'),
     ):
@@ -162,6 +163,21 @@ class TokenizerFilesTest(parameterized.TestCase):
       with self.assertRaisesRegex(errors.CheckpointError, f'{name} {message}'):
         tokenizer_files.collect(directory.full_path)
       os.remove(file.full_path)
+
+  def test_unusual_files_are_refused(self):
+    private = self.create_tempfile('private', '{"secret": 1}').full_path
+    for name in tokenizer_files.NAMES:
+      path = os.path.join(self.source, name)
+      for message, make in (
+        ('not a regular file', os.mkfifo),
+        ('not a regular file|is a link', lambda p: os.symlink('/dev/zero', p)),
+        ('is a link to', lambda p: os.symlink(private, p)),
+        ('above the limit', lambda p: os.truncate(os.open(p, 66), 2**33)),
+      ):
+        make(path)
+        with self.assertRaisesRegex(errors.CheckpointError, message):
+          tokenizer_files.collect(self.source)
+        os.remove(path)
 
 
 if __name__ == '__main__':

@@ -4,8 +4,8 @@ r"""Sets up a Sax cell.
         --fs_root=/tmp/sax-fs-root
 
 Writes <sax_root>/sax/<cell>/config.proto, and replaces an existing one. The
-admin server reads it when it starts. The program prints nothing on success, and
-exits with 255 on failure.
+admin server reads it when it starts. The program prints the path of the file,
+and exits with 255 on failure.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}', _FAILURE)
   try:
-    configure(
+    path = configure(
       cell_flags.sax_root(),
       cell.text_setting(_SAX_CELL.value, cell.CELL_VARIABLE),
       user_path.resolve(
@@ -81,6 +81,8 @@ def main(argv: Sequence[str]) -> None:
   except OSError as e:
     print(f'admin_config: {e}', file=sys.stderr)
     sys.exit(_FAILURE)
+  # The words of Sax's guide. Its program logs them, so they go to stderr.
+  print(f'Created config {path}', file=sys.stderr)
 
 
 if __name__ == '__main__':

@@ -67,8 +67,9 @@ class MainTest(absltest.TestCase):
     good = ['--sax_cell=/sax/test', '--fs_root=/f', '--sax_root=' + root]
     done = self.run_main(*good)
     self.assertEqual(done.returncode, 0)
-    # admin_config of other Sax builds prints nothing either.
-    self.assertEqual(done.stdout + done.stderr, '')
+    self.assertEqual(done.stdout, '')
+    path = f'{root}/sax/test/config.proto'
+    self.assertEqual(done.stderr, f'Created config {path}\n')
     for i, flag in enumerate(('sax_cell', 'fs_root', 'sax_root')):
       bad = self.run_main(*(good[:i] + good[i + 1 :]))
       self.assertEqual(bad.returncode, 255)

@@ -27,7 +27,8 @@ class AdminServerTest(absltest.TestCase):
     super().setUp()
     self.root = self.create_tempdir().full_path
     self.fs_root = self.create_tempdir().full_path
-    cell.write_config(self.root, _CELL, admin_pb2.Config(fs_root=self.fs_root))
+    config = admin_pb2.Config(fs_root=self.fs_root, admin_acl='acl/all')
+    cell.write_config(self.root, _CELL, config)
 
   def start(self, *args: str, **variables: str) -> subprocess.Popen[str]:
     env = {k: v for k, v in os.environ.items() if not k.startswith('SAX_')}

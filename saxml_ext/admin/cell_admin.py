@@ -22,6 +22,7 @@ from saxml_ext.admin.status import pages
 from saxml_ext.admin.status import status_page
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
 from saxml_ext.common import ids
@@ -114,8 +115,9 @@ class AdminServer:
     """Starts to serve, and stands by until no other server leads.
 
     Raises:
-      FailedPrecondition: The cell was never set up, or the port is in use.
-      Internal: The cell's config is corrupt.
+      FailedPrecondition: The cell was never set up, its access lists cannot
+        be used, or the port is in use.
+      Internal: The cell's config is damaged or incomplete.
       OSError: The config cannot be read, or the directory cannot be created.
     """
     config = cell_lib.read_config(self._root, self._cell)
@@ -128,6 +130,7 @@ class AdminServer:
     )
     if self._access is None:
       self._access = access_lib.Access.of_cell(self._root, self._cell)
+      self._access.check_usable()
       self._access.follow()
     self._election = election_lib.Election(
       directory,
@@ -205,12 +208,12 @@ class AdminServer:
   # The election calls these methods.
 
   async def _lead(self, directory: shared_dir.SharedDir, epoch: int) -> None:
-    files = state_files.StateFiles(directory, self._cell, epoch)
-    state = await asyncio.to_thread(files.take_over)
+    stored = state_files.StateFiles(directory, self._cell, epoch)
+    state = await asyncio.to_thread(stored.take_over)
 
     def save(state: admin_pb2.State) -> None:
       try:
-        files.save(state)
+        stored.save(state)
       except errors.Aborted as e:
         self._election.resign(e.message)
         raise
@@ -261,8 +264,10 @@ class AdminServer:
     while True:
       await asyncio.sleep(_LOCATION_SECS)
       try:
-        found = await asyncio.to_thread(storage.read_bytes, path)
-      except errors.NotFound:
+        found = await asyncio.to_thread(
+          storage.read_bytes, path, check=files.check_owner
+        )
+      except (errors.NotFound, files.UnusableFileError):
         found = b''
       except (errors.SaxError, OSError) as e:
         logging.error('%s cannot be read: %s', path, e)

@@ -1,6 +1,7 @@
 """Tests of model servers that join a cell, die, fail and come back."""
 
 import asyncio
+import socket
 import time
 from unittest import mock
 
@@ -55,34 +56,66 @@ class ModelServersTest(cell_fixture.CellTestCase):
     [replica] = (await self.listed()).replicas
     self.assertEqual((replica.status, replica.reason), (common_pb2.LOADED, ''))
 
-  async def test_dead_addresses_of_one_caller_delay_no_other(self):
+  async def test_silent_addresses_of_one_caller_delay_no_other(self):
     contacts, gate = [], asyncio.Event()
     look = connection.Connection.open
 
-    async def look_slowly(self):
-      if self.address.startswith('dead'):
-        contacts.append(self.address)
+    async def look_slowly(self, timeout):
+      if self.address.startswith('localhost'):
+        contacts.append(timeout)
         await gate.wait()
         raise errors.DeadlineExceeded('no answer')
-      return await look(self)
+      return await look(self, timeout)
 
     self.enterContext(
       mock.patch.object(connection.Connection, 'open', look_slowly)
     )
+    silent = [socket.create_server(('localhost', 0)) for _ in range(20)]
+    for each in silent:
+      self.addCleanup(each.close)
     members = self.admin.controller.members
     joins = [
       asyncio.create_task(
-        members.join(admin_pb2.JoinRequest(address=f'dead{i}:1'), 'attacker')
+        members.join(
+          admin_pb2.JoinRequest(address=f'localhost:{s.getsockname()[1]}'),
+          'attacker',
+        )
       )
-      for i in range(50)
+      for s in silent
     ]
     modelet = await self.joined()
     self.assertEqual([m.address for m in members.all()], [modelet.address])
-    self.assertLen(contacts, 8)
+    await self.eventually(lambda: len(contacts) == 8)
+    # The same caller can still announce a server of another host.
+    other = await self.start_modelet()
+    request = admin_pb2.JoinRequest(
+      address=other.address, model_server=other.spec
+    )
+    await members.join(request, 'attacker')
     gate.set()
     for result in await asyncio.gather(*joins, return_exceptions=True):
       self.assertIsInstance(result, errors.DeadlineExceeded)
-    self.assertLen(contacts, 50)
+    # Those that had to wait get less time.
+    self.assertCountEqual(contacts, 8 * [10.0] + 12 * [2.0])
+
+  async def test_false_joins_leave_the_places_of_their_host_free(self):
+    with socket.create_server(('127.0.0.1', 0)) as closed:
+      dead = f'127.0.0.1:{closed.getsockname()[1]}'
+    spec = admin_pb2.ModelServer()
+    begin = time.monotonic()
+    joins = [
+      self.stub.Join(
+        admin_pb2.JoinRequest(
+          address=dead if i % 2 else f'192.0.2.{i}:1', model_server=spec
+        ),
+        timeout=120,
+      )
+      for i in range(200)
+    ]
+    await self.joined()
+    for result in await asyncio.gather(*joins, return_exceptions=True):
+      self.assertEqual(result.code(), _Code.DEADLINE_EXCEEDED)
+    self.assertLess(time.monotonic() - begin, 30)
 
   async def test_address_needs_a_port(self):
     for address in ('host', 'host:', 'host:0', 'host:65536', 'unix:/tmp/s'):

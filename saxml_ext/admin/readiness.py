@@ -11,6 +11,7 @@ from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common import ids
 
 # More model servers get this many seconds to join. If none can serve a model
 # path after that, the path counts as a mistake.
@@ -53,7 +54,8 @@ async def wait(
       patience = unknown_since + _JOIN_SECS - now
       if patience <= 0:
         raise errors.FailedPrecondition(
-          f'model {entry.model.model_id} cannot be loaded. Unpublish it, then'
+          f'model {ids.shorten(entry.model.model_id)} cannot be loaded.'
+          ' Unpublish it, then'
           f' publish it with the right path: {unknown}'
         )
     try:
@@ -92,7 +94,8 @@ def _check_failures(
   ):
     return
   raise errors.FailedPrecondition(
-    f'model {entry.model.model_id} is loaded on {_num_loaded(entry, members)} '
+    f'model {ids.shorten(entry.model.model_id)} is loaded on'
+    f' {_num_loaded(entry, members)} '
     f'of {replicas} servers, and failed on: '
     + '; '.join(
       f'{address} ({failure.reason or "no reason given"})'

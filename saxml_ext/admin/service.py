@@ -12,6 +12,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import ids
 from saxml_ext.common.security import access as access_lib
+from saxml_ext.params import overrides
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -53,6 +54,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       access_lib.caller_names(context), f'Publish to {self._cell}'
     )
     self._check_model(request.model)
+    overrides.check(request.model.model_path, request.model.overrides)
     controller = await self._leading()
     await controller.publish(request.model)
     return admin_pb2.PublishResponse()
@@ -163,7 +165,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     try:
       entry = controller.get(request.model_id)
     except errors.NotFound as e:
-      raise errors.NotFound(f'model {request.model_id} not found') from e
+      name = ids.shorten(request.model_id)
+      raise errors.NotFound(f'model {name} not found') from e
     server_id = controller.server_id
     seqno = request.seqno if request.admin_server_id == server_id else 0
     while (delta := entry.addresses.read(seqno)) is None:
@@ -223,5 +226,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     except errors.NotFound:
       model_acl = ''
     self._access.check_admin(
-      access_lib.caller_names(context), f'{what} of {model_id}', model_acl
+      access_lib.caller_names(context),
+      f'{what} of {ids.shorten(model_id)}',
+      model_acl,
     )

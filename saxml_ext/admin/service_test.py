@@ -88,6 +88,15 @@ class LimitsTest(cell_fixture.CellTestCase):
     )
     self.assertRegex(text, 'has 262181 bytes .* the limit of 262144. Publish')
 
+  async def test_overrides_that_no_params_have_are_refused(self):
+    path = 'saxml_ext.params.gptj.TinyFP32'
+    text = await self.fails(
+      grpc.StatusCode.INVALID_ARGUMENT,
+      self.publish(path=path, overrides={'BATCHSIZE': '3'}),
+    )
+    self.assertIn('no such attribute. Did you mean BATCH_SIZE?', text)
+    await self.publish(path=path, overrides={'BATCH_SIZE': '3', 'ram': '1'})
+
   async def test_large_requests_are_refused_unread(self):
     text = await self.fails(
       grpc.StatusCode.RESOURCE_EXHAUSTED,

@@ -5,6 +5,8 @@
     <fs_root>/sax/<cell>/state.proto       the models that it publishes
 
 All three are in protobuf's binary format. A cell is given as "/sax/<cell>".
+Protobuf also parses an empty file, and one that was cut between two fields. So
+a config without all of its fields is refused, and never written.
 """
 
 import os
@@ -13,6 +15,7 @@ from typing import TypeVar
 from google.protobuf import message
 
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import ids
 from saxml_ext.common import storage
 from saxml_ext.common import user_path
@@ -27,6 +30,10 @@ ADMIN_PORT_VARIABLE = 'SAX_ADMIN_SERVER_PORT'
 _MAX_PORT = 65535
 # `saxutil create` of other Sax builds writes a sentence instead of an address.
 _NEVER_STARTED = 'not been started'
+# The limit of a config or location, each of which has two short texts at most.
+_MAX_BYTES = 2**16
+# The limit of the file with all models. `cell_state` refuses models long before.
+MAX_STATE_BYTES = 2**28
 
 _Message = TypeVar('_Message', bound=message.Message)
 
@@ -53,7 +60,15 @@ def sax_root(flag_value: str | None = None) -> str:
 
 
 def cell_dir(root: str, cell: str) -> str:
-  """Returns the directory of a cell under `sax_root` or `fs_root`."""
+  """Returns the directory of a cell under `sax_root` or `fs_root`.
+
+  Raises:
+    InvalidArgument: The root is empty, or the cell is not the id of one.
+  """
+  if not root:
+    raise errors.InvalidArgument(
+      f'the root directory of {cell} is empty. Set --sax_root and --fs_root'
+    )
   return f'{root.rstrip("/")}{ids.parse_cell_id(cell)}'
 
 
@@ -72,8 +87,14 @@ def state_path(fs_root: str, cell: str) -> str:
   return cell_dir(fs_root, cell) + '/state.proto'
 
 
-def _read(path: str, result: _Message) -> _Message:
-  data = storage.read_bytes(path)
+def _read_bytes(path: str, max_bytes: int = _MAX_BYTES) -> bytes:
+  try:
+    return storage.read_bytes(path, max_bytes, check=files.check_owner)
+  except files.UnusableFileError as e:
+    raise errors.Internal(str(e)) from e
+
+
+def _parse(data: bytes, path: str, result: _Message) -> _Message:
   try:
     result.ParseFromString(data)
   except message.DecodeError as e:
@@ -104,14 +125,42 @@ def read_config(root: str, cell: str) -> admin_pb2.Config:
   Raises:
     FailedPrecondition: The cell was never created.
     NotFound: The cell's directory has no config.
-    Internal: The file is corrupt.
+    Internal: The file is damaged or incomplete.
   """
   _check_dir(root, cell)
-  return _read(config_path(root, cell), admin_pb2.Config())
+  path = config_path(root, cell)
+  return parse_config(_read_bytes(path), path)
+
+
+def parse_config(data: bytes, path: str) -> admin_pb2.Config:
+  """Parses the contents of a config; see `read_config` for the errors."""
+  config = _parse(data, path, admin_pb2.Config())
+  if name := _incomplete(config):
+    raise errors.Internal(
+      f'{path} ({len(data)} bytes) has no valid {name}, so it is damaged or'
+      ' incomplete. Restore it from a copy, or write it again with admin_config'
+      ' --fs_root and --admin_acl'
+    )
+  return config
+
+
+def _incomplete(config: admin_pb2.Config) -> str:
+  """Returns the name of a field without a valid value, or ''."""
+  values = {'fs_root': config.fs_root, 'admin_acl': config.admin_acl}
+  bad = [n for n, text in values.items() if not text or not text.isprintable()]
+  return bad[0] if bad else ''
 
 
 def write_config(root: str, cell: str, config: admin_pb2.Config) -> None:
-  """Writes a cell's config, creating the cell's directory."""
+  """Writes a cell's config, creating the cell's directory.
+
+  Raises:
+    InvalidArgument: A field is empty or not printable. Nothing was written.
+  """
+  if name := _incomplete(config):
+    raise errors.InvalidArgument(
+      f'the {name} of {cell} must be printable text, and not empty'
+    )
   _write(config_path(root, cell), config)
 
 
@@ -125,7 +174,8 @@ def read_location(root: str, cell: str) -> admin_pb2.Location:
   """
   _check_dir(root, cell)
   try:
-    location = _read(location_path(root, cell), admin_pb2.Location())
+    path = location_path(root, cell)
+    location = _parse(_read_bytes(path), path, admin_pb2.Location())
   except errors.NotFound as e:
     raise errors.FailedPrecondition(
       f'no admin server of {cell} was ever started:'
@@ -135,7 +185,7 @@ def read_location(root: str, cell: str) -> admin_pb2.Location:
   address = location.location
   if not address or _NEVER_STARTED in address or ':' not in address:
     raise errors.FailedPrecondition(
-      f'{location_path(root, cell)} has "{address}" instead of the address of'
+      f'{path} has {ids.quote(address)} instead of the address of'
       f' an admin server. Start admin_server --sax_cell={cell}'
     )
   return location
@@ -153,7 +203,9 @@ def read_state(fs_root: str, cell: str) -> admin_pb2.State:
     NotFound: No model was ever published.
     Internal: The file is corrupt.
   """
-  return _read(state_path(fs_root, cell), admin_pb2.State())
+  path = state_path(fs_root, cell)
+  data = _read_bytes(path, MAX_STATE_BYTES)
+  return _parse(data, path, admin_pb2.State())
 
 
 def write_state(fs_root: str, cell: str, state: admin_pb2.State) -> None:

@@ -12,6 +12,7 @@ from saxml_ext.common.testing import golden
 from saxml_ext.protobuf import admin_pb2
 
 _CELL = '/sax/test'
+_CONFIG = admin_pb2.Config(fs_root='/f', admin_acl='acl/all')
 
 
 class CellTest(absltest.TestCase):
@@ -59,7 +60,7 @@ class CellTest(absltest.TestCase):
       cell.read_location(self.root, _CELL)
 
   def test_admin_that_was_never_started(self):
-    cell.write_config(self.root, _CELL, admin_pb2.Config())
+    cell.write_config(self.root, _CELL, _CONFIG)
     with self.assertRaisesRegex(
       errors.FailedPrecondition,
       'no admin server of /sax/test was ever started: .*location.proto does not'
@@ -73,7 +74,7 @@ class CellTest(absltest.TestCase):
         cell.read_location(self.root, _CELL)
 
   def test_corrupt_file_is_named(self):
-    cell.write_config(self.root, _CELL, admin_pb2.Config())
+    cell.write_config(self.root, _CELL, _CONFIG)
     storage.write_bytes(cell.config_path(self.root, _CELL), b'\xff\xff')
     with self.assertRaisesRegex(errors.Internal, 'config.proto .2 bytes'):
       cell.read_config(self.root, _CELL)
@@ -91,8 +92,8 @@ class CellTest(absltest.TestCase):
         cell.sax_root('')
 
   def test_list_cells(self):
-    cell.write_config(self.root, '/sax/b', admin_pb2.Config())
-    cell.write_config(self.root + '/', '/sax/a', admin_pb2.Config())
+    cell.write_config(self.root, '/sax/b', _CONFIG)
+    cell.write_config(self.root + '/', '/sax/a', _CONFIG)
     self.assertEqual(cell.list_cells(self.root), ['/sax/a', '/sax/b'])
 
 

@@ -1,15 +1,24 @@
-"""Writes local files and directories atomically, and reads typed JSON files.
+"""Writes local files and directories atomically, and reads untrusted files.
 
 A writer fills a file beside the old one and renames it when it is complete.
 Readers see either the old bytes or the new ones, even after a power failure.
+
+`read_file` reads what another program or user may have written. It never waits
+for a FIFO, and reads no more bytes than a limit. `check_owner` refuses files
+that an unknown user owns, and `check_private` also those that others may write.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
+import errno
+import functools
+import grp
 import json
 import os
+import pwd
 import re
 import shutil
+import stat
 from typing import Any, IO, overload, TypeVar
 
 _T = TypeVar('_T')
@@ -17,6 +26,164 @@ _Path = str | os.PathLike[str]
 
 # msgspec adds the position of a syntax error to its message.
 _OFFSET = re.compile(r' \(byte (\d+)\)$')
+# In a cache of huggingface_hub, the files of a snapshot are links to such paths.
+_HUB_BLOB = re.compile(r'.*/models--[^/]+/blobs/[^/]+', re.DOTALL)
+
+
+class UnusableFileError(OSError):
+  """Raised for a file that is not regular, too large, or in the wrong hands."""
+
+  def __init__(self, path: _Path, reason: str):
+    super().__init__(errno.EINVAL, reason, os.fspath(path))
+
+  def __str__(self) -> str:
+    return f'{self.filename} cannot be used: {self.strerror}'
+
+
+def open_regular(path: _Path, flags: int = os.O_RDONLY) -> int:
+  """Opens a regular file, without waiting, and returns its descriptor.
+
+  Raises:
+    UnusableFileError: The path is a FIFO, a device, a socket or a directory.
+    OSError: The file cannot be opened.
+  """
+  try:
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+  except OSError as e:
+    if e.errno in (errno.ENXIO, errno.EISDIR, errno.ENODEV):
+      raise UnusableFileError(path, 'it is not a regular file') from e
+    raise
+  if not stat.S_ISREG(os.fstat(fd).st_mode):
+    os.close(fd)
+    raise UnusableFileError(path, 'it is not a regular file')
+  return fd
+
+
+def read_file(
+  path: _Path,
+  max_bytes: int,
+  *,
+  links_within: _Path | None = None,
+  check: Callable[[_Path, os.stat_result], None] | None = None,
+) -> bytes:
+  """Reads a file that another program or user may have written.
+
+  Args:
+    path: The file.
+    max_bytes: The largest size of the file.
+    links_within: The directory that links may not leave, except into the blobs
+      of a cache of huggingface_hub, or to a file of the same name in another
+      directory of the same name. None allows all links.
+    check: A function that checks the path and status of the open file, such as
+      `check_owner`.
+
+  Raises:
+    UnusableFileError: The file is not regular, is too large, is a link that
+      leads elsewhere, or does not pass the check.
+    OSError: The file cannot be read.
+  """
+  target = os.fspath(path)
+  if links_within is not None:
+    target = os.path.realpath(path)
+    inside = os.path.join(os.path.realpath(links_within), '')
+    # Bazel makes trees of links to files of the same directory and name.
+    name = os.path.basename(os.path.abspath(links_within))
+    copied = f'/{name}/{os.path.basename(path)}'
+    if not (
+      target.startswith(inside)
+      or target.endswith(copied)
+      or _HUB_BLOB.fullmatch(target)
+    ):
+      raise UnusableFileError(
+        path,
+        f'it is a link to {target}, outside of its directory. Replace the link'
+        ' with a copy of the file',
+      )
+  with open(open_regular(target), 'rb') as f:
+    status = os.fstat(f.fileno())
+    if check:
+      check(path, status)
+    # A file may grow while it is read, and those of /proc have no size.
+    if status.st_size <= max_bytes:
+      data = f.read(max_bytes + 1)
+      if len(data) <= max_bytes:
+        return data
+  raise UnusableFileError(
+    path,
+    f'it has {max(status.st_size, max_bytes + 1)} bytes, above the limit of'
+    f' {max_bytes}',
+  )
+
+
+@functools.cache
+def _trusted_users() -> frozenset[int]:
+  """Returns root, this process's user, and the owner of this program."""
+  return frozenset((0, os.geteuid(), os.stat(__file__).st_uid))
+
+
+def check_owner(path: _Path, status: os.stat_result) -> None:
+  """Checks that a user who decides on a directory owns a file in it.
+
+  These are root, this process's user, the directory's owner, and everybody if
+  others may replace files of the directory.
+
+  Raises:
+    UnusableFileError: Another user owns the file.
+  """
+  parent = os.stat(os.path.dirname(os.path.realpath(path)))
+  is_shared = parent.st_mode & 0o022 and not parent.st_mode & stat.S_ISVTX
+  if not is_shared and status.st_uid not in _trusted_users() | {parent.st_uid}:
+    raise UnusableFileError(
+      path,
+      f'user {status.st_uid} owns it. Its owner must be root, user'
+      f' {os.geteuid()} or the owner of its directory, user {parent.st_uid}',
+    )
+
+
+def check_private(path: _Path, status: os.stat_result | None = None) -> None:
+  """Checks that no other user can write a directory, or a file and its directory.
+
+  A directory's parent is not checked, because a user who replaces the directory
+  owns the new one. Other users are all but root, this process's user and the owner of this
+  program. A group may write if it is the private group of the user.
+
+  Args:
+    path: The file or directory.
+    status: The status of the open file; None reads it.
+
+  Raises:
+    UnusableFileError: Another user owns a file or directory, or may write it.
+    OSError: The path does not exist.
+  """
+  status = status or os.stat(path)
+  places = {os.fspath(path): status}
+  if not stat.S_ISDIR(status.st_mode):
+    parent = os.path.dirname(os.path.realpath(path))
+    places[parent] = os.stat(parent)
+  for place, found in places.items():
+    if found.st_uid not in _trusted_users():
+      raise UnusableFileError(
+        place,
+        f'user {found.st_uid} owns it, and could change it. Its owner must be'
+        f' root or user {os.geteuid()}, who runs this program',
+      )
+    # In a directory with the sticky bit, others can replace no files.
+    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
+      continue
+    shared = found.st_mode & (0o002 if _is_own(found.st_gid) else 0o022)
+    if shared:
+      raise UnusableFileError(
+        place, f'other users may write it. Run: chmod go-w {place}'
+      )
+
+
+def _is_own(group: int) -> bool:
+  """Returns True if a group is the private group of this process's user."""
+  try:
+    user = pwd.getpwuid(os.geteuid())
+    return (user.pw_gid, user.pw_name) == (group, grp.getgrgid(group).gr_name)
+  except KeyError:
+    return False
 
 
 @contextlib.contextmanager

@@ -3,7 +3,10 @@
 import dataclasses
 import os
 import pathlib
+import shutil
+import socket
 import stat
+import tempfile
 import threading
 from unittest import mock
 
@@ -193,6 +196,88 @@ class JsonTest(absltest.TestCase):
   def test_missing_file(self):
     with self.assertRaises(FileNotFoundError):
       files.read_json(self.path)
+
+
+class UntrustedFileTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.dir = pathlib.Path(self.create_tempdir().full_path)
+    self.path = self.dir / 'a'
+    self.path.write_bytes(b'1234')
+
+  def refused(self, message: str, path=None, limit=4, **options) -> None:
+    with self.assertRaisesRegex(files.UnusableFileError, message):
+      files.read_file(path or self.path, limit, **options)
+
+  def test_regular_files_up_to_the_limit_are_read(self):
+    self.assertEqual(files.read_file(self.path, 4), b'1234')
+    self.refused('it has 4 bytes, above the limit of 3', limit=3)
+    os.truncate(self.path, 2**33)
+    self.refused(f'it has {2**33} bytes')
+    with self.assertRaises(FileNotFoundError):
+      files.read_file(self.dir / 'b', 4)
+
+  def test_other_kinds_are_refused_at_once(self):
+    os.mkfifo(self.dir / 'fifo')
+    (self.dir / 'zero').symlink_to('/dev/zero')
+    with tempfile.TemporaryDirectory(dir='/tmp') as short:
+      with socket.socket(socket.AF_UNIX) as server:
+        server.bind(f'{short}/socket')
+      shutil.move(f'{short}/socket', self.dir / 'socket')
+    for name in ('fifo', 'zero', 'socket', '.'):
+      self.refused('not a regular file', self.dir / name)
+    with self.assertRaises(files.UnusableFileError):
+      files.open_regular(self.dir / 'fifo', os.O_WRONLY)
+
+  def test_links_stay_in_the_directory_or_the_cache_of_the_hub(self):
+    blobs = self.dir / 'hub' / 'models--a--b' / 'blobs'
+    snapshot = self.dir / 'hub' / 'models--a--b' / 'snapshots' / 'r'
+    for each in (blobs, snapshot):
+      each.mkdir(parents=True)
+    (blobs / 'f00').write_bytes(b'{}')
+    (snapshot / 'blob').symlink_to('../../blobs/f00')
+    (snapshot / 'same').symlink_to('blob')
+    (snapshot / 'out').symlink_to(self.path)
+    (self.dir / 'link').symlink_to(snapshot)
+    for directory in (snapshot, self.dir / 'link'):
+      for name in ('blob', 'same'):
+        self.assertEqual(
+          files.read_file(directory / name, 4, links_within=directory), b'{}'
+        )
+      self.refused('is a link to', directory / 'out', links_within=directory)
+    self.assertEqual(files.read_file(snapshot / 'out', 4), b'1234')
+
+  def test_links_of_bazel_are_followed(self):
+    for name in ('source', 'tree'):
+      (self.dir / name / 'model').mkdir(parents=True)
+    (self.dir / 'source/model/config.json').write_bytes(b'{}')
+    (self.dir / 'source/private').write_bytes(b'{}')
+    tree = self.dir / 'tree/model'
+    (tree / 'config.json').symlink_to(self.dir / 'source/model/config.json')
+    (tree / 'vocab.json').symlink_to(self.dir / 'source/private')
+    files.read_file(tree / 'config.json', 4, links_within=tree)
+    self.refused('is a link to', tree / 'vocab.json', links_within=tree)
+
+  def test_files_that_others_may_write_are_not_private(self):
+    files.check_private(self.path)
+    for path, mode in ((self.path, 0o606), (self.dir, 0o777)):
+      before = stat.S_IMODE(path.stat().st_mode)
+      path.chmod(mode)
+      self.refused('chmod go-w', check=files.check_private)
+      path.chmod(before)
+    self.dir.chmod(0o1777)
+    files.check_private(self.path)
+
+  def test_files_of_other_users_are_refused(self):
+    if os.geteuid():
+      self.skipTest('Only root can give files to other users.')
+    os.chown(self.path, 12345, -1)
+    self.refused('user 12345 owns it', check=files.check_private)
+    self.refused('user 12345 owns it', check=files.check_owner)
+    # The owner of the directory could replace the file anyway.
+    os.chown(self.dir, 12345, -1)
+    files.read_file(self.path, 4, check=files.check_owner)
+    self.refused('user 12345 owns it', check=files.check_private)
 
 
 if __name__ == '__main__':

@@ -19,6 +19,8 @@ _logger = logging.getLogger(__name__)
 
 Options: TypeAlias = tuple[tuple[str, int | str], ...]
 
+# The limit of an error's text. With larger ones, gRPC reports its own error.
+_MAX_TEXT = 4000
 # Responses may be large: gradients, pages of models.
 _MAX_ANSWER_BYTES = 64 * 2**20
 # Long score requests exceed gRPC's default of 4 MiB. The server refuses a
@@ -110,7 +112,11 @@ def status_of(
   if not isinstance(error, errors.SaxError):
     _logger.error('unexpected error in a call', exc_info=error)
     error = errors.Internal(f'{type(error).__name__}: {error}')
-  return error.code, error.wire_text() if wrap_text else error.message
+  text = error.wire_text() if wrap_text else error.message
+  if len(text) > _MAX_TEXT:
+    # The code is at the end of a wrapped text.
+    text = f'{text[: _MAX_TEXT // 2]} ... {text[-_MAX_TEXT // 2 :]}'
+  return error.code, text
 
 
 def listen(

@@ -74,6 +74,12 @@ class GrpcUtilTest(absltest.TestCase):
       caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED
     )
 
+  def test_long_text_is_cut_and_keeps_its_code(self):
+    code, text = grpc_util.status_of(errors.NotFound('a' * 100_000), True)
+    self.assertIs(code, grpc.StatusCode.NOT_FOUND)
+    self.assertLess(len(text), 5000)
+    self.assertEndsWith(text, 'rpc error: code = NotFound desc = NotFound')
+
   def test_wrapped_text(self):
     _, port = self.start(wrap_text=True)
     with grpc_util.channel(f'127.0.0.1:{port}') as channel:

@@ -22,6 +22,11 @@ _MAX_REPLICAS = 2**31 - 1
 _MOST_NEAR = 3
 _CUTOFF = 0.75
 _MAX_LENGTH = 300
+# The limits of names and of paths in characters. Paths end here on Linux.
+_MAX_NAME = 512
+_MAX_PATH = 4096
+# Messages repeat no more of a text, because gRPC limits their size.
+_MAX_QUOTED = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,15 +57,27 @@ class ModelId:
   @property
   def braced(self) -> str:
     """The id in the format of the admin server's errors: "{test gptj}"."""
-    return f'{{{self.cell.removeprefix("/sax/")} {self.model}}}'
+    cell = shorten(self.cell.removeprefix('/sax/'))
+    return f'{{{cell} {shorten(self.model)}}}'
+
+
+def shorten(text: str) -> str:
+  """Returns a text for messages, without the end of a very long one."""
+  if len(text) <= _MAX_QUOTED:
+    return text
+  return f'{text[:_MAX_QUOTED]}... ({len(text)} characters)'
 
 
 def quote(text: str) -> str:
-  """Returns the text in double quotes, with line breaks and quotes escaped."""
-  return json.dumps(text, ensure_ascii=False)
+  """Returns the start of a text in double quotes, with escaped characters."""
+  return json.dumps(shorten(text), ensure_ascii=False)
 
 
-def _check(what: str, text: str, pattern: str) -> None:
+def _check(what: str, text: str, pattern: str, limit: int = _MAX_NAME) -> None:
+  if len(text) > limit:
+    raise errors.InvalidArgument(
+      f'{what} {quote(text)} is too long. The limit is {limit} characters'
+    )
   # `$` is removed because it would accept a final line break.
   if not re.fullmatch(pattern.strip('^$'), text, re.ASCII):
     raise errors.InvalidArgument(
@@ -104,7 +121,7 @@ def check_model_in_cell(text: str, cell: str) -> ModelId:
   model_id = parse_model_id(text)
   if model_id.cell != cell:
     raise errors.InvalidArgument(
-      f'model {text} must be within SAX cell {quote(cell)}'
+      f'model {shorten(text)} must be within SAX cell {quote(cell)}'
     )
   return model_id
 
@@ -116,12 +133,12 @@ def check_model_path(text: str) -> None:
 
 def check_checkpoint_path(text: str) -> None:
   """Checks a checkpoint's path or URL; raises InvalidArgument."""
-  _check('checkpoint path', text, _CHECKPOINT_PATH)
+  _check('checkpoint path', text, _CHECKPOINT_PATH, _MAX_PATH)
 
 
 def check_fs_root(text: str) -> None:
   """Checks the fs_root of an updated config; raises InvalidArgument."""
-  _check('FS root', text, _FS_ROOT)
+  _check('FS root', text, _FS_ROOT, _MAX_PATH)
 
 
 def check_replicas(count: int) -> None:

@@ -64,6 +64,26 @@ class IdsTest(absltest.TestCase):
     self.assertIsInstance(ids.parse_cell_or_model_id('/sax/a'), ids.CellId)
     self.assertIsInstance(ids.parse_cell_or_model_id('/sax/a/b'), ids.ModelId)
 
+  def test_names_are_limited_and_messages_short(self):
+    for check in (
+      lambda name: ids.parse_cell_id(f'/sax/{name}'),
+      lambda name: ids.parse_model_id(f'/sax/test/{name}'),
+      lambda name: ids.check_model_in_cell(f'/sax/other/{name}', '/sax/test'),
+      ids.parse_cell_or_model_id,
+      ids.check_model_path,
+      ids.check_checkpoint_path,
+      ids.check_fs_root,
+      acl_file.check_acl_name,
+      lambda name: acl_file.check_acl_name(f'acl/{name}'),
+      acl_file.check_method,
+    ):
+      for name in (100_000 * 'a', 100_000 * '?'):
+        with self.assertRaises(errors.InvalidArgument) as caught:
+          check(name)
+        self.assertLess(len(caught.exception.message), 1000)
+    model = ids.parse_model_id(f'/sax/test/{512 * "m"}')
+    self.assertLess(len(model.braced), 150)
+
   def test_too_many_replicas(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'at most 2147483647'):
       ids.check_replicas(2**31)

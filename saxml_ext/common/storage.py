@@ -40,6 +40,10 @@ is_url = kvstore.is_url
 ABSENT = b'\x02'
 # This limit of `Reread` is far above the size of any list of names.
 _MAX_BYTES = 16 * 2**20
+# The interval between reads of a file without which nobody is admitted.
+_AWAITED_SECS = 0.2
+# No file that is read as a whole is larger. Compiled programs are the largest.
+_MAX_FILE_BYTES = 2**31
 
 _T = TypeVar('_T')
 _logger = logging.getLogger(__name__)
@@ -58,23 +62,41 @@ class Versioned:
   version: bytes
 
 
-def read_bytes(path: str) -> bytes:
+def read_bytes(
+  path: str,
+  max_bytes: int = _MAX_FILE_BYTES,
+  *,
+  links_within: str | None = None,
+  check: Callable[..., None] | None = None,
+) -> bytes:
   """Reads a file.
+
+  Args:
+    path: The path of a local file, or a URL.
+    max_bytes: The largest size of the file.
+    links_within: See `files.read_file`; ignored for a URL.
+    check: See `files.read_file`; ignored for a URL.
 
   Raises:
     NotFound: The file does not exist.
-    OSError: The file cannot be read.
+    OSError: The file cannot be read, or must not be used; see
+      `files.read_file`.
     InvalidArgument, PermissionDenied, Unavailable: `kvstore` failed.
   """
   if is_url(path):
     data = read_versioned(path).data
     if data is None:
       raise errors.NotFound(f'{path}: no such object')
+    if len(data) > max_bytes:
+      raise files.UnusableFileError(
+        path, f'it has {len(data)} bytes, above the limit of {max_bytes}'
+      )
     return data
   kvstore.spec(path)
   try:
-    with open(path, 'rb') as f:
-      return f.read()
+    return files.read_file(
+      path, max_bytes, links_within=links_within, check=check
+    )
   except FileNotFoundError as e:
     raise errors.NotFound(f'{path}: no such file or directory') from e
 
@@ -182,12 +204,12 @@ def exists(path: str) -> bool:
 
 
 def is_file(path: str) -> bool:
-  """Returns True if a file exists."""
+  """Returns True if a file exists, even one that is not regular."""
   if is_url(path):
     is_bucket = not kvstore.spec(path)['path']
     return not is_bucket and read_versioned(path).data is not None
   kvstore.spec(path)
-  return os.path.isfile(path)
+  return os.path.exists(path) and not os.path.isdir(path)
 
 
 def is_dir(path: str) -> bool:
@@ -259,10 +281,16 @@ class Reread(Generic[_T]):
     value: The parsed contents.
     trouble: The reason why the last read failed; '' if it succeeded.
     good: True if any read has succeeded so far.
+    missing: True if the last read found no file.
   """
 
   def __init__(
-    self, path: str, parse: Callable[[bytes], _T], absent: _T, broken: _T
+    self,
+    path: str,
+    parse: Callable[[bytes], _T],
+    absent: _T,
+    broken: _T,
+    check: Callable[..., None] = files.check_owner,
   ):
     """Reads nothing yet.
 
@@ -271,8 +299,10 @@ class Reread(Generic[_T]):
       parse: The function that parses the bytes. It raises InvalidArgument.
       absent: The value until a file exists for the first time.
       broken: The value until a read of an existing file succeeds.
+      check: The check of a local file's owner; see `files.read_file`.
     """
     self.path = path
+    self._check = check
     self._parse = parse
     self._broken = broken
     self._lock = threading.Lock()
@@ -280,23 +310,26 @@ class Reread(Generic[_T]):
     self.value = absent
     self.good = False
     self.trouble = ''
+    self.missing = False
     self._closed = threading.Event()
 
   def refresh(self) -> None:
     """Reads the file now."""
     with self._lock:
+      was_missing, self.missing = self.missing, False
       try:
-        data = read_bytes(self.path)
+        data = read_bytes(self.path, _MAX_BYTES, check=self._check)
         if self.good and not self.trouble and data == self._data:
           return
-        if len(data) > _MAX_BYTES:
-          raise errors.InvalidArgument(
-            f'the file has {len(data)} bytes, above the limit of {_MAX_BYTES}'
-          )
         value = self._parse(data)
       except errors.NotFound:
+        self.missing = True
         if self.good:
           self._fail('the file does not exist any more')
+        elif self._is_awaited() and not was_missing:
+          _logger.warning('%s does not exist, so nobody is admitted', self.path)
+      except files.UnusableFileError as e:
+        self._fail(e.strerror or str(e))
       except (errors.SaxError, OSError) as e:
         self._fail(str(e))
       else:
@@ -317,8 +350,14 @@ class Reread(Generic[_T]):
     """Stops reading the file."""
     self._closed.set()
 
+  def _is_awaited(self) -> bool:
+    """Returns True if nobody is admitted until the missing file exists."""
+    return self.missing and self.value is self._broken
+
   def _follow(self, interval: float) -> None:
-    while not self._closed.wait(interval):
+    while not self._closed.wait(
+      min(interval, _AWAITED_SECS) if self._is_awaited() else interval
+    ):
       try:
         self.refresh()
       except Exception:  # pylint: disable=broad-exception-caught

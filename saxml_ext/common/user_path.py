@@ -7,6 +7,8 @@ an environment variable. Relative paths start from that directory.
 import os
 from typing import overload
 
+from saxml_ext.common import files
+
 _TYPED_IN = 'BUILD_WORKING_DIRECTORY'
 # This variable names the directory for downloads and other reusable files.
 CACHE = 'GPTJ_SAX_CACHE'
@@ -48,10 +50,12 @@ def create_cache(path: str) -> str:
   """Creates a directory in the cache, with its parents, and returns `path`.
 
   Raises:
-    OSError: The directory cannot be created or written.
+    OSError: The directory cannot be created or written, or another user may
+      write it.
   """
   try:
-    os.makedirs(path, exist_ok=True)
+    os.makedirs(path, mode=0o755, exist_ok=True)
+    files.check_private(path)
     writable = os.access(path, os.W_OK | os.X_OK)
     reason = 'Permission denied or read-only file system'
   except OSError as error:

@@ -208,6 +208,26 @@ class CheckpointTest(parameterized.TestCase):
     ):
       checkpoint.read_variables(str(self.path))
 
+  def test_unusual_files_are_refused(self):
+    self.write()
+    array = self.state / f'mdl_vars.{_QKV}'
+    chunk = array / '0.0.0.0'
+    data = chunk.read_bytes()
+    for message, make in (
+      ('not a regular file', os.mkfifo),
+      ('not a regular file', lambda path: os.symlink('/dev/zero', path)),
+      ('has a file of', lambda path: os.truncate(os.open(path, 66), 2**33)),
+    ):
+      chunk.unlink()
+      make(chunk)
+      with self.assertRaisesRegex(errors.CheckpointError, message):
+        checkpoint.read_variables(str(self.path), [_QKV])
+    chunk.write_bytes(data)
+    (array / '.zarray').unlink()
+    os.mkfifo(array / '.zarray')
+    with self.assertRaisesRegex(errors.CheckpointError, 'not a regular file'):
+      checkpoint.read_variables(str(self.path), [_QKV])
+
   def test_cut_off_chunk(self):
     self.write()
     chunk = self.state / f'mdl_vars.{_QKV}' / '0.0.0.0'

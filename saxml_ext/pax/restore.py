@@ -66,7 +66,9 @@ def restore(
     task.model.abstract_init_with_metadata(example(_BATCH, _LENGTH)),
     discard_opt_states=True,
   )
-  is_ocdbt = store.is_ocdbt(os.path.join(step_dir, 'state'))
+  state_dir = os.path.join(step_dir, 'state')
+  store.check_regular(state_dir)
+  is_ocdbt = store.is_ocdbt(state_dir)
   try:
     state = checkpoints.restore_checkpoint(
       shapes,

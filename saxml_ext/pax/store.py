@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from concurrent import futures
 import contextlib
 import os
+import stat
 from typing import Any
 
 import numpy as np
 import tensorstore as ts
 
+from saxml_ext.common import files
 from saxml_ext.common import kvstore as kvstore_lib
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
@@ -23,6 +25,8 @@ _DTYPES = tuple(
 # No variable of any GPT-J is nearly as large. A forged shape exceeds this
 # limit.
 _MAX_BYTES = 1 << 36
+# The size that a file of a chunk may have in addition, for its header.
+_FILE_BYTES = 1 << 20
 _SYNC_THREADS = 16
 # Two threads compress one part each while the next part is prepared.
 _PARTS_IN_FLIGHT = 2
@@ -48,6 +52,7 @@ def _kvstore(state_dir: str, name: str = '') -> dict[str, Any]:
 def list_names(state_dir: str) -> set[str]:
   """Returns the names of the arrays in `state`, for both layouts."""
   if is_ocdbt(state_dir):
+    check_regular(state_dir)
     kvstore = ts.KvStore.open(_kvstore(state_dir)).result()
     keys = [key.decode('utf-8') for key in kvstore.list().result()]
   elif storage.is_url(state_dir):
@@ -72,6 +77,9 @@ def open_array(state_dir: str, name: str) -> ts.TensorStore:
   """
   where = f'{state_dir}: variable {name}'
   _check_present(state_dir, name)
+  largest = 0
+  if not is_ocdbt(state_dir):
+    largest = check_regular(f'{state_dir}/{name}')
   # With `fill_missing_data_reads`, a lost file would be read as zeros.
   spec = {
     'driver': 'zarr',
@@ -92,6 +100,12 @@ def open_array(state_dir: str, name: str) -> ts.TensorStore:
   size = array.size * array.dtype.numpy_dtype.itemsize
   chunk = array.chunk_layout.read_chunk.shape or ()
   chunk_size = int(np.prod(chunk, dtype=object) or 1)
+  # Data that cannot be compressed grows by a fraction of a percent.
+  if largest > _FILE_BYTES + 2 * chunk_size * array.dtype.numpy_dtype.itemsize:
+    raise errors.CheckpointError(
+      f'{where} has a file of {largest} bytes, but a chunk has the shape'
+      f' {list(chunk)}. {errors.AGAIN}'
+    )
   if max(size, chunk_size) > _MAX_BYTES:
     raise errors.CheckpointError(
       f'{where} claims shape {list(array.shape)} in chunks of {list(chunk)}, '
@@ -234,6 +248,27 @@ def sync_path(path: str) -> None:
     os.fsync(descriptor)
   finally:
     os.close(descriptor)
+
+
+def check_regular(directory: str) -> int:
+  """Returns the size of the largest file in a local directory.
+
+  Tensorstore would wait for a FIFO forever, and read a device without end.
+
+  Raises:
+    errors.CheckpointError: A file is not regular.
+  """
+  if storage.is_url(directory):
+    return 0
+  largest = 0
+  for name in storage.list_tree(directory):
+    path = f'{directory}/{name}'
+    with errors.reading(path, errors.AGAIN):
+      found = os.stat(path)
+      if not stat.S_ISREG(found.st_mode):
+        raise files.UnusableFileError(path, 'it is not a regular file')
+    largest = max(largest, found.st_size)
+  return largest
 
 
 def _check_present(state_dir: str, name: str) -> None:

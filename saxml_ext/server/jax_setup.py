@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 import contextlib
 import logging
+import os
 
 from absl import logging as absl_logging
 import jax
 
 from saxml_ext.common import errors
+from saxml_ext.common import files as files_lib
 from saxml_ext.common.machine import accelerators
 from saxml_ext.common.machine import machine_files
 
@@ -21,12 +23,21 @@ def configure(cache_dir: str | None) -> None:
   Args:
     cache_dir: The directory where compiled programs are kept for the next
       start. None or '' keeps none.
+
+  Raises:
+    errors.InvalidArgument: Another user may write the directory. Its programs
+      are machine code.
   """
   # JAX would log a message for each accelerator that the machine does not have,
   # and for each change of the cache's settings.
   for name in (_XLA_BRIDGE, _CACHE):
     logging.getLogger(name).setLevel(logging.WARNING)
   if cache_dir:
+    if os.path.isdir(cache_dir):
+      try:
+        files_lib.check_private(cache_dir)
+      except files_lib.UnusableFileError as e:
+        raise errors.InvalidArgument(f'--jax_cache_dir: {e}') from e
     jax.config.update('jax_compilation_cache_dir', cache_dir)
     # There are many small programs, and each would be compiled at every start.
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)

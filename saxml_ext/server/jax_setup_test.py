@@ -6,8 +6,10 @@ import sys
 
 from absl.testing import absltest
 
+from saxml_ext.common import errors
 from saxml_ext.common.machine import accelerators
 from saxml_ext.common.machine.testing import fake_machine
+from saxml_ext.server import jax_setup
 
 # It runs in a separate process, because JAX looks for devices only once.
 _CHECK = """
@@ -27,6 +29,14 @@ _PLUGIN = """
 def initialize():
   raise RuntimeError('cuInit(0) failed\\nsecond line')
 """
+
+
+class ConfigureTest(absltest.TestCase):
+  def test_programs_of_others_are_not_run(self):
+    path = self.create_tempdir().full_path
+    os.chmod(path, 0o777)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'chmod go-w'):
+      jax_setup.configure(path)
 
 
 class JaxSetupTest(absltest.TestCase):

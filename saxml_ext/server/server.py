@@ -343,9 +343,9 @@ def main(
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)
   telemetry_flags.start('sax-model-server')
-  jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
   status = 0
   try:
+    jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
     formed = group_flags.find()
     if formed is not None and more_paths:
       raise errors.Unimplemented(

@@ -72,7 +72,8 @@ class PaxServerTest(absltest.TestCase):
   def start_cell(self, experiments: str) -> None:
     root = self.create_tempdir().full_path
     fs_root = self.create_tempdir().full_path
-    cell.write_config(root, _CELL, admin_pb2.Config(fs_root=fs_root))
+    config = admin_pb2.Config(fs_root=fs_root, admin_acl='acl/all')
+    cell.write_config(root, _CELL, config)
     common = (f'--sax_root={root}', f'--sax_cell={_CELL}')
     for module, *flags in (
       ('saxml_ext.admin.admin_server', '--http_port=-1'),

@@ -109,7 +109,9 @@ class Cell:
     self.fs_root = fs_root or f'{directory}/fs'
     self._processes: list[Process] = []
     cell_lib.write_config(
-      self.root, CELL, admin_pb2.Config(fs_root=self.fs_root)
+      self.root,
+      CELL,
+      admin_pb2.Config(fs_root=self.fs_root, admin_acl='acl/all'),
     )
 
   def __enter__(self) -> 'Cell':

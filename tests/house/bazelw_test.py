@@ -17,8 +17,20 @@ from absl.testing import absltest
 from tests.house import tree
 
 _TOOLS = (
-  *('basename', 'bash', 'cat', 'chmod', 'cp', 'cut', 'dirname', 'env', 'grep'),
-  *('gzip', 'mkdir', 'mktemp', 'mv', 'rm', 'sed', 'sh', 'sha512sum', 'tar'),
+  *('basename', 'bash', 'cat', 'chmod', 'cp', 'cut', 'dirname', 'env', 'find'),
+  *(
+    'grep',
+    'gzip',
+    'id',
+    'mkdir',
+    'mktemp',
+    'mv',
+    'rm',
+    'sed',
+    'sh',
+    'sha512sum',
+    'tar',
+  ),
   *('tee', 'touch', 'tr', 'uname'),
 )
 # Each stand-in writes a line to $LOG. Installed files come from $STORE.
@@ -214,6 +226,27 @@ class BazelwTest(absltest.TestCase):
     self.assertEqual(run.returncode, 1)
     self.assertIn(f'expected {self._pinned}', run.stdout)
     self.assertFalse(os.path.exists(self._root / 'cache/bazelw/bazelisk'))
+
+  def test_programs_that_others_may_change_are_not_run(self):
+    self._put('bin/npm', _NPM)
+    planted = self._root / 'cache/bazelw/bazelisk'
+    for place, mode in ((planted, 0o757), (planted.parent, 0o757)):
+      planted.parent.mkdir(parents=True, exist_ok=True)
+      planted.write_text('#!/bin/sh\necho planted\n', 'utf-8')
+      planted.chmod(0o755)
+      before = place.stat().st_mode
+      place.chmod(mode)
+      run = self._run()
+      self.assertNotIn('planted', run.stdout.splitlines())
+      self.assertIn(f'or may write {place}', run.stdout)
+      place.chmod(before)
+
+  def test_without_home_nothing_of_tmp_is_run(self):
+    script = (tree.ROOT / 'bazelw').read_text('utf-8')
+    self.assertNotIn('/tmp', script)
+    self._put('bin/npm', 'exit 1')
+    run = self._run(GPTJ_SAX_CACHE='')
+    self.assertNotIn('/tmp/.cache', run.stdout)
 
   def test_unwritable_cache_names_the_variable(self):
     self._put('bin/npm', _NPM)

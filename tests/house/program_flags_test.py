@@ -46,6 +46,7 @@ _WITH_TLS = f'tls_ca_file=c {_NO_TLS}'
 _LIMITS = (
   'api_keys_file max_body_bytes max_in_flight request_timeout queue_secs'
   ' allowed_origins allowed_hosts max_connections_per_client strict_requests'
+  ' max_bytes_in_flight max_connections'
 )
 _CONVERT = _Program(
   'base base-model-path pax pax-model-path lora overwrite resume quantize',
@@ -108,7 +109,7 @@ _PROGRAMS = {
   ),
   '//saxml_ext/http:gateway': _Program(
     f'{_CELL} port host drain_secs default_model served_model_name'
-    f' chat_template generation_config {_LIMITS} {_LOGS} {_TLS}',
+    f' chat_template generation_config status_page {_LIMITS} {_LOGS} {_TLS}',
     _NO_TLS,
     _WITH_TLS,
   ),

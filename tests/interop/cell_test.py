@@ -87,7 +87,7 @@ class CellTest(absltest.TestCase):
   def test_failed_load_is_told(self):
     bad = _CELL + '/bad'
     self.take_away_server()
-    self.saxutil(0, 'publish', bad, _PARAMS, 'None', '1', 'BATCH_SIZE="x"')
+    self.saxutil(0, 'publish', bad, _PARAMS, 'None', '1', 'BATCH_SIZE=0')
     self.addCleanup(self.saxutil, 0, 'unpublish', bad)
     # The model is called before and after a failure.
     for _ in range(2):

@@ -62,7 +62,7 @@ class RandomWeightsTest(absltest.TestCase):
       devices: The number of devices of each process.
     """
     fs_root = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
-    config = admin_pb2.Config(fs_root=fs_root)
+    config = admin_pb2.Config(fs_root=fs_root, admin_acl='acl/all')
     cell.write_config(self.root, cell_id, config)
     programs = [('saxml_ext.admin.admin_server', '--http_port=-1')]
     programs += [('saxml_ext.server.server', *flags) for flags in servers]

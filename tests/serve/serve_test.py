@@ -59,6 +59,12 @@ class ServeTest(serving.ServeCase):
     serving.wait_until(lambda: 'Starting it again' in self.text, 'a restart')
     again = self._ask(port, 'The court', 'said', max_tokens=8, temperature=0)
     self.assertEqual((again.returncode, again.stdout), (0, done.stdout))
+    # New connections wait for the gateway that replaces a killed one.
+    self._child(programs.GATEWAY).kill()
+    with request.urlopen(
+      f'http://127.0.0.1:{port}/health/live', None, 600
+    ) as r:
+      self.assertEqual(r.status, 200)
     refused = self._ask(port, 'Hello', model='other')
     self.assertEqual(refused.returncode, 1)
     self.assertIn('other', refused.stderr)

@@ -81,7 +81,9 @@ class DrainTest(absltest.TestCase):
     super().setUp()
     self.dir = self.enterContext(tempfile.TemporaryDirectory())
     cell.write_config(
-      self.dir, _CELL, admin_pb2.Config(fs_root=self.dir + '/fs')
+      self.dir,
+      _CELL,
+      admin_pb2.Config(fs_root=self.dir + '/fs', admin_acl='acl/all'),
     )
     sax.SetRoot(self.dir)
 

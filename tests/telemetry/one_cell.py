@@ -46,7 +46,9 @@ class OneCell:
     os.environ[net.LOOPBACK_VARIABLE] = '1'
     self.sax_root = directory + '/root'
     cell.write_config(
-      self.sax_root, CELL, admin_pb2.Config(fs_root=directory + '/fs')
+      self.sax_root,
+      CELL,
+      admin_pb2.Config(fs_root=directory + '/fs', admin_acl='acl/all'),
     )
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever)

@@ -106,6 +106,31 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual([results[0], results[2]], [None, None])
     self.assertEqual(self.names(), ['old', 'a', 'b'])
 
+  async def test_all_models_together_are_limited(self):
+    limit = state_lib.MAX_STATE_BYTES
+    size = 250_000
+
+    def change(name, before, length) -> state_lib.Edit:
+      model = _model(name)
+      model.overrides['A'] = length * 'x'
+      old = (lambda table: table[model.model_id]) if before else lambda _: None
+      return lambda table: state_lib.Change(old(table), model)
+
+    results = await asyncio.gather(
+      *(self.store.apply(change(f'm{i}', False, size)) for i in range(120)),
+      return_exceptions=True,
+    )
+    refused = [e for e in results if e is not None]
+    self.assertLen(refused, 120 - limit // size)
+    for error in refused:
+      self.assertIsInstance(error, errors.FailedPrecondition)
+      self.assertIn(f'more than the limit of {limit}', error.message)
+    # What shrinks is accepted, and makes room.
+    await self.store.apply(change('m0', True, 0))
+    await self.store.apply(change('new', False, size))
+    with self.assertRaises(errors.FailedPrecondition):
+      await self.store.apply(change('m0', True, size))
+
   async def test_full_disk_fails_the_call_and_nothing_else(self):
     self.disk.full = True
     with self.assertRaisesRegex(errors.FailedPrecondition, 'No space left'):

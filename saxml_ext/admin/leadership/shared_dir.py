@@ -24,6 +24,7 @@ is stopped after step 2, it finds its file deleted.
 """
 
 import abc
+import contextlib
 import dataclasses
 import fcntl
 import os
@@ -31,6 +32,9 @@ import pathlib
 import re
 import secrets
 
+from absl import logging
+
+from saxml_ext.common import cell
 from saxml_ext.common import errors
 from saxml_ext.common import files
 from saxml_ext.common import storage
@@ -39,6 +43,9 @@ _CLAIM = re.compile(r'leader-(\d{10})')
 _TEMPORARY = re.compile(r'\..*\.(\d+)\.[0-9a-f]{16}\.tmp')
 # Claims have a fixed size, so that a change needs no space on the disk.
 _CLAIM_BYTES = 256
+_MAX_BYTES = cell.MAX_STATE_BYTES
+# An unusable claim is logged once per this many seconds.
+_LOG_SECS = 60
 _FILE_MODE = 0o644
 # A leader that resigns writes this text to its claim.
 _ENDED = 'ended'
@@ -82,7 +89,12 @@ class SharedDir(abc.ABC):
 
   @abc.abstractmethod
   def read(self, name: str) -> bytes | None:
-    """Returns a file's contents, or None if it does not exist."""
+    """Returns a file's contents, or None if it does not exist.
+
+    Raises:
+      UnusableFileError: It is not a regular file, is too large, or belongs to
+        another user; see `files`.
+    """
 
   @abc.abstractmethod
   def write(self, name: str, data: bytes, epoch: int) -> None:
@@ -113,11 +125,15 @@ class SharedDir(abc.ABC):
     while epoch := self.newest_epoch():
       name = _claim_name(epoch)
       try:
-        data = storage.read_bytes(self._of(name))
+        data = storage.read_bytes(self._of(name), _MAX_BYTES)
+        text = data.decode('utf-8', 'replace').rstrip('\0')
+        ended = text.startswith(_ENDED) or self._is_abandoned(name)
       except errors.NotFound:
         continue  # A newer leader has deleted it.
-      text = data.decode('utf-8', 'replace').rstrip('\0')
-      ended = text.startswith(_ENDED) or self._is_abandoned(name)
+      except files.UnusableFileError as e:
+        # Its leader cannot renew it, so the next epoch begins after a while.
+        logging.log_every_n_seconds(logging.ERROR, '%s', _LOG_SECS, e)
+        text, ended = '', False
       return Claim(epoch, text, ended)
     return Claim()
 
@@ -130,8 +146,9 @@ class SharedDir(abc.ABC):
     taken = set(self.names())
     number = 1
     while (copy := f'{name}.bad-{number}') in taken:
-      if storage.read_bytes(self._of(copy)) == data:
-        return copy
+      with contextlib.suppress(files.UnusableFileError):
+        if storage.read_bytes(self._of(copy), _MAX_BYTES) == data:
+          return copy
       number += 1
     storage.write_bytes(self._of(copy), data)
     return copy
@@ -193,7 +210,7 @@ class LocalDir(SharedDir):
 
   def renew(self, epoch: int, text: str) -> None:
     try:
-      fd = os.open(self._of(_claim_name(epoch)), os.O_WRONLY)
+      fd = files.open_regular(self._of(_claim_name(epoch)), os.O_WRONLY)
     except FileNotFoundError as e:
       raise errors.Aborted(f'the claim of epoch {epoch} is gone') from e
     try:
@@ -209,7 +226,9 @@ class LocalDir(SharedDir):
 
   def read(self, name: str) -> bytes | None:
     try:
-      return storage.read_bytes(self._of(name))
+      return storage.read_bytes(
+        self._of(name), _MAX_BYTES, check=files.check_owner
+      )
     except errors.NotFound:
       return None
 
@@ -241,7 +260,7 @@ class LocalDir(SharedDir):
 
   def _is_abandoned(self, name: str) -> bool:
     try:
-      fd = os.open(self._of(name), os.O_RDONLY)
+      fd = files.open_regular(self._of(name))
     except FileNotFoundError:
       return False
     try:

@@ -163,8 +163,8 @@ class StandbyTest(cell_fixture.CellTestCase):
     found, followed = asyncio.Event(), asyncio.Event()
     look = connection.Connection.open
 
-    async def look_slowly(self):
-      status = await look(self)
+    async def look_slowly(self, timeout):
+      status = await look(self, timeout)
       found.set()
       await followed.wait()
       return status

@@ -28,6 +28,7 @@ from google.protobuf import unknown_fields
 
 from saxml_ext.admin.leadership import shared_dir
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import ids
 from saxml_ext.protobuf import admin_pb2
 
@@ -73,6 +74,7 @@ class StateFiles:
     self._current: _Good | None = None
     self._previous: _Good | None = None
     self._lost_sums = False
+    self._unusable = False
 
   def take_over(self) -> admin_pb2.State:
     """Reads the newest good state, and writes all files again.
@@ -105,10 +107,19 @@ class StateFiles:
 
   # These methods read the files.
 
+  def _read(self, name: str) -> bytes | None:
+    """Returns the bytes of a file; None if it is missing or unusable."""
+    try:
+      return self._dir.read(name)
+    except files.UnusableFileError as e:
+      logging.error('%s. It is replaced if another copy is good', e)
+      self._unusable = True
+      return None
+
   def _load(self) -> admin_pb2.State:
     sums = self._load_sums()
-    main, copy = self._dir.read(STATE), self._dir.read(PREVIOUS)
-    found = main is not None or copy is not None
+    main, copy = self._read(STATE), self._read(PREVIOUS)
+    found = main is not None or copy is not None or self._unusable
     if copy is not None and not self._is_good(copy, sums):
       self._set_aside(PREVIOUS, copy, 'damaged')
       copy = None
@@ -146,8 +157,9 @@ class StateFiles:
 
   def _load_sums(self) -> frozenset[_Good] | None:
     """Returns the good contents, or None if they are unknown."""
-    data = self._dir.read(SUMS)
+    data = self._read(SUMS)
     if data is None:
+      self._lost_sums = self._unusable
       return None
     try:
       return _decode_sums(data)

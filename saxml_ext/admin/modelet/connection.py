@@ -20,7 +20,7 @@ from saxml_ext.protobuf import modelet_pb2_grpc
 # These are timeouts in seconds for the status of a known server and of one that
 # joins.
 STATUS_TIMEOUT = 10.0
-_JOIN_TIMEOUT = 10.0
+JOIN_TIMEOUT = 10.0
 
 
 class Reach(enum.Enum):
@@ -147,8 +147,13 @@ class Connection:
     self._channel = grpc_aio.channel(self.address)
     self.stub = modelet_pb2_grpc.ModeletStub(self._channel)
 
-  async def open(self) -> modelet_pb2.GetStatusResponse:
+  async def open(
+    self, timeout: float = JOIN_TIMEOUT
+  ) -> modelet_pb2.GetStatusResponse:
     """Calls the server for the first time.
+
+    Args:
+      timeout: The number of seconds to wait for an answer.
 
     Returns:
       The status of the server.
@@ -158,11 +163,11 @@ class Connection:
         after this code.
     """
     try:
-      return await self.get_status(_JOIN_TIMEOUT, wait_for_ready=True)
+      return await self.get_status(timeout, wait_for_ready=True)
     except grpc.aio.AioRpcError as e:
       raise errors.DeadlineExceeded(
         f'model server {self.address} does not answer GetStatus within'
-        f' {_JOIN_TIMEOUT:g} s ({e.code().name}: {e.details()}). Join after'
+        f' {timeout:g} s ({e.code().name}: {e.details()}). Join after'
         ' the server has started, with an address that the admin server can'
         ' reach'
       ) from e

@@ -8,6 +8,7 @@ import weakref
 
 from absl import logging
 
+from saxml_ext.admin.modelet import connection as connection_lib
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import modelets
 from saxml_ext.common import errors
@@ -20,11 +21,18 @@ _ORDER = {held_lib.LOADED: 0, held_lib.LOADING: 1, held_lib.FAILED: 2}
 # as "unix:/...".
 _ADDRESS = re.compile(r'[^\s/]{1,255}:([0-9]{1,5})', re.ASCII)
 
-# One caller can make this server contact this many servers at once. A contact
-# may take 10 s.
+# One caller can make this server connect to this many addresses at once. The
+# time for a connection covers one lost packet. Of the servers that accept one,
+# this many of one caller and host are contacted at once. A contact may take
+# 10 s, or less if others wait.
+_MOST_PROBES = 64
+_PROBE_SECS = 2.0
 _MOST_CONTACTS = 8
+_BUSY_CONTACT_SECS = 2.0
 # Every listing of a cell asks for the same few paths.
 _CACHED_PATHS = 1024
+# The limit of the reason with which a server leaves, in characters.
+_MOST_REASON = 1000
 # The number of examples to show if no name is similar.
 _EXAMPLES = 3
 
@@ -109,7 +117,7 @@ class Members:
 
     Raises:
       InvalidArgument: The address is not "host:port".
-      DeadlineExceeded: The server does not answer.
+      DeadlineExceeded: The server cannot be reached, or does not answer.
       Unavailable: Another admin server has taken over meanwhile.
     """
     address = request.address
@@ -117,7 +125,7 @@ class Members:
       match = _ADDRESS.fullmatch(text)
       if not match or not 0 < int(match[1]) < 2**16:
         raise errors.InvalidArgument(
-          f'address {ids.quote(text[:300])} of a model server must have the'
+          f'address {ids.quote(text)} of a model server must have the'
           ' form host:port, with a port from 1 to 65535'
         )
     # A server may join again while its first request is still being handled.
@@ -126,22 +134,38 @@ class Members:
       known = self._modelets.get(address)
       if request.leaving:
         if known:
-          known.leave(request.leaving)
+          known.leave(request.leaving[:_MOST_REASON])
         return
       if known and not known.lost and known.join == request:
         # If the server was restarted, the next poll will report the missing
         # models.
         return
-      # The limit is per client, so that a client with many dead addresses does
-      # not block the servers of others.
-      turns = self._turns.setdefault(client, asyncio.Semaphore(_MOST_CONTACTS))
+      # The limits are per client, so that a client with many dead addresses
+      # does not block the servers of others. Dead addresses do not even block
+      # the servers of the same client.
+      async with self._turns_of(client, _MOST_PROBES):
+        reach = await connection_lib.probe(address, _PROBE_SECS)
+      if reach is not connection_lib.Reach.TAKEN:
+        raise errors.DeadlineExceeded(
+          f'model server {address} cannot be reached (its answer to a'
+          f' connection: {reach.value}). Join after the server has started, with'
+          ' an address that the admin server can reach'
+        )
+      host = address.rpartition(':')[0]
+      turns = self._turns_of(f'{client} {host}', _MOST_CONTACTS)
+      timeout = _BUSY_CONTACT_SECS if turns.locked() else None
       async with turns:
-        await self._take_in(request)
+        await self._take_in(request, timeout)
 
-  async def _take_in(self, request: admin_pb2.JoinRequest) -> None:
+  def _turns_of(self, name: str, most: int) -> asyncio.Semaphore:
+    return self._turns.setdefault(name, asyncio.Semaphore(most))
+
+  async def _take_in(
+    self, request: admin_pb2.JoinRequest, timeout: float | None
+  ) -> None:
     modelet = self._make(request)
     try:
-      status = await modelet.connect()
+      status = await modelet.connect(timeout)
       # After a takeover, nothing would close a server that is added here.
       self._check_leads()
     except BaseException:
@@ -197,8 +221,11 @@ def explain_unknown(path: str, servable: frozenset[str]) -> str:
     return ''
   near = ids.near_misses(path, servable)
   if near:
-    hint = f'Did you mean {" or ".join(near)}?'
+    hint = f'Did you mean {" or ".join(map(ids.shorten, near))}?'
   else:
-    some = sorted(servable)[:_EXAMPLES]
+    some = map(ids.shorten, sorted(servable)[:_EXAMPLES])
     hint = f'They can serve {len(servable)} others, such as {", ".join(some)}'
-  return f'no joined model server can serve the model path {path}. {hint}'
+  return (
+    'no joined model server can serve the model path'
+    f' {ids.shorten(path)}. {hint}'
+  )

@@ -168,9 +168,11 @@ class Modelet:
     since = self._drains.get(model_id)
     return since is not None and time.monotonic() < since + _DRAIN_SECS
 
-  async def connect(self) -> modelet_pb2.GetStatusResponse:
+  async def connect(
+    self, timeout: float | None = None
+  ) -> modelet_pb2.GetStatusResponse:
     """Contacts the server for the first time; see `Connection.open`."""
-    return await self._connection.open()
+    return await self._connection.open(timeout or connection_lib.JOIN_TIMEOUT)
 
   def start(self) -> None:
     """Starts to send commands and to poll."""

@@ -19,7 +19,6 @@ from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.admin.status import status_page
 from saxml_ext.common import errors
 from saxml_ext.common.pages import page_kit
-from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 from saxml_ext.protobuf import admin_pb2
 
@@ -102,8 +101,7 @@ class Changes:
   ) -> str:
     """Returns the page that asks for confirmation before a publish."""
     self._check(request, given, f'Publish to {self._cell}', '')
-    model = _model(given)
-    validation.check_model(model, self._cell)
+    model = self._model(given)
     rows = [
       ('Model id', model.model_id),
       ('Model path', model.model_path),
@@ -120,6 +118,13 @@ class Changes:
       warnings=self._warnings(model),
       danger=False,
     )
+
+  def _model(self, given: Mapping[str, str]) -> admin_pb2.Model:
+    """Returns the checked model in a submitted form."""
+    model = _model(given)
+    validation.check_model(model, self._cell)
+    overrides.check(model.model_path, model.overrides)
+    return model
 
   def _warnings(self, model: admin_pb2.Model) -> list[str]:
     """Returns likely mistakes. They do not prevent the publication."""
@@ -138,8 +143,7 @@ class Changes:
   ) -> str:
     """Publishes a model after its confirmation, and returns its id."""
     self._check(request, given, f'Publish to {self._cell}', '')
-    model = _model(given)
-    validation.check_model(model, self._cell)
+    model = self._model(given)
     await self._controller().publish(model)
     return model.model_id
 

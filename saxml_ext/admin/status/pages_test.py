@@ -114,6 +114,15 @@ class PagesTest(cell_fixture.CellTestCase):
     _, page, _ = await self.ask('/publish', given)
     self.assertNotIn('Warning', page)
 
+  async def test_overrides_that_no_params_have_are_refused(self):
+    await self.joined()
+    path = 'saxml_ext.params.gptj.TinyFP32'
+    given = await self.filled(path=path, overrides='BATCHSIZE=3')
+    for confirmed in ({}, {'confirmed': 'yes'}):
+      status, page, _ = await self.ask('/publish', given | confirmed)
+      self.assertEqual(status, 400)
+      self.assertIn('Did you mean BATCH_SIZE?', html.unescape(page))
+
   async def test_other_sites_cannot_change_anything(self):
     await self.joined()
     given = {**await self.filled(), 'confirmed': 'yes'}

@@ -42,7 +42,8 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.enterContext(mock.patch.object(election, 'LOCAL', patience))
     self._dir = tempfile.TemporaryDirectory()
     self.root, self.fs_root = self._dir.name + '/r', self._dir.name + '/f'
-    cell.write_config(self.root, CELL, admin_pb2.Config(fs_root=self.fs_root))
+    config = admin_pb2.Config(fs_root=self.fs_root, admin_acl='acl/all')
+    cell.write_config(self.root, CELL, config)
     self._modelets: list[fake_modelet.FakeModelet] = []
     await self.start_admin()
 

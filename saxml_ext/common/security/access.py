@@ -16,14 +16,13 @@ import os
 from typing import Any, TypeAlias
 import urllib.parse
 
-from google.protobuf import message
 import grpc
 
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
+from saxml_ext.common import ids
 from saxml_ext.common import storage
 from saxml_ext.common.security import acl_file
-from saxml_ext.protobuf import admin_pb2
 
 # A changed file is noticed within this many seconds, as in other admin servers.
 _INTERVAL = 5.0
@@ -59,7 +58,13 @@ class Access:
     self._lists = storage.Reread(
       path, acl_file.parse, acl_file.ABSENT, acl_file.BROKEN
     )
-    self._admin_acl = storage.Reread(config_path, _admin_acl, '', _NOBODY)
+    # A cell whose config is missing has no admins until it is there.
+    self._admin_acl = storage.Reread(
+      config_path,
+      lambda data: cell_lib.parse_config(data, 'the file').admin_acl,
+      _NOBODY if config_path else '',
+      _NOBODY,
+    )
     self.refresh()
 
   @classmethod
@@ -75,6 +80,32 @@ class Access:
       path or acl_file.path_of(sax_root, cell),
       cell_lib.config_path(sax_root, cell),
     )
+
+  def check_usable(self, lists_too: bool = False) -> None:
+    """Checks that the files can be used, before a program starts.
+
+    Args:
+      lists_too: True if the file with the lists must exist.
+
+    Raises:
+      FailedPrecondition: A file is damaged, or the file must exist and does
+        not. Until it is good, nobody has the rights that depend on it.
+    """
+    for file in (self._lists, self._admin_acl):
+      if file.trouble:
+        raise errors.FailedPrecondition(
+          f'{file.path} cannot be used: {file.trouble}'
+        )
+    if self._lists.missing and self._admin_acl.value not in _EVERYBODY:
+      _logger.warning(
+        '%s does not exist, so nobody is on a list of the cell',
+        self._lists.path,
+      )
+    if lists_too and self._lists.missing:
+      raise errors.FailedPrecondition(
+        f'{self._lists.path} does not exist. Write the access control lists, or'
+        ' correct --acl_file'
+      )
 
   def refresh(self) -> None:
     """Reads the files again."""
@@ -114,8 +145,9 @@ class Access:
         f'{self._lists.path} cannot be used: {self._lists.trouble}'
       )
     raise errors.InvalidArgument(
-      f'{self._lists.path} has no list {name}. Add it, or use one of its'
-      f' lists: {", ".join(sorted(lists.members)) or "none"}'
+      f'{self._lists.path} has no list {ids.shorten(name)}. Add it, or use one'
+      ' of its lists: '
+      + (', '.join(map(ids.shorten, sorted(lists.members))) or 'none')
     )
 
   def check(self, names: Names, acl: str, what: str) -> None:
@@ -200,7 +232,7 @@ class Access:
 
 def _why_unlisted(names: Names) -> str:
   if names:
-    callers = ' alias '.join(names)
+    callers = ' alias '.join(map(ids.shorten, names))
     return f"{callers} is not on that list. The cell's admins can add the name"
   return (
     'the caller is unknown to this server. Connect by TLS with a client'
@@ -210,15 +242,8 @@ def _why_unlisted(names: Names) -> str:
 
 def _denied(what: str, acl: str, why: str) -> errors.PermissionDenied:
   return errors.PermissionDenied(
-    f'{what} requires membership in {acl!r}, and {why}'
+    f'{what} requires membership in {ids.shorten(acl)!r}, and {why}'
   )
-
-
-def _admin_acl(data: bytes) -> str:
-  try:
-    return admin_pb2.Config.FromString(data).admin_acl
-  except message.DecodeError as e:
-    raise errors.InvalidArgument(f'the file is not a sax.Config: {e}') from e
 
 
 _current = Access()

@@ -65,6 +65,7 @@ def open_access(sax_root: str, sax_cell: str) -> access.Access:
 
   Raises:
     InvalidArgument: A flag has an invalid name.
+    FailedPrecondition: A file cannot be used; see `Access.check_usable`.
   """
   for name in _TRUSTED_PROXIES.value:
     acl_file.check_name(name)
@@ -74,5 +75,6 @@ def open_access(sax_root: str, sax_cell: str) -> access.Access:
     opened = access.Access.of_cell(sax_root, sax_cell, path)
   else:
     opened = access.Access(path)
+  opened.check_usable(lists_too=bool(path))
   opened.follow()
   return opened

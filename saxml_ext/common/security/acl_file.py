@@ -18,6 +18,7 @@ from typing import Any
 
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
+from saxml_ext.common import ids
 
 # This list has all callers. Every cell has it, and no file does.
 ALL = 'acl/all'
@@ -27,6 +28,8 @@ _PREFIX = 'acl/'
 # Names are printable ASCII, which metadata requires, without the characters
 # that separate fields.
 NAME = re.compile(r'[!-~]{1,256}')
+# The limit of the name of a list in characters.
+_MAX_NAME = 256
 _FILE = 'acls.json'
 
 # A model can have a list for each of these data methods.
@@ -111,7 +114,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _members(name: str, value: Any) -> frozenset[str]:
   if not name.startswith(_PREFIX) or name == _PREFIX:
     raise errors.InvalidArgument(
-      f'{name!r} is not the name of a list. A name begins with {_PREFIX}'
+      f'{ids.quote(name)} is not the name of a list. A name begins with {_PREFIX}'
     )
   if name == ALL:
     raise errors.InvalidArgument(
@@ -120,7 +123,7 @@ def _members(name: str, value: Any) -> frozenset[str]:
     )
   if not isinstance(value, list) or not all(isinstance(m, str) for m in value):
     raise errors.InvalidArgument(
-      f'{name} is not a list of texts. Write ["<member>", ...]'
+      f'{ids.shorten(name)} is not a list of texts. Write ["<member>", ...]'
     )
   for member in value:
     check_name(member)
@@ -141,9 +144,14 @@ def check_acl_name(name: str) -> None:
   """
   if not name:
     return
+  if len(name) > _MAX_NAME:
+    raise errors.InvalidArgument(
+      f'the ACL name {ids.quote(name)} is too long. The limit is {_MAX_NAME}'
+      ' characters'
+    )
   if not name.startswith(_PREFIX):
     raise errors.InvalidArgument(
-      f'{name} is not a valid ACL name (must start with one of [{_PREFIX}])'
+      f'{ids.shorten(name)} is not a valid ACL name (must start with one of [{_PREFIX}])'
     )
   raise errors.Unimplemented('ACL check is not supported')
 
@@ -153,7 +161,7 @@ def check_method(method: str) -> None:
   if method not in METHODS:
     known = ' '.join(f'{name}:{{}}' for name in sorted(METHODS))
     raise errors.InvalidArgument(
-      f'{method} is not a valid method name (map[{known}])'
+      f'{ids.shorten(method)} is not a valid method name (map[{known}])'
     )
 
 

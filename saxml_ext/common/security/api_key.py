@@ -30,18 +30,25 @@ _REVOKE = flags.DEFINE_string('revoke', None, 'Revoke all keys of this owner.')
 
 # Only the owner of the file and the gateway's user must read it.
 _MODE = 0o600
+_MAX_BYTES = 16 * 2**20
 
 
 def _edit(path: str, change: Callable[[list[str]], list[str]]) -> None:
   """Replaces the file's lines; concurrent programs lose none."""
-  lock = os.open(f'{path}.lock', os.O_RDWR | os.O_CREAT, _MODE)
+  # Others must not replace the file while it is read and written.
+  files.check_private(os.path.dirname(os.path.realpath(path)))
+  lock = os.open(
+    f'{path}.lock',
+    os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK,
+    _MODE,
+  )
   try:
+    files.check_private(f'{path}.lock', os.fstat(lock))
     fcntl.flock(lock, fcntl.LOCK_EX)
     lines, mode = [], _MODE
     if os.path.exists(path):
-      with open(path, encoding='ascii') as f:
-        lines = f.read().splitlines()
-      mode = os.stat(path).st_mode & 0o777
+      lines = _read(path).decode('ascii').splitlines()
+      mode = os.stat(path).st_mode & 0o755
     api_keys.parse('\n'.join(lines).encode('ascii'))
     text = ''.join(f'{line}\n' for line in change(lines))
     with files.replacing(path, permissions=mode) as f:
@@ -55,7 +62,7 @@ def add(path: str, name: str) -> str:
 
   Raises:
     InvalidArgument: The name is invalid, or the file is malformed.
-    OSError: The file cannot be written.
+    OSError: The file cannot be written, or another user may write it.
   """
   key, line = api_keys.make(name)
   _edit(path, lambda lines: [*lines, str(line)])
@@ -79,8 +86,11 @@ def revoke(path: str, name: str) -> int:
 
 def names(path: str) -> list[str]:
   """Returns the owners of the keys, in the order of the file."""
-  with open(path, 'rb') as f:
-    return [line.name for line in api_keys.parse(f.read()).values()]
+  return [line.name for line in api_keys.parse(_read(path)).values()]
+
+
+def _read(path: str) -> bytes:
+  return files.read_file(path, _MAX_BYTES, check=files.check_private)
 
 
 def _run(path: str) -> None:

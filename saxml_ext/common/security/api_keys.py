@@ -22,6 +22,7 @@ import re
 import secrets
 
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import storage
 from saxml_ext.common.security import acl_file
 
@@ -97,9 +98,12 @@ class Keys:
     """Reads the file.
 
     Raises:
-      InvalidArgument: The file does not exist or is malformed.
+      InvalidArgument: The file does not exist or is malformed, or another
+        user may write it.
     """
-    self._file = storage.Reread[Mapping[str, Line]](path, parse, {}, {})
+    self._file = storage.Reread[Mapping[str, Line]](
+      path, parse, {}, {}, check=files.check_private
+    )
     self.refresh()
     if not self._file.good:
       raise errors.InvalidArgument(

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import grpc
 
 from saxml_ext.common import errors
+from saxml_ext.common import files as files_lib
 
 CERT_VARIABLE = 'SAX_TLS_CERT_FILE'
 KEY_VARIABLE = 'SAX_TLS_KEY_FILE'
@@ -36,6 +37,7 @@ _logger = logging.getLogger(__name__)
 # The number of seconds between checks for changed files. A client calls this
 # module before every request.
 LOOK_SECS = 1.0
+_MAX_BYTES = 2**20
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
@@ -192,8 +194,9 @@ def _readable(path: str) -> Iterator[None]:
 
 
 def _bytes(path: str) -> bytes:
-  with _readable(path), open(path, 'rb') as f:
-    return f.read()
+  # Whoever can write a key or the authorities decides who is verified.
+  with _readable(path):
+    return files_lib.read_file(path, _MAX_BYTES, check=files_lib.check_private)
 
 
 _configured: Settings | None = None

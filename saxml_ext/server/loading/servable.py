@@ -75,6 +75,7 @@ class Servable:
     method_stats: The counters of every served method, by method.
     leases: The leases of the calls that have found it.
     on_closed: A function that is called when it has stopped serving.
+    activity: The log of its calls.
     programs: A function that returns the numbers of programs that are ready,
       and of all; 0 if they are unknown.
   """
@@ -85,6 +86,7 @@ class Servable:
   method_stats: Mapping[str, stats.MethodStats]
   leases: Leases = dataclasses.field(default_factory=Leases)
   on_closed: Callable[[], None] = lambda: None
+  activity: stats.Activity = dataclasses.field(default_factory=stats.Activity)
   programs: Callable[[], tuple[int, int]] = lambda: (0, 0)
 
   @property

@@ -80,6 +80,9 @@ class _Cache:
     """Returns a program, or None if the cache has no usable one."""
     path = self._path_of(key)
     try:
+      if os.path.exists(path):
+        _check_private(self.path)
+        _check_private(path, deep=True)
       text = storage.read_bytes(os.path.join(path, _PROGRAM))
       program = files.decode_json(text, manifest_lib.Program, path)
       manifest = manifest_lib.Manifest(
@@ -88,7 +91,7 @@ class _Cache:
       return program_set.ProgramSet(path, manifest).load(key, signature)
     except errors.NotFound:
       return None
-    except (errors.FailedPrecondition, ValueError) as e:
+    except (errors.FailedPrecondition, errors.InvalidArgument, ValueError) as e:
       logging.warning('%s is compiled again: %s', key, e)
       return None
 
@@ -105,10 +108,13 @@ class _Cache:
     program, contents = compile_set.build(run, key, {}, False, keep)
     contents[_PROGRAM] = files.encode_json(program).encode()
     try:
-      os.makedirs(self.path, exist_ok=True)
+      os.makedirs(self.path, mode=0o755, exist_ok=True)
       with files.new_directory(self._path_of(key), replace=True) as unfinished:
+        os.chmod(unfinished, 0o755)
         for name, content in contents.items():
-          pathlib.Path(unfinished, name).write_bytes(content)
+          file = pathlib.Path(unfinished, name)
+          file.touch(0o644)
+          file.write_bytes(content)
     except OSError as e:  # Another server may write it, or the disk is full.
       logging.warning('%s was not added to the cache: %s', key, e)
     return compiled[0]
@@ -140,8 +146,12 @@ class Programs:
     """Reads the manifests of the sets at `paths`.
 
     Raises:
-      errors.InvalidArgument: A path has no program set, or a damaged one.
+      errors.InvalidArgument: A path has no program set, or a damaged one, or
+        another user may write its files or the cache.
     """
+    for path in (*paths, cache):
+      if path and not storage.is_url(path) and os.path.exists(path):
+        _check_private(path, deep=path != cache)
     return cls(tuple(map(program_set.ProgramSet.open, paths)), mismatch, cache)
 
   def of(
@@ -233,6 +243,26 @@ class Programs:
 
 
 NONE = Programs()
+
+
+def _check_private(path: str, deep: bool = False) -> None:
+  """Checks that no other user can write the machine code in a directory.
+
+  Args:
+    path: The directory.
+    deep: True to check its files, too.
+
+  Raises:
+    errors.InvalidArgument: Another user can write it.
+  """
+  try:
+    files.check_private(path)
+    for entry in os.scandir(path) if deep else ():
+      files.check_private(entry.path)
+  except OSError as e:
+    raise errors.InvalidArgument(
+      f'the compiled programs in {path} are not used: {e}'
+    ) from e
 
 
 def _differences(

@@ -185,6 +185,26 @@ class ProgramsTest(parameterized.TestCase):
     self.assertIsNone(taken)
     self.assertIn('has no program set, so it is compiled', logs.output[0])
 
+  def test_programs_that_others_may_write_are_refused(self):
+    cache = self.create_tempdir().full_path
+    os.chmod(cache, 0o777)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'chmod go-w'):
+      programs.Programs.open([], cache=cache)
+    os.chmod(cache, 0o755)
+    copy = os.path.join(cache, 'set')
+    shutil.copytree(self.path, copy)
+    programs.Programs.open([copy], cache=cache)
+    for path in (copy, os.path.join(copy, os.listdir(copy)[0])):
+      mode = os.stat(path).st_mode & 0o777
+      os.chmod(path, mode | 0o002)
+      with self.assertRaisesRegex(errors.InvalidArgument, 'chmod go-w'):
+        programs.Programs.open([copy])
+      os.chmod(path, mode)
+    if os.geteuid() == 0:
+      os.chown(os.path.join(copy, 'manifest.json'), 12345, -1)
+      with self.assertRaisesRegex(errors.InvalidArgument, 'user 12345 owns'):
+        programs.Programs.open([copy])
+
   def test_a_place_without_a_set(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'is not a program set'):
       programs.Programs.open([self.create_tempdir().full_path])

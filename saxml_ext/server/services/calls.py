@@ -65,6 +65,7 @@ class Call:
     self.settings = self.model.settings
     self._begin = time.monotonic()
     self.model.leases.enter()
+    self.model.activity.begin(self._wanted[1], self.method)
     self.client = access.client_of(self._context)
     return self
 
@@ -89,7 +90,9 @@ class Call:
     del kind, traceback
     self.model.leases.leave()
     stats = self.model.method_stats[self.method]
-    if self._succeeded or error is None:
+    is_answered = self._succeeded or error is None
+    self.model.activity.end(not is_answered)
+    if is_answered:
       stats.succeeded(time.monotonic() - self._begin)
     else:
       stats.failed(errors.code_name(error))

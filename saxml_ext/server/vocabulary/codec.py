@@ -19,6 +19,8 @@ from saxml_ext.server.vocabulary import tokenizer_codec
 _IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
 # A line of a tiktoken file: a token in base64, and its id.
 _TIKTOKEN = re.compile(rb'[A-Za-z0-9+/]+=* [0-9]+\n')
+# The limit of a file. The largest known tokenizer.json has 33 MB.
+_MAX_BYTES = 2**28
 # The file names that the converter and users of SentencePiece give a tokenizer.
 _FILES = ('tokenizer.json', 'tokenizer.model')
 
@@ -174,7 +176,7 @@ def find_tokenizer(
 
 
 def _read(path: str) -> Codec:
-  data = storage.read_bytes(path)
+  data = _bytes(path)
   declared = special_tokens.declared(os.path.dirname(path), _object)
   if not path.endswith('.json') and not data.startswith(b'{'):
     if _TIKTOKEN.match(data):
@@ -186,10 +188,20 @@ def _read(path: str) -> Codec:
   return tokenizer_codec.TokenizerCodec.of(data, path, declared)
 
 
+def _bytes(path: str) -> bytes:
+  try:
+    return storage.read_bytes(path, _MAX_BYTES)
+  except OSError as e:
+    raise errors.InvalidArgument(
+      f'{path} cannot be read: {e.strerror or e}. Replace it with the file of'
+      ' the model.'
+    ) from e
+
+
 def _object(path: str) -> dict[str, Any]:
   """Returns the JSON object at a path, or {} if there is no file."""
   try:
-    data = storage.read_bytes(path) if storage.is_file(path) else b'{}'
+    data = _bytes(path) if storage.is_file(path) else b'{}'
     return dict(json.loads(data).items())
   except (ValueError, AttributeError) as e:
     raise errors.InvalidArgument(

@@ -41,6 +41,21 @@ class FilesTest(absltest.TestCase):
       loaded = codec.load_tokenizer(vocabulary, checkpoint)
       self.assertEqual(loaded.decode(loaded.encode(_TEXT)), _TEXT)
 
+  def test_unusual_files_are_refused(self):
+    for name in ('tokenizer.json', 'tokenizer.model', 'tokenizer_config.json'):
+      path = self._path(name)
+      for message, make in (
+        ('not a regular file', os.mkfifo),
+        ('not a regular file', lambda p: os.symlink('/dev/zero', p)),
+        ('above the limit', lambda p: os.truncate(os.open(p, 66), 2**33)),
+      ):
+        if name == 'tokenizer_config.json':
+          _save_tokenizer(self._path('tokenizer.json'))
+        make(path)
+        with self.assertRaisesRegex(errors.InvalidArgument, message):
+          codec.load_tokenizer(None, self.directory)
+        os.remove(path)
+
   def test_start_id_of_sentencepiece(self):
     shutil.copy(lm_cloud.SMALL_VOCABULARY, self._path('tokenizer.model'))
     # This vocabulary has no start token.
