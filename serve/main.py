@@ -28,6 +28,7 @@ import os
 import re
 import socket
 import sys
+from typing import TYPE_CHECKING
 
 from absl import flags
 import psutil
@@ -41,11 +42,12 @@ from saxml_ext.common.security import api_keys
 from saxml_ext.http import gateway_flags
 from serve import children
 from serve import endpoint as endpoint_lib
-from serve import models
 from serve import other_flags
 from serve import programs
 from serve import service
-from serve import stored
+
+if TYPE_CHECKING:
+  from serve import models
 
 _PORT = flags.DEFINE_integer(
   'port',
@@ -66,7 +68,7 @@ _INSECURE = flags.DEFINE_bool(
 _QUANTIZE = flags.DEFINE_enum(
   'quantize',
   None,
-  [stored.FLOAT, stored.INT8],
+  programs.NUMBER_FORMATS,
   'The number format of matrices: int8, or none for floats. Default: int8 if'
   ' the stored weights have at most 8 bits, else none.',
 )
@@ -219,24 +221,34 @@ def _serve(words: Sequence[str]) -> None:
   _check_flags(names)
   port = _port()
   cache = user_path.resolve(_CACHE_DIR.value) or user_path.default_cache()
-  options = models.Options(
-    params=_PARAMS.value or '',
-    overrides=overrides,
-    quantize=_QUANTIZE.value or '',
-    max_model_len=_MAX_MODEL_LEN.value or 0,
-    chat_template=_CHAT_TEMPLATE.value or '',
-  )
-  chosen = models.find_all(names, options, os.path.join(cache, 'models'))
-  if _SERVED_MODEL_NAME.value:
-    [model] = chosen
-    chosen = [dataclasses.replace(model, public_name=_SERVED_MODEL_NAME.value)]
+
+  def find() -> 'list[models.Model]':
+    # This import takes a second, in which the servers start.
+    from serve import models
+
+    options = models.Options(
+      params=_PARAMS.value or '',
+      overrides=overrides,
+      quantize=_QUANTIZE.value or '',
+      max_model_len=_MAX_MODEL_LEN.value or 0,
+      chat_template=_CHAT_TEMPLATE.value or '',
+    )
+    chosen = models.find_all(names, options, os.path.join(cache, 'models'))
+    public_name = _SERVED_MODEL_NAME.value
+    if not public_name:
+      return chosen
+    return [dataclasses.replace(m, public_name=public_name) for m in chosen]
+
+  bundled = filter(None, map(programs.bundled, names))
+  program_set = next((made for _, made in bundled if made), '')
   root = user_path.resolve(_SAX_ROOT.value)
   root = root or os.path.join(cache, _KIND, str(port))
   directory = service.CellDirectory(user_path.create_cache(root))
   endpoint = endpoint_lib.Endpoint(_HOST.value, port)
   shared = {**gateway_flags.values(), 'drain_secs': _DRAIN_SECS.value}
   with children.Children(_DRAIN_SECS.value + children.GRACE_SECS) as group:
-    service.Service(group, directory, cache, endpoint, shared).run(chosen)
+    serving = service.Service(group, directory, cache, endpoint, shared)
+    serving.run(find, program_set)
 
 
 def main(argv: Sequence[str]) -> int:

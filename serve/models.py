@@ -25,8 +25,6 @@ from serve import programs
 from serve import stored as stored_lib
 
 DEFAULT_NAME = smollm2.NAME
-# The directory of each bundled model below harness/bundled.
-BUNDLED = {'gptj-small': '', 'llama-small': 'llama'}
 # Prompts of the bundled models are complete, so their template adds nothing.
 _BUNDLED_TEMPLATE = 'plain'
 
@@ -132,7 +130,7 @@ def find_all(words: Sequence[str], options: Options, cache: str) -> list[Model]:
 
   Args:
     words: The models: Hugging Face directories, GGUF files, PAX checkpoints,
-      names in BUNDLED, or ids on the Hugging Face hub. Without words, the
+      bundled models, or ids on the Hugging Face hub. Without words, the
       default model is served.
     options: The user's options.
     cache: The directory for converted models.
@@ -163,9 +161,9 @@ def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
   path = user_path.resolve(word)
   name, program_set, job = _base_name(path), '', None
   generation_config = ''
-  bundled = word in BUNDLED and not os.path.exists(path)
+  bundled = programs.bundled(word)
   if bundled:
-    path, program_set = _bundled(word)
+    path, program_set = bundled
   elif word == DEFAULT_NAME and not os.path.exists(path):
     path = word = smollm2.path()
     name, generation_config = DEFAULT_NAME, _DEFAULT_SAMPLING
@@ -212,15 +210,6 @@ def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
     notes=(format_note, *stored_lib.unused_settings(stored), *notes),
     job=job,
   )
-
-
-def _bundled(name: str) -> tuple[str, str]:
-  """Returns the directory and the program set of a bundled model."""
-  root = os.path.join(programs.ROOT, 'harness', 'bundled', BUNDLED[name])
-  built = os.path.join(root, 'pax')
-  if not os.path.isdir(built):  # Outside of Bazel, nothing was built.
-    return os.path.join(root, 'model'), ''
-  return built, os.path.join(root, 'serve_programs')
 
 
 def _base_name(path: str) -> str:

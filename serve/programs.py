@@ -11,6 +11,8 @@ import dataclasses
 import os
 import sys
 
+from saxml_ext.common import user_path
+
 # In Bazel, this file is in the runfiles, which have the repository's layout.
 ROOT = os.path.abspath(
   os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
@@ -30,6 +32,11 @@ REFERENCE_RUN = 'harness/systems/reference/reference_run'
 ENGINE_RUN = 'harness/systems/engine/engine_run'
 BERT_ONNXRUNTIME_RUN = 'harness/bert/loadgen_onnxruntime'
 BERT_PYTORCH_RUN = 'harness/bert/loadgen_pytorch'
+
+# The values of --quantize of `serve`.
+NUMBER_FORMATS = FLOAT, INT8 = 'none', 'int8'
+# The directory of each bundled model below harness/bundled.
+BUNDLED = {'gptj-small': '', 'llama-small': 'llama'}
 
 # If Bazel has built none of these, this is a plain checkout or a wheel.
 _IN_ANY_BUILD = (LOADGEN_RUN, MODEL_SERVER)
@@ -89,6 +96,21 @@ def command(
     values = value if isinstance(value, list) else [value]
     prefix += [f'--{name}={each}' for each in values if each is not None]
   return Command((*prefix, *words), environment)
+
+
+def bundled(word: str) -> tuple[str, str] | None:
+  """Returns the directory and the program set of a bundled model.
+
+  Args:
+    word: The name of the model, or anything else, for which the result is None.
+  """
+  if word not in BUNDLED or os.path.exists(user_path.resolve(word)):
+    return None
+  root = os.path.join(ROOT, 'harness', 'bundled', BUNDLED[word])
+  built = os.path.join(root, 'pax')
+  if not os.path.isdir(built):  # Outside of Bazel, nothing was built.
+    return os.path.join(root, 'model'), ''
+  return built, os.path.join(root, 'serve_programs')
 
 
 def _is_launcher(path: str) -> bool:

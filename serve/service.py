@@ -1,7 +1,7 @@
 """Serves models with processes that are watched and restarted."""
 
 import collections
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import fcntl
 import json
@@ -11,15 +11,17 @@ import shutil
 import socket
 import sys
 import time
-from typing import TextIO
+from typing import TextIO, TYPE_CHECKING
 
 from saxml_ext.common.telemetry import sockets
 from serve import children
 from serve import endpoint as endpoint_lib
 from serve import local_cell
-from serve import models
 from serve import programs
 from serve import progress as progress_lib
+
+if TYPE_CHECKING:
+  from serve import models
 
 _OWNER = 'owner.json'
 # A process that dies more often within this many seconds is not restarted.
@@ -102,8 +104,16 @@ class Service:
     default_factory=dict
   )
 
-  def run(self, chosen: Sequence[models.Model]) -> None:
+  def run(
+    self, find: Callable[[], Sequence['models.Model']], program_set: str
+  ) -> None:
     """Serves models until a process dies too often or a signal arrives.
+
+    Args:
+      find: The function that finds and checks the models. The servers start in
+        the meantime.
+      program_set: The programs that the build compiled for one of the models;
+        '' if there are none.
 
     Raises:
       programs.ServeError: A process died, or a model could not be converted or
@@ -116,16 +126,16 @@ class Service:
       self.directory.logs,
       os.path.join(self.cache, 'jax'),
       self.progress,
-      program_set=next((m.program_set for m in chosen if m.program_set), None),
+      program_set=program_set or None,
       programs_cache=os.path.join(self.cache, 'programs'),
     )
     self.directory.write_url(self.endpoint.url)
     self.progress.text(f'logs are in {self.directory.logs}')
+    cell.start_processes()
+    chosen = find()
     for model in chosen:
       for note in model.notes:
         self.progress.text(f'{model.public_name}: {note}')
-    cell.start_processes()
-    # The servers start while the models are converted.
     converted = [model.converted(self._convert) for model in chosen]
     # New connections wait here while a gateway is replaced.
     with sockets.listen(self.endpoint.host, self.endpoint.port) as listener:
@@ -149,7 +159,7 @@ class Service:
   def _start_gateway(
     self,
     cell: local_cell.LocalCell,
-    chosen: Sequence[models.Model],
+    chosen: Sequence['models.Model'],
     listener: socket.socket,
   ) -> None:
     names = [f'{m.public_name}={m.name}' for m in chosen]
@@ -210,7 +220,7 @@ class Service:
     self.group.restart(child)
 
   def _print_ready(
-    self, chosen: Sequence[models.Model], cell: local_cell.LocalCell
+    self, chosen: Sequence['models.Model'], cell: local_cell.LocalCell
   ) -> None:
     """Prints the information that a user needs to send requests."""
     url = self.endpoint.url

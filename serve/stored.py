@@ -12,7 +12,7 @@ from saxml_ext.pax import description as description_lib
 from serve import conversion
 from serve import programs
 
-INT8, FLOAT = 'int8', 'none'
+FLOAT, INT8 = programs.NUMBER_FORMATS
 GENERATION_CONFIG = 'generation_config.json'
 # Base models that have no template of their own get this one.
 _BASE_TEMPLATE = 'dialogue'

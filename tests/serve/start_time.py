@@ -52,7 +52,8 @@ _LOG_VALUES = {
 }
 # The lines of serve that end a part of the start, by column.
 _LINES = {
-  'checks': 'starting a cell',
+  'processes': 'starting a cell',
+  'checks': 'Matrices are ',
   'converted': 'Wrote ',
   'servers': 'publishing',
   'ready': 'Ready: ',
