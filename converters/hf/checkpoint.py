@@ -108,7 +108,7 @@ class HFCheckpoint(Checkpoint):
       )
     self.family, self.config = read_config(directory)
     opener, paths = weight_files(directory)
-    for path in paths:
+    for path in filter(os.path.exists, paths):  # The opener names missing ones.
       with errors.reading(path):
         os.close(files.open_regular(path))
     self._files: dict[str, weights_file.MappedFile] = {

@@ -27,6 +27,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import kvstore
 from saxml_ext.common import user_path
 from saxml_ext.common.security import tls_flags
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
 from serve import local_cell
 

@@ -12,6 +12,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import ids
 from saxml_ext.common.security import access as access_lib
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc

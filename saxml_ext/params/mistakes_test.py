@@ -3,6 +3,7 @@
 from absl.testing import absltest
 
 from saxml_ext.common import errors
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 
 _PATH = 'saxml_ext.params.gptj.TinyFP32'

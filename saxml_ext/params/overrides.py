@@ -23,7 +23,6 @@ from absl import logging
 
 from saxml_ext.common import errors
 from saxml_ext.common import ids
-from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
 from saxml_ext.params import template
 

@@ -87,6 +87,9 @@ class RunningTest(absltest.TestCase):
     server.start()
     self.addCleanup(lambda: server.stop(None).wait())
     self.root = self.enterContext(tempfile.TemporaryDirectory())
+    cell.write_config(
+      self.root, _CELL, admin_pb2.Config(fs_root=self.root, admin_acl='acl/all')
+    )
     cell.write_location(
       self.root, _CELL, admin_pb2.Location(location=f'127.0.0.1:{port}')
     )

@@ -147,10 +147,13 @@ class ServerTest(parameterized.TestCase):
     self.assertRegex(stderr, rf'^server: port {port} is in use by .*--port\n$')
 
   def test_filter_that_matches_nothing_is_told(self):
+    root = self.create_tempdir().full_path
+    config = admin_pb2.Config(fs_root=root, admin_acl='acl/all')
+    cell.write_config(root, _CELL, config)
     process = self._start(
       '--port=0',
       '--model_filter_regex=GPTJ4.*',
-      SAX_ROOT=self.create_tempdir().full_path,
+      SAX_ROOT=root,
       SAX_CELL=_CELL,
     )
     said = process.stdout.readline()

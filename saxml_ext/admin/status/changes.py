@@ -19,6 +19,7 @@ from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.admin.status import status_page
 from saxml_ext.common import errors
 from saxml_ext.common.pages import page_kit
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 from saxml_ext.protobuf import admin_pb2
 

@@ -6,6 +6,7 @@ from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import replica_status
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
 
 # The timeout, in seconds, for asking the admin server about a new model.

@@ -58,6 +58,9 @@ class GroupTest(parameterized.TestCase):
     port = server.add_insecure_port('127.0.0.1:0')
     server.start()
     self.addCleanup(lambda: server.stop(None).wait())
+    cell.write_config(
+      self.dir, _CELL, admin_pb2.Config(fs_root=self.dir, admin_acl='acl/all')
+    )
     cell.write_location(
       self.dir, _CELL, admin_pb2.Location(location=f'127.0.0.1:{port}')
     )
