@@ -43,8 +43,8 @@ _MAX_TOKENS = flags.DEFINE_integer(
 )
 _TEMPERATURE = flags.DEFINE_float(
   'temperature',
-  None,
-  "The sampling temperature. 0 is greedy. Default: the model's own.",
+  0.0,
+  'The sampling temperature. 0 takes the likeliest token at each step.',
   lower_bound=0,
 )
 
