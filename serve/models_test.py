@@ -171,6 +171,8 @@ class ModelsTest(parameterized.TestCase):
     )
     self._refused('is too short. Set at least 32', path, max_model_len=31)
     self._write(f'{path}/tokenizer.json', '{"model":')
+    self._refused('tokenizer.json is not a JSON object', path)
+    self._write(f'{path}/tokenizer.json', '{"model": 1}')
     self._refused('tokenizer.json has another format', path)
     os.remove(f'{path}/tokenizer.json')
     self._refused('has neither tokenizer.json nor tokenizer.model', path)

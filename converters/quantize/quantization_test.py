@@ -267,7 +267,7 @@ class QuantizationTest(parameterized.TestCase):
     vocabulary = os.path.join(self.source, 'vocab.json')
     for path in (merges, vocabulary):
       with open(path, 'w', encoding='ascii') as f:
-        f.write(path)
+        f.write('{"a": 0}')
     self.quantize()
     for name in ('merges.txt', 'vocab.json', 'tokenizer.json'):
       with (
