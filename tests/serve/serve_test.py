@@ -20,6 +20,11 @@ class _LoadingServer(http.server.BaseHTTPRequestHandler):
 
   asked = 0
 
+  def do_GET(self):
+    """Answers the question whether a gateway listens."""
+    self.send_response(200)
+    self.end_headers()
+
   def do_POST(self):
     """Answers with an error or with a stream."""
     type(self).asked += 1
