@@ -96,6 +96,9 @@ class ConvertTest(absltest.TestCase):
           'hidden_dim': 64,
           'vocab_size': 11,
           'dtype': 'bfloat16',
+          'num_parameters': sum(
+            value.size for value in small_models.state_dict().values()
+          ),
         },
       )
     specs = checkpoint.Reader(self.pax).specs
