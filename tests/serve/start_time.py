@@ -105,6 +105,7 @@ def _first_token(address: str) -> None:
   body = {
     'messages': [{'role': 'user', 'content': 'Hello'}],
     'stream': True,
+    'stream_options': {'include_usage': True, 'continuous_usage_stats': True},
     'max_tokens': 8,
     'ignore_eos': True,
   }
@@ -116,9 +117,9 @@ def _first_token(address: str) -> None:
   )
   for line in connection.getresponse():
     text = line.decode().strip().removeprefix('data: ')
-    if text.startswith('{') and any(
-      choice['delta'].get('content') for choice in json.loads(text)['choices']
-    ):
+    # Tokens of random weights may have no text.
+    usage = json.loads(text).get('usage') if text.startswith('{') else None
+    if usage and usage['completion_tokens']:
       return
   raise RuntimeError('The answer has no token.')
 
