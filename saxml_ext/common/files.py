@@ -144,8 +144,9 @@ def check_private(path: _Path, status: os.stat_result | None = None) -> None:
   """Checks that no other user can write a directory, or a file and its directory.
 
   A directory's parent is not checked, because a user who replaces the directory
-  owns the new one. Other users are all but root, this process's user and the owner of this
-  program. A group may write if it is the private group of the user.
+  owns the new one. Other users are all but root, this process's user and the
+  owner of this program. A group may write if it is the private group of the
+  user.
 
   Args:
     path: The file or directory.

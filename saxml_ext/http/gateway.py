@@ -145,6 +145,12 @@ def _options(catalogue: catalogue_lib.Catalogue, host: str) -> guard.Options:
     InvalidArgument: A flag is malformed.
   """
   profile, profiles = _profiles(catalogue)
+  page = _STATUS_PAGE.value
+  if page and not page.startswith(('http://', 'https://')):
+    raise errors.InvalidArgument(
+      f'--status_page={page} is not a URL. It must begin with http:// or'
+      ' https://'
+    )
   path = user_path.resolve(gateway_flags.api_keys_file())
   defaults = guard.Options()
   limits = gateway_flags.limits()
@@ -164,7 +170,7 @@ def _options(catalogue: catalogue_lib.Catalogue, host: str) -> guard.Options:
     allowed_hosts=gateway_flags.allowed_hosts(),
     health_routes=_routes(defaults.health_routes, 'AIP_HEALTH_ROUTE'),
     predict_routes=_routes(defaults.predict_routes, 'AIP_PREDICT_ROUTE'),
-    status_page=_STATUS_PAGE.value,
+    status_page=page,
   )
 
 

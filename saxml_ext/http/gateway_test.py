@@ -136,6 +136,7 @@ class GatewayTest(absltest.TestCase):
       ({'generation_config': ['m=/nowhere']}, '--generation_config=m=/nowhere'),
       ({'served_model_name': ['gpt-j']}, '--default_model'),
       ({'api_keys_file': '/nowhere'}, '/nowhere'),
+      ({'status_page': 'localhost:80'}, '--status_page=localhost:80 is not'),
     ):
       if expected not in ('--sax_cell', '--sax_root', 'test'):
         given |= {'sax_cell': '/sax/t', 'sax_root': '/tmp'}

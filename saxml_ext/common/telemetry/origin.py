@@ -69,10 +69,10 @@ def check(request: requests.Request) -> None:
 
 def host_name(request: requests.Request) -> str:
   """Returns the host name in lower case, or '' if Host is malformed."""
-  found = _HOST.fullmatch(request.headers.get('host', ''))
-  if not found or int(found[3] or 0) > _MOST_PORT:
+  match = _HOST.fullmatch(request.headers.get('host', ''))
+  if not match or int(match[3] or 0) > _MOST_PORT:
     return ''
-  return (found[1] or found[2]).lower().rstrip('.')
+  return (match[1] or match[2]).lower().rstrip('.')
 
 
 def check_host(

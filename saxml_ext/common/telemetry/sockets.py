@@ -39,7 +39,7 @@ def listen(host: str, port: int) -> socket.socket:
     OSError: The port is in use, or there is no such interface.
   """
   if not host and socket.has_dualstack_ipv6():
-    found = socket.create_server(
+    listener = socket.create_server(
       ('', port),
       family=socket.AF_INET6,
       backlog=MOST_WAITING,
@@ -47,11 +47,14 @@ def listen(host: str, port: int) -> socket.socket:
     )
   else:
     family = socket.AF_INET6 if ':' in host else socket.AF_INET
-    found = socket.create_server(
+    listener = socket.create_server(
       (host, port), family=family, backlog=MOST_WAITING
     )
   # asyncio sets TCP_NODELAY only if the protocol is given. Without it, a
   # response in two parts waits 40 ms for the client's delayed acknowledgement.
   return socket.socket(
-    found.family, found.type, socket.IPPROTO_TCP, fileno=found.detach()
+    listener.family,
+    listener.type,
+    socket.IPPROTO_TCP,
+    fileno=listener.detach(),
   )
