@@ -47,6 +47,8 @@ class Source:
     tokenizer: The contents of the tokenizer's files by name.
     quantization: The types of weights of at most 8 bits, such as "Q4_1"; ''
       for floating point.
+    stored_type: The type of the weights in floating point, such as 'bfloat16'.
+      For a model on the hub, config.json says it.
   """
 
   path: str
@@ -56,11 +58,14 @@ class Source:
   variables: Sequence[layout.Variable]
   tokenizer: Mapping[str, bytes]
   quantization: str = ''
+  stored_type: str = 'float32'
 
   def float_type(self, quantize: bool) -> str:
-    """Returns float32 if it fits into half of the memory, else bfloat16."""
+    """Returns the stored type, or bfloat16 if float32 needs half the memory."""
     if quantize:
       return 'float32'  # The most exact form is quantized only once.
+    if self.stored_type == 'bfloat16':
+      return 'bfloat16'
     room = psutil.virtual_memory().available / 2
     return 'float32' if self.num_bytes('float32') <= room else 'bfloat16'
 
@@ -119,7 +124,17 @@ def _open(path: str, hub_id: str) -> Source:
   if hub_id:
     family, config = checkpoint.read_config(path)
     variables = layout.variables(config, config.tied_embeddings, family)
-    return Source(path, hub_id, family, config, variables, tokenizer)
+    document = checkpoint.read_json(os.path.join(path, 'config.json'))
+    said = document.get('dtype') or document.get('torch_dtype') or 'float32'
+    return Source(
+      path,
+      hub_id,
+      family,
+      config,
+      variables,
+      tokenizer,
+      stored_type=str(said),
+    )
   model = model_source.ModelSource(sources.open_checkpoint(path))
   return Source(
     path,
@@ -129,6 +144,7 @@ def _open(path: str, hub_id: str) -> Source:
     model.variables,
     tokenizer,
     model.checkpoint.quantization,
+    model.checkpoint.float_type,
   )
 
 
@@ -192,6 +208,7 @@ class Job:
           {'quantize': 'int8'} if self.quantize else {'dtype': self.dtype}
         )
         flags = {'base': path, 'pax': target, 'resume': True, **choice}
+        flags['compress'] = False
         run('converter', programs.CONVERTER, flags)
     return target
 

@@ -3,6 +3,7 @@
 import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
+import glob
 import importlib
 import json
 import os
@@ -40,11 +41,14 @@ _LEAST_LENGTH = 32
 # The length of a prompt's chunks, and those to which the last one is padded.
 _CHUNK, _BUCKETS = 512, (64, 192)
 _BEAMS = 4
+_KV_BYTES = 4  # Keys and values are float32 on a CPU.
 _SLOTS = (16, 8, 4, 2, 1)
-# Each call of the engine costs milliseconds besides its decode steps. So streams
-# of small models get several tokens in a message: the sizes of the weights in
-# bytes, and the decode steps of a message.
+# On CPUs each call of the engine costs milliseconds besides its decode steps. So
+# streams of small models get several tokens in a message: the sizes of the
+# weights in bytes, and the decode steps of a message.
 _INTERVALS = ((2**29, 4), (2**31, 2))
+# Where Linux shows GPUs and TPUs.
+_ACCELERATORS = ('/dev/nvidia[0-9]*', '/dev/accel[0-9]*', '/dev/vfio/[0-9]*')
 # Programs, buffers and the servers need memory in addition to weights and
 # slots.
 _MARGIN = 1.25
@@ -263,6 +267,12 @@ def _choose(
   return params, overrides
 
 
+def _has_accelerator() -> bool:
+  """Returns True if the model server may find an accelerator."""
+  is_cpu = os.environ.get('JAX_PLATFORMS') == 'cpu'
+  return not is_cpu and any(map(glob.glob, _ACCELERATORS))
+
+
 def _check_settings(
   params: str,
   overrides: Mapping[str, str],
@@ -305,12 +315,13 @@ def _numbers(
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
   said = stored.description
-  dtype = 'float32' if stored.is_int8 else said.dtype or 'float32'
+  # Beside int8 matrices, an embedding and a head in bfloat16 are exact enough.
+  dtype = 'bfloat16' if stored.is_int8 else said.dtype or 'float32'
   answer = int(lengths['MAX_DECODE_STEPS'])
   tokens = int(lengths['CONTEXT_LEN']) + (_BEAMS + 1) * answer
   width = (said.num_kv_heads or said.num_heads or 0) * (said.head_dim or 0)
   values = 2 * (said.num_layers or 0) * width
-  slot = values * conversion.FLOAT_BYTES[dtype] * tokens
+  slot = values * _KV_BYTES * tokens
   free = psutil.virtual_memory().available - _OWN_BYTES - reserved
   for slots in _SLOTS:
     needed = int(_MARGIN * (stored.weights + slots * slot))
@@ -324,7 +335,8 @@ def _numbers(
       f' {"int8" if stored.is_int8 else dtype}), and {size(free)} are free. Use'
       ' --quantize=int8, a smaller --max_model_len, or a larger machine.'
     )
-  interval = next((n for size, n in _INTERVALS if stored.weights < size), 1)
+  steps = [] if _has_accelerator() else _INTERVALS
+  interval = next((n for size, n in steps if stored.weights < size), 1)
   chosen = {
     'BATCH_SIZE': str(slots),
     'STREAM_INTERVAL_STEPS': str(interval),

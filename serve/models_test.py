@@ -7,7 +7,9 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 from huggingface_hub import constants
+import ml_dtypes  # noqa: F401 Registers the type name bfloat16 in NumPy.
 import psutil
+from safetensors import numpy as safetensors_numpy
 
 from converters.testing import fake_hub
 from converters.testing import small_models
@@ -132,10 +134,40 @@ class ModelsTest(parameterized.TestCase):
     self._refused('--quantize=none has no effect', pax, quantize=stored.FLOAT)
 
   @parameterized.parameters(
+    (False, 'tpu', '4'), (True, '', '1'), (True, 'cpu', '4')
+  )
+  def test_streams_of_cpus_have_several_tokens_a_message(
+    self, has_device, platforms, steps
+  ):
+    device = self.create_tempfile().full_path if has_device else '/no/such'
+    self.enter_context(
+      mock.patch.object(models, '_ACCELERATORS', (f'{device}*',))
+    )
+    self.enter_context(
+      mock.patch.dict(os.environ, {'JAX_PLATFORMS': platforms})
+    )
+    [model] = self._plan(self._hugging_face())
+    self.assertEqual(model.overrides['STREAM_INTERVAL_STEPS'], steps)
+
+  @parameterized.parameters('bfloat16', 'float16', 'float32')
+  def test_bfloat16_weights_stay_so(self, stored_type):
+    path = self._hugging_face()
+    tensors = small_models.state_dict()
+    safetensors_numpy.save_file(
+      {name: x.astype(stored_type) for name, x in tensors.items()},
+      f'{path}/model.safetensors',
+    )
+    [model] = self._plan(path)
+    self.assertIn(f'because the weights are {stored_type}', model.notes[0])
+    is_half = stored_type == 'bfloat16'
+    self.assertEqual(model.job.dtype, 'bfloat16' if is_half else 'float32')
+    self.assertEqual('FPROP_DTYPE' in model.overrides, is_half)
+
+  @parameterized.parameters(
     ('Q4_1 and Q6_K', '', True, 'int8, because the weights are Q4_1 and Q6_K'),
     ('Q4_1 and Q6_K', stored.FLOAT, False, 'because of --quantize=none'),
     ('', stored.INT8, True, 'int8, because of --quantize=int8'),
-    ('', '', False, 'because the weights are floats'),
+    ('', '', False, 'because the weights are float32'),
   )
   def test_the_number_format_is_the_nearest_to_the_stored_one(
     self, types, quantize, is_int8, note

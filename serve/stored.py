@@ -73,13 +73,13 @@ def number_format(
 ) -> tuple[str, bool, str]:
   """Returns the float type, True for int8 matrices, and a note that says why."""
   is_int8 = quantize == INT8
-  reason = 'the weights are floats'
+  reason = f'the weights are {source.stored_type}'
   if quantize:
     reason = f'of --quantize={quantize}'
   elif source.quantization:
     is_int8, reason = True, f'the weights are {source.quantization}'
   dtype = source.float_type(is_int8)
-  if dtype != 'float32':
+  if dtype not in ('float32', source.stored_type):
     reason += ', and float32 needs more than half of the free memory'
   other = FLOAT if is_int8 else INT8
   hint = '' if quantize else f' --quantize={other} changes it.'

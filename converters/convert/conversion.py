@@ -90,6 +90,7 @@ def convert(
   dtype: str,
   overwrite: bool = False,
   resume: bool = False,
+  compress: bool = True,
 ) -> Converted:
   """Converts a checkpoint; variables are read, checked and written in parts.
 
@@ -99,6 +100,7 @@ def convert(
     dtype: A key of model_source.DTYPES.
     overwrite: True to replace an existing checkpoint.
     resume: True to continue an interrupted run.
+    compress: True to compress the variables.
 
   Raises:
     errors.CheckpointError: The source is not a valid model, or the output
@@ -110,7 +112,7 @@ def convert(
   record = source_record(source.checkpoint.files(), dtype=dtype)
   total = _num_bytes(source.variables, dtype)
   with checkpoint_writer.Writer(
-    pax, overwrite=overwrite, resume=resume, source=record
+    pax, overwrite=overwrite, resume=resume, source=record, compress=compress
   ) as writer:
     if writer.finished:
       return Converted(f'{pax.rstrip("/")}/checkpoint_00000000', total, total)

@@ -50,6 +50,7 @@ class Checkpoint(Protocol):
     shapes: The shape of each tensor by name, over all files.
     quantization: The types of tensors that have at most 8 bits per number; ''
       if there are none.
+    float_type: The type of the matrices; see `weights_file.float_type`.
   """
 
   directory: str
@@ -58,6 +59,7 @@ class Checkpoint(Protocol):
   config_name: str
   shapes: Mapping[str, tuple[int, ...]]
   quantization: str = ''
+  float_type: str = 'float32'
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
     """Returns a region of one tensor; () means the whole tensor.
@@ -136,6 +138,7 @@ class HFCheckpoint(Checkpoint):
       name: self._files[path].shapes[stored]
       for name, (path, stored) in self._origins.items()
     }
+    self.float_type = weights_file.float_type(self._files.values())
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
     path, stored = self._origins[name]

@@ -7,6 +7,7 @@ import numpy as np
 from converters.hf import checkpoint
 from converters.hf import gguf_config
 from converters.hf import gguf_file
+from converters.hf import weights_file
 
 
 class GGUFCheckpoint(checkpoint.Checkpoint):
@@ -30,6 +31,7 @@ class GGUFCheckpoint(checkpoint.Checkpoint):
     self._file = gguf_file.GGUFFile(path)
     self.family, self.config = gguf_config.read(path, self._file)
     self.quantization = self._file.quantization
+    self.float_type = weights_file.float_type([self._file])
     self.shapes: Mapping[str, tuple[int, ...]] = self._file.shapes
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Memory-mapped files of weights, and descriptions of tensors to write."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
 import math
 import mmap
@@ -57,6 +57,10 @@ class MappedFile(abc.ABC):
       self._in_use.add(name)
     return self._view_of(name)
 
+  def type_of(self, name: str) -> np.dtype:
+    """Returns the stored type of one tensor, which is not read."""
+    return self._view_of(name).dtype
+
   def release(self, name: str, done: bool = True) -> None:
     """Frees the memory of one tensor; see checkpoint.Checkpoint."""
     self._advise(*self._range_of(name), mmap.MADV_DONTNEED)
@@ -84,6 +88,17 @@ class MappedFile(abc.ABC):
     skipped = begin % mmap.PAGESIZE
     if length:
       self._data.madvise(advice, begin - skipped, length + skipped)
+
+
+def float_type(files: Iterable[MappedFile]) -> str:
+  """Returns the type of all matrices; 'float32' if they have several types."""
+  types = {
+    file.type_of(name).name
+    for file in files
+    for name, shape in file.shapes.items()
+    if len(shape) > 1
+  }
+  return types.pop() if types in ({'float16'}, {'bfloat16'}) else 'float32'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ import re
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from converters.quantize import sample_texts
@@ -76,6 +77,7 @@ class Model:
     max_positions: The maximum sequence length of the model in tokens.
     quantization: The quantization to run the model with, as for
       `weights.PaxReader`. None for a float checkpoint.
+    dtype: The type of the weights that are not quantized.
   """
 
   reader: checkpoint.Reader
@@ -83,10 +85,11 @@ class Model:
   end_ids: tuple[int, ...]
   max_positions: int
   quantization: str | None = None
+  dtype: str = 'float32'
 
-  def run_as(self, quantization: str | None) -> 'Model':
-    """Returns a copy of the model that runs with another quantization."""
-    return dataclasses.replace(self, quantization=quantization)
+  def run_as(self, quantization: str | None, dtype: str = 'float32') -> 'Model':
+    """Returns a copy of the model that runs with other number formats."""
+    return dataclasses.replace(self, quantization=quantization, dtype=dtype)
 
   @property
   def _embedding(self) -> str:
@@ -95,7 +98,7 @@ class Model:
 
   def embed(self, texts: sample_texts.Texts) -> list[np.ndarray]:
     """Returns the first layer's inputs, [B, T, D] float32 for each batch."""
-    table = self.reader.read(self._embedding)
+    table = self.reader.read(self._embedding).astype(jnp.dtype(self.dtype))
     return [table[batch.tokens].astype(np.float32) for batch in texts.batches]
 
   def read_layer(self, index: int) -> weights_lib.Layer:
@@ -167,6 +170,7 @@ class Model:
     reader = weights_lib.PaxReader(
       values,
       self.config,
+      self.dtype,
       quantization=self.quantization,
       quantize_head=False,
     )

@@ -39,6 +39,7 @@ def quantize(
   overwrite: bool = False,
   resume: bool = False,
   measure: bool = False,
+  compress: bool = True,
 ) -> str:
   """Quantizes a checkpoint; returns the path of the new step directory.
 
@@ -54,6 +55,7 @@ def quantize(
     overwrite: True to replace an existing checkpoint.
     resume: True to continue an interrupted run.
     measure: True to measure the error of every matrix for the report.
+    compress: True to compress the variables.
 
   Raises:
     errors.CheckpointError: The source is not a float model, or the output
@@ -68,6 +70,7 @@ def quantize(
     overwrite=overwrite,
     resume=resume,
     source=_source(reader, record),
+    compress=compress,
   ) as writer:
     if writer.finished:
       return checkpoint.find_step_dir(pax)

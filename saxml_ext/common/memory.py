@@ -1,5 +1,6 @@
 """Returns freed memory of this process to the operating system."""
 
+from collections.abc import Callable
 import ctypes
 import functools
 import gc
@@ -15,6 +16,16 @@ def give_back() -> None:
   trim = _malloc_trim()
   if trim is not None:
     trim(0)
+
+
+def giving_back(report: Callable[[str], None]) -> Callable[[str], None]:
+  """Returns a function that calls `report`, and then `give_back`."""
+
+  def call(line: str) -> None:
+    report(line)
+    give_back()
+
+  return call
 
 
 def collect() -> None:

@@ -48,7 +48,7 @@ Build = Callable[['Executables', Key], Callable]
 # Receives a line about the progress.
 Progressed = Callable[[str], None]
 
-# The nice value of background threads. program_keys.Decode steps run first. With this value,
+# The nice value of background threads. Decode steps run first. With this value,
 # Linux still gives these threads a quarter of a core that is busy otherwise,
 # because a request may wait for them.
 _NICENESS = 5

@@ -15,6 +15,8 @@ for `at` and the functions of `cache.py`.
 
 from collections.abc import Callable
 import dataclasses
+import math
+import threading
 from typing import Any, TypeAlias, TypeVar
 
 import jax
@@ -22,6 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 Carry = TypeVar('Carry')
+
+_LINE = 64  # The bytes of a line of a processor's cache.
 
 # The index of a layer: a number in an unrolled model, or an array [] in a
 # stacked one.
@@ -130,17 +134,37 @@ def stack(layers: tuple[Any, ...]) -> Any:
   return jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
 
 
-def stack_and_release(layers: list[Any]) -> Any:
-  """Returns the stacked form on a CPU, and empties the list.
+class Stack:
+  """Collects layers one by one in their stacked form, in any order."""
 
-  It requires memory for one more array of all layers.
-  """
-  flat = [jax.tree.leaves(layer) for layer in layers]
-  tree = jax.tree.structure(layers[0])
-  layers.clear()
-  stacked = []
-  for i in range(tree.num_leaves):
-    stacked.append(jnp.asarray(np.stack([leaves[i] for leaves in flat])))
-    for leaves in flat:
-      leaves[i] = None
-  return tree.unflatten(stacked)
+  def __init__(self, count: int):
+    """Creates the stack of `count` layers."""
+    self._count = count
+    self._lock = threading.Lock()
+    self._arrays: list[np.ndarray] = []
+    self._tree: Any = None
+
+  def put(self, index: int, layer: Any) -> None:
+    """Copies a layer of arrays on the host. Threads may do this together."""
+    leaves, tree = jax.tree.flatten(layer)
+    with self._lock:
+      if self._tree is None:
+        self._tree = tree
+        self._arrays = [
+          _aligned((self._count, *x.shape), x.dtype) for x in leaves
+        ]
+    for array, leaf in zip(self._arrays, leaves, strict=True):
+      array[index] = leaf
+
+  def stacked(self) -> Any:
+    """Returns the stacked form, once all layers are in it."""
+    # A CPU uses the memory of arrays that are aligned.
+    return self._tree.unflatten(map(jax.device_put, self._arrays))
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+  """Returns an array that starts at the line of a cache."""
+  size = math.prod(shape) * dtype.itemsize
+  memory = np.empty(size + _LINE, np.uint8)
+  begin = -memory.ctypes.data % _LINE
+  return memory[begin : begin + size].view(dtype).reshape(shape)

@@ -29,6 +29,16 @@ def without_context(config: config_lib.EngineConfig) -> config_lib.EngineConfig:
   )
 
 
+def on_cpu(config: config_lib.EngineConfig) -> config_lib.EngineConfig:
+  """Returns the settings with float32 KV in place of bfloat16, for CPUs.
+
+  XLA for CPU converts a whole cache to float32 and back to write one token.
+  """
+  if config.kv_dtype != 'bfloat16':
+    return config
+  return dataclasses.replace(config, kv_dtype='float32')
+
+
 def tiled(
   config: config_lib.EngineConfig, parts: int = 1
 ) -> config_lib.EngineConfig:

@@ -134,23 +134,26 @@ def from_pax(
   """Returns a whole model from PAX variables.
 
   The arguments are those of `PaxReader`, and `stacked` is True for stacked
-  layers. Then two threads read them, so memory for two variables is needed.
+  layers. Then two threads read them, so memory for two layers is needed.
   """
   reader = PaxReader(variables, config, dtype, quantization, quantize_head)
   fields = [f for f, row in variables_lib.BY_FIELD.items() if not row.per_layer]
-  # These are the largest, so they are read first, while memory for copies is
-  # free.
+  stack = layers_lib.Stack(config.num_layers)
+
+  def put(index: int) -> None:
+    stack.put(index, reader.layer(index))
+
+  indices = range(config.num_layers)
+  # The variables outside the layers are the largest, so they are read first.
   parts: list[Callable[[], Any]] = [
-    *(functools.partial(reader.leaf, field) for field in fields),
-    *(functools.partial(reader.layer, i) for i in range(config.num_layers)),
+    functools.partial(reader.leaf, field) for field in fields
   ]
-  values = _in_threads(parts) if stacked else [read() for read in parts]
-  outside = dict(zip(fields, values)).get
-  layers = values[len(fields) :]
-  if stacked:
-    del values
-    return assemble(outside, layers_lib.stack_and_release(layers))
-  return assemble(outside, tuple(layers))
+  if not stacked:
+    outside = dict(zip(fields, [read() for read in parts])).get
+    return assemble(outside, tuple(map(reader.layer, indices)))
+  parts += [functools.partial(put, i) for i in indices]
+  outside = dict(zip(fields, _in_threads(parts))).get
+  return assemble(outside, stack.stacked())
 
 
 def _in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -238,20 +241,26 @@ class PaxReader:
         f'{name} is int8, but only the matrices of products may be quantized.'
         ' Quantize the float checkpoint with offline_quantize.'
       )
-    value = self._arranged(variable, _floats(values), layer)
+    dtype = jnp.dtype(self._dtype if values[0].ndim > 1 else jnp.float32)
+    value = self._arranged(variable, _floats(values, dtype), layer)
     if variable.is_norm_scale and not self._config.ln_direct_scale:
       value = value + 1
-    return jnp.asarray(value, self._dtype if value.ndim > 1 else jnp.float32)
+    return jnp.asarray(value, dtype)
 
   def _matrix(self, variable: variables_lib.Variable, layer: int) -> Matrix:
     name, values = self._stored.arrays(variable, layer)
     contracted = [variable.kept_axes.index(a) for a in variable.contracted]
     activations = quant.activation_format(self._quantization, self._dtype)
     if values[0].dtype != np.int8:
-      value = self._arranged(variable, _floats(values), layer)
       wanted = variable.field != 'head' or self._quantize_head
-      if self._quantization is None or not wanted:
-        return jnp.asarray(value, jnp.dtype(self._dtype))
+      in_float = self._quantization is None or not wanted
+      dtype = jnp.dtype(self._dtype)
+      # The scale of queries is multiplied in float32, and so is a scale of int8.
+      as_stored = in_float and 'layers.query_scale' not in self._table
+      values = _floats(values, dtype if as_stored else None)
+      value = self._arranged(variable, values, layer)
+      if in_float:
+        return jnp.asarray(value, dtype)
       return quant.quantize(value, contracted, activations)
     if self._quantization is None:
       raise ValueError(
@@ -306,7 +315,12 @@ class PaxReader:
     return np.concatenate([query, key[:, None], value[:, None]], 1)
 
 
-def _floats(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _floats(
+  values: Sequence[np.ndarray], kept: np.dtype | None = None
+) -> list[np.ndarray]:
+  """Returns arrays as float32, or unchanged if all have the type `kept`."""
+  if kept is not None and all(value.dtype == kept for value in values):
+    return list(values)
   return [value.astype(np.float32, copy=False) for value in values]
 
 

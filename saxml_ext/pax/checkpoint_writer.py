@@ -46,6 +46,7 @@ class Writer:
     overwrite: bool = False,
     resume: bool = False,
     source: manifest.Source | None = None,
+    compress: bool = True,
   ):
     """Starts a checkpoint.
 
@@ -58,6 +59,8 @@ class Writer:
       resume: True to continue the work of an earlier writer of the same
         `source`.
       source: The source of the checkpoint; None if it cannot be resumed.
+      compress: True to compress variables as paxml does. Without it, they are
+        larger and are loaded faster.
 
     Raises:
       errors.CheckpointError: The step exists and `overwrite` is off, or the
@@ -68,6 +71,7 @@ class Writer:
       raise ValueError('`resume` requires a `source`.')
     resumed = source if resume else None
     self._source = source
+    self._compress = compress
     self._path = path.rstrip('/')
     self._final = f'{self._path}/checkpoint_{step:08d}'
     self._remote = storage.is_url(path)
@@ -216,7 +220,7 @@ class Writer:
     if name in self._entries:
       raise errors.CheckpointError(f'variable {name} was added twice.')
     full_name = checkpoint.VARS + name
-    target = store.ArrayWriter(self._state_dir, full_name, spec)
+    target = store.ArrayWriter(self._state_dir, full_name, spec, self._compress)
     ranges = spec.row_ranges
     crc32 = 0
     count = 0

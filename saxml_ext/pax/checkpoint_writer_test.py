@@ -80,6 +80,18 @@ class CheckpointWriterTest(parameterized.TestCase):
       self.assertEqual(flat, sorted(flat))
       self.assertEqual(sum(e - b for b, e in ranges), shape[0])
 
+  def test_compression_is_a_choice(self):
+    sizes = []
+    for compress in (True, False):
+      self.write_rest(self.writer(compress=compress, overwrite=True))
+      chunk = self.step_dir / 'state' / 'mdl_vars.params.c' / '0'
+      sizes.append(chunk.stat().st_size)
+      read = checkpoint.read_variables(str(self.path))
+      for name, value in _variables().items():
+        np.testing.assert_array_equal(read[name], value)
+    self.assertEqual(sizes[1], 7 * 4)
+    self.assertLess(sizes[0], sizes[1])
+
   def test_parts_are_files_that_tensorstore_reads(self):
     self.write_rest(self.writer())
     files = os.listdir(self.step_dir / 'state' / 'mdl_vars.params.a')

@@ -141,18 +141,25 @@ def read_rows(
 
 
 class ArrayWriter:
-  """Writes one array in paxml's format: chunks of limited size, zstd level 1.
+  """Writes one array in paxml's format: chunks of limited size.
 
   Written data survives a crash of the machine only after `sync_files`.
   """
 
-  def __init__(self, state_dir: str, name: str, spec: metadata.ArraySpec):
+  def __init__(
+    self,
+    state_dir: str,
+    name: str,
+    spec: metadata.ArraySpec,
+    compress: bool = True,
+  ):
     """Creates the array.
 
     Args:
       state_dir: The `state` directory of the checkpoint.
       name: The array.
       spec: The shape and type of the array.
+      compress: True to compress chunks by zstd level 1, as paxml does.
 
     Raises:
       errors.UnwritableError: The file system reports an error, for example
@@ -175,7 +182,7 @@ class ArrayWriter:
           'driver': 'zarr',
           'kvstore': kvstore,
           'metadata': {
-            'compressor': {'id': 'zstd', 'level': 1},
+            'compressor': {'id': 'zstd', 'level': 1} if compress else None,
             'chunks': list(spec.chunk_shape),
             'shape': list(spec.shape),
           },

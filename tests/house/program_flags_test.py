@@ -49,7 +49,8 @@ _LIMITS = (
   ' max_bytes_in_flight max_connections'
 )
 _CONVERT = _Program(
-  'base base-model-path pax pax-model-path lora overwrite resume quantize',
+  'base base-model-path pax pax-model-path lora overwrite resume quantize'
+  ' compress',
   'quantize=int8 dtype=bfloat16; quantize=int8 verify=true',
   'dtype=bfloat16 verify=true',
 )

@@ -11,6 +11,7 @@ import os
 from absl.testing import absltest
 from absl.testing import flagsaver
 from absl.testing import parameterized
+import jax.numpy as jnp
 import numpy as np
 from safetensors import torch as safetensors_torch
 import torch
@@ -121,18 +122,24 @@ def _prompts() -> list[np.ndarray]:
 
 class FamiliesTest(parameterized.TestCase):
   def _converted(
-    self, name: str, sizes: hf_config.HFConfig | None = None, seed: int = 1
+    self,
+    name: str,
+    sizes: hf_config.HFConfig | None = None,
+    seed: int = 1,
+    dtype: str = 'float32',
   ):
     base, pax = (self.create_tempdir().full_path for _ in range(2))
     reference = _saved(base, families.FAMILIES[name], sizes, seed)
-    conversion.convert(base, pax, 'float32')
+    conversion.convert(base, pax, dtype)
     return reference, pax
 
-  def _open(self, pax: str, quantization: str | None = None):
+  def _open(
+    self, pax: str, quantization: str | None = None, dtype: str = 'float32'
+  ):
     model = models.open_model(pax)
     variables = {n: model.reader.read(n) for n in model.reader.specs}
     weights = weights_lib.from_pax(
-      variables, model.config, 'float32', quantization, quantize_head=False
+      variables, model.config, dtype, quantization, quantize_head=False
     )
     return model.config, weights
 
@@ -184,6 +191,20 @@ class FamiliesTest(parameterized.TestCase):
     sizes = dataclasses.replace(_OWN_SIZES.get(name, _SIZES), **changes)
     reference, pax = self._converted(name, sizes)
     config, weights = self._open(pax)
+    for prompt in _prompts():
+      with torch.no_grad():
+        expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
+      found = self._logits(config, weights, prompt)
+      np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
+
+  @parameterized.named_parameters(*_FAMILIES)
+  def test_bfloat16_rounds_weights_only(self, name):
+    reference, pax = self._converted(name, dtype='bfloat16')
+    with torch.no_grad():
+      for parameter in reference.parameters():
+        parameter.copy_(parameter.bfloat16())
+    config, weights = self._open(pax, dtype='bfloat16')
+    self.assertEqual(weights.embedding.dtype, jnp.bfloat16)
     for prompt in _prompts():
       with torch.no_grad():
         expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]

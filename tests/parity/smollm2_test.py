@@ -199,7 +199,9 @@ class SmolLM2Test(absltest.TestCase):
         logits = _reference()(torch.from_numpy(batch.tokens).long()).logits
         expected.append(logits[torch.from_numpy(batch.answers)].numpy())
     exact = np.concatenate(expected)
-    quantized = models.open_model(f'{self.root}/int8').run_as('int8_fine')
+    quantized = models.open_model(f'{self.root}/int8').run_as(
+      'int8_fine', 'bfloat16'
+    )
     found = logit_errors.answer_logits(quantized, texts)
     agreement = (exact.argmax(-1) == found.argmax(-1)).mean()
     losses = [_loss(logits, next_ids) for logits in (exact, found)]

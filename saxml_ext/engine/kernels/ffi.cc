@@ -244,13 +244,19 @@ ffi::Error ForParts(ffi::ThreadPool& pool, const ffi::Buffer<ffi::F32>& x,
   return ffi::Error::Success();
 }
 
-// Returns the weights of a layer: matrices [N, K] or stacked ones [L, N, K].
+// Returns the bytes before the weights of a layer: of a matrix [N, K], or of
+// one of stacked ones [L, N, K].
 template <typename Buffer>
-auto* LayerOf(Buffer& stacked, const ffi::Buffer<ffi::S32>& layer) {
+int64_t OffsetOf(const Buffer& stacked, const ffi::Buffer<ffi::S32>& layer) {
   const auto dims = stacked.dimensions();
-  const int64_t at = dims.size() == 3 ? *layer.typed_data() : 0;
-  return stacked.typed_data() +
-         at * dims[dims.size() - 2] * dims[dims.size() - 1];
+  if (dims.size() < 3) return 0;
+  return *layer.typed_data() * (stacked.size_bytes() / dims[0]);
+}
+
+// Returns the codes of a layer.
+int8_t* LayerOf(ffi::Buffer<ffi::S8>& stacked,
+                const ffi::Buffer<ffi::S32>& layer) {
+  return stacked.typed_data() + OffsetOf(stacked, layer);
 }
 
 ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
@@ -352,17 +358,27 @@ ffi::Error CallZeros(ffi::Result<ffi::AnyBuffer> result) {
 }
 
 ffi::Error CallMultiplyFloats(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
-                              ffi::Buffer<ffi::F32> weights,
+                              ffi::AnyBuffer weights,
                               ffi::Buffer<ffi::F32> bias,
                               ffi::Buffer<ffi::S32> layer,
                               ffi::ResultBuffer<ffi::F32> result,
                               bool outputs_first) {
+  const bool bfloat16 = weights.element_type() == ffi::BF16;
+  if (!bfloat16 && weights.element_type() != ffi::F32) {
+    return ffi::Error::InvalidArgument("weights are not float32 or bfloat16");
+  }
   const int64_t rows = x.dimensions()[0], size = x.dimensions()[1];
   const int64_t outputs = result->dimensions()[1];
-  const FloatProduct args = {rows,          size,
-                             outputs,       x.typed_data(),
-                             LayerOf(weights, layer), outputs_first,
-                             bias.typed_data(),    result->typed_data()};
+  const char* const all = static_cast<const char*>(weights.untyped_data());
+  const FloatProduct args = {rows,
+                             size,
+                             outputs,
+                             x.typed_data(),
+                             all + OffsetOf(weights, layer),
+                             bfloat16,
+                             outputs_first,
+                             bias.typed_data(),
+                             result->typed_data()};
   static MultiplyFloatsFunction* const multiply =
       Variants().front().multiply_floats;
   ForAll(pool, (outputs + kFloatOutputs - 1) / kFloatOutputs, 1,
@@ -460,7 +476,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyFloats,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
-                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::AnyBuffer>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()

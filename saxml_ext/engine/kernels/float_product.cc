@@ -28,13 +28,19 @@ constexpr int64_t kAhead = 4096;
 template <int count>
 using Number = std::integral_constant<int, count>;
 
+// W is the type of the weights, float or BFloat16.
+template <typename W>
+KERNEL const W* WeightsOf(const FloatProduct& args) {
+  return static_cast<const W*>(args.weights);
+}
+
 // Adds `D` rows of weights from row `k` on to the sums [M, kFloatOutputs].
-template <int D>
+template <typename W, int D>
 KERNEL void AddWeights(const FloatProduct& args, const float* x, int64_t rows,
                        int64_t output, int64_t width, int64_t k, float* sums) {
   const int64_t size = args.size, stride = args.outputs;
-  const float* const weights = args.weights + output;
-  const int64_t distance = RowsAhead<float>(width, size);
+  const W* const weights = WeightsOf<W>(args) + output;
+  const int64_t distance = RowsAhead<W>(width, size);
   const auto row = [=](int d) { return weights + (k + d) * stride; };
   const auto ahead = [=](int d) {
     return Ahead(weights, weights + width, size, stride, k + d, distance);
@@ -58,6 +64,7 @@ KERNEL void AddWeights(const FloatProduct& args, const float* x, int64_t rows,
 }
 
 // Computes some rows times `width` outputs of weights [K, N].
+template <typename W>
 void ByRows(const FloatProduct& args, int64_t first, int64_t rows,
             int64_t output, int64_t width) {
   constexpr int D = kTogether<kQueries>;
@@ -66,10 +73,10 @@ void ByRows(const FloatProduct& args, int64_t first, int64_t rows,
   memset(sums, 0, rows * kFloatOutputs * sizeof(float));
   int64_t k = 0;
   for (; k + D <= args.size; k += D) {
-    AddWeights<D>(args, x, rows, output, width, k, sums);
+    AddWeights<W, D>(args, x, rows, output, width, k, sums);
   }
   for (; k < args.size; ++k) {
-    AddWeights<1>(args, x, rows, output, width, k, sums);
+    AddWeights<W, 1>(args, x, rows, output, width, k, sums);
   }
   for (int64_t m = 0; m < rows; ++m) {
     float* const result = args.result + (first + m) * args.outputs + output;
@@ -80,11 +87,11 @@ void ByRows(const FloatProduct& args, int64_t first, int64_t rows,
 }
 
 // Computes Q rows from `first` on times C <= 4 outputs of weights [N, K].
-template <int Q, int C>
+template <typename W, int Q, int C>
 KERNEL void Dots(const FloatProduct& args, int64_t first, int64_t output) {
   const int64_t size = args.size;
   const float* const x = args.x + first * size;
-  const float* const weights = args.weights + output * size;
+  const W* const weights = WeightsOf<W>(args) + output * size;
   Floats sums[Q][4] = {};
   int64_t k = 0;
   for (; k + kLanes <= size; k += kLanes) {
@@ -105,7 +112,7 @@ KERNEL void Dots(const FloatProduct& args, int64_t first, int64_t output) {
     for (int c = 0; c < C; ++c) {
       float sum = totals[c];
       for (int64_t i = k; i < size; ++i) {
-        sum += x[q * size + i] * weights[c * size + i];
+        sum += x[q * size + i] * One(weights[c * size + i]);
       }
       result[c] = sum + args.bias[output + c];
     }
@@ -113,27 +120,26 @@ KERNEL void Dots(const FloatProduct& args, int64_t first, int64_t output) {
 }
 
 // Computes all rows times C outputs of weights [N, K].
-template <int C>
+template <typename W, int C>
 KERNEL void AllDots(const FloatProduct& args, int64_t output) {
   int64_t m = 0;
   for (; m + kQueries <= args.rows; m += kQueries) {
-    Dots<kQueries, C>(args, m, output);
+    Dots<W, kQueries, C>(args, m, output);
   }
-  if (args.rows - m == 3) Dots<3, C>(args, m, output);
-  if (args.rows - m == 2) Dots<2, C>(args, m, output);
-  if (args.rows - m == 1) Dots<1, C>(args, m, output);
+  if (args.rows - m == 3) Dots<W, 3, C>(args, m, output);
+  if (args.rows - m == 2) Dots<W, 2, C>(args, m, output);
+  if (args.rows - m == 1) Dots<W, 1, C>(args, m, output);
 }
 
-}  // namespace
-
-void MULTIPLY_FLOATS(const FloatProduct& args, int64_t begin, int64_t end) {
+template <typename W>
+void MultiplyParts(const FloatProduct& args, int64_t begin, int64_t end) {
   int64_t output = begin * kFloatOutputs, last = end * kFloatOutputs;
   if (last > args.outputs) last = args.outputs;
   if (args.outputs_first) {
     for (; output + kDots <= last; output += kDots) {
-      AllDots<kDots>(args, output);
+      AllDots<W, kDots>(args, output);
     }
-    for (; output < last; ++output) AllDots<1>(args, output);
+    for (; output < last; ++output) AllDots<W, 1>(args, output);
     return;
   }
   for (; output < last; output += kFloatOutputs) {
@@ -141,8 +147,18 @@ void MULTIPLY_FLOATS(const FloatProduct& args, int64_t begin, int64_t end) {
     const int64_t width = left < kFloatOutputs ? left : kFloatOutputs;
     for (int64_t m = 0; m < args.rows; m += kRows) {
       const int64_t rows = args.rows - m < kRows ? args.rows - m : kRows;
-      ByRows(args, m, rows, output, width);
+      ByRows<W>(args, m, rows, output, width);
     }
+  }
+}
+
+}  // namespace
+
+void MULTIPLY_FLOATS(const FloatProduct& args, int64_t begin, int64_t end) {
+  if (args.bfloat16) {
+    MultiplyParts<BFloat16>(args, begin, end);
+  } else {
+    MultiplyParts<float>(args, begin, end);
   }
 }
 

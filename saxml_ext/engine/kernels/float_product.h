@@ -1,4 +1,4 @@
-// Products of a few rows of activations with float32 weights.
+// Products of a few rows of activations with weights in float.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_FLOAT_PRODUCT_H_
 #define SAXML_EXT_ENGINE_KERNELS_FLOAT_PRODUCT_H_
@@ -16,7 +16,8 @@ constexpr int64_t kFloatOutputs = 1024;
 struct FloatProduct {
   int64_t rows, size, outputs;  // M, K, N.
   const float* x;               // [M, K].
-  const float* weights;         // [K, N]; if outputs_first, [N, K].
+  const void* weights;          // [K, N]; if outputs_first, [N, K].
+  bool bfloat16;                // The weights are bfloat16, else float32.
   bool outputs_first;
   const float* bias;  // [N].
   float* result;      // [M, N].

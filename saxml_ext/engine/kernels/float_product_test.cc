@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <random>
 #include <vector>
 
@@ -23,7 +24,8 @@ std::vector<float> Draw(int64_t count, std::mt19937& rng) {
 }
 
 // Checks that results are as close to the exact sums as float32 allows.
-bool IsGood(const FloatProduct& args, const std::vector<float>& got) {
+bool IsGood(const FloatProduct& args, const std::vector<float>& weights,
+            const std::vector<float>& got) {
   for (int64_t m = 0; m < args.rows; ++m) {
     for (int64_t n = 0; n < args.outputs; ++n) {
       double sum = args.bias[n], size = std::fabs(sum);
@@ -31,7 +33,7 @@ bool IsGood(const FloatProduct& args, const std::vector<float>& got) {
         const int64_t at =
             args.outputs_first ? n * args.size + k : k * args.outputs + n;
         const double product =
-            static_cast<double>(args.x[m * args.size + k]) * args.weights[at];
+            static_cast<double>(args.x[m * args.size + k]) * weights[at];
         sum += product;
         size += std::fabs(product);
       }
@@ -43,24 +45,43 @@ bool IsGood(const FloatProduct& args, const std::vector<float>& got) {
   return true;
 }
 
-void Test(int64_t rows, int64_t outputs, int64_t size, bool outputs_first) {
+// Returns the upper halves of numbers, and removes the lower ones.
+std::vector<uint16_t> Cut(std::vector<float>& numbers) {
+  std::vector<uint16_t> halves;
+  for (float& number : numbers) {
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof(bits));
+    bits &= 0xFFFF0000;
+    memcpy(&number, &bits, sizeof(bits));
+    halves.push_back(bits >> 16);
+  }
+  return halves;
+}
+
+void Test(int64_t rows, int64_t outputs, int64_t size, bool outputs_first,
+          bool bfloat16) {
   std::mt19937 rng(rows * 1000 + size);
   const std::vector<float> x = Draw(rows * size, rng);
-  const std::vector<float> weights = Draw(outputs * size, rng);
+  std::vector<float> weights = Draw(outputs * size, rng);
+  std::vector<uint16_t> halves;
+  if (bfloat16) halves = Cut(weights);
   const std::vector<float> bias = Draw(outputs, rng);
   for (const Variant& use : Variants()) {
     std::vector<float> result(rows * outputs, NAN);
-    const FloatProduct args = {rows,           size,          outputs,
-                               x.data(),       weights.data(), outputs_first,
-                               bias.data(),    result.data()};
+    const void* const stored =
+        bfloat16 ? static_cast<const void*>(halves.data()) : weights.data();
+    const FloatProduct args = {rows,     size,          outputs,
+                               x.data(), stored,        bfloat16,
+                               outputs_first, bias.data(), result.data()};
     const int64_t parts = (outputs + kFloatOutputs - 1) / kFloatOutputs;
     use.multiply_floats(args, parts / 2, parts);
     use.multiply_floats(args, 0, parts / 2);
-    const bool good = IsGood(args, result);
+    const bool good = IsGood(args, weights, result);
     if (!good) ++failures;
-    printf("%s %s: %ld x %ld x %ld%s\n", good ? "ok" : "FAILED", use.name,
+    printf("%s %s: %ld x %ld x %ld%s%s\n", good ? "ok" : "FAILED", use.name,
            (long)rows, (long)outputs, (long)size,
-           outputs_first ? ", outputs first" : "");
+           outputs_first ? ", outputs first" : "",
+           bfloat16 ? ", bfloat16" : "");
   }
 }
 
@@ -68,17 +89,20 @@ void Test(int64_t rows, int64_t outputs, int64_t size, bool outputs_first) {
 }  // namespace saxml_kernels
 
 int main() {
-  for (const bool outputs_first : {false, true}) {
-    // Rows that are multiplied together, and a remainder.
-    for (int64_t rows = 1; rows <= 17; ++rows) {
-      saxml_kernels::Test(rows, 40, 72, outputs_first);
+  for (const bool bfloat16 : {false, true}) {
+    for (const bool outputs_first : {false, true}) {
+      const auto test = [=](int64_t rows, int64_t outputs, int64_t size) {
+        saxml_kernels::Test(rows, outputs, size, outputs_first, bfloat16);
+      };
+      // Rows that are multiplied together, and a remainder.
+      for (int64_t rows = 1; rows <= 17; ++rows) test(rows, 40, 72);
+      // Several parts, and odd numbers of outputs and contracted numbers.
+      test(8, 1537, 64);
+      test(3, 1023, 97);
+      test(16, 513, 1030);
+      test(1, 1, 1);
+      test(5, 3, 2);
     }
-    // Several parts, and odd numbers of outputs and contracted numbers.
-    saxml_kernels::Test(8, 1537, 64, outputs_first);
-    saxml_kernels::Test(3, 1023, 97, outputs_first);
-    saxml_kernels::Test(16, 513, 1030, outputs_first);
-    saxml_kernels::Test(1, 1, 1, outputs_first);
-    saxml_kernels::Test(5, 3, 2, outputs_first);
   }
   return saxml_kernels::failures == 0 ? 0 : 1;
 }

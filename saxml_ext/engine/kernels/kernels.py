@@ -96,6 +96,11 @@ def has_int8_matrices() -> bool:
   return 'amx_int8' in features()
 
 
+def has_bfloat16_products() -> bool:
+  """Returns True if there are instructions for products of bfloat16."""
+  return bool({'amx_bf16', 'avx512_bf16'} & features())
+
+
 @functools.cache
 def library() -> ctypes.CDLL:
   """Returns the shared library of the kernels."""
@@ -371,14 +376,14 @@ def multiply_floats(
   outputs_first: bool,
   layer: jax.Array | int = _ONLY,
 ) -> jax.Array:
-  """Multiplies a few rows of activations with float32 weights.
+  """Multiplies a few rows of activations with weights in float.
 
   The weights are read once for eight rows.
 
   Args:
     x: The activations, [M, K] float32.
-    weights: The weights, float32, [N, K] if `outputs_first`, else [K, N]. A
-      leading dimension [L] counts layers.
+    weights: The weights, float32 or bfloat16, [N, K] if `outputs_first`, else
+      [K, N]. A leading dimension [L] counts layers.
     bias: The bias to add, [N] float32.
     outputs_first: True if the outputs are the first of these two dimensions.
       Static.

@@ -24,9 +24,9 @@ from saxml_ext.engine.numerics import quant
 _MANY_ROWS = 128
 # True while a decode step is being traced; see `of_decode`.
 _decoding = contextvars.ContextVar('decoding', default=False)
-# Up to this number of rows, a float32 product takes as long as reading the
-# weights.
-_FEW_ROWS = 16
+# Up to this number of rows, the kernel is faster than XLA, by type of weights. It
+# takes as long as reading them, and XLA for CPU converts bfloat16 first.
+_FEW_ROWS = {'float32': 16, 'bfloat16': 64}
 
 
 def einsum(
@@ -38,7 +38,9 @@ def einsum(
   """Computes an einsum of activations `x` with `w`, in w's number format.
 
   Sums and results are float32. float32 operands request the highest precision,
-  because accelerators would otherwise round them to bfloat16 or TF32.
+  because accelerators would otherwise round them to bfloat16 or TF32. Weights in
+  bfloat16 round the activations to bfloat16. On CPUs without instructions for
+  that, activations stay float32, so rounded weights are the only loss.
 
   A quantized weight may also quantize the activations to int8. Each row (all
   values that are contracted for one result) has its own scale. The products are
@@ -69,7 +71,7 @@ def einsum(
   elif (few := _few_rows(spec, x, w, bias)) is not None:
     return few
   else:
-    result = _product(spec, x, layers_lib.array_of(w))
+    result = _many_rows(spec, x, layers_lib.array_of(w))
   return result if bias is None else result + bias
 
 
@@ -175,6 +177,24 @@ def _product(spec: str, x: jax.Array, w: jax.Array) -> jax.Array:
   )
 
 
+def _many_rows(spec: str, x: jax.Array, w: jax.Array) -> jax.Array:
+  """Returns the product with a weight or KV in float, by XLA."""
+  form = matrix_form.of(spec, x)
+  if (
+    w.dtype != jnp.bfloat16
+    or kernels.has_bfloat16_products()
+    or not kernels.usable()
+    or set(form.outputs) & set(form.rows)  # KV.
+  ):
+    return _product(spec, x, w)
+  return jax.lax.platform_dependent(
+    x,
+    w,
+    cpu=lambda x, w: _product(spec, x, _cast_beside(x, w, 'float32')),
+    default=functools.partial(_product, spec),
+  )
+
+
 def _weight(
   spec: str,
   x: jax.Array,
@@ -260,17 +280,16 @@ def _few_rows(
   w: jax.Array | layers_lib.Slice,
   bias: jax.Array | None,
 ) -> jax.Array | None:
-  """Returns the product of few rows with a float32 weight, or None for XLA."""
-  if w.dtype != jnp.float32 or not kernels.usable():
-    return None
+  """Returns the product of few rows with a weight, or None for XLA.
+
+  Activations stay float32, also beside weights in bfloat16.
+  """
   form = matrix_form.of(spec, x)
   outputs_first = form.weight == form.outputs + form.contracted
   whole = outputs_first or form.weight == form.contracted + form.outputs
-  if (
-    set(form.outputs) & set(form.rows)
-    or not whole
-    or math.prod(form.row_shape) > _FEW_ROWS
-  ):
+  is_kv = bool(set(form.outputs) & set(form.rows))
+  few = math.prod(form.row_shape) <= _FEW_ROWS.get(str(w.dtype), 0)
+  if is_kv or not whole or not few or not kernels.usable():
     return None
   sizes = dict(zip(form.weight, w.shape))
   output_shape = tuple(sizes[d] for d in form.outputs)
@@ -346,7 +365,7 @@ def _cast(values: jax.Array, dtype: str) -> jax.Array:
 
 
 def _cast_beside(x: jax.Array, values: jax.Array, dtype: str) -> jax.Array:
-  """Converts weights like `_cast`, but only after x [M, K] is ready.
+  """Converts weights like `_cast`, but only after the activations are ready.
 
   Otherwise XLA for CPU would convert the weights of all layers before it runs
   the first one. They take 12 GB in bfloat16 for a GPT-J of 6 billion
@@ -355,8 +374,9 @@ def _cast_beside(x: jax.Array, values: jax.Array, dtype: str) -> jax.Array:
   """
 
   def late(x: jax.Array, values: jax.Array) -> jax.Array:
+    first = x[(0,) * x.ndim]
     return jax.lax.cond(
-      x[0, 0] == x[0, 0],
+      first == first,
       lambda v: v.astype(dtype),
       lambda v: jnp.full(v.shape, jnp.nan, dtype),
       values,

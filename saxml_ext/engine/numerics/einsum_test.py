@@ -209,11 +209,26 @@ class EinsumTest(parameterized.TestCase):
 
   @parameterized.parameters('float32', 'bfloat16')
   def test_float_is_computed_in_the_weights_type(self, dtype):
-    x, w, _ = _operands('...d,df->...f')
-    got = einsum_lib.einsum('...d,df->...f', x, jnp.asarray(w, dtype))
+    spec = 'snkh,snhd->snkd'  # KV.
+    x, w, _ = _operands(spec)
+    got = einsum_lib.einsum(spec, x, jnp.asarray(w, dtype))
     self.assertEqual(got.dtype, jnp.float32)
     x, w = (np.asarray(jnp.asarray(a, dtype), np.float64) for a in (x, w))
     np.testing.assert_allclose(got, x @ w, rtol=1e-4, atol=1e-4)
+
+  @parameterized.product(rows=(1, 16, 17, 300), spec=('kf', 'fk'))
+  def test_activations_beside_bfloat16_weights_stay_float32(self, rows, spec):
+    rng = np.random.default_rng(rows)
+    x = rng.normal(size=(rows, 96)).astype(np.float32)
+    w = jnp.asarray(rng.normal(size=(96, 70)), jnp.bfloat16)
+    exact = x.astype(float) @ np.asarray(w, float)
+    w = w.T if spec == 'fk' else w
+    run = jax.jit(lambda x, w: einsum_lib.einsum(f'mk,{spec}->mf', x, w))
+    with mock.patch.object(
+      kernels, 'has_bfloat16_products', return_value=False
+    ):
+      got = run(x, w)
+    np.testing.assert_allclose(got, exact, atol=1e-5)
 
   @parameterized.product(
     spec=(

@@ -133,7 +133,7 @@ def load(
   run = ready.run
   served = serve(ready.settings, ready.codecs, ready.start(), on_failure, seed)
   if ready.settings.compile_behind:
-    run.prepare_rest(logging.info, done=_RECENT.add)
+    run.prepare_rest(memory.giving_back(logging.info), done=_RECENT.add)
   return dataclasses.replace(
     served, on_closed=run.stop, programs=lambda: run.counts
   )
@@ -219,11 +219,12 @@ def plan(spec: entry_lib.Spec) -> Plan:
   platform = jax.default_backend()
   on_tpu = platform == 'tpu'
   mesh = meshes.choose(spec.model_path, model, settings)
-  if mesh is not None or platform != 'cpu':
-    settings = dataclasses.replace(
-      settings, engine=platform_configs.without_context(settings.engine)
-    )
   engine = settings.engine
+  if mesh is not None or platform != 'cpu':
+    engine = platform_configs.without_context(engine)
+  if platform == 'cpu':
+    engine = platform_configs.on_cpu(engine)
+  settings = dataclasses.replace(settings, engine=engine)
   if on_tpu:
     engine = platform_configs.tiled(engine, sharding.slot_parts(mesh))
   return Plan(
