@@ -86,7 +86,7 @@ class ServeTest(serving.ServeCase):
     )
     port = self.start(directory, 'BATCH_SIZE=1', max_model_len=64)
     self.assertIn('saxml_ext.params.llama.AnyLlama', self.text)
-    self.assertIn('model: Matrices are float32', self.text)
+    self.assertIn('model: Matrices are bfloat16', self.text)
     done = self._ask(port, 'The court', 'said', max_tokens=8, temperature=0)
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertNotEmpty(done.stdout.strip())
