@@ -86,6 +86,8 @@ class FollowTest(absltest.TestCase):
     self.assertEqual((self.directory / 'out').read_text(), 'a\nb\n')
     self.assertTrue(script.is_short(page))
     self.assertFalse(script.is_short(_PAGE))
+    named = '| `<!-- Short -->` above a block | a short time |'
+    self.assertFalse(script.is_short(f'{_PAGE}\n{named}\n'))
 
   def test_lines_keep_their_numbers(self):
     lines = script.commands(_PAGE).splitlines()

@@ -69,8 +69,8 @@ def commands(page: str, short: bool = False) -> str:
 
 
 def is_short(page: str) -> bool:
-  """Returns True if a page has a block that is marked as short."""
-  return bool(_SHORT.search(page))
+  """Returns True if a page has a command in a block that is marked as short."""
+  return bool(commands(page, short=True).strip())
 
 
 def files(page: str) -> dict[str, str]:
