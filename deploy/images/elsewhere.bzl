@@ -1,4 +1,4 @@
-"""Builds an image a second time, to compare the bytes of both builds."""
+"""Builds a file a second time, to compare the bytes of both builds."""
 
 def _directory_impl(_ctx):
     return []
@@ -19,18 +19,19 @@ _transition = transition(
 )
 
 def _elsewhere_impl(ctx):
-    archive = ctx.actions.declare_file(ctx.label.name + ".tar")
-    ctx.actions.symlink(output = archive, target_file = ctx.file.image)
+    file = ctx.file.file
+    copy = ctx.actions.declare_file(ctx.label.name + "." + file.extension)
+    ctx.actions.symlink(output = copy, target_file = file)
     return [DefaultInfo(
-        files = depset([archive]),
-        runfiles = ctx.runfiles([archive]),
+        files = depset([copy]),
+        runfiles = ctx.runfiles([copy]),
     )]
 
 elsewhere = rule(
     implementation = _elsewhere_impl,
-    doc = "An image whose files were all built in another output directory.",
+    doc = "A file that was built, with all it needs, in another output directory.",
     attrs = {
-        "image": attr.label(
+        "file": attr.label(
             allow_single_file = True,
             cfg = _transition,
             mandatory = True,
