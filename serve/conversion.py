@@ -125,7 +125,7 @@ def _open(path: str, hub_id: str) -> Source:
     family, config = checkpoint.read_config(path)
     variables = layout.variables(config, config.tied_embeddings, family)
     document = checkpoint.read_json(os.path.join(path, 'config.json'))
-    said = document.get('dtype') or document.get('torch_dtype') or 'float32'
+    dtype = document.get('dtype') or document.get('torch_dtype') or 'float32'
     return Source(
       path,
       hub_id,
@@ -133,7 +133,7 @@ def _open(path: str, hub_id: str) -> Source:
       config,
       variables,
       tokenizer,
-      stored_type=str(said),
+      stored_type=str(dtype),
     )
   model = model_source.ModelSource(sources.open_checkpoint(path))
   return Source(

@@ -8,6 +8,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 from huggingface_hub import constants
 import ml_dtypes  # noqa: F401 Registers the type name bfloat16 in NumPy.
+import numpy as np
 import psutil
 from safetensors import numpy as safetensors_numpy
 
@@ -153,10 +154,10 @@ class ModelsTest(parameterized.TestCase):
   def test_bfloat16_weights_stay_so(self, stored_type):
     path = self._hugging_face()
     tensors = small_models.state_dict()
-    safetensors_numpy.save_file(
-      {name: x.astype(stored_type) for name, x in tensors.items()},
-      f'{path}/model.safetensors',
-    )
+    halves = {name: x.astype(stored_type) for name, x in tensors.items()}
+    # Files of GPT-J have masks of another type.
+    halves['transformer.h.0.attn.bias'] = np.ones((1, 1, 8, 8), np.uint8)
+    safetensors_numpy.save_file(halves, f'{path}/model.safetensors')
     [model] = self._plan(path)
     self.assertIn(f'because the weights are {stored_type}', model.notes[0])
     is_half = stored_type == 'bfloat16'

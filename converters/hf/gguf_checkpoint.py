@@ -31,7 +31,8 @@ class GGUFCheckpoint(checkpoint.Checkpoint):
     self._file = gguf_file.GGUFFile(path)
     self.family, self.config = gguf_config.read(path, self._file)
     self.quantization = self._file.quantization
-    self.float_type = weights_file.float_type([self._file])
+    if not self.quantization:
+      self.float_type = weights_file.float_type([self._file])
     self.shapes: Mapping[str, tuple[int, ...]] = self._file.shapes
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:

@@ -12,6 +12,8 @@ import numpy as np
 from converters.hf import formats
 from saxml_ext.pax import errors
 
+_NO_FLOATS = ('bool', 'uint8', 'int8', 'int16', 'int32', 'int64')
+
 
 class MappedFile(abc.ABC):
   """A memory-mapped file of tensors; only the pages in use are read.
@@ -91,13 +93,17 @@ class MappedFile(abc.ABC):
 
 
 def float_type(files: Iterable[MappedFile]) -> str:
-  """Returns the type of all matrices; 'float32' if they have several types."""
+  """Returns the type of all float matrices; 'float32' if they have several.
+
+  Other matrices, such as the causal masks of GPT-J's files, do not count.
+  """
   types = {
     file.type_of(name).name
     for file in files
     for name, shape in file.shapes.items()
     if len(shape) > 1
   }
+  types.difference_update(_NO_FLOATS)
   return types.pop() if types in ({'float16'}, {'bfloat16'}) else 'float32'
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from absl import logging
+
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import logical
 
@@ -36,6 +38,7 @@ def on_cpu(config: config_lib.EngineConfig) -> config_lib.EngineConfig:
   """
   if config.kv_dtype != 'bfloat16':
     return config
+  logging.info('keys and values are float32 instead of bfloat16 on a CPU')
   return dataclasses.replace(config, kv_dtype='float32')
 
 

@@ -255,7 +255,7 @@ class PaxReader:
       wanted = variable.field != 'head' or self._quantize_head
       in_float = self._quantization is None or not wanted
       dtype = jnp.dtype(self._dtype)
-      # The scale of queries is multiplied in float32, and so is a scale of int8.
+      # Scales of queries are multiplied, and codes are computed, in float32.
       as_stored = in_float and 'layers.query_scale' not in self._table
       values = _floats(values, dtype if as_stored else None)
       value = self._arranged(variable, values, layer)

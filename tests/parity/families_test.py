@@ -208,8 +208,8 @@ class FamiliesTest(parameterized.TestCase):
     for prompt in _prompts():
       with torch.no_grad():
         expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
-      found = self._logits(config, weights, prompt)
-      np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
+      logits = self._logits(config, weights, prompt)
+      np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-4)
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_logits_of_a_merged_adapter(self, name):

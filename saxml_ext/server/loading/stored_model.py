@@ -4,7 +4,7 @@ A checkpoint of 6 billion parameters takes minutes to read and fills most of a
 host's memory. So names, shapes and types are checked before a weight is read.
 Each variable is read when the engine asks for it. It is released when the
 engine has made its own array of it. So a load needs memory for the engine's
-weights and for one variable, or for two if the layers are stacked.
+weights and for one variable, or for two layers if they are stacked.
 """
 
 import abc
