@@ -90,6 +90,23 @@ class GGUFConfigTest(parameterized.TestCase):
       difference = np.abs(value - exact.build(other, np.dtype(np.float32)))
       self.assertLess(difference.max(), 4 / 127, variable.name)
 
+  @parameterized.parameters(
+    ('BF16', 'BF16', 'bfloat16'),
+    ('BF16', 'F16', 'float32'),
+    ('BF16', 'Q8_0', 'float32'),
+  )
+  def test_type_of_the_weights(self, embedding, others, expected):
+    path = os.path.join(self.create_tempdir().full_path, 'model.gguf')
+    gguf_files.write(
+      path,
+      gguf_files.state_dict(),
+      gguf_files.metadata(),
+      type_of=lambda name: gguf_files.TYPES[
+        embedding if 'embd' in name else others
+      ],
+    )
+    self.assertEqual(sources.open_checkpoint(path).float_type, expected)
+
   def test_defaults_are_those_of_llama_cpp(self):
     config = self.config(
       tied=True,
