@@ -12,12 +12,10 @@ Prints each docstring whose first word or whose entries break a rule:
 
 import ast
 from collections.abc import Iterator, Sequence
-import pathlib
 import re
-from typing import NamedTuple
 
 from saxml_ext.common import program
-from tests.house import tree
+from tests.house import problems
 
 _CLAUSES = frozenset(
   'As For From How Of What Where Whether Which Who Whose Why'.split()
@@ -29,20 +27,6 @@ _ENTRY = re.compile(
   r'^ +[*\w, `]+: (as|how|of|see|that|the same|what|where|whether|which|who) ',
   re.MULTILINE,
 )
-
-
-class Problem(NamedTuple):
-  """A docstring that breaks a rule.
-
-  Attributes:
-    path: The file, relative to the root of the repository.
-    line: The line on which the docstring begins.
-    reason: The rule that it breaks.
-  """
-
-  path: pathlib.Path
-  line: int
-  reason: str
 
 
 def _is_property(node: ast.AST) -> bool:
@@ -70,31 +54,19 @@ def reasons(node: ast.AST, text: str) -> Iterator[str]:
     yield f'has the entry {entry[0].strip()!r}, which is no noun phrase'
 
 
-def problems(paths: Sequence[pathlib.Path]) -> list[Problem]:
-  """Returns the docstrings in Python files that break a rule."""
-  found = []
-  for path in paths:
-    for node in ast.walk(ast.parse((tree.ROOT / path).read_text('utf-8'))):
-      if isinstance(
-        node,
-        ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
-      ) and (text := ast.get_docstring(node)):
-        line = node.body[0].lineno
-        found += [Problem(path, line, why) for why in reasons(node, text)]
-  return found
+def check(module: ast.Module) -> Iterator[tuple[int, str]]:
+  """Yields the lines of docstrings that break a rule, and the reasons."""
+  for node in ast.walk(module):
+    if isinstance(
+      node,
+      ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+    ) and (text := ast.get_docstring(node)):
+      for reason in reasons(node, text):
+        yield node.body[0].lineno, reason
 
 
 def main(argv: Sequence[str]) -> int:
-  """Prints the problems below the folders in the arguments."""
-  found = [
-    problem
-    for problem in problems(tree.files('*.py'))
-    if str(problem.path).startswith(tuple(argv[1:] or ['']))
-  ]
-  for path, line, why in found:
-    print(f'{path}:{line}: {why}')
-  print(f'{len(found)} docstrings to rewrite')
-  return 1 if found else 0
+  return problems.report(check, argv)
 
 
 if __name__ == '__main__':

@@ -6,12 +6,14 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from tests.house import docstrings
+from tests.house import problems
 from tests.house import tree
 
 
 class DocstringsTest(parameterized.TestCase):
   def test_all_of_the_repository(self):
-    self.assertEqual(docstrings.problems(tree.files('*.py')), [])
+    paths = tree.files('*.py')
+    self.assertEqual(problems.find(docstrings.check, paths), [])
 
   @parameterized.parameters(
     ('def f(): ...', 'Whether there is room.', 'clause word'),
@@ -22,9 +24,9 @@ class DocstringsTest(parameterized.TestCase):
   )
   def test_finds(self, code, text, reason):
     node = ast.parse(code)
-    found = list(docstrings.reasons(node.body[0], text))
-    self.assertLen(found, 1)
-    self.assertIn(reason, found[0])
+    reasons = list(docstrings.reasons(node.body[0], text))
+    self.assertLen(reasons, 1)
+    self.assertIn(reason, reasons[0])
 
   def test_a_property_may_be_a_noun_phrase(self):
     (node,) = ast.parse('@property\ndef f(self): ...').body
