@@ -88,7 +88,7 @@ class _Module:
 @functools.cache
 def _enums(path: pathlib.PurePath) -> dict[str, ast.expr]:
   """Returns the expressions of the possible values of a module's flags."""
-  found = {}
+  values = {}
   for node in ast.walk(ast.parse((tree.ROOT / path).read_text('utf-8'))):
     if (
       isinstance(node, ast.Call)
@@ -96,8 +96,8 @@ def _enums(path: pathlib.PurePath) -> dict[str, ast.expr]:
       and node.func.attr in ('DEFINE_enum', 'DEFINE_multi_enum')
       and isinstance(node.args[0], ast.Constant)
     ):
-      found[str(node.args[0].value)] = node.args[2]
-  return found
+      values[str(node.args[0].value)] = node.args[2]
+  return values
 
 
 @functools.cache
@@ -125,17 +125,17 @@ def _contents(label: str) -> frozenset[str]:
   """Returns the labels of all targets that a program is built with."""
   todo, seen = [label], set()
   while todo:
-    each = todo.pop()
-    if each in seen or each not in targets.targets():
+    current = todo.pop()
+    if current in seen or current not in targets.targets():
       continue
-    seen.add(each)
-    target = targets.targets()[each]
+    seen.add(current)
+    target = targets.targets()[current]
     for attribute in ('actual', 'data', 'deps', 'srcs'):
-      found = target.attributes.get(attribute, [])
-      found = [found] if isinstance(found, str) else found
+      labels = target.attributes.get(attribute, [])
+      labels = [labels] if isinstance(labels, str) else labels
       todo += [
         targets.absolute(one, target.package)
-        for one in found
+        for one in labels
         if one.startswith((':', '//'))
       ]
   return frozenset(seen)
@@ -168,16 +168,16 @@ def _calls(words: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
 
 def problems(words: tuple[str, ...]) -> list[str]:
   """Returns the reasons why a program refuses the flags of a command."""
-  found = []
+  reasons = []
   for label, given in _calls(words):
     try:
       target = targets.resolve(label)
     except KeyError:
-      found.append(f'{label} is no target')
+      reasons.append(f'{label} is no target')
       continue
     unknown = set(given) - targets.flags(target)
     if words[0].startswith(_BUILT):
-      found += [f'{label} has no flag {name}' for name in sorted(unknown)]
+      reasons += [f'{label} has no flag {name}' for name in sorted(unknown)]
     modules = _modules(target.label)
     for name, value in given.items():
       for path in modules:
@@ -186,10 +186,10 @@ def problems(words: tuple[str, ...]) -> list[str]:
         allowed = _values(path, name)
         if value not in allowed:
           text = f'--{name}={value} of {label} must be one of'
-          found.append(f'{text} {", ".join(map(str, allowed))}')
+          reasons.append(f'{text} {", ".join(map(str, allowed))}')
     if pathlib.PurePath('harness/scenarios/job.py') in modules:
-      found += _missing(target.label, given)
-  return found
+      reasons += _missing(target.label, given)
+  return reasons
 
 
 def _missing(label: str, given: dict[str, str]) -> list[str]:
@@ -209,7 +209,7 @@ class CommandsTest(absltest.TestCase):
     for page in [*commands.pages(), _SEEDS]:
       for command in commands.commands(page):
         count += any(_calls(command.words))
-        wrong += [f'{command.place}: {p}' for p in problems(command.words)]
+        wrong += [f'{command.source}: {p}' for p in problems(command.words)]
     self.assertGreater(count, 200)
     self.assertEqual(wrong, [])
 

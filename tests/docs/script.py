@@ -82,11 +82,11 @@ def files(page: str) -> dict[str, str]:
   Args:
     page: The Markdown text of the page.
   """
-  found = {}
+  contents = {}
   for language, text in re.findall(
     r'^```(\w+)\n(.*?)^```', page, re.DOTALL | re.MULTILINE
   ):
     name = _FILE_NAME.fullmatch(text.partition('\n')[0])
     if name and language not in (*_SHELL, 'console'):
-      found[name[1]] = text
-  return found
+      contents[name[1]] = text
+  return contents

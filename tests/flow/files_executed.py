@@ -127,12 +127,12 @@ def generate(directory: str) -> list[str]:
         recorder.next_window()
         time.sleep(_SETTLE_SECS)
   sys.setprofile(None)
-  found = set()
+  files = set()
   for pid in (server, os.getpid()):
     _, windows = read(records / str(pid))
     calls = [windows.get(2 * i + 1, set()) for i in range(_CALLS)]
-    found |= set.intersection(*calls)
-  return sorted(found)
+    files |= set.intersection(*calls)
+  return sorted(files)
 
 
 def offline(directory: str) -> list[str]:
@@ -149,12 +149,12 @@ def offline(directory: str) -> list[str]:
     env,
   )
   subprocess.run(command.argv, env=dict(command.env), check=True)
-  found = set()
+  files = set()
   for path in pathlib.Path(env[recorder.OUT]).iterdir():
     name, windows = read(path)
     if re.search(r'/harness/[a-z_/]+\.py$', name):
-      found |= windows.get(0, set())
-  return sorted(found)
+      files |= windows.get(0, set())
+  return sorted(files)
 
 
 TRACES = {GENERATE: generate, OFFLINE: offline}
@@ -175,10 +175,10 @@ def main(argv: Sequence[str]) -> int:
   problems = 0
   for name, trace in TRACES.items():
     with tempfile.TemporaryDirectory(prefix='flow_') as directory:
-      found = trace(directory)
-    print(f'\n{name}: {len(found)} files, limit {LIMITS[name]}')
-    print('\n'.join(lines(found)))
-    problems += len(found) > LIMITS[name]
+      files = trace(directory)
+    print(f'\n{name}: {len(files)} files, limit {LIMITS[name]}')
+    print('\n'.join(lines(files)))
+    problems += len(files) > LIMITS[name]
   return min(problems, 1)
 
 

@@ -24,10 +24,10 @@ def _documented(name: str) -> set[str]:
 class FilesExecutedTest(parameterized.TestCase):
   @parameterized.parameters(files_executed.TRACES.items())
   def test_every_file_that_runs_is_documented(self, name, trace):
-    found = set(trace(self.create_tempdir().full_path))
-    self.assertContainsSubset({*found}, _documented(name))
+    files = set(trace(self.create_tempdir().full_path))
+    self.assertContainsSubset({*files}, _documented(name))
     # Some files run only on some machines, such as those of a GPU.
-    self.assertLess(len(_documented(name) - found), 5)
+    self.assertLess(len(_documented(name) - files), 5)
 
   def test_lines_have_one_folder_each(self):
     self.assertEqual(

@@ -33,15 +33,15 @@ def _profile(frame, event, unused_argument):
   if event != 'call' or path in _seen:
     return
   parts = path.split('/')
-  found = [i for i, part in enumerate(parts) if part in PACKAGES]
-  if not found or 'site-packages' in parts or path.endswith(_GENERATED):
+  indices = [i for i, part in enumerate(parts) if part in PACKAGES]
+  if not indices or 'site-packages' in parts or path.endswith(_GENERATED):
     _seen.add(path)
     return
   if _in_import(frame) or frame.f_code.co_name == '<module>':
     return
   _seen.add(path)
   with open(_log, 'a', encoding='utf-8') as file:
-    file.write(f'{_window}\t{"/".join(parts[found[-1] :])}\n')
+    file.write(f'{_window}\t{"/".join(parts[indices[-1] :])}\n')
 
 
 def next_window(*unused_signal):

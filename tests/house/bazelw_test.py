@@ -230,18 +230,18 @@ class BazelwTest(absltest.TestCase):
   def test_programs_that_others_may_change_are_not_run(self):
     self._put('bin/npm', _NPM)
     planted = self._root / 'cache/bazelw/bazelisk'
-    for place, mode in ((planted, 0o757), (planted.parent, 0o757)):
+    for path, mode in ((planted, 0o757), (planted.parent, 0o757)):
       planted.parent.mkdir(parents=True, exist_ok=True)
       planted.write_text('#!/bin/sh\necho planted\n', 'utf-8')
       planted.chmod(0o755)
-      before = place.stat().st_mode
-      place.chmod(mode)
+      before = path.stat().st_mode
+      path.chmod(mode)
       run = self._run()
       self.assertNotIn('planted', run.stdout.splitlines())
-      self.assertIn(f'or may write {place}', run.stdout)
-      place.chmod(before)
+      self.assertIn(f'or may write {path}', run.stdout)
+      path.chmod(before)
 
-  def test_without_home_nothing_of_tmp_is_run(self):
+  def test_tmp_is_not_used_without_a_home(self):
     script = (tree.ROOT / 'bazelw').read_text('utf-8')
     self.assertNotIn('/tmp', script)
     self._put('bin/npm', 'exit 1')
@@ -266,7 +266,7 @@ class BazelwTest(absltest.TestCase):
     self.assertNotIn('npm is not', run.stdout)
     self.assertEndsWith(run.stdout, '\n1 passed, 0 failed, 0 skipped\n')
 
-  def test_the_tested_version_is_told_once(self):
+  def test_bazelisk_and_bazelw_name_the_same_version(self):
     bazeliskrc = (tree.ROOT / '.bazeliskrc').read_text('utf-8')
     script = (tree.ROOT / 'bazelw').read_text('utf-8')
     version = re.search(r'^readonly VERSION=(.*)$', script, re.M)[1]

@@ -22,11 +22,11 @@ class Command:
   """A command on a page.
 
   Attributes:
-    place: The page and the line, such as `docs/cell.md:12`.
+    source: The page and the line, such as `docs/cell.md:12`.
     words: The program and its arguments, without variables before it.
   """
 
-  place: str
+  source: str
   words: tuple[str, ...]
 
 
@@ -75,14 +75,14 @@ def commands(page: pathlib.Path) -> Iterator[Command]:
 
 
 def links(page: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
-  """Yields the place and the target of each link, relative to the root."""
+  """Yields the source and the target of each link, relative to the root."""
   for i, line in enumerate(_read(page), 1):
     for target in _LINK.findall(line):
       yield f'{page}:{i}', page.parent / target.split('#')[0]
 
 
 def inline_flags(page: pathlib.Path) -> Iterator[tuple[str, str]]:
-  """Yields the place and the name of each flag between backticks.
+  """Yields the source and the name of each flag between backticks.
 
   The names have no dashes.
   """

@@ -41,23 +41,23 @@ def _flag_names(words: tuple[str, ...]) -> list[str]:
 
 class DocsTest(absltest.TestCase):
   def all_commands(self, *programs: str) -> list[commands.Command]:
-    found = [
+    selected = [
       command
       for page in commands.pages()
       for command in commands.commands(page)
       if command.words[0] in programs
     ]
-    self.assertNotEmpty(found)
-    return found
+    self.assertNotEmpty(selected)
+    return selected
 
   def test_links_lead_to_files(self):
-    found = [link for page in commands.pages() for link in commands.links(page)]
-    self.assertNotEmpty(found)
+    links = [link for page in commands.pages() for link in commands.links(page)]
+    self.assertNotEmpty(links)
     there = {os.path.normpath(path) for path in tree.files('*')}
     there |= {os.path.dirname(path) for path in there}
     missing = [
-      f'{place}: {path}'
-      for place, path in found
+      f'{source}: {path}'
+      for source, path in links
       if os.path.normpath(path) not in there
       and not any(t.startswith(os.path.normpath(path) + '/') for t in there)
     ]
@@ -70,40 +70,40 @@ class DocsTest(absltest.TestCase):
       cut = words.index('--') if '--' in words else len(words)
       options = set(_flag_names(words[:cut]))
       if not options <= _BAZEL_FLAGS:
-        wrong.append(f'{command.place}: {options - _BAZEL_FLAGS} of Bazel')
+        wrong.append(f'{command.source}: {options - _BAZEL_FLAGS} of Bazel')
       plain = [word for word in words[:cut] if not word.startswith('-')]
       if not plain or plain[0] not in _VERBS:
         continue
       for label in plain[1:]:
-        wrong += self.wrong_label(command.place, label, words[cut + 1 :])
+        wrong += self.wrong_label(command.source, label, words[cut + 1 :])
     self.assertEqual(wrong, [])
 
-  def wrong_label(self, place, label, arguments) -> list[str]:
+  def wrong_label(self, source, label, arguments) -> list[str]:
     if label.endswith(('/...', ':all')) or label.startswith('//saxml/gptj_'):
       return []  # The label is a pattern or in the overlay.
     try:
       target = targets.resolve(targets.absolute(label, ''))
     except KeyError:
-      return [f'{place}: {label} is no target']
+      return [f'{source}: {label} is no target']
     if target.label == _SAXUTIL:
-      return self.wrong_saxutil(place, tuple(arguments))
+      return self.wrong_saxutil(source, tuple(arguments))
     unknown = set(_flag_names(arguments)) - targets.flags(target)
     unknown -= _COMMON_FLAGS
-    return [f'{place}: {label} has no flag {flag}' for flag in sorted(unknown)]
+    return [f'{source}: {label} has no flag {flag}' for flag in sorted(unknown)]
 
-  def wrong_saxutil(self, place: str, words: tuple[str, ...]) -> list[str]:
+  def wrong_saxutil(self, source: str, words: tuple[str, ...]) -> list[str]:
     general = {flag.name for flag in saxutil.FLAGS} | _COMMON_FLAGS
     while words and words[0].startswith('-'):
       name = words[0].lstrip('-').split('=')[0]
       if name not in general:
-        return [f'{place}: saxutil has no flag {name}']
+        return [f'{source}: saxutil has no flag {name}']
       words = words[1:]
     if not words or words[0] in saxutil.ABOUT:
       return []
     if '*' in words[0]:
       return []
     if words[0] not in command_lib.names():
-      return [f'{place}: saxutil has no command {words[0]}']
+      return [f'{source}: saxutil has no command {words[0]}']
     known = {flag.name for flag in command_lib.get(words[0]).flags}
     given = []
     for word in words[1:]:
@@ -111,7 +111,7 @@ class DocsTest(absltest.TestCase):
         break  # Flags go before the arguments.
       given.append(word.lstrip('-').split('=')[0])
     return [
-      f'{place}: saxutil {words[0]} has no flag {flag}'
+      f'{source}: saxutil {words[0]} has no flag {flag}'
       for flag in given
       if flag not in known
     ]
@@ -119,7 +119,7 @@ class DocsTest(absltest.TestCase):
   def test_saxutil_commands(self):
     wrong = []
     for command in self.all_commands('saxutil'):
-      wrong += self.wrong_saxutil(command.place, command.words[1:])
+      wrong += self.wrong_saxutil(command.source, command.words[1:])
     self.assertEqual(wrong, [])
 
   def test_flags_in_the_text(self):
@@ -133,9 +133,9 @@ class DocsTest(absltest.TestCase):
       for flag in command_lib.get(name).flags
     } | {flag.name for flag in saxutil.FLAGS}
     wrong = [
-      f'{place}: no program has --{flag}'
+      f'{source}: no program has --{flag}'
       for page in commands.pages()
-      for place, flag in commands.inline_flags(page)
+      for source, flag in commands.inline_flags(page)
       if flag not in known and flag.removeprefix('no') not in known
     ]
     self.assertEqual(wrong, [])

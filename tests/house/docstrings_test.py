@@ -11,7 +11,7 @@ from tests.house import tree
 
 
 class DocstringsTest(parameterized.TestCase):
-  def test_all_of_the_repository(self):
+  def test_repository_has_no_problems(self):
     paths = tree.files('*.py')
     self.assertEqual(problems.find(docstrings.check, paths), [])
 
@@ -22,7 +22,7 @@ class DocstringsTest(parameterized.TestCase):
     ('x = 1', 'How runs are made.', 'clause word'),
     ('def f(): ...', 'Returns x.\n\nArgs:\n  x: of the model.', 'noun phrase'),
   )
-  def test_finds(self, code, text, reason):
+  def test_odd_docstring_is_a_problem(self, code, text, reason):
     node = ast.parse(code)
     reasons = list(docstrings.reasons(node.body[0], text))
     self.assertLen(reasons, 1)

@@ -54,7 +54,7 @@ def problems(
 
   @functools.cache
   def reached(path: pathlib.Path) -> frozenset[pathlib.Path]:
-    direct = {pathlib.Path(each) for each in imported[path]} & set(sources)
+    direct = {pathlib.Path(module) for module in imported[path]} & set(sources)
     return frozenset(direct).union(*map(reached, direct))
 
   for path in sorted(set(sources) - libraries):
@@ -72,10 +72,10 @@ class FlagDefinitionsTest(absltest.TestCase):
     sources = {
       path: (tree.ROOT / path).read_text(encoding='utf-8') for path in modules
     }
-    found = problems(
+    conflicts = problems(
       sources, {path: imports.imported(path) for path in modules}
     )
-    self.assertEqual(list(found), [])
+    self.assertEqual(list(conflicts), [])
 
   def test_second_definitions_are_found(self):
     define = "flags.DEFINE_string('mode', None, '')\n"

@@ -25,13 +25,13 @@ def imported(path: pathlib.PurePath) -> tuple[pathlib.PurePath, ...]:
   A file may not exist.
   """
   parsed = ast.parse((tree.ROOT / path).read_text(encoding='utf-8'))
-  found = []
+  modules = []
   for node in ast.walk(parsed):
     if isinstance(node, ast.ImportFrom) and node.module:
       package = pathlib.PurePath(*node.module.split('.'))
       if package.parts[0] in ROOMS:
-        found += [package / f'{alias.name}.py' for alias in node.names]
-  return tuple(found)
+        modules += [package / f'{alias.name}.py' for alias in node.names]
+  return tuple(modules)
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
@@ -41,10 +41,10 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
     trail: list[str] = []
     stack = [(start, iter(sorted(graph[start])))]
     while stack:
-      name, others = stack[-1]
+      name, successors = stack[-1]
       if name not in trail:
         trail.append(name)
-      for other in others:
+      for other in successors:
         if other in trail:
           return [*trail[trail.index(other) :], other]
         if other not in done and other in graph:

@@ -136,9 +136,9 @@ class LayoutTest(absltest.TestCase):
       ('*.py', _LINES_OF_A_MODULE),
       ('BUILD', _LINES_OF_A_BUILD_FILE),
     ):
-      found = tree.files(pattern)
-      self.assertNotEmpty(found)
-      long = {str(path): n for path in found if (n := _lines(path)) > limit}
+      paths = tree.files(pattern)
+      self.assertNotEmpty(paths)
+      long = {str(path): n for path in paths if (n := _lines(path)) > limit}
       self.assertEqual(long, {}, f'limit for {pattern}: {limit} lines')
 
   def test_programs_have_what_all_have(self):

@@ -14,10 +14,10 @@ _BUILDIFIER = '*buildifier/program'
 
 
 def _buildifier() -> pathlib.Path:
-  found = sorted(tree.ROOT.parent.glob(_BUILDIFIER))
-  if not found:
+  candidates = sorted(tree.ROOT.parent.glob(_BUILDIFIER))
+  if not candidates:
     raise FileNotFoundError(f'{tree.ROOT.parent} has no {_BUILDIFIER}')
-  return found[0]
+  return candidates[0]
 
 
 def _ruff() -> pathlib.Path:

@@ -21,7 +21,7 @@ class ModulesTest(absltest.TestCase):
     self.module = starlark_program.Program('MODULE.bazel')
 
   def test_bazel_without_what_rules_python_needs_is_refused(self):
-    (module,) = self.module.of('module')
+    (module,) = self.module.arguments('module')
     self.assertEqual(module['bazel_compatibility'], ['>=8.5.0', '-9.0.0'])
 
   def test_bazelrc_names_the_launcher_that_needs_no_path_and_a_home(self):
@@ -36,22 +36,22 @@ class ModulesTest(absltest.TestCase):
       for path in tree.files('*.lock')
       if path.parts[:2] == ('third_party', 'python')
     }
-    parsed = self.module.of('pip.parse')
-    self.assertEqual({each['requirements_lock'] for each in parsed}, locks)
+    parsed = self.module.arguments('pip.parse')
+    self.assertEqual({values['requirements_lock'] for values in parsed}, locks)
     self.assertLen(parsed, len(locks))
 
   def test_packages_come_from_the_index_that_pip_would_use(self):
-    for each in self.module.of('pip.parse'):
-      self.assertEqual(each['envsubst'], ['PIP_INDEX_URL'])
-      self.assertEqual(each['experimental_index_url'], '${PIP_INDEX_URL}')
+    for values in self.module.arguments('pip.parse'):
+      self.assertEqual(values['envsubst'], ['PIP_INDEX_URL'])
+      self.assertEqual(values['experimental_index_url'], '${PIP_INDEX_URL}')
     text = (tree.ROOT / 'MODULE.bazel').read_text('utf-8')
     self.assertNotIn('://', text, "A registry is each machine's own setting.")
 
   def test_every_hub_that_build_files_name_is_in_use(self):
     (used,) = [
-      set(each['names'])
-      for each in self.module.of('use_repo')
-      if each['extension'] == 'pip'
+      set(values['names'])
+      for values in self.module.arguments('use_repo')
+      if values['extension'] == 'pip'
     ]
     named = {
       hub
@@ -59,34 +59,37 @@ class ModulesTest(absltest.TestCase):
       for hub in _HUBS.findall((tree.ROOT / path).read_text('utf-8'))
     }
     self.assertEqual(used, named)
-    hubs = {each['hub_name'] for each in self.module.of('pip.parse')}
-    (default,) = self.module.of('pip.default')
+    hubs = {values['hub_name'] for values in self.module.arguments('pip.parse')}
+    (default,) = self.module.arguments('pip.default')
     self.assertEqual(used - {'pypi'}, hubs - {default['default_hub']})
 
   def test_our_extensions_declare_the_repositories_in_use(self):
     used = {
-      each['extension']: set(each['names'])
-      for each in self.module.of('use_repo')
+      values['extension']: set(values['names'])
+      for values in self.module.arguments('use_repo')
     }
     ours = [
-      each
-      for each in self.module.of('use_extension')
-      if each['file'].startswith('//')
+      extension
+      for extension in self.module.arguments('use_extension')
+      if extension['file'].startswith('//')
     ]
     self.assertLen(ours, 3)
-    for each in ours:
-      with self.subTest(each['name']):
+    for extension in ours:
+      with self.subTest(extension['name']):
         run = starlark_program.Program(
-          _extension(each['file']), f'{each["name"]}(None)'
+          _extension(extension['file']), f'{extension["name"]}(None)'
         )
-        declared = {values['name'] for values in run.of('repository')}
-        self.assertEqual(declared, used[each['name']])
+        declared = {values['name'] for values in run.arguments('repository')}
+        self.assertEqual(declared, used[extension['name']])
 
   def test_both_worlds_pin_the_same_locks(self):
     workspace = (tree.ROOT / 'WORKSPACE').read_text('utf-8')
     self.assertCountEqual(
       re.findall(r'lock = "(.*)"', workspace),
-      [each['requirements_lock'] for each in self.module.of('pip.parse')],
+      [
+        values['requirements_lock']
+        for values in self.module.arguments('pip.parse')
+      ],
     )
 
 
@@ -170,7 +173,7 @@ write_manifest(
 )
 """,
     )
-    (written,) = run.of('wheel.manifest')
+    (written,) = run.arguments('wheel.manifest')
     self.assertEqual(
       written['text'], ''.join(f'{path}\tbin\n' for path in ours)
     )

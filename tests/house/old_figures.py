@@ -91,18 +91,18 @@ def age(root: pathlib.Path, figure: Figure) -> int:
 
 def report(root: pathlib.Path) -> Iterator[str]:
   """Yields a line for each figure, oldest first, and the number of old ones."""
-  found = sorted(
+  aged = sorted(
     ((age(root, figure), figure) for figure in figures(root)), reverse=True
   )
-  for commits, figure in found:
+  for commits, figure in aged:
     note = '  OLD' if commits > _MOST else ''
     yield (
       f'{commits:5} commits  {figure.page}:{figure.line}'
       f'  {figure.commit} {" ".join(figure.paths)}{note}'
     )
-  old = sum(commits > _MOST for commits, _ in found)
+  old = sum(commits > _MOST for commits, _ in aged)
   yield (
-    f'{old} of {len(found)} marked figures are older than {_MOST} commits of'
+    f'{old} of {len(aged)} marked figures are older than {_MOST} commits of'
     ' what they measure.'
   )
 

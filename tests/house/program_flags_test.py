@@ -287,7 +287,7 @@ _ROOMS = ('benchmarks', 'converters', 'harness', 'saxml_ext', 'serve')
 # bundled files.
 _INTERNAL = re.compile('testing|bundled|harness/(loadgen|network|systems)')
 # These are flags of the scenarios' programs, and of programs that call LoadGen.
-_OTHERS = {'execution_mode', 'loadgen_attributes'}
+_SCENARIO_FLAGS = {'execution_mode', 'loadgen_attributes'}
 
 # The script prints the flags that a program refuses, for each line of flags.
 _CHILD = """
@@ -314,7 +314,7 @@ print(json.dumps(refused))
 
 def _programs() -> dict[str, set[str]]:
   """Returns the flags of each program in the rooms, by the program's label."""
-  found = {
+  labels = {
     label: targets.flags(target)
     for label, target in targets.targets().items()
     if target.kind == 'py_binary'
@@ -324,13 +324,13 @@ def _programs() -> dict[str, set[str]]:
   return {
     # Programs that also accept dashes have both spellings.
     label: {n for n in names if n.replace('-', '_') not in names - {n}}
-    for label, names in found.items()
-    if names and not names & _OTHERS
+    for label, names in labels.items()
+    if names and not names & _SCENARIO_FLAGS
   }
 
 
 def _sets(text: str) -> list[list[str]]:
-  return [each.split() for each in text.split(';') if each.strip()]
+  return [part.split() for part in text.split(';') if part.strip()]
 
 
 def _name(word: str) -> str:
@@ -339,14 +339,14 @@ def _name(word: str) -> str:
 
 class ProgramFlagsTest(parameterized.TestCase):
   def test_every_flag_has_a_decision(self):
-    found = _programs()
-    self.assertCountEqual(found, _PROGRAMS)
+    programs = _programs()
+    self.assertCountEqual(programs, _PROGRAMS)
     for label, program in _PROGRAMS.items():
       with self.subTest(label):
         always = set(program.always.split())
         ruled = {_name(words[-1]) for words in _sets(program.refused)}
         self.assertEmpty(always & ruled)
-        self.assertEqual(found[label], always | ruled)
+        self.assertEqual(programs[label], always | ruled)
         acting = {_name(w) for words in _sets(program.acting) for w in words}
         self.assertContainsSubset(ruled, acting)
 
@@ -376,15 +376,15 @@ class ProgramFlagsTest(parameterized.TestCase):
       stdout=subprocess.PIPE,
       check=True,
     )
-    wanted = [[_name(words[-1])] for words in refused] + [[] for _ in acting]
-    for words, found, want in zip(
-      refused + acting, json.loads(child.stdout), wanted
+    expected = [[_name(words[-1])] for words in refused] + [[] for _ in acting]
+    for words, problems, want in zip(
+      refused + acting, json.loads(child.stdout), expected
     ):
-      self.assertEqual(found, want, words)
+      self.assertEqual(problems, want, words)
 
   def test_every_flag_of_saxutil_has_a_decision(self):
-    found = {name: command.get(name).flags for name in command.names()}
-    for name, flags in (found | {'saxutil': saxutil.FLAGS}).items():
+    commands = {name: command.get(name).flags for name in command.names()}
+    for name, flags in (commands | {'saxutil': saxutil.FLAGS}).items():
       self.assertSameElements(
         [flag.name for flag in flags], _SAXUTIL.get(name, '').split(), name
       )

@@ -142,7 +142,7 @@ class Program:
     self._functions = functions
     self._module, self.value = self._run(path, _text(path) + '\n' + then)
 
-  def of(self, kind: str) -> Sequence[dict[str, Any]]:
+  def arguments(self, kind: str) -> Sequence[dict[str, Any]]:
     """Returns the arguments of all calls of a kind."""
     return [call.values for call in self.calls if call.kind == kind]
 

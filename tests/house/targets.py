@@ -60,8 +60,8 @@ def _rules(path: pathlib.Path) -> Iterator[Target]:
 @functools.cache
 def targets() -> dict[str, Target]:
   """Returns all rules of the repository's BUILD files by their labels."""
-  found = [rule for path in tree.files('BUILD') for rule in _rules(path)]
-  return {rule.label: rule for rule in found}
+  rules = [rule for path in tree.files('BUILD') for rule in _rules(path)]
+  return {rule.label: rule for rule in rules}
 
 
 def resolve(label: str) -> Target:
@@ -79,7 +79,7 @@ def resolve(label: str) -> Target:
 
 @functools.cache
 def _defined(path: pathlib.PurePath) -> frozenset[str]:
-  found = set()
+  names = set()
   for node in ast.walk(ast.parse((tree.ROOT / path).read_text('utf-8'))):
     if (
       isinstance(node, ast.Call)
@@ -88,8 +88,8 @@ def _defined(path: pathlib.PurePath) -> frozenset[str]:
       and node.args
       and isinstance(node.args[0], ast.Constant)
     ):
-      found.add(str(node.args[0].value).lstrip('-'))
-  return frozenset(found)
+      names.add(str(node.args[0].value).lstrip('-'))
+  return frozenset(names)
 
 
 def flags(target: Target) -> set[str]:
@@ -101,13 +101,13 @@ def flags(target: Target) -> set[str]:
   sources = target.attributes.get('srcs', [f'{target.attributes["name"]}.py'])
   main = target.attributes.get('main', sources[0])
   todo: list[pathlib.PurePath] = [pathlib.PurePath(target.package, main)]
-  seen, found = set(), set()
+  seen, names = set(), set()
   while todo:
     path = todo.pop()
     if path not in seen and (tree.ROOT / path).is_file():
       seen.add(path)
-      found.update(_defined(path))
+      names.update(_defined(path))
       todo += imports.imported(path)
   if _DASHES in seen:
-    found |= {name.replace('_', '-') for name in found}
-  return found
+    names |= {name.replace('_', '-') for name in names}
+  return names

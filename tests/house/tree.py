@@ -14,10 +14,10 @@ def files(pattern: str) -> list[pathlib.Path]:
 
   The paths are relative to ROOT.
   """
-  found = (path.relative_to(ROOT) for path in ROOT.rglob(pattern))
+  paths = (path.relative_to(ROOT) for path in ROOT.rglob(pattern))
   return sorted(
     path
-    for path in found
+    for path in paths
     if path.parts[0] not in _NOT_OURS
     and not path.parts[0].startswith(('.', 'bazel-'))
     and not path.name.endswith(_GENERATED)

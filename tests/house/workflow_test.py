@@ -42,7 +42,7 @@ class WorkflowTest(absltest.TestCase):
     self.assertEqual(scripts, {'.ci/run', 'bazelw'})
 
   def test_newer_bazel_is_one_that_the_module_allows(self):
-    module = starlark_program.Program('MODULE.bazel').of('module')[0]
+    module = starlark_program.Program('MODULE.bazel').arguments('module')[0]
     oldest, refused = module['bazel_compatibility']
     versions = self._jobs['newer-bazel']['strategy']['matrix']['bazel']
     self.assertEqual({text.split('.')[0] for text in versions}, {'8', '9'})

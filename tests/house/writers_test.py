@@ -48,7 +48,7 @@ def _replaces(call: ast.Call) -> bool:
 
 class WritersTest(absltest.TestCase):
   def test_only_files_py_replaces_files(self):
-    found = {}
+    writers = {}
     for path in tree.files('*.py'):
       if 'testing' in path.parts or path.name.endswith('_test.py'):
         continue
@@ -59,15 +59,15 @@ class WritersTest(absltest.TestCase):
         if isinstance(node, ast.Call) and _replaces(node)
       ]
       if lines:
-        found[str(path)] = lines
+        writers[str(path)] = lines
     self.assertEqual(
-      sorted(found),
+      sorted(writers),
       sorted(_EXCEPTIONS),
-      f'Write files with saxml_ext/common/files.py; found: {found}',
+      f'Write files with saxml_ext/common/files.py; found: {writers}',
     )
 
-  def test_finds_each_way_to_replace_a_file(self):
-    for code, wanted in (
+  def test_calls_that_replace_files_are_recognized(self):
+    for code, expected in (
       ('os.replace(a, b)', True),
       ('os.rename(a, b)', True),
       ('path.with_suffix("").replace(b)', True),
@@ -83,7 +83,7 @@ class WritersTest(absltest.TestCase):
     ):
       (statement,) = ast.parse(code).body
       with self.subTest(code):
-        self.assertEqual(_replaces(statement.value), wanted)
+        self.assertEqual(_replaces(statement.value), expected)
 
 
 if __name__ == '__main__':
