@@ -137,7 +137,7 @@ FAMILY = family.Family(
       """Llama 3.3 70B in bfloat16 on TPU v6e 2x4, 64 slots.
 
       The lengths are those of a published measurement; see
-      `aot/report/predict.py`.
+      `benchmarks/tpu_estimate/predict.py`.
       """,
       '_Tokenized',
       **{

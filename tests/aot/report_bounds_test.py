@@ -2,8 +2,8 @@
 
 from absl.testing import absltest
 
+from benchmarks.tpu_estimate import benchmarks
 from harness.rules import rounds
-from saxml_ext.aot.report import benchmarks
 
 
 class BoundsTest(absltest.TestCase):

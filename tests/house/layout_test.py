@@ -25,7 +25,6 @@ _BELOW = {
   'saxml_ext/aot': (
     'saxml_ext/common',
     'saxml_ext/engine',
-    'saxml_ext/evaluation',
     'saxml_ext/params',
   ),
   'saxml_ext/evaluation': ('saxml_ext/common',),
@@ -111,6 +110,7 @@ _BELOW = {
     'saxml_ext/engine',
     'saxml_ext/evaluation',
     'saxml_ext/families',
+    'saxml_ext/params',
     'saxml_ext/pax',
     'serve',
   ),

@@ -144,14 +144,14 @@ _PROGRAMS = {
   '//saxml_ext/aot/tpu:compile_programs': _Program(
     'params override topology out only xla_flags jobs'
   ),
-  '//saxml_ext/aot/report:report': _Program(
+  '//benchmarks/tpu_estimate:report': _Program(
     'costs programs lengths buckets samples server page',
     'server=false stream_interval=2',
     'stream_interval=2',
   ),
-  '//saxml_ext/aot/report:count_lengths': _Program('dataset tokenizer out'),
-  '//saxml_ext/aot/report/compiled:count_bundles': _Program('out topology'),
-  '//saxml_ext/aot/report/compiled:compile_costs': _Program(
+  '//benchmarks/tpu_estimate:count_lengths': _Program('dataset tokenizer out'),
+  '//benchmarks/tpu_estimate/compiled:count_bundles': _Program('out topology'),
+  '//benchmarks/tpu_estimate/compiled:compile_costs': _Program(
     'out again',
     'again=true title=a; again=true topology=a; again=true mesh=1;'
     'again=true buckets=1; again=true rows=1; again=true weights=int8;'
