@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
 
 from saxml_ext.protobuf import completion_pb2
 
@@ -10,7 +9,6 @@ _FINISH_REASONS = {
   completion_pb2.FINISH_REASON_STOP: 'stop',
   completion_pb2.FINISH_REASON_LENGTH: 'length',
 }
-_Piece = completion_pb2.Token | completion_pb2.Alternative
 
 
 @dataclasses.dataclass
@@ -78,16 +76,17 @@ class Collected:
     If there are more than n answers, they are samples to choose from. The
     samples with the highest log-probability per token come first.
     """
-    found = [self.answers[i] for i in sorted(self.answers)]
-    if len(found) <= n:
-      return found
-    found.sort(key=Answer.logprob_per_token, reverse=True)
+    ranked = [self.answers[i] for i in sorted(self.answers)]
+    if len(ranked) <= n:
+      return ranked
+    ranked.sort(key=Answer.logprob_per_token, reverse=True)
     return [
-      dataclasses.replace(answer, index=i) for i, answer in enumerate(found[:n])
+      dataclasses.replace(answer, index=i)
+      for i, answer in enumerate(ranked[:n])
     ]
 
 
-def usage_of(parts: Sequence[completion_pb2.Usage]) -> dict[str, int]:
+def total_usage(parts: Sequence[completion_pb2.Usage]) -> dict[str, int]:
   """Returns the token counts of all prompts of a request, as OpenAI's usage."""
   prompt = sum(part.prompt_tokens for part in parts)
   completion = sum(part.completion_tokens for part in parts)
@@ -95,68 +94,4 @@ def usage_of(parts: Sequence[completion_pb2.Usage]) -> dict[str, int]:
     'prompt_tokens': prompt,
     'completion_tokens': completion,
     'total_tokens': prompt + completion,
-  }
-
-
-def _name(piece: completion_pb2.Alternative) -> str:
-  r"""Returns the text of an alternative as completions show it.
-
-  A token with only part of a character has no text. OpenAI shows its bytes,
-  "bytes:\xe2\x82".
-  """
-  if piece.text or not piece.utf8:
-    return piece.text
-  return 'bytes:' + ''.join(f'\\x{byte:02x}' for byte in piece.utf8)
-
-
-def completion_logprobs(
-  tokens: Sequence[completion_pb2.Token], offset: int
-) -> dict[str, list[Any]]:
-  """Returns the log-probabilities of tokens in the format of completions.
-
-  Args:
-    tokens: The consecutive tokens of an answer.
-    offset: The number of characters of the answer before them.
-  """
-  offsets = []
-  for token in tokens:
-    offsets.append(offset)
-    offset += len(token.text)
-  return {
-    'tokens': [token.text for token in tokens],
-    'token_logprobs': [token.logprob for token in tokens],
-    'top_logprobs': [_top(token) for token in tokens],
-    'text_offset': offsets,
-  }
-
-
-def _top(token: completion_pb2.Token) -> dict[str, float]:
-  """Returns the most likely tokens at a position, and the chosen token."""
-  result = {token.text: token.logprob}
-  for other in token.alternatives:
-    if other.utf8 and other.utf8 == token.utf8:
-      continue
-    # If two tokens have the same text, the more likely one is reported.
-    result.setdefault(_name(other), other.logprob)
-  return dict(sorted(result.items(), key=lambda item: -item[1]))
-
-
-def chat_logprobs(
-  tokens: Sequence[completion_pb2.Token],
-) -> dict[str, list[dict[str, Any]]]:
-  """Returns the log-probabilities of tokens in the format of chats."""
-  return {
-    'content': [
-      _piece(token)
-      | {'top_logprobs': [_piece(other) for other in token.alternatives]}
-      for token in tokens
-    ]
-  }
-
-
-def _piece(piece: _Piece) -> dict[str, Any]:
-  return {
-    'token': piece.text,
-    'logprob': piece.logprob,
-    'bytes': list(piece.utf8 or piece.text.encode()),
   }

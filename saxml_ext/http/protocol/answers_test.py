@@ -1,8 +1,10 @@
-"""Tests collecting answers from the cell's messages, and their formats."""
+"""Tests collecting answers from messages, and formats of log-probabilities."""
 
 from absl.testing import absltest
 
 from saxml_ext.http.protocol import answers
+from saxml_ext.http.protocol import chat
+from saxml_ext.http.protocol import completions
 from saxml_ext.protobuf import completion_pb2
 
 _EURO = '€'.encode()
@@ -53,7 +55,7 @@ class CollectedTest(absltest.TestCase):
       for p, c in ((1, 10), (2, 20))
     ]
     self.assertEqual(
-      answers.usage_of(parts),
+      answers.total_usage(parts),
       {'prompt_tokens': 3, 'completion_tokens': 30, 'total_tokens': 33},
     )
 
@@ -61,7 +63,7 @@ class CollectedTest(absltest.TestCase):
 class LogprobsTest(absltest.TestCase):
   def test_completions(self):
     self.assertEqual(
-      answers.completion_logprobs(_TOKENS, 5),
+      completions.logprobs(_TOKENS, 5),
       {
         # The texts of the tokens form the text of the answer.
         'tokens': ['', '€', 'b'],
@@ -76,7 +78,7 @@ class LogprobsTest(absltest.TestCase):
     )
 
   def test_chat(self):
-    first, second, third = answers.chat_logprobs(_TOKENS)['content']
+    first, second, third = chat.logprobs(_TOKENS)['content']
     self.assertEqual(first['bytes'] + second['bytes'], list(_EURO))
     self.assertEqual(third['bytes'], [98])
     self.assertEqual(second['top_logprobs'][0]['token'], 'a')

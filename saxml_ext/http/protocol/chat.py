@@ -1,17 +1,18 @@
-"""Parses requests of /v1/chat/completions and formats their answers."""
+"""Translates requests and answers of /v1/chat/completions."""
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import msgspec
 
 from saxml_ext.http.protocol import answers
 from saxml_ext.http.protocol import checkpoint_templates
-from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import form
 from saxml_ext.http.protocol import messages as messages_lib
 from saxml_ext.http.protocol import sampling
 from saxml_ext.http.protocol import templates
+from saxml_ext.protobuf import completion_pb2
 
 _MOST_MESSAGES = 4096
 # The maximum depth of arrays and objects that templates get. Deep values take
@@ -90,50 +91,75 @@ class Request(sampling.Sampling):
   top_logprobs: int | None = None
 
 
-class Chat(completions.Form):
-  """A request for the next message of a conversation."""
+class ChatForm(form.Form):
+  """A request for the next message of a conversation, and its format."""
 
   OBJECT = 'chat.completion'
   CHUNK = 'chat.completion.chunk'
 
-  def _whole(self, answer: answers.Answer, prompt: int) -> dict[str, Any]:
+  def choice(self, answer: answers.Answer, prompt: int) -> dict[str, Any]:
     message = {'role': 'assistant', 'content': answer.text, 'refusal': None}
-    return self._told(answer) | {'message': message}
+    return self._shared(answer) | {'message': message}
 
-  def parts(
-    self, news: answers.Answer, prompt: int, offset: int | None
+  def deltas(
+    self, delta: answers.Answer, prompt: int, offset: int | None
   ) -> list[dict[str, Any]]:
-    delta = {'content': news.text} if news.text else {}
-    choice = self._told(news) | {'delta': delta}
+    content = {'content': delta.text} if delta.text else {}
+    choice = self._shared(delta) | {'delta': content}
     if offset is not None:
       return [choice]
-    first = self._choice(answers.Answer(news.index))
+    first = super()._shared(answers.Answer(delta.index))
     return [first | {'delta': {'role': 'assistant', 'content': ''}}, choice]
 
-  def _told(self, answer: answers.Answer) -> dict[str, Any]:
-    choice = self._choice(answer) | self._ids(answer)
+  def _shared(self, answer: answers.Answer) -> dict[str, Any]:
+    choice = super()._shared(answer) | self._ids(answer)
     if self.wants_logprobs:
-      choice['logprobs'] = answers.chat_logprobs(answer.tokens)
+      choice['logprobs'] = logprobs(answer.tokens)
     return choice
 
+  @classmethod
+  def from_request(
+    cls, request: Request, profile_of: templates.ProfileOf
+  ) -> Self:
+    """Creates the form of a request.
 
-def form_of(request: Request, profile_of: templates.ProfileOf) -> Chat:
-  """Returns the `Chat` of a request.
+    Raises:
+      problems.BadRequest: A parameter is invalid or not supported.
+    """
+    profile = profile_of(request.model)
+    template, prompt = render(request, profile.template)
+    settings = request.settings()
+    if settings.pop('logprobs'):
+      settings['logprobs'] = request.top_logprobs or 0
+    elif request.top_logprobs:
+      fields.fail('top_logprobs', 'it requires "logprobs": true')
+    if not template.adds_start:
+      settings.setdefault('add_special_tokens', False)
+    settings['stop'] = [*settings['stop'], *template.stops]
+    return cls(request, [prompt], settings, profile.defaults, request.logprobs)
 
-  Raises:
-    problems.BadRequest: A parameter is invalid or not supported.
-  """
-  profile = profile_of(request.model)
-  template, prompt = render(request, profile.template)
-  settings = request.settings()
-  if settings.pop('logprobs'):
-    settings['logprobs'] = request.top_logprobs or 0
-  elif request.top_logprobs:
-    fields.fail('top_logprobs', 'it requires "logprobs": true')
-  if not template.adds_start:
-    settings.setdefault('add_special_tokens', False)
-  settings['stop'] = [*settings['stop'], *template.stops]
-  return Chat(request, [prompt], settings, profile.defaults, request.logprobs)
+
+def logprobs(
+  tokens: Sequence[completion_pb2.Token],
+) -> dict[str, list[dict[str, Any]]]:
+  """Returns the log-probabilities of tokens in this format."""
+  return {
+    'content': [
+      _piece(token)
+      | {'top_logprobs': [_piece(other) for other in token.alternatives]}
+      for token in tokens
+    ]
+  }
+
+
+def _piece(
+  piece: completion_pb2.Token | completion_pb2.Alternative,
+) -> dict[str, Any]:
+  return {
+    'token': piece.text,
+    'logprob': piece.logprob,
+    'bytes': list(piece.utf8 or piece.text.encode()),
+  }
 
 
 def render(

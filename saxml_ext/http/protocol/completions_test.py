@@ -89,7 +89,7 @@ class DefaultsTest(parameterized.TestCase):
   def test_defaults_never_make_a_request_fail(self, members, limits, expected):
     request = fields.read({'prompt': 'x', **members}, completions.Request)
     profile = templates.Profile(defaults={**_SAMPLES, **_LENGTHS})
-    form = completions.form_of(request, lambda _: profile)
+    form = completions.CompletionForm.from_request(request, lambda _: profile)
     settings = form.all_settings(limits)
     self.assertEqual(settings.pop('n'), members.get('n', 1))
     self.assertEqual(settings.pop('stop'), [])

@@ -115,12 +115,14 @@ _PARAMETERS = {'prompt': 'prompt'} | {
 
 def _param(error: errors.SaxError) -> str | None:
   """Returns the invalid parameter if the message begins with it."""
-  found = _ABOUT.match(error.message)
-  return _PARAMETERS.get(found[1]) if found else None
+  match = _ABOUT.match(error.message)
+  return _PARAMETERS.get(match[1]) if match else None
 
 
-def of(error: errors.SaxError) -> Problem:
+def from_error(error: errors.SaxError | Problem) -> Problem:
   """Returns the problem for an error of the cell or of its client library."""
+  if isinstance(error, Problem):
+    return error
   if size := _TOO_LARGE.search(error.message):
     return Problem(
       413,
@@ -137,7 +139,7 @@ def of(error: errors.SaxError) -> Problem:
 
 def too_busy(message: str) -> Problem:
   """Returns the error for a request that exceeds this process's capacity."""
-  return of(errors.ResourceExhausted(message))
+  return from_error(errors.ResourceExhausted(message))
 
 
 def unavailable(message: str, retry_after: float | None) -> Problem:

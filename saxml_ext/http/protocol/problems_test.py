@@ -26,7 +26,7 @@ class ProblemsTest(parameterized.TestCase):
   def test_statuses(self, code, status):
     error = errors.SaxError('why')
     error.code = grpc.StatusCode[code]
-    problem = problems.of(error)
+    problem = problems.from_error(error)
     self.assertEqual((problem.status, problem.message), (status, 'why'))
     headers = problem.headers()
     self.assertEqual('retry-after' in headers, status in (429, 503))
@@ -36,7 +36,7 @@ class ProblemsTest(parameterized.TestCase):
   @parameterized.parameters((0.25, '1', '250'), (1.2, '2', '1200'))
   def test_when_to_try_again(self, seconds, header, milliseconds):
     error = errors.ResourceExhausted('full', seconds)
-    headers = problems.of(error).headers()
+    headers = problems.from_error(error).headers()
     self.assertEqual(headers['retry-after'], header)
     self.assertEqual(headers['retry-after-ms'], milliseconds)
 
@@ -44,7 +44,7 @@ class ProblemsTest(parameterized.TestCase):
     error = errors.ResourceExhausted(
       'SERVER: Received message larger than max (17825812 vs. 16777216)'
     )
-    problem = problems.of(error)
+    problem = problems.from_error(error)
     self.assertEqual((problem.status, problem.retry_after), (413, None))
     self.assertNotIn('retry-after', problem.headers())
 

@@ -14,8 +14,6 @@ from saxml_ext.common import request_options
 from saxml_ext.http.protocol import fields
 from saxml_ext.protobuf import completion_pb2
 
-# The maximum number of prompts per request. Each becomes a request to the cell.
-_MOST_PROMPTS = 256
 # This is far above the limit of any model. The cell checks the model's limit.
 _MOST_IDS = 2**20
 _ANSWERS = request_options.BY_HTTP['n']
@@ -168,12 +166,12 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
       stops = []
     elif '' in stops:
       fields.fail('stop', 'an empty string would end every answer at once')
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for option in request_options.OPTIONS:
       value = getattr(self, option.http, None)
       if value is not None and option.completion == option.http:
-        found[option.completion] = value
-    found |= {'stop': stops} | self._answers()
+        settings[option.completion] = value
+    settings |= {'stop': stops} | self._answers()
     if self.max_completion_tokens is not None:
       # Some clients send both, for servers that read only one.
       if self.max_tokens not in (None, self.max_completion_tokens):
@@ -183,13 +181,14 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
           f' {self.max_tokens}. Send one of them',
         )
       # max_tokens is the older name.
-      found['max_tokens'] = self.max_completion_tokens
+      settings['max_tokens'] = self.max_completion_tokens
     if self.top_k is not None:
       # In vLLM, -1 stands for all tokens; in the cell, 0 does.
-      found['top_k'] = max(0, self.top_k)
+      settings['top_k'] = max(0, self.top_k)
     if self.seed is not None:
-      found['seed'] = self.seed % 2**32  # The cell's seeds have 32 bits.
-    return found
+      # The cell's seeds have 32 bits.
+      settings['seed'] = self.seed % 2**32
+    return settings
 
   def _answers(self) -> dict[str, Any]:
     """Returns the settings for the number of answers and the search."""
@@ -212,24 +211,3 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
         'best_of', f'{best_of} is more than the limit of {_ANSWERS.most}'
       )
     return {'n': best_of, 'use_beam_search': False}
-
-
-def prompts_of(value: str | list[Any]) -> list[Prompt]:
-  """Returns the prompts of a request, each a text or token ids.
-
-  Raises:
-    problems.BadRequest: Texts and ids are mixed, or there are too many prompts.
-  """
-  if isinstance(value, str):
-    return [value]
-  are_ids = [isinstance(item, int) for item in value]
-  if any(are_ids):
-    if not all(are_ids):
-      fields.fail('prompt', 'send texts only, or arrays of token ids only')
-    return [value]
-  if len(value) > _MOST_PROMPTS:
-    fields.fail(
-      'prompt',
-      f'{len(value)} prompts were sent, more than the limit of {_MOST_PROMPTS}',
-    )
-  return value

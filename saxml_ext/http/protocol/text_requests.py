@@ -11,6 +11,7 @@ import msgspec
 from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import form
 from saxml_ext.http.protocol import sampling
 from saxml_ext.http.protocol import templates
 
@@ -38,28 +39,28 @@ class Embeddings(fields.Request):
     """Returns the texts to embed."""
     return [self.input] if isinstance(self.input, str) else self.input
 
-  def body(
-    self, model: str, found: Sequence[Sequence[float]], tokens: int | None
+  def answer(
+    self, model: str, vectors: Sequence[Sequence[float]], tokens: int | None
   ) -> dict[str, Any]:
     """Returns the answer.
 
     Args:
       model: The name of the model.
-      found: The embedding of each text, [D].
+      vectors: The embedding of each text, [D].
       tokens: The number of tokens of all texts; None if unknown.
     """
     data = [
       {'object': 'embedding', 'index': i, 'embedding': self._written(values)}
-      for i, values in enumerate(found)
+      for i, values in enumerate(vectors)
     ]
-    answer: dict[str, Any] = {
+    result: dict[str, Any] = {
       'object': 'list',
       'data': data,
       'model': self.model or model,
     }
     if tokens is not None:
-      answer['usage'] = {'prompt_tokens': tokens, 'total_tokens': tokens}
-    return answer
+      result['usage'] = {'prompt_tokens': tokens, 'total_tokens': tokens}
+    return result
 
   def _written(self, values: Sequence[float]) -> str | list[float]:
     if self.encoding_format == 'float':
@@ -139,7 +140,7 @@ class Predict(fields.Request):
 
   def forms(
     self, profile_of: templates.ProfileOf, unknown: fields.UnknownFields
-  ) -> list[completions.Form]:
+  ) -> list[form.Form]:
     """Returns the form of each instance.
 
     An instance has the parameters of /v1/completions, or with "messages" those
@@ -149,7 +150,7 @@ class Predict(fields.Request):
     Raises:
       problems.BadRequest: A parameter is invalid or not supported.
     """
-    forms: list[completions.Form] = []
+    forms: list[form.Form] = []
     end = time.monotonic() + _RENDER_SECS
     for i, instance in enumerate(self.instances):
       whole = {**(self.parameters or {}), **instance}
@@ -162,11 +163,11 @@ class Predict(fields.Request):
           f' {_RENDER_SECS:g} s. Send fewer at a time',
         )
       if 'messages' in instance:
-        asked = fields.read(whole, chat.Request, unknown=unknown)
-        forms.append(chat.form_of(asked, profile_of))
+        chats = fields.read(whole, chat.Request, unknown=unknown)
+        forms.append(chat.ChatForm.from_request(chats, profile_of))
         continue
       prompt = fields.read(whole, completions.Request, unknown=unknown)
-      forms.append(completions.form_of(prompt, profile_of))
+      forms.append(completions.CompletionForm.from_request(prompt, profile_of))
       if len(forms[-1].prompts) > 1:
         fields.fail(f'instances[{i}].prompt', 'send one prompt per instance')
     return forms

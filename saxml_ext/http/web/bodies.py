@@ -33,7 +33,7 @@ _DISCARD_SECS = 5.0
 SMALL_BYTES = 64 * 2**10
 
 
-class ClientGone(Exception):
+class ClientDisconnected(Exception):
   """An exception: the client disconnected before it got its answer."""
 
 
@@ -72,7 +72,7 @@ class Reader:
 
     Raises:
       problems.Problem: The body is too large, too slow or not JSON.
-      ClientGone: The client disconnected before the end of the body.
+      ClientDisconnected: The client disconnected before the end of the body.
     """
     kind = request.headers.get('content-type', '').partition(';')[0].strip()
     # Browsers send other content types for pages of other sites without asking
@@ -176,7 +176,7 @@ async def _read(request: requests.Request, limit: int) -> bytes:
       f' at least {_LEAST_BYTES_PER_SEC} bytes per second',
     ) from e
   except requests.ClientDisconnect as e:
-    raise ClientGone() from e
+    raise ClientDisconnected() from e
   return b''.join(chunks)
 
 
@@ -198,7 +198,7 @@ async def _too_large(request: requests.Request, limit: int) -> problems.Problem:
   )
 
 
-async def while_waited_for(
+async def while_connected(
   receive: types.Receive, work: Awaitable[None]
 ) -> None:
   """Runs some work, and cancels it if the client disconnects.
@@ -208,14 +208,14 @@ async def while_waited_for(
     work: The work. After a disconnect, it is cancelled and awaited.
 
   Raises:
-    ClientGone: The client disconnected.
+    ClientDisconnected: The client disconnected.
   """
   working = asyncio.ensure_future(work)
   watching = asyncio.ensure_future(_disconnected(receive))
   try:
     await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
     if not working.done():
-      raise ClientGone()
+      raise ClientDisconnected()
     working.result()
   finally:
     working.cancel()
@@ -232,13 +232,13 @@ async def _disconnected(receive: types.Receive) -> None:
 DONE = b'data: [DONE]\n\n'
 
 
-def of_json(value: Any) -> responses.Response:
+def json_response(value: dict[str, Any]) -> responses.Response:
   """Returns a JSON answer."""
   data = msgspec.json.encode(value)
   return responses.Response(data, media_type='application/json')
 
 
-def of_problem(problem: problems.Problem) -> responses.Response:
+def problem_response(problem: problems.Problem) -> responses.Response:
   """Returns the answer for an error."""
   # A rejected name may have half of a surrogate pair, which must be escaped
   # here.

@@ -15,6 +15,7 @@ import types
 from saxml_ext.client import sax_aio
 from saxml_ext.common import errors
 from saxml_ext.http.protocol import problems
+from saxml_ext.http.web import gateway_metrics
 from saxml_ext.protobuf import completion_pb2
 
 # The maximum age of the list, in seconds: for models on the list, for models
@@ -87,8 +88,10 @@ class Catalogue:
 
   def names(self, model_id: str) -> list[str]:
     """Returns the public names of a model, or its id if it has none."""
-    found = [name for name, of in self.aliases.items() if of == model_id]
-    return found or [model_id]
+    names = [
+      name for name, target in self.aliases.items() if target == model_id
+    ]
+    return names or [model_id]
 
   async def find(self, name: str | None) -> str:
     """Returns the id of the model that a request names.
@@ -114,6 +117,21 @@ class Catalogue:
       names = [public for known in self._known for public in self.names(known)]
       raise problems.model_not_found(name, names)
     return model_id
+
+  async def find_ready(
+    self, name: str | None, record: gateway_metrics.Record
+  ) -> str:
+    """Returns the id of a model that can answer, and records the model.
+
+    Raises:
+      problems.Problem, errors.SaxError: There is no such model, or it is not
+      ready.
+    """
+    record.model_id = await self.find(name)
+    record.model = self.names(record.model_id)[0]
+    record.name = name or record.model
+    await self.check_ready(record.model_id)
+    return record.model_id
 
   def state(self, model_id: str) -> tuple[str, str]:
     """Returns the state of a model, and the reason why it cannot answer.
@@ -169,11 +187,11 @@ class Catalogue:
 
   async def _only(self) -> str:
     self._refresh_if_old()
-    found = list(self._known or await self.published(_MISSING_SECS))
-    if len(found) == 1:
-      return found[0]
+    ids = list(self._known or await self.published(_MISSING_SECS))
+    if len(ids) == 1:
+      return ids[0]
     raise problems.BadRequest(
-      f'model: it is missing, and the cell {self.cell} publishes {len(found)}'
+      f'model: it is missing, and the cell {self.cell} publishes {len(ids)}'
       ' models. Set one of them',
       param='model',
     )
@@ -243,29 +261,29 @@ class Catalogue:
   async def _list(self) -> None:
     options = sax_aio.AdminOptions(_LIST_TIMEOUT)
     try:
-      found = await sax_aio.ListAllDetails(self.cell, options)
+      details = await sax_aio.ListAllDetails(self.cell, options)
     except errors.SaxError as e:
       self._failed, self._error = self._clock(), e
       raise
     now = int(time.time())
-    self._replicas = {detail.model_id: detail.replicas for detail in found}
+    self._replicas = {detail.model_id: detail.replicas for detail in details}
     names = sorted(self._replicas)
     self._known = {name: self._known.get(name, now) for name in names}
     self._listed, self._error = self._clock(), None
     for kept in (self._models, self._described):
-      for gone in kept.keys() - self._known.keys():
-        del kept[gone]
+      for name in kept.keys() - self._known.keys():
+        del kept[name]
 
   async def describe(self, model_id: str) -> _Description:
     """Returns a model's limits and settings, or None if no replica answers."""
-    when, found = self._described.get(model_id, (-math.inf, None))
+    when, limits = self._described.get(model_id, (-math.inf, None))
     age = self._clock() - when
-    if age < (_DESCRIBED_SECS if found else _UNKNOWN_SECS):
-      return found
+    if age < (_DESCRIBED_SECS if limits else _UNKNOWN_SECS):
+      return limits
     try:
       options = sax_aio.ModelOptions(_DESCRIBE_TIMEOUT)
-      found = await self.model(model_id).Describe(options)
+      limits = await self.model(model_id).Describe(options)
     except errors.SaxError:
       pass  # There is no replica, or it does not support Describe.
-    self._described[model_id] = self._clock(), found
-    return found
+    self._described[model_id] = self._clock(), limits
+    return limits

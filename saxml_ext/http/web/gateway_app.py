@@ -24,6 +24,7 @@ from saxml_ext.http.web import bodies
 from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import gateway_metrics as metrics_lib
 from saxml_ext.http.web import guard
+from saxml_ext.http.web import handlers
 from saxml_ext.http.web import json_routes
 from saxml_ext.protobuf import completion_pb2
 
@@ -44,8 +45,8 @@ _HEADERS = {
 
 
 # The result of a handler: a response, or a JSON object.
-_Found: TypeAlias = responses.Response | dict[str, Any]
-_Getter = Callable[[requests.Request], Awaitable[_Found]]
+_Answer: TypeAlias = responses.Response | dict[str, Any]
+_Handler = Callable[[requests.Request], Awaitable[_Answer]]
 _EXPOSED_HEADERS = ('x-request-id', 'retry-after', 'retry-after-ms')
 
 
@@ -70,31 +71,31 @@ class _Information:
       path.name: path.read_bytes() for path in _DIRECTORY.iterdir()
     }
 
-  def file(self, summary: str, name: str = '') -> _Getter:
+  def file(self, summary: str, name: str = '') -> _Handler:
     """Returns the handler of one page, or of the file that a path names."""
 
-    async def handler(request: requests.Request) -> _Found:
-      found = name or request.path_params['name']
-      if found not in self._files:
-        raise problems.Problem(404, f'There is no /static/{found}.')
-      kind = _KINDS[pathlib.PurePath(found).suffix]
+    async def handler(request: requests.Request) -> _Answer:
+      file = name or request.path_params['name']
+      if file not in self._files:
+        raise problems.Problem(404, f'There is no /static/{file}.')
+      kind = _KINDS[pathlib.PurePath(file).suffix]
       return responses.Response(
-        self._files[found], headers=_HEADERS, media_type=kind
+        self._files[file], headers=_HEADERS, media_type=kind
       )
 
     handler.__doc__ = summary
     return handler
 
-  async def openapi(self, _: requests.Request) -> _Found:
+  async def openapi(self, _: requests.Request) -> _Answer:
     """Describes this API for programs."""
     return self.api
 
-  async def models(self, _: requests.Request) -> _Found:
+  async def models(self, _: requests.Request) -> _Answer:
     """Lists the published models."""
-    found = await self._catalogue.published()
+    published = await self._catalogue.published()
     calls = [
       self._model(name, model_id, created)
-      for model_id, created in found.items()
+      for model_id, created in published.items()
       for name in self._catalogue.names(model_id)
     ]
     page = self._options.status_page
@@ -102,7 +103,7 @@ class _Information:
       {'status_page': page} if page else {}
     )
 
-  async def model(self, request: requests.Request) -> _Found:
+  async def model(self, request: requests.Request) -> _Answer:
     """Describes one published model."""
     name = request.path_params['name']
     model_id = await self._catalogue.find(name)
@@ -150,7 +151,7 @@ class _Information:
       'format': limits.format or None,
     }
 
-  async def health(self, _: requests.Request) -> _Found:
+  async def health(self, _: requests.Request) -> _Answer:
     """Returns 200 if the cell's admin server answers, or did just now."""
     try:
       await self._catalogue.check_health()
@@ -164,15 +165,15 @@ class _Information:
     waiting = self._catalogue.not_ready()
     return {'status': 'ok'} | ({'models': waiting} if waiting else {})
 
-  async def live(self, _: requests.Request) -> _Found:
+  async def live(self, _: requests.Request) -> _Answer:
     """Returns 200 if the gateway itself answers."""
     return {'status': 'ok'}
 
-  async def version(self, _: requests.Request) -> _Found:
+  async def version(self, _: requests.Request) -> _Answer:
     """Returns the version of this API."""
     return {'version': _VERSION}
 
-  async def metrics(self, request: requests.Request) -> _Found:
+  async def metrics(self, request: requests.Request) -> _Answer:
     """Returns metrics for Prometheus."""
     text, kind = self._metrics.text(request.headers.get('accept', ''))
     return responses.Response(text, headers={'content-type': kind})
@@ -206,16 +207,14 @@ def _routes(
   metrics: metrics_lib.Metrics,
 ) -> list[routing.Route]:
   information = _Information(catalogue, metrics, options)
-  work = json_routes.Work(catalogue, options)
   admission = guard.Admission(options, metrics)
-  reader = bodies.Reader(
-    options.max_body_bytes, options.most_bodies, options.max_bytes_in_flight
-  )
+  json = json_routes.JsonRoutes(options, admission)
+  cell = handlers.Handlers(catalogue, options, json)
   described: list[openapi.Route] = []
 
   def route(
     path: str,
-    handler: _Getter | json_routes.Handler,
+    handler: _Handler | json_routes.Handler,
     app: types.ASGIApp,
     needs_key: bool,
     kind: type[fields.Request] | None = None,
@@ -228,34 +227,35 @@ def _routes(
     return routing.Route(path, _Named(app, path), methods=[method])
 
   def get(
-    path: str, handler: _Getter, needs_key: bool = False
+    path: str, handler: _Handler, needs_key: bool = False
   ) -> routing.Route:
-    place = admission.place if needs_key else contextlib.nullcontext
+    slot = admission.slot if needs_key else contextlib.nullcontext
 
-    async def answered(request: requests.Request) -> responses.Response:
-      with place():
-        found = await handler(request)
-      return bodies.of_json(found) if isinstance(found, dict) else found
+    async def respond(request: requests.Request) -> responses.Response:
+      with slot():
+        answer = await handler(request)
+      return (
+        bodies.json_response(answer) if isinstance(answer, dict) else answer
+      )
 
-    return route(path, handler, routing.request_response(answered), needs_key)
+    return route(path, handler, routing.request_response(respond), needs_key)
 
   def post(
     path: str, handler: json_routes.Handler, kind: type[fields.Request]
   ) -> routing.Route:
-    app = json_routes.Posted(handler, kind, reader, work, admission.place)
-    return route(path, handler, app, True, kind)
+    return route(path, handler, json.route(handler, kind), True, kind)
 
   def predict(path: str) -> routing.Route:
-    return post(path, work.predict, text_requests.Predict)
+    return post(path, cell.predict, text_requests.Predict)
 
   routes = [
-    post('/v1/completions', work.completions, completions.Request),
-    post('/v1/chat/completions', work.chat_completions, chat.Request),
-    post('/v1/embeddings', work.embeddings, text_requests.Embeddings),
+    post('/v1/completions', cell.completions, completions.Request),
+    post('/v1/chat/completions', cell.chat_completions, chat.Request),
+    post('/v1/embeddings', cell.embeddings, text_requests.Embeddings),
     get('/v1/models', information.models, needs_key=True),
     get('/v1/models/{name:path}', information.model, needs_key=True),
-    post('/tokenize', work.tokenize, text_requests.Tokenize),
-    post('/detokenize', work.detokenize, text_requests.Detokenize),
+    post('/tokenize', cell.tokenize, text_requests.Tokenize),
+    post('/detokenize', cell.detokenize, text_requests.Detokenize),
     *map(predict, options.predict_routes),
     *(get(path, information.health) for path in options.health_routes),
     get('/health/live', information.live),

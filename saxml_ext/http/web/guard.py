@@ -30,7 +30,7 @@ from saxml_ext.http.web import gateway_metrics as metrics_lib
 _logger = logging.getLogger('absl')  # absl's logger writes to stderr.
 
 # nginx's status for a request whose client disconnected before the answer.
-_GONE = 499
+_DISCONNECTED = 499
 
 
 # A function from an API key to the name of its owner, or None if unknown.
@@ -102,7 +102,7 @@ class Guard:
     scope['app'] = self
     using = tracing.use_id(request_id)
     header = (tracing.REQUEST_ID.encode(), request_id.encode())
-    status = _GONE
+    status = _DISCONNECTED
 
     async def send_with_id(message: types.Message) -> None:
       nonlocal status
@@ -117,10 +117,10 @@ class Guard:
         problem = await self._problem(scope, receive, send_with_id)
         # A response that has begun cannot be replaced by an error, so it is cut
         # off.
-        if problem and status == _GONE:
-          await bodies.of_problem(problem)(scope, receive, send_with_id)
-    except bodies.ClientGone:
-      status = _GONE
+        if problem and status == _DISCONNECTED:
+          await bodies.problem_response(problem)(scope, receive, send_with_id)
+    except bodies.ClientDisconnected:
+      status = _DISCONNECTED
     finally:
       status = record.error or (problem.status if problem else status)
       self._metrics.ended(record, status)
@@ -138,7 +138,7 @@ class Guard:
       origin.check_origin(request, options.allowed_origins)
       await self._app(scope, receive, send)
     except (problems.Problem, errors.SaxError) as e:
-      problem = e if isinstance(e, problems.Problem) else problems.of(e)
+      problem = problems.from_error(e)
       problem.message = scope['state']['record'].public(problem.message)
       return problem
     except exceptions.HTTPException as e:
@@ -148,11 +148,11 @@ class Guard:
         f'{scope["method"]} {scope["path"]}: {e.detail}',
         allow=methods and ', '.join(sorted(methods.split(', '))),
       )
-    except bodies.ClientGone:
+    except bodies.ClientDisconnected:
       raise
     except asyncio.CancelledError:
       # Uvicorn cancels the requests that are left when the drain time is over.
-      return problems.of(
+      return problems.from_error(
         errors.Unavailable(
           'the gateway stops, and the request was not finished in time. Send it'
           ' again'
@@ -178,7 +178,7 @@ def _log(
   usual = status < 500
   if not traced_calls.is_logged(usual):
     return
-  found = {
+  fields = {
     'method': f'{scope["method"]} {record.route or "-"}',
     'model': record.model,
     'code': status,
@@ -190,9 +190,9 @@ def _log(
     logging.INFO if usual else logging.WARNING,
     '%(method)s %(model)s %(code)d after %(seconds).3f s, request'
     ' %(request_id)s of %(caller)s%(why)s',
-    {name: '-' if value == '' else value for name, value in found.items()}
+    {name: '-' if value == '' else value for name, value in fields.items()}
     | {'why': f': {problem.message}' if problem else ''},
-    extra={'fields': found},
+    extra={'fields': fields},
   )
 
 
@@ -227,7 +227,7 @@ class Admission:
     return admitted
 
   @contextlib.contextmanager
-  def place(self) -> Iterator[None]:
+  def slot(self) -> Iterator[None]:
     """Counts a request as in flight.
 
     Raises:

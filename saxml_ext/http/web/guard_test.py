@@ -92,7 +92,7 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
     async def app(scope, receive, send):
       self.name = tracing.current_id()
-      await bodies.of_json({})(scope, receive, send)
+      await bodies.json_response({})(scope, receive, send)
 
     with self.assertLogs('absl', 'INFO') as logs:
       start, _ = await self.ask(app)

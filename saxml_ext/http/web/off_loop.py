@@ -28,13 +28,15 @@ class OffLoop:
 
     Args:
       key: The group of the call, for example its chat template. The number of
-        groups must be bounded.
+        groups must be bounded. None for a fast call, which runs at once.
       call: The function.
       *args: Its arguments.
 
     Raises:
       problems.Problem: The group has too many calls.
     """
+    if key is None:
+      return call(*args)
     turn = self._turns.setdefault(key, asyncio.Semaphore(_AT_ONCE))
     try:
       async with asyncio.timeout(_TURN_SECS):

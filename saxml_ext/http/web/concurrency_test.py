@@ -7,7 +7,7 @@ import unittest
 
 from absl.testing import absltest
 
-from saxml_ext.http.web import completion_routes
+from saxml_ext.http.web import concurrency
 
 
 class MergingTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
@@ -32,7 +32,7 @@ class MergingTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_all_items_in_the_order_of_each_stream(self):
     streams = [self.stream(*range(n)) for n in (3, 1, 5, 2)]
-    got = [item async for item in completion_routes.merged(streams, at_once=2)]
+    got = [item async for item in concurrency.merge(streams, at_once=2)]
     for number, count in enumerate((3, 1, 5, 2)):
       own = [item for n, item in got if n == number]
       self.assertEqual(own, list(range(count)))
@@ -42,16 +42,14 @@ class MergingTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     streams = [self.stream(), self.stream(1, ValueError('oh')), self.stream()]
     got = []
     with self.assertRaisesRegex(ValueError, 'oh'):
-      async for item in completion_routes.merged(streams, at_once=9):
+      async for item in concurrency.merge(streams, at_once=9):
         got.append(item)
     self.assertEqual(got, [(1, 1)])
     self.assertEqual((self.open, self.most), (0, 3))
 
   async def test_closing_ends_all(self):
     streams = [self.stream(*range(100)), self.stream(), self.stream(*range(9))]
-    async with contextlib.aclosing(
-      completion_routes.merged(streams, 2)
-    ) as items:
+    async with contextlib.aclosing(concurrency.merge(streams, 2)) as items:
       async for _ in items:
         break
     self.assertEqual(self.open, 0)
@@ -67,11 +65,11 @@ class MergingTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       return value
 
     calls = [call(i) for i in range(10)]
-    self.assertEqual(await completion_routes.all_of(calls, 3), list(range(10)))
+    self.assertEqual(await concurrency.gather(calls, 3), list(range(10)))
     self.assertEqual(self.most, 3)
     calls = [call(ValueError('oh')), *(call(i) for i in range(10))]
     with self.assertRaisesRegex(ValueError, 'oh'):
-      await completion_routes.all_of(calls, 3)
+      await concurrency.gather(calls, 3)
 
 
 if __name__ == '__main__':

@@ -1,0 +1,86 @@
+"""Runs several calls to the cell for one request."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+import contextlib
+from typing import Any, TypeVar
+
+# The maximum number of calls of one request that run at a time.
+_AT_ONCE = 32
+
+_T = TypeVar('_T')
+
+
+async def merge(
+  streams: Sequence[AsyncGenerator[_T, None]], at_once: int = _AT_ONCE
+) -> AsyncGenerator[tuple[int, _T], None]:
+  """Yields (number of the stream, item) pairs as the items arrive.
+
+  A slow reader slows down the streams. The first error of a stream ends all
+  streams, and so does closing the generator.
+
+  Args:
+    streams: The streams, not started yet.
+    at_once: The maximum number of streams that are read at a time.
+  """
+  if len(streams) == 1:
+    async with contextlib.aclosing(streams[0]):
+      async for item in streams[0]:
+        yield 0, item
+    return
+  # The queue holds one item that was read and not yielded yet.
+  queue: asyncio.Queue[tuple[int, _T]] = asyncio.Queue(1)
+  room = asyncio.Semaphore(at_once)
+
+  async def read(number: int, stream: AsyncGenerator[_T, None]) -> None:
+    async with room, contextlib.aclosing(stream):
+      async for item in stream:
+        await queue.put((number, item))
+
+  tasks = [
+    asyncio.create_task(read(number, stream))
+    for number, stream in enumerate(streams)
+  ]
+  ended = asyncio.gather(*tasks)
+  try:
+    while not (ended.done() and queue.empty()):
+      taking = asyncio.create_task(queue.get())
+      try:
+        await asyncio.wait((taking, ended), return_when='FIRST_COMPLETED')
+        if taking.done():
+          yield taking.result()
+        else:
+          ended.result()
+      finally:
+        taking.cancel()
+    ended.result()
+  finally:
+    for task in tasks:
+      task.cancel()
+    await asyncio.gather(ended, *tasks, return_exceptions=True)
+
+
+async def gather(
+  calls: Sequence[Coroutine[Any, Any, _T]], at_once: int = _AT_ONCE
+) -> list[_T]:
+  """Returns the results of coroutines; the first error ends all of them.
+
+  Args:
+    calls: The coroutines, not started yet.
+    at_once: The maximum number of coroutines that run at a time.
+  """
+  room = asyncio.Semaphore(at_once)
+
+  async def one(call: Coroutine[Any, Any, _T]) -> _T:
+    async with room:
+      return await call
+
+  tasks = [asyncio.create_task(one(call)) for call in calls]
+  try:
+    return await asyncio.gather(*tasks)
+  finally:
+    for task in tasks:
+      task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for call in calls:
+      call.close()  # This closes calls that never started.
