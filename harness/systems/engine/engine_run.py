@@ -47,6 +47,7 @@ from saxml_ext.server.loading import servable
 from saxml_ext.server.programs import program_flags  # noqa: F401 Registers them.
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.services import prompts as prompts_lib
 from saxml_ext.server.services import requests
 
 
@@ -240,7 +241,7 @@ def _request(ids: np.ndarray, model: servable.Servable) -> _Request:
   extra = settings.extra_inputs[scheduler.GENERATE]
   limit = requests.max_new_tokens(extra, engine) or engine.max_steps
   return _Request(
-    tokens=requests.finish(ids, settings, model.codecs.input),
+    tokens=prompts_lib.truncate(ids, model),
     max_new_tokens=limit,
     min_new_tokens=min(engine.min_new_tokens, limit),
     **requests.choices(extra, settings),

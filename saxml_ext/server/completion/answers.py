@@ -2,14 +2,17 @@
 
 import codecs
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
+from saxml_ext.engine import request as request_lib
 from saxml_ext.protobuf import completion_pb2
-from saxml_ext.server.completion import asked as asked_lib
+from saxml_ext.server.completion import parsed_request
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.vocabulary import codec as codec_lib
+
+_Part: TypeAlias = request_lib.Partial | request_lib.Hypothesis
 
 _STOP = completion_pb2.FINISH_REASON_STOP
 _LENGTH = completion_pb2.FINISH_REASON_LENGTH
@@ -26,16 +29,20 @@ class Answers:
     ended: True if everything was sent.
   """
 
-  def __init__(self, model: servable_lib.Servable, asked: asked_lib.Asked):
+  def __init__(
+    self, model: servable_lib.Servable, request: parsed_request.ParsedRequest
+  ):
     """Starts with no sent text."""
     self.ended = False
-    self._asked = asked
+    self._request = request
     self._codec = model.codecs.words or model.codecs.output
     self._choices: list[Choice] = []
     # Answers that are not streamed wait here for the others.
     self._unsent: dict[int, completion_pb2.Choice] = {}
 
-  def news(self, progress: Any) -> completion_pb2.CompleteResponse | None:
+  def next(
+    self, progress: request_lib.Progress
+  ) -> completion_pb2.CompleteResponse | None:
     """Returns the message of a progress, or None if there is nothing to send.
 
     Args:
@@ -44,19 +51,19 @@ class Answers:
     for i, part in enumerate(progress.rows):
       choice = self._choice(i)
       choice.grow(part)
-      if self._asked.sampled and (choice.ended or part.finished):
+      if self._request.sampled and (choice.ended or part.finished):
         if not choice.finished:
           choice.finish(part, part.score)
     if all(choice.finished for choice in self._choices):
       return self._last()
     return self._response()
 
-  def last(self, result: Any) -> completion_pb2.CompleteResponse:
+  def last(self, result: request_lib.Result) -> completion_pb2.CompleteResponse:
     """Returns the message that completes the answers of the engine's result."""
     hypotheses = list(result.hypotheses)
-    if self._asked.sampled:
+    if self._request.sampled:
       hypotheses.sort(key=lambda hypothesis: hypothesis.row)
-    for i, hypothesis in enumerate(hypotheses[: self._asked.n]):
+    for i, hypothesis in enumerate(hypotheses[: self._request.n]):
       choice = self._choice(i)
       if not choice.finished:
         choice.finish(hypothesis, hypothesis.logprob)
@@ -64,29 +71,31 @@ class Answers:
 
   def _choice(self, i: int) -> 'Choice':
     while len(self._choices) <= i:
-      self._choices.append(Choice(len(self._choices), self._asked, self._codec))
+      self._choices.append(
+        Choice(len(self._choices), self._request, self._codec)
+      )
     return self._choices[i]
 
   def _last(self) -> completion_pb2.CompleteResponse:
     self.ended = True
     message = self._response() or completion_pb2.CompleteResponse()
-    if not self._asked.stream:
+    if not self._request.stream:
       choices = sorted(self._unsent.values(), key=lambda c: -c.score)
       for index, choice in enumerate(choices):
         choice.index = index
       message.choices.extend(choices)
-    message.usage.prompt_tokens = len(self._asked.query.tokens)
+    message.usage.prompt_tokens = len(self._request.query.tokens)
     message.usage.completion_tokens = sum(c.generated for c in self._choices)
     return message
 
   def _response(self) -> completion_pb2.CompleteResponse | None:
-    news = [n for c in self._choices if (n := c.take()) is not None]
-    if self._asked.stream:
-      return completion_pb2.CompleteResponse(choices=news) if news else None
-    for each in news:
-      unsent = self._unsent.setdefault(each.index, completion_pb2.Choice())
-      text = unsent.text + each.text
-      unsent.MergeFrom(each)
+    deltas = [d for c in self._choices if (d := c.take()) is not None]
+    if self._request.stream:
+      return completion_pb2.CompleteResponse(choices=deltas) if deltas else None
+    for delta in deltas:
+      unsent = self._unsent.setdefault(delta.index, completion_pb2.Choice())
+      text = unsent.text + delta.text
+      unsent.MergeFrom(delta)
       unsent.text = text
     return None
 
@@ -106,35 +115,35 @@ class Choice:
   def __init__(
     self,
     index: int,
-    asked: asked_lib.Asked,
+    request: parsed_request.ParsedRequest,
     codec: codec_lib.Codec,
   ):
     """Creates an answer without tokens.
 
     Args:
       index: The index of the answer.
-      asked: The request.
+      request: The request.
       codec: The codec of the answer's text.
     """
     self.ended = False
     self.finished = False
     self.generated = 0
-    self._asked = asked
+    self._request = request
     self._codec = codec
-    self._text = codec.growing(asked.context)
-    self._cutter = Cutter(asked.stop_texts)
-    self._news = completion_pb2.Choice(index=index)
+    self._text = codec.growing(request.context)
+    self._cutter = Cutter(request.stop_texts)
+    self._delta = completion_pb2.Choice(index=index)
     self._end = completion_pb2.Choice()  # Sent at the end.
-    self._news.text = asked.echo
+    self._delta.text = request.echo
     self._utf8 = codecs.getincrementaldecoder('utf-8')('replace')
     # A decoder drops the blank before the first word of a text.
-    self._is_first = not asked.context
+    self._is_first = not request.context
     self._decoded = 0  # The length of the text before the cutter.
     self._length = 0  # The length of the texts of the tokens.
     self._passed = 0  # The length of the text after the cutter.
     self._waiting: list[tuple[int, completion_pb2.Token]] = []
 
-  def grow(self, part: Any) -> None:
+  def grow(self, part: _Part) -> None:
     """Adds the new tokens of an unfinished answer.
 
     Args:
@@ -142,13 +151,13 @@ class Choice:
         previous one.
     """
     new = part.tokens[self.generated :].tolist()
-    for place, token in enumerate(new, self.generated):
+    for pos, token in enumerate(new, self.generated):
       if self.ended:
         return
       self.generated += 1
-      self._take(token, place, part)
+      self._take(token, pos, part)
 
-  def finish(self, part: Any, logprob: float) -> None:
+  def finish(self, part: _Part, logprob: float) -> None:
     """Adds the rest of the answer, unless a stop has ended it before.
 
     Args:
@@ -159,36 +168,38 @@ class Choice:
     if not self.ended:
       self._finish_text()
       self._conclude(completion_pb2.Choice(finish_reason=_LENGTH))
-    self._news.MergeFrom(self._end)
-    self._news.score = part.score
-    self._news.logprob = logprob
+    self._delta.MergeFrom(self._end)
+    self._delta.score = part.score
+    self._delta.logprob = logprob
     self.finished = True
 
   def take(self) -> completion_pb2.Choice | None:
     """Returns the part to send now, or None if there is nothing to send."""
-    news = self._news
-    if not (news.text or news.tokens or news.finish_reason):
+    delta = self._delta
+    if not (delta.text or delta.tokens or delta.finish_reason):
       return None
-    self._news = completion_pb2.Choice(index=news.index)
-    return news
+    self._delta = completion_pb2.Choice(index=delta.index)
+    return delta
 
-  def _take(self, token: int, place: int, part: Any) -> None:
-    asked = self._asked
-    is_watched = place >= (asked.query.min_new_tokens or 0)
-    if token in asked.stop_ids or (token in asked.watched_ids and is_watched):
+  def _take(self, token: int, pos: int, part: _Part) -> None:
+    request = self._request
+    is_watched = pos >= (request.query.min_new_tokens or 0)
+    if token in request.stop_ids or (
+      token in request.watched_ids and is_watched
+    ):
       # A stop token has no text, so the text that was held back is complete.
       self._finish_text()
-      made = self._token(token, place, part, False)
+      made = self._token(token, pos, part, False)
       self._waiting.append((self._length, made))
       self._conclude(
         completion_pb2.Choice(finish_reason=_STOP, stop_token_id=token)
       )
       return
-    made = self._token(token, place, part, True)
+    made = self._token(token, pos, part, True)
     self._waiting.append((self._length, made))
     self._length += len(made.text)
     self._add(self._text.push(token))
-    if self._cutter.found:
+    if self._cutter.stop:
       self._conclude(completion_pb2.Choice())
 
   def _finish_text(self) -> None:
@@ -206,7 +217,7 @@ class Choice:
     self._pass(self._cutter.feed(text))
 
   def _pass(self, text: str) -> None:
-    self._news.text += text
+    self._delta.text += text
     self._passed += len(text)
     # Only tokens whose text has been passed on are sent. A token without text
     # is sent with the next one.
@@ -217,15 +228,15 @@ class Choice:
     self._send_tokens(done)
 
   def _send_tokens(self, count: int) -> None:
-    self._news.tokens.extend(token for _, token in self._waiting[:count])
+    self._delta.tokens.extend(token for _, token in self._waiting[:count])
     del self._waiting[:count]
 
   def _conclude(self, end: completion_pb2.Choice) -> None:
     """Ends the answer by a stop text, if there is one, or with `end`."""
-    if self._cutter.found:
+    if self._cutter.stop:
       self._send_tokens(sum(start < self._passed for start, _ in self._waiting))
       end = completion_pb2.Choice(
-        finish_reason=_STOP, stop_text=self._cutter.found
+        finish_reason=_STOP, stop_text=self._cutter.stop
       )
     else:
       self._pass(self._cutter.finish())
@@ -234,7 +245,7 @@ class Choice:
     self.ended = True
 
   def _token(
-    self, token: int, place: int, part: Any, has_text: bool
+    self, token: int, pos: int, part: _Part, has_text: bool
   ) -> completion_pb2.Token:
     made = completion_pb2.Token(token_id=token)
     if has_text:
@@ -247,18 +258,18 @@ class Choice:
       if made.text.encode() != piece:
         made.utf8 = piece
     if part.token_logprobs is not None:
-      made.logprob = part.token_logprobs[place]
+      made.logprob = part.token_logprobs[pos]
     if part.alternatives is not None:
       ids, logprobs = part.alternatives
-      made.alternatives.extend(self._alternatives(ids[place], logprobs[place]))
+      made.alternatives.extend(self._alternatives(ids[pos], logprobs[pos]))
     return made
 
   def _alternatives(
     self, ids: np.ndarray, logprobs: np.ndarray
   ) -> Sequence[completion_pb2.Alternative]:
     alternatives = []
-    wanted = self._asked.query.logprobs or 0
-    for token, logprob in zip(ids[:wanted].tolist(), logprobs.tolist()):
+    most = self._request.query.logprobs or 0
+    for token, logprob in zip(ids[:most].tolist(), logprobs.tolist()):
       text, raw = self._piece(token)
       alternatives.append(
         completion_pb2.Alternative(
@@ -281,22 +292,22 @@ class Cutter:
 
   The possible beginning of a stop text is held back until more text arrives. If
   there are several stop texts, the one that ends first is used. If several end
-  at the same place, the longest is used. The result does not depend on how the
+  at the same position, the longest is used. The result does not depend on how the
   text is split into parts.
 
   Attributes:
-    found: The stop text that ended the text; '' before that.
+    stop: The stop text that ended the text; '' before that.
   """
 
   def __init__(self, stops: Sequence[str]):
     """Creates a cutter; the `stops` must not be empty texts."""
-    self.found = ''
+    self.stop = ''
     self._stops = tuple(stops)
     self._held = ''
 
   def feed(self, text: str) -> str:
     """Takes the next part; returns the text to pass on, without a stop text."""
-    if self.found:
+    if self.stop:
       return ''
     text = self._held + text
     self._held = ''
@@ -306,7 +317,7 @@ class Cutter:
       if (start := text.find(stop)) >= 0
     ]
     if ends:
-      _, start, self.found = min(ends)
+      _, start, self.stop = min(ends)
       return text[:start]
     kept = len(text) - self._beginning(text)
     self._held = text[kept:]

@@ -19,10 +19,11 @@ from saxml_ext.common import grpc_aio
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.server.completion import answers as answers_lib
-from saxml_ext.server.completion import asked as asked_lib
+from saxml_ext.server.completion import parsed_request
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
+from saxml_ext.server.services import prompts
 
 # The maximum number of ids to detokenize; an answer has far fewer.
 _MOST_IDS = 1 << 16
@@ -55,24 +56,24 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       also=(scheduler.STREAM,) if request.stream else (),
     ) as call:
       model = call.model
-      asked = await asked_lib.read(model, request, call.client)
-      answers = answers_lib.Answers(model, asked)
-      news = self._wakeups.follow(
+      parsed = await parsed_request.parse(model, request, call.client)
+      answers = answers_lib.Answers(model, parsed)
+      updates = self._wakeups.follow(
         lambda on_progress: model.scheduler.generate(
-          asked.query,
+          parsed.query,
           call.deadline,
-          on_progress=on_progress if asked.query.stream else None,
+          on_progress=on_progress if parsed.query.stream else None,
           client=call.client,
-          priority=asked.priority,
+          priority=parsed.priority,
         )
       )
-      # If the loop ends early, closing `news` cancels the request.
-      async with contextlib.aclosing(news):
-        async for each in news:
+      # If the loop ends early, closing `updates` cancels the request.
+      async with contextlib.aclosing(updates):
+        async for update in updates:
           message = (
-            answers.last(each.state)
-            if each.is_last
-            else answers.news(each.state)
+            answers.last(update.state)
+            if update.is_last
+            else answers.next(update.state)
           )
           if answers.ended:
             call.succeeded()
@@ -89,11 +90,10 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
   ) -> completion_pb2.TokenizeResponse:
     """Converts text to ids; the model's start id is added like to a prompt."""
     model = await self._find(request.model_key, context)
-    ids = await asked_lib.encode(model, request)
-    tokens = asked_lib.with_start(ids, model, request).tolist()
+    tokens = (await prompts.tokenize(model, request)).tolist()
     engine = model.settings.engine
     words = model.codecs.words
-    assert words is not None  # Otherwise `encode` raises.
+    assert words is not None  # Otherwise `tokenize` raises.
     return completion_pb2.TokenizeResponse(
       ids=tokens,
       texts=[
@@ -116,7 +116,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       raise errors.InvalidArgument(
         f'there are {len(request.ids)} ids, above the limit of {_MOST_IDS}'
       )
-    asked_lib.check_ids('ids', request.ids, model)
+    parsed_request.check_ids('ids', request.ids, model)
     codec = model.codecs.words or model.codecs.output
     text = await calls.run(False, codec.decode, list(request.ids), True)
     return completion_pb2.DetokenizeResponse(text=text)
@@ -128,15 +128,15 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     context: grpc.aio.ServicerContext,
   ) -> completion_pb2.DescribeResponse:
     """Returns the limits and features of a model."""
-    found = await calls.find(
+    serving = await calls.find(
       self._models, request.model_key, scheduler.GENERATE, context
     )
-    settings = found.model.settings
+    settings = serving.model.settings
     engine = settings.engine
-    codecs = found.model.codecs
+    codecs = serving.model.codecs
     return completion_pb2.DescribeResponse(
-      model_path=found.spec.model_path,
-      checkpoint_path=found.spec.checkpoint_path,
+      model_path=serving.spec.model_path,
+      checkpoint_path=serving.spec.checkpoint_path,
       max_prompt=engine.max_prompt,
       max_new_tokens=engine.max_steps,
       max_model_len=engine.max_length,
@@ -154,5 +154,5 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
   async def _find(
     self, key: str, context: grpc.aio.ServicerContext
   ) -> servable_lib.Servable:
-    found = await calls.find(self._models, key, scheduler.GENERATE, context)
-    return found.model
+    serving = await calls.find(self._models, key, scheduler.GENERATE, context)
+    return serving.model

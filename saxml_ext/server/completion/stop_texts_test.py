@@ -11,9 +11,9 @@ from saxml_ext.server.completion import answers
 def _cut(stops, parts) -> tuple[list[str], str]:
   cutter = answers.Cutter(stops)
   passed = [cutter.feed(part) for part in parts]
-  if not cutter.found:
+  if not cutter.stop:
     passed.append(cutter.finish())
-  return passed, cutter.found
+  return passed, cutter.stop
 
 
 class CutterTest(parameterized.TestCase):
@@ -26,8 +26,8 @@ class CutterTest(parameterized.TestCase):
     (['aab'], ['aaa', 'b'], ['a', ''], 'aab'),
     ([], ['a', 'b'], ['a', 'b', ''], ''),
   )
-  def test_cuts(self, stops, parts, passed, found):
-    self.assertEqual(_cut(stops, parts), (passed, found))
+  def test_cuts(self, stops, parts, passed, stop):
+    self.assertEqual(_cut(stops, parts), (passed, stop))
 
   def test_it_is_the_same_however_the_text_is_cut_into_parts(self):
     rng = random.Random(0)
@@ -38,10 +38,10 @@ class CutterTest(parameterized.TestCase):
       ]
       cuts = sorted(rng.sample(range(13), 3))
       parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, 12])]
-      whole, found = _cut(stops, list(text))
+      whole, stop = _cut(stops, list(text))
       passed, other = _cut(stops, parts)
-      self.assertEqual((''.join(passed), other), (''.join(whole), found))
-      self.assertTrue(text.startswith(''.join(passed) + found))
+      self.assertEqual((''.join(passed), other), (''.join(whole), stop))
+      self.assertTrue(text.startswith(''.join(passed) + stop))
       self.assertFalse(any(s in ''.join(passed) for s in stops))
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import threading
 import time
-from typing import Any
 
 import numpy as np
 
+from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
@@ -94,7 +94,9 @@ class Servable:
     """The maximum number of pending requests per method."""
     return self.settings.admission_limit
 
-  def texts(self, request: Any, result: Any) -> list[tuple[str, float]]:
+  def texts(
+    self, request: request_lib.Request, result: request_lib.Result
+  ) -> list[tuple[str, float]]:
     """Returns the answers to a request, best hypothesis first.
 
     Args:
@@ -113,11 +115,13 @@ class Servable:
       answers.append((text, float(hypothesis.score)))
     return answers
 
-  def echoed_ids(self, request: Any) -> list[int]:
+  def echoed_ids(self, request: request_lib.Request) -> list[int]:
     """Returns the ids whose text precedes the generated text."""
     return request.tokens.tolist() if self.settings.echo_prompt else []
 
-  def answer_ids(self, request: Any, tokens: np.ndarray) -> list[int]:
+  def answer_ids(
+    self, request: request_lib.Request, tokens: np.ndarray
+  ) -> list[int]:
     """Returns the generated ids [N] that belong to the answer's text."""
     ids = tokens.tolist()
     if not self.settings.tokenized_output:

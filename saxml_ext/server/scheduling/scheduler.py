@@ -72,6 +72,7 @@ from saxml_ext.groups import group_engine
 from saxml_ext.server.scheduling import admission
 from saxml_ext.server.scheduling import admitted
 from saxml_ext.server.scheduling import stats
+from saxml_ext.server.scheduling import text_runner
 
 Runner: TypeAlias = group_engine.Runner
 GENERATE = admitted.GENERATE
@@ -217,7 +218,9 @@ class Scheduler:
     Raises:
       errors.SaxError: The request is refused, see `generate`.
     """
-    runner: Any = self._runner  # Has `embed` if the model serves it.
+    # The loader refuses `embed` and `gradient` for engines without them.
+    runner = self._runner
+    assert isinstance(runner, text_runner.TextRunner)
     text = _Text(tokens, lambda: runner.embed(tokens))
     return self._submit(EMBED, text, deadline, client)
 
@@ -233,7 +236,8 @@ class Scheduler:
     Returns:
       A future of the score and its gradients by name.
     """
-    runner: Any = self._runner
+    runner = self._runner
+    assert isinstance(runner, text_runner.TextRunner)
     text = _Text(prefix, lambda: runner.gradient(prefix, suffix))
     return self._submit(GRADIENT, text, deadline, client)
 

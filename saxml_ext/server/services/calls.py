@@ -55,17 +55,17 @@ class Call:
     also: Sequence[str] = (),
   ):
     """Prepares a call; `async with` begins it. For arguments, see `find`."""
-    self._wanted = models, key, method, context, also
+    self._args = models, key, method, context, also
     self._context = context
     self._succeeded = False
     self.method = method
 
   async def __aenter__(self) -> 'Call':
-    self.model = (await find(*self._wanted)).model
+    self.model = (await find(*self._args)).model
     self.settings = self.model.settings
     self._begin = time.monotonic()
     self.model.leases.enter()
-    self.model.activity.begin(self._wanted[1], self.method)
+    self.model.activity.begin(self._args[1], self.method)
     self.client = access.client_of(self._context)
     return self
 
@@ -126,7 +126,7 @@ async def find(
   """
   while True:
     try:
-      found = models.serving(key)
+      serving = models.serving(key)
       break
     except errors.NotFound:
       reloaded = models.held(key)
@@ -142,15 +142,15 @@ async def find(
       raise errors.DeadlineExceeded(
         f'the deadline passed while {key} was being reloaded'
       ) from None
-  methods = found.model.settings.methods
+  methods = serving.model.settings.methods
   if method not in methods:
     served = ', '.join(methods)
     raise errors.InvalidArgument(
       f'{key} does not serve {method}. Available: {served}'
     )
-  for each in (method, *also):
-    check_acl(found.spec.acls, key, each, context)
-  return found
+  for name in (method, *also):
+    check_acl(serving.spec.acls, key, name, context)
+  return serving
 
 
 def check_acl(
@@ -248,7 +248,7 @@ prepare = Preparation().run
 
 
 @dataclasses.dataclass(frozen=True)
-class News:
+class Update:
   """The state of a request that is being answered.
 
   Attributes:
@@ -288,7 +288,7 @@ class Wakeups:
       raise
     return future.result()
 
-  async def follow(self, begin: Begin) -> AsyncGenerator[News, None]:
+  async def follow(self, begin: Begin) -> AsyncGenerator[Update, None]:
     """Yields the states of a request while it is answered.
 
     Only the newest progress is kept until the reader asks for it. So a slow
@@ -318,8 +318,8 @@ class Wakeups:
         await waiter
         waiter = self._loop.create_future()
         if newest and not future.done():
-          yield News(newest.pop(), is_last=False)
-      yield News(future.result(), is_last=True)
+          yield Update(newest.pop(), is_last=False)
+      yield Update(future.result(), is_last=True)
     finally:
       future.cancel()
 

@@ -23,6 +23,7 @@ from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
+from saxml_ext.server.services import prompts
 from saxml_ext.server.services import requests
 
 
@@ -65,18 +66,18 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     async with self._call(request, scheduler.STREAM, context) as call:
       query = await requests.generation(call, request)
       answers = StreamedAnswers(call.model, query)
-      news = self._wakeups.follow(
+      updates = self._wakeups.follow(
         lambda on_progress: call.model.scheduler.generate(
           query, call.deadline, on_progress=on_progress, client=call.client
         )
       )
-      async with contextlib.aclosing(news):
-        async for each in news:
-          if each.is_last:
-            last = answers.last(each.state)
+      async with contextlib.aclosing(updates):
+        async for update in updates:
+          if update.is_last:
+            last = answers.last(update.state)
             call.succeeded()
             await calls.write(context, last)
-          elif (message := answers.news(each.state)) is not None:
+          elif (message := answers.next(update.state)) is not None:
             await calls.write(context, message)
 
   @grpc_aio.method()
@@ -91,18 +92,14 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
         )
       _check_inputs(call, request.extra_inputs)
       for text in request.suffix:
-        requests.check_size(text, call.settings)
-      prefix = requests.with_start(
-        await requests.encode(call.model, request.prefix),
-        call.settings,
-        call.model.codecs.input,
-      )
+        prompts.check_size(text, call.settings)
+      prefix = await prompts.encode(call.model, request.prefix, start=True)
       logps = []
       # The suffixes are scored one at a time, so that a request occupies only
       # one place in the queue.
       for text in request.suffix:
-        suffix = await requests.encode(call.model, text)
-        requests.check_score(prefix, suffix, call.settings)
+        suffix = await prompts.encode(call.model, text)
+        prompts.check_score(prefix, suffix, call.settings)
         future = call.model.scheduler.score(
           prefix, suffix, call.deadline, call.client
         )
@@ -116,12 +113,12 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     """Returns the embedding of a text, which is truncated like a prompt."""
     async with self._call(request, scheduler.EMBED, context) as call:
       _check_inputs(call, request.extra_inputs)
-      ids = await requests.encode(call.model, request.text)
-      tokens = requests.finish(ids, call.settings, call.model.codecs.input)
-      found = await self._wakeups.wait(
+      ids = await prompts.encode(call.model, request.text)
+      tokens = prompts.truncate(ids, call.model)
+      embedding = await self._wakeups.wait(
         call.model.scheduler.embed(tokens, call.deadline, call.client)
       )
-    return lm_pb2.EmbedResponse(embedding=found.tolist())
+    return lm_pb2.EmbedResponse(embedding=embedding.tolist())
 
   @grpc_aio.method()
   async def Gradient(
@@ -130,13 +127,9 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     """Returns gradients of log p(suffix | prefix), flattened row by row."""
     async with self._call(request, scheduler.GRADIENT, context) as call:
       _check_inputs(call, request.extra_inputs)
-      prefix = requests.with_start(
-        await requests.encode(call.model, request.prefix),
-        call.settings,
-        call.model.codecs.input,
-      )
-      suffix = await requests.encode(call.model, request.suffix)
-      requests.check_score(prefix, suffix, call.settings)
+      prefix = await prompts.encode(call.model, request.prefix, start=True)
+      suffix = await prompts.encode(call.model, request.suffix)
+      prompts.check_score(prefix, suffix, call.settings)
       score, gradients = await self._wakeups.wait(
         call.model.scheduler.gradient(
           prefix, suffix, call.deadline, call.client
@@ -182,7 +175,9 @@ class StreamedAnswers:
     self._request = request
     self._rows: list[_Row] = []
 
-  def news(self, progress: Any) -> lm_pb2.GenerateStreamResponse | None:
+  def next(
+    self, progress: request_lib.Progress
+  ) -> lm_pb2.GenerateStreamResponse | None:
     """Returns the message of a progress, or None if no text has grown.
 
     Args:
@@ -199,7 +194,7 @@ class StreamedAnswers:
       return None
     return lm_pb2.GenerateStreamResponse(items=items)
 
-  def last(self, result: Any) -> lm_pb2.GenerateStreamResponse:
+  def last(self, result: request_lib.Result) -> lm_pb2.GenerateStreamResponse:
     """Returns the message that completes the answers of the engine's result."""
     hypotheses = list(result.hypotheses)
     if self._is_sampled():

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 import math
 from typing import Any
 
-import numpy as np
-
 from saxml_ext.common import errors
 from saxml_ext.common import request_options
 from saxml_ext.common.telemetry import tracing
@@ -19,10 +17,9 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import lm_pb2
-from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
-from saxml_ext.server.vocabulary import codec as codec_lib
+from saxml_ext.server.services import prompts
 
 _MAX_STEPS = request_options.MAX_STEPS_KEY
 _STOP_IDS = request_options.STOP_IDS_KEY
@@ -31,10 +28,6 @@ _OF_SAMPLES = [
   for option in request_options.BY_EXTRA_INPUT.values()
   if option.search == 'samples'
 ]
-# The limit of a text, in characters per token of the prompt limit. To tokenize
-# a longer text would waste time.
-_MOST_CHARACTERS_PER_TOKEN = 64
-_MOST_CHARACTERS_AT_LEAST = 1 << 16
 
 
 async def generation(
@@ -51,28 +44,15 @@ async def generation(
   limit = max_new_tokens(extra, settings.engine)
   call.check_admission(scheduler.GENERATE)
   with tracing.part('tokenize'):
-    ids = await encode(call.model, request.text)
+    ids = await prompts.encode(call.model, request.text)
   return request_lib.Request(
-    tokens=finish(ids, settings, call.model.codecs.input),
+    tokens=prompts.truncate(ids, call.model),
     max_new_tokens=limit,
     min_new_tokens=min(
       settings.engine.min_new_tokens, limit or settings.engine.max_steps
     ),
     stream=call.method == scheduler.STREAM,
     **choices(extra, settings),
-  )
-
-
-async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
-  """Returns the ids of a text, [T] int32.
-
-  Raises:
-    errors.InvalidArgument: The text is not valid.
-    errors.ResourceExhausted: Too many texts are being tokenized.
-  """
-  check_size(text, model.settings)
-  return await calls.prepare(
-    model.settings.tokenized_input, model.codecs.input.encode, text
   )
 
 
@@ -200,121 +180,4 @@ def _check_key(key: str, declared: Mapping[str, Any], seen: set[str]) -> None:
     raise errors.InvalidArgument(
       f'extra input {key!r} is not declared by the model for this method.'
       f' Available: {known}'
-    )
-
-
-def check_size(text: str, settings: settings_lib.Settings) -> None:
-  """Refuses extremely long texts before time is spent on them.
-
-  Raises:
-    errors.InvalidArgument: The text is far longer than the model's prompt
-      limit.
-  """
-  most = (
-    _MOST_CHARACTERS_PER_TOKEN * settings.engine.max_prompt
-    + _MOST_CHARACTERS_AT_LEAST
-  )
-  if len(text) > most:
-    raise errors.InvalidArgument(
-      f'the text has {len(text)} characters, above the limit of {most} for a'
-      f' model that reads {settings.engine.max_prompt} tokens. Shorten it.'
-    )
-
-
-def finish(
-  ids: np.ndarray, settings: settings_lib.Settings, codec: codec_lib.Codec
-) -> np.ndarray:
-  """Applies the model's start id and length limit to a tokenized prompt.
-
-  Args:
-    ids: The prompt of the request, [T] int32.
-    settings: The settings of the model.
-    codec: The codec that made the ids.
-
-  Returns:
-    The prompt for the engine, [N] int32, with N at most `max_prompt`.
-
-  Raises:
-    errors.InvalidArgument: The prompt is empty, or it is too long for a model
-      that does not truncate prompts.
-  """
-  has_start = settings.sos_id is not None
-  if _has_start(ids, settings, codec):
-    ids = ids[1:]
-  room = settings.engine.max_prompt - has_start
-  if not len(ids) and not has_start:
-    raise errors.InvalidArgument('the prompt has 0 tokens. Send at least 1.')
-  if len(ids) > room and settings.fail_on_truncation:
-    raise errors.InvalidArgument(
-      f'the prompt has {len(ids)} tokens, but this model takes at most {room}'
-      ' (INPUT_SEQ_LEN). Shorten it.'
-    )
-  kept = ids[:room] if settings.keep_left else ids[max(len(ids) - room, 0) :]
-  return _prepend(kept, settings)
-
-
-def with_start(
-  ids: np.ndarray, settings: settings_lib.Settings, codec: codec_lib.Codec
-) -> np.ndarray:
-  """Prepends the model's start id to the ids of a text, unless it is there.
-
-  Args:
-    ids: The ids, [T].
-    settings: The settings of the model.
-    codec: The codec that made the ids.
-  """
-  return ids if _has_start(ids, settings, codec) else _prepend(ids, settings)
-
-
-def _has_start(
-  ids: np.ndarray, settings: settings_lib.Settings, codec: codec_lib.Codec
-) -> bool:
-  """Returns True if a text begins with the model's start token itself."""
-  start = settings.sos_id
-  if start is None or not len(ids) or ids[0] != start:
-    return False
-  # In a model without a start token, an ordinary token may have the same id.
-  return not codec.piece(start)
-
-
-def _prepend(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
-  if settings.sos_id is None:
-    return ids
-  return np.concatenate([np.array([settings.sos_id], np.int32), ids])
-
-
-def check_score(
-  prefix: np.ndarray, suffix: np.ndarray, settings: settings_lib.Settings
-) -> None:
-  """Checks the lengths of a prefix and the suffix to score after it.
-
-  Raises:
-    errors.InvalidArgument: The suffix is empty, or one of them is too long.
-      They are not truncated, because the score would be that of another text.
-  """
-  if not len(prefix):
-    raise errors.InvalidArgument(
-      'the prefix has 0 tokens. Send at least 1, so that the first token after'
-      ' it has a probability.'
-    )
-  if not len(suffix):
-    raise errors.InvalidArgument(
-      'the suffix has 0 tokens. Send at least 1 to score.'
-    )
-  if settings.max_suffix:
-    too_long = (
-      len(prefix) > settings.engine.max_prompt
-      or len(suffix) > settings.max_suffix
-    )
-    limits = (
-      f'{settings.engine.max_prompt} (INPUT_SEQ_LEN) and {settings.max_suffix}'
-      ' (SUFFIX_SEQ_LEN)'
-    )
-  else:
-    too_long = len(prefix) + len(suffix) > settings.engine.max_prompt
-    limits = f'{settings.engine.max_prompt} together (INPUT_SEQ_LEN)'
-  if too_long:
-    raise errors.InvalidArgument(
-      f'prefix and suffix have {len(prefix)} and {len(suffix)} tokens, but'
-      f' this model scores at most {limits}. Shorten them.'
     )

@@ -96,14 +96,14 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await asyncio.sleep(0)
     (on_progress,) = told
     threading.Thread(target=on_progress, args=(1,)).start()
-    self.assertEqual(await first, calls.News(1, is_last=False))
+    self.assertEqual(await first, calls.Update(1, is_last=False))
     # While nothing is read, the newest progress replaces the older ones.
     for i in range(2, 100):
       on_progress(i)
-    self.assertEqual(await anext(news), calls.News(99, is_last=False))
+    self.assertEqual(await anext(news), calls.Update(99, is_last=False))
     on_progress(100)
     future.set_result('all')
-    self.assertEqual(await anext(news), calls.News('all', is_last=True))
+    self.assertEqual(await anext(news), calls.Update('all', is_last=True))
     with self.assertRaises(StopAsyncIteration):
       await anext(news)
 

@@ -8,14 +8,12 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.common import request_options
-from saxml_ext.common import special_tokens
-from saxml_ext.common.telemetry import tracing
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
-from saxml_ext.server.services import calls
+from saxml_ext.server.services import prompts
 from saxml_ext.server.services import requests
 
 # The fields that the engine's request has under the same name.
@@ -31,7 +29,7 @@ _EARLY_STOPPING = dict(enumerate(request_options.EARLY_STOPPING))
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class ParsedRequest:
   """A client's request, with the checks that the engine does not make.
 
   Attributes:
@@ -60,11 +58,11 @@ class Asked:
   priority: int
 
 
-async def read(
+async def parse(
   model: servable_lib.Servable,
   request: completion_pb2.CompleteRequest,
   client: str,
-) -> Asked:
+) -> ParsedRequest:
   """Checks a request and tokenizes its prompt.
 
   Args:
@@ -80,14 +78,10 @@ async def read(
   most = request_options.MOST_PRIORITY
   _check('priority', request.priority, -most, most, 'lower numbers first')
   model.scheduler.check_admission(scheduler.GENERATE, client)
-  given = await _prompt(model, request)
-  tokens = given
-  if request.WhichOneof('prompt') != 'token_ids':
-    tokens = with_start(given, model, request)
-  _check_length(tokens, model.settings)
+  tokens = await prompts.parse(model, request)
   query = _query(model.settings, request, tokens)
-  wanted = _stop_ids(model, request, query)
-  fit = wanted[: model.settings.engine.max_stop_ids]
+  ends = _stop_ids(model, request, query)
+  fit = ends[: model.settings.engine.max_stop_ids]
   sampled = not request_lib.with_defaults(
     dataclasses.replace(query, stop_ids=fit), model.settings.engine
   ).beam_search
@@ -96,14 +90,14 @@ async def read(
   elif request.HasField('fallback_seed') and not request.HasField('seed'):
     query = dataclasses.replace(query, seed=request.fallback_seed)
   n = request.n if request.HasField('n') else 1
-  watched = wanted[len(fit) :] if sampled else ()
+  watched = ends[len(fit) :] if sampled else ()
   stops = tuple(request.stop)
-  return Asked(
+  return ParsedRequest(
     query=dataclasses.replace(
       query,
       **_rows(n, sampled, query, model.settings),
       # The engine refuses stop ids above its limit for beams, with a message.
-      stop_ids=fit if sampled else wanted,
+      stop_ids=fit if sampled else ends,
       stream=request.stream or (sampled and bool(stops or watched)),
     ),
     sampled=sampled,
@@ -115,21 +109,6 @@ async def read(
     stream=request.stream,
     priority=request.priority,
   )
-
-
-async def _prompt(
-  model: servable_lib.Servable, request: completion_pb2.CompleteRequest
-) -> np.ndarray:
-  kind = request.WhichOneof('prompt')
-  if kind is None:
-    raise errors.InvalidArgument(
-      'the request has no prompt. Set text, segments or token_ids.'
-    )
-  if kind == 'token_ids':
-    # The length is checked before the ids become an array.
-    _check_length(request.token_ids.ids, model.settings)
-    return np.array(request.token_ids.ids, np.int32)
-  return await encode(model, request)
 
 
 def _beginning(
@@ -155,57 +134,8 @@ def _beginning(
   elif request.WhichOneof('prompt') == 'token_ids':
     echo = words.decode(tokens, special=True)
   else:
-    echo, _ = _text(request)
+    echo, _ = prompts.text_and_literal(request)
   return {'context': context, 'echo': echo}
-
-
-def _text(
-  request: completion_pb2.CompleteRequest | completion_pb2.TokenizeRequest,
-) -> tuple[str, list[special_tokens.Span]]:
-  """Returns the text of a request and its literal spans."""
-  if not request.HasField('segments'):
-    return request.text, []
-  literal = []
-  end = 0
-  for segment in request.segments.segments:
-    start, end = end, end + len(segment.text)
-    if segment.literal:
-      literal.append((start, end))
-  return ''.join(s.text for s in request.segments.segments), literal
-
-
-async def encode(
-  model: servable_lib.Servable,
-  request: completion_pb2.CompleteRequest | completion_pb2.TokenizeRequest,
-) -> np.ndarray:
-  """Returns the ids of a request's text, [T] int32, without a start id.
-
-  Raises:
-    errors.InvalidArgument: The model has no tokenizer.
-  """
-  if model.codecs.words is None:
-    raise errors.InvalidArgument(
-      'this model has no tokenizer. Send token ids, or publish it with'
-      ' VOCABULARY_PATH or a tokenizer.json beside its checkpoint.'
-    )
-  text, literal = _text(request)
-  requests.check_size(text, model.settings)
-  encode_prompt = model.codecs.words.encode_prompt
-  with tracing.part('tokenize'):
-    return await calls.prepare(False, encode_prompt, text, literal)
-
-
-def with_start(
-  ids: np.ndarray,
-  model: servable_lib.Servable,
-  request: completion_pb2.CompleteRequest | completion_pb2.TokenizeRequest,
-) -> np.ndarray:
-  """Prepends the model's start id to a text's ids, as the request asks for."""
-  if request.HasField('add_special_tokens') and not request.add_special_tokens:
-    return ids
-  words = model.codecs.words
-  assert words is not None  # Otherwise `encode` raises.
-  return requests.with_start(ids, model.settings, words)
 
 
 def _query(
@@ -223,8 +153,8 @@ def _query(
     if settings.engine.max_context:
       # The engine lowers it to what the prompt leaves.
       most = max(most, limit)
-    whose = 'the MAX_DECODE_STEPS of this model'
-    _check('max_tokens', limit, 1, most, whose)
+    meaning = 'the MAX_DECODE_STEPS of this model'
+    _check('max_tokens', limit, 1, most, meaning)
   most = settings.engine.max_steps if limit is None else limit
   least = min(settings.engine.min_new_tokens, most)
   if request.HasField('min_tokens'):
@@ -251,12 +181,12 @@ def _beam_search(
   """Returns True for beam search, or None for the model's default."""
   if request.HasField('use_beam_search'):
     return request.use_beam_search
-  if settings.engine.has_samples and _of_samples(request):
+  if settings.engine.has_samples and _sample_fields(request):
     return False
   return None
 
 
-def _of_samples(request: completion_pb2.CompleteRequest) -> list[str]:
+def _sample_fields(request: completion_pb2.CompleteRequest) -> list[str]:
   """Returns the set fields that affect samples but not beams.
 
   Beam search only compares likelihoods.
@@ -269,7 +199,7 @@ def _of_samples(request: completion_pb2.CompleteRequest) -> list[str]:
 
 
 def _check_beams(request: completion_pb2.CompleteRequest) -> None:
-  for name in _of_samples(request):
+  for name in _sample_fields(request):
     raise errors.InvalidArgument(
       f'{name} is {getattr(request, name)}, but beam search, which answers'
       ' this request, has no such option. Leave it out or set use_beam_search'
@@ -332,19 +262,6 @@ def check_ids(
   if wrong is not None:
     raise errors.InvalidArgument(
       f'{name} contains {wrong}, but the vocabulary has 0 to {size - 1}'
-    )
-
-
-def _check_length(
-  tokens: Sequence[int] | np.ndarray, settings: settings_lib.Settings
-) -> None:
-  most = settings.engine.max_prompt
-  if not len(tokens):
-    raise errors.InvalidArgument('the prompt has 0 tokens. Send at least 1.')
-  if len(tokens) > most:
-    raise errors.InvalidArgument(
-      f'the prompt has {len(tokens)} tokens, but this model takes 1 to {most}'
-      ' (INPUT_SEQ_LEN). Shorten it, or use a model with a higher limit.'
     )
 
 
