@@ -105,6 +105,7 @@ _BELOW = {
   ),
   'benchmarks': (
     'converters',
+    'harness',
     'saxml_ext/aot',
     'saxml_ext/common',
     'saxml_ext/engine',
@@ -112,6 +113,8 @@ _BELOW = {
     'saxml_ext/families',
     'saxml_ext/params',
     'saxml_ext/pax',
+    'saxml_ext/protobuf',
+    'saxml_ext/server',
     'serve',
   ),
 }

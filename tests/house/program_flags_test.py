@@ -94,11 +94,11 @@ _PROGRAMS = {
   '//saxml_ext/server:pax_server': _SERVER._replace(
     always=f'{_SERVER.always} pax_experiments'
   ),
-  '//saxml_ext/server/commands:load_memory': _Program('params checkpoint'),
+  '//benchmarks/parts:load_memory': _Program('params checkpoint'),
   '//saxml_ext/server/commands:compile_programs': _Program(
     'params checkpoint override out stablehlo'
   ),
-  '//saxml_ext/server/commands:first_token': _Program(
+  '//benchmarks/parts:first_token': _Program(
     'params checkpoint programs prompt'
   ),
   '//saxml_ext/admin:admin_config': _Program(f'{_CELL} fs_root admin_acl'),
@@ -114,7 +114,7 @@ _PROGRAMS = {
     _NO_TLS,
     _WITH_TLS,
   ),
-  '//saxml_ext/http:bench': _Program('requests tokens'),
+  '//benchmarks/parts:gateway': _Program('requests tokens'),
   '//saxml_ext/common/security:api_key': _Program(
     'api_keys_file name list revoke'
   ),
@@ -186,8 +186,8 @@ _PROGRAMS = {
   ),
   '//converters:random_gptj': _RANDOM,
   '//converters:random_hf': _RANDOM,
-  '//converters:convert_bench': _BENCH,
-  '//converters:quantize_bench': _BENCH,
+  '//benchmarks/parts:convert': _BENCH,
+  '//benchmarks/parts:quantize': _BENCH,
   '//serve:main': _Program(
     'port host api_key_file served_model_name chat_template params cache_dir'
     f' sax_root drain_secs {_LIMITS}',

@@ -7,7 +7,7 @@ It prints JSON: `weights` is the size of the shards on this process's devices in
 bytes, and `grown` the peak growth of the process. To split a model among two
 hosts, start it twice with ICI_MESH_SHAPE=[1, 1, 2] among the overrides. A
 single process reads the whole model. Programs and the keys and values of slots
-need additional memory, see saxml_ext/server/commands/load_memory.py.
+need additional memory, see benchmarks/parts/load_memory.py.
 """
 
 from collections.abc import Sequence

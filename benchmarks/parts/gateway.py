@@ -23,7 +23,6 @@ import psutil
 
 from saxml_ext.common import grpc_util
 from saxml_ext.common import program
-from saxml_ext.http.web import bodies
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 
@@ -40,6 +39,8 @@ _TOKENS = flags.DEFINE_integer(
 # The ids of the test cell and its model.
 _CELL, _MODEL = '/sax/test', '/sax/test/m'
 _WARM_UP = 50
+# The last bytes of a complete stream.
+_DONE = b'data: [DONE]\n\n'
 
 _Ask = Callable[[bool], int]
 
@@ -87,7 +88,7 @@ def _gateway(port: int, prompt: str) -> _Ask:
     body = json.dumps({'model': 'm', 'prompt': prompt, 'stream': stream})
     connection.request('POST', '/v1/completions', body, headers)
     data = connection.getresponse().read()
-    if stream and not data.endswith(bodies.DONE):
+    if stream and not data.endswith(_DONE):
       raise RuntimeError(f'the stream is incomplete: {data[-200:]!r}')
     return data.count(b'data: ') if stream else 1
 

@@ -19,10 +19,14 @@ fast_compile.install()
 
 _START = """
 from saxml_ext.common import program
-from saxml_ext.server.commands import {program}
+from {package} import {program}
 from saxml_ext.server.testing import small_model
 program.run({program}.main)
 """
+_PACKAGES = {
+  'compile_programs': 'saxml_ext.server.commands',
+  'first_token': 'benchmarks.parts',
+}
 _TIMEOUT = 600
 
 
@@ -38,7 +42,7 @@ class FirstTokenTest(absltest.TestCase):
       [
         sys.executable,
         '-c',
-        _START.format(program=program),
+        _START.format(package=_PACKAGES[program], program=program),
         f'--params={small_model.MODEL_PATH}',
         f'--checkpoint={self.checkpoint}',
         *flags,

@@ -2,7 +2,7 @@ import os
 
 from absl.testing import absltest
 
-from harness.bert import bench
+from benchmarks.parts import bert
 from harness.bert import features
 from harness.bert import graph
 from harness.bert.testing import tiny_model
@@ -21,14 +21,14 @@ class BenchTest(absltest.TestCase):
   def test_all_ways_answer_all_samples(self):
     asked = features.load(self._questions, self._vocab)
     trials = [
-      bench.Trial(way, way.load(self._model, 'cpu', 1))
-      for way in bench.WAYS.values()
+      bert.Trial(way, way.load(self._model, 'cpu', 1))
+      for way in bert.WAYS.values()
     ]
-    bench.compare(trials, asked, 2)
+    bert.compare(trials, asked, 2)
     for trial in trials:
       self.assertCountEqual(trial.logits, range(5))
       self.assertGreater(trial.seconds, 0)
-    heading, first, *others = bench.table(trials, asked).splitlines()
+    heading, first, *others = bert.table(trials, asked).splitlines()
     self.assertEqual(heading.split(), ['samples/s', 'ratio', 'F1', 'kept'])
     self.assertRegex(first, r'^ONNX Runtime float32, plain +[\d.]+ +1\.00 ')
     self.assertLen(others, len(trials))
@@ -40,16 +40,16 @@ class BenchTest(absltest.TestCase):
     with open(self._questions, 'w', encoding='utf-8') as file:
       file.write(text.replace('"answers"', '"other"'))
     asked = features.load(self._questions, self._vocab)
-    way = bench.WAYS['float32']
-    trial = bench.Trial(way, way.load(self._model, 'cpu', 1))
-    bench.compare([trial], asked, 8)
-    self.assertRegex(bench.table([trial], asked), '1.00   -     -\n')
+    way = bert.WAYS['float32']
+    trial = bert.Trial(way, way.load(self._model, 'cpu', 1))
+    bert.compare([trial], asked, 8)
+    self.assertRegex(bert.table([trial], asked), '1.00   -     -\n')
 
   def test_the_program_with_a_file(self):
     path = os.path.join(self.create_tempdir().full_path, 'bert.onnx')
     graph.write(tiny_model.make(), 'int8', path)
     done = modules.run(
-      'harness.bert.bench',
+      'benchmarks.parts.bert',
       f'--model={self._model}',
       f'--val_data={self._questions}',
       f'--vocab_file={self._vocab}',

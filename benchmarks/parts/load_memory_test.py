@@ -5,7 +5,7 @@ import tempfile
 from absl.testing import absltest
 from absl.testing import flagsaver
 
-from saxml_ext.server.commands import load_memory
+from benchmarks.parts import load_memory
 from saxml_ext.server.testing import small_model
 
 
