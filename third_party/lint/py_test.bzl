@@ -2,8 +2,26 @@
 
 load("@rules_python//python:py_test.bzl", _py_test = "py_test")
 
-def py_test(name, srcs = None, deps = [], size = "small", timeout = None, **kwargs):
+# The tag of tests that py_tests runs.
+_MERGED = "merged"
+_RUNNER = "//third_party/lint:run_tests.py"
+
+# A test that sets one of these attributes is not merged.
+_ALONE = ["args", "env", "main", "shard_count", "tags"]
+
+def py_test(
+        name,
+        srcs = None,
+        deps = [],
+        size = "small",
+        timeout = None,
+        alone = False,
+        **kwargs):
     """A test of one module, by default `name` and .py.
+
+    `bazel test //pkg:x_test` runs it. `bazel test //pkg/...` runs it as a part
+    of `py_tests`, unless it is large or sets its timeout, args, env, main,
+    shard_count or tags.
 
     Args:
       name: The name of the target and of its module.
@@ -12,10 +30,20 @@ def py_test(name, srcs = None, deps = [], size = "small", timeout = None, **kwar
       size: The size of the test.
       timeout: The timeout. The default of small and medium tests is moderate,
         because a busy machine takes ten times as long as an idle one.
+      alone: True if the test can only run alone, for example because it
+        restarts itself.
       **kwargs: More arguments of the rule.
     """
-    if not timeout and size in ["small", "medium"]:
+    for key in _ALONE:
+        alone = alone or key in kwargs
+    if size not in ["small", "medium"]:
+        alone = True
+    elif timeout:
+        alone = True
+    else:
         timeout = "moderate"
+    if not alone:
+        kwargs["tags"] = ["manual", _MERGED]
     _py_test(
         name = name,
         size = size,
@@ -23,4 +51,32 @@ def py_test(name, srcs = None, deps = [], size = "small", timeout = None, **kwar
         srcs = srcs or [name + ".py"],
         deps = deps + ["@pypi//absl_py"],
         **kwargs
+    )
+
+def py_tests(name, shard_count = None):
+    """Runs the modules of the package's py_test rules above it as one test.
+
+    This saves process starts and imports; see run_tests.py.
+
+    Args:
+      name: "tests".
+      shard_count: The number of shards. Each runs a part of the modules.
+    """
+    merged = sorted([
+        rule["name"]
+        for rule in native.existing_rules().values()
+        if _MERGED in rule.get("tags", [])
+    ])
+    if not merged:
+        fail("py_tests is not below a py_test that it runs.")
+    folder = native.package_name()
+    _py_test(
+        name = name,
+        size = "medium",
+        timeout = "long",
+        srcs = [_RUNNER],
+        args = ["%s/%s.py" % (folder, test) for test in merged] + ["--"],
+        main = _RUNNER,
+        shard_count = shard_count,
+        deps = [":" + test for test in merged],
     )
