@@ -4,6 +4,7 @@ import pathlib
 
 from plotly import graph_objects as go
 
+from benchmarks.tpu_estimate import chips
 from benchmarks.tpu_estimate import lengths as lengths_lib
 from benchmarks.tpu_estimate import predict
 from benchmarks.tpu_estimate import roofline
@@ -91,19 +92,19 @@ def roofs(
 ) -> plotly_charts.Figure:
   """Returns a roofline chart with all programs, by the central rule."""
   topology = rules.topology_of(made)
-  chip = topology.chip
+  peaks = chips.BY_CHIP[topology.chip]
   intensities = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4]
   traces = []
   for name, peak, dash in (
-    ('int8', chip.int8, 'solid'),
-    ('bfloat16', chip.bf16, 'dot'),
+    ('int8', peaks.int8, 'solid'),
+    ('bfloat16', peaks.bf16, 'dot'),
   ):
-    knee = peak / chip.hbm_bandwidth
+    knee = peak / peaks.hbm_bandwidth
     places = sorted([*intensities, knee])
     traces.append(
       go.Scatter(
         x=places,
-        y=[min(peak, i * chip.hbm_bandwidth) / 1e12 for i in places],
+        y=[min(peak, i * peaks.hbm_bandwidth) / 1e12 for i in places],
         mode='lines',
         name=f'{name} peak and memory',
         line={'color': 'var(--muted)', 'dash': dash},

@@ -11,6 +11,7 @@ import pathlib
 from absl import flags
 
 from benchmarks.tpu_estimate import benchmarks
+from benchmarks.tpu_estimate import chips
 from benchmarks.tpu_estimate import lengths as lengths_lib
 from benchmarks.tpu_estimate import page
 from benchmarks.tpu_estimate import predict
@@ -109,7 +110,7 @@ def report() -> str:
     path = pathlib.Path(user_path.resolve(_LENGTHS.value))
     text = path.read_text('utf-8')
     requests = lengths_lib.read(text, _LENGTHS.value, _SAMPLES.value)
-  chip = rules.topology_of(made).chip
+  peaks = chips.BY_CHIP[rules.topology_of(made).chip]
   by_rule = {
     rule.name: predict.of_set(
       made, requests, rule, _SERVER.value, _buckets(), _INTERVAL.value or 1
@@ -117,7 +118,9 @@ def report() -> str:
     for rule in rules.RULES
   }
   rule = _RULE.format(
-    clock=chip.clock / 1e9, hbm=chip.hbm_bandwidth / 1e9, link=chip.link / 1e9
+    clock=peaks.clock / 1e9,
+    hbm=peaks.hbm_bandwidth / 1e9,
+    link=peaks.link / 1e9,
   )
   sections = [
     f'{made.title}, {made.topology}, weights {made.weights}, KV {made.kv},'

@@ -7,6 +7,7 @@ import re
 from absl.testing import absltest
 from absl.testing import flagsaver
 
+from benchmarks.tpu_estimate import chips
 from benchmarks.tpu_estimate import lengths as lengths_lib
 from benchmarks.tpu_estimate import predict
 from benchmarks.tpu_estimate import report
@@ -88,7 +89,7 @@ class ReportTest(absltest.TestCase):
       line.split() for line in text.splitlines() if 'measured step' in line
     ]
     # The floor, then the estimates; the fixture's step is 30 million cycles.
-    seconds = 30e6 / topologies.V6E.clock
+    seconds = 30e6 / chips.BY_CHIP[topologies.V6E].clock
     self.assertEqual(rows[0][-4], f'{1e3 * seconds / 23.1:.2f}')
     many = dataclasses.replace(made, slots=32)
     many.programs['decode 32'] = made.programs['decode 8']

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any
 
+from benchmarks.tpu_estimate import chips
 from benchmarks.tpu_estimate import lengths as lengths_lib
 from benchmarks.tpu_estimate import rules
 from benchmarks.tpu_estimate import schedule
@@ -114,11 +115,11 @@ def _point(
   read: float = 0.0,
 ) -> Point:
   topology = rules.topology_of(programs)
-  chip, count = topology.chip, topology.chips
-  peak = chip.int8 if programs.weights == 'int8' else chip.bf16
+  peaks, count = chips.BY_CHIP[topology.chip], topology.chips
+  peak = peaks.int8 if programs.weights == 'int8' else peaks.bf16
   read += programs.parts * parameters * _BYTES[programs.weights]
-  computing = (matrices / peak + attention / chip.bf16) / count
-  reading = read / chip.hbm_bandwidth / count
+  computing = (matrices / peak + attention / peaks.bf16) / count
+  reading = read / peaks.hbm_bandwidth / count
   return Point(
     (matrices + attention) / count, read / count, max(computing, reading)
   )

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.tpu_estimate import chips
 from benchmarks.tpu_estimate import lengths as lengths_lib
 from benchmarks.tpu_estimate.compiled import costs
 from saxml_ext.aot.tpu import topologies
@@ -130,18 +131,16 @@ def topology_of(programs: costs.Set) -> topologies.Topology:
   Raises:
     ValueError: A figure of the chip is unknown that the estimates need.
   """
-  found = topologies.find(programs.topology)
-  chip = found.chip
-  if math.isnan(chip.clock + chip.int8):
-    known = {
-      t.chip.kind for t in topologies.BY_NAME.values() if t.chip.clock > 0
-    }
+  topology = topologies.find(programs.topology)
+  peaks = chips.BY_CHIP[topology.chip]
+  if math.isnan(peaks.clock + peaks.int8):
+    known = [chip.kind for chip, p in chips.BY_CHIP.items() if p.clock > 0]
     raise ValueError(
-      f"the clock rate of {chip.kind} ({programs.topology}), which XLA's"
-      f' cycles need, is unknown. Known: {", ".join(sorted(known))}. Add it to'
-      ' saxml_ext/aot/tpu/topologies.py with its source.'
+      f'the clock rate of {topology.chip.kind} ({programs.topology}), which'
+      f" XLA's cycles need, is unknown. Known: {', '.join(sorted(known))}. Add"
+      ' it to benchmarks/tpu_estimate/chips.py with its source.'
     )
-  return found
+  return topology
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,8 +215,9 @@ def parts(
     rule: The form of the rule.
     slots: The requests in the slots. Required if a kernel reads blocks of KV.
   """
-  clock = topology.chip.clock
-  bandwidth = topology.chip.hbm_bandwidth * rule.hbm
+  peaks = chips.BY_CHIP[topology.chip]
+  clock = peaks.clock
+  bandwidth = peaks.hbm_bandwidth * rule.hbm
   seconds = dict.fromkeys(PARTS, 0.0)
   passes = {costs.ELEMENTWISE: rule.elementwise, costs.COPIES: rule.copies}
   for kind, cycles in cost.cycles.items():
@@ -276,7 +276,7 @@ def collective_seconds(
   n = collective.group
   if n == 1:
     return 0.0
-  link = topology.chip.link * rule.link
+  link = chips.BY_CHIP[topology.chip].link * rule.link
   rounds = 2 if collective.kind == 'all-reduce' else 1
   if collective.kind == 'collective-permute':
     return collective.bytes / link + rule.hop

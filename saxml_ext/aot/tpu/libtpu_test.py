@@ -17,7 +17,6 @@ import numpy as np
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine import sharding
 
-_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _LIMIT = re.compile(r'exceeds available HBM \(([0-9.]+)G\)')
 
 
@@ -37,19 +36,6 @@ class LibtpuTest(parameterized.TestCase):
     self.assertAlmostEqual(
       topology.chip.hbm / 2**30, _limit(devices[0]), delta=0.01
     )
-
-  @parameterized.parameters('v5e_1x1', 'v6e_1x1')
-  def test_xlas_cycles_of_a_product_are_at_least_the_peaks(self, name):
-    topology = topologies.find(name)
-    mesh = jax.sharding.Mesh(np.array(topology.describe()), 'x')
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    x = jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16, sharding=sharding)
-    text = jax.jit(jnp.dot).lower(x, x).compile().as_text()
-    cycles = sum(map(int, _CYCLES.findall(text)))
-    seconds = cycles / topology.chip.clock
-    # With libtpu 0.0.42, these are 1.14 for v5e and 1.42 for v6e.
-    peak = 2 * 8192**3 / topology.chip.bf16
-    self.assertBetween(seconds / peak, 1, 1.5)
 
   def test_the_chips_of_a_host_split_the_layers(self):
     devices = topologies.find('v5e_4x4').describe()

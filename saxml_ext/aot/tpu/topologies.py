@@ -1,24 +1,9 @@
 """Describes the TPU slices that programs are compiled for, and their chips.
 
-The compiler of program sets and the estimates of speed use the same table.
-
-Sources:
-
-- Peaks and bandwidths: Google's pages "TPU v5e", "TPU v5p", "TPU v6e" and
-  "TPU7x (Ironwood)" below https://docs.cloud.google.com/tpu/docs (v5e, v5p,
-  v6e, tpu7x), read in 2026.
-- int8 of v5p, which the page lacks: the table of
-  jax/_src/pallas/mosaic/tpu_info.py in JAX 0.10.2, 918 TOP/s. No source has the
-  int8 figure of TPU7x.
-- Usable memory: the limit in the message "exceeds available HBM" of XLA's
-  compiler (libtpu 0.0.42) for a program that is too large. `libtpu_test.py`
-  reads the limit again. It is lower than on the pages, because the runtime
-  reserves memory.
-- Clock: Google does not publish it. For v5e it is the peak divided by the
-  operations of the matrix units per cycle, 197e12 / (4 units * 128 * 128 * 2
-  operations) = 1.5e9. At that rate, XLA's roofline of a product (2 n^3 / 197e12
-  s) agrees with its cycles. For v6e it is 918e12 / (4 units * 256 * 256 * 2) =
-  1.75e9. Google's page names two units, but two would need twice that rate.
+The usable memory is the limit in the message "exceeds available HBM" of XLA's
+compiler (libtpu 0.0.42) for a program that is too large. `libtpu_test.py` reads
+the limit again. It is lower than on Google's pages, because the runtime
+reserves memory.
 """
 
 from collections.abc import Mapping
@@ -33,38 +18,18 @@ from jax.experimental import topologies
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-  """One kind of TPU. All figures are per chip, for any number of cores.
+  """One kind of TPU.
 
   Attributes:
     kind: The `device_kind` of its JAX devices.
     devices: The number of JAX devices per chip: 2 if each of the two cores is
       one.
     hbm: The bytes of one device's memory that XLA lets programs use.
-    bf16: The peak operations per second of bfloat16 products. A multiplication
-      and an addition count as two operations.
-    int8: The peak operations per second of int8 products; NaN if it is not
-      published.
-    hbm_bandwidth: The bytes per second between the chip and its memory.
-    ici_bandwidth: The bytes per second to all neighbors together, in both
-      directions.
-    ici_ports: The number of links to neighbors in a full torus.
-    clock: The cycles per second in XLA's estimates; NaN if unknown.
   """
 
   kind: str
   devices: int
   hbm: int
-  bf16: float
-  int8: float
-  hbm_bandwidth: float
-  ici_bandwidth: float
-  ici_ports: int
-  clock: float = math.nan
-
-  @property
-  def link(self) -> float:
-    """The bytes per second from a chip to one neighbor, in one direction."""
-    return self.ici_bandwidth / self.ici_ports / 2
 
 
 _GIB = 2**30
@@ -86,16 +51,12 @@ _ENVIRONMENT = {
 }
 
 # The columns are the attributes of Chip, in order.
-V5E = Chip(
-  'TPU v5 lite', 1, int(15.75 * _GIB), 197e12, 393e12, 819e9, 400e9, 4, 1.5e9
-)
-V6E = Chip(
-  'TPU v6 lite', 1, int(31.25 * _GIB), 918e12, 1836e12, 1638e9, 800e9, 4, 1.75e9
-)
+V5E = Chip('TPU v5 lite', 1, int(15.75 * _GIB))
+V6E = Chip('TPU v6 lite', 1, int(31.25 * _GIB))
 # The two cores act as one device.
-V5P = Chip('TPU v5', 1, int(95.74 * _GIB), 459e12, 918e12, 2765e9, 1200e9, 6)
+V5P = Chip('TPU v5', 1, int(95.74 * _GIB))
 # Each of the two cores is a device with half of the memory.
-V7X = Chip('TPU7x', 2, int(94.75 * _GIB), 2307e12, math.nan, 7380e9, 1200e9, 6)
+V7X = Chip('TPU7x', 2, int(94.75 * _GIB))
 
 
 @dataclasses.dataclass(frozen=True)
