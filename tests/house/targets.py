@@ -21,11 +21,13 @@ class Target:
     kind: The name of the rule, such as `py_binary`.
     package: The path of its package from the root.
     attributes: The attributes whose values are literals.
+    expressions: The syntax trees of all attributes.
   """
 
   kind: str
   package: str
   attributes: dict[str, Any]
+  expressions: dict[str, ast.expr]
 
   @property
   def label(self) -> str:
@@ -47,14 +49,16 @@ def _rules(path: pathlib.Path) -> Iterator[Target]:
   for node in ast.parse(text).body:
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
       attributes = {}
+      expressions = {}
       for keyword in node.value.keywords:
+        expressions[keyword.arg] = keyword.value
         try:
           attributes[keyword.arg] = ast.literal_eval(keyword.value)
         except ValueError:
           continue  # This module reads no glob or name.
       if 'name' in attributes and isinstance(node.value.func, ast.Name):
         name = '' if package == '.' else package
-        yield Target(node.value.func.id, name, attributes)
+        yield Target(node.value.func.id, name, attributes, expressions)
 
 
 @functools.cache
