@@ -23,7 +23,7 @@ from converters.convert import random_weights
 from saxml_ext.families import hf_config
 from saxml_ext.pax import errors
 
-_SECONDS = 1.0
+_CPU_SECONDS = 1.0
 _BIN = 'pytorch_model.bin'
 _SAFE = 'model.safetensors'
 
@@ -227,10 +227,10 @@ class HostileCheckpointsTest(parameterized.TestCase):
     directory = os.path.dirname(path)
     size = sum(e.stat().st_size for e in os.scandir(directory))
     _forget_peak()
-    memory, begin = _memory(), time.monotonic()
+    memory, begin = _memory(), time.process_time()
     with self.assertRaisesRegex(errors.CheckpointError, f'(?s){message}'):
       model_source.ModelSource(directory)
-    self.assertLess(time.monotonic() - begin, _SECONDS)
+    self.assertLess(time.process_time() - begin, _CPU_SECONDS)
     self.assertLess(_peak_memory() - memory, 2 * size)
     self.assertFalse(os.path.exists(self.canary))
 

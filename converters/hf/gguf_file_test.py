@@ -108,10 +108,10 @@ class GGUFFileTest(parameterized.TestCase):
     )
 
   def assert_refused(self, path: str, message: str) -> None:
-    begin = time.monotonic()
+    begin = time.process_time()
     with self.assertRaisesRegex(errors.CheckpointError, message):
       gguf_file.GGUFFile(path)
-    self.assertLess(time.monotonic() - begin, 5)
+    self.assertLess(time.process_time() - begin, 5)
 
   def change(self, path: str, offset: int, data: bytes) -> None:
     with open(path, 'r+b') as f:

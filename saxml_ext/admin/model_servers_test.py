@@ -1,8 +1,8 @@
 """Tests of model servers that join a cell, die, fail and come back."""
 
 import asyncio
+import logging
 import socket
-import time
 from unittest import mock
 
 from absl.testing import absltest
@@ -16,6 +16,8 @@ from saxml_ext.protobuf import common_pb2
 
 MODEL = cell_fixture.MODEL
 _Code = grpc.StatusCode
+# The reason for a server whose process ended without notice.
+_DEATH = 'Connection refused|accepts no connections'
 
 
 class ModelServersTest(cell_fixture.CellTestCase):
@@ -25,13 +27,13 @@ class ModelServersTest(cell_fixture.CellTestCase):
     await self.ready()
     server_id = (await self.watch()).admin_server_id
     second = await self.joined()
-    killed = time.monotonic()
-    await first.kill()
-    response = await self.watch(1, server_id)
-    # By design, this takes at most 1.5 s; the rest is for a busy machine. After
-    # 25 s, the server would be gone because it is silent, and not because it is
-    # dead.
-    self.assertLess(time.monotonic() - killed, 20)
+    with self.assertLogs('absl', logging.WARNING) as logs:
+      await first.kill()
+      response = await self.watch(1, server_id)
+    # It is gone because of its death, and not because of its silence.
+    self.assertRegex(
+      '\n'.join(logs.output), f'{first.address}: lost: .*({_DEATH})'
+    )
     self.assertEqual(response.result.changelog[0].deletion, first.address)
     await self.ready()
     self.assertEqual((await self.listed()).modelet_addresses, [second.address])
@@ -102,7 +104,6 @@ class ModelServersTest(cell_fixture.CellTestCase):
     with socket.create_server(('127.0.0.1', 0)) as closed:
       dead = f'127.0.0.1:{closed.getsockname()[1]}'
     spec = admin_pb2.ModelServer()
-    begin = time.monotonic()
     joins = [
       self.stub.Join(
         admin_pb2.JoinRequest(
@@ -115,7 +116,8 @@ class ModelServersTest(cell_fixture.CellTestCase):
     await self.joined()
     for result in await asyncio.gather(*joins, return_exceptions=True):
       self.assertEqual(result.code(), _Code.DEADLINE_EXCEEDED)
-    self.assertLess(time.monotonic() - begin, 30)
+      # The answer is the admin server's, not the timeout of this call.
+      self.assertIn('Join after the server has started', result.details())
 
   async def test_address_needs_a_port(self):
     for address in ('host', 'host:', 'host:0', 'host:65536', 'unix:/tmp/s'):

@@ -74,7 +74,7 @@ class LMTest(_CellTest):
       self.server.requests.clear()
       begin = time.monotonic()
       ask('full:0.4:1')
-      self.assertBetween(time.monotonic() - begin, 0.4, _PATIENCE)
+      self.assertGreaterEqual(time.monotonic() - begin, 0.4)
       self.assertLen(self.server.requests, 2)
       self.server.forget()
 

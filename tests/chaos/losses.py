@@ -33,10 +33,12 @@ class Result(load_lib.Counts):
     gone_secs: The seconds from each kill until clients know about it.
     replaced_secs: The seconds from each kill until there are three replicas
       again.
+    reasons: The reasons for which the admin server gave the servers up.
   """
 
   gone_secs: list[float] = dataclasses.field(default_factory=list)
   replaced_secs: list[float] = dataclasses.field(default_factory=list)
+  reasons: list[str] = dataclasses.field(default_factory=list)
 
 
 def run(
@@ -86,6 +88,7 @@ def run(
         if left:  # The next round needs a spare server.
           servers.append(_start(cell, step_secs))
     result.count(cell.path / _COMPLETED)
+    result.reasons = evictions.reasons(cell)
   return result
 
 

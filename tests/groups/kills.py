@@ -95,6 +95,7 @@ class Result(load_lib.Counts):
       ended.
     starting: The number of processes whose group did not serve yet.
     gone_secs: The seconds from each loss in a serving group until clients know.
+    reasons: The reason of the admin server for each of these losses.
     zeros: The processes that ended with exit code 0.
   """
 
@@ -102,6 +103,7 @@ class Result(load_lib.Counts):
   stopped: int = 0
   starting: int = 0
   gone_secs: list[float] = dataclasses.field(default_factory=list)
+  reasons: list[str] = dataclasses.field(default_factory=list)
   zeros: int = 0
 
 
@@ -263,6 +265,7 @@ def _take(
     return True
   processes.wait(lambda: not is_up(cell, victim))
   result.gone_secs.append(time.monotonic() - lost)
+  result.reasons.append(evictions.reasons(cell)[-1])
   # All processes of the group must end and start again together.
   for each, before in zip(victim.members, starts, strict=True):
     if each is not member:

@@ -1,7 +1,8 @@
 """Calls a model continuously until stdin is closed; prints the results.
 
-It prints "asking" after the first answer. At the end, it prints a line of JSON:
-{"answers": 1234, "longest_secs": 0.5, "errors": ["..."]}.
+It prints "asking" after the first answer. For each line of stdin, it prints
+"answered" when all calls that were in flight have been answered. At the end, it
+prints a line of JSON: {"answers": 1234, "errors": ["..."]}.
 """
 
 from collections.abc import Sequence
@@ -29,52 +30,53 @@ _PAUSE_SECS = 0.005
 _THREADS = 8
 
 
+@dataclasses.dataclass
+class _Result:
+  answers: int = 0
+  errors: list[str] = dataclasses.field(default_factory=list)
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
   closed = threading.Event()
-  threading.Thread(
-    target=lambda: (sys.stdin.read(), closed.set()), daemon=True
-  ).start()
+  results = [_Result() for _ in range(_THREADS)]
   model = sax.Model(_MODEL.value).LM()
   with futures.ThreadPoolExecutor(_THREADS) as pool:
-    told = [
-      pool.submit(_ask, model, closed, first=not i) for i in range(_THREADS)
-    ]
-  results = [each.result() for each in told]
+    for result in results:
+      pool.submit(_ask, model, closed, result)
+    while not any(result.answers for result in results):
+      time.sleep(_PAUSE_SECS)
+    print('asking', flush=True)
+    for _ in sys.stdin:
+      _wait_for_next_answers(results)
+      print('answered', flush=True)
+    closed.set()
   print(
     json.dumps(
       {
         'answers': sum(r.answers for r in results),
-        'longest_secs': max(r.longest for r in results),
         'errors': [e for r in results for e in r.errors],
       }
     )
   )
 
 
-@dataclasses.dataclass
-class _Result:
-  answers: int = 0
-  longest: float = 0.0
-  errors: list[str] = dataclasses.field(default_factory=list)
+def _wait_for_next_answers(results: Sequence[_Result]) -> None:
+  before = [result.answers for result in results]
+  while any(r.answers == n for r, n in zip(results, before, strict=True)):
+    time.sleep(_PAUSE_SECS)
 
 
-def _ask(model: lm.LM, closed: threading.Event, first: bool) -> _Result:
+def _ask(model: lm.LM, closed: threading.Event, result: _Result) -> None:
   options = sax.ModelOptions(_TIMEOUT_SECS)
-  result = _Result()
   while not closed.wait(_PAUSE_SECS):
-    begin = time.monotonic()
     try:
       (text, _), *_ = model.Generate(_PROMPT, options)
       if text != _ANSWER:
         result.errors.append(f'answered {text!r} instead of {_ANSWER!r}')
     except errors.SaxError as e:
       result.errors.append(f'{e.code.name}: {e.message}')
-    result.longest = max(result.longest, time.monotonic() - begin)
-    if first and not result.answers:
-      print('asking', flush=True)
     result.answers += 1
-  return result
 
 
 if __name__ == '__main__':

@@ -25,10 +25,6 @@ _WAIT_SECS = 120.0
 # Requests take this many seconds, so some are in flight when a host is lost.
 _STEP_SECS = 1.0
 _POLL_SECS = 0.2
-# A lost host is detected after about 2 s. Then its requests go to another host.
-_LONGEST_SECS = 20.0
-# This is longer, so requests to the lost host do not wait for its return.
-_LOST_SECS = 24.0
 
 _obstacle = ''
 
@@ -54,21 +50,20 @@ class HostsTest(absltest.TestCase):
     asker = self.start_asker()
     # Each of the two serves alone while the other one is cut off. Then both
     # serve.
-    for lost, left, secs in (
-      (self.a, both[1:], _LOST_SECS),
-      (self.b, both[:1], 1.0),
-    ):
+    for lost, left in ((self.a, both[1:]), (self.b, both[:1])):
       self.net.cut(lost)
+      # Requests to the lost host do not wait for its return.
+      asker.stdin.write('\n')
+      asker.stdin.flush()
+      self.assertEqual(asker.stdout.readline(), 'answered\n')
       self.wait_for_addresses(left)
-      time.sleep(secs)
       self.net.mend(lost)
       self.wait_for_addresses(both)
-    told, _ = asker.communicate(timeout=_WAIT_SECS)
-    result = json.loads(told)
+    output, _ = asker.communicate(timeout=_WAIT_SECS)
+    result = json.loads(output)
     print(result)
     self.assertEqual(result['errors'], [])
-    self.assertGreater(result['answers'], 40)
-    self.assertLess(result['longest_secs'], _LONGEST_SECS)
+    self.assertGreaterEqual(result['answers'], 24)
 
   def start_cell(self):
     fs_root = os.path.join(self.dir, 'fs')

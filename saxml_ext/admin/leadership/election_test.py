@@ -88,9 +88,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       leader = await self.leader(left)
       self.assertTrue(leader.election.is_valid())
       left.remove(leader)
-      started = time.monotonic()
       await leader.stop()
-    self.assertLess(time.monotonic() - started, _PATIENCE)
 
   async def test_standby_knows_the_leader(self):
     first = self.party()

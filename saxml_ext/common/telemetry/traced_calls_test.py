@@ -115,7 +115,7 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(line['model'], _MODEL)
     self.assertEqual(line['code'], 'INTERNAL')
     self.assertEqual(line['request_id'], 'mine')
-    self.assertLess(line['seconds'], _TIMEOUT)
+    self.assertGreaterEqual(line['seconds'], 0)
     self.assertRegex(line['caller'], '^ipv[46]:')
     self.assertIn('bad', line['message'])
     line = json.loads(log_format.JsonFormatter().format(logged.records[1]))

@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import time
 from unittest import mock
 
 from absl.testing import absltest
@@ -123,10 +122,8 @@ class CheckpointTemplatesTest(parameterized.TestCase):
   )
   def test_limits_end_one_request(self, source, expected):
     template = _made(source.replace('R', 'range(99999)'))
-    begin = time.monotonic()
     with self.assertRaisesRegex(problems.BadRequest, expected) as e:
       template.render(_MESSAGES)
-    self.assertLess(time.monotonic() - begin, 30)
     self.assertEqual(e.exception.param, 'messages')
     # Another process takes the place of the one that was killed.
     self.assertIn('Hello.', _made(_CHAT).render(_MESSAGES))
