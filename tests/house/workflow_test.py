@@ -1,4 +1,4 @@
-"""Tests the workflow that a public host runs at each push."""
+"""Tests the workflows that a public host runs at each push and each night."""
 
 import os
 import re
@@ -18,13 +18,13 @@ _SCRIPT = re.compile(r'(?<!\S)\.?\.?/?(\.ci/run|bazelw)(?!\S)')
 class WorkflowTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    text = (tree.ROOT / '.github/workflows/ci.yml').read_text('utf-8')
-    self._jobs = yaml.safe_load(text)['jobs']
-    self._steps = [step for job in self._jobs.values() for step in job['steps']]
+    self._jobs = _jobs('ci')
+    jobs = [*self._jobs.values(), *_jobs('nightly').values()]
+    self._steps = [step for job in jobs for step in job['steps']]
 
   def test_no_action_but_a_pinned_checkout(self):
     used = [step['uses'] for step in self._steps if 'uses' in step]
-    self.assertLen(used, len(self._jobs))
+    self.assertLen(used, len(self._jobs) + 1)
     for action in used:
       self.assertRegex(action, _ACTION)
 
@@ -52,6 +52,11 @@ class WorkflowTest(absltest.TestCase):
 
   def test_scripts_can_be_started(self):
     self.assertTrue(os.access(tree.ROOT / 'bazelw', os.X_OK))
+
+
+def _jobs(name: str) -> dict[str, dict]:
+  path = tree.ROOT / '.github' / 'workflows' / f'{name}.yml'
+  return yaml.safe_load(path.read_text('utf-8'))['jobs']
 
 
 def _parts(version: str) -> list[int]:

@@ -53,7 +53,7 @@ def py_test(
         **kwargs
     )
 
-def py_tests(name, shard_count = None):
+def py_tests(name, shard_count = None, tags = []):
     """Runs the modules of the package's py_test rules above it as one test.
 
     This saves process starts and imports; see run_tests.py.
@@ -61,6 +61,7 @@ def py_tests(name, shard_count = None):
     Args:
       name: "tests".
       shard_count: The number of shards. Each runs a part of the modules.
+      tags: The tags: "nightly" if only --config=nightly runs it.
     """
     merged = sorted([
         rule["name"]
@@ -78,5 +79,6 @@ def py_tests(name, shard_count = None):
         args = ["%s/%s.py" % (folder, test) for test in merged] + ["--"],
         main = _RUNNER,
         shard_count = shard_count,
+        tags = tags,
         deps = [":" + test for test in merged],
     )

@@ -55,12 +55,14 @@ class Result:
     failure: The reason why the module failed, or an empty string.
     tests: The number of tests that ran.
     skipped: The number of skipped tests.
+    seconds: The CPU time of the module and its children.
     report: The module's report as an XML element.
   """
 
   failure: str
   tests: int
   skipped: int
+  seconds: float
   report: ElementTree.Element
 
 
@@ -109,10 +111,14 @@ def _become(path: pathlib.Path, folder: str, arguments: Sequence[str]) -> None:
   runpy.run_path(str(path), run_name='__main__')
 
 
-def _wait(process: int) -> int:
-  """Returns the exit code of a process, and ends what it left behind."""
+def _wait(process: int) -> tuple[int, float]:
+  """Returns the exit code of a process and its seconds of CPU time.
+
+  Ends the processes that it left behind.
+  """
   try:
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    _, status, usage = os.wait4(process, 0)
+    return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
   except SystemExit:
     # absl has the process print its stacks.
     os.kill(process, signal.SIGABRT)
@@ -123,7 +129,9 @@ def _wait(process: int) -> int:
       os.killpg(process, signal.SIGKILL)
 
 
-def _result(name: str, code: int, report: pathlib.Path) -> Result:
+def _result(
+  name: str, code: int, seconds: float, report: pathlib.Path
+) -> Result:
   try:
     root = ElementTree.parse(report).getroot()
   except (FileNotFoundError, ElementTree.ParseError):
@@ -141,7 +149,7 @@ def _result(name: str, code: int, report: pathlib.Path) -> Result:
     suite = ElementTree.SubElement(root, 'testsuite', name=name)
     case = ElementTree.SubElement(suite, 'testcase', name=name)
     ElementTree.SubElement(case, 'error', message=failure)
-  return Result(failure, len(cases) - skipped, skipped, root)
+  return Result(failure, len(cases) - skipped, skipped, seconds, root)
 
 
 def _run(name: str, arguments: Sequence[str], scratch: str) -> Result:
@@ -156,18 +164,19 @@ def _run(name: str, arguments: Sequence[str], scratch: str) -> Result:
     os._exit(0)  # The module did not call absltest.main.
   with contextlib.suppress(PermissionError, ProcessLookupError):
     os.setpgid(process, process)
-  code = _wait(process)
+  code, seconds = _wait(process)
   shutil.rmtree(folder, ignore_errors=True)
-  return _result(name, code, pathlib.Path(f'{folder}.xml'))
+  return _result(name, code, seconds, pathlib.Path(f'{folder}.xml'))
 
 
-def _print(name: str, result: Result, seconds: float) -> None:
+def _print(name: str, result: Result, elapsed: float) -> None:
   """Prints the line of a module; .ci/run reads it."""
   status = 'passed' if result.tests else 'skipped'
   text = f'{result.tests} tests ran, {result.skipped} skipped'
   if result.failure:
     status, text = 'failed', result.failure
-  print(f'[   MODULE ] {name} {status}: {text} ({seconds:.1f} s)', flush=True)
+  times = f'{elapsed:.1f} s, {result.seconds:.1f} s of CPU time'
+  print(f'[   MODULE ] {name} {status}: {text} ({times})', flush=True)
 
 
 def _shard(modules: Sequence[str]) -> Sequence[str]:
