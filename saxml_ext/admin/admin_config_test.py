@@ -86,9 +86,9 @@ class MainTest(absltest.TestCase):
     self.assertEqual(cell.read_config(root, '/sax/flag').fs_root, '/f')
 
   def test_help_names_the_environment(self):
-    told = self.run_main('--help').stdout
+    text = self.run_main('--help').stdout
     for variable in ('$SAX_ROOT', '$SAX_CELL', '$SAX_FS_ROOT'):
-      self.assertIn(variable, told)
+      self.assertIn(variable, text)
 
 
 if __name__ == '__main__':

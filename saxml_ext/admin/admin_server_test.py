@@ -59,7 +59,7 @@ class AdminServerTest(absltest.TestCase):
     self.addCleanup(channel.close)
     return process, admin_pb2_grpc.AdminStub(channel)
 
-  def test_environment_stands_in_for_flags(self):
+  def test_environment_sets_flags(self):
     port = net.pick_free_port()
     process = self.start(
       '--http_port=-1', SAX_CELL=_CELL, SAX_ADMIN_SERVER_PORT=str(port)
@@ -94,11 +94,11 @@ class AdminServerTest(absltest.TestCase):
     self.assertRegex(stderr, 'Anyone who can reach .* --host=127.0.0.1, or see')
 
   def test_help_names_the_environment(self):
-    told, _ = self.start('--help').communicate(timeout=120)
+    text, _ = self.start('--help').communicate(timeout=120)
     for variable in ('$SAX_ROOT', '$SAX_CELL', '$SAX_ADMIN_SERVER_PORT'):
-      self.assertIn(variable, told)
+      self.assertIn(variable, text)
 
-  def test_kill_loses_nothing_that_was_acknowledged(self):
+  def test_killed_server_loses_no_acknowledged_change(self):
     process, stub = self.serving()
     stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=120)
     process.kill()
@@ -106,7 +106,7 @@ class AdminServerTest(absltest.TestCase):
     response = stub.List(admin_pb2.ListRequest(), timeout=120)
     self.assertEqual(response.published_models[0].model, _MODEL)
 
-  def test_refuses_to_start_without_a_good_copy_of_the_state(self):
+  def test_refuses_to_start_without_a_good_copy(self):
     process, stub = self.serving()
     stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=120)
     process.kill()
@@ -121,7 +121,7 @@ class AdminServerTest(absltest.TestCase):
     self.assertNotIn('Traceback', stderr)
     self.assertEqual((directory / 'state.proto').read_bytes(), b'\xff')
 
-  def test_damage_right_after_a_kill_loses_nothing(self):
+  def test_damaged_file_after_a_kill_loses_no_change(self):
     process, stub = self.serving()
     stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=120)
     process.kill()
@@ -131,7 +131,7 @@ class AdminServerTest(absltest.TestCase):
     response = stub.List(admin_pb2.ListRequest(), timeout=120)
     self.assertEqual(response.published_models[0].model, _MODEL)
 
-  def test_signals_end_it_cleanly_even_with_calls_open(self):
+  def test_signal_stops_server_with_open_calls(self):
     for number in (signal.SIGTERM, signal.SIGINT):
       process, stub = self.serving()
       try:
@@ -146,7 +146,7 @@ class AdminServerTest(absltest.TestCase):
       self.assertEqual(process.wait(120), 0)
       self.assertIsNotNone(watching.exception())
 
-  def test_errors_are_told_in_one_line(self):
+  def test_errors_are_one_line(self):
     for args, message in (
       ([], 'set --sax_cell'),
       (

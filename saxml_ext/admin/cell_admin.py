@@ -260,19 +260,19 @@ class AdminServer:
 
   async def _keep_location(self) -> None:
     path = cell_lib.location_path(self._root, self._cell)
-    wanted = admin_pb2.Location(location=self.address).SerializeToString()
+    expected = admin_pb2.Location(location=self.address).SerializeToString()
     while True:
       await asyncio.sleep(_LOCATION_SECS)
       try:
-        found = await asyncio.to_thread(
+        content = await asyncio.to_thread(
           storage.read_bytes, path, check=files.check_owner
         )
       except (errors.NotFound, files.UnusableFileError):
-        found = b''
+        content = b''
       except (errors.SaxError, OSError) as e:
         logging.error('%s cannot be read: %s', path, e)
         continue
-      if found != wanted and self._election.is_valid():
+      if content != expected and self._election.is_valid():
         logging.warning('%s names another server, and is written again', path)
         try:
           await self._write_location()

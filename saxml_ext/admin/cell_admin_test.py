@@ -14,7 +14,7 @@ _Code = grpc.StatusCode
 
 
 class LifeOfAModelTest(cell_fixture.CellTestCase):
-  async def test_publish_loads_at_once_and_unpublish_unloads(self):
+  async def test_publish_loads_and_unpublish_unloads(self):
     modelet = await self.joined()
     await self.publish(checkpoint='/ckpt/1')
     self.assertEqual(self.saved(), ['m'])
@@ -54,7 +54,7 @@ class LifeOfAModelTest(cell_fixture.CellTestCase):
     await self.ready(model_id='/sax/test/n')
     self.assertEqual([len(first.models), len(second.models)], [1, 1])
 
-  async def test_replicas_up_and_down_without_reload(self):
+  async def test_number_of_replicas_changes_without_reload(self):
     servers = [await self.joined() for _ in range(3)]
     await self.publish()
     await self.ready()
@@ -78,7 +78,7 @@ class LifeOfAModelTest(cell_fixture.CellTestCase):
     await self.update(checkpoint_path='/ckpt/2')
     await self.eventually(lambda: len(modelet.calls) == 3)
 
-  async def test_update_of_the_overrides_is_loaded_anew(self):
+  async def test_changed_overrides_reload_the_model(self):
     modelet = await self.joined()
     await self.publish(overrides={'A': '1'})
     await self.ready()
@@ -98,7 +98,7 @@ class LifeOfAModelTest(cell_fixture.CellTestCase):
       [c.split()[0] for c in modelet.calls], ['Load', 'Unload', 'Load']
     )
 
-  async def test_failed_load_says_why_and_leaves_the_address_list(self):
+  async def test_failed_load_has_a_reason_and_no_address(self):
     modelet = await self.joined()
     await self.publish(checkpoint=fake_modelet.BAD_CHECKPOINT)
     text = await self.fails(_Code.FAILED_PRECONDITION, self.ready())
@@ -115,7 +115,7 @@ class LifeOfAModelTest(cell_fixture.CellTestCase):
     )
     self.assertEqual(await self.addresses(), {modelet.address})
 
-  async def test_busy_server_is_asked_again(self):
+  async def test_busy_server_gets_the_command_again(self):
     modelet = await self.joined()
     modelet.busy = 1
     await self.publish()
@@ -163,7 +163,7 @@ class WatchTest(cell_fixture.CellTestCase):
       'model /sax/test/m not found',
     )
 
-  async def test_client_that_goes_away_leaves_nothing_behind(self):
+  async def test_disconnected_client_leaves_no_watcher(self):
     await self.publish()
     changed = self.admin.controller.get(MODEL).changed
     calls = [
@@ -175,14 +175,14 @@ class WatchTest(cell_fixture.CellTestCase):
       call.cancel()
     await self.eventually(lambda: changed.num_waiters == 0)
 
-  async def test_deadline_leaves_nothing_behind(self):
+  async def test_expired_call_leaves_no_watcher(self):
     await self.publish()
     await self.fails(_Code.DEADLINE_EXCEEDED, self.watch(timeout=0.5))
     await self.fails(_Code.DEADLINE_EXCEEDED, self.ready(timeout=0.5))
     changed = self.admin.controller.get(MODEL).changed
     await self.eventually(lambda: changed.num_waiters == 0)
 
-  async def test_many_watchers_hear_of_a_change(self):
+  async def test_change_reaches_many_watchers(self):
     await self.publish()
     watching = [asyncio.create_task(self.watch()) for _ in range(200)]
     await asyncio.sleep(0.2)

@@ -262,8 +262,8 @@ class Controller:
     match event:
       case modelets.Changed(modelet, model_id):
         self._changed(modelet, model_id)
-      case modelets.Found(modelet, status):
-        self._found(modelet, status)
+      case modelets.Reachable(modelet, status):
+        self._adopt(modelet, status)
       case modelets.Forgotten(modelet):
         self.members.forget(modelet)
 
@@ -276,7 +276,7 @@ class Controller:
         entry.failures.follow(modelet.address, held)
       _announce(entry, modelet, held)
 
-  def _found(
+  def _adopt(
     self, modelet: modelets.Modelet, status: modelet_pb2.GetStatusResponse
   ) -> None:
     """Adopts the models of a server that is reachable, maybe again."""
@@ -347,14 +347,14 @@ def _announce(
   answer the clients.
   """
   address = modelet.data_address
-  wanted = (
+  usable = (
     held is not None
     and held.status != held_lib.FAILED
     and entry.model.model_id not in modelet.unloading
   )
   listed = address in entry.addresses.addresses
-  if wanted and not listed:
+  if usable and not listed:
     entry.addresses.add(address)
-  elif listed and not wanted:
+  elif listed and not usable:
     entry.addresses.remove(address)
   entry.changed.notify_all()

@@ -26,7 +26,7 @@ class OriginsTest(absltest.TestCase):
     self.note(known, 'm', '')
     self.assertEqual(known.metadata('m'), ())
 
-  def test_does_not_grow_for_ever(self):
+  def test_number_of_origins_is_limited(self):
     known = controller.Origins()
     for i in range(1500):
       self.note(known, f'm{i}', f'r{i}')
@@ -35,7 +35,7 @@ class OriginsTest(absltest.TestCase):
 
 
 class EventsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
-  async def test_event_that_fails_does_not_stop_the_queue(self):
+  async def test_failed_event_does_not_stop_the_queue(self):
     looks = []
     made = controller.Controller(
       admin_pb2.State(),

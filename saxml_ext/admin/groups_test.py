@@ -21,7 +21,7 @@ class GroupsTest(cell_fixture.CellTestCase):
     await self.join(modelet)
     return modelet
 
-  async def test_is_one_replica(self):
+  async def test_group_is_one_replica(self):
     modelet = await self.joined_group()
     await self.publish()
     await self.ready()
@@ -32,7 +32,7 @@ class GroupsTest(cell_fixture.CellTestCase):
     stats = await self.stub.Stats(admin_pb2.StatsRequest())
     self.assertEqual(stats.model_server_type_stats[0].num_replicas, 1)
 
-  async def test_a_single_host_is_no_group(self):
+  async def test_single_host_is_no_group(self):
     await self.joined_group(('tpu-0',))
     await self.publish()
     await self.ready()
@@ -50,7 +50,7 @@ class GroupsTest(cell_fixture.CellTestCase):
     self.assertIn('host tpu-3: no such checkpoint', replica.reason)
     self.assertEqual(tuple(replica.hosts), _HOSTS)
 
-  async def test_group_that_leaves_is_gone_at_once_with_its_reason(self):
+  async def test_leaving_group_is_removed_with_its_reason(self):
     modelet = await self.joined_group()
     await self.publish()
     await self.ready()
@@ -78,7 +78,7 @@ class GroupsTest(cell_fixture.CellTestCase):
     lost, _ = (await self.listed()).replicas
     self.assertStartsWith(lost.reason, 'host tpu-0 (process 0) is lost')
 
-  async def test_another_group_takes_its_place(self):
+  async def test_another_group_replaces_a_lost_one(self):
     modelet = await self.joined_group()
     await self.publish()
     await self.ready()
@@ -89,7 +89,7 @@ class GroupsTest(cell_fixture.CellTestCase):
     self.assertEqual(replica.address, other.address)
     self.assertEmpty(replica.hosts)
 
-  async def test_it_is_back_when_it_joins_again(self):
+  async def test_rejoining_group_serves_again(self):
     modelet = await self.joined_group()
     await self.publish()
     await self.ready()
@@ -105,7 +105,7 @@ class GroupsTest(cell_fixture.CellTestCase):
     self.assertEqual(replica.reason, '')
     self.assertLen(modelet.calls, 2)  # The server had lost the model.
 
-  async def test_a_follower_speaks_for_a_leader_that_hangs(self):
+  async def test_follower_reports_a_hanging_leader(self):
     modelet = await self.joined_group()
     await self.publish()
     await self.ready()
@@ -116,7 +116,7 @@ class GroupsTest(cell_fixture.CellTestCase):
     lost, _ = (await self.listed()).replicas
     self.assertIn(_WHY, lost.reason)
 
-  async def test_a_stranger_may_leave(self):
+  async def test_unknown_server_may_leave(self):
     modelet = await self.start_modelet()
     await self.join(modelet, leaving=_WHY)
     self.assertEmpty(self.admin.controller.members.all(lost_too=True))

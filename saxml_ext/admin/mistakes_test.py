@@ -24,12 +24,12 @@ class MistakesTest(cell_fixture.CellTestCase):
     self.assertEqual(replica.address, '')
     return replica.reason
 
-  async def test_wrong_path_is_told_at_once(self):
+  async def test_wrong_path_fails_at_once(self):
     await self.joined(_RIGHT)
     await self.publish(path=_WRONG)
     self.assertEqual(await self.missing(), '0 of 1 replicas: ' + _WHY)
 
-  async def test_before_a_server_has_joined_nothing_is_known(self):
+  async def test_empty_cell_accepts_any_path(self):
     await self.publish(path=_WRONG)
     self.assertEqual(
       await self.missing(),
@@ -67,7 +67,7 @@ class MistakesTest(cell_fixture.CellTestCase):
     await self.joined(_WRONG)
     await waiting
 
-  async def test_lost_server_still_counts_as_one_that_can_serve_it(self):
+  async def test_lost_server_counts_as_able_to_serve(self):
     modelet = await self.joined(_WRONG)
     await self.joined(_RIGHT)
     await modelet.pause()

@@ -73,8 +73,8 @@ class ModelServersTest(cell_fixture.CellTestCase):
       mock.patch.object(connection.Connection, 'open', look_slowly)
     )
     silent = [socket.create_server(('localhost', 0)) for _ in range(20)]
-    for each in silent:
-      self.addCleanup(each.close)
+    for task in silent:
+      self.addCleanup(task.close)
     members = self.admin.controller.members
     joins = [
       asyncio.create_task(
@@ -100,7 +100,7 @@ class ModelServersTest(cell_fixture.CellTestCase):
     # Those that had to wait get less time.
     self.assertCountEqual(contacts, 8 * [10.0] + 12 * [2.0])
 
-  async def test_false_joins_leave_the_places_of_their_host_free(self):
+  async def test_failed_joins_free_the_slots_of_their_host(self):
     with socket.create_server(('127.0.0.1', 0)) as closed:
       dead = f'127.0.0.1:{closed.getsockname()[1]}'
     spec = admin_pb2.ModelServer()
@@ -150,7 +150,7 @@ class ModelServersTest(cell_fixture.CellTestCase):
     await self.eventually(lambda: len(modelet.calls) == 2)
     self.assertEqual(modelet.calls[1], f'Update {MODEL} ')
 
-  async def test_unload_missed_while_away_is_made_up_for(self):
+  async def test_missed_unload_is_repeated(self):
     modelet = await self.joined()
     await self.publish()
     await self.ready()
@@ -160,7 +160,7 @@ class ModelServersTest(cell_fixture.CellTestCase):
     await modelet.start()
     await self.eventually(lambda: not modelet.models)
 
-  async def test_what_was_published_anew_meanwhile_is_loaded_anew(self):
+  async def test_model_republished_meanwhile_is_reloaded(self):
     modelet = await self.joined()
     await self.publish(checkpoint='/old')
     await self.ready()
@@ -175,7 +175,7 @@ class ModelServersTest(cell_fixture.CellTestCase):
       [f'Load {MODEL} /old', f'Unload {MODEL}', f'Load {MODEL} /new'],
     )
 
-  async def test_join_again_is_idempotent(self):
+  async def test_repeated_join_is_idempotent(self):
     modelet = await self.joined()
     await self.publish()
     await self.ready()
@@ -199,7 +199,7 @@ class ModelServersTest(cell_fixture.CellTestCase):
     await asyncio.sleep(0.7)
     self.assertEqual(modelet.calls, [])
 
-  async def test_join_of_a_bad_address(self):
+  async def test_bad_address_cannot_join(self):
     spec = admin_pb2.ModelServer()
     for address in ('unix:/tmp/x', 'localhost', 'a b:1', ':', 'x:' + '9' * 9):
       await self.fails(
@@ -228,7 +228,7 @@ class MemoryTest(cell_fixture.CellTestCase):
     await self.ready(model_id='/sax/test/o')
     self.assertEqual(set(modelet.models), {'/sax/test/n', '/sax/test/o'})
 
-  async def test_by_chip_servers_need_not_tell(self):
+  async def test_memory_by_chip_needs_no_tags(self):
     await self.stop_admin()
     await self.start_admin(by_chip=True)
     modelet = await self.joined()
@@ -244,7 +244,7 @@ class MemoryTest(cell_fixture.CellTestCase):
 
 
 class FailedLoadTest(cell_fixture.CellTestCase):
-  async def test_is_tried_on_another_server(self):
+  async def test_failed_load_moves_to_another_server(self):
     bad, good = sorted(
       [await self.start_modelet(), await self.start_modelet()],
       key=lambda m: m.address,
@@ -266,7 +266,7 @@ class FailedLoadTest(cell_fixture.CellTestCase):
     self.assertIn('no memory', listed.replicas[1].reason)
     await self.eventually(lambda: not bad.models)
 
-  async def test_is_tried_again_on_the_only_server(self):
+  async def test_failed_load_is_repeated_on_the_only_server(self):
     modelet = await self.joined()
     modelet.broken = True
     await self.publish(checkpoint='/c')

@@ -98,7 +98,7 @@ class Reconciler:
         pauses.append(pause)
       for address, failure in entry.failures.items():
         failed.setdefault(address, {})[entry.model.model_id] = failure.count
-      models.append(entry.wanted(not pause, self._by_chip))
+      models.append(entry.placement_request(not pause, self._by_chip))
     servers = [
       capacity.server(
         m.join.model_server,

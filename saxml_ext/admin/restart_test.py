@@ -17,7 +17,7 @@ _Code = grpc.StatusCode
 
 
 class RestartTest(cell_fixture.CellTestCase):
-  async def test_models_and_what_serves_them_survive(self):
+  async def test_models_and_replicas_survive(self):
     modelet = await self.joined()
     await self.publish(overrides={'A': '1'})
     await self.ready()
@@ -43,7 +43,7 @@ class RestartTest(cell_fixture.CellTestCase):
     await self.eventually(lambda: len(modelet.calls) == 2)
     self.assertEqual(modelet.calls[1], f'Update {MODEL} None')
 
-  async def test_new_leader_first_looks_who_holds_what(self):
+  async def test_new_leader_first_reads_all_servers(self):
     holder = await self.joined()
     await self.publish()
     await self.ready()
@@ -58,7 +58,7 @@ class RestartTest(cell_fixture.CellTestCase):
     await holder.kill()
     await self.eventually(lambda: idle.models)
 
-  async def test_new_leader_loads_what_nobody_holds(self):
+  async def test_new_leader_loads_models_without_replica(self):
     await self.publish()
     await self.stop_admin()
     await self.start_admin()

@@ -42,7 +42,7 @@ def _refused() -> list[dict[str, str]]:
 
 
 class RecordedRefusalsTest(cell_fixture.CellTestCase):
-  async def test_same_text_and_the_code_it_names(self):
+  async def test_refusals_have_the_recorded_text_and_code(self):
     rows = _refused()
     self.assertGreater(len(rows), 20)
     for row in sorted(rows, key=lambda r: r['step'] in _NEED_MODEL):
@@ -126,7 +126,7 @@ class StatsTest(cell_fixture.CellTestCase):
     )
     self.assertEqual(one.model_server_type_stats[0].num_replicas, 1)
 
-  async def test_empty_cell(self):
+  async def test_stats_of_an_empty_cell(self):
     self.assertEqual(
       await self.stub.Stats(admin_pb2.StatsRequest()),
       admin_pb2.StatsResponse(),
@@ -139,13 +139,13 @@ class WaitForReadyTest(cell_fixture.CellTestCase):
     await self.ready(0)
     await self.ready(-1)
 
-  async def test_ends_with_the_deadline(self):
+  async def test_wait_ends_with_the_deadline(self):
     await self.publish()
     await self.fails(grpc.StatusCode.DEADLINE_EXCEEDED, self.ready(timeout=0.3))
 
 
 class PublishTest(cell_fixture.CellTestCase):
-  async def test_uuid_is_ours_and_the_rest_is_stored_as_sent(self):
+  async def test_publish_stores_all_fields_with_a_new_uuid(self):
     await self.publish(
       uuid=b'0123456789abcdef',
       overrides={'A': '1'},

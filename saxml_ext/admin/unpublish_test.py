@@ -22,7 +22,7 @@ class WhileItLoadsTest(cell_fixture.CellTestCase):
     await self.publish(checkpoint='/mistyped')
     await self.eventually(lambda: self.modelet.calls)
 
-  async def test_the_name_is_free_at_once(self):
+  async def test_name_is_free_at_once(self):
     await self.unpublish()
     await self.publish(checkpoint='/right')
     self.modelet.gate.set()
@@ -38,7 +38,7 @@ class WhileItLoadsTest(cell_fixture.CellTestCase):
     )
     self.assertEqual(self.modelet.calls[-1], f'Load {MODEL} /right')
 
-  async def test_clients_are_not_sent_to_what_is_discarded(self):
+  async def test_clients_are_not_sent_to_a_discarded_model(self):
     self.assertEqual(await self.addresses(), {self.modelet.address})
     await self.unpublish()
     await self.publish(checkpoint='/right')
@@ -59,7 +59,7 @@ class WhileItLoadsTest(cell_fixture.CellTestCase):
     await self.ready()
     self.assertEqual(other.calls, [f'Load {MODEL} /right'])
 
-  async def test_a_load_that_is_still_queued_never_begins(self):
+  async def test_queued_load_never_begins(self):
     await self.unpublish()
     await self.publish(checkpoint='/mistyped-too')
     await self.unpublish()
@@ -70,7 +70,7 @@ class WhileItLoadsTest(cell_fixture.CellTestCase):
     # The server got one unload, for the load that had started.
     self.assertEqual(self.modelet.calls.count(f'Unload {MODEL}'), 1)
 
-  async def test_a_server_that_never_began_to_load_hears_of_nothing(self):
+  async def test_server_without_a_begun_load_gets_no_command(self):
     await self.unpublish()
     self.modelet.calls.clear()
     # The unload of the first model waits, and the load of the next one is
@@ -93,7 +93,7 @@ class WhileItServesTest(cell_fixture.CellTestCase):
     await self.publish(checkpoint='/old')
     await self.ready()
 
-  async def test_name_is_taken_for_some_seconds_at_most(self):
+  async def test_name_is_free_after_some_seconds(self):
     self.modelet.gate.clear()
     await self.unpublish()
     text = await self.fails(grpc.StatusCode.UNAVAILABLE, self.publish())

@@ -164,18 +164,18 @@ class Published:
     self.changed = Signal()
     self.removed = False
     self.failures = held_lib.Failures()
-    self._wanted: tuple[admin_pb2.Model, assigner.Model] | None = None
+    self._request: tuple[admin_pb2.Model, assigner.Model] | None = None
 
-  def wanted(self, may_retry: bool, by_chip: bool) -> assigner.Model:
+  def placement_request(self, may_retry: bool, by_chip: bool) -> assigner.Model:
     """Returns the model as the assigner needs it; see `capacity`."""
     # The result is cached, because each change of one model reads all models.
     if not (
-      self._wanted
-      and self._wanted[0] is self.model
-      and self._wanted[1].may_retry == may_retry
+      self._request
+      and self._request[0] is self.model
+      and self._request[1].may_retry == may_retry
     ):
-      self._wanted = self.model, capacity.model(self.model, may_retry, by_chip)
-    return self._wanted[1]
+      self._request = self.model, capacity.model(self.model, may_retry, by_chip)
+    return self._request[1]
 
   def close(self) -> None:
     """Marks the model as removed, and wakes its followers."""

@@ -95,7 +95,7 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertLen(self.names(), 101)
     self.assertLessEqual(len(self.disk.saved), 2)
 
-  async def test_refused_edit_changes_nothing_and_hurts_nobody(self):
+  async def test_refused_edit_changes_nothing(self):
     results = await asyncio.gather(
       self.store.apply(_publish('a')),
       self.store.apply(_publish('a')),
@@ -106,7 +106,7 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual([results[0], results[2]], [None, None])
     self.assertEqual(self.names(), ['old', 'a', 'b'])
 
-  async def test_all_models_together_are_limited(self):
+  async def test_total_size_of_models_is_limited(self):
     limit = state_lib.MAX_STATE_BYTES
     size = 250_000
 
@@ -131,7 +131,7 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     with self.assertRaises(errors.FailedPrecondition):
       await self.store.apply(change('m0', True, size))
 
-  async def test_full_disk_fails_the_call_and_nothing_else(self):
+  async def test_full_disk_fails_only_the_call(self):
     self.disk.full = True
     with self.assertRaisesRegex(errors.FailedPrecondition, 'No space left'):
       await self.store.apply(_publish('a'))
@@ -150,7 +150,7 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await self.store.apply(_publish('b'))
     self.assertEqual(self.names(), ['old', 'a', 'b'])
 
-  async def test_unpublish_ends_what_followers_hold(self):
+  async def test_unpublish_closes_the_address_log(self):
     entry = self.store.get('/sax/test/old')
     waiter = asyncio.create_task(entry.changed.wait())
     await asyncio.sleep(0)
@@ -170,7 +170,7 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
 
 class SignalTest(unittest.IsolatedAsyncioTestCase):
-  async def test_wakes_all_who_wait_and_nobody_else(self):
+  async def test_notify_wakes_all_current_waiters(self):
     signal = cell_state.Signal()
     signal.notify_all()
     waiting = [asyncio.create_task(signal.wait()) for _ in range(3)]
@@ -218,14 +218,14 @@ class FailuresTest(absltest.TestCase):
       self.failures.add(address, 'why')
     self.assertEqual(self.failures.wait(), 4.0)
 
-  def test_pause_passes(self):
+  def test_pause_ends(self):
     self.failures.add('a:1', 'why')
     self.now += 0.75
     self.assertEqual(self.failures.wait(), 0.25)
     self.now += 10.0
     self.assertEqual(self.failures.wait(), 0.0)
 
-  def test_what_is_known_of_each_server(self):
+  def test_items_have_count_and_reason_by_server(self):
     self.failures.add('b:1', 'first')
     self.failures.add('a:1', '')
     self.failures.add('b:1', 'second')
@@ -258,7 +258,7 @@ def _as_json(delta: admin_pb2.WatchResult) -> dict[str, object]:
 
 
 class RecordedSequencesTest(absltest.TestCase):
-  def test_every_recorded_answer(self):
+  def test_recorded_answers_are_the_same(self):
     sequences = golden.load('validation.json')['watchable']
     self.assertNotEmpty(sequences)
     for sequence in sequences:
@@ -282,10 +282,10 @@ class RecordedSequencesTest(absltest.TestCase):
 
 
 class AddressLogTest(parameterized.TestCase):
-  def test_new_log_has_nothing_to_say(self):
+  def test_new_log_is_empty(self):
     self.assertIsNone(cell_state.AddressLog().read(0))
 
-  def test_addresses_are_the_net_effect(self):
+  def test_addresses_are_the_sum_of_all_changes(self):
     log = cell_state.AddressLog()
     for address in 'abcab':
       log.add(address)
@@ -293,7 +293,7 @@ class AddressLogTest(parameterized.TestCase):
     self.assertEqual(log.addresses, {'a', 'c'})
 
   @parameterized.parameters(1, 2, 5)
-  def test_a_reader_at_any_pace_ends_with_the_same_set(self, pace: int):
+  def test_readers_of_any_pace_see_the_same_addresses(self, pace: int):
     log = cell_state.AddressLog()
     seen, seqno = set(), 0
     for i in range(200):
@@ -320,7 +320,7 @@ class AddressLogTest(parameterized.TestCase):
     self.assertTrue(delta.has_fullset)
     self.assertLessEqual(len(delta.changelog), 9)
 
-  def test_closed_log_starts_everybody_over(self):
+  def test_closed_log_resets_its_readers(self):
     log = cell_state.AddressLog()
     log.add('a')
     log.close()

@@ -175,16 +175,16 @@ class Election:
     while True:
       # The time is taken before the read, because this process may be stopped
       # at any time.
-      asked = time.monotonic()
+      now = time.monotonic()
       try:
-        found = await self._in_thread(self._dir.newest)
-        self.leader = '' if found.abandoned else found.text.split(' ')[0]
-        if found != seen:
-          seen, since = found, time.monotonic()
+        newest = await self._in_thread(self._dir.newest)
+        self.leader = '' if newest.abandoned else newest.text.split(' ')[0]
+        if newest != seen:
+          seen, since = newest, time.monotonic()
         # No other process can have renewed the last claim of this process.
-        gone = found.abandoned or found.epoch == self._former
-        if gone or asked - since >= self._timing.timeout:
-          if await self._claim(found.epoch + 1):
+        vacant = newest.abandoned or newest.epoch == self._former
+        if vacant or now - since >= self._timing.timeout:
+          if await self._claim(newest.epoch + 1):
             return
         self._say('')
       except _FAILURES as e:
@@ -192,25 +192,25 @@ class Election:
       await asyncio.sleep(self._timing.poll)
 
   async def _claim(self, epoch: int) -> bool:
-    asked = time.monotonic()
+    begin = time.monotonic()
     if not await self._in_thread(self._dir.claim, epoch, self._text()):
       return False
     self._resigned, self._cut_off = None, False
     self.epoch, self.leader = epoch, self._address
     self._former = epoch
-    self._valid_until = asked + self._timing.validity
+    self._valid_until = begin + self._timing.validity
     logging.info('this server leads from now on, in epoch %d', epoch)
     return True
 
   async def _beat_on(self) -> str:
     """Renews the claim until it ends, and returns the reason."""
     while self._resigned is None:
-      asked = time.monotonic()
+      begin = time.monotonic()
       try:
         newest = await self._in_thread(self._beat)
         if newest != self.epoch:
           return f'epoch {newest} has begun'
-        self._valid_until = asked + self._timing.validity
+        self._valid_until = begin + self._timing.validity
         self._cut_off = False
       except errors.Aborted as e:
         return e.message

@@ -82,7 +82,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       await asyncio.sleep(0.01)
     self.fail('nobody leads')
 
-  async def test_one_leads_and_the_next_follows_when_it_ends(self):
+  async def test_next_server_leads_after_the_leader_ends(self):
     left = [self.party() for _ in range(3)]
     while left:
       leader = await self.leader(left)
@@ -99,7 +99,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertTrue(first.leading)
     self.assertEqual(second.election.leader, 'p0:1')
 
-  async def test_silent_leader_is_followed_and_steps_down(self):
+  async def test_silent_leader_is_replaced_and_steps_down(self):
     first = self.party()
     await self.leader([first])
     second = self.party()
@@ -118,7 +118,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertFalse(first.leading)
     self.assertTrue(second.leading)
 
-  async def test_storage_that_cannot_be_written_is_no_reason_to_step_down(self):
+  async def test_leader_keeps_leading_if_storage_is_read_only(self):
     first, second = self.party(), self.party()
     leader = await self.leader([first, second])
 
@@ -132,7 +132,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertTrue(leader.leading)
     self.assertTrue(leader.election.is_valid())
 
-  async def test_storage_that_cannot_be_reached_leaves_doubt(self):
+  async def test_leader_is_in_doubt_if_storage_is_unreachable(self):
     leader = self.party()
     await self.leader([leader])
 
@@ -151,7 +151,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertTrue(leader.election.is_valid())
     self.assertTrue(leader.leading)
 
-  async def test_in_a_bucket(self):
+  async def test_election_works_in_a_bucket(self):
     with bucket_emulators.running() as buckets:
       self.path = f'{buckets["s3"]}/cell'
       first = self.party()
@@ -171,7 +171,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       for party in (second, first):
         await party.stop()
 
-  async def test_claim_that_took_too_long_is_not_relied_on(self):
+  async def test_slow_claim_is_not_valid(self):
     clock = self.enterContext(mock.patch.object(election, 'time', _Clock()))
     party = self.party()
     claim, renew = party.directory.claim, party.directory.renew
@@ -193,7 +193,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     beaten.set()
     await self.until(party.election.is_valid)
 
-  async def test_beat_that_took_too_long_is_not_relied_on(self):
+  async def test_slow_renewal_is_not_valid(self):
     clock = self.enterContext(mock.patch.object(election, 'time', _Clock()))
     party = self.party()
     await self.until(lambda: party.leading)
@@ -208,7 +208,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await self.until(lambda: len(late) > 2)
     self.assertFalse(any(late[1:]))
 
-  async def test_look_that_took_too_long_does_not_depose_the_leader(self):
+  async def test_slow_read_does_not_depose_the_leader(self):
     clock = self.enterContext(mock.patch.object(election, 'time', _Clock()))
     leader = shared_dir.open_dir(self.path)
     self.assertTrue(leader.claim(1, 'leader:1 1'))
@@ -217,19 +217,19 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     look, looks = party.directory.newest, []
 
     def look_slowly():
-      found = look()
-      looks.append(found.text)
+      newest = look()
+      looks.append(newest.text)
       if len(looks) == 3:
         clock.now += 2 * _FAST.timeout
         leader.renew(1, 'leader:1 2')
-      return found
+      return newest
 
     party.directory.newest = look_slowly
     await self.until(lambda: len(looks) > 5)
     self.assertEqual(leader.newest_epoch(), 1)
     self.assertEqual(party.led, [])
 
-  async def test_own_claim_that_could_not_be_given_up_is_not_waited_for(self):
+  async def test_unreleased_claim_of_its_own_causes_no_wait(self):
     # The clock stands still, so no server is ever silent for too long.
     self.enterContext(mock.patch.object(election, 'time', _Clock()))
     party = self.party()
@@ -247,12 +247,12 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       while not condition():
         await asyncio.sleep(0.01)
 
-  async def test_takeover_is_tried_again(self):
+  async def test_failed_takeover_is_tried_again(self):
     party = self.party()
     party.fails = 2
     await self.leader([party])
 
-  async def test_who_resigns_may_lead_again(self):
+  async def test_resigned_leader_may_lead_again(self):
     party = self.party()
     await self.leader([party])
     epoch = party.election.epoch

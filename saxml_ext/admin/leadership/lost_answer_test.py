@@ -33,14 +33,14 @@ class LostAnswerTest(absltest.TestCase):
     with mock.patch.object(storage, 'write_if', write_and_refuse):
       self.dir.write('f', data, 1)
 
-  def test_write_that_is_found_done_succeeds(self):
+  def test_write_with_a_lost_answer_succeeds(self):
     self.write(b'2', written=b'2')
     self.assertEqual(self.dir.read('f'), b'2')
     # This works because the version of the first write is known as well.
     self.dir.write('f', b'3', 1)
     self.assertEqual(self.dir.read('f'), b'3')
 
-  def test_write_by_somebody_else_is_told(self):
+  def test_write_by_another_process_fails(self):
     with self.assertRaises(errors.Aborted):
       self.write(b'2', written=b'stock')
     self.assertEqual(self.dir.read('f'), b'stock')

@@ -125,7 +125,7 @@ class SharedDir(abc.ABC):
     while epoch := self.newest_epoch():
       name = _claim_name(epoch)
       try:
-        data = storage.read_bytes(self._of(name), _MAX_BYTES)
+        data = storage.read_bytes(self._path_to(name), _MAX_BYTES)
         text = data.decode('utf-8', 'replace').rstrip('\0')
         ended = text.startswith(_ENDED) or self._is_abandoned(name)
       except errors.NotFound:
@@ -147,16 +147,16 @@ class SharedDir(abc.ABC):
     number = 1
     while (copy := f'{name}.bad-{number}') in taken:
       with contextlib.suppress(files.UnusableFileError):
-        if storage.read_bytes(self._of(copy), _MAX_BYTES) == data:
+        if storage.read_bytes(self._path_to(copy), _MAX_BYTES) == data:
           return copy
       number += 1
-    storage.write_bytes(self._of(copy), data)
+    storage.write_bytes(self._path_to(copy), data)
     return copy
 
   def close(self) -> None:
     """Releases the claim. The next leader may notice that."""
 
-  def _of(self, name: str) -> str:
+  def _path_to(self, name: str) -> str:
     return f'{self.path}/{name}'
 
 
@@ -193,7 +193,7 @@ class LocalDir(SharedDir):
       fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
       os.write(fd, self._padded(text))
       os.fsync(fd)
-      os.link(temporary, self._of(_claim_name(epoch)))
+      os.link(temporary, self._path_to(_claim_name(epoch)))
     except (FileExistsError, FileNotFoundError):
       os.close(fd)  # Another one has or deleted it.
       return False
@@ -210,7 +210,7 @@ class LocalDir(SharedDir):
 
   def renew(self, epoch: int, text: str) -> None:
     try:
-      fd = files.open_regular(self._of(_claim_name(epoch)), os.O_WRONLY)
+      fd = files.open_regular(self._path_to(_claim_name(epoch)), os.O_WRONLY)
     except FileNotFoundError as e:
       raise errors.Aborted(f'the claim of epoch {epoch} is gone') from e
     try:
@@ -222,12 +222,12 @@ class LocalDir(SharedDir):
     for name in self.names():
       match = _TEMPORARY.fullmatch(name) or _CLAIM.fullmatch(name)
       if match and int(match[1]) < epoch:
-        _unlink(self._of(name))
+        _unlink(self._path_to(name))
 
   def read(self, name: str) -> bytes | None:
     try:
       return storage.read_bytes(
-        self._of(name), _MAX_BYTES, check=files.check_owner
+        self._path_to(name), _MAX_BYTES, check=files.check_owner
       )
     except errors.NotFound:
       return None
@@ -247,7 +247,7 @@ class LocalDir(SharedDir):
           f' leads in epoch {newest}'
         )
       try:
-        os.rename(temporary, self._of(name))
+        os.rename(temporary, self._path_to(name))
       except FileNotFoundError as e:
         raise errors.Aborted(
           f'{name} was not written: epoch {epoch} has ended, and the new'
@@ -260,7 +260,7 @@ class LocalDir(SharedDir):
 
   def _is_abandoned(self, name: str) -> bool:
     try:
-      fd = files.open_regular(self._of(name))
+      fd = files.open_regular(self._path_to(name))
     except FileNotFoundError:
       return False
     try:
@@ -283,7 +283,7 @@ class LocalDir(SharedDir):
     return data.ljust(_CLAIM_BYTES, b'\0')
 
   def _temporary(self, name: str, epoch: int) -> str:
-    return self._of(f'.{name}.{epoch}.{secrets.token_hex(8)}.tmp')
+    return self._path_to(f'.{name}.{epoch}.{secrets.token_hex(8)}.tmp')
 
   def close(self) -> None:
     if self._lock is not None:
@@ -303,37 +303,37 @@ class BucketDir(SharedDir):
   def claim(self, epoch: int, text: str) -> bool:
     try:
       storage.write_if(
-        self._of(_claim_name(epoch)), text.encode(), storage.ABSENT
+        self._path_to(_claim_name(epoch)), text.encode(), storage.ABSENT
       )
     except errors.Aborted:
       return False
     return self.newest_epoch() == epoch
 
   def renew(self, epoch: int, text: str) -> None:
-    storage.write_bytes(self._of(_claim_name(epoch)), text.encode())
+    storage.write_bytes(self._path_to(_claim_name(epoch)), text.encode())
 
   def take_over(self, epoch: int) -> None:
     self._unsure.clear()
-    for each in _claims(self.names()):
-      if each < epoch:
-        storage.delete(self._of(_claim_name(each)))
+    for former in _claims(self.names()):
+      if former < epoch:
+        storage.delete(self._path_to(_claim_name(former)))
 
   def read(self, name: str) -> bytes | None:
-    found = storage.read_versioned(self._of(name))
-    self._versions[name] = found.version
-    return found.data
+    versioned = storage.read_versioned(self._path_to(name))
+    self._versions[name] = versioned.version
+    return versioned.data
 
   def write(self, name: str, data: bytes, epoch: int) -> None:
     if name not in self._versions:
       self.read(name)
     before = self._versions[name]
     if name in self._unsure:
-      found = storage.read_versioned(self._of(name))
-      if found.data == self._unsure[name]:
-        before = found.version
+      stored = storage.read_versioned(self._path_to(name))
+      if stored.data == self._unsure[name]:
+        before = stored.version
     self._unsure[name] = data
     try:
-      version = storage.write_if(self._of(name), data, before)
+      version = storage.write_if(self._path_to(name), data, before)
     except errors.Aborted:
       # A write whose response was lost is retried, and the retry fails.
       if self.read(name) != data:

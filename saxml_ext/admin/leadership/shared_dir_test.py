@@ -28,7 +28,7 @@ class SharedDirTest(parameterized.TestCase):
 
   # The emulator of Google Cloud Storage does not support conditional writes.
   @parameterized.parameters('local', 's3')
-  def test_an_epoch_is_claimed_once(self, kind):
+  def test_epoch_is_claimed_once(self, kind):
     first, second = self.pair(kind)
     self.assertEqual(first.newest(), shared_dir.Claim())
     self.assertTrue(first.claim(1, 'a 1'))
@@ -78,7 +78,7 @@ class SharedDirTest(parameterized.TestCase):
     self.assertEqual(new.read('f'), b'1')
     self.assertNotIn('.tmp', ' '.join(os.listdir(new.path)))
 
-  def test_claim_that_was_cleared_away_cannot_be_taken_again(self):
+  def test_deleted_claim_cannot_be_taken_again(self):
     slow, fast = self.pair('local')
     for epoch in (1, 2):
       self.assertTrue(fast.claim(epoch, 'b'))
@@ -86,7 +86,7 @@ class SharedDirTest(parameterized.TestCase):
     self.assertFalse(slow.claim(1, 'a'))
     self.assertEqual(slow.newest().epoch, 2)
 
-  def test_bucket_write_with_a_lost_answer_is_made_up_for(self):
+  def test_lost_answer_of_a_bucket_write_is_resolved(self):
     first, _ = self.pair('s3')
     first.claim(1, 'a')
     first.write('f', b'1', 1)
@@ -102,7 +102,7 @@ class SharedDirTest(parameterized.TestCase):
     first.write('f', b'3', 1)
     self.assertEqual(first.read('f'), b'3')
 
-  def test_write_by_somebody_else_is_not_overwritten_in_a_bucket(self):
+  def test_bucket_write_of_another_process_is_kept(self):
     first, _ = self.pair('s3')
     first.claim(1, 'a')
     first.write('f', b'1', 1)

@@ -67,7 +67,7 @@ class StandbyTest(cell_fixture.CellTestCase):
 
     return await asyncio.to_thread(fetch)
 
-  async def test_sends_clients_to_the_leader(self):
+  async def test_standby_redirects_clients_to_the_leader(self):
     stub = admin_pb2_grpc.AdminStub(self.second)
     await self.standby_knows_the_leader()
     for call in (
@@ -80,21 +80,21 @@ class StandbyTest(cell_fixture.CellTestCase):
     self.assertEqual(await self.health(self.channel), _Health.SERVING)
     self.assertEqual(await self.health(self.second), _Health.NOT_SERVING)
 
-  async def test_leader_in_doubt_answers_once_it_knows(self):
+  async def test_leader_in_doubt_answers_once_confirmed(self):
     """Checks that a leader without CPU time refuses no call."""
     beat = threading.Event()
     self.addCleanup(beat.set)
-    asked = asyncio.Event()
+    called = asyncio.Event()
     loop = asyncio.get_running_loop()
     renew = shared_dir.LocalDir.renew
 
     def renew_late(directory, epoch, text):
-      loop.call_soon_threadsafe(asked.set)
+      loop.call_soon_threadsafe(called.set)
       beat.wait()
       renew(directory, epoch, text)
 
     with mock.patch.object(shared_dir.LocalDir, 'renew', renew_late):
-      await asked.wait()
+      await called.wait()
       self.admin._election._valid_until = 0.0
       calls = [
         asyncio.create_task(call)
@@ -106,7 +106,7 @@ class StandbyTest(cell_fixture.CellTestCase):
       await calls[0]
       await self.fails(_Code.NOT_FOUND, calls[1])
 
-  async def test_leader_in_doubt_does_not_keep_clients_for_ever(self):
+  async def test_leader_in_doubt_refuses_after_a_timeout(self):
     self.enterContext(mock.patch.object(server_lib, '_DOUBT_TURNS', 3))
     self.enterContext(
       mock.patch.object(self.admin._election, 'may_answer', lambda: False)
@@ -114,7 +114,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     text = await self.fails(_Code.UNAVAILABLE, self.publish())
     self.assertIn('No leader is known right now', text)
 
-  async def test_pages_tell_who_leads(self):
+  async def test_pages_name_the_leader(self):
     await self.publish(replicas=3)
     await self.standby_knows_the_leader()
     page = await self.page(self.standby, '/')
@@ -127,7 +127,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     metrics = await self.page(self.standby, '/metrics')
     self.assertIn('\nsax_admin_leads 0.0\n', metrics)
 
-  async def test_takes_over_what_was_published(self):
+  async def test_standby_takes_over_published_models(self):
     modelet = await self.joined()
     await self.publish()
     await self.ready()
@@ -145,7 +145,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     await self.ready()
     self.assertEqual((await self.listed()).modelet_addresses, [modelet.address])
 
-  async def test_waiting_calls_end_when_it_is_followed(self):
+  async def test_waiting_calls_end_when_another_server_leads(self):
     await self.publish()
     watching = asyncio.create_task(self.watch())
     waiting = asyncio.create_task(self.ready())
@@ -159,13 +159,13 @@ class StandbyTest(cell_fixture.CellTestCase):
     text = await self.fails(_Code.UNAVAILABLE, self.publish('/sax/test/n'))
     self.assertIn('is on standby', text)
 
-  async def test_takes_no_server_in_once_it_is_followed(self):
-    found, followed = asyncio.Event(), asyncio.Event()
+  async def test_former_leader_accepts_no_server(self):
+    listed, followed = asyncio.Event(), asyncio.Event()
     look = connection.Connection.open
 
     async def look_slowly(self, timeout):
       status = await look(self, timeout)
-      found.set()
+      listed.set()
       await followed.wait()
       return status
 
@@ -175,7 +175,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     modelet = await self.start_modelet()
     members = self.admin.controller.members
     joining = asyncio.create_task(self.join(modelet))
-    await found.wait()
+    await listed.wait()
     path = cell.cell_dir(self.fs_root, cell_fixture.CELL)
     self.assertTrue(shared_dir.open_dir(path).claim(2, 'somebody:1'))
     await self.eventually(lambda: self.admin.controller is None)
@@ -184,7 +184,7 @@ class StandbyTest(cell_fixture.CellTestCase):
     self.assertIn('no longer leads', text)
     self.assertEmpty(members.all(lost_too=True))
 
-  async def test_location_that_somebody_else_wrote_is_corrected(self):
+  async def test_foreign_location_is_corrected(self):
     cell.write_location(
       self.root, cell_fixture.CELL, admin_pb2.Location(location='old:1')
     )

@@ -49,7 +49,7 @@ class _Good:
   digest: str
 
   @classmethod
-  def of(cls, generation: int, data: bytes) -> '_Good':
+  def from_data(cls, generation: int, data: bytes) -> '_Good':
     return cls(generation, len(data), hashlib.sha256(data).hexdigest())
 
 
@@ -95,7 +95,7 @@ class StateFiles:
     newest = max((g.generation for g in known), default=0)
     state.last_generation = newest % _MAX_GENERATION + 1
     data = state.SerializeToString(deterministic=True)
-    good = _Good.of(state.last_generation, data)
+    good = _Good.from_data(state.last_generation, data)
     self._write(SUMS, _encode_sums(known | {good}))
     self._write(PREVIOUS, data)
     self._previous = good
@@ -119,7 +119,7 @@ class StateFiles:
   def _load(self) -> admin_pb2.State:
     sums = self._load_sums()
     main, copy = self._read(STATE), self._read(PREVIOUS)
-    found = main is not None or copy is not None or self._unusable
+    exists = main is not None or copy is not None or self._unusable
     if copy is not None and not self._is_good(copy, sums):
       self._set_aside(PREVIOUS, copy, 'damaged')
       copy = None
@@ -127,13 +127,13 @@ class StateFiles:
       if _is_foreign(main, self._cell) and not (copy or b'').startswith(main):
         logging.warning(
           '%s was written by another program. Its contents are used',
-          self._of(STATE),
+          self._path_to(STATE),
         )
         sums = None
       else:
         self._set_aside(STATE, main, 'damaged')
         main = None
-    if main is None and copy is None and (found or sums):
+    if main is None and copy is None and (exists or sums):
       raise errors.DataLoss(
         f'{self._dir.path}: {STATE} and its copy {PREVIOUS} are both damaged'
         ' or missing, so the published models of this cell are unknown.'
@@ -144,15 +144,17 @@ class StateFiles:
     if main is None and copy is not None:
       logging.error(
         '%s cannot be used. The copy %s is used instead',
-        self._of(STATE),
-        self._of(PREVIOUS),
+        self._path_to(STATE),
+        self._path_to(PREVIOUS),
       )
     data = main if main is not None else copy
     state = _parse(data or b'') or admin_pb2.State()
     newest = [g.generation for g in sums or ()] + [state.last_generation]
     # The next write must differ from all earlier ones.
-    self._current = _Good.of(max(newest), data or b'')
-    self._previous = _Good.of(state.last_generation, copy) if copy else None
+    self._current = _Good.from_data(max(newest), data or b'')
+    self._previous = (
+      _Good.from_data(state.last_generation, copy) if copy else None
+    )
     return state
 
   def _load_sums(self) -> frozenset[_Good] | None:
@@ -175,7 +177,7 @@ class StateFiles:
         return False
       # An empty file is a valid state too, but this program never writes one.
       return bool(state.last_generation) or not self._lost_sums
-    return any(_Good.of(g.generation, data) == g for g in sums)
+    return any(_Good.from_data(g.generation, data) == g for g in sums)
 
   def _set_aside(self, name: str, data: bytes, why: str) -> None:
     try:
@@ -184,13 +186,13 @@ class StateFiles:
       copied = f'It could not be copied: {e}'
     logging.error(
       '%s (%d bytes) cannot be used: %s. %s',
-      self._of(name),
+      self._path_to(name),
       len(data),
       why,
       copied,
     )
 
-  def _of(self, name: str) -> str:
+  def _path_to(self, name: str) -> str:
     return f'{self._dir.path}/{name}'
 
 

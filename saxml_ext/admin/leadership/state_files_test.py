@@ -46,7 +46,7 @@ class StateFilesTest(parameterized.TestCase):
   def state(self, count: int) -> admin_pb2.State:
     return admin_pb2.State(models=state_mutants.models(count))
 
-  def test_a_stock_reader_finds_the_models(self):
+  def test_stock_reader_reads_the_models(self):
     files = self.files()
     files.take_over()
     files.save(self.state(3))
@@ -54,14 +54,14 @@ class StateFilesTest(parameterized.TestCase):
     self.assertEqual(list(read.models), state_mutants.models(3))
 
   @parameterized.parameters(0, 1, 2, 3)
-  def test_crash_between_writes_leaves_all_or_nothing(self, writes):
+  def test_crash_between_writes_keeps_changes_whole(self, writes):
     self.crash(writes)
-    found = self.files().take_over()
-    self.assertLen(found.models, 3 if writes == 3 else 2)
+    restored = self.files().take_over()
+    self.assertLen(restored.models, 3 if writes == 3 else 2)
     self.assertEmpty(list(self.path.glob('*.bad-*')))
 
   @parameterized.parameters(0, 1, 2, 3)
-  def test_damage_after_a_crash_costs_no_acknowledged_change(self, writes):
+  def test_damage_after_a_crash_loses_no_acknowledged_change(self, writes):
     self.crash(writes)
     self.damage()
     # The copy is written second, so it may have a change that was not
@@ -88,7 +88,7 @@ class StateFilesTest(parameterized.TestCase):
     self.assertLen(self.files().take_over().models, 5)
     self.assertLen(list(self.path.glob('*.bad-*')), 1)
 
-  def test_change_that_failed_does_not_count_and_can_be_repeated(self):
+  def test_failed_change_can_be_repeated(self):
     files = self.files(_CrashingDir)
     files.take_over()
     files.save(self.state(2))
@@ -114,7 +114,7 @@ class StateFilesTest(parameterized.TestCase):
   def damage(self) -> None:
     (self.path / 'state.proto').write_bytes(b'\0' * 100)
 
-  def test_what_a_stock_admin_server_wrote_counts(self):
+  def test_state_of_a_stock_admin_server_is_read(self):
     files = self.files()
     files.take_over()
     files.save(self.state(3))
@@ -126,8 +126,8 @@ class StateFilesTest(parameterized.TestCase):
       (self.path / 'state.proto').write_bytes(
         admin_pb2.State(models=models).SerializeToString()
       )
-      found = self.files().take_over()
-      self.assertEqual(list(found.models), models)
+      restored = self.files().take_over()
+      self.assertEqual(list(restored.models), models)
     self.assertEmpty(list(self.path.glob('*.bad-*')))
 
   def test_first_start_and_start_after_a_stock_admin_server(self):
@@ -141,7 +141,7 @@ class StateFilesTest(parameterized.TestCase):
     (('state.proto', 'state.proto.prev'),),
     (('state.proto', 'state.proto.prev', 'state.proto.sum'),),
   )
-  def test_without_a_good_copy_it_refuses_to_start(self, names):
+  def test_refuses_to_start_without_a_good_copy(self, names):
     files = self.files()
     files.take_over()
     files.save(self.state(2))
@@ -161,7 +161,7 @@ class StateFilesTest(parameterized.TestCase):
     (self.path / 'state.proto.sum').unlink()
     self.assertLen(self.files().take_over().models, 2)
 
-  def test_both_copies_gone_is_no_empty_cell(self):
+  def test_missing_copies_are_no_empty_cell(self):
     files = self.files()
     files.take_over()
     files.save(self.state(2))
@@ -182,7 +182,7 @@ class StateFilesTest(parameterized.TestCase):
       old.save(self.state(2))
     self.assertLen(self.files().take_over().models, 1)
 
-  def test_mutants(self):
+  def test_mutated_files_are_detected(self):
     with self.assertLogs(level='WARNING') as logs:
 
       def logged() -> str:

@@ -117,7 +117,7 @@ class Worker:
       held: The known state of the model, which its owner has removed from the
         map.
     """
-    if held and not held.told:
+    if held and not held.commanded:
       return  # Its queued load will be skipped.
     self._unloading.append(model_id)
     self._actions.put_nowait(functools.partial(self._unload, model_id))
@@ -168,7 +168,7 @@ class Worker:
   async def _load(self, held: held_lib.Held) -> None:
     model = held.model
     held.status, held.reported, held.sent = held_lib.LOADING, False, model
-    held.told = True
+    held.commanded = True
     self._log('loads %s', model.model_id)
     request = modelet_pb2.LoadRequest(
       model_key=model.model_id,

@@ -23,7 +23,7 @@ STATUS_TIMEOUT = 10.0
 JOIN_TIMEOUT = 10.0
 
 
-class Reach(enum.Enum):
+class PortState(enum.Enum):
   """The result of a TCP connection."""
 
   TAKEN = 'taken'  # The process exists, and may answer calls.
@@ -31,7 +31,7 @@ class Reach(enum.Enum):
   NO_ANSWER = 'no answer'  # The machine is off or disconnected.
 
 
-async def probe(address: str, timeout: float) -> Reach:
+async def probe(address: str, timeout: float) -> PortState:
   """Connects to "host:port" and disconnects.
 
   Args:
@@ -46,11 +46,11 @@ async def probe(address: str, timeout: float) -> Reach:
     async with asyncio.timeout(timeout):
       _, writer = await asyncio.open_connection(host.strip('[]'), int(port))
   except ConnectionRefusedError:
-    return Reach.REFUSED
+    return PortState.REFUSED
   except (TimeoutError, OSError):
-    return Reach.NO_ANSWER
+    return PortState.NO_ANSWER
   writer.close()
-  return Reach.TAKEN
+  return PortState.TAKEN
 
 
 # These limits are in seconds. A killed server refuses connections at once. If
@@ -62,9 +62,9 @@ _NO_ANSWER_LIMIT = 0.6
 # machine may be overloaded. Other admin servers wait as long.
 _SILENT_LIMIT = 25.0
 _LIMITS = {
-  Reach.REFUSED: _REFUSED_LIMIT,
-  Reach.NO_ANSWER: _NO_ANSWER_LIMIT,
-  Reach.TAKEN: _SILENT_LIMIT,
+  PortState.REFUSED: _REFUSED_LIMIT,
+  PortState.NO_ANSWER: _NO_ANSWER_LIMIT,
+  PortState.TAKEN: _SILENT_LIMIT,
 }
 
 
@@ -74,8 +74,8 @@ class Liveness:
   def __init__(self):
     self._failures = 0
     self._since = 0.0
-    self._reach: Reach | None = None
-    self._reach_since = 0.0
+    self._state: PortState | None = None
+    self._state_since = 0.0
     self._same = 0
 
   @property
@@ -90,15 +90,15 @@ class Liveness:
   def succeeded(self) -> None:
     """Records that the server answered."""
     self._failures = 0
-    self._reach = None
+    self._state = None
 
-  def failed(self, asked: float, now: float, reach: Reach) -> bool:
+  def failed(self, begin: float, now: float, state: PortState) -> bool:
     """Records that a call failed, or is not answered yet.
 
     Args:
-      asked: The time of the call, in monotonic seconds.
+      begin: The time of the call, in monotonic seconds.
       now: The time of the failure, in monotonic seconds.
-      reach: The result of a connection to the server.
+      state: The result of a connection to the server.
 
     Returns:
       True if the server counts as dead. A single failure is never enough,
@@ -106,15 +106,15 @@ class Liveness:
       while.
     """
     if not self._failures:
-      self._since = asked
+      self._since = begin
     self._failures += 1
     # A new result is counted from its first time.
-    if reach is not self._reach:
-      self._reach, self._reach_since, self._same = reach, now, 0
+    if state is not self._state:
+      self._state, self._state_since, self._same = state, now, 0
     self._same += 1
-    if reach is Reach.TAKEN:
-      return self._failures > 1 and now - self._since >= _LIMITS[reach]
-    return self._same > 1 and now - self._reach_since >= _LIMITS[reach]
+    if state is PortState.TAKEN:
+      return self._failures > 1 and now - self._since >= _LIMITS[state]
+    return self._same > 1 and now - self._state_since >= _LIMITS[state]
 
 
 class Connection:

@@ -26,7 +26,7 @@ class Held:
   Attributes:
     model: The model as it was published last.
     sent: The model as the server has it; None if that is uncertain.
-    told: True if the server got a command to load it, or already had it.
+    commanded: True if the server got a command to load it, or already had it.
     status: The status: LOADING, LOADED or FAILED.
     reason: The reason why its last load or update failed, or the progress of
       its load; '' if it succeeded.
@@ -41,7 +41,7 @@ class Held:
 
   model: admin_pb2.Model
   sent: admin_pb2.Model | None = None
-  told: bool = False
+  commanded: bool = False
   status: common_pb2.ModelStatus = LOADING
   reason: str = ''
   methods: frozenset[str] = frozenset()

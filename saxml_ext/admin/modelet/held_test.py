@@ -19,7 +19,7 @@ class HeldTest(absltest.TestCase):
       self.assertFalse(held.may_retry(100.0 + pause - 0.1))
       self.assertTrue(held.may_retry(100.0 + pause))
 
-  def test_notes_what_the_server_says(self):
+  def test_note_copies_the_reported_status(self):
     held = held_lib.Held(admin_pb2.Model(), attempts=3)
     held.note(_Info(model_status=common_pb2.UNLOADING))
     self.assertEqual(held.status, held_lib.LOADING)
@@ -45,7 +45,7 @@ class HeldTest(absltest.TestCase):
     held.note_progress(loading)  # It is older.
     self.assertEqual((held.status, held.reason), (held_lib.LOADED, ''))
 
-  def test_same_load(self):
+  def test_same_load_compares_what_servers_load(self):
     model = admin_pb2.Model(
       uuid=b'1', checkpoint_path='/c', requested_num_replicas=1
     )

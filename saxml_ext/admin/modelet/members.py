@@ -91,8 +91,8 @@ class Members:
     for modelet in self.all():
       for model_id in modelet.held:
         result.setdefault(model_id, []).append(modelet)
-    for model_id, found in result.items():
-      found.sort(key=functools.partial(_order, model_id))
+    for model_id, holders in result.items():
+      holders.sort(key=functools.partial(_order, model_id))
     return result
 
   def servable_paths(self) -> frozenset[str]:
@@ -144,11 +144,11 @@ class Members:
       # does not block the servers of others. Dead addresses do not even block
       # the servers of the same client.
       async with self._turns_of(client, _MOST_PROBES):
-        reach = await connection_lib.probe(address, _PROBE_SECS)
-      if reach is not connection_lib.Reach.TAKEN:
+        state = await connection_lib.probe(address, _PROBE_SECS)
+      if state is not connection_lib.PortState.TAKEN:
         raise errors.DeadlineExceeded(
           f'model server {address} cannot be reached (its answer to a'
-          f' connection: {reach.value}). Join after the server has started, with'
+          f' connection: {state.value}). Join after the server has started, with'
           ' an address that the admin server can reach'
         )
       host = address.rpartition(':')[0]
@@ -182,7 +182,7 @@ class Members:
       request.address,
       len(modelet.paths),
     )
-    self._events.put_nowait(modelets.Found(modelet, status))
+    self._events.put_nowait(modelets.Reachable(modelet, status))
 
   def forget(self, modelet: modelets.Modelet) -> None:
     """Removes a lost server that did not come back."""

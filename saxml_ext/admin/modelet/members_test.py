@@ -6,13 +6,13 @@ from saxml_ext.admin.modelet import members
 
 
 class UnknownPathTest(absltest.TestCase):
-  def test_known_paths_need_no_word(self):
+  def test_known_path_has_no_explanation(self):
     self.assertEqual(members.explain_unknown('p.A', frozenset({'p.A'})), '')
 
-  def test_nothing_is_said_before_a_server_has_joined(self):
+  def test_empty_cell_has_no_explanation(self):
     self.assertEqual(members.explain_unknown('p.A', frozenset()), '')
 
-  def test_near_miss(self):
+  def test_similar_path_is_suggested(self):
     self.assertEqual(
       members.explain_unknown(
         'lm.params.GPTJ5', frozenset({'lm.params.GPTJ4'})
@@ -21,7 +21,7 @@ class UnknownPathTest(absltest.TestCase):
       ' you mean lm.params.GPTJ4?',
     )
 
-  def test_nothing_near(self):
+  def test_dissimilar_path_lists_the_known_ones(self):
     text = members.explain_unknown(
       'x.Y', frozenset(f'lm.P{i}' for i in range(9))
     )

@@ -58,7 +58,7 @@ class Changed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Reachable:
   """A server is reachable with this status, for the first time or again."""
 
   modelet: 'Modelet'
@@ -73,7 +73,7 @@ class Forgotten:
 
 
 # None only makes the controller check its plan again.
-Event: TypeAlias = Changed | Found | Forgotten | None
+Event: TypeAlias = Changed | Reachable | Forgotten | None
 
 
 class _Dead(Exception):
@@ -219,7 +219,7 @@ class Modelet:
       info: The server's report of the model.
       certain: True if the server is known to have this checkpoint.
     """
-    held = held_lib.Held(model, sent=model, told=True)
+    held = held_lib.Held(model, sent=model, commanded=True)
     held.note(info)
     self.held[model.model_id] = held
     if held.status == held_lib.LOADED:
@@ -300,24 +300,24 @@ class Modelet:
     self.lost = False
     logging.info('%s: is back', self.address)
     self._worker.start()
-    self._events.put_nowait(Found(self, status))
+    self._events.put_nowait(Reachable(self, status))
 
   async def _poll(self) -> None:
     while True:
       await self._pause()
-      asked = time.monotonic()
+      begin = time.monotonic()
       try:
-        status = await self._watched_status(asked)
+        status = await self._watched_status(begin)
       except _Dead as e:
         self._lose(str(e))
       except grpc.aio.AioRpcError as e:
-        await self._judge(e, asked)
+        await self._judge(e, begin)
       else:
         self._live.succeeded()
         if self.lost:
           self._regain(status)
         else:
-          self._compare(status, asked)
+          self._compare(status, begin)
 
   async def _wait_out(self) -> None:
     await asyncio.sleep(_KEEP_LOST)
@@ -332,11 +332,13 @@ class Modelet:
       pass  # This is the usual case.
     self._poke.clear()
 
-  async def _judge(self, error: grpc.aio.AioRpcError, asked: float) -> None:
+  async def _judge(self, error: grpc.aio.AioRpcError, begin: float) -> None:
     """Decides after a failed call if the server is dead."""
-    reach = await connection_lib.probe(self._connection.address, _PROBE_TIMEOUT)
+    probed = await connection_lib.probe(
+      self._connection.address, _PROBE_TIMEOUT
+    )
     now = time.monotonic()
-    dead = self._live.failed(asked, now, reach)
+    dead = self._live.failed(begin, now, probed)
     if self.lost:
       if self._live.silent_for(now) > _KEEP_LOST:
         self._events.put_nowait(Forgotten(self))
@@ -344,7 +346,7 @@ class Modelet:
       self._lose(f'{error.code().name}: {error.details()}')
 
   async def _watched_status(
-    self, asked: float
+    self, begin: float
   ) -> modelet_pb2.GetStatusResponse:
     """Requests the status; raises _Dead if the server disappears meanwhile."""
     call = asyncio.create_task(self._connection.get_status())
@@ -353,26 +355,26 @@ class Modelet:
         done, _ = await asyncio.wait((call,), timeout=_QUIET)
         if done or self.lost:
           return await call
-        reach = await connection_lib.probe(
+        probed = await connection_lib.probe(
           self._connection.address, _PROBE_TIMEOUT
         )
-        if reach is connection_lib.Reach.TAKEN or call.done():
+        if probed is connection_lib.PortState.TAKEN or call.done():
           continue
-        if self._live.failed(asked, time.monotonic(), reach):
+        if self._live.failed(begin, time.monotonic(), probed):
           raise _Dead(
-            f'{self._connection.address} accepts no connections: {reach.value}'
+            f'{self._connection.address} accepts no connections: {probed.value}'
           )
     finally:
       call.cancel()
 
   def _compare(
-    self, status: modelet_pb2.GetStatusResponse, asked: float
+    self, status: modelet_pb2.GetStatusResponse, begin: float
   ) -> None:
     """Compares the server's models with the expected ones, and fixes them."""
     reported = {m.model_key: m for m in status.models}
     for model_id, held in list(self.held.items()):
       info = reported.get(model_id)
-      if held.pending or held.settled >= asked:
+      if held.pending or held.settled >= begin:
         # The status is older than our state, or a command will change it.
         if info is not None:
           held.note_progress(info)
@@ -380,12 +382,12 @@ class Modelet:
       before = held.status, held.methods
       if info is not None:
         held.note(info)
-        if held.sent is None and held.may_retry(asked):
+        if held.sent is None and held.may_retry(begin):
           logging.warning('%s: may have an old %s', self.address, model_id)
           held.status = held_lib.LOADING
           self._worker.reload(held)
       elif held.reported or held.status != held_lib.FAILED:
-        if held.may_retry(asked):
+        if held.may_retry(begin):
           logging.warning('%s: does not have %s', self.address, model_id)
           held.status = held_lib.LOADING
           held.attempts += 1  # A report of the model resets it.

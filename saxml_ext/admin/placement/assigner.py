@@ -106,19 +106,19 @@ def assign(models: Sequence[Model], servers: Iterable[Server]) -> Plan:
   servers in the order of their addresses. So equal input gives an equal plan.
   """
   by_address = {s.address: s for s in sorted(servers, key=lambda s: s.address)}
-  wanted = {m.model_id: m for m in models}
+  by_id = {m.model_id: m for m in models}
   holders: dict[str, list[Server]] = {}
   unload: list[Step] = []
   for server in by_address.values():
     for model_id in server.holds:
-      if model_id in wanted:
+      if model_id in by_id:
         holders.setdefault(model_id, []).append(server)
       else:
         unload.append(Step(server.address, model_id))
 
   kept: dict[str, list[Model]] = {a: [] for a in by_address}
   for model_id, have in holders.items():
-    model = wanted[model_id]
+    model = by_id[model_id]
     have.sort(key=functools.partial(_order, model_id))
     unload += [Step(s.address, model_id) for s in have[model.replicas :]]
     del have[model.replicas :]

@@ -29,7 +29,7 @@ def _plan(models, servers) -> tuple[list[str], list[str]]:
 
 
 class AssignerTest(absltest.TestCase):
-  def test_idle_server_that_knows_the_path_is_taken(self):
+  def test_idle_server_with_the_path_is_taken(self):
     self.assertEqual(
       _plan([_model('a')], [_server('s1', 'q'), _server('s2')]),
       ([], ['s2-a']),
@@ -49,7 +49,7 @@ class AssignerTest(absltest.TestCase):
       _plan([_model('a'), _model('b')], [_server('s1', a=FAILED)]), ([], [])
     )
 
-  def test_holders_stay(self):
+  def test_current_holders_keep_their_model(self):
     self.assertEqual(
       _plan([_model('b'), _model('a')], [_server('s1', a=LOADED)]), ([], [])
     )
@@ -76,7 +76,7 @@ class AssignerTest(absltest.TestCase):
       (['s1-a'], []),
     )
 
-  def test_unpublished_makes_room_for_another(self):
+  def test_unpublished_model_makes_room_for_another(self):
     self.assertEqual(
       _plan([_model('b')], [_server('s1', gone=LOADED)]),
       (['s1-gone'], ['s1-b']),
@@ -137,7 +137,7 @@ class AssignerTest(absltest.TestCase):
     held = assigner.Server('s1', frozenset('p'), {'d': LOADED}, memory=10)
     self.assertEqual(assigner.assign(models, [held]).load, ())
 
-  def test_roomiest_server_comes_first(self):
+  def test_server_with_most_memory_comes_first(self):
     small, large = (
       assigner.Server(address, frozenset('p'), {}, memory=memory)
       for address, memory in (('s1', 10), ('s2', 20))
@@ -176,12 +176,12 @@ class AssignerTest(absltest.TestCase):
     full = dataclasses.replace(server, holds={'a': LOADED})
     self.assertEqual(_plan(models, [full])[1], [])
 
-  def test_server_that_still_unloads_comes_last(self):
+  def test_unloading_server_comes_last(self):
     busy = dataclasses.replace(_server('s1'), leaving=1)
     self.assertEqual(_plan([_model('a')], [busy, _server('s2')])[1], ['s2-a'])
     self.assertEqual(_plan([_model('a')], [busy])[1], ['s1-a'])
 
-  def test_failed_model_moves_to_where_it_failed_less(self):
+  def test_failed_model_moves_to_server_with_fewer_failures(self):
     bad = assigner.Server('s1', frozenset('p'), {'a': FAILED}, {'a': 1})
     model = _model('a')
     self.assertEqual(_plan([model], [bad, _server('s2')]), (['s1-a'], ['s2-a']))
@@ -193,7 +193,7 @@ class AssignerTest(absltest.TestCase):
       assigner.Plan((), ()),
     )
 
-  def test_free_server_where_it_never_failed_comes_first(self):
+  def test_free_server_without_failures_comes_first(self):
     failed = assigner.Server('s1', frozenset('p'), {}, {'a': 2})
     self.assertEqual(_plan([_model('a')], [failed, _server('s2')])[1], ['s2-a'])
 

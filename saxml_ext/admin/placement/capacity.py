@@ -51,12 +51,12 @@ def needs(overrides: Mapping[str, str]) -> dict[int, int]:
   Entries that are not whole numbers are ignored. The entry for 1 applies to all
   numbers of cores without an entry.
   """
-  found = {}
+  result = {}
   for key, text in overrides.items():
     match = _RAM.fullmatch(key)
     if match and _BYTES.fullmatch(text):
-      found[int(match[1] or 1)] = int(text)
-  return found
+      result[int(match[1] or 1)] = int(text)
+  return result
 
 
 def constraints(overrides: Mapping[str, str]) -> tuple[str, ...] | None:

@@ -23,28 +23,28 @@ def _rows(table: str) -> list[dict]:
   return golden.load('validation.json')[table]
 
 
-def _server(address: str, told: dict) -> assigner.Server:
+def _server(address: str, row: dict) -> assigner.Server:
   spec = admin_pb2.ModelServer(
-    chip_type=told['Chip'], chip_topology=told['Topo'], tags=told['Tags']
+    chip_type=row['Chip'], chip_topology=row['Topo'], tags=row['Tags']
   )
-  assert set(told['Loaded'].values()) <= {_LOADED}
+  assert set(row['Loaded'].values()) <= {_LOADED}
   return capacity.server(
     spec,
     assigner.Server(
       address,
-      frozenset(told['Paths']),
-      {model_id: assigner.Rank.LOADED for model_id in told['Loaded']},
+      frozenset(row['Paths']),
+      {model_id: assigner.Rank.LOADED for model_id in row['Loaded']},
     ),
     by_chip=True,
   )
 
 
-def _model(model_id: str, told: dict) -> assigner.Model:
+def _model(model_id: str, row: dict) -> assigner.Model:
   published = admin_pb2.Model(
     model_id=model_id,
-    model_path=told['Path'],
-    requested_num_replicas=told['N'],
-    overrides=told['Overrides'],
+    model_path=row['Path'],
+    requested_num_replicas=row['N'],
+    overrides=row['Overrides'],
   )
   return capacity.model(published, may_retry=True, by_chip=True)
 
@@ -71,18 +71,18 @@ class CapacityTest(absltest.TestCase):
           capacity.cores(spec), _UNLISTED.get(name, row['cores'])
         )
 
-  def test_needs(self):
+  def test_needs_are_read_from_overrides(self):
     rows = _rows('overrides_mem')
     self.assertLen(rows, 12)
     for row in rows:
       with self.subTest(row['overrides']):
-        found = capacity.needs(row['overrides'])
+        result = capacity.needs(row['overrides'])
         expected = row['required_bytes_by_cores']
-        self.assertEqual({str(k): v for k, v in found.items()}, expected)
+        self.assertEqual({str(k): v for k, v in result.items()}, expected)
         constraints = capacity.constraints(row['overrides'])
         self.assertEqual(constraints and list(constraints), row['constraints'])
 
-  def test_assignments(self):
+  def test_assignments_respect_memory(self):
     rows = _rows('assigner')
     self.assertLen(rows, 11)
     for row in rows:
@@ -124,7 +124,7 @@ class CapacityTest(absltest.TestCase):
     plan = assigner.assign([model], servers)
     self.assertEqual(_steps(plan.load), ['four:1 /sax/test/m'])
 
-  def test_by_default_servers_tell(self):
+  def test_memory_is_read_from_tags_by_default(self):
     model = capacity.model(
       admin_pb2.Model(overrides={'ram': '10', 'ram4': '1', 'constraints': 'x'}),
       may_retry=True,

@@ -136,8 +136,8 @@ class Changes:
       if servable
       else overrides.in_path(path)
     )
-    found = overrides.in_overrides(path, model.overrides)
-    return [text for text in (unknown, *found) if text]
+    warnings = overrides.in_overrides(path, model.overrides)
+    return [text for text in (unknown, *warnings) if text]
 
   async def publish(
     self, request: requests.Request, given: Mapping[str, str]

@@ -63,11 +63,11 @@ class Sample:
 
 def total(figures: Iterable[Figures]) -> Figures:
   """Adds up the figures of several servers or models."""
-  found = list(figures)
+  rows = list(figures)
   values: dict[str, Any] = {}
   for field in dataclasses.fields(Figures):
-    each = (getattr(one, field.name) for one in found)
-    known = [value for value in each if value is not None]
+    column = (getattr(one, field.name) for one in rows)
+    known = [value for value in column if value is not None]
     largest = field.name in ('p50', 'p99')
     values[field.name] = max(known, default=None) if largest else sum(known)
   return Figures(**values)

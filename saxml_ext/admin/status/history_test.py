@@ -32,25 +32,25 @@ class HistoryTest(absltest.TestCase):
     self.controller = types.SimpleNamespace(members=members)
     return history.History(lambda: self.controller)
 
-  def test_rates_are_of_counters(self):
+  def test_rates_come_from_counters(self):
     one = server('a:1', _Info(model_key='m'))
-    found = self.start(one)
+    kept = self.start(one)
     one.tell(0, answered=10, output_tokens=100, refused=1, slots=8, running=3)
-    found.take(0.0)
-    self.assertEqual(found.latest('m').answers, 0.0)
+    kept.take(0.0)
+    self.assertEqual(kept.latest('m').answers, 0.0)
     one.tell(2, answered=20, output_tokens=400, refused=2, failed=1, slots=8)
-    found.take(1.0)
-    latest = found.latest('m')
+    kept.take(1.0)
+    latest = kept.latest('m')
     self.assertEqual(latest.answers, 5.0)
     self.assertEqual(latest.tokens, 150.0)
     self.assertEqual(latest.errors, 1.0)
     self.assertEqual((latest.slots, latest.running), (8, 0))
     # The model was loaded again, so its counters start at 0.
     one.tell(1, answered=1, output_tokens=7)
-    found.take(2.0)
-    self.assertEqual(found.latest('m').answers, 0.0)
+    kept.take(2.0)
+    self.assertEqual(kept.latest('m').answers, 0.0)
 
-  def test_servers_of_other_kinds_tell_their_own_rates(self):
+  def test_stock_servers_report_their_own_rates(self):
     stats = _Stats(
       method='lm.generate',
       successes_per_second=2.5,
@@ -58,23 +58,23 @@ class HistoryTest(absltest.TestCase):
       pending_reqs=4,
     )
     infos = [_Info(model_key='m', method_stats=[stats])]
-    found = self.start(server('a:1', *infos), server('b:1', *infos))
-    found.take(0.0)
-    self.assertEqual(found.latest('m').answers, 5.0)
-    self.assertEqual(found.latest('m').p50, 0.25)
-    self.assertIsNone(found.latest('m').p99)
-    self.assertEqual(found.latest(server='a:1').queued, 4)
-    self.assertEqual(found.latest('other').answers, 0.0)
+    kept = self.start(server('a:1', *infos), server('b:1', *infos))
+    kept.take(0.0)
+    self.assertEqual(kept.latest('m').answers, 5.0)
+    self.assertEqual(kept.latest('m').p50, 0.25)
+    self.assertIsNone(kept.latest('m').p99)
+    self.assertEqual(kept.latest(server='a:1').queued, 4)
+    self.assertEqual(kept.latest('other').answers, 0.0)
 
-  def test_keeps_so_much_and_forgets_all_when_another_one_leads(self):
-    found = self.start(server('a:1', _Info(model_key='m')))
+  def test_history_is_bounded_and_ends_with_the_leadership(self):
+    kept = self.start(server('a:1', _Info(model_key='m')))
     for second in range(history.SAMPLES + 5):
-      found.take(float(second))
-    self.assertLen(found.samples, history.SAMPLES)
+      kept.take(float(second))
+    self.assertLen(kept.samples, history.SAMPLES)
     self.controller = None
-    found.take(1e3)
-    self.assertEmpty(found.samples)
-    self.assertEqual(found.latest(), history.Figures())
+    kept.take(1e3)
+    self.assertEmpty(kept.samples)
+    self.assertEqual(kept.latest(), history.Figures())
 
 
 if __name__ == '__main__':

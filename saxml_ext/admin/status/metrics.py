@@ -92,19 +92,19 @@ def _by_label(controller: controller_lib.Controller) -> Iterator[core.Metric]:
       'replicas',
       'Replicas on reachable model servers, by status.',
       'status',
-      {each: status.count(each) for each in _STATUSES},
+      {name: status.count(name) for name in _STATUSES},
     ),
     (
       'model_servers',
       'Joined model servers.',
       'state',
-      {state: len(found) for state, found in states.items()},
+      {state: len(members) for state, members in states.items()},
     ),
     (
       'hosts',
       'Hosts of joined model servers. A group has several hosts.',
       'state',
-      {state: _hosts(found) for state, found in states.items()},
+      {state: _hosts(members) for state, members in states.items()},
     ),
   ):
     family = core.GaugeMetricFamily(f'sax_admin_{name}', text, labels=(label,))

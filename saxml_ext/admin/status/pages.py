@@ -129,8 +129,8 @@ class Pages:
   async def _metrics(self, request: _Request) -> _Response:
     del request
     text = b''.join(
-      exposition.generate_latest(each)
-      for each in (self._registry, prometheus_client.REGISTRY)
+      exposition.generate_latest(registry)
+      for registry in (self._registry, prometheus_client.REGISTRY)
     )
     return _Response(text, media_type=exposition.CONTENT_TYPE_PLAIN_0_0_4)
 

@@ -19,12 +19,12 @@ _FORM = 'application/x-www-form-urlencoded'
 
 def fields(page: str) -> dict[str, str]:
   """Returns the inputs of a page's form, as a browser would send them."""
-  found = {}
+  result = {}
   for tag in re.findall('<input[^>]*>', page):
     [name] = re.findall(' name="([^"]*)"', tag)
     [value] = re.findall(' value="([^"]*)"', tag)
-    found[name] = html.unescape(value)
-  return found
+    result[name] = html.unescape(value)
+  return result
 
 
 class PagesTest(cell_fixture.CellTestCase):
@@ -79,7 +79,7 @@ class PagesTest(cell_fixture.CellTestCase):
     self.assertEqual((status, headers['location']), (303, '/'))
     self.assertEmpty(self.admin.controller.entries())
 
-  async def test_mistakes_come_back_with_the_form(self):
+  async def test_invalid_form_is_shown_again_with_the_error(self):
     await self.joined()
     for values, code, words in (
       ({'replicas': '-1'}, 400, 'replicas is'),
@@ -123,7 +123,7 @@ class PagesTest(cell_fixture.CellTestCase):
       self.assertEqual(status, 400)
       self.assertIn('Did you mean BATCH_SIZE?', html.unescape(page))
 
-  async def test_other_sites_cannot_change_anything(self):
+  async def test_other_sites_cannot_change_the_cell(self):
     await self.joined()
     given = {**await self.filled(), 'confirmed': 'yes'}
     for changed, headers in (
@@ -161,13 +161,13 @@ class PagesTest(cell_fixture.CellTestCase):
     status, _, _ = await self.ask('/publish', given, **same)
     self.assertEqual(status, 303)
 
-  def test_only_this_machine_may_change_anything(self):
+  def test_only_this_machine_may_change_the_cell(self):
     self.assertTrue(net.is_loopback('::1'))
     self.assertTrue(net.is_loopback('::ffff:127.0.0.1'))
     for address in ('10.0.0.1', '::ffff:10.0.0.1', 'localhost', ''):
       self.assertFalse(net.is_loopback(address), address)
 
-  async def test_pages_run_and_load_nothing_but_their_own(self):
+  async def test_pages_load_only_their_own_files(self):
     await self.joined()
     for path in ('/', '/publish', '/server/x', '/static/page.css'):
       _, _, headers = await self.ask(path)
@@ -186,7 +186,7 @@ class PagesTest(cell_fixture.CellTestCase):
     _, text, _ = await self.ask('/static/..%2fpages.py')
     self.assertNotIn('class Pages', text)
 
-  async def test_plots_follow_what_servers_tell(self):
+  async def test_plots_show_reported_figures(self):
     modelet = await self.joined()
     await self.publish()
     await self.ready()
@@ -201,7 +201,7 @@ class PagesTest(cell_fixture.CellTestCase):
     await self.joined()
     await self.publish(checkpoint=fake_modelet.BAD_CHECKPOINT)
     _, text, _ = await self.ask('/metrics')
-    found = {
+    families = {
       (s.name, *(s.labels[k] for k in sorted(s.labels))): s.value
       for family in parser.text_string_to_metric_families(text)
       for s in family.samples
@@ -213,12 +213,12 @@ class PagesTest(cell_fixture.CellTestCase):
       (('sax_admin_model_servers', 'living'), 1),
       (('sax_admin_model_servers', 'lost'), 0),
     ):
-      self.assertEqual(found.get(key), value, key)
-    self.assertIn(('sax_admin_replicas', 'LOADED'), found)
+      self.assertEqual(families.get(key), value, key)
+    self.assertIn(('sax_admin_replicas', 'LOADED'), families)
     published = ('grpc_server_handled_total', 'OK', 'Publish', 'sax.Admin')
-    self.assertGreaterEqual(found[published], 1)
+    self.assertGreaterEqual(families[published], 1)
 
-  async def test_standby_offers_nothing(self):
+  async def test_standby_page_has_no_forms(self):
     self.admin.controller, kept = None, self.admin.controller
     status, text, _ = await self.ask('/publish')
     self.admin.controller = kept

@@ -92,18 +92,18 @@ def _why_missing(model: admin_pb2.Model, members: members_lib.Members) -> str:
   able = [m for m in members.all() if path in m.paths]
   if not able:
     return f'every model server that can serve {path} is lost'
-  holding = sum(model.model_id in m.held for m in able)
-  others = sum(bool(m.held) and model.model_id not in m.held for m in able)
+  holders = sum(model.model_id in m.held for m in able)
+  occupied = sum(bool(m.held) and model.model_id not in m.held for m in able)
   counts = [
     f'{number} {what}'
     for number, what in (
-      (holding, 'have this model'),
-      (others, 'have other models'),
-      (len(able) - holding - others, 'are idle'),
+      (holders, 'have this model'),
+      (occupied, 'have other models'),
+      (len(able) - holders - occupied, 'are idle'),
     )
     if number
   ]
   return (
     f'no further server has room for {path}. Of {len(able)} that can serve'
-    f' it, {" and ".join(counts)}{_REMEDIES if others else ""}'
+    f' it, {" and ".join(counts)}{_REMEDIES if occupied else ""}'
   )

@@ -118,7 +118,7 @@ class StatusPage:
       changes=self._changes,
       tiles=_tiles(self._history.latest(model, server)),
       plots=_plots(list(self._history.samples), model, server),
-      servers=[_server_row(each) for each in servers],
+      servers=[_server_row(modelet) for modelet in servers],
       **data,
     )
 
@@ -162,13 +162,13 @@ class StatusPage:
 
   def _server(self, address: str) -> str:
     servers = self._members.all(lost_too=True)
-    found = [s for s in servers if s.address == address]
-    if not found:
+    matches = [s for s in servers if s.address == address]
+    if not matches:
       raise errors.NotFound(f'model server {address} not found')
-    [server] = found
+    [server] = matches
     return self._page(
       'server',
-      found,
+      matches,
       server=address,
       hosts=[
         (str(i), name, 'follower' if i else 'leader')
@@ -228,10 +228,10 @@ def _state(
   entry: cell_state.Published, servers: Sequence[modelets.Modelet]
 ) -> str:
   """Returns the state of a model as a whole, in one or two words."""
-  wanted = entry.model.requested_num_replicas
+  replicas = entry.model.requested_num_replicas
   status = [s.held[entry.model.model_id].status for s in servers]
-  if status.count(held_lib.LOADED) >= wanted:
-    return 'Ready' if wanted else 'No replicas requested'
+  if status.count(held_lib.LOADED) >= replicas:
+    return 'Ready' if replicas else 'No replicas requested'
   if held_lib.LOADED in status:
     return 'Incomplete'
   if held_lib.LOADING in status:

@@ -41,7 +41,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
   async def get_rows(self, path: str) -> str:
     return '\n'.join(rows(await self.get(path)))
 
-  async def test_cell(self):
+  async def test_cell_page_lists_models_and_servers(self):
     modelet = await self.joined()
     await self.publish(checkpoint='/ckpt/1', replicas=2)
     await self.ready()
@@ -76,7 +76,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     self.assertIn('.pinned { position: sticky; right: 0', css)
     self.assertIn('>/ckpt/1<', page)
 
-  async def test_titles_name_what_the_page_shows(self):
+  async def test_titles_describe_the_page(self):
     modelet = await self.joined()
     await self.publish()
     for path, name in (
@@ -96,7 +96,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
       self.assertIn('<a href="/">Show the cell</a>', page)
       self.assertNotIn('<b>', page)
 
-  async def test_says_why_a_model_is_not_assigned(self):
+  async def test_unassigned_model_has_a_reason(self):
     await self.joined('lm.params.GPTJ4')
     await self.publish(path='lm.params.GPTJ5')
     page = await self.get('/')
@@ -108,25 +108,25 @@ class StatusPageTest(cell_fixture.CellTestCase):
       rows(page),
     )
 
-  async def test_model_has_its_settings(self):
+  async def test_model_page_shows_settings(self):
     await self.joined()
     await self.publish(overrides={'BATCH_SIZE': '4'})
     await self.ready()
-    found = rows(await self.get('/model' + MODEL))
-    self.assertIn('Methods | lm.generate, lm.score', found)
-    self.assertIn('Override BATCH_SIZE | 4', found)
+    table = rows(await self.get('/model' + MODEL))
+    self.assertIn('Methods | lm.generate, lm.score', table)
+    self.assertIn('Override BATCH_SIZE | 4', table)
 
-  async def test_empty_cell(self):
+  async def test_page_of_an_empty_cell(self):
     self.assertIn('No model is published', await self.get('/'))
 
-  async def test_lost_server(self):
+  async def test_page_of_a_lost_server(self):
     modelet = await self.joined()
     await modelet.kill()
     members = self.admin.controller.members
     await self.eventually(lambda: not members.all())
     self.assertIn(f'{modelet.address} | Lost | Idle', await self.get_rows('/'))
 
-  async def test_says_why_a_load_failed(self):
+  async def test_failed_load_has_a_reason(self):
     await self.joined()
     await self.publish(checkpoint=fake_modelet.BAD_CHECKPOINT)
     await self.fails(grpc.StatusCode.FAILED_PRECONDITION, self.ready())
@@ -135,7 +135,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     self.assertIn('Failed', page)
     self.assertIn('Loading error: no such checkpoint', page)
 
-  async def test_server(self):
+  async def test_server_page_shows_its_models(self):
     modelet = await self.joined()
     page = await self.get('/server/' + modelet.address)
     self.assertIn('/sax/test Server Status', page)
@@ -147,24 +147,24 @@ class StatusPageTest(cell_fixture.CellTestCase):
     page = await self.get('/server/' + modelet.address)
     self.assertIn(f'{MODEL} | lm.score | 0.00 | 0.00 |  | ', rows(page))
 
-  async def test_group(self):
+  async def test_group_page_shows_its_hosts(self):
     modelet = await self.start_modelet()
     modelet.hosts = ('tpu-0', 'tpu-1', 'tpu-2', '<b>')
     await self.join(modelet)
     single = await self.joined()
     await self.publish(replicas=3)
     await self.ready(2)
-    found = '\n'.join(rows(await self.get('/')))
+    table = '\n'.join(rows(await self.get('/')))
     names = '4: tpu-0, tpu-1, tpu-2, <b>'
     self.assertIn(
-      f'{modelet.address} | {names} | Active | {MODEL}: LOADED', found
+      f'{modelet.address} | {names} | Active | {MODEL}: LOADED', table
     )
-    self.assertIn(f'{single.address} |  | Active | {MODEL}: LOADED', found)
-    self.assertIn(f'{modelet.address} (4 hosts): LOADED', found)
+    self.assertIn(f'{single.address} |  | Active | {MODEL}: LOADED', table)
+    self.assertIn(f'{modelet.address} (4 hosts): LOADED', table)
     path = '/server/' + modelet.address
-    found = rows(await self.get(path))
-    self.assertIn('0 | tpu-0 | leader', found)
-    self.assertIn('3 | <b> | follower', found)
+    table = rows(await self.get(path))
+    self.assertIn('0 | tpu-0 | leader', table)
+    self.assertIn('3 | <b> | follower', table)
     self.assertNotIn('<b>', await self.get(path))
     self.assertIn(
       'sax_admin_hosts{state="living"} 5', await self.get('/metrics')
@@ -182,7 +182,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     page = await self.get('/server/' + single.address)
     self.assertNotIn('Hosts', page)
 
-  async def test_errors(self):
+  async def test_errors_are_pages(self):
     for path, code in (
       ('/model/sax/test/x', 404),
       ('/model/x', 404),
@@ -197,7 +197,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     self.assertEqual(raised.exception.code, 405)
     raised.exception.close()
 
-  async def test_markup_in_names_is_shown_not_obeyed(self):
+  async def test_markup_in_names_is_escaped(self):
     modelet = await self.start_modelet()
     await self.fails(grpc.StatusCode.NOT_FOUND, self.listed())
     with self.assertRaises(urllib.error.HTTPError) as raised:

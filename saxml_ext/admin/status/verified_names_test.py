@@ -82,7 +82,7 @@ class VerifiedNamesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
     return await asyncio.to_thread(fetch)
 
-  async def test_lists_decide(self):
+  async def test_permission_lists_decide(self):
     unpublish = '/unpublish?model=' + _MODEL
     for name, publishes, unpublishes in (
       ('alice', 200, 200),

@@ -101,9 +101,9 @@ def run(
     The results by "file way".
   """
   rng = random.Random(seed)
-  wanted = admin_pb2.State(models=models(5))
+  state = admin_pb2.State(models=models(5))
   intact = directory / 'intact'
-  _start(intact, 1, fresh=wanted)
+  _start(intact, 1, fresh=state)
   results: dict[str, Result] = {}
   for number in range(count):
     name = _NAMES[number % len(_NAMES)]
@@ -118,9 +118,9 @@ def run(
       continue  # One bit was flipped twice.
     (trial / name).write_bytes(data)
     logged()
-    found = _start(trial, 2)
+    restored = _start(trial, 2)
     result.mutants += 1
-    result.good += list(found.models) == list(wanted.models)
+    result.good += list(restored.models) == list(state.models)
     aside = trial / f'{name}.bad-1'
     result.named += (
       aside.exists()
