@@ -13,7 +13,7 @@ class BackoffTest(absltest.TestCase):
       [0, 1, 2, 4, 32, 60, 60],
     )
 
-  def test_constant(self):
+  def test_constant_pause_stays_constant(self):
     self.assertEqual(backoff.Backoff(0.5, 1.0, 0.5).pause(10**9), 0.5)
 
   def test_jitter_spreads_pauses_around_their_length(self):
@@ -25,7 +25,7 @@ class BackoffTest(absltest.TestCase):
     self.assertLess(min(pauses), 3.5)
     self.assertGreater(max(pauses), 4.5)
 
-  def test_refuses_what_would_not_back_off(self):
+  def test_settings_without_backoff_are_refused(self):
     for first, growth, most, jitter in (
       (0.0, 2.0, 1.0, 0.0),
       (1.0, 0.5, 1.0, 0.0),
@@ -37,7 +37,7 @@ class BackoffTest(absltest.TestCase):
 
 
 class LogOnceTest(absltest.TestCase):
-  def test_repetitions_are_left_out(self):
+  def test_repeated_messages_are_not_logged(self):
     logged = []
     say = backoff.LogOnce(lambda form, text: logged.append(form % text))
     for text in ('a', 'a', 'b', 'a', '', 'a', ''):

@@ -53,13 +53,13 @@ class CellTest(absltest.TestCase):
     cell.write_state(self.root, _CELL, state)
     self.assertEqual(cell.read_state(self.root, _CELL), state)
 
-  def test_cell_that_was_never_created(self):
+  def test_missing_cell_is_reported(self):
     with self.assertRaisesRegex(
       errors.FailedPrecondition, '/sax/test" is not a directory.*admin_config'
     ):
       cell.read_location(self.root, _CELL)
 
-  def test_admin_that_was_never_started(self):
+  def test_missing_location_is_a_failed_precondition(self):
     cell.write_config(self.root, _CELL, _CONFIG)
     with self.assertRaisesRegex(
       errors.FailedPrecondition,
@@ -79,7 +79,7 @@ class CellTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.Internal, 'config.proto .2 bytes'):
       cell.read_config(self.root, _CELL)
 
-  def test_bad_cell_id(self):
+  def test_invalid_cell_id_is_refused(self):
     with self.assertRaises(errors.InvalidArgument):
       cell.read_config(self.root, '/sax/../etc')
 
@@ -101,13 +101,13 @@ class EnvironmentTest(absltest.TestCase):
   def set(self, name: str, value: str) -> None:
     self.enterContext(mock.patch.dict(os.environ, {name: value}))
 
-  def test_flag_comes_first(self):
+  def test_flag_overrides_variable(self):
     self.set(cell.CELL_VARIABLE, '/sax/env')
     self.set(cell.ADMIN_PORT_VARIABLE, '1')
     self.assertEqual(cell.text_setting('/sax/f', cell.CELL_VARIABLE), '/sax/f')
     self.assertEqual(cell.port_setting(0, cell.ADMIN_PORT_VARIABLE, 2), 0)
 
-  def test_variable_comes_next(self):
+  def test_variable_applies_without_flag(self):
     self.set(cell.CELL_VARIABLE, '/sax/env')
     self.set(cell.ADMIN_PORT_VARIABLE, '65535')
     self.assertEqual(cell.text_setting(None, cell.CELL_VARIABLE), '/sax/env')
@@ -115,13 +115,13 @@ class EnvironmentTest(absltest.TestCase):
       cell.port_setting(None, cell.ADMIN_PORT_VARIABLE, 2), 65535
     )
 
-  def test_neither(self):
+  def test_missing_settings_have_defaults(self):
     for name in (cell.CELL_VARIABLE, cell.ADMIN_PORT_VARIABLE):
       self.set(name, '')
     self.assertEqual(cell.text_setting(None, cell.CELL_VARIABLE), '')
     self.assertEqual(cell.port_setting(None, cell.ADMIN_PORT_VARIABLE, 2), 2)
 
-  def test_no_port(self):
+  def test_invalid_port_is_refused(self):
     for told in ('http', '-1', '65536', '1e3', ' 1'):
       self.set(cell.ADMIN_PORT_VARIABLE, told)
       with self.assertRaisesRegex(

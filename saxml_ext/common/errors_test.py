@@ -52,7 +52,7 @@ class ErrorsTest(parameterized.TestCase):
     ('something else', errors.SaxError),
     (None, errors.SaxError),
   )
-  def test_unknown_is_told_from_its_text(self, details, expected):
+  def test_unknown_is_classified_by_its_text(self, details, expected):
     got = errors.from_rpc_error(_RpcError(grpc.StatusCode.UNKNOWN, details))
     self.assertIs(type(got), expected)
 
@@ -72,7 +72,7 @@ class ErrorsTest(parameterized.TestCase):
     )
     self.assertIsNone(got.retry_after)
 
-  def test_any_exception_becomes_an_answer(self):
+  def test_any_exception_becomes_a_response(self):
     own = errors.NotFound('gone')
     self.assertIs(errors.from_exception(own, 'Loading error'), own)
     for error, kind in (
@@ -91,7 +91,7 @@ class ErrorsTest(parameterized.TestCase):
       self.assertIs(type(got), cls)
       self.assertEqual(got.message, 'why')
 
-  def test_wire_text_is_upstreams(self):
+  def test_wire_text_matches_upstream(self):
     self.assertEqual(
       errors.AlreadyExists('model {test m} already exists').wire_text(),
       'model {test m} already exists: rpc error: code = AlreadyExists desc = '

@@ -69,7 +69,7 @@ class ReplacingTest(absltest.TestCase):
       with files.replacing(self.dir / 'b' / 'c'):
         self.fail('The block ran.')
 
-  def test_permissions(self):
+  def test_permissions_are_applied(self):
     old = os.umask(0o027)
     self.addCleanup(os.umask, old)
     for given, wanted in ((None, 0o640), (0o600, 0o600), (0o644, 0o644)):
@@ -81,7 +81,7 @@ class ReplacingTest(absltest.TestCase):
             self.assertEqual(stat.S_IMODE(os.stat(f.name).st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), wanted)
 
-  def test_writers_at_once_each_write_a_whole_file(self):
+  def test_concurrent_writers_write_whole_files(self):
     def write(letter: str) -> None:
       for _ in range(10):
         with files.replacing(self.path) as f:
@@ -97,7 +97,7 @@ class ReplacingTest(absltest.TestCase):
     self.assertIn(self.path.read_text(), [s * 300 for s in 'abcd'])
     self.assertEqual(os.listdir(self.dir), ['a'])
 
-  def test_sole_writer_replaces_what_a_killed_one_left(self):
+  def test_sole_writer_replaces_files_of_a_killed_one(self):
     left = self.dir / 'a.partial'
     left.write_text('more than is written now')
     with files.replacing(self.path, sole_writer=True) as f:
@@ -117,7 +117,7 @@ class NewDirectoryTest(absltest.TestCase):
     with files.new_directory(self.path, **options) as unfinished:
       pathlib.Path(unfinished, 'file').write_text(text)
 
-  def test_is_there_when_the_block_ends(self):
+  def test_directory_exists_when_the_block_ends(self):
     with files.new_directory(self.path):
       self.assertFalse(self.path.exists())
     self._write('one')
@@ -156,26 +156,26 @@ class JsonTest(absltest.TestCase):
     )
     self.assertEndsWith(self.path.read_text(), ']\n}\n')
 
-  def test_layout(self):
+  def test_layout_is_indented_and_ends_with_a_newline(self):
     self.assertEqual(
       files.encode_json({'b': 1, 'a': []}, indent=1, sort_keys=True),
       '{\n "a": [],\n "b": 1\n}\n',
     )
 
-  def test_numbers_that_json_lacks_are_refused(self):
+  def test_non_json_numbers_are_refused(self):
     for number in (float('nan'), float('inf')):
       with self.assertRaises(ValueError):
         files.write_json(self.path, _Speed(number))
     self.assertFalse(self.path.exists())
 
-  def test_wrong_type_names_file_place_and_remedy(self):
+  def test_wrong_type_names_file_position_and_remedy(self):
     self.path.write_text('{"queries": 1, "names": ["a", 2]}')
     with self.assertRaisesRegex(
       ValueError, r'a\.json: .*`int` - at `\$\.names\[1\]`. Correct the file'
     ):
       files.read_json(self.path, _Speed)
 
-  def test_wrong_syntax_names_file_place_and_remedy(self):
+  def test_wrong_syntax_names_file_position_and_remedy(self):
     for text, place in (
       ('{"queries": 1,\n  x}', ' at line 2, column 3'),
       ('{"queries": 1', ''),
@@ -188,7 +188,7 @@ class JsonTest(absltest.TestCase):
         ):
           files.read_json(self.path, _Speed)
 
-  def test_bytes_that_are_no_text_are_refused(self):
+  def test_invalid_utf8_is_refused(self):
     self.path.write_bytes(b'{"queries": 1, "names": ["\xff"]}')
     with self.assertRaisesRegex(ValueError, 'a.json'):
       files.read_json(self.path, _Speed)
@@ -217,7 +217,7 @@ class UntrustedFileTest(absltest.TestCase):
     with self.assertRaises(FileNotFoundError):
       files.read_file(self.dir / 'b', 4)
 
-  def test_other_kinds_are_refused_at_once(self):
+  def test_other_file_types_are_refused_immediately(self):
     os.mkfifo(self.dir / 'fifo')
     (self.dir / 'zero').symlink_to('/dev/zero')
     with tempfile.TemporaryDirectory(dir='/tmp') as short:
@@ -229,7 +229,7 @@ class UntrustedFileTest(absltest.TestCase):
     with self.assertRaises(files.UnusableFileError):
       files.open_regular(self.dir / 'fifo', os.O_WRONLY)
 
-  def test_links_stay_in_the_directory_or_the_cache_of_the_hub(self):
+  def test_links_stay_in_the_directory_or_the_hub_cache(self):
     blobs = self.dir / 'hub' / 'models--a--b' / 'blobs'
     snapshot = self.dir / 'hub' / 'models--a--b' / 'snapshots' / 'r'
     for each in (blobs, snapshot):
@@ -258,7 +258,7 @@ class UntrustedFileTest(absltest.TestCase):
     files.read_file(tree / 'config.json', 4, links_within=tree)
     self.refused('is a link to', tree / 'vocab.json', links_within=tree)
 
-  def test_files_that_others_may_write_are_not_private(self):
+  def test_files_writable_by_others_are_not_private(self):
     files.check_private(self.path)
     for path, mode in ((self.path, 0o606), (self.dir, 0o777)):
       before = stat.S_IMODE(path.stat().st_mode)

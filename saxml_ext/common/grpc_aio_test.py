@@ -79,7 +79,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await self.channel.close()
     await self.server.stop(None)
 
-  async def test_malformed_messages_are_the_callers_fault(self):
+  async def test_malformed_messages_are_invalid_arguments(self):
     # The length exceeds the end of the message.
     bad = b'\x0a\x7fx'
     for path, open_call in (
@@ -172,7 +172,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     request = lm_pb2.GenerateRequest(text='a' * (8 * 2**20))
     await self.stub.Generate(request, timeout=_TIMEOUT)
 
-  async def test_a_burst_of_calls_is_answered_whole(self):
+  async def test_burst_of_calls_is_answered_completely(self):
     # gRPC cancels pending calls above 3,000 by default.
     calls = [
       self.stub.Generate(lm_pb2.GenerateRequest(), timeout=_TIMEOUT)
@@ -192,7 +192,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(code, _Code.NOT_FOUND)
     self.assertRegex(text, f"'x' does not exist. Available: .*{_SERVICE}")
 
-  async def test_stop_tells_watchers_and_does_not_wait_for_them(self):
+  async def test_stop_notifies_watchers_without_waiting(self):
     stub = health_pb2_grpc.HealthStub(self.channel)
     known, unknown = (
       stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=_TIMEOUT)

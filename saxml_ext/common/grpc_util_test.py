@@ -96,7 +96,7 @@ class GrpcUtilTest(absltest.TestCase):
     ):
       grpc_util.listen(other, self.port)
 
-  def test_port_that_others_listen_on_at_one_address_is_an_error(self):
+  def test_port_used_at_another_address_is_an_error(self):
     with socket.create_server(('127.0.0.1', 0)) as taken:
       port = taken.getsockname()[1]
       for host in ('[::]', '0.0.0.0', '127.0.0.1'):

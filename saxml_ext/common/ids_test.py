@@ -34,7 +34,9 @@ class RecordedTest(parameterized.TestCase):
     ('admin_acl', 'model_admin_acl', acl_file.check_acl_name),
     ('method_acl', 'method_acl_method', _method_acl),
   )
-  def test_table(self, table: str, check: Callable[[Any], Any]):
+  def test_ids_match_the_recorded_table(
+    self, table: str, check: Callable[[Any], Any]
+  ):
     rows = golden.load('validation.json')[table]
     self.assertNotEmpty(rows)
     for row in rows:
@@ -48,19 +50,19 @@ class RecordedTest(parameterized.TestCase):
 
 
 class IdsTest(absltest.TestCase):
-  def test_cell(self):
+  def test_cell_ids_are_checked(self):
     cell = ids.parse_cell_id('/sax/test')
     self.assertEqual(cell.name, 'test')
     self.assertEqual(str(cell), '/sax/test')
 
-  def test_model(self):
+  def test_model_ids_are_checked(self):
     model = ids.parse_model_id('/sax/test/gptj-6b')
     self.assertEqual(model.cell, '/sax/test')
     self.assertEqual(model.model, 'gptj-6b')
     self.assertEqual(str(model), '/sax/test/gptj-6b')
     self.assertEqual(model.braced, '{test gptj-6b}')
 
-  def test_cell_or_model(self):
+  def test_cell_or_model_ids_are_checked(self):
     self.assertIsInstance(ids.parse_cell_or_model_id('/sax/a'), ids.CellId)
     self.assertIsInstance(ids.parse_cell_or_model_id('/sax/a/b'), ids.ModelId)
 
@@ -97,7 +99,7 @@ _KNOWN = (
 
 
 class NearMissesTest(absltest.TestCase):
-  def test_slip_of_the_pen(self):
+  def test_typo_is_near(self):
     self.assertEqual(
       ids.near_misses('lm.params.llama.Lama', _KNOWN), ['lm.params.llama.Llama']
     )
@@ -108,10 +110,10 @@ class NearMissesTest(absltest.TestCase):
       ids.near_misses('lm.params.gptj4.GPTJ', _KNOWN)[0], 'lm.params.gptj.GPTJ'
     )
 
-  def test_nothing_is_near(self):
+  def test_distant_names_are_not_near(self):
     self.assertEqual(ids.near_misses('something.else.Bert', _KNOWN), [])
 
-  def test_at_most_three(self):
+  def test_three_near_misses_are_returned_at_most(self):
     known = [f'a.b.Model{i}' for i in range(9)]
     self.assertLen(ids.near_misses('a.b.Model', known), 3)
 

@@ -23,7 +23,7 @@ class _Node:
 
 
 class MemoryTest(absltest.TestCase):
-  def test_gives_freed_blocks_back(self):
+  def test_freed_blocks_are_returned(self):
     blocks = [b'x' * _BLOCK for _ in range(_BLOCKS)]
     # The last block keeps the heap from shrinking by itself.
     last = blocks.pop()
@@ -33,7 +33,7 @@ class MemoryTest(absltest.TestCase):
     self.assertLess(_resident(), full - 0.8 * _BLOCKS * _BLOCK)
     self.assertLen(last, _BLOCK)
 
-  def test_collects_cycles(self):
+  def test_cycles_are_collected(self):
     gc.disable()
     self.addCleanup(gc.enable)
     node = weakref.ref(_Node())
@@ -41,7 +41,7 @@ class MemoryTest(absltest.TestCase):
     memory.collect()
     self.assertIsNone(node())
 
-  def test_what_is_settled_is_not_looked_at_again(self):
+  def test_frozen_objects_are_not_collected_again(self):
     self.addCleanup(gc.unfreeze)
     kept = [_Node() for _ in range(1000)]
     memory.settle()

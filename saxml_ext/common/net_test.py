@@ -42,7 +42,7 @@ class NetTest(parameterized.TestCase):
     ('0.0.0.0', '10.1.2.3:80'),
     ('::', '10.1.2.3:80'),
   )
-  def test_address_that_is_listened_on_is_advertised(self, host, expected):
+  def test_listening_address_is_advertised(self, host, expected):
     interfaces = {'eth0': [_Address('10.1.2.3')]}
     with mock.patch.object(psutil, 'net_if_addrs', return_value=interfaces):
       with mock.patch.dict(os.environ, {net.LOOPBACK_VARIABLE: ''}):

@@ -77,7 +77,7 @@ class ProgramTest(absltest.TestCase):
       re.compile(r'gptj-sax \d+\.\d+\.\d+ \(([0-9a-f]{12}|commit unknown)\)'),
     )
 
-  def test_version_of_a_copy_in_the_checkout_of_others(self):
+  def test_commit_requires_the_root_of_the_checkout(self):
     for depth, known in (('', True), ('lib/site-packages', False)):
       root = self.create_tempdir(f'theirs{known}').full_path
       copy = os.path.join(root, depth, 'saxml_ext', 'common')
@@ -125,13 +125,13 @@ class ProgramTest(absltest.TestCase):
       )
       self.assertEqual(printed.strip(), shown)
 
-  def test_runs_otherwise(self):
+  def test_arguments_reach_the_program(self):
     done = self._run('--place=here', '--', '--help', WORDS='1')
     self.assertEqual(done.returncode, 3, done.stderr)
     self.assertEqual(done.stdout, "ran 7 ['--help']\n")
     self.assertEqual(self._run().returncode, 1)
 
-  def test_what_has_no_effect_is_refused(self):
+  def test_flags_without_effect_are_refused(self):
     for words, message in (
       (['--nofast', '--count=7'], '--count=7 has no effect. It acts only with'),
       (['--by=a', '--by=b', '--nofast'], '--by=a --by=b has no effect'),

@@ -14,7 +14,7 @@ class DeclaredTest(parameterized.TestCase):
     objects = {f'/t/{name}.json': value for name, value in files.items()}
     return special_tokens.declared('/t', lambda path: objects.get(path, {}))
 
-  def test_no_files_declare_nothing(self):
+  def test_missing_files_declare_no_tokens(self):
     self.assertEqual(self._declared(), special_tokens.Declared([]))
 
   def test_decoder_has_flags(self):
@@ -84,14 +84,14 @@ class SplitterTest(absltest.TestCase):
       ]
     )
 
-  def test_longest_tokens_and_their_blanks(self):
+  def test_longest_tokens_are_split_with_their_blanks(self):
     self.assertEqual(
       self.splitter.split('a<s><s><s> b \n<l>\t c   '),
       (['a', '', ' b', 'c', ''], [2, 1, 3, 4], False),
     )
     self.assertEqual(self.splitter.split(''), ([''], [], False))
 
-  def test_marks_that_touch_literal_spans_are_text(self):
+  def test_marks_that_overlap_literal_spans_are_text(self):
     text = 'a<s>b<s>'
     whole = (['a', 'b', ''], [1, 1], False)
     for span, expected in (
@@ -110,7 +110,7 @@ class SplitterTest(absltest.TestCase):
       self.splitter.split('a   b', [(0, 5)]), (['a', 'b'], [4], False)
     )
 
-  def test_many_literal_spans_take_no_time(self):
+  def test_many_literal_spans_are_split(self):
     text = '<s> ' * 20_000
     spans = [(i, i + 3) for i in range(0, len(text), 8)]
     _, ids, has_literal = self.splitter.split(text, spans)

@@ -33,7 +33,7 @@ class StorageBucketsTest(parameterized.TestCase):
     self.assertEqual(storage.read_bytes(path), b'two\0')
 
   @parameterized.parameters(*_KINDS)
-  def test_names_below_are_a_directory(self, kind):
+  def test_name_prefix_is_a_directory(self, kind):
     top = self.directory(kind)
     for name in ('a/b/c', 'a/d', 'ab', 'e'):
       storage.write_bytes(f'{top}/{name}', b'1')
@@ -47,7 +47,7 @@ class StorageBucketsTest(parameterized.TestCase):
     self.assertFalse(storage.exists(f'{top}/f'))
 
   @parameterized.parameters(*_KINDS)
-  def test_deletes_a_tree_and_nothing_beside_it(self, kind):
+  def test_delete_removes_only_the_tree(self, kind):
     top = self.directory(kind)
     for name in ('a/b/c', 'a/d', 'ab'):
       storage.write_bytes(f'{top}/{name}', b'1')
@@ -60,7 +60,7 @@ class StorageBucketsTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.NotFound, 'no such object'):
       storage.read_bytes(f'{top}/ab')
 
-  def test_of_writers_that_start_from_one_version_one_wins(self):
+  def test_one_of_several_writers_of_a_version_succeeds(self):
     path = f'{self.directory("s3")}/a'
     self.assertEqual(
       storage.read_versioned(path), storage.Versioned(None, storage.ABSENT)
@@ -75,11 +75,11 @@ class StorageBucketsTest(parameterized.TestCase):
       storage.read_versioned(path), storage.Versioned(b'3', second)
     )
 
-  def test_no_such_bucket(self):
+  def test_missing_bucket_is_an_error(self):
     with self.assertRaisesRegex(errors.Unavailable, 'NoSuchBucket|404'):
       storage.write_bytes('s3://no-such-bucket/a', b'1')
 
-  def test_nobody_answers(self):
+  def test_unreachable_server_is_an_error(self):
     nowhere = {'AWS_ENDPOINT_URL': f'http://127.0.0.1:{net.pick_free_port()}'}
     once = {'max_retries': 1, 'initial_delay': '1ms', 'max_delay': '1ms'}
     with (

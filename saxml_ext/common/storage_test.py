@@ -34,7 +34,7 @@ class StorageTest(absltest.TestCase):
     self.assertEqual(storage.read_bytes(path), b'old')
     self.assertEqual(storage.list_dir(self.dir), ['a'])
 
-  def test_missing(self):
+  def test_missing_file_is_an_error(self):
     path = os.path.join(self.dir, 'a')
     with self.assertRaisesRegex(errors.NotFound, 'no such file'):
       storage.read_bytes(path)
@@ -63,7 +63,7 @@ class StorageTest(absltest.TestCase):
       with self.assertRaisesRegex(errors.InvalidArgument, 'whole bucket'):
         storage.delete(path)
 
-  def test_deletes_files_trees_and_what_is_not_there(self):
+  def test_delete_removes_files_trees_and_ignores_missing_ones(self):
     storage.make_dirs(f'{self.dir}/a/b')
     storage.write_bytes(f'{self.dir}/a/b/c', b'1')
     storage.write_bytes(f'{self.dir}/d', b'2')
@@ -72,7 +72,7 @@ class StorageTest(absltest.TestCase):
       storage.delete(f'{self.dir}/{name}')
     self.assertEqual(storage.list_dir(self.dir), [])
 
-  def test_of_writers_that_start_from_one_version_one_wins(self):
+  def test_one_of_several_writers_of_a_version_succeeds(self):
     path = f'{self.dir}/a'
     self.assertEqual(
       storage.read_versioned(path), storage.Versioned(None, storage.ABSENT)
@@ -114,7 +114,7 @@ class RereadTest(absltest.TestCase):
     self.file.refresh()
     return self.file.value
 
-  def test_says_what_the_file_says(self):
+  def test_value_follows_the_file(self):
     self.assertEqual(self.read(), -1)
     self.assertFalse(self.file.good)
     self.write(b'1')
@@ -124,7 +124,7 @@ class RereadTest(absltest.TestCase):
     self.assertTrue(self.file.good)
     self.assertEqual(self.file.trouble, '')
 
-  def test_keeps_what_was_good(self):
+  def test_last_valid_value_is_kept(self):
     self.write(b'1')
     self.read()
     for spoil in (
@@ -140,21 +140,21 @@ class RereadTest(absltest.TestCase):
     self.assertEqual(self.read(), 1)
     self.assertEqual(self.file.trouble, '')
 
-  def test_has_nothing_while_it_never_was_good(self):
+  def test_value_is_missing_until_the_file_is_valid(self):
     self.write(b'x')
     self.assertEqual(self.read(), -2)
     self.write(b'0' * (16 * 2**20 + 1))
     self.assertEqual(self.read(), -2)
     self.assertIn('above the limit', self.file.trouble)
 
-  def test_says_the_same_trouble_once(self):
+  def test_repeated_error_is_logged_once(self):
     self.write(b'x')
     with self.assertLogs(level='ERROR') as logged:
       for _ in range(3):
         self.read()
     self.assertLen(logged.output, 1)
 
-  def test_follows_until_it_is_closed(self):
+  def test_file_is_followed_until_close(self):
     seen = threading.Event()
 
     def parse(data: bytes) -> int:

@@ -9,12 +9,12 @@ from saxml_ext.common import user_path
 
 
 class UserPathTest(absltest.TestCase):
-  def test_relative_paths_start_where_bazel_run_was_typed(self):
+  def test_relative_paths_start_in_the_directory_of_bazel_run(self):
     with mock.patch.dict(os.environ, {'BUILD_WORKING_DIRECTORY': '/typed'}):
       self.assertEqual(user_path.resolve('a/b'), '/typed/a/b')
       self.assertEqual(user_path.resolve('/tmp/x'), '/tmp/x')
 
-  def test_without_bazel_they_start_in_the_working_directory(self):
+  def test_relative_paths_start_in_the_working_directory_otherwise(self):
     with mock.patch.dict(os.environ):
       os.environ.pop('BUILD_WORKING_DIRECTORY', None)
       self.assertEqual(user_path.resolve('a'), os.path.join(os.getcwd(), 'a'))
@@ -23,14 +23,14 @@ class UserPathTest(absltest.TestCase):
     with mock.patch.dict(os.environ, {'HOME': '/home/me'}):
       self.assertEqual(user_path.resolve('~/x'), '/home/me/x')
 
-  def test_urls_and_nothing_stay_as_they_are(self):
+  def test_urls_and_empty_paths_are_unchanged(self):
     self.assertEqual(user_path.resolve('gs://bucket/dir'), 'gs://bucket/dir')
     self.assertEqual(user_path.resolve(''), '')
     self.assertIsNone(user_path.resolve(None))
 
 
 class CacheDirTest(absltest.TestCase):
-  def test_own_variable_goes_before_xdg_before_home(self):
+  def test_own_variable_precedes_xdg_and_home(self):
     settings = {
       'HOME': '/home/ada',
       user_path.CACHE: '/disk/cache/',
@@ -51,7 +51,7 @@ class CacheDirTest(absltest.TestCase):
     with mock.patch.dict(os.environ, settings):
       self.assertEqual(user_path.default_cache(), '/where/i/c')
 
-  def test_create_makes_parents_once(self):
+  def test_create_makes_missing_parents(self):
     path = os.path.join(self.create_tempdir().full_path, 'a', 'b')
     self.assertEqual(user_path.create_cache(path), path)
     self.assertTrue(os.path.isdir(path))

@@ -31,7 +31,7 @@ class DatasetTest(parameterized.TestCase):
       json.dump(content, file)
     return path
 
-  def test_prompt_is_the_references_to_the_byte(self):
+  def test_prompt_equals_the_reference(self):
     self.assertEqual(
       _ARTICLE.prompt,
       'Below is an instruction that describes a task, paired with an input'
@@ -47,7 +47,7 @@ class DatasetTest(parameterized.TestCase):
       '### Response:',
     )
 
-  def test_takes_the_first_articles(self):
+  def test_first_articles_are_taken(self):
     entries = [
       {'instruction': 'i', 'input': str(n), 'output': 'o'} for n in range(3)
     ]
@@ -71,7 +71,7 @@ class DatasetTest(parameterized.TestCase):
       '2 were requested',
     ),
   )
-  def test_refuses(self, content, count, message):
+  def test_invalid_files_are_refused(self, content, count, message):
     with self.assertRaisesRegex(ValueError, message):
       dataset.load_articles(self._write(content), count)
 
@@ -85,7 +85,7 @@ class DatasetTest(parameterized.TestCase):
       'output': _ARTICLE.output,
     } | changes
 
-  def test_token_ids_of_the_file_are_the_prompts(self):
+  def test_stored_token_ids_are_the_prompts(self):
     # The first samples show that the tokenizer fits. Others are not encoded.
     odd = [5, 200, 3] * 500
     entries = [self._tokenized()] * 3 + [self._tokenized(tok_input=odd)]
@@ -100,7 +100,7 @@ class DatasetTest(parameterized.TestCase):
     (cut,) = dataset.encode_prompts(articles[:1], tokenizer, 4)
     self.assertEqual(cut.tolist(), prompts[0].tolist()[:4])
 
-  def test_refuses_a_tokenizer_that_the_file_is_not_for(self):
+  def test_tokenizer_of_another_file_is_refused(self):
     ids = self._tokenized()['tok_input']
     assert isinstance(ids, list)
     for entries, message in (
@@ -125,19 +125,19 @@ class DatasetTest(parameterized.TestCase):
     ({'tok_input': '1,2'}, 'got .str. - at'),
     ({'tok_input': None}, 'sample 1 has no tok_input, but 1 of 2 samples'),
   )
-  def test_refuses_token_ids(self, changes, message):
+  def test_invalid_token_ids_are_refused(self, changes, message):
     entries = [self._tokenized(), self._tokenized(**changes)]
     with self.assertRaisesRegex(ValueError, message):
       dataset.load_articles(self._write(entries))
 
-  def test_prompt_of_gptj_needs_an_instruction(self):
+  def test_gptj_prompt_requires_an_instruction(self):
     (article,) = dataset.load_articles(
       self._write([self._tokenized(tok_input=None)])
     )
     with self.assertRaisesRegex(ValueError, 'is an object, as in files of lla'):
       dataset.encode_prompts([article], _byte_tokenizer(), 1000)
 
-  def test_long_prompt_loses_its_end(self):
+  def test_long_prompt_is_truncated_at_its_end(self):
     tokenizer = _byte_tokenizer()
     (whole,) = dataset.encode_prompts([_ARTICLE], tokenizer, 1000)
     (cut,) = dataset.encode_prompts([_ARTICLE], tokenizer, 100)
@@ -145,7 +145,7 @@ class DatasetTest(parameterized.TestCase):
     self.assertEqual(whole.dtype, np.int32)
     np.testing.assert_array_equal(cut, whole[:100])
 
-  def test_settings_in_the_tokenizer_file_do_not_cut(self):
+  def test_truncation_settings_of_the_tokenizer_are_ignored(self):
     tokenizer = _byte_tokenizer()
     tokenizer.enable_truncation(10)
     tokenizer.enable_padding(length=2000)
@@ -155,7 +155,7 @@ class DatasetTest(parameterized.TestCase):
     (ids,) = dataset.encode_prompts([_ARTICLE], loaded, 1000)
     self.assertLen(ids, len(_ARTICLE.prompt))
 
-  def test_missing_tokenizer_is_named(self):
+  def test_missing_tokenizer_is_reported(self):
     with self.assertRaisesRegex(ValueError, '/nowhere/tokenizer.json'):
       tokenizer_lib.load('/nowhere/tokenizer.json')
 

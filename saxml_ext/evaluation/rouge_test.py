@@ -31,7 +31,7 @@ class RougeTest(parameterized.TestCase):
       json.dump(entries, file)
     return path
 
-  def test_figures_worked_out_by_hand(self):
+  def test_scores_match_figures_computed_by_hand(self):
     scores = rouge.score_texts(
       ['the cat sat', 'nothing alike'], ['the cat ran off', 'other words']
     )
@@ -49,7 +49,7 @@ class RougeTest(parameterized.TestCase):
     self.assertEqual(scores.rouge1, 100.0)
     self.assertEqual(scores.gen_len, len('running dogs'))
 
-  def test_line_holds_plain_numbers(self):
+  def test_result_line_has_plain_numbers(self):
     line = rouge.score_texts(['a b c'], ['a b d']).line
     self.assertRegex(line, r"'rouge1':\s([\d.]+).*'gen_len': 5, 'gen_num': 1")
     self.assertNotIn('np.', line)
@@ -63,7 +63,7 @@ class RougeTest(parameterized.TestCase):
     )
 
   @parameterized.parameters('int32', 'int64')
-  def test_reads_tokens_of_both_widths(self, dtype):
+  def test_tokens_of_both_widths_are_read(self, dtype):
     path = self._log([_entry(3, [1, 2, 70000], dtype), _entry(0, [], dtype)])
     self.assertEqual(
       rouge.read_accuracy_log(path, dtype), {3: (1, 2, 70000), 0: ()}
@@ -73,7 +73,7 @@ class RougeTest(parameterized.TestCase):
     path = self._log([_entry(1, [1]), _entry(0, [2]), _entry(1, [3])])
     self.assertEqual(rouge.read_accuracy_log(path, 'int64'), {1: (1,), 0: (2,)})
 
-  def test_refuses_the_wrong_width(self):
+  def test_wrong_token_width_is_refused(self):
     path = self._log([_entry(0, [1, 2], 'int32')])
     with self.assertRaisesRegex(ValueError, 'sample 0 has the id 8589934593'):
       rouge.read_accuracy_log(path, 'int64')
@@ -81,7 +81,7 @@ class RougeTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, '4 bytes .* not a multiple'):
       rouge.read_accuracy_log(path, 'int64')
 
-  def test_reads_ids_that_were_logged_as_float32(self):
+  def test_float32_token_ids_are_read(self):
     path = self._log([_entry(0, [1, 50256], 'float32')])
     self.assertEqual(rouge.read_accuracy_log(path, 'float32'), {0: (1, 50256)})
     for dtype in ('int32', 'int64'):
@@ -91,7 +91,7 @@ class RougeTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, 'when read as float32'):
       rouge.read_accuracy_log(path, 'float32')
 
-  def test_tells_int64_that_is_read_as_int32(self):
+  def test_int64_ids_read_as_int32_are_reported(self):
     path = self._log([_entry(0, [7, 2]), _entry(1, [])])
     with self.assertRaisesRegex(ValueError, 'is probably int64'):
       rouge.read_accuracy_log(path, 'int32')
@@ -102,15 +102,15 @@ class RougeTest(parameterized.TestCase):
     (['a'],),
     ({'a': 1},),
   )
-  def test_refuses_what_is_no_log(self, entries):
+  def test_invalid_log_is_refused(self, entries):
     with self.assertRaisesRegex(ValueError, 'is not a LoadGen log: entry 0'):
       rouge.read_accuracy_log(self._log(entries), 'int64')
 
-  def test_refuses_the_log_of_a_performance_run(self):
+  def test_performance_log_is_refused(self):
     with self.assertRaisesRegex(ValueError, 'accuracy mode'):
       rouge.read_accuracy_log(self._log([]), 'int64')
 
-  def test_scores_tokens_without_special_ones(self):
+  def test_special_tokens_are_not_scored(self):
     scores = rouge.score_tokens(
       {1: (1, 2, 3, 0, 0), 0: (6, 7)},
       ['dogs ran', 'the cat sat'],
@@ -154,7 +154,7 @@ class RougeTest(parameterized.TestCase):
     self.assertEqual(cleaned.rouge1, 100.0)
     self.assertLess(as_is.rouge1, 100.0)
 
-  def test_refuses_the_tokenizer_of_another_model(self):
+  def test_tokenizer_of_another_model_is_refused(self):
     answers = {0: (1, 2), 1: (3, 128000), 2: (8,)}
     with self.assertRaisesRegex(ValueError, '2 of 3 answers .* the 8 of the'):
       rouge.score_tokens(answers, ['the cat'] * 3, _tokenizer())
@@ -163,7 +163,7 @@ class RougeTest(parameterized.TestCase):
     scores = rouge.score_tokens(known, ['the cat'] * 3, _tokenizer())
     self.assertEqual(scores.gen_num, 3)
 
-  def test_refuses_answers_of_another_dataset(self):
+  def test_answers_of_another_dataset_are_refused(self):
     with self.assertRaisesRegex(
       ValueError, 'answer for sample 2.*only 1 articles'
     ):

@@ -32,7 +32,7 @@ class TokenizerTest(parameterized.TestCase):
     with open(os.path.join(self._dir, name), 'w', encoding='utf-8') as file:
       file.write(text)
 
-  def test_files_of_the_slow_tokenizer_are_read_as_transformers_does(self):
+  def test_slow_tokenizer_files_are_read_like_transformers(self):
     theirs = transformers.GPT2Tokenizer(
       os.path.join(self._dir, 'vocab.json'),
       os.path.join(self._dir, 'merges.txt'),
@@ -46,7 +46,7 @@ class TokenizerTest(parameterized.TestCase):
         ours.decode(ids), theirs.decode(ids, skip_special_tokens=True)
       )
 
-  def test_tokenizer_json_goes_first(self):
+  def test_tokenizer_json_takes_precedence(self):
     vocab = {'<eos>': 0, 'one': 1}
     tokenizer = tokenizers.Tokenizer(
       tokenizers.models.WordLevel(vocab, unk_token='<eos>')
@@ -59,18 +59,18 @@ class TokenizerTest(parameterized.TestCase):
       self.assertEqual(loaded.get_vocab_size(), 2)
       self.assertIsNone(loaded.truncation)
 
-  def test_end_of_text_may_have_another_name(self):
+  def test_end_of_text_may_have_another_file_name(self):
     for end in ('low', {'content': 'low'}):
       self._write('tokenizer_config.json', json.dumps({'eos_token': end}))
       loaded = tokenizer_lib.load(self._dir)
       self.assertEqual(loaded.decode(loaded.encode('a low b').ids), 'a  b')
 
-  def test_refuses_added_tokens_that_leave_a_gap(self):
+  def test_added_tokens_with_a_gap_are_refused(self):
     self._write('added_tokens.json', '{"<|extra_1|>": 9000}')
     with self.assertRaisesRegex(ValueError, 'the id 9000, which does not'):
       tokenizer_lib.load(self._dir)
 
-  def test_refuses_what_is_no_tokenizer(self):
+  def test_invalid_tokenizer_is_refused(self):
     empty = self.create_tempdir().full_path
     with self.assertRaisesRegex(ValueError, f'{empty}: the directory has'):
       tokenizer_lib.load(empty)
@@ -84,14 +84,14 @@ class TokenizerTest(parameterized.TestCase):
     ('{"clean_up_tokenization_spaces": true}', True),
     ('{"clean_up_tokenization_spaces": false}', False),
   )
-  def test_cleans_up_unless_told_not_to(self, config, expected):
+  def test_text_is_cleaned_up_by_default(self, config, expected):
     if config:
       self._write('tokenizer_config.json', config)
     self.assertEqual(tokenizer_lib.cleans_up(self._dir), expected)
     file = os.path.join(self._dir, 'tokenizer.json')
     self.assertEqual(tokenizer_lib.cleans_up(file), expected)
 
-  def test_clean_up_is_that_of_transformers(self):
+  def test_clean_up_matches_transformers(self):
     theirs = transformers.PreTrainedTokenizerBase()
     text = "It 's ' a ' test , is n't it ? I 'm , we 've , they 're . Yes ! ."
     self.assertEqual(

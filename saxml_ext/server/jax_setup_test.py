@@ -32,7 +32,7 @@ def initialize():
 
 
 class ConfigureTest(absltest.TestCase):
-  def test_programs_of_others_are_not_run(self):
+  def test_programs_writable_by_others_are_not_run(self):
     path = self.create_tempdir().full_path
     os.chmod(path, 0o777)
     with self.assertRaisesRegex(errors.InvalidArgument, 'chmod go-w'):
@@ -70,14 +70,14 @@ class JaxSetupTest(absltest.TestCase):
   def _install_plugin(self) -> None:
     self._path.create_file('jax_plugins/xla_cuda12/__init__.py', _PLUGIN)
 
-  def test_an_idle_gpu_is_told_and_the_cpu_taken(self):
+  def test_idle_gpu_is_reported_and_the_cpu_used(self):
     if accelerators.built_for() or 'cuda' in accelerators.drivable():
       self.skipTest('this program is for an accelerator')
     done = self._check(fake_machine.SERVER, fake_machine.H100)
     self.assertEqual(done.stdout, 'went on\n', done.stderr)
     self.assertIn('2 x NVIDIA H100 80GB HBM3', done.stderr)
 
-  def test_a_gpu_that_jax_cannot_use_ends_it_with_the_reason(self):
+  def test_unusable_gpu_ends_the_program_with_a_reason(self):
     if accelerators.built_for() == 'tpu':
       self.skipTest('this program ends for want of a TPU')
     self._install_plugin()
@@ -86,7 +86,7 @@ class JaxSetupTest(absltest.TestCase):
     self.assertIn('JAX reports "cuInit(0) failed". `nvidia-smi`', done.stderr)
     self.assertNotIn('Traceback', done.stderr)
 
-  def test_another_libtpu_than_the_program_s_is_refused(self):
+  def test_other_libtpu_version_is_refused(self):
     own = self._path.create_file('libtpu/__init__.py').full_path
     library = os.path.join(os.path.dirname(own), 'libtpu.so')
     other = self.create_tempfile('older/libtpu.so').full_path
@@ -110,13 +110,13 @@ class JaxSetupTest(absltest.TestCase):
     )
     self.assertEqual(done.stdout, 'went on\n', done.stderr)
 
-  def test_the_cpu_is_taken_where_it_is_asked_for(self):
+  def test_requested_cpu_is_used(self):
     self._install_plugin()
     done = self._check(fake_machine.SERVER, fake_machine.H100, platforms='cpu')
     self.assertEqual(done.stdout, 'went on\n', done.stderr)
     self.assertNotIn('NVIDIA', done.stderr)
 
-  def test_a_machine_without_accelerators_is_no_news(self):
+  def test_machine_without_accelerators_logs_nothing(self):
     done = self._check(fake_machine.SERVER, platforms='cpu')
     self.assertEqual(done.stdout, 'went on\n', done.stderr)
     self.assertEqual(done.stderr, '')

@@ -87,20 +87,20 @@ class MembershipTest(absltest.TestCase):
       admin_pb2.Location(location=f'127.0.0.1:{admin.port}'),
     )
 
-  def test_joins_again_and_again(self):
+  def test_server_joins_repeatedly(self):
     admin = self._admin()
     self._locate(admin)
     for _ in range(3):
       self.assertEqual(admin.joins.get(timeout=_TIMEOUT), self.request)
 
-  def test_follows_the_location(self):
+  def test_server_follows_the_location(self):
     first, second = self._admin(), self._admin()
     self._locate(first)
     first.joins.get(timeout=_TIMEOUT)
     self._locate(second)
     second.joins.get(timeout=_TIMEOUT)
 
-  def test_joins_at_a_new_address_before_the_interval_is_over(self):
+  def test_server_joins_a_new_address_before_the_interval_ends(self):
     self._end()
     interval = 4 * _TIMEOUT
     with mock.patch.object(membership, '_LOOKS', 100 * interval):
@@ -112,7 +112,7 @@ class MembershipTest(absltest.TestCase):
       second.joins.get(timeout=_TIMEOUT)
       self.assertTrue(first.joins.empty())
 
-  def test_follows_the_location_although_an_answer_is_due(self):
+  def test_server_follows_the_location_during_a_pending_join(self):
     first, second = self._admin(), self._admin()
     first.answers.clear()
     self.addCleanup(first.answers.set)
@@ -121,7 +121,7 @@ class MembershipTest(absltest.TestCase):
     self._locate(second)
     second.joins.get(timeout=_TIMEOUT / 3)
 
-  def test_finds_an_admin_restarted_at_the_same_address(self):
+  def test_server_finds_an_admin_restarted_at_the_same_address(self):
     admin = self._admin()
     self._locate(admin)
     admin.joins.get(timeout=_TIMEOUT)
@@ -131,7 +131,7 @@ class MembershipTest(absltest.TestCase):
     admin.start(admin.port)
     admin.joins.get(timeout=_TIMEOUT)
 
-  def test_leaves_with_its_reason(self):
+  def test_server_leaves_with_its_reason(self):
     admin = self._admin()
     self._locate(admin)
     admin.joins.get(timeout=_TIMEOUT)
@@ -145,7 +145,7 @@ class MembershipTest(absltest.TestCase):
     for _ in range(2):
       self.assertEqual(admin.joins.get(timeout=_TIMEOUT).leaving, 'no host')
 
-  def test_speaks_for_another_server(self):
+  def test_membership_may_announce_another_server(self):
     self._end()
     admin = self._admin()
     self._locate(admin)
@@ -156,7 +156,7 @@ class MembershipTest(absltest.TestCase):
     join = admin.joins.get(timeout=_TIMEOUT)
     self.assertEqual((join.address, join.leaving), ('127.0.0.1:2', 'it hangs'))
 
-  def test_leaves_without_an_admin(self):
+  def test_server_leaves_without_an_admin(self):
     self._end()
     member = membership.Membership(self.root, _CELL, admin_pb2.JoinRequest())
     asyncio.run(member.leave('nobody hears it'))

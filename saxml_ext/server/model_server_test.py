@@ -33,7 +33,7 @@ class ModelServerTest(absltest.TestCase):
       timeout=_TIMEOUT,
     )
 
-  def test_embeds_and_differentiates(self):
+  def test_embed_and_gradient_answer(self):
     self.server.load(
       _KEY,
       model_path=small_model.MODEL_PATH,
@@ -64,7 +64,7 @@ class ModelServerTest(absltest.TestCase):
     self.assertAlmostEqual(gradient.score[0], score.logp[0], places=4)
     self.assertLen(gradient.gradients['embeddings'].values, 5 * dim)
 
-  def test_a_models_life(self):
+  def test_model_is_loaded_served_and_unloaded(self):
     self.server.load(
       _KEY,
       model_path=small_model.MODEL_PATH,

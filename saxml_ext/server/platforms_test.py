@@ -37,7 +37,7 @@ class PlatformsTest(parameterized.TestCase):
     ('t4', 'CHIP_TYPE_GPU_T4'),
     ('h100', 'CHIP_TYPE_GPU_H100'),
   )
-  def test_chips(self, name, expected):
+  def test_chip_names_are_mapped(self, name, expected):
     value = platforms.chip_type(name)
     self.assertEqual(admin_pb2.ModelServer.ChipType.Name(value), expected)
 
@@ -55,7 +55,7 @@ class PlatformsTest(parameterized.TestCase):
     ('4x4x8_twisted', 'CHIP_TOPOLOGY_4X4X8'),
     ('4x4x8_untwisted', 'CHIP_TOPOLOGY_4X4X8'),
   )
-  def test_topologies(self, name, expected):
+  def test_topology_names_are_mapped(self, name, expected):
     value = platforms.chip_topology(name)
     self.assertEqual(admin_pb2.ModelServer.ChipTopology.Name(value), expected)
 
@@ -80,7 +80,7 @@ class PlatformsTest(parameterized.TestCase):
     ('gpu', 'NVIDIA H100 80GB HBM3', 'CHIP_TYPE_GPU_H100'),
     ('gpu', 'NVIDIA H200', 'CHIP_TYPE_UNKNOWN'),
   )
-  def test_chips_that_jax_names(self, platform, kind, expected):
+  def test_jax_device_kinds_are_mapped(self, platform, kind, expected):
     value = platforms.chip_of(_Device(platform, kind))
     self.assertEqual(admin_pb2.ModelServer.ChipType.Name(value), expected)
 
@@ -94,7 +94,7 @@ class PlatformsTest(parameterized.TestCase):
     ('tpu', 'TPU v4', 4, '2X2X1'),
     ('tpu', 'TPU v2', 8, '2X4'),
   )
-  def test_topologies_that_jax_shows(self, platform, kind, count, expected):
+  def test_topology_is_derived_from_jax(self, platform, kind, count, expected):
     devices = [
       _Device(platform, kind, (i % 2, i // 2, 0)) for i in range(count)
     ]
@@ -102,19 +102,19 @@ class PlatformsTest(parameterized.TestCase):
     name = admin_pb2.ModelServer.ChipTopology.Name(value)
     self.assertEqual(name, f'CHIP_TOPOLOGY_{expected}')
 
-  def test_without_flags_it_is_what_jax_has(self):
+  def test_platform_of_jax_is_the_default(self):
     device = jax.devices()[0]
     self.assertEqual(platforms.chip_type(None), platforms.chip_of(device))
     if device.platform == 'cpu':
       topology = platforms.chip_topology(None)
       self.assertEqual(topology, admin_pb2.ModelServer.CHIP_TOPOLOGY_1)
 
-  def test_memory_is_that_of_this_machine(self):
+  def test_memory_is_that_of_the_machine(self):
     self.assertBetween(
       platforms.memory_bytes(), 2**24, psutil.virtual_memory().total
     )
 
-  def test_memory_of_a_group_is_that_of_its_machines(self):
+  def test_group_memory_is_the_sum_of_its_machines(self):
     half = psutil.virtual_memory().total / 2
     with mock.patch.object(psutil, 'virtual_memory') as memory:
       memory.return_value.available = half

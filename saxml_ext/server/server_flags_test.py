@@ -47,7 +47,7 @@ class ParsedTest(parameterized.TestCase):
       [{'A': '[1, 2]', 'B': 'true', 'C': '"x"'}],
     ),
   )
-  def test_overrides(self, text, count, expected):
+  def test_overrides_are_parsed(self, text, count, expected):
     with flagsaver.flagsaver(model_config_overrides=text):
       self.assertEqual(server_flags.overrides(count), expected)
 
@@ -56,13 +56,13 @@ class ParsedTest(parameterized.TestCase):
     ('{}', 2, 'has 1 entries for 2 models'),
     ('1', 1, 'has 1 entries for 1 models. Pass one JSON object'),
   )
-  def test_overrides_that_do_not_fit(self, text, count, message):
+  def test_invalid_overrides_are_refused(self, text, count, message):
     with flagsaver.flagsaver(model_config_overrides=text):
       with self.assertRaisesRegex(errors.InvalidArgument, message):
         server_flags.overrides(count)
 
   @flagsaver.flagsaver(deterministic_rng=True)
-  def test_the_seed_is_stocks(self):
+  def test_seed_equals_that_of_stock_sax(self):
     self.assertEqual(server_flags.seed(), 1234)
 
 

@@ -67,7 +67,7 @@ class ServerProgramsTest(absltest.TestCase):
     shutil.copytree(self.path, copy)
     return copy
 
-  def test_serves_and_compiles_nothing(self):
+  def test_server_with_programs_compiles_nothing(self):
     process = self._start(f'--programs={self.path}')
     line = process.stdout.readline()
     address = line.strip().rpartition(' ')[2]
@@ -104,7 +104,7 @@ class ServerProgramsTest(absltest.TestCase):
       f' {copy} does not match: target.kind: the set has "not ',
     )
 
-  def test_a_place_without_a_set_is_refused(self):
+  def test_directory_without_a_set_is_refused(self):
     empty = self.create_tempdir().full_path
     self.assertIn(f'server: {empty} is not a program set', self._refused(empty))
 

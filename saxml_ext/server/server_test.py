@@ -37,7 +37,7 @@ class ServerTest(parameterized.TestCase):
   def _start(self, *flags: str, **variables: str) -> subprocess.Popen:
     return modules.start(self, 'saxml_ext.server.server', *flags, **variables)
 
-  def test_joins_serves_and_ends_when_told(self):
+  def test_server_joins_serves_and_ends_on_a_signal(self):
     admin = _Admin()
     admin_server = grpc.server(futures.ThreadPoolExecutor(2))
     admin_pb2_grpc.add_AdminServicer_to_server(admin, admin_server)
@@ -103,11 +103,11 @@ class ServerTest(parameterized.TestCase):
     (['--sax_cell=test', '--sax_root=/tmp'], 'test'),
     (['--num_processes=2'], 'needs --coordinator_address and --process_id'),
   )
-  def test_bad_flags(self, flags, message):
+  def test_invalid_flags_are_refused(self, flags, message):
     stderr = self._message('--port=0', *flags)
     self.assertRegex(stderr, 'server: .*' + message)
 
-  def test_platforms_that_jax_does_not_have(self):
+  def test_platforms_missing_in_jax_are_refused(self):
     process = self._start('--port=0', JAX_PLATFORMS='abacus')
     stderr = process.communicate(timeout=_TIMEOUT)[1]
     self.assertEqual(process.returncode, 1)
@@ -123,7 +123,7 @@ class ServerTest(parameterized.TestCase):
     self.assertNotIn('RuntimeWarning', stderr)
     return stderr
 
-  def test_static_model_that_does_not_load(self):
+  def test_static_model_that_fails_to_load_ends_the_server(self):
     for path, message in (
       (
         'saxml_ext.params.gptj.TinyTokenizedFP32',
@@ -140,13 +140,13 @@ class ServerTest(parameterized.TestCase):
       )
       self.assertIn(message, stderr)
 
-  def test_port_that_is_taken_is_told_in_one_line(self):
+  def test_taken_port_is_reported_in_one_line(self):
     with socket.create_server(('127.0.0.1', 0)) as other:
       port = other.getsockname()[1]
       stderr = self._message(f'--port={port}')
     self.assertRegex(stderr, rf'^server: port {port} is in use by .*--port\n$')
 
-  def test_filter_that_matches_nothing_is_told(self):
+  def test_filter_without_a_match_is_reported(self):
     root = self.create_tempdir().full_path
     config = admin_pb2.Config(fs_root=root, admin_acl='acl/all')
     cell.write_config(root, _CELL, config)

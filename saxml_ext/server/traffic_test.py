@@ -137,7 +137,7 @@ class TrafficTest(parameterized.TestCase):
     for counts in traffic.answers.values():
       self.assertLen(counts, 2)
 
-  def test_a_bad_checkpoint_loses_no_request(self):
+  def test_bad_checkpoint_loses_no_request(self):
     self._serve()
     self._load(_KEY, self.first)
     with self._traffic(_KEY) as traffic:
@@ -147,7 +147,7 @@ class TrafficTest(parameterized.TestCase):
       self.assertIs(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
       traffic.wait_for(10)
 
-  def test_models_with_params_of_their_own_serve_side_by_side(self):
+  def test_models_with_different_params_serve_side_by_side(self):
     self._serve()
     self._load(_KEY, self.first)
     self._load(_OTHER, self.second, BATCH_SIZE='1', MAX_DECODE_STEPS='4')

@@ -15,7 +15,7 @@ class ClientCostTest(absltest.TestCase):
     for figure in figures.values():
       self.assertGreater(figure, 0)
 
-  def test_rows_say_what_they_add(self):
+  def test_rows_report_what_they_add(self):
     figures = {row.system: 100.0 for row in client_cost.ROWS}
     text = client_cost.render(figures | {'instant': 112.5, 'cell': 400.0})
     lines = text.splitlines()
@@ -23,7 +23,7 @@ class ClientCostTest(absltest.TestCase):
     self.assertRegex(lines[3], r'Sax cell +400\.0 us .* \+287\.5 us$')
     self.assertEqual(lines[-1], 'client 12.5 us, at most 33: met')
 
-  def test_a_client_that_costs_too_much(self):
+  def test_expensive_client_is_reported(self):
     figures = {row.system: 100.0 for row in client_cost.ROWS}
     text = client_cost.render(figures | {'instant': 140.0})
     self.assertEndsWith(text, 'client 40.0 us, at most 33: MISSED')

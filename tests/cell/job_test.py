@@ -5,7 +5,7 @@ from tests.cell import job
 
 
 class JobTest(absltest.TestCase):
-  def test_knows_a_program_by_each_of_its_command_lines(self):
+  def test_programs_are_recognized_by_any_command_line(self):
     folder = '/x/offline.runfiles/_main/saxml_ext/server'
     for line in (
       ['python3.11', f'{folder}/server.py', '--port=1'],

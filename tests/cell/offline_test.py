@@ -89,14 +89,14 @@ class OfflineTest(absltest.TestCase):
     self.assertIn('interrupted', job.output)
     self._assert_gone(started)
 
-  def test_nothing_outlives_a_killed_job(self):
+  def test_killed_job_leaves_no_process(self):
     job = self._job()
     job.wait_for('logs', 'model_server.log')
     started = job.descendants()
     job.process.kill()
     self._assert_gone(started)
 
-  def test_wrong_input_is_told_before_anything_starts(self):
+  def test_invalid_input_is_reported_before_any_start(self):
     job = self._job(dataset_path='/nowhere/eval.json')
     self.assertEqual(job.process.wait(), 1)
     self.assertIn('/nowhere/eval.json', job.output)

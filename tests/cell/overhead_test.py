@@ -12,7 +12,7 @@ _MOST_TIMES_THE_FLOOR = 15
 
 
 class OverheadTest(absltest.TestCase):
-  def test_figures_of_cell_and_floor(self):
+  def test_cell_and_lower_bound_are_measured(self):
     # The measurement checks the answers of more than a hundred different
     # prompts.
     prompts = [[i % 7 + 1] * (20 + i) for i in range(150)]
@@ -38,7 +38,7 @@ class OverheadTest(absltest.TestCase):
       _MOST_TIMES_THE_FLOOR * figures[overhead.ECHO].p50_ms,
     )
 
-  def test_wrong_answers_are_told(self):
+  def test_wrong_answers_are_reported(self):
     load = overhead.Load(rounds=1, sequential=1, burst=1, concurrencies=(1,))
     with self.assertRaisesRegex(ValueError, "got '7' instead of '07'"):
       overhead.measure(

@@ -85,7 +85,7 @@ class PaxServerTest(absltest.TestCase):
       self.assertIn('is serving at', process.stdout.readline())
     sax.SetRoot(root)
 
-  def test_publish_generate_and_score(self):
+  def test_published_experiment_generates_and_scores(self):
     self.start_cell(_PATH)
     path = self.create_tempdir().full_path
     tiny_experiments.save(path)
@@ -123,7 +123,7 @@ class PaxServerTest(absltest.TestCase):
       with self.assertRaises(code):
         lm.Generate(text)
 
-  def test_wrong_names_are_told_at_once(self):
+  def test_wrong_names_are_reported_immediately(self):
     for name, message in (
       ('Beams', 'is not an experiment class'),
       ('a..b', 'is not an experiment class'),

@@ -37,7 +37,7 @@ class ScenariosTest(absltest.TestCase):
     self._cache = self.create_tempdir().full_path
     self._store = store.Store(os.path.join(self._cache, 'results'))
 
-  def test_every_scenario_of_one_cell(self):
+  def test_every_scenario_runs_against_one_cell(self):
     words = (
       f'--scenario={",".join(_SCENARIOS)}',
       '--execution-mode=test',
@@ -87,7 +87,7 @@ class ScenariosTest(absltest.TestCase):
     for role in ('dataset', 'tokenizer', 'reference', 'checkpoint'):
       self.assertRegex(kept.hashes[role], '^[0-9a-f]{64}$')
 
-  def test_a_system_in_the_same_process(self):
+  def test_system_in_the_same_process_is_measured(self):
     code, output = self._run(
       '--system=engine', '--execution-mode=test', '--max-examples=4'
     )

@@ -6,7 +6,7 @@ from tests.chaos import hostile
 
 
 class HostileTest(absltest.TestCase):
-  def test_all_are_refused_and_nothing_is_opened(self):
+  def test_hostile_requests_are_refused_and_no_file_is_opened(self):
     result = hostile.run(self.create_tempdir().full_path)
     self.assertGreaterEqual(result.names, 60)
     self.assertGreater(result.watched, 0)

@@ -37,7 +37,7 @@ class StarvedTest(absltest.TestCase):
   def test_read_only_disk(self):
     self.check(starved.read_only)
 
-  def test_bucket_that_is_away(self):
+  def test_unreachable_bucket(self):
     self.check(starved.away)
 
 

@@ -25,7 +25,7 @@ class SupervisedTest(absltest.TestCase):
   def _says(self, program: supervised.Supervised, count: int) -> None:
     processes.wait(lambda: program.log.read_text().count('here') == count)
 
-  def test_a_killed_program_is_started_again(self):
+  def test_killed_program_is_restarted(self):
     program = self._start(_SLEEP)
     for count in (1, 2, 3):
       self._says(program, count)
@@ -33,12 +33,12 @@ class SupervisedTest(absltest.TestCase):
       self.assertTrue(program.send(signal.SIGKILL))
     self.assertIn('ended with -9', program.log.read_text())
 
-  def test_so_is_one_that_ends_by_itself(self):
+  def test_ended_program_is_restarted(self):
     program = self._start('raise SystemExit("told")')
     processes.wait(lambda: program.starts > 2)
     self.assertIn('told', program.log.read_text())
 
-  def test_nothing_is_left_at_the_end(self):
+  def test_no_process_is_left_at_the_end(self):
     with children.Children() as group:
       program = supervised.Supervised(
         group,

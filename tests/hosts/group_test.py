@@ -44,7 +44,7 @@ class GroupTest(absltest.TestCase):
       self.net.add_host, ('admin', 'a', 'b', 'alone')
     )
 
-  def test_each_host_of_a_group_is_lost(self):
+  def test_group_survives_the_loss_of_each_host(self):
     self.start_cell()
     members = [
       self.start_server(

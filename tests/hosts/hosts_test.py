@@ -43,7 +43,7 @@ class HostsTest(absltest.TestCase):
       self.net.add_host(name) for name in ('admin', 'client', 'a', 'b')
     )
 
-  def test_hosts_come_and_go(self):
+  def test_lost_hosts_lose_no_request(self):
     self.start_cell()
     both = [f'{host.address}:{_PORT}' for host in (self.a, self.b)]
     self.wait_for_addresses(both)

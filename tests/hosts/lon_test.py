@@ -121,7 +121,7 @@ class LonTest(absltest.TestCase):
       if status := run_lib.parse(line):
         yield status
 
-  def test_a_run_over_the_network(self):
+  def test_run_over_the_network_is_valid(self):
     process = self.start_run(
       'accuracy', rounds.OFFLINE, min_duration_ms=1, target_qps=1.0
     )

@@ -34,7 +34,7 @@ class ReportTest(absltest.TestCase):
   def report(self, *args: str):
     return modules.run(_MODULE, f'--results={self.path}', *args)
 
-  def test_shows_what_is_stored(self):
+  def test_stored_results_are_shown(self):
     store.add(self.path, _GOOD)
     done = self.report()
     self.assertEqual(done.returncode, 0, done.stderr)
@@ -45,7 +45,7 @@ class ReportTest(absltest.TestCase):
     self.assertIn('starts &lt;all&gt;', html)
     self.assertIn('2026-01-02 03:04', html)
 
-  def test_a_missed_figure_is_a_failure(self):
+  def test_missed_bound_is_a_failure(self):
     store.add(self.path, _GOOD)
     store.add(self.path, _BAD)
     done = self.report(f'--page={self.path}.page')
@@ -53,7 +53,7 @@ class ReportTest(absltest.TestCase):
     self.assertIn('NO  accepted: 2 (to reach: 0)', done.stdout)
     self.assertTrue(pathlib.Path(f'{self.path}.page').exists())
 
-  def test_runs_a_row(self):
+  def test_row_is_run(self):
     done = self.report('--rows=4', '--form=short')
     self.assertEqual(done.returncode, 0, done.stderr)
     (outcome,) = store.read(self.path)
@@ -61,7 +61,7 @@ class ReportTest(absltest.TestCase):
     self.assertTrue(outcome.met)
     self.assertIn('% busy', outcome.machine)
 
-  def test_mistakes(self):
+  def test_invalid_arguments_are_reported(self):
     for args, text in (
       (['--rows=4,99'], "no row '99'"),
       (['--form=middle'], 'full'),

@@ -12,7 +12,7 @@ from tests.reliability.results import table
 
 class RowsTest(parameterized.TestCase):
   @parameterized.parameters('5', '8', '9', '10', 'drain', 'loadgen', 'soak')
-  def test_short_form(self, key):
+  def test_short_form_meets_its_bounds(self, key):
     found = rows.SHORT[key](self.create_tempdir().full_path)
     self.assertNotEmpty(found)
     for figure in found:

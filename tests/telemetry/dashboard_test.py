@@ -69,7 +69,7 @@ class DashboardTest(absltest.TestCase):
     for name, label in labels(query):
       self.assertIn(label, self.found[name], query)
 
-  def test_dashboard(self):
+  def test_dashboard_metrics_exist(self):
     dashboard = json.loads((_FOLDER / 'cell.json').read_text())
     queries = [
       target['expr']
@@ -84,19 +84,19 @@ class DashboardTest(absltest.TestCase):
     ]
     self.assertLen(set(places), len(places))
 
-  def test_alerts(self):
+  def test_alert_metrics_exist(self):
     alerts = yaml.safe_load((_FOLDER / 'alerts.yml').read_text())
     rules = [rule for group in alerts['groups'] for rule in group['rules']]
     self.assertNotEmpty(rules)
     for rule in rules:
       self.check(rule['expr'])
 
-  def test_scrapes_name_the_rules(self):
+  def test_scrape_configs_name_the_rules(self):
     config = yaml.safe_load((_FOLDER / 'prometheus.yml').read_text())
     for name in config['rule_files']:
       self.assertTrue((_FOLDER / name).exists(), name)
 
-  def test_a_wrong_name_would_be_found(self):
+  def test_wrong_metric_name_is_detected(self):
     query = 'sum by (grpc_code) (rate(sax_request_total{model="m"}[5m]))'
     self.assertEqual(names(query), {'sax_request_total'})
     with self.assertRaises(AssertionError):

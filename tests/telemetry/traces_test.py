@@ -58,7 +58,7 @@ class TracesTest(absltest.TestCase):
       self.assertFalse(span.status.is_ok, span.name)
       self.assertIn('not found', span.status.description)
 
-  def test_publish_and_generate(self):
+  def test_publish_and_generate_are_one_trace(self):
     sax.Publish(one_cell.MODEL, one_cell.PATH, '/ckpt', 1)
     sax.WaitForReady(one_cell.MODEL, 1)
     self.assertEqual(

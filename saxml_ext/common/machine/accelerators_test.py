@@ -24,52 +24,52 @@ class AcceleratorsTest(absltest.TestCase):
     files = fake_machine.make(self._root, tree)
     return accelerators.idle(kinds, files, environment, program)
 
-  def test_tpu_chips(self):
+  def test_tpu_chips_are_detected(self):
     self.assertEqual(
       self._detect(fake_machine.SERVER, fake_machine.TPU_V5E),
       accelerators.Accelerator('tpu', '4 x TPU v5e'),
     )
 
-  def test_gpus(self):
+  def test_gpus_are_detected(self):
     self.assertEqual(
       self._detect(fake_machine.SERVER, fake_machine.H100),
       accelerators.Accelerator('cuda', '2 x NVIDIA H100 80GB HBM3'),
     )
 
-  def test_a_gpu_whose_driver_tells_no_name(self):
+  def test_gpu_without_a_driver_name_is_detected(self):
     self.assertEqual(
       self._detect({'/dev/dxg': ''}),
       accelerators.Accelerator('cuda', '1 x NVIDIA GPU'),
     )
 
-  def test_a_driver_without_a_gpu(self):
+  def test_driver_without_a_gpu_is_no_accelerator(self):
     self.assertIsNone(self._detect({'/dev/nvidiactl': ''}))
 
-  def test_a_machine_without_accelerators(self):
+  def test_machine_without_accelerators_has_none(self):
     self.assertIsNone(self._detect(fake_machine.SERVER))
     self.assertEqual(self._idle(fake_machine.SERVER), '')
 
-  def test_an_idle_accelerator_is_told_with_the_command(self):
+  def test_idle_accelerator_is_reported_with_the_command(self):
     told = self._idle(fake_machine.TPU_V5E)
     self.assertIn('4 x TPU v5e', told)
     self.assertIn('has no libtpu', told)
     self.assertIn('`./bazelw run --config=tpu //saxml_ext/server:server`', told)
     self.assertIn('JAX_PLATFORMS=cpu', told)
 
-  def test_outside_the_repository_pip_brings_it(self):
+  def test_pip_command_is_reported_outside_the_repository(self):
     told = self._idle(fake_machine.H100, program='/venv/bin/server')
     self.assertIn("pip install 'jax[cuda12]'", told)
 
-  def test_nothing_is_told_of_what_is_used(self):
+  def test_used_accelerators_are_not_reported(self):
     self.assertEqual(self._idle(fake_machine.TPU_V5E, ['tpu']), '')
     self.assertNotEqual(self._idle(fake_machine.TPU_V5E, ['cuda']), '')
 
-  def test_nothing_is_told_to_who_wants_the_cpu(self):
+  def test_idle_accelerator_is_not_reported_if_the_cpu_is_requested(self):
     tree = fake_machine.H100
     self.assertEqual(self._idle(tree, JAX_PLATFORMS='cpu'), '')
     self.assertNotEqual(self._idle(tree, JAX_PLATFORMS='cuda'), '')
 
-  def test_platforms_that_mean_a_kind(self):
+  def test_platforms_map_to_kinds(self):
     for kind, platforms, expected in (
       ('tpu', None, True),
       ('tpu', '', True),
@@ -81,7 +81,7 @@ class AcceleratorsTest(absltest.TestCase):
       with self.subTest(kind=kind, platforms=platforms):
         self.assertEqual(accelerators.is_meant(kind, platforms), expected)
 
-  def test_unusable_names_what_was_looked_for_and_the_way_out(self):
+  def test_unusable_accelerator_message_names_devices_and_remedy(self):
     for kind, sign in (('tpu', '0x1ae0'), ('cuda', '/dev/nvidia[0-9]*')):
       told = accelerators.unusable(kind)
       self.assertIn(sign, told)
@@ -99,7 +99,7 @@ class AcceleratorsTest(absltest.TestCase):
     importlib.invalidate_caches()
     self.assertIn('cuda', accelerators.drivable())
 
-  def test_what_drives_a_gpu_is_expected_to_find_one_only_where_one_is(self):
+  def test_gpu_modules_expect_a_gpu_only_on_gpu_machines(self):
     path = self.create_tempdir()
     path.create_file('jax_plugins/xla_cuda12/__init__.py')
     sys.path.append(path.full_path)
@@ -122,12 +122,12 @@ class TpuTest(absltest.TestCase):
       fake_machine.make(self._root, tree or {}), environment
     )
 
-  def test_chips_on_the_bus(self):
+  def test_pci_chips_are_detected(self):
     self.assertEqual(
       self._detect(fake_machine.TPU_V5E), accelerators.Tpu('TPU v5e', 4)
     )
 
-  def test_chips_that_a_container_shows(self):
+  def test_container_chips_are_detected(self):
     nodes = {'/dev/vfio/vfio': '', '/dev/vfio/0': '', '/dev/vfio/1': ''}
     self.assertEqual(
       self._detect(nodes, TPU_ACCELERATOR_TYPE='v5litepod-8'),
@@ -142,11 +142,11 @@ class TpuTest(absltest.TestCase):
       self._detect(TPU_ACCELERATOR_TYPE='v6e-8'), accelerators.Tpu('TPU v6e', 2)
     )
 
-  def test_a_machine_without_chips(self):
+  def test_machine_without_chips_has_none(self):
     self.assertIsNone(self._detect(fake_machine.SERVER))
     self.assertIsNone(self._detect(TPU_ACCELERATOR_TYPE='v5litepod-8'))
 
-  def test_device_files_alone_tell_no_kind(self):
+  def test_device_files_alone_have_no_kind(self):
     self.assertIsNone(self._detect({'/dev/vfio/0': ''}))
 
 

@@ -57,11 +57,11 @@ class PageKitTest(absltest.TestCase):
     self.assertLen(page.scripts, 2)
     self.assertIn('plotly.js', page.scripts[0][:200])
 
-  def test_what_a_template_lacks_is_an_error(self):
+  def test_undefined_template_variable_is_an_error(self):
     with self.assertRaisesRegex(Exception, "'x' is undefined"):
       self._render('{{ x }}')
 
-  def test_numbers(self):
+  def test_numbers_are_formatted(self):
     self.assertEqual(page_kit.number(1234567.8), '1,234,568')
     self.assertEqual(page_kit.number(0.0012345678), '0.001235')
     self.assertEqual(page_kit.number(None), '–')
@@ -74,7 +74,7 @@ class PageKitTest(absltest.TestCase):
     self.assertEqual(text.count('scope="row"'), 2)
     self.assertIn('<caption>title</caption>', text)
 
-  def test_pairs_flatten_tables_within(self):
+  def test_nested_tables_are_flattened_to_pairs(self):
     template = '{{ parts.pairs(x, "x") }}'
     values = {'a': {'b': {'c': 1}, 'd': ''}, 'e': [2, '<']}
     texts = reading.Page(self._render(template, x=values)).texts

@@ -42,7 +42,7 @@ class PlotsTest(absltest.TestCase):
     self.assertGreater(y0, y1)
     self.assertAlmostEqual(y0 - y1, y1 - y2, delta=0.2)
 
-  def test_gap_where_there_is_no_value(self):
+  def test_missing_value_is_a_gap(self):
     lines = points(plot(('a', [1.0, None, 2.0]), ('b', [None] * 3)))
     self.assertEqual([len(line) for line in lines], [1, 1])
 
@@ -59,7 +59,7 @@ class PlotsTest(absltest.TestCase):
     self.assertNotIn('<script', text)
     self.assertIn(name, html.unescape(re.sub('<[^>]*>', '', text)))
 
-  def test_nothing_happened(self):
+  def test_empty_history_has_no_line(self):
     [line] = points(plot(('a', [0.0, 0.0, 0.0])))
     self.assertLen({y for _, y in line}, 1)
 

@@ -15,25 +15,25 @@ class _Terminal(io.StringIO):
 
 
 class TablesTest(absltest.TestCase):
-  def test_plain_in_a_file(self):
+  def test_file_output_is_plain(self):
     file = io.StringIO()
     text_columns.show(_ROWS, file=file)
     self.assertEqual(file.getvalue(), 'id   result\na   [1] 2.5\nbc       10\n')
 
-  def test_drawn_on_a_terminal(self):
+  def test_terminal_output_is_drawn(self):
     file = _Terminal()
     text_columns.show(_ROWS, file=file)
     text = file.getvalue()
     self.assertIn('[1] 2.5', text)
     self.assertIn('──', text)
 
-  def test_plain_where_the_terminal_is_too_narrow(self):
+  def test_narrow_terminal_output_is_plain(self):
     file = _Terminal()
     rows = [('id', 'result'), ('a', 'x' * 300)]
     text_columns.show(rows, file=file)
     self.assertIn('x' * 300, file.getvalue())
 
-  def test_columns_to_the_left(self):
+  def test_columns_are_left_aligned(self):
     file = io.StringIO()
     text_columns.show(_ROWS, left=(0, 1), file=file)
     self.assertIn('bc  10\n', file.getvalue())

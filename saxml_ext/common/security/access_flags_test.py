@@ -58,7 +58,7 @@ class AccessFlagsTest(parameterized.TestCase):
     ('', tls.Settings(), 'acl/admins'),
     ('', tls.Settings(), 'acl/missing'),
   )
-  def test_others_do_not(self, host, settings, admin_acl):
+  def test_protected_servers_do_not_warn(self, host, settings, admin_acl):
     tls.configure(settings)
     with flagsaver.flagsaver(host=host):
       with self.assertNoLogs(level='WARNING'):

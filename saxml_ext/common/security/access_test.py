@@ -54,14 +54,14 @@ class AccessTest(absltest.TestCase):
       self.access.check(names, name, 'lm.score of m')
     return caught.exception.message
 
-  def test_without_a_file_everybody_is_all_there_is(self):
+  def test_all_is_the_only_acl_if_there_is_no_file(self):
     self.assertTrue(self.may(_NOBODY, ''))
     self.assertTrue(self.may(_NOBODY, 'acl/all'))
     self.assertIn('the cell has no lists', self.denied(_ALICE, 'acl/a'))
     with self.assertRaisesRegex(errors.Unimplemented, 'ACL check is not'):
       self.access.check_name('acl/a')
 
-  def test_members_are_let_in(self):
+  def test_members_are_allowed(self):
     self.write('{"acl/a": ["alice"]}')
     self.assertTrue(self.may(_ALICE, 'acl/a'))
     self.assertEqual(
@@ -79,7 +79,7 @@ class AccessTest(absltest.TestCase):
     self.assertFalse(self.may(_ALICE, 'acl/a'))
     self.assertTrue(self.may(_BOB, 'acl/a'))
 
-  def test_while_a_file_is_broken_the_last_good_one_holds(self):
+  def test_last_valid_file_applies_while_it_is_broken(self):
     self.write('{"acl/a": ["alice"]}')
     self.write('{"acl/a": ["alice", ')
     self.assertTrue(self.may(_ALICE, 'acl/a'))
@@ -88,7 +88,7 @@ class AccessTest(absltest.TestCase):
     self.access.refresh()
     self.assertTrue(self.may(_ALICE, 'acl/a'))
 
-  def test_a_file_that_never_was_good_lets_nobody_in(self):
+  def test_file_that_was_never_valid_allows_no_caller(self):
     self.write('nonsense')
     self.assertIn('cannot be used', self.denied(_ALICE, 'acl/a'))
     self.assertTrue(self.may(_ALICE, 'acl/all'))
@@ -97,7 +97,7 @@ class AccessTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.FailedPrecondition, 'not JSON'):
       self.access.check_name('acl/a')
 
-  def test_names_have_to_be_in_the_file(self):
+  def test_unknown_acl_names_are_refused(self):
     self.write('{"acl/a": []}')
     for name in ('', 'acl/all', 'acl/a'):
       self.access.check_name(name)
@@ -121,13 +121,13 @@ class AccessTest(absltest.TestCase):
       with self.assertRaises(errors.PermissionDenied):
         self.access.check_admin(names, 'Update', own)
 
-  def test_an_admin_list_that_does_not_exist_has_no_members(self):
+  def test_missing_admin_list_has_no_members(self):
     self.set_admin('acl/no')
     self.access.refresh()
     with self.assertRaises(errors.PermissionDenied):
       self.access.check_admin(_ALICE, 'Publish')
 
-  def test_servers_are_admins_unless_they_have_a_list(self):
+  def test_servers_are_admins_unless_they_have_an_acl(self):
     self.access.check_server(_NOBODY, 'Join')
     self.set_admin('acl/admins')
     self.write('{"acl/admins": ["alice"]}')
@@ -140,7 +140,7 @@ class AccessTest(absltest.TestCase):
       with self.assertRaises(errors.PermissionDenied):
         self.access.check_server(names, 'Join')
 
-  def test_a_broken_config_has_no_admins(self):
+  def test_broken_config_has_no_admins(self):
     with open(cell.config_path(self.root, _CELL), 'wb') as f:
       f.write(b'\xff\xff')
     opened = access.Access.of_cell(self.root, _CELL)
@@ -183,14 +183,14 @@ class CallerTest(parameterized.TestCase):
       call = channel.unary_unary(_METHOD)
       return call(b'', metadata=metadata, timeout=60).decode()
 
-  def test_subject_alternative_names_count(self):
+  def test_subject_alternative_names_identify_callers(self):
     alice = self.certs.make('alice', 'al.test', 'a@b.test', 'spiffe://t/al')
     self.assertEqual(
       self.ask(alice),
       'spiffe://t/al,al.test,a@b.test|spiffe://t/al|spiffe://t/al',
     )
 
-  def test_else_the_common_name(self):
+  def test_common_name_identifies_callers_otherwise(self):
     # The certificate's only alternative name is an address, which is not a
     # caller's name.
     self.assertEqual(
@@ -198,7 +198,7 @@ class CallerTest(parameterized.TestCase):
       '10.0.0.1|10.0.0.1|10.0.0.1',
     )
 
-  def test_without_a_certificate_nobody_is_known(self):
+  def test_caller_without_a_certificate_is_unknown(self):
     server = dataclasses.replace(
       self.certs.server(), require_client_certs=False
     )
@@ -212,7 +212,7 @@ class CallerTest(parameterized.TestCase):
     self.assertEqual(self.ask(tls.Settings()), '||127.0.0.1')
     self.assertEqual(self.ask(tls.Settings(), claim), '||127.0.0.1')
 
-  def test_trusted_proxies_speak_for_others(self):
+  def test_trusted_proxies_name_their_callers(self):
     gateway = self.certs.make('gateway', 'gateway.test')
     claim = (access.METADATA_KEY, 'alice')
     # The gateway does not even count as itself, because it would lend its
@@ -231,7 +231,7 @@ class CallerTest(parameterized.TestCase):
     ):
       self.assertEqual(self.ask(gateway, *claims), '||127.0.0.1')
 
-  def test_names_of_a_certificate_shown_to_a_port_of_http(self):
+  def test_certificates_of_http_clients_have_names(self):
     subject = ((('commonName', 'al'),),)
     self.assertEqual(access.names_in({'subject': subject}), ('al',))
     alternative = (
@@ -246,7 +246,7 @@ class CallerTest(parameterized.TestCase):
     )
     self.assertEqual(access.names_in({}), ())
 
-  def test_names_have_to_be_plain(self):
+  def test_special_characters_in_names_are_refused(self):
     acl_file.check_name('spiffe://test/a-b_c.d@e')
     for name in ('', 'a b', 'é', 'a\n', 'x' * 257):
       with self.assertRaises(errors.InvalidArgument):

@@ -8,7 +8,7 @@ from saxml_ext.common.security import acl_file
 
 
 class AclFileTest(parameterized.TestCase):
-  def test_reads(self):
+  def test_valid_file_is_parsed(self):
     lists = acl_file.parse(b'{"acl/a": ["x", "spiffe://y/z"], "acl/b": []}')
     self.assertEqual(
       lists.members,
@@ -32,11 +32,11 @@ class AclFileTest(parameterized.TestCase):
     (b'{"acl/a": ["x y"]}', 'is not a name'),
     ('{"acl/a": ["ä"]}'.encode(), 'is not a name'),
   )
-  def test_refuses(self, data: bytes, text: str):
+  def test_invalid_files_are_refused(self, data: bytes, text: str):
     with self.assertRaisesRegex(errors.InvalidArgument, text):
       acl_file.parse(data)
 
-  def test_stands_beside_the_config(self):
+  def test_file_is_in_the_directory_of_the_config(self):
     self.assertEqual(
       acl_file.path_of('gs://b/r', '/sax/t'), 'gs://b/r/sax/t/acls.json'
     )

@@ -23,7 +23,7 @@ class ApiKeysTest(parameterized.TestCase):
     self.addCleanup(keys.close)
     return keys
 
-  def test_a_key_is_known_by_its_owner(self):
+  def test_key_identifies_its_owner(self):
     alice, bob = api_key.add(self.path, 'alice'), api_key.add(self.path, 'bob')
     keys = self.open()
     self.assertEqual(keys.name(alice), 'alice')
@@ -34,7 +34,7 @@ class ApiKeysTest(parameterized.TestCase):
     for wrong in ('', 'sk-', alice[:-1], alice[:-1] + last, mixed, alice + 'a'):
       self.assertIsNone(keys.name(wrong))
 
-  def test_the_file_has_no_keys_in_it(self):
+  def test_file_contains_no_plain_keys(self):
     key = api_key.add(self.path, 'alice')
     with open(self.path, encoding='ascii') as f:
       text = f.read()
@@ -42,7 +42,7 @@ class ApiKeysTest(parameterized.TestCase):
     self.assertNotIn(key[31:], text)
     self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
 
-  def test_keys_come_and_go_without_a_restart(self):
+  def test_keys_are_added_and_revoked_without_a_restart(self):
     first = api_key.add(self.path, 'alice')
     keys = self.open()
     second = api_key.add(self.path, 'alice')
@@ -57,7 +57,7 @@ class ApiKeysTest(parameterized.TestCase):
     with self.assertRaises(errors.NotFound):
       api_key.revoke(self.path, 'alice')
 
-  def test_the_file_is_read_again_by_itself(self):
+  def test_changed_file_is_reread(self):
     first = api_key.add(self.path, 'alice')
     with mock.patch.object(api_keys, '_INTERVAL', 0.05):
       keys = self.open()
@@ -71,7 +71,7 @@ class ApiKeysTest(parameterized.TestCase):
       self.assertLess(time.monotonic(), end, 'the revoked key went on to count')
       time.sleep(0.01)
 
-  def test_while_the_file_is_broken_the_old_keys_hold(self):
+  def test_old_keys_apply_while_the_file_is_broken(self):
     key = api_key.add(self.path, 'alice')
     keys = self.open()
     with open(self.path, 'a', encoding='ascii') as f:
@@ -84,7 +84,7 @@ class ApiKeysTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.InvalidArgument, 'line 2'):
       api_key.add(self.path, 'carol')
 
-  def test_a_start_needs_a_good_file(self):
+  def test_start_requires_a_valid_file(self):
     with self.assertRaisesRegex(
       errors.InvalidArgument, 'the file does not exist'
     ):
@@ -95,11 +95,11 @@ class ApiKeysTest(parameterized.TestCase):
       api_keys.Keys(self.path)
 
   @parameterized.parameters('', 'a b', 'a\n', 'é')
-  def test_names_have_to_be_plain(self, name: str):
+  def test_special_characters_in_names_are_refused(self, name: str):
     with self.assertRaisesRegex(errors.InvalidArgument, 'is not a name'):
       api_key.add(self.path, name)
 
-  def test_comments_and_empty_lines_do_not_count(self):
+  def test_comments_and_empty_lines_are_ignored(self):
     key, line = api_keys.make('alice')
     del key
     found = api_keys.parse(f'# who\n\n{line}\n'.encode())

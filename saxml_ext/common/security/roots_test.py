@@ -24,11 +24,11 @@ class RootsTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.PermissionDenied, '--load_roots'):
       roots.check(path, 'checkpoint')
 
-  def test_without_roots_anything_goes(self):
+  def test_all_paths_are_allowed_without_roots(self):
     for path in (self.outside, '/etc', 'gs://b/a', 'relative', ''):
       roots.check(path, 'checkpoint')
 
-  def test_only_what_is_below_a_root(self):
+  def test_only_paths_below_a_root_are_allowed(self):
     roots.configure([self.inside, 'gs://b/a/'])
     for path in (
       self.inside,
@@ -68,7 +68,7 @@ class RootsTest(absltest.TestCase):
     os.symlink('m', f'{self.inside}/alias')
     roots.check(f'{self.inside}/alias', 'checkpoint')
 
-  def test_also_those_within_a_checkpoint(self):
+  def test_links_within_a_checkpoint_are_followed(self):
     roots.configure([self.inside])
     os.symlink('w', f'{self.inside}/m/own')
     roots.check(f'{self.inside}/m', 'checkpoint')
@@ -76,14 +76,14 @@ class RootsTest(absltest.TestCase):
     os.symlink('/etc/passwd', f'{self.inside}/m/deep/w')
     self.refused(f'{self.inside}/m')
 
-  def test_a_root_may_be_a_link_itself(self):
+  def test_root_may_be_a_link(self):
     link = f'{self.outside}/root'
     os.symlink(self.inside, link)
     roots.configure([link])
     roots.check(f'{link}/m', 'checkpoint')
     roots.check(f'{self.inside}/m', 'checkpoint')
 
-  def test_roots_have_to_be_places(self):
+  def test_roots_must_be_absolute_paths(self):
     with self.assertRaisesRegex(
       errors.InvalidArgument, 'must be an absolute path'
     ):

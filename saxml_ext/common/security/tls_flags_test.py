@@ -22,7 +22,7 @@ class TlsFlagsTest(absltest.TestCase):
       )
     )
 
-  def test_flags_go_before_the_environment(self):
+  def test_flags_override_the_environment(self):
     self.assertEqual(tls.current(), tls.Settings('', '', '/e/ca', 'e'))
     with flagsaver.flagsaver(
       tls_cert_file='/f/c',
@@ -34,18 +34,18 @@ class TlsFlagsTest(absltest.TestCase):
         tls.current(), tls.Settings('/f/c', '/f/k', '/e/ca', 'f', False)
       )
 
-  def test_an_empty_flag_takes_the_environment_back(self):
+  def test_empty_flag_overrides_the_environment(self):
     with flagsaver.flagsaver(tls_ca_file='', tls_server_name=''):
       self.assertFalse(tls.current().is_set)
 
-  def test_children_are_told(self):
+  def test_children_inherit_the_settings(self):
     with flagsaver.flagsaver(tls_cert_file='/f/c', tls_key_file='/f/k'):
       tls_flags.export()
       told = tls_flags.settings()
     self.assertEqual(tls.from_environment(), told)
     self.assertEqual(told.cert_file, '/f/c')
 
-  def test_a_half_is_refused_before_anything_starts(self):
+  def test_key_without_certificate_is_refused_at_start(self):
     with flagsaver.flagsaver(tls_key_file='/f/k'):
       with self.assertRaisesRegex(errors.InvalidArgument, '--tls_cert_file'):
         tls_flags.export()

@@ -68,14 +68,14 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     answer = await self.ask(self.channel(address, self.client_tls))
     self.assertEndsWith(answer, ' alice.test')
 
-  async def test_the_blocking_channel_speaks_tls_too(self):
+  async def test_blocking_channel_uses_tls(self):
     address = await self.serve(self.server_tls)
     tls.configure(self.client_tls)
     with grpc_util.channel(address) as channel:
       answer = await asyncio.to_thread(channel.unary_unary(_METHOD), b'')
     self.assertEndsWith(answer, b' alice.test')
 
-  async def test_clients_need_no_certificate_where_none_is_asked_for(self):
+  async def test_server_without_client_ca_requires_no_certificate(self):
     settings = dataclasses.replace(self.server_tls, require_client_certs=False)
     address = await self.serve(settings)
     client = tls.Settings(ca_file=self.certs.ca_file, server_name='cell.test')
@@ -89,7 +89,7 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertIn('--tls_cert_file and --tls_key_file', text)
     self.assertIn('--tls_ca_file', await self.refusal(address, tls.Settings()))
 
-  async def test_strangers_are_refused(self):
+  async def test_certificates_of_other_authorities_are_refused(self):
     address = await self.serve(self.server_tls)
     other = cell_certs.CellCerts(self.create_tempdir().full_path)
     stranger = dataclasses.replace(
@@ -102,17 +102,17 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     text = await self.refusal(address, client)
     self.assertIn('not from an authority in --tls_ca_file', text)
 
-  async def test_a_server_of_another_name_is_not_believed(self):
+  async def test_server_with_another_name_is_refused(self):
     address = await self.serve(self.server_tls)
     client = dataclasses.replace(self.client_tls, server_name='other.test')
     self.assertIn('--tls_server_name', await self.refusal(address, client))
 
-  async def test_a_server_of_plain_text_is_not_believed(self):
+  async def test_plain_text_server_is_refused(self):
     address = await self.serve(tls.Settings())
     text = await self.refusal(address, self.client_tls)
     self.assertIn('speaks plain text', text)
 
-  async def test_certificates_are_replaced_under_a_running_server(self):
+  async def test_running_server_uses_replaced_certificates(self):
     address = await self.serve(self.server_tls)
     old = self.channel(address, self.client_tls)
     first = await self.ask(old)
@@ -127,7 +127,7 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertNotEqual(first, second)
     self.assertEqual(first, await self.ask(old))  # The old connection.
 
-  async def test_a_broken_file_is_not_taken_up(self):
+  async def test_broken_file_is_ignored(self):
     address = await self.serve(self.server_tls)
     for content in (b'', b'-----BEGIN CERTIFICATE-----\nAAAA\n'):
       with open(self.server_tls.cert_file, 'wb') as f:
@@ -136,7 +136,7 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     os.remove(self.server_tls.key_file)
     await self.ask(self.channel(address, self.client_tls))
 
-  async def test_new_channels_show_the_new_certificate(self):
+  async def test_new_channels_use_the_new_certificate(self):
     address = await self.serve(self.server_tls)
     tls.configure(self.client_tls)
     version = tls.version()
@@ -167,13 +167,13 @@ class SettingsTest(absltest.TestCase):
       tls.server_credentials()
     return caught.exception.message
 
-  def test_nothing_set_is_plain_text(self):
+  def test_plain_text_is_the_default(self):
     tls.configure(tls.Settings())
     self.assertIsNone(tls.server_credentials())
     self.assertIsNone(tls.channel_credentials())
     self.assertEqual(tls.channel_options(), ())
 
-  def test_half_of_it_is_refused(self):
+  def test_incomplete_settings_are_refused(self):
     good = self.certs.server()
     for change, text in (
       ({'key_file': ''}, 'needs --tls_key_file'),
@@ -186,7 +186,7 @@ class SettingsTest(absltest.TestCase):
       'is the only TLS setting', self.refused(tls.Settings(server_name='a'))
     )
 
-  def test_files_that_cannot_be_used_are_refused(self):
+  def test_unusable_files_are_refused(self):
     good = self.certs.server()
     other = self.certs.make('other')
     expired = self.certs.make('expired', days=-1)
@@ -200,7 +200,7 @@ class SettingsTest(absltest.TestCase):
     ):
       self.assertIn(text, self.refused(settings))
 
-  def test_the_environment_counts_where_nothing_is_configured(self):
+  def test_environment_applies_if_nothing_is_configured(self):
     self.assertEqual(tls.from_environment({}), tls.Settings())
     told = tls.from_environment(
       {

@@ -34,7 +34,7 @@ class LogFormatTest(absltest.TestCase):
     )
     return done.stderr.splitlines()
 
-  def test_json(self):
+  def test_json_lines_have_the_fields(self):
     first, second = map(json.loads, self.run_program('--log_format=json'))
     self.assertEqual(first['message'], 'a "quoted" text\nline')
     self.assertEqual(first['severity'], 'WARNING')
@@ -46,7 +46,7 @@ class LogFormatTest(absltest.TestCase):
     self.assertEqual(second['request_id'], 'r1')
     self.assertIn('ZeroDivisionError', second['exception'])
 
-  def test_text_is_as_ever(self):
+  def test_text_format_is_the_default(self):
     first, *_ = self.run_program()
     self.assertRegex(first, r'^W\d{4} .*\] a "quoted" text$')
 

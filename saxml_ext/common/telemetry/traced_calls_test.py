@@ -77,7 +77,7 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       pass  # Its metadata is checked as well.
     return dict(await call.trailing_metadata())
 
-  async def test_id_comes_in_and_goes_back(self):
+  async def test_request_id_is_returned(self):
     found = await self.generate(given='mine')
     self.assertEqual(found[tracing.REQUEST_ID], 'mine')
     self.assertEqual(found['query_cost_v0'], '1')
@@ -87,7 +87,7 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(found[tracing.REQUEST_ID], 'mine')
     self.assertEqual(found['grpc-retry-pushback-ms'], '500')
 
-  async def test_counts_by_status(self):
+  async def test_calls_are_counted_by_status(self):
     codes = ('OK', 'RESOURCE_EXHAUSTED')
     before = [_handled('Generate', code) for code in codes]
     aborted = _handled('Score', 'ABORTED')
@@ -100,7 +100,7 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual([a - b for a, b in zip(after, before)], [1, 2])
     self.assertEqual(_handled('Score', 'ABORTED'), aborted + 1)
 
-  async def test_logs_as_asked(self):
+  async def test_configured_calls_are_logged(self):
     with self.assertLogs('absl', logging.INFO) as logged:
       await self.generate('bad', given='mine')
       await self.generate('full')

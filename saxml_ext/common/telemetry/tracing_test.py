@@ -58,13 +58,13 @@ class TracingTest(absltest.TestCase):
     self.assertAlmostEqual(queue.end_time - queue.start_time, 1e9, delta=1e3)
     self.assertAlmostEqual(queue.end_time, time.time_ns(), delta=60e9)
 
-  def test_what_goes_on_all_the_time_has_no_spans(self):
+  def test_periodic_calls_have_no_spans(self):
     with tracing.client_call('sax.Admin/WatchLoc', {}) as metadata:
       with tracing.server_call('sax.Modelet/GetStatus', metadata) as span:
         self.assertIsNone(span)
     self.assertEmpty(self.spans())
 
-  def test_errors_are_told(self):
+  def test_errors_are_recorded(self):
     with self.assertRaises(errors.NotFound):
       with tracing.client_call('call', {}):
         raise errors.NotFound('no such model')
@@ -72,13 +72,13 @@ class TracingTest(absltest.TestCase):
     self.assertFalse(status.is_ok)
     self.assertIn('no such model', status.description)
 
-  def test_id_that_is_sent_anyway_is_kept(self):
+  def test_request_id_of_the_caller_is_kept(self):
     given = ((tracing.REQUEST_ID, 'mine'),)
     with tracing.client_call('call', {}, given) as added:
       self.assertEqual([key for key, _ in added], ['traceparent'])
     self.assertEqual(self.spans()['call'].attributes['sax.request_id'], 'mine')
 
-  def test_off(self):
+  def test_disabled_tracing_records_nothing(self):
     tracing.use(None)
     with tracing.client_call('call', {}) as metadata:
       self.assertEqual([key for key, _ in metadata], [tracing.REQUEST_ID])
@@ -94,7 +94,7 @@ class TracingTest(absltest.TestCase):
     )
     self.assertEqual(done.stdout, '[]\n')
 
-  def test_environment_decides(self):
+  def test_environment_enables_tracing(self):
     for variables, wanted in (
       ({}, False),
       ({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://x'}, True),
@@ -124,11 +124,11 @@ class TracingTest(absltest.TestCase):
 
 
 class RequestIdTest(absltest.TestCase):
-  def test_takes_the_id_that_a_call_came_with(self):
+  def test_request_id_of_a_call_is_used(self):
     metadata = (('a', 'b'), (tracing.REQUEST_ID, 'mine-1'))
     self.assertEqual(tracing.id_of(metadata), 'mine-1')
 
-  def test_makes_one_where_none_or_a_bad_one_came(self):
+  def test_missing_or_invalid_request_id_is_replaced(self):
     bad = ('', 'two words', 'a\nb', 'x' * 129, b'bytes')
     made = [tracing.id_of(((tracing.REQUEST_ID, text),)) for text in bad]
     made.append(tracing.id_of(()))
@@ -136,7 +136,7 @@ class RequestIdTest(absltest.TestCase):
     for text in made:
       self.assertRegex(text, r'^[0-9a-f]{16}$')
 
-  def test_is_of_its_context(self):
+  def test_request_id_belongs_to_its_context(self):
     def inner() -> str:
       tracing.use_id('inner')
       return tracing.current_id()

@@ -71,7 +71,7 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
     return await asyncio.to_thread(fetch)
 
-  async def test_serves_beside_other_work(self):
+  async def test_server_keeps_signal_handlers(self):
     before = signal.getsignal(signal.SIGTERM)
     server = self.make()
     await server.start(0)
@@ -81,7 +81,7 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     with self.assertRaises(OSError):
       await self.get(server, '127.0.0.1')
 
-  async def test_every_interface(self):
+  async def test_server_listens_on_every_interface(self):
     server = self.make()
     await server.start(0, '')
     self.assertEqual(await self.get(server, '127.0.0.1'), '{}')
@@ -234,7 +234,7 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     while server._server.server_state.connections:
       await asyncio.sleep(0.01)
 
-  async def test_a_listener_is_handed_on(self):
+  async def test_listener_is_inherited(self):
     with socket.create_server(('127.0.0.1', 0)) as listener:
       first = await self.start(listener.dup())
       await first.stop()
@@ -280,7 +280,7 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       for _ in range(2):
         self.assertIn(b'200 OK', await reader.readuntil(b'{}'))
 
-  def test_who_is_one_client(self):
+  def test_clients_are_grouped_by_address(self):
     for address, expected in (
       ('1.2.3.4', '1.2.3.4'),
       ('::ffff:1.2.3.4', '1.2.3.4'),
@@ -290,7 +290,7 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     ):
       self.assertEqual(web._group(address), expected)
 
-  async def test_taken_port(self):
+  async def test_taken_port_is_an_error(self):
     with socket.create_server(('127.0.0.1', 0)) as taken:
       with self.assertRaises(OSError):
         await self.make().start(taken.getsockname()[1])
@@ -343,20 +343,20 @@ class HttpsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertTrue(web.is_https())
     self.assertNotEmpty(await self.serial())
 
-  async def test_unless_they_are_asked_for(self):
+  async def test_clients_need_certificates_if_required(self):
     await self.serve(web.server_context(ssl.CERT_REQUIRED))
     self.assertNotEmpty(await self.serial(self.certs.make('alice')))
     with self.assertRaises((ssl.SSLError, ConnectionError)):
       await self.serial()
 
-  async def test_names_of_those_who_show_one_are_known(self):
+  async def test_names_of_client_certificates_are_known(self):
     await self.serve(web.server_context(ssl.CERT_OPTIONAL))
     await self.serial()
     self.assertEqual(self.names, ())
     await self.serial(self.certs.make('alice', 'spiffe://t/al', 'al.test'))
     self.assertEqual(self.names, ('spiffe://t/al', 'al.test'))
 
-  async def test_files_are_replaced_under_a_running_server(self):
+  async def test_running_server_uses_replaced_files(self):
     await self.serve(web.server_context())
     first = await self.serial()
     self.assertEqual(await self.serial(), first)
@@ -367,7 +367,7 @@ class HttpsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       f.write('broken')
     self.assertEqual(await self.serial(), second)
 
-  async def test_without_a_certificate_it_is_plain_http(self):
+  async def test_server_without_a_certificate_uses_plain_http(self):
     ca_only = dataclasses.replace(tls.Settings(), ca_file=self.certs.ca_file)
     for settings in (tls.Settings(), ca_only):
       tls.configure(settings)

@@ -76,7 +76,7 @@ class CompletionServiceTest(parameterized.TestCase):
   def _admitted(self):
     return [r for batch in self.runner.admissions for r in batch]
 
-  def test_all_in_one_message(self):
+  def test_unstreamed_response_is_one_message(self):
     self._start()
     text = 'The mayor spoke of caf\u00e9s.'
     (message,) = self._ask(token_ids=self._backwards(text))
@@ -95,7 +95,7 @@ class CompletionServiceTest(parameterized.TestCase):
       completion_pb2.Usage(prompt_tokens=len(ids), completion_tokens=len(ids)),
     )
 
-  def test_a_stream_says_the_same_in_parts(self):
+  def test_stream_has_the_same_text_in_parts(self):
     self._start(steps=30)
     self.runner.step_secs = 0.005
     text = 'Two words \u65e5\u672c and more.'
@@ -114,7 +114,7 @@ class CompletionServiceTest(parameterized.TestCase):
       self.assertFalse(message.HasField('usage'))
     self.assertEqual(messages[-1].usage.completion_tokens, len(ids))
 
-  def test_n_answers_best_first(self):
+  def test_best_answers_come_first(self):
     self._start()
     (message,) = self._ask(token_ids=self._backwards('one two'), n=2)
     self.assertEqual([c.index for c in message.choices], [0, 1])
@@ -152,7 +152,7 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertStartsWith('The mayor spoke. Then', said)
     self._until(lambda: self.runner.released == [0])
 
-  def test_stop_text_cuts_beams_at_their_end(self):
+  def test_stop_text_truncates_finished_beams(self):
     self._start(steps=30)
     text = 'The mayor spoke. Then he left.'
     for stream in (False, True):
@@ -168,7 +168,7 @@ class CompletionServiceTest(parameterized.TestCase):
       self.assertEqual(choices[-1].score, -1.0)
     self.assertEmpty(self.runner.released)
 
-  def test_stop_ids_beyond_the_engines_end_a_sample(self):
+  def test_stop_ids_above_the_engine_limit_end_a_sample(self):
     self._start(_Sampling, steps=10**6)
     # The model's own stop id fills the engine's list of stop ids.
     prompt = completion_pb2.TokenIds(ids=[600, 500, 400, 300])
@@ -180,7 +180,7 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertEqual(message.usage.completion_tokens, 3)
     self._until(lambda: self.runner.released == [0])
 
-  def test_stop_ids_beyond_the_engines_count_from_min_tokens_on(self):
+  def test_stop_ids_above_the_engine_limit_apply_after_min_tokens(self):
     self._start(_Sampling, steps=10**6)
     prompt = completion_pb2.TokenIds(ids=[700, 600, 500, 400, 300])
     (message,) = self._ask(
@@ -190,7 +190,7 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertEqual([t.token_id for t in choice.tokens], [300, 400, 500, 600])
     self.assertEqual(choice.stop_token_id, 600)
 
-  def test_the_models_stop_id_is_a_token_without_text(self):
+  def test_model_stop_id_is_a_token_without_text(self):
     self._start()
     ids = completion_pb2.TokenIds(ids=[server_fixture.EOS_ID, 400, 300])
     (message,) = self._ask(token_ids=ids)
@@ -231,18 +231,18 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertIsNone(query.num_beams)
     self.assertFalse(query.stream)
 
-  def test_settings_without_effect_are_fine_with_beams(self):
+  def test_neutral_settings_are_accepted_with_beams(self):
     self._start()
     list(self._ask(text='a', temperature=0, top_k=0, top_p=1, fallback_seed=7))
     self.assertIsNone(self._admitted()[0].seed)
 
-  def test_fallback_seed_is_of_samples_without_a_seed(self):
+  def test_fallback_seed_applies_to_samples_without_a_seed(self):
     self._start(_Sampling)
     list(self._ask(text='a', fallback_seed=7))
     list(self._ask(text='a', fallback_seed=7, seed=8))
     self.assertEqual([r.seed for r in self._admitted()], [7, 8])
 
-  def test_settings_of_beams_reach_the_engine(self):
+  def test_beam_settings_reach_the_engine(self):
     self._start()
     list(
       self._ask(
@@ -287,12 +287,12 @@ class CompletionServiceTest(parameterized.TestCase):
     (dict(text='a', seed=0), 'seed is 0', 'Leave it out'),
     (dict(text='a', priority=101), 'priority is 101', '100'),
   )
-  def test_refuses(self, fields, *words):
+  def test_invalid_requests_are_refused(self, fields, *words):
     self._start()
     self._assert_refused(self._ask(**fields), *words)
     self.assertEmpty(self.runner.admissions)
 
-  def test_a_search_that_the_model_lacks(self):
+  def test_unsupported_search_is_refused(self):
     for params, wanted, only in (
       (_Params, False, 'only beam search'),
       (_Sampling, True, 'only samples'),
@@ -306,7 +306,7 @@ class CompletionServiceTest(parameterized.TestCase):
       )
       self.assertEmpty(self.runner.admissions)
 
-  def test_model_without_a_tokenizer(self):
+  def test_model_without_a_tokenizer_takes_only_ids(self):
     self._start(words=False)
     self._assert_refused(self._ask(text='a'), 'no tokenizer')
     self._assert_refused(
@@ -323,7 +323,7 @@ class CompletionServiceTest(parameterized.TestCase):
       ).has_tokenizer
     )
 
-  def test_tokenizes_and_describes(self):
+  def test_tokenize_detokenize_and_describe_answer(self):
     self._start()
     stub = self.server.completion
     got = stub.Tokenize(
@@ -352,7 +352,7 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertEqual(said.checkpoint_path, '/ckpt')
     self.assertTrue(said.has_tokenizer)
 
-  def test_acls_of_generate_count_and_of_streams_too(self):
+  def test_acls_of_generate_and_streams_apply(self):
     self._start(
       acls=common_pb2.AccessControlLists(
         items={'lm.generate_stream': 'acl/few'}
@@ -366,14 +366,14 @@ class CompletionServiceTest(parameterized.TestCase):
       code=_Code.PERMISSION_DENIED,
     )
 
-  def test_who_hangs_up_frees_the_slot(self):
+  def test_disconnected_client_frees_its_slot(self):
     self._start(steps=10**9, num_slots=1)
     call = self._ask(token_ids=completion_pb2.TokenIds(ids=[3, 4]), stream=True)
     next(call)
     call.cancel()
     self._until(lambda: self.runner.released == [0])
 
-  def test_models_that_are_not_there(self):
+  def test_missing_models_are_not_found(self):
     self._start()
     call = self.server.completion.Complete(
       completion_pb2.CompleteRequest(model_key='/sax/test/x')

@@ -57,7 +57,7 @@ class StreamsTest(absltest.TestCase):
         scores[i] += item.scores[0]
     return list(zip([t.decode() for t in texts], scores))
 
-  def test_a_stream_is_what_generate_answers(self):
+  def test_stream_equals_generate(self):
     for text in ('1,2,3', '40,7', '12'):
       answer = self.server.lm.Generate(
         lm_pb2.GenerateRequest(model_key=_KEY, text=text), timeout=_TIMEOUT
@@ -103,7 +103,7 @@ class StreamsTest(absltest.TestCase):
           self.assertGreaterEqual(first.logprob, token.logprob)
           self.assertEqual(first.text, str(first.token_id))
 
-  def test_fewer_beams_of_a_request_are_other_answers(self):
+  def test_requests_may_lower_but_not_raise_limits(self):
     (wide,) = self._complete(n=2)
     (narrow,) = self._complete(num_beams=1)
     self.assertLen(wide.choices, 2)
@@ -118,14 +118,14 @@ class StreamsTest(absltest.TestCase):
       self.assertIs(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
       self.assertIn(message, caught.exception.details())
 
-  def test_settings_of_samples_ask_for_samples(self):
+  def test_sample_settings_select_samples(self):
     (drawn,) = self._complete(seed=5)
     (same,) = self._complete(seed=5, use_beam_search=False)
     (beams,) = self._complete()
     self.assertEqual(drawn.choices[0].text, same.choices[0].text)
     self.assertNotEqual(drawn.choices[0].text, beams.choices[0].text)
 
-  def test_describes_what_it_can_do(self):
+  def test_describe_reports_the_limits(self):
     said = self.server.completion.Describe(
       completion_pb2.DescribeRequest(model_key=_KEY)
     )

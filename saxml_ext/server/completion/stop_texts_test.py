@@ -26,10 +26,10 @@ class CutterTest(parameterized.TestCase):
     (['aab'], ['aaa', 'b'], ['a', ''], 'aab'),
     ([], ['a', 'b'], ['a', 'b', ''], ''),
   )
-  def test_cuts(self, stops, parts, passed, stop):
+  def test_text_is_cut_at_the_first_stop_text(self, stops, parts, passed, stop):
     self.assertEqual(_cut(stops, parts), (passed, stop))
 
-  def test_it_is_the_same_however_the_text_is_cut_into_parts(self):
+  def test_result_does_not_depend_on_the_split(self):
     rng = random.Random(0)
     for _ in range(2000):
       text = ''.join(rng.choices('ab', k=12))

@@ -52,7 +52,7 @@ class TextsTest(parameterized.TestCase):
   def _admitted(self):
     return [r for batch in self.runner.admissions for r in batch]
 
-  def test_echo_is_the_prompt_before_the_answer(self):
+  def test_echo_precedes_the_answer(self):
     self._start()
     for stream in (False, True):
       messages = list(self._ask(text='one two', echo=True, stream=stream))
@@ -84,7 +84,7 @@ class TextsTest(parameterized.TestCase):
     raw = b''.join(t.utf8 or t.text.encode() for t in tokens)
     self.assertEqual(raw.decode(), answer)
 
-  def test_joined_tokens_are_a_text_that_ends_within_a_character(self):
+  def test_joined_tokens_are_the_text_that_ends_within_a_character(self):
     self._start()
     start = self.words.encode('x\U0001f600').tolist()[:-1]
     prompt = completion_pb2.TokenIds(ids=start[::-1])
@@ -93,7 +93,7 @@ class TextsTest(parameterized.TestCase):
     self.assertEqual(choice.text, ' x\ufffd\ufffd\ufffd')
     self.assertEqual(''.join(t.text for t in choice.tokens), choice.text)
 
-  def test_answer_to_a_prompt_without_text_has_no_first_blank(self):
+  def test_answer_to_an_empty_prompt_has_no_first_blank(self):
     words = codec.load_tokenizer(lm_cloud.SMALL_VOCABULARY, '')
     ids = words.encode('the town').tolist()
     for context, text in (([], 'the town'), ([ids[0]], ' the town')):

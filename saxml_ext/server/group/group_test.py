@@ -171,7 +171,7 @@ class GroupTest(parameterized.TestCase):
   def _exit_codes(self, numbers=range(_SIZE)) -> list[int]:
     return [self.processes[i].wait(_TIMEOUT) for i in numbers]
 
-  def test_one_model_server(self):
+  def test_group_serves_as_one_model_server(self):
     self.assertEqual(self.join.address, f'127.0.0.1:{self.ports[0]}')
     self.assertLen(self.join.model_server.hosts, _SIZE)
     for channel in self.channels:
@@ -224,7 +224,7 @@ class GroupTest(parameterized.TestCase):
     self.assertEqual(self._text(1, 'calls'), calls)
     self.assertEqual(self._text(2, 'calls'), calls)
 
-  def test_follower_that_is_told_to_stop_drains_the_group(self):
+  def test_stopped_follower_drains_the_group(self):
     self.processes[2].send_signal(signal.SIGTERM)
     self.assertEqual(self._exit_codes(), [0] * _SIZE)
     leaving = self.admin.leaving.get(timeout=_TIMEOUT)
@@ -233,7 +233,7 @@ class GroupTest(parameterized.TestCase):
   # If the leader hangs, no program runs. If another follower hangs, a program
   # waits for it, and fails when the first follower is killed.
   @parameterized.parameters((signal.SIGKILL, 2), (signal.SIGSTOP, 0))
-  def test_lost_follower(self, number, hanging):
+  def test_lost_follower_ends_the_group(self, number, hanging):
     self._load()
     with self._odd(hanging, 'hang'):
       answer = self._generate('1,2,3')
@@ -256,7 +256,7 @@ class GroupTest(parameterized.TestCase):
       )
 
   @parameterized.parameters(signal.SIGKILL, signal.SIGSTOP)
-  def test_lost_leader(self, number):
+  def test_lost_leader_ends_the_group(self, number):
     self.processes[0].send_signal(number)
     # JAX may end a process without a leader before our code does.
     self.assertNotIn(0, self._exit_codes((1, 2)))

@@ -14,7 +14,7 @@ class DormancyTest(absltest.TestCase):
   def _dormancy(self, early_reject: bool) -> entry_lib.Dormancy:
     return entry_lib.Dormancy(early_reject, clock=lambda: self.now)
 
-  def test_refuses_once_dormant(self):
+  def test_dormant_server_refuses_requests(self):
     dormancy = self._dormancy(early_reject=True)
     dormancy.check()
     self.assertEqual(dormancy.reason, '')
@@ -23,13 +23,13 @@ class DormancyTest(absltest.TestCase):
       dormancy.check()
     self.assertEqual(dormancy.reason, 'it was asked to stop')
 
-  def test_refuses_nothing_unless_asked_to(self):
+  def test_dormant_server_accepts_requests_by_default(self):
     dormancy = self._dormancy(early_reject=False)
     dormancy.begin('it was asked to stop')
     dormancy.check()
     self.assertEqual(dormancy.rate(), 0)
 
-  def test_rate_of_the_last_ten_seconds(self):
+  def test_rate_covers_the_last_ten_seconds(self):
     dormancy = self._dormancy(early_reject=True)
     dormancy.begin('it was asked to stop')
     for _ in range(5):

@@ -11,7 +11,7 @@ class HoldTest(absltest.TestCase):
     super().setUp()
     self.hold = entry_lib.Hold('/sax/test/m', limit=2)
 
-  def test_release_lets_all_go_on(self):
+  def test_release_continues_all_requests(self):
     first, second = self.hold.wait(), self.hold.wait()
     self.assertFalse(first.done())
     self.hold.release()
@@ -20,7 +20,7 @@ class HoldTest(absltest.TestCase):
     self.assertTrue(self.hold.wait().done())
     self.hold.release()
 
-  def test_refuses_beyond_the_limit_and_says_when_to_come_again(self):
+  def test_excess_requests_are_refused_with_a_retry_delay(self):
     first = self.hold.wait()
     self.hold.wait()
     with self.assertRaisesRegex(errors.ResourceExhausted, '2 wait') as caught:
@@ -29,7 +29,7 @@ class HoldTest(absltest.TestCase):
     first.cancel()
     self.hold.wait()
 
-  def test_one_that_gave_up_is_left_alone(self):
+  def test_cancelled_request_is_skipped(self):
     gone = self.hold.wait()
     gone.cancel()
     self.hold.release()

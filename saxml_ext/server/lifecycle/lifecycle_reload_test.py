@@ -78,7 +78,7 @@ class LifecycleReloadTest(absltest.TestCase):
       threading.Event().wait(0.01)
     self.fail(f'not {state}')
 
-  def test_with_room_the_old_one_serves_until_the_new_one_does(self):
+  def test_old_model_serves_until_the_new_one_does_if_both_fit(self):
     old = self._loaded(room=True)
     self.may_load.clear()
     reloading = self.models.reload(_KEY, '/new')
@@ -94,7 +94,7 @@ class LifecycleReloadTest(absltest.TestCase):
     reloading.result(_TIMEOUT)
     self.assertEqual(old.closed, [True])
 
-  def test_with_room_a_bad_checkpoint_changes_nothing(self):
+  def test_bad_checkpoint_keeps_the_old_model_if_both_fit(self):
     old = self._loaded(room=True)
     with self.assertRaisesRegex(errors.InvalidArgument, 'bad weights'):
       self.models.reload(_KEY, '/bad').result(_TIMEOUT)
@@ -105,14 +105,14 @@ class LifecycleReloadTest(absltest.TestCase):
     self.assertEqual(self._serving(), '/new')
     self.assertEqual(self._entry().reason, '')
 
-  def test_back_to_what_serves_is_no_reload(self):
+  def test_reload_of_the_serving_checkpoint_is_skipped(self):
     self._loaded(room=True)
     self.models.reload(_KEY, '/bad').exception(_TIMEOUT)
     self.models.reload(_KEY, '/old').result(_TIMEOUT)
     self.assertEqual(self._entry().reason, '')
     self.assertLen(self.made, 1)
 
-  def test_what_can_be_told_beforehand_costs_nothing(self):
+  def test_predictable_failure_keeps_the_old_model(self):
     for error in (errors.InvalidArgument('no such dir'), OSError('no disk')):
       self.made.clear()
       old = self._loaded(room=error)
@@ -121,7 +121,7 @@ class LifecycleReloadTest(absltest.TestCase):
       self.assertIs(self.models.serving(_KEY).model, old)
       self.assertEmpty(old.closed)
 
-  def test_acls_set_meanwhile_stay(self):
+  def test_acls_set_during_a_reload_are_kept(self):
     self._loaded(room=True)
     self.may_load.clear()
     reloading = self.models.reload(_KEY, '/new')
@@ -130,7 +130,7 @@ class LifecycleReloadTest(absltest.TestCase):
     reloading.result(_TIMEOUT)
     self.assertEqual(self._entry().spec.acls, {'lm.score': 'acl/a'})
 
-  def test_the_last_of_several_reloads_counts(self):
+  def test_last_of_several_reloads_applies(self):
     self._loaded(room=True)
     self.may_load.clear()
     asked = [self.models.reload(_KEY, path) for path in ('/a', '/b', '/old')]
@@ -139,14 +139,14 @@ class LifecycleReloadTest(absltest.TestCase):
     self.assertEqual(self._serving(), '/old')
     self.assertLen(self.made, 4)
 
-  def test_engine_that_failed_is_not_kept(self):
+  def test_failed_engine_is_not_kept(self):
     old = self._loaded(room=True)
     old.on_failure('device lost')
     with self.assertRaises(errors.InvalidArgument):
       self.models.reload(_KEY, '/bad').result(_TIMEOUT)
     self.assertIs(self._entry().state, State.FAILED)
 
-  def test_without_room_requests_are_held(self):
+  def test_requests_are_held_if_both_models_do_not_fit(self):
     old = self._loaded(room=False)
     self.assertTrue(self.models.held(_KEY).done())
     self.may_load.clear()
@@ -165,7 +165,7 @@ class LifecycleReloadTest(absltest.TestCase):
     reloading.result(_TIMEOUT)
     self.assertEqual(old.closed, [True])
 
-  def test_held_requests_hear_of_a_failure(self):
+  def test_held_requests_fail_with_the_reload(self):
     self._loaded(room=False)
     self.may_load.clear()
     reloading = self.models.reload(_KEY, '/bad')
@@ -178,7 +178,7 @@ class LifecycleReloadTest(absltest.TestCase):
       self.models.serving(_KEY)
     self.assertIsNone(self.models.held(_KEY))
 
-  def test_unload_lets_held_requests_go(self):
+  def test_unload_releases_held_requests(self):
     self._loaded(room=False)
     self.may_load.clear()
     self.models.reload(_KEY, '/new')
@@ -192,7 +192,7 @@ class LifecycleReloadTest(absltest.TestCase):
     unloading.result(_TIMEOUT)
     self.assertEmpty(self.models.entries())
 
-  def test_a_load_during_an_unload_comes_after_it(self):
+  def test_load_during_an_unload_follows_it(self):
     old = self._loaded(room=True)
     self.may_close.clear()
     unloading = self.models.unload(_KEY)
@@ -205,7 +205,7 @@ class LifecycleReloadTest(absltest.TestCase):
     self.assertEqual(old.closed, [True])
     self.assertEqual(self._serving(), '/new')
 
-  def test_an_unload_takes_back_a_load_that_waits_for_another_unload(self):
+  def test_unload_cancels_a_load_that_waits_for_another_unload(self):
     self._loaded(room=True)
     self.may_close.clear()
     unloading = self.models.unload(_KEY)

@@ -70,7 +70,7 @@ class LifecycleTest(absltest.TestCase):
     self.models.load(_KEY, _spec()).result(_TIMEOUT)
     return self.models.serving(_KEY).model
 
-  def test_loads_serves_and_unloads(self):
+  def test_model_is_loaded_served_and_unloaded(self):
     self.may_load.clear()
     future = self.models.load(_KEY, _spec())
     self.assertIs(self._state(), State.LOADING)
@@ -84,7 +84,7 @@ class LifecycleTest(absltest.TestCase):
     self.assertIsNone(self._state())
     self.assertEqual(model.closed, [True])
 
-  def test_unknown_model_names_those_that_serve(self):
+  def test_unknown_model_error_lists_serving_models(self):
     self._loaded()
     with self.assertRaisesRegex(
       errors.NotFound, f'/sax/test/x .*Available models: {_KEY}'
@@ -131,7 +131,7 @@ class LifecycleTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.NotFound, 'failed: .*bad weights'):
       self.models.serving(_KEY)
 
-  def test_who_waits_for_a_load_is_told_what_the_first_is_told(self):
+  def test_waiting_loads_share_the_error_of_the_first(self):
     self.error = ValueError('bad weights')
     self.may_load.clear()
     loads = [self.models.load(_KEY, _spec()) for _ in range(2)]
@@ -148,7 +148,7 @@ class LifecycleTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.Unimplemented, '^no int8$'):
       self.models.load('/sax/test/n', _spec()).result(_TIMEOUT)
 
-  def test_failed_model_can_be_loaded_again_or_forgotten(self):
+  def test_failed_model_can_be_reloaded_or_unloaded(self):
     self.error = ValueError('x')
     for _ in range(2):
       self.assertIsNotNone(self.models.load(_KEY, _spec()).exception(_TIMEOUT))
@@ -173,7 +173,7 @@ class LifecycleTest(absltest.TestCase):
     old.on_failure('device lost')
     self.assertIs(self._state(), State.LOADED)
 
-  def test_engine_that_fails_at_once(self):
+  def test_immediate_engine_failure_fails_the_model(self):
     def load(spec, on_failure):
       on_failure('stillborn')
       return _Model(on_failure, self.may_close)
@@ -198,7 +198,7 @@ class LifecycleTest(absltest.TestCase):
     future.result(_TIMEOUT)
     self.assertEqual(model.closed, [True])
 
-  def test_load_that_nobody_wants_any_more_ends_early(self):
+  def test_load_of_an_unloaded_model_ends_early(self):
     steps = 0
 
     def load(spec, on_failure):
@@ -224,7 +224,7 @@ class LifecycleTest(absltest.TestCase):
     self.assertEqual(list(models.entries()), ['/sax/test/n'])
     cancellation.check()  # The check of another thread is not set here.
 
-  def test_load_that_fails_while_it_is_unloaded_leaves_nothing(self):
+  def test_failed_load_of_an_unloaded_model_leaves_nothing(self):
     self.may_load.clear()
     self.error = ValueError('x')
     states = []
@@ -247,7 +247,7 @@ class LifecycleTest(absltest.TestCase):
     self.assertEqual(states, [State.UNLOADING])
     self.assertIsNone(self._state())
 
-  def test_model_that_is_unloaded_while_it_loads_never_serves(self):
+  def test_model_unloaded_during_its_load_never_serves(self):
     self.may_load.clear()
     running = self.models.load(_KEY, _spec())
     self.assertTrue(self.began.wait(_TIMEOUT))
@@ -260,7 +260,7 @@ class LifecycleTest(absltest.TestCase):
     self.assertIsNone(self._state())
     self.assertEqual([model.closed for model in self.made], [[False]])
 
-  def test_load_that_still_waits_is_left_out(self):
+  def test_waiting_load_is_skipped_after_an_unload(self):
     self.may_load.clear()
     other = self.models.load('/sax/test/n', _spec('/other'))
     waiting = self.models.load(_KEY, _spec())
@@ -271,7 +271,7 @@ class LifecycleTest(absltest.TestCase):
     other.result(_TIMEOUT)
     self.assertEqual(self.loads, ['/other'])
 
-  def test_unload_and_load_need_a_key(self):
+  def test_load_and_unload_require_a_key(self):
     with self.assertRaises(errors.InvalidArgument):
       self.models.unload('')
     with self.assertRaises(errors.InvalidArgument):
@@ -295,7 +295,7 @@ class LifecycleTest(absltest.TestCase):
     self.assertIs(self.models.serving(_KEY).model, old)
     self.assertEqual(self.loads, ['/ckpt'])
 
-  def test_failed_reload_tells_and_fails_the_model(self):
+  def test_failed_reload_fails_the_model_with_a_reason(self):
     self._loaded()
     self.error = ValueError('bad weights')
     with self.assertRaisesRegex(errors.InvalidArgument, 'bad weights'):
@@ -311,7 +311,7 @@ class LifecycleTest(absltest.TestCase):
     with self.assertRaises(errors.NotFound):
       self.models.set_acls(_KEY, {})
 
-  def test_refuses_more_work_than_may_wait(self):
+  def test_excess_commands_are_refused(self):
     self.may_load.clear()
     started = [self.models.load(f'/sax/test/m{i}', _spec()) for i in range(4)]
     with self.assertRaisesRegex(errors.ResourceExhausted, '4 models'):
@@ -359,7 +359,7 @@ class MemoryTest(absltest.TestCase):
   def _check(self, weights) -> None:
     raise ValueError(f'{weights} have the wrong shape')
 
-  def test_a_failed_load_keeps_nothing_but_its_reason(self):
+  def test_failed_load_keeps_only_its_reason(self):
     self.fails = True
     future = self.models.load(_KEY, _spec())
     # `assertRaises` is not used, because it clears the frames of the error.
@@ -369,13 +369,13 @@ class MemoryTest(absltest.TestCase):
     self.assertEqual(self._alive(), 0)
     self.assertEqual(self.models.entries()[_KEY].reason, 'not usable')
 
-  def test_the_old_model_is_gone_before_the_new_one_is_read(self):
+  def test_old_model_is_freed_before_the_new_one_is_read(self):
     self.models.load(_KEY, _spec('/1')).result(_TIMEOUT)
     self.models.reload(_KEY, '/2').result(_TIMEOUT)
     self.assertEqual(self.alive_at_load, [0, 0])
     self.assertEqual(self._alive(), 1)
 
-  def test_an_unloaded_model_is_gone(self):
+  def test_unloaded_model_is_freed(self):
     self.models.load(_KEY, _spec()).result(_TIMEOUT)
     self.models.unload(_KEY).result(_TIMEOUT)
     self.assertEqual(self._alive(), 0)

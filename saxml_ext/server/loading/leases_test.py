@@ -10,7 +10,7 @@ _TIMEOUT = 300.0
 
 
 class LeasesTest(absltest.TestCase):
-  def test_waits_for_the_last_call(self):
+  def test_wait_ends_after_the_last_call(self):
     leases = servable_lib.Leases()
     leases.enter()
     leases.enter()
@@ -29,7 +29,7 @@ class LeasesTest(absltest.TestCase):
     self.assertTrue(ended.wait(_TIMEOUT))
     waiter.join()
 
-  def test_a_call_that_takes_long_is_not_waited_for(self):
+  def test_wait_ends_after_the_timeout(self):
     leases = servable_lib.Leases()
     leases.enter()
     self.assertFalse(leases.wait(linger=0.001, timeout=0.01))

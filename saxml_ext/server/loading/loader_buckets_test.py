@@ -25,7 +25,7 @@ class LoaderBucketsTest(parameterized.TestCase):
     super().setUpClass()
     cls.buckets = cls.enterClassContext(bucket_emulators.running())
 
-  def test_answers_as_from_a_disk(self):
+  def test_bucket_model_answers_like_a_local_one(self):
     found = []
     for place in (*self.buckets.values(), self.create_tempdir().full_path):
       path = small_model.write(f'{place}/pax')
@@ -46,7 +46,7 @@ class LoaderBucketsTest(parameterized.TestCase):
     self.assertEqual(found, [found[0]] * 3)
 
   @parameterized.parameters('gs', 's3')
-  def test_tokenizer(self, kind):
+  def test_tokenizer_is_read_from_a_bucket(self, kind):
     model = tokenizers.models.WordLevel(
       {'good': 0, 'news': 1}, unk_token='good'
     )
@@ -59,7 +59,7 @@ class LoaderBucketsTest(parameterized.TestCase):
       self.assertEqual(words.encode('news good').tolist(), [1, 0])
 
   @parameterized.parameters('gs', 's3')
-  def test_sentencepiece_model(self, kind):
+  def test_sentencepiece_model_is_read_from_a_bucket(self, kind):
     url = f'{self.buckets[kind]}/pieces/small.model'
     with open(lm_cloud.SMALL_VOCABULARY, 'rb') as f:
       storage.write_bytes(url, f.read())
@@ -67,7 +67,7 @@ class LoaderBucketsTest(parameterized.TestCase):
     self.assertEqual(words.decode(words.encode('good news')), 'good news')
 
   @parameterized.parameters('gs', 's3')
-  def test_says_what_is_missing(self, kind):
+  def test_missing_files_are_reported(self, kind):
     url = f'{self.buckets[kind]}/nothing'
     with self.assertRaisesRegex(
       errors.InvalidArgument, f"'{url}' is not a directory"

@@ -53,7 +53,7 @@ class LoaderTest(parameterized.TestCase):
       self.fail,
     )
 
-  def test_loads_a_model_that_generates_and_scores(self):
+  def test_loaded_model_generates_and_scores(self):
     servable = self._load()
     self.addCleanup(servable.close, drain=False)
     self.assertEqual(servable.settings.end_ids, (small_model.EOS_ID,))
@@ -75,7 +75,7 @@ class LoaderTest(parameterized.TestCase):
     )
     self.assertEqual(closed, [1])
 
-  def test_ends_between_variables_and_between_programs(self):
+  def test_cancelled_load_ends_between_variables_and_programs(self):
     class Unwanted(Exception):
       pass
 
@@ -107,7 +107,7 @@ class LoaderTest(parameterized.TestCase):
     self.assertEqual(made, variables + 1)
     self.assertLess(few, compiled)
 
-  def test_programs_are_compiled_behind_a_model_that_serves(self):
+  def test_programs_are_compiled_while_the_model_serves(self):
     gate, begun = threading.Event(), threading.Event()
     self.addCleanup(gate.set)
     compile_program = executables.Executables._compile
@@ -143,7 +143,7 @@ class LoaderTest(parameterized.TestCase):
       self._load(**changes).close(drain=False)
     self.assertEqual(compiled, [])
 
-  def test_model_that_is_unloaded_compiles_no_more(self):
+  def test_unloaded_model_stops_compiling(self):
     gate, behind, keys = threading.Event(), threading.Event(), []
     compile_program = executables.Executables._compile
     prepare_rest = executables.Executables.prepare_rest
@@ -176,7 +176,7 @@ class LoaderTest(parameterized.TestCase):
         thread.join(_TIMEOUT)
     self.assertLess(len(keys), servable.programs()[1])
 
-  def test_samples_by_the_params_and_the_request(self):
+  def test_params_and_request_control_samples(self):
     servable = self._load(
       USE_BEAM_SEARCH='false',
       NUM_SAMPLES='3',
@@ -240,7 +240,7 @@ class LoaderTest(parameterized.TestCase):
     self.assertNotEqual(logp, exact)
     self.assertAlmostEqual(logp, exact, delta=0.1 * abs(exact))
 
-  def test_is_split_among_the_devices_of_its_mesh(self):
+  def test_model_is_split_among_the_devices_of_its_mesh(self):
     answers = []
     for shape in ('[1, 1, 1]', '[1, 1, 2]', '[1, 1, 4]'):  # On 2 devices.
       with self.assertLogs(level='INFO') as logs:
@@ -256,13 +256,13 @@ class LoaderTest(parameterized.TestCase):
       self.assertEqual('runs on one here' in said, shape == '[1, 1, 4]')
     self.assertEqual(answers, answers[:1] * 3)
 
-  def test_refuses_a_mesh_that_does_not_divide_the_model(self):
+  def test_mesh_that_does_not_divide_the_model_is_refused(self):
     with self.assertRaisesRegex(
       errors.InvalidArgument, 'num_slots is 3, but .* into 2 parts'
     ):
       self._load(ICI_MESH_SHAPE='[1, 2, 1]', BATCH_SIZE='3')
 
-  def test_serves_a_checkpoint_that_is_quantized_already(self):
+  def test_quantized_checkpoint_is_served(self):
     copy = self.create_tempdir().full_path
     variables = checkpoint.read_variables(self.directory)
     name = 'params.lm.softmax.logits_ffn.linear.w'
@@ -305,22 +305,22 @@ class LoaderTest(parameterized.TestCase):
     ('None', 'only test params, such as'),
     ('/no/such/dir', "'/no/such/dir' is not a directory"),
   )
-  def test_refuses_paths_without_a_checkpoint(self, path, message):
+  def test_paths_without_a_checkpoint_are_refused(self, path, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
       self._load(path)
 
-  def test_refuses_an_incomplete_checkpoint(self):
+  def test_incomplete_checkpoint_is_refused(self):
     copy = os.path.join(self.create_tempdir().full_path, 'copy')
     shutil.copytree(self.directory, copy)
     os.remove(os.path.join(copy, 'checkpoint_00000000/commit_success.txt'))
     with self.assertRaisesRegex(errors.InvalidArgument, 'commit_success.txt'):
       self._load(copy)
 
-  def test_refuses_unknown_params(self):
+  def test_unknown_params_are_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'Did you mean'):
       self._load(path='saxml_ext.server.testing.small_model.Smal')
 
-  def test_refuses_another_models_checkpoint(self):
+  def test_checkpoint_of_another_model_is_refused(self):
     name = 'saxml.server.pax.lm.params.gptj.GPTJ'
     with self.assertRaisesRegex(
       errors.InvalidArgument, 'above the 64 positions'
@@ -338,7 +338,7 @@ class LoaderTest(parameterized.TestCase):
         TOKENIZED_OUTPUT='true',
       )
 
-  def test_needs_ids_from_somewhere(self):
+  def test_missing_settings_are_refused(self):
     directory = small_model.write(
       self.create_tempdir().full_path, describe=False
     )
@@ -353,11 +353,11 @@ class LoaderTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.InvalidArgument, 'SOS_ID=99 is not in'):
       self._load(EOS_PADDING_AND_NO_SOS='false', SOS_ID='99')
 
-  def test_text_needs_a_tokenizer(self):
+  def test_text_model_requires_a_tokenizer(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'tokenizer.json'):
       self._load(TOKENIZED_OUTPUT='false')
 
-  def test_unusable_attributes(self):
+  def test_unusable_attributes_are_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'small_model.Small'):
       self._load(BUCKET_KEYS='["a", 16]')
 

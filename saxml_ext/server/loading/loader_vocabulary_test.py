@@ -42,7 +42,7 @@ class LoaderVocabularyTest(parameterized.TestCase):
       self.fail,
     )
 
-  def test_one_token_more_or_less_is_padding(self):
+  def test_one_padding_token_more_or_less_is_accepted(self):
     rows = small_model.SHAPE.vocab_size
     request = request_lib.Request(np.array([1, 2, 3], np.int32))
     answers = []
@@ -55,7 +55,7 @@ class LoaderVocabularyTest(parameterized.TestCase):
     self.assertEqual(answers, answers[:1] * 3)
 
   @parameterized.parameters(-2, 2)
-  def test_two_tokens_are_another_model(self, difference):
+  def test_two_more_tokens_are_refused(self, difference):
     rows = small_model.SHAPE.vocab_size
     with self.assertRaisesRegex(
       errors.InvalidArgument,
@@ -64,7 +64,7 @@ class LoaderVocabularyTest(parameterized.TestCase):
     ):
       self._load(rows + difference)
 
-  def test_a_tokenized_model_may_have_a_tokenizer_besides(self):
+  def test_tokenized_model_may_have_a_tokenizer(self):
     settings = settings_lib.Settings.of(small_model.Small)
     directory = self.create_tempdir()
 

@@ -31,7 +31,7 @@ class FitTest(absltest.TestCase):
   def _plan(self, **overrides: str) -> loader.Plan:
     return loader.plan(self._spec(**overrides))
 
-  def test_counts_weights_and_slots(self):
+  def test_weights_and_slots_are_counted(self):
     shape = small_model.SHAPE
     layer = 4 * shape.model_dim**2 + 2 * shape.model_dim * shape.hidden_dim
     matrices = 4 * shape.num_layers * layer  # A float32 has 4 bytes.
@@ -43,7 +43,7 @@ class FitTest(absltest.TestCase):
     # All slots need the same memory.
     self.assertAlmostEqual((most - small) / (more - small), 2.0, delta=0.1)
 
-  def test_room_beside_others_has_a_margin(self):
+  def test_memory_beside_other_models_has_a_margin(self):
     least = memory_check.least(self._plan())
     for free, expected in ((least, False), (2 * least, True)):
       with mock.patch.object(platforms, 'free_bytes', lambda f=free: f):
@@ -51,11 +51,11 @@ class FitTest(absltest.TestCase):
           memory_check.Loads(self.fail).beside(self._spec()), expected
         )
 
-  def test_what_cannot_be_loaded_is_told_beforehand(self):
+  def test_unloadable_model_is_reported_before_the_load(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'not a directory'):
       memory_check.Loads(self.fail).beside(self._spec('/no/such/dir'))
 
-  def test_a_load_is_planned_once(self):
+  def test_load_is_planned_once(self):
     loads = memory_check.Loads(loader.load)
     with mock.patch.object(loader, 'plan', wraps=loader.plan) as plan:
       for has_room_is_asked in (True, False):
@@ -65,14 +65,14 @@ class FitTest(absltest.TestCase):
         loads.load(self._spec(), self.fail).close(drain=False)
         plan.assert_called_once_with(self._spec())
 
-  def test_another_model_is_planned_anew(self):
+  def test_other_model_is_planned_separately(self):
     loaded = []
     loads = memory_check.Loads(lambda plan, _: loaded.append(plan.spec))
     self.assertTrue(loads.beside(self._spec(BATCH_SIZE='4')))
     loads.load(self._spec(), self.fail)
     self.assertEqual(loaded, [self._spec()])
 
-  def test_refuses_what_certainly_has_no_room(self):
+  def test_oversized_model_is_refused(self):
     loaded = []
     load = memory_check.Loads(lambda plan, _: loaded.append(plan)).load
     load(self._spec(), self.fail)
@@ -85,7 +85,7 @@ class FitTest(absltest.TestCase):
         load(self._spec(), self.fail)
     self.assertLen(loaded, 1)
 
-  def test_refuses_wide_beams_that_no_machine_has_room_for(self):
+  def test_oversized_beams_are_refused(self):
     load = memory_check.Loads(lambda *_: self.fail('it was loaded')).load
     wide = {'BATCH_SIZE': str(2**20), 'BEAM_SIZE': '24'}
     random = entry_lib.Spec(_RANDOM, 'None', wide, acls={})

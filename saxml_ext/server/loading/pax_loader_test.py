@@ -57,7 +57,7 @@ class PaxLoaderTest(parameterized.TestCase):
       for future in futures
     ]
 
-  def test_without_attributes_its_decoder_decides(self):
+  def test_decoder_of_the_experiment_sets_the_defaults(self):
     model = self.load(_MODULE + 'Plain')
     settings = model.settings
     self.assertEqual(settings.engine.max_prompt, 12)
@@ -77,7 +77,7 @@ class PaxLoaderTest(parameterized.TestCase):
       ]
       self.assertEqual(np.argmax(scores), sequence[end])
 
-  def test_samples_follow_their_requests(self):
+  def test_requests_control_samples(self):
     model = self.load(_MODULE + 'Samples', BATCH_SIZE='3')
     prompts = [[5, 6, 7], [9], [30, 31, 32, 33]]
     first = self.generate(model, *prompts, seed=1)
@@ -90,7 +90,7 @@ class PaxLoaderTest(parameterized.TestCase):
     [short] = self.generate(model, [5, 6, 7], max_new_tokens=3)
     self.assertTrue(all(len(tokens) <= 3 for tokens in short))
 
-  def test_what_praxis_cannot_do(self):
+  def test_unsupported_praxis_settings_are_refused(self):
     model = self.load(_MODULE + 'Beams')
     for choices, message in (
       (dict(max_new_tokens=3), 'only searches beams of 8 tokens'),
@@ -117,11 +117,11 @@ class PaxLoaderTest(parameterized.TestCase):
     (_MODULE + 'Missing', "has no attribute 'Missing'"),
     (_NAMES[-1], "No module named 'no_such_package'"),
   )
-  def test_no_such_experiment(self, name, message):
+  def test_missing_experiment_is_refused(self, name, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
       self.load(name)
 
-  def test_no_such_checkpoint(self):
+  def test_missing_checkpoint_is_refused(self):
     for path, message in (
       ('/no/such/dir', 'not a directory that this server can read'),
       ('gs://bucket/pax', 'not from buckets. Copy it'),

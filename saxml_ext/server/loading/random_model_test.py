@@ -35,10 +35,10 @@ class RandomModelTest(parameterized.TestCase):
   @parameterized.parameters(
     ('None', True), ('', True), ('none', False), ('/ckpt', False)
   )
-  def test_paths_that_mean_it(self, path, meant):
+  def test_random_weight_paths_are_recognized(self, path, meant):
     self.assertEqual(random_model.is_meant(path), meant)
 
-  def test_has_the_published_sizes(self):
+  def test_sizes_are_the_published_ones(self):
     model = random_model.RandomModel(_PATH)
     config = model.config(settings_lib.Settings.of(lm_cloud.LmCloudSpmd2BTest))
     self.assertEqual(config.num_heads, 24)
@@ -55,12 +55,12 @@ class RandomModelTest(parameterized.TestCase):
     (dict(VOCAB_SIZE=None), 'take VOCAB_SIZE from the checkpoint'),
     (dict(ROTARY_DIM=8), 'rotary_dim is 8'),
   )
-  def test_refuses_sizes_of_no_model(self, attributes, message):
+  def test_inconsistent_sizes_are_refused(self, attributes, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
       random_model.RandomModel(_PATH).config(_settings(**attributes))
 
   @parameterized.parameters('none', 'int8_weights')
-  def test_parts_are_those_of_the_whole(self, quantization):
+  def test_parts_equal_slices_of_the_whole(self, quantization):
     settings = _settings(QUANTIZATION=quantization, FPROP_DTYPE='bfloat16')
     model = random_model.RandomModel(_PATH)
     config = model.config(settings)
@@ -75,14 +75,14 @@ class RandomModelTest(parameterized.TestCase):
     self.assertGreater(np.asarray(whole.layers[1].up_bias).size, 0)
     self.assertGreater(float(np.std(np.float32(whole.embedding))), 0.05)
 
-  def test_a_gptj_may_be_made_up_too(self):
+  def test_gptj_may_have_random_weights(self):
     settings = _settings(published.GPTJ, ROTARY_DIM=8, QUANTIZATION='int8')
     model = random_model.RandomModel(_PATH)
     weights = model.weights(model.config(settings), settings, None)
     self.assertLen(weights.layers, 2)
     self.assertEqual(weights.head.shape, (64, 300))
 
-  def test_refuses_what_no_host_has_room_for(self):
+  def test_oversized_weights_are_refused(self):
     settings = _settings(HIDDEN_DIMS=10**13)
     model = random_model.RandomModel(_PATH)
     config = model.config(settings)
@@ -93,7 +93,7 @@ class RandomModelTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.InvalidArgument, 'GiB free. Use more'):
       model.weights(config, settings, None)
 
-  def test_what_the_engine_does_not_quantize_is_told(self):
+  def test_unquantized_variables_are_reported(self):
     settings = _settings(QUANTIZATION='int8', QUANTIZE_SOFTMAX=True)
     model = random_model.RandomModel(_PATH)
     with self.assertRaisesRegex(errors.InvalidArgument, f'^{_PATH}: the head'):

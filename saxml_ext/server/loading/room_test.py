@@ -25,7 +25,7 @@ class RoomTest(absltest.TestCase):
     # Free memory varies, so the sizes differ from it by at least a quarter.
     self.free = platforms.memory_bytes() // 4 * 4
 
-  def test_small_weights_have_room(self):
+  def test_small_weights_fit(self):
     random_model.check('a.B', [_struct(1000), _struct(1000)])
 
   def test_larger_weights_are_refused(self):

@@ -112,7 +112,7 @@ class StoredModelTest(absltest.TestCase):
         _load(path, **attributes)
     read.assert_not_called()
 
-  def test_tells_wrong_sizes_before_it_reads_weights(self):
+  def test_wrong_sizes_are_reported_before_weights_are_read(self):
     self._assert_refused_unread(
       self.directory,
       'has num_layers=2, but the serving params require 28. Publish',
@@ -122,20 +122,20 @@ class StoredModelTest(absltest.TestCase):
       self.directory, 'has vocab_size=50, .* require 52', VOCAB_SIZE=52
     )
 
-  def test_tells_wrong_shapes_before_it_reads_weights(self):
+  def test_wrong_shapes_are_reported_before_weights_are_read(self):
     end = 'x_layers_1.ff_layer.ffn_layer2.linear.w'
     path = self._copy(**{end: np.zeros((64, 16), np.float32)})
     self._assert_refused_unread(
       path, rf'{end} has shape \[64, 16\], but .* require \[64, 32\]'
     )
 
-  def test_tells_missing_variables_before_it_reads_weights(self):
+  def test_missing_variables_are_reported_before_weights_are_read(self):
     path = self._copy(drop='x_layers_1.layer_norm.bias')
     self._assert_refused_unread(
       path, "0 variables end in '.*_1.layer_norm.bias'"
     )
 
-  def test_tells_unexpected_int8_before_it_reads_weights(self):
+  def test_unexpected_int8_is_reported_before_weights_are_read(self):
     end = 'x_layers_0.self_attention.post.w'
     path = self._copy(**{end: np.zeros((32, 2, 16), np.int8)})
     self._assert_refused_unread(path, f'{end} is int8, but .* QUANTIZATION')
@@ -143,7 +143,7 @@ class StoredModelTest(absltest.TestCase):
       path, 'its scale .*_quantized_scale is missing', QUANTIZATION='int8'
     )
 
-  def test_one_row_for_padding_more_or_less_is_served_as_it_is(self):
+  def test_one_padding_row_more_or_less_is_served(self):
     for size in (49, 50, 51):
       weights = _load(self.directory, VOCAB_SIZE=size)
       self.assertEqual(weights.embedding.shape, (50, 32))
@@ -176,7 +176,7 @@ class StoredModelTest(absltest.TestCase):
     weights = _load(self._copy(**{'logits_ffn.bias.b': longer}))
     np.testing.assert_array_equal(weights.head_bias, longer[:50])
 
-  def test_damaged_variable(self):
+  def test_damaged_variable_is_refused(self):
     path = self._copy()
     state = os.path.join(path, 'checkpoint_00000000', 'state')
     [name] = [n for n in os.listdir(state) if n.endswith('final_ln.bias')]
@@ -187,7 +187,7 @@ class StoredModelTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.InvalidArgument, 'cannot be read'):
       _load(path)
 
-  def test_takes_little_more_memory_than_the_weights(self):
+  def test_load_needs_little_more_memory_than_the_weights(self):
     path = self.create_tempdir().full_path
     int8_model.write(path)
     # A separate process is used, so that no other test has raised the peak

@@ -90,7 +90,7 @@ class MonitoringTest(absltest.TestCase):
       lm_pb2.GenerateRequest(model_key=_MODEL, text=text), timeout=_TIMEOUT
     )
 
-  def test_counts_answers_tokens_and_refusals(self):
+  def test_answers_tokens_and_refusals_are_counted(self):
     self.server.load(_MODEL)
     self.generate('1,2,3').result()
     self.runner.gate.clear()
@@ -151,7 +151,7 @@ class MonitoringTest(absltest.TestCase):
     self.assertEqual(values['sax_programs', _MODEL, 'ready'], 4)
     self.assertEqual(values['sax_programs', _MODEL, 'pending'], 7)
 
-  def test_ready_once_what_is_expected_is_loaded(self):
+  def test_server_is_ready_once_expected_models_are_loaded(self):
     self.assertEqual(self.ask('/readyz'), (200, 'ok\n'))
     self.start([_MODEL], '')
     self.assertEqual(self.ask('/readyz'), (503, f'{_MODEL} is absent\n'))
@@ -166,7 +166,7 @@ class MonitoringTest(absltest.TestCase):
     self.assertEqual(self.ask('/readyz')[0], 503)
     self.assertEqual(self.ask('/healthz')[0], 200)
 
-  def test_grpc_tells_health_and_services_too(self):
+  def test_grpc_health_and_reflection_answer(self):
     with grpc_util.channel(self.server.address) as channel:
       health = health_pb2_grpc.HealthStub(channel)
       reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
@@ -182,7 +182,7 @@ class MonitoringTest(absltest.TestCase):
         ).status
         self.assertEqual(status, health_pb2.HealthCheckResponse.SERVING, name)
 
-  def test_profile(self):
+  def test_profile_is_returned(self):
     self.assertEqual(self.ask('/profile')[0], 405)
     self.assertEqual(self.ask('/profile?seconds=x', 'POST')[0], 400)
     self.assertEqual(self.ask('/profile?seconds=nan', 'POST')[0], 400)
@@ -206,7 +206,7 @@ class MonitoringTest(absltest.TestCase):
 
 
 class ProfilesTest(absltest.TestCase):
-  def test_one_at_a_time(self):
+  def test_second_profile_is_refused(self):
     async def both() -> list[object]:
       taken = monitoring_app.Profiles(self.create_tempdir().full_path)
       return await asyncio.gather(

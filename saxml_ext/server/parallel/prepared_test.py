@@ -45,7 +45,7 @@ class PreparedTest(absltest.TestCase):
     self.assertEqual(one.keys(), other.keys())
     return {name for name, value in one.items() if other[name] != value}
 
-  def test_names_what_differs(self):
+  def test_differences_are_named(self):
     first = self._identity()
     self.assertEqual(self._differ(first, self._identity()), set())
     self.assertIn(jax.__version__, first['version'])
@@ -61,7 +61,7 @@ class PreparedTest(absltest.TestCase):
     self.assertEqual(self._differ(first, split), {'params', 'mesh'})
     self.assertIn('[1, 1, 2] of 2 cpu on 1 hosts', split['mesh'])
 
-  def test_tells_checkpoints_by_their_values(self):
+  def test_checkpoints_are_identified_by_their_values(self):
     """Checks checkpoints with equal shapes that differ in one value."""
     variables = checkpoint.read_variables(self.directory)
     copies = []

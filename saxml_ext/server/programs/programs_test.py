@@ -72,7 +72,7 @@ class ProgramsTest(parameterized.TestCase):
     request = request_lib.Request(np.array([1, 2, 3], np.int32))
     return servable.scheduler.generate(request).result(_TIMEOUT)
 
-  def test_a_model_with_a_set_compiles_nothing(self):
+  def test_model_with_a_program_set_compiles_nothing(self):
     with self.assertLogs() as logs:
       answer = self._answer(programs.Programs.open([self.path]))
     self.assertRegex('\n'.join(logs.output), 'loaded .*, 0 programs compiled')
@@ -111,7 +111,7 @@ class ProgramsTest(parameterized.TestCase):
     _, log = self._cached_answer(cache)
     self.assertIn('7 programs are ready: 7 loaded, 0 compiled', log)
 
-  def test_settings_that_programs_do_not_depend_on_may_differ(self):
+  def test_unrelated_settings_may_differ(self):
     self.assertIsNotNone(self._of(self.opened, MAX_LIVE_BATCHES='2'))
 
   def test_other_versions_compile_the_stablehlo(self):
@@ -134,7 +134,7 @@ class ProgramsTest(parameterized.TestCase):
     ),
     (dict(KV_CACHE_DTYPE='"int8"'), 'engine.kv_dtype: the set has "float32"'),
   )
-  def test_another_model_is_refused(self, overrides, message):
+  def test_set_of_another_model_is_refused(self, overrides, message):
     if message is None:  # NUM_SLOTS is not an attribute, so it is ignored.
       self.assertIsNotNone(self._of(self.opened, **overrides))
       return
@@ -147,7 +147,7 @@ class ProgramsTest(parameterized.TestCase):
     self.assertIsNone(taken)
     self.assertRegex(logs.output[0], f'is compiled: .*{message}')
 
-  def test_another_machine_is_refused(self):
+  def test_set_of_another_machine_is_refused(self):
     target = self.opened.manifest.configuration.target
     other = dataclasses.replace(
       target, threads=target.threads + 1, features=(*target.features, 'avx9')
@@ -159,7 +159,7 @@ class ProgramsTest(parameterized.TestCase):
     ):
       self._of(_changed(self.opened, target=other))
 
-  def test_another_engine_is_refused(self):
+  def test_set_of_another_engine_is_refused(self):
     versions = self.opened.manifest.configuration.versions
     opened = _changed(self.opened, versions={**versions, 'engine': 'f00'})
     with self.assertRaisesRegex(
@@ -167,7 +167,7 @@ class ProgramsTest(parameterized.TestCase):
     ):
       self._of(opened)
 
-  def test_a_set_that_lacks_programs_is_refused(self):
+  def test_incomplete_set_is_refused(self):
     rest = self.opened.manifest.programs[1:]
     lacking = dataclasses.replace(self.opened.manifest, programs=rest)
     with self.assertRaisesRegex(
@@ -175,7 +175,7 @@ class ProgramsTest(parameterized.TestCase):
     ):
       self._of(program_set.ProgramSet(self.path, lacking))
 
-  def test_sets_of_other_params_do_not_count(self):
+  def test_sets_of_other_params_are_ignored(self):
     serving = manifest_lib.Serving('some.other.Params', {})
     target = dataclasses.replace(
       self.opened.manifest.configuration.target, kind='other'
@@ -185,7 +185,7 @@ class ProgramsTest(parameterized.TestCase):
     self.assertIsNone(taken)
     self.assertIn('has no program set, so it is compiled', logs.output[0])
 
-  def test_programs_that_others_may_write_are_refused(self):
+  def test_programs_writable_by_others_are_refused(self):
     cache = self.create_tempdir().full_path
     os.chmod(cache, 0o777)
     with self.assertRaisesRegex(errors.InvalidArgument, 'chmod go-w'):
@@ -205,7 +205,7 @@ class ProgramsTest(parameterized.TestCase):
       with self.assertRaisesRegex(errors.InvalidArgument, 'user 12345 owns'):
         programs.Programs.open([copy])
 
-  def test_a_place_without_a_set(self):
+  def test_directory_without_a_set_is_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'is not a program set'):
       programs.Programs.open([self.create_tempdir().full_path])
 

@@ -62,16 +62,16 @@ class LivingTest(absltest.TestCase):
     run._get(_KEY)
     return run.prepared(_KEY) is self.old.prepared(_KEY)
 
-  def test_a_model_that_is_alike_takes_them(self):
+  def test_equal_model_reuses_programs(self):
     self.assertTrue(self._takes())
 
-  def test_other_settings_need_other_programs(self):
+  def test_other_settings_require_other_programs(self):
     # This setting does not change any shape.
     self.assertFalse(self._takes(length_penalty=2.0))
     self.assertFalse(self._takes(num_slots=3))
     self.assertFalse(self._takes(dtype='bfloat16'))
 
-  def test_the_programs_outlive_their_model(self):
+  def test_programs_outlive_their_model(self):
     program = self.old.prepared(_KEY)
     kept = weakref.ref(self.old)
     del self.old
@@ -81,14 +81,14 @@ class LivingTest(absltest.TestCase):
     run._get(_KEY)
     self.assertIs(run.prepared(_KEY), program)
 
-  def test_what_nobody_has_comes_from_elsewhere(self):
+  def test_missing_programs_come_from_the_fallback(self):
     asked = []
     other = program_keys.Decode(2)
     ready = self.living.ready(_run(), lambda key, _: asked.append(key))
     self.assertIsNone(ready(other, self.old.signature(other)))
     self.assertEqual(asked, [other])
 
-  def test_the_oldest_are_forgotten(self):
+  def test_oldest_programs_are_dropped(self):
     again = _run(self.living.ready(_run()))
     again._get(_KEY)
     for slots in (3, 4, 5):

@@ -64,7 +64,7 @@ class AdmissionTest(absltest.TestCase):
     asked = [self._ask(1), self._ask(2, priority=5), self._ask(3, priority=-1)]
     self.assertEqual(self._admitted(asked), [3, 1, 2])
 
-  def test_a_flood_is_refused_and_others_are_not(self):
+  def test_flooding_client_is_refused_alone(self):
     self._occupy()
     asked = [self._ask(n, client='flood') for n in range(1, _LIMIT)]
     with self.assertRaises(errors.ResourceExhausted) as caught:
@@ -100,7 +100,7 @@ class AdmissionTest(absltest.TestCase):
     self.assertEqual(embedding.tolist(), [0.5, 1.0])
     self.assertEqual(list(gradient[1]), ['embeddings'])
 
-  def test_an_expired_text_never_reaches_the_engine(self):
+  def test_expired_text_never_reaches_the_engine(self):
     self._occupy()
     late = self.scheduler.embed(
       np.array([1], np.int32), time.monotonic() + 0.01

@@ -101,14 +101,14 @@ class CancelTest(absltest.TestCase):
     self.assertTrue(self.runner.begun.wait(_TIMEOUT))
     return future
 
-  def test_a_call_that_is_about_to_begin_makes_one_step(self):
+  def test_interrupted_call_makes_at_most_one_step(self):
     future = self._start()
     future.cancel()
     self.runner.gate.set()
     self.assertTrue(self.runner.freed.wait(_TIMEOUT))
     self.assertEqual(self.runner.decoded, [1])
 
-  def test_a_call_in_progress_ends(self):
+  def test_running_call_ends(self):
     future = self._start()
     self.runner.gate.set()
     time.sleep(0.02)
@@ -119,7 +119,7 @@ class CancelTest(absltest.TestCase):
     (steps,) = self.runner.decoded
     self.assertLess(steps, _STEPS // 2)
 
-  def test_the_next_request_has_the_slot(self):
+  def test_next_request_gets_the_slot(self):
     future = self._start()
     future.cancel()
     self.runner.gate.set()

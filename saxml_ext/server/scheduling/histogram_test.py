@@ -15,7 +15,7 @@ class HistogramTest(absltest.TestCase):
     self.assertEqual(found.counts, (2, 4, 5))
     self.assertEqual(found.total, 14.0)
 
-  def test_empty(self):
+  def test_empty_histogram_has_zero_counts(self):
     found = stats.Histogram().snapshot()
     self.assertEqual(found.counts, (0,) * (len(stats.SECONDS) + 1))
     self.assertEqual(found.total, 0.0)

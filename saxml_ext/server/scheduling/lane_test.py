@@ -51,7 +51,7 @@ class LaneTest(absltest.TestCase):
     other = self._add('other')
     self.assertIn(other, [self._take() for _ in range(2)])
 
-  def test_a_newcomer_gets_the_turn_of_the_smallest_tag_that_waits(self):
+  def test_new_client_gets_the_smallest_waiting_tag(self):
     for _ in range(4):
       self._add('flood')
     self._take()
@@ -69,7 +69,7 @@ class LaneTest(absltest.TestCase):
     # The rest of the run and one request with the same turn may come before it.
     self.assertIn(other, [self._take() for _ in range(_RUN + 1)])
 
-  def test_nothing_is_saved_up_while_idle(self):
+  def test_idle_client_accumulates_no_turns(self):
     for _ in range(100):
       self._add('busy')
       self._take()
@@ -79,7 +79,7 @@ class LaneTest(absltest.TestCase):
     taken = collections.Counter(self._take().client for _ in range(10))
     self.assertEqual(taken, {'late': 5, 'busy': 5})
 
-  def test_who_gives_up_does_not_lose_turns(self):
+  def test_client_that_cancels_keeps_its_turns(self):
     for _ in range(20):
       self._leave(self._add('fickle'))
     for _ in range(4):

@@ -28,7 +28,7 @@ class LazyHeapTest(absltest.TestCase):
     member.bucket = -1
     self.heap.left()
 
-  def test_first_is_the_smallest_that_waits(self):
+  def test_first_is_the_smallest_waiting_item(self):
     last, first, second = self._push(3), self._push(1), self._push(2)
     self.assertIs(self.heap.first(), first)
     self._leave(first)
@@ -45,7 +45,7 @@ class LazyHeapTest(absltest.TestCase):
     early = self._push(1, order=7)
     self.assertIs(self.heap.first(), early)
 
-  def test_those_that_left_do_not_pile_up(self):
+  def test_removed_items_do_not_accumulate(self):
     rng = random.Random(1)
     members = [self._push(rng.random(), i) for i in range(1000)]
     rng.shuffle(members)

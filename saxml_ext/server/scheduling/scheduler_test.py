@@ -74,7 +74,7 @@ class SchedulerTest(absltest.TestCase):
       self.assertLess(time.perf_counter(), end, 'it never happened')
       time.sleep(0.002)
 
-  def test_answers_many_requests_through_few_slots(self):
+  def test_many_requests_are_answered_through_few_slots(self):
     scheduler = self._start(num_slots=3, steps=2)
     answers = [scheduler.generate(_request(i, i + 1)) for i in range(40)]
     self.assertEqual(
@@ -84,7 +84,7 @@ class SchedulerTest(absltest.TestCase):
     self.assertEqual(self.runner.threads, {'scheduler'})
     self.assertEqual(max(self.stats['lm.generate'].snapshot().batch_sizes), 3)
 
-  def test_refills_a_slot_while_others_run(self):
+  def test_free_slot_is_refilled_while_others_run(self):
     scheduler = self._start(num_slots=2, steps=3)
     self.runner.gate.clear()
     first = scheduler.generate(_request(1))
@@ -97,7 +97,7 @@ class SchedulerTest(absltest.TestCase):
     # Requests 1 and 2 overlap, and request 3 starts while 2 is still running.
     self.assertLess(self.runner.steps, 9)
 
-  def test_refuses_beyond_its_limit_and_recovers(self):
+  def test_excess_requests_are_refused_until_there_is_room(self):
     scheduler = self._start(num_slots=1, limit=3)
     self.runner.gate.clear()
     held = [scheduler.generate(_request(i)) for i in range(3)]
@@ -119,7 +119,7 @@ class SchedulerTest(absltest.TestCase):
     self._until(lambda: not scheduler.pending('lm.generate'))
     self.assertEqual(_first(scheduler.generate(_request(9))), [9])
 
-  def test_tells_the_pace_of_its_answers_to_those_it_refuses(self):
+  def test_refused_requests_get_the_pace_of_answers(self):
     clock = [1000.0]
     paced = functools.partial(admission.Pace, lambda: clock[0])
     with mock.patch.object(admission, 'Pace', paced):
@@ -136,7 +136,7 @@ class SchedulerTest(absltest.TestCase):
     self.runner.gate.set()
     futures.wait(held, _TIMEOUT)
 
-  def test_tells_the_pace_of_its_scores_to_those_it_refuses(self):
+  def test_refused_scores_get_the_pace_of_scores(self):
     clock = [1000.0]
     paced = functools.partial(admission.Pace, lambda: clock[0])
     with mock.patch.object(admission, 'Pace', paced):
@@ -164,7 +164,7 @@ class SchedulerTest(absltest.TestCase):
     may_end.set()
     self.assertEqual(held.result(_TIMEOUT), -1.0)
 
-  def test_cancelled_in_the_queue_makes_room_at_once(self):
+  def test_request_cancelled_in_the_queue_makes_room_immediately(self):
     scheduler = self._start(num_slots=1, limit=2)
     self.runner.gate.clear()
     running = scheduler.generate(_request(1))
@@ -178,7 +178,7 @@ class SchedulerTest(absltest.TestCase):
     self.assertEqual(_first(running), [1])
     self.assertEqual(self.runner.admitted(), [[1]])
 
-  def test_fills_slots_by_length_and_refills_in_the_same_order(self):
+  def test_slots_are_filled_by_length(self):
     scheduler = self._start(num_slots=2)
     self.runner.gate.clear()
     first = scheduler.generate(_request(0))
@@ -230,7 +230,7 @@ class SchedulerTest(absltest.TestCase):
     self.assertEqual(_first(held), [1])
     self.assertEqual(self.runner.max_steps, [8, None, None])
 
-  def test_expired_while_a_score_ran_never_reaches_the_engine(self):
+  def test_request_expired_during_a_score_never_reaches_the_engine(self):
     scheduler = self._start(num_slots=1)
     late: list[futures.Future] = []
     clock = self._stop_the_clock()
@@ -247,7 +247,7 @@ class SchedulerTest(absltest.TestCase):
       late[0].result(_TIMEOUT)
     self.assertEmpty(self.runner.admissions)
 
-  def test_cancelled_in_the_queue_never_reaches_the_engine(self):
+  def test_request_cancelled_in_the_queue_never_reaches_the_engine(self):
     scheduler = self._start(num_slots=1)
     self.runner.gate.clear()
     running = scheduler.generate(_request(1))
@@ -260,7 +260,7 @@ class SchedulerTest(absltest.TestCase):
     self.assertEqual(_first(last), [3])
     self.assertEqual(self.runner.admitted(), [[1], [3]])
 
-  def test_cancelled_in_its_slot_frees_it_within_a_step(self):
+  def test_request_cancelled_in_its_slot_frees_it_within_a_step(self):
     scheduler = self._start(num_slots=1, steps=1000)
     self.runner.gate.clear()
     running = scheduler.generate(_request(1))
@@ -272,7 +272,7 @@ class SchedulerTest(absltest.TestCase):
     self.assertLessEqual(self.runner.steps, 2)
     self.assertFalse(scheduler.pending('lm.generate'))
 
-  def test_expired_in_the_queue_never_reaches_the_engine(self):
+  def test_request_expired_in_the_queue_never_reaches_the_engine(self):
     scheduler = self._start(num_slots=1)
     self.runner.gate.clear()
     running = scheduler.generate(_request(1))
@@ -289,14 +289,14 @@ class SchedulerTest(absltest.TestCase):
     self.assertEqual(self.runner.admitted(), [[1]])
     self.assertEqual(self.stats['lm.generate'].snapshot().expired, 5)
 
-  def test_expired_while_waiting_for_company(self):
+  def test_request_expires_while_it_waits_to_share_a_prefill(self):
     scheduler = self._start(num_slots=2, patience=2 * _TIMEOUT)
     # On a busy machine, the deadline may have passed on arrival.
     with self.assertRaises(errors.DeadlineExceeded):
       scheduler.generate(_request(1), time.monotonic() + 0.2).result(_TIMEOUT)
     self.assertEmpty(self.runner.admissions)
 
-  def test_expired_in_its_slot_frees_it(self):
+  def test_request_expired_in_its_slot_frees_it(self):
     scheduler = self._start(num_slots=1, steps=10**9)
     clock = self._stop_the_clock()
     future = scheduler.generate(_request(1), clock.now + 1.0)
@@ -306,13 +306,13 @@ class SchedulerTest(absltest.TestCase):
       future.result(_TIMEOUT)
     self.assertEqual(self.runner.released, [0])
 
-  def test_expired_on_arrival(self):
+  def test_request_expired_on_arrival_is_refused(self):
     scheduler = self._start()
     with self.assertRaises(errors.DeadlineExceeded):
       scheduler.generate(_request(1), time.monotonic() - 1)
     self.assertEqual(self.stats['lm.generate'].snapshot().expired, 1)
 
-  def test_waits_for_company_and_no_longer(self):
+  def test_request_waits_to_share_a_prefill_up_to_the_patience(self):
     scheduler = self._start(num_slots=3, patience=2 * _TIMEOUT)
     futures_ = [scheduler.generate(_request(i)) for i in range(3)]
     self.assertEqual([_first(f) for f in futures_], [[0], [1], [2]])
@@ -322,7 +322,7 @@ class SchedulerTest(absltest.TestCase):
     self.assertEqual(_first(lone.generate(_request(7))), [7])
     self.assertGreaterEqual(time.monotonic() - begin, 0.05)
 
-  def test_scores_beside_decoding(self):
+  def test_scores_run_between_decode_calls(self):
     scheduler = self._start(num_slots=1, steps=5)
     generated = scheduler.generate(_request(4, 2))
     score = scheduler.score(np.arange(3), np.arange(2))
@@ -344,7 +344,7 @@ class SchedulerTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.Internal, 'out of memory'):
       scheduler.generate(_request(5))
 
-  def test_draining_answers_what_is_held_and_refuses_more(self):
+  def test_draining_answers_pending_requests_and_refuses_new_ones(self):
     scheduler = self._start(num_slots=1, patience=0.01)
     self.runner.gate.clear()
     held = [scheduler.generate(_request(i)) for i in range(5)]
@@ -357,13 +357,13 @@ class SchedulerTest(absltest.TestCase):
     self.assertFalse(closer.is_alive())
     self.assertEqual([_first(f) for f in held], [[i] for i in range(5)])
 
-  def test_draining_does_not_wait_for_company(self):
+  def test_draining_does_not_wait_for_shared_prefills(self):
     scheduler = self._start(num_slots=8, patience=600.0)
     held = [scheduler.generate(_request(i)) for i in range(3)]
     scheduler.close(drain=True)
     self.assertEqual([_first(f) for f in held], [[i] for i in range(3)])
 
-  def test_closing_without_draining_fails_what_is_held(self):
+  def test_closing_without_draining_fails_pending_requests(self):
     scheduler = self._start(num_slots=1, steps=10**9)
     held = [scheduler.generate(_request(i)) for i in range(3)]
     scheduler.close(drain=False)
@@ -371,7 +371,7 @@ class SchedulerTest(absltest.TestCase):
       with self.assertRaises(errors.Unavailable):
         future.result(_TIMEOUT)
 
-  def test_closing_without_draining_while_a_score_runs(self):
+  def test_closing_without_draining_fails_a_running_score(self):
     scheduler = self._start(num_slots=1)
     closer = threading.Thread(target=scheduler.close, args=(False,))
 

@@ -38,11 +38,11 @@ class SeedsTest(absltest.TestCase):
     for seed in (first, second):
       self.assertBetween(seed, 0, 2**32 - 1)
 
-  def test_the_same_seed_gives_the_same_ones(self):
+  def test_same_seed_gives_the_same_seeds(self):
     self.assertEqual(self._seeds(1, None, None), self._seeds(1, None, None))
     self.assertNotEqual(self._seeds(1, None), self._seeds(2, None))
 
-  def test_all_else_is_the_engines(self):
+  def test_other_fields_are_unchanged(self):
     self.assertEqual(self._seeds(None, None, 7), [None, 7])
 
 

@@ -22,14 +22,14 @@ class MethodStatsTest(absltest.TestCase):
     self.clock = _Clock()
     self.stats = stats.MethodStats(self.clock)
 
-  def test_nothing_happened(self):
+  def test_empty_stats_are_zero(self):
     figures = self.stats.snapshot()
     self.assertEqual(figures.successes_per_second, 0)
     self.assertEqual(figures.errors_per_second, 0)
     self.assertIsNone(figures.mean)
     self.assertIsNone(figures.p99)
 
-  def test_rates_are_over_one_minute(self):
+  def test_rates_cover_one_minute(self):
     for _ in range(30):
       self.stats.succeeded(0.5)
       self.clock.now += 1
@@ -38,7 +38,7 @@ class MethodStatsTest(absltest.TestCase):
     self.assertAlmostEqual(figures.successes_per_second, 0.5)
     self.assertAlmostEqual(figures.errors_per_second, 1 / 60)
 
-  def test_totals_are_since_the_start(self):
+  def test_totals_count_from_the_start(self):
     self.stats.succeeded(0.3)
     for code in ('CANCELLED', 'RESOURCE_EXHAUSTED', 'CANCELLED'):
       self.stats.failed(code)
@@ -71,7 +71,7 @@ class MethodStatsTest(absltest.TestCase):
     )
     self.assertAlmostEqual(totals.histograms['per_token'].total, 2 * 0.5)
 
-  def test_forgets_what_is_older_than_the_window(self):
+  def test_events_older_than_the_window_are_dropped(self):
     self.stats.succeeded(9.0)
     self.clock.now += 61
     self.stats.succeeded(1.0)
@@ -80,7 +80,7 @@ class MethodStatsTest(absltest.TestCase):
     self.assertAlmostEqual(figures.mean, 1.0)
     self.assertAlmostEqual(figures.p99, 1.0)
 
-  def test_the_window_ends_with_the_sixtieth_second(self):
+  def test_window_ends_after_sixty_seconds(self):
     self.stats.succeeded(9.0)
     self.stats.failed()
     self.clock.now += 59
@@ -94,7 +94,7 @@ class MethodStatsTest(absltest.TestCase):
     self.assertEqual(figures.errors_per_second, 0)
     self.assertIsNone(figures.p50)
 
-  def test_percentiles_of_few_are_nearest_rank(self):
+  def test_percentiles_of_few_values_are_nearest_rank(self):
     # A nearest-rank percentile is the smallest latency that at least this
     # percentage of values does not exceed.
     for latencies, expected in (
@@ -119,12 +119,12 @@ class MethodStatsTest(absltest.TestCase):
     )
     self.assertAlmostEqual(figures.mean, 50.5)
 
-  def test_keeps_the_last_ten_batches(self):
+  def test_last_ten_batches_are_kept(self):
     for size in range(12):
       self.stats.batch(size)
     self.assertEqual(self.stats.snapshot().batch_sizes, tuple(range(2, 12)))
 
-  def test_counts_expired_requests(self):
+  def test_expired_requests_are_counted(self):
     self.stats.expired()
     self.stats.expired()
     self.assertEqual(self.stats.snapshot().expired, 2)
@@ -142,7 +142,7 @@ class ActivityTest(absltest.TestCase):
     await asyncio.sleep(0.3)  # An interval without calls has passed.
     activity.begin('/sax/a/m', 'lm.generate')
 
-  def test_the_first_call_and_counts_are_logged(self):
+  def test_first_call_and_counts_are_logged(self):
     with (
       mock.patch.object(stats, '_WINDOW', 0.1),
       self.assertLogs('absl', 'INFO') as logs,

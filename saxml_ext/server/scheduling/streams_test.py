@@ -53,7 +53,7 @@ class StreamsTest(absltest.TestCase):
       self.assertLess(time.monotonic(), end, 'it never happened')
       time.sleep(0.002)
 
-  def test_progress_is_told_after_each_step_but_the_last(self):
+  def test_progress_is_reported_after_each_step_but_the_last(self):
     scheduler = self._start(steps=3)
     told = []
     future = scheduler.generate(
@@ -66,13 +66,13 @@ class StreamsTest(absltest.TestCase):
     self.assertEqual(best.tokens.tolist(), [3, 2, 1])
     self.assertEqual(told, [([3], 'scheduler'), ([3, 2], 'scheduler')])
 
-  def test_calls_have_the_steps_of_a_message_while_a_stream_runs(self):
+  def test_calls_take_the_stream_interval_while_a_stream_runs(self):
     scheduler = self._start(num_slots=1, steps=3, stream_interval=5)
     scheduler.generate(_stream(1), on_progress=lambda _: None).result(_TIMEOUT)
     scheduler.generate(_request(1)).result(_TIMEOUT)
     self.assertEqual(self.runner.max_steps, [5, 5, 5, None, None, None])
 
-  def test_others_are_told_nothing(self):
+  def test_other_requests_get_no_progress(self):
     scheduler = self._start(steps=4)
     told: list[int] = []
     mine = scheduler.generate(
@@ -85,7 +85,7 @@ class StreamsTest(absltest.TestCase):
     mine.result(_TIMEOUT)
     self.assertLen(told, 3)
 
-  def test_cancelled_in_its_slot_interrupts_the_engine(self):
+  def test_request_cancelled_in_its_slot_interrupts_the_engine(self):
     scheduler = self._start(num_slots=1, steps=10**9)
     self.runner.gate.clear()
     told: list[int] = []
@@ -102,7 +102,7 @@ class StreamsTest(absltest.TestCase):
     self.assertLen(self.runner.max_steps, before)
     self.assertEmpty(told)
 
-  def test_cancelled_in_the_queue_interrupts_nobody(self):
+  def test_request_cancelled_in_the_queue_interrupts_no_call(self):
     scheduler = self._start(num_slots=1)
     self.runner.gate.clear()
     running = scheduler.generate(_request(1))
@@ -112,7 +112,7 @@ class StreamsTest(absltest.TestCase):
     self.runner.gate.set()
     running.result(_TIMEOUT)
 
-  def test_who_asks_and_how_urgently_decides_the_order(self):
+  def test_client_and_priority_decide_the_order(self):
     scheduler = self._start(num_slots=1, steps=1)
     self.runner.gate.clear()
     held = [scheduler.generate(_request(1))]

@@ -62,13 +62,13 @@ class WaitingListTest(absltest.TestCase):
   def _take_one(self) -> int:
     return _lengths(self.waiting.take(1))[0]
 
-  def test_takes_all_when_there_is_room(self):
+  def test_all_requests_are_taken_if_slots_are_free(self):
     self._add(5, 25, 15)
     self.assertCountEqual(_lengths(self.waiting.take(9)), [5, 25, 15])
     self.assertEmpty(self.waiting)
     self.assertEmpty(self.waiting.take(9))
 
-  def test_goes_on_with_the_bucket_of_the_oldest(self):
+  def test_next_run_is_the_bucket_of_the_oldest(self):
     self._add(25, 1, 11, 28, 2)
     self.assertEqual(_lengths(self.waiting.take(2)), [25, 28])
     self.assertEqual(_lengths(self.waiting.take(2)), [1, 2])
@@ -78,20 +78,20 @@ class WaitingListTest(absltest.TestCase):
     self._add(10, 11, 9, 20)
     self.assertEqual(_lengths(self.waiting.take(4)), [10, 9, 11, 20])
 
-  def test_longer_than_any_bucket(self):
+  def test_overlong_prompt_belongs_to_the_last_bucket(self):
     self._add(31, 5, 300)
     self.assertEqual(_lengths(self.waiting.take(3)), [31, 300, 5])
 
-  def test_a_run_lasts_over_refills_one_by_one(self):
+  def test_run_continues_over_single_refills(self):
     self._add(25, 1, 26, 2, 27)
     self.assertEqual([self._take_one() for _ in range(5)], [25, 26, 27, 1, 2])
 
-  def test_a_run_ends_so_that_the_oldest_gets_in(self):
+  def test_run_ends_for_the_oldest_request(self):
     self._add(1, 25, *range(2, 9))
     taken = [self._take_one() for _ in range(6)]
     self.assertEqual(taken, [1, 2, 3, 25, 4, 5])
 
-  def test_nobody_is_passed_by_more_than_one_run_once_the_oldest(self):
+  def test_oldest_request_waits_for_one_run_at_most(self):
     rng = random.Random(5)
     arrived, admitted = [], []
     passed: dict[admitted.Work, int] = {}
@@ -112,24 +112,24 @@ class WaitingListTest(absltest.TestCase):
     self.assertLessEqual(max(passed.values()), _RUN)
     self.assertGreater(max(passed.values()), 1)
 
-  def test_waits_for_company(self):
+  def test_request_waits_to_share_a_prefill(self):
     self.waiting.add(_work(5, arrived=100.0))
     self.assertEqual(self.waiting.ready_at(free=2), 104.0)
     self.waiting.add(_work(15, arrived=103.0))
     self.assertEqual(self.waiting.ready_at(free=2), -math.inf)
     self.assertEqual(self.waiting.ready_at(free=3), 104.0)
 
-  def test_waits_no_longer_than_the_oldest_of_any_priority(self):
+  def test_oldest_request_of_any_priority_ends_the_wait(self):
     for arrived, priority in ((102.0, 0), (100.0, 5), (101.0, -5)):
       self.waiting.add(_work(5, arrived=arrived, priority=priority))
     self.assertEqual(self.waiting.ready_at(free=4), 104.0)
 
-  def test_is_not_ready_without_work_or_room(self):
+  def test_empty_list_or_full_slots_are_not_ready(self):
     self.assertEqual(self.waiting.ready_at(free=2), math.inf)
     self._add(5)
     self.assertEqual(self.waiting.ready_at(free=0), math.inf)
 
-  def test_removes_expired_requests_only(self):
+  def test_only_expired_requests_are_removed(self):
     late, later, alive = (_work(n, deadline=50.0 + n) for n in (1, 2, 3))
     for work in (later, alive, late, _work(4)):
       self.waiting.add(work)
@@ -140,7 +140,7 @@ class WaitingListTest(absltest.TestCase):
     self.assertLen(self.waiting.remove_all(), 2)
     self.assertEqual(self.waiting.next_deadline(), math.inf)
 
-  def test_discards_a_request_once(self):
+  def test_request_is_discarded_once(self):
     gone, stays = _work(5, deadline=1.0), _work(5)
     for work in (gone, stays):
       self.waiting.add(work)
@@ -150,14 +150,14 @@ class WaitingListTest(absltest.TestCase):
     self.assertEqual(self.waiting.take(2), [stays])
     self.assertFalse(self.waiting.discard(stays))
 
-  def test_deadlines_of_those_that_left_do_not_pile_up(self):
+  def test_deadlines_of_taken_requests_do_not_accumulate(self):
     self.waiting.add(_work(5, deadline=1.0))
     for _ in range(10_000):
       self.waiting.add(_work(5, deadline=1e9))
       self.waiting.take(1)
     self.assertLess(self.waiting._deadlines.entries, 200)
 
-  def test_cost_per_request_does_not_grow_with_their_number(self):
+  def test_cost_per_request_is_independent_of_the_list_length(self):
     def seconds_per_request(count: int) -> float:
       rng = random.Random(count)
       works = [
@@ -180,7 +180,7 @@ class WaitingListTest(absltest.TestCase):
     # slower.
     self.assertLess(many, 6 * few)
 
-  def test_one_client_is_served_in_runs_as_if_it_had_no_name(self):
+  def test_single_client_is_served_in_runs(self):
     rng = random.Random(8)
     lengths = [rng.randrange(1, 40) for _ in range(500)]
     for length in lengths:
@@ -195,13 +195,13 @@ class WaitingListTest(absltest.TestCase):
       self.waiting.add(_work(length, priority=priority))
     self.assertEqual(_lengths(self.waiting.take(9)), [3, 5, 2, 1, 4])
 
-  def test_an_urgent_request_ends_the_run_of_others(self):
+  def test_urgent_request_ends_the_current_run(self):
     self._add(1, 2, 3)
     self._take_one()
     self.waiting.add(_work(25, priority=-1))
     self.assertEqual([self._take_one() for _ in range(3)], [25, 2, 3])
 
-  def test_waiting_lifts_the_priority(self):
+  def test_waiting_raises_the_priority(self):
     self.waiting.add(_work(7, arrived=0.0, priority=2))
     taken = []
     for second in range(0, 40, 2):
@@ -220,7 +220,7 @@ class WaitingListTest(absltest.TestCase):
     self.waiting.add(_work(3, priority=-(10**9)))
     self.assertEqual(_lengths(self.waiting.take(3)), [3, 1, 2])
 
-  def test_a_full_queue_lets_in_who_has_less_than_a_share(self):
+  def test_full_queue_admits_clients_below_their_share(self):
     limit = 8
     for _ in range(limit):
       self.waiting.add(_work(1, client='flood'))
@@ -228,7 +228,7 @@ class WaitingListTest(absltest.TestCase):
     self.assertTrue(self.waiting.may_exceed('other', limit, limit))
     self.assertFalse(self.waiting.may_exceed('other', limit * 3 // 2, limit))
 
-  def test_a_share_of_a_full_queue(self):
+  def test_share_of_a_full_queue_is_admitted(self):
     limit = 8
     for count in range(limit // 2 + 1):
       self.assertEqual(
@@ -237,13 +237,13 @@ class WaitingListTest(absltest.TestCase):
       self.waiting.add(_work(1, client='flood'))
       self.waiting.add(_work(1, client='other'))
 
-  def test_a_share_is_one_request_at_least(self):
+  def test_share_is_at_least_one_request(self):
     for client in 'abc':
       self.waiting.add(_work(1, client=client))
     self.assertTrue(self.waiting.may_exceed('d', held=3, limit=3))
     self.assertFalse(self.waiting.may_exceed('a', held=3, limit=3))
 
-  def test_one_client_has_no_more_than_the_bound(self):
+  def test_single_client_is_bounded(self):
     self.assertFalse(self.waiting.may_exceed('only', 8, 8))
     self.waiting.add(_work(1, client='only'))
     self.assertFalse(self.waiting.may_exceed('only', 8, 8))

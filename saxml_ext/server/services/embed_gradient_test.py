@@ -68,14 +68,14 @@ class EmbedGradientTest(absltest.TestCase):
     )
     return {each.method: each for each in status.models[0].method_stats}
 
-  def test_embeds_a_text(self):
+  def test_text_is_embedded(self):
     self._serve()
     self.assertEqual(list(self._embed('4,2,7').embedding), [2.0, 1.0, 3.5])
     self.assertEqual(self.runner.threads, {'scheduler'})
     # A text that is too long is truncated like a prompt.
     self.assertLen(self._embed('1,2,3,4,5,6,7,8').embedding, 6)
 
-  def test_gradients_of_a_score(self):
+  def test_gradients_of_a_score_are_returned(self):
     self._serve()
     response = self._gradient('1,2', '3')
     self.assertEqual(list(response.score), [-12.0])
@@ -85,7 +85,7 @@ class EmbedGradientTest(absltest.TestCase):
     )
     self._gradient('1,2', '3', weight=2.0)
 
-  def test_what_cannot_be_asked(self):
+  def test_invalid_requests_are_refused(self):
     self._serve()
     bad = _Code.INVALID_ARGUMENT
     self._assert_error(bad, 'takes token ids', self._embed, '')
@@ -96,7 +96,7 @@ class EmbedGradientTest(absltest.TestCase):
     self._assert_error(bad, 'takes token ids', self._gradient, '1', '')
     self._assert_error(bad, 'at most 6', self._gradient, '1,2,3,4', '5,6,7')
 
-  def test_models_without_them(self):
+  def test_models_without_the_methods_refuse_them(self):
     self._serve(gptj.TinyTokenizedFP32)
     for method, call in (
       ('lm.embed', lambda: self._embed('1')),
@@ -106,7 +106,7 @@ class EmbedGradientTest(absltest.TestCase):
         _Code.INVALID_ARGUMENT, f'does not serve {method}', call
       )
 
-  def test_counts_by_method(self):
+  def test_calls_are_counted_by_method(self):
     self._serve()
     self._embed('1')
     self._gradient('1', '2')
@@ -119,7 +119,7 @@ class EmbedGradientTest(absltest.TestCase):
     self.assertAlmostEqual(stats['lm.gradient'].successes_per_second * 60, 2, 3)
     self.assertEqual(stats['lm.score'].successes_per_second, 0)
 
-  def test_waiting_ones_are_counted_and_expire(self):
+  def test_waiting_requests_are_counted_and_expire(self):
     self._serve()
     self.runner.gate.clear()
     generating = self.server.lm.Generate.future(

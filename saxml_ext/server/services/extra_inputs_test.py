@@ -28,12 +28,12 @@ def _given(items=(), tensors=(), strings=()) -> common_pb2.ExtraInputs:
 
 
 class MergeTest(parameterized.TestCase):
-  def test_defaults(self):
+  def test_declared_values_are_the_defaults(self):
     merged = requests.merge(_given(), _DECLARED)
     self.assertEqual(merged, _DECLARED)
     self.assertIsNot(merged, _DECLARED)
 
-  def test_values_of_the_request_win(self):
+  def test_values_of_the_request_override_defaults(self):
     merged = requests.merge(
       _given({'temperature': 0.25}, {'weights': [1, 2]}, {'mode': 'other'}),
       _DECLARED,
@@ -54,7 +54,7 @@ class MergeTest(parameterized.TestCase):
     (_given({'temperature': float('nan')}), "'temperature' is nan"),
     (_given({}, {'weights': [1, float('inf')]}), "'weights' is inf"),
   )
-  def test_refuses(self, given, message):
+  def test_invalid_inputs_are_refused(self, given, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
       requests.merge(given, _DECLARED)
 
@@ -67,12 +67,12 @@ class MaxNewTokensTest(parameterized.TestCase):
     merged = requests.merge(_given(items), _DECLARED)
     return requests.max_new_tokens(merged, _ENGINE)
 
-  def test_is_the_models_unless_the_request_has_one(self):
+  def test_limit_of_the_request_overrides_that_of_the_model(self):
     self.assertEqual(self._limit(), 128)
     self.assertEqual(self._limit(per_example_max_decode_steps=7), 7)
     self.assertEqual(requests.max_new_tokens({}, _ENGINE), 128)
 
-  def test_a_context_is_left_to_the_engine(self):
+  def test_context_limit_is_applied_by_the_engine(self):
     engine = config_lib.EngineConfig(
       eos_id=0,
       search='any',
@@ -87,15 +87,15 @@ class MaxNewTokensTest(parameterized.TestCase):
     self.assertEqual(requests.max_new_tokens({key: 65536}, engine), 65536)
 
   @parameterized.parameters(0, -1, 1.5)
-  def test_refuses_other_than_positive_whole_numbers(self, value):
+  def test_only_positive_whole_numbers_are_accepted(self, value):
     with self.assertRaisesRegex(errors.InvalidArgument, 'whole number'):
       self._limit(per_example_max_decode_steps=value)
 
-  def test_refuses_more_than_the_model_has(self):
+  def test_limit_above_that_of_the_model_is_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, '129, above .* 128'):
       self._limit(per_example_max_decode_steps=129)
 
-  def test_refuses_a_string(self):
+  def test_string_limit_is_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, "is 'many'"):
       merged = requests.merge(
         _given(strings={'per_example_max_decode_steps': 'many'}), _DECLARED
@@ -110,13 +110,13 @@ class ChoicesTest(parameterized.TestCase):
     merged = requests.merge(given or _given(), declared)
     return requests.choices(merged, settings)
 
-  def test_defaults(self):
+  def test_settings_are_the_defaults(self):
     self.assertEqual(
       self._choices(),
       dict(stop_ids=None, temperature=1.0, top_k=40, top_p=1.0),
     )
 
-  def test_values_of_the_request(self):
+  def test_values_of_the_request_are_converted(self):
     given = _given(
       {'temperature': 0.5, 'per_example_top_k': 900, 'gumbel_prng_key': 7},
       {'eos_id': [0, 0, 11, 12]},
@@ -153,7 +153,7 @@ class ChoicesTest(parameterized.TestCase):
     merged = requests.merge(given, settings.extra_inputs['lm.generate'])
     self.assertEqual(requests.choices(merged, settings)['top_k'], expected)
 
-  def test_beams_go_by_stop_ids_alone(self):
+  def test_beams_use_only_stop_ids(self):
     self.assertEqual(self._choices(base=published.GPTJ), dict(stop_ids=None))
 
   @parameterized.parameters(
@@ -161,7 +161,7 @@ class ChoicesTest(parameterized.TestCase):
     (_given(strings={'temperature': 'hot'}), "'temperature' is 'hot'"),
     (_given(tensors={'eos_id': [0, 0, 0, 0.5]}), "'eos_id' is 0.5"),
   )
-  def test_refuses_what_is_no_number_of_its_kind(self, given, message):
+  def test_values_of_another_type_are_refused(self, given, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
       self._choices(given)
 

@@ -85,7 +85,7 @@ class GenerateStreamTest(absltest.TestCase):
         scores[i] += score
     return [t.decode() for t in texts], scores
 
-  def test_beams_tell_what_is_certain_and_then_all_hypotheses(self):
+  def test_beams_stream_certain_text_and_then_all_hypotheses(self):
     self._start()
     messages = list(self._stream('99,7,12'))
     self.assertEqual(
@@ -106,7 +106,7 @@ class GenerateStreamTest(absltest.TestCase):
     for score, each in zip(scores, expected):
       self.assertAlmostEqual(score, each.score)
 
-  def test_each_step_brings_a_token_to_who_keeps_up(self):
+  def test_fast_reader_gets_a_token_per_step(self):
     self._start(num_slots=1, steps=4)
     permits = self.runner.permits = threading.Semaphore(0)
     self.addCleanup(permits.release, 10)
@@ -130,7 +130,7 @@ class GenerateStreamTest(absltest.TestCase):
     for score, each in zip(scores, expected):
       self.assertAlmostEqual(score, each.score)
 
-  def test_echoes_the_prompt_if_set_to(self):
+  def test_prompt_is_echoed_if_configured(self):
     self._start(
       params=type('P', (_Params,), {'INCLUDE_PREFIX_IN_RESULT': True})
     )
@@ -142,11 +142,11 @@ class GenerateStreamTest(absltest.TestCase):
     texts, _ = self._read(self._stream('99,7,12'))
     self.assertEqual(texts, ['12,7', ''])
 
-  def test_one_message_at_least(self):
+  def test_stream_has_at_least_one_message(self):
     self._start(steps=1)
     self.assertLen(list(self._stream('1,2')), 1)
 
-  def test_method_that_is_off(self):
+  def test_disabled_method_is_refused(self):
     self._start(params=type('P', (_Params,), {'ENABLE_GENERATE_STREAM': False}))
     with self.assertRaises(grpc.RpcError) as caught:
       list(self._stream('1'))
@@ -156,14 +156,14 @@ class GenerateStreamTest(absltest.TestCase):
       caught.exception.details(),
     )
 
-  def test_a_method_of_its_own(self):
+  def test_stream_is_counted_as_its_own_method(self):
     self._start(
       params=type('P', (_Params,), {'ENABLE_GENERATE': False}),
       acls=common_pb2.AccessControlLists(items={'lm.generate': 'acl/few'}),
     )
     self.assertNotEmpty(list(self._stream('1')))
 
-  def test_acl_closes_it(self):
+  def test_acl_restricts_the_method(self):
     self._start(
       acls=common_pb2.AccessControlLists(
         items={'lm.generate_stream': 'acl/few'}
@@ -173,7 +173,7 @@ class GenerateStreamTest(absltest.TestCase):
       list(self._stream('1'))
     self.assertIs(caught.exception.code(), _Code.PERMISSION_DENIED)
 
-  def test_who_hangs_up_frees_the_slot(self):
+  def test_disconnected_client_frees_its_slot(self):
     self._start(num_slots=1, steps=10**9)
     permits = self.runner.permits = threading.Semaphore(1)
     self.addCleanup(permits.release)
@@ -187,7 +187,7 @@ class GenerateStreamTest(absltest.TestCase):
     permits.release()
     self._until(lambda: self.runner.released == [0])
 
-  def test_who_does_not_read_delays_nobody_and_piles_up_nothing(self):
+  def test_slow_reader_delays_no_request_and_buffers_nothing(self):
     # A step adds about 2,000 tokens (6 kB), and all steps add more than a
     # megabyte.
     steps = 200
@@ -203,7 +203,7 @@ class GenerateStreamTest(absltest.TestCase):
     texts, _ = self._read(messages)
     self.assertEqual(texts[0].count(','), 8 * 50_000 - 1)
 
-  def test_failing_engine(self):
+  def test_engine_failure_fails_the_stream(self):
     self._start(num_slots=1, steps=10**9)
     stream = self._stream('1,2')
     next(stream)
@@ -232,7 +232,7 @@ class _Reader:
 
 
 class WriteTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
-  async def test_who_never_reads_is_given_up(self):
+  async def test_stalled_reader_is_disconnected(self):
     reader = _Reader(room=2)
     with mock.patch.object(calls, 'STALL_SECS', 0.05):
       await calls.write(reader, 'one')
@@ -243,7 +243,7 @@ class WriteTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
         await calls.write(reader, 'three')
     self.assertEqual(reader.read, ['one', 'two'])
 
-  async def test_who_hangs_up_is_no_reader_that_is_given_up(self):
+  async def test_disconnected_client_is_not_a_stalled_reader(self):
     writing = asyncio.create_task(calls.write(_Reader(room=0), 'one'))
     await asyncio.sleep(0)
     writing.cancel()

@@ -74,14 +74,14 @@ class LMServiceTest(parameterized.TestCase):
     )
     return next(s for s in status.models[0].method_stats if s.method == method)
 
-  def test_what_the_engine_refuses_is_an_invalid_argument(self):
+  def test_request_refused_by_the_engine_is_an_invalid_argument(self):
     self._start(params=_Sampling)
     self._assert_error(
       self._generate('1,2', temperature=-1), _Code.INVALID_ARGUMENT, '-1'
     )
     self.assertLen(self._texts('1,2', temperature=0.5), 2)
 
-  def test_generates_best_hypothesis_first_with_the_end_id(self):
+  def test_best_hypothesis_comes_first_with_the_end_id(self):
     self._start()
     response = self._generate('99,7,12').result()
     self.assertEqual([t.text for t in response.texts], ['12,7,99', '99'])
@@ -92,7 +92,7 @@ class LMServiceTest(parameterized.TestCase):
     self._start(params=type('P', (_Params,), {'TOKENIZED_OUTPUT': False}))
     self.assertEqual(self._texts('99,7,12'), ['12,7', ''])
 
-  def test_many_calls_at_once(self):
+  def test_concurrent_calls_are_all_answered(self):
     self._start(
       num_slots=4,
       steps=2,
@@ -110,7 +110,7 @@ class LMServiceTest(parameterized.TestCase):
     self.assertNotEmpty(stats.recent_batch_sizes)
     self.assertLessEqual(max(stats.recent_batch_sizes), 4)
 
-  def test_long_prompts_are_cut(self):
+  def test_long_prompts_are_truncated(self):
     self._start()
     self._texts('1,2,3,4,5,6,7,8,9,10')
     self.assertEqual(self.runner.admitted(), [[1, 2, 3, 4, 5, 6, 7, 8]])
@@ -138,7 +138,7 @@ class LMServiceTest(parameterized.TestCase):
     ('1', {'per_example_max_decode_steps': 0}, 'whole number'),
     ('1', {'temperature': float('nan')}, 'finite'),
   )
-  def test_refuses_bad_requests(self, text, items, message):
+  def test_invalid_requests_are_refused(self, text, items, message):
     self._start()
     self._assert_error(
       self._generate(text, **items), _Code.INVALID_ARGUMENT, message
@@ -146,7 +146,7 @@ class LMServiceTest(parameterized.TestCase):
     self.assertEmpty(self.runner.admissions)
     self.assertGreater(self._stats('lm.generate').errors_per_second, 0)
 
-  def test_echoes_the_prompt_if_set_to(self):
+  def test_prompt_is_echoed_if_configured(self):
     self._start(
       params=type('P', (_Params,), {'INCLUDE_PREFIX_IN_RESULT': True})
     )
@@ -161,7 +161,7 @@ class LMServiceTest(parameterized.TestCase):
       f'Available models: {_KEY}',
     )
 
-  def test_methods_that_no_model_has(self):
+  def test_unsupported_methods_are_refused(self):
     self._start()
     lm = self.server.lm
     self._assert_error(
@@ -180,7 +180,7 @@ class LMServiceTest(parameterized.TestCase):
     self.assertIs(caught.exception.code(), _Code.INVALID_ARGUMENT)
     self.assertIn('lm.generate_stream', caught.exception.details())
 
-  def test_acl_closes_its_method_only(self):
+  def test_acl_restricts_only_its_method(self):
     self._start(
       acls=common_pb2.AccessControlLists(items={'lm.score': 'acl/few'})
     )
@@ -193,7 +193,7 @@ class LMServiceTest(parameterized.TestCase):
     )
     self.assertLen(self._texts('1'), 2)
 
-  def test_refuses_beyond_its_bound(self):
+  def test_excess_requests_are_refused(self):
     self._start(num_slots=1)
     self.runner.gate.clear()
     held = [self._generate(str(i)) for i in range(3)]
@@ -228,7 +228,7 @@ class LMServiceTest(parameterized.TestCase):
     call.cancel()
     self._until(lambda: self.runner.released == [0])
 
-  def test_deadline_that_passes_in_the_queue(self):
+  def test_request_expires_in_the_queue(self):
     self._start(num_slots=1)
     self.runner.gate.clear()
     running = self._generate('1')
@@ -244,7 +244,7 @@ class LMServiceTest(parameterized.TestCase):
     self._until(lambda: not self._stats('lm.generate').pending_reqs)
     self.assertEqual(self.runner.admitted(), [[1]])
 
-  def test_failing_engine(self):
+  def test_engine_failure_fails_requests(self):
     self._start(num_slots=1)
     self.runner.fail_on_step = RuntimeError('device lost')
     self._assert_error(self._generate('1'), _Code.INTERNAL, 'device lost')
@@ -258,7 +258,7 @@ class LMServiceTest(parameterized.TestCase):
     )
     self._assert_error(self._generate('1'), _Code.NOT_FOUND, 'device lost')
 
-  def test_scores_each_suffix(self):
+  def test_each_suffix_is_scored(self):
     self._start()
     response = self.server.lm.Score(
       lm_pb2.ScoreRequest(model_key=_KEY, prefix='1,2,3', suffix=['4', '5,6']),
@@ -272,7 +272,7 @@ class LMServiceTest(parameterized.TestCase):
     ('', ['1'], 'token ids'),
     ('1,2,3,4,5', ['6,7,8,9'], '8 together'),
   )
-  def test_refuses_bad_scores(self, prefix, suffix, message):
+  def test_invalid_scores_are_refused(self, prefix, suffix, message):
     self._start()
     self._assert_error(
       self.server.lm.Score.future(

@@ -66,7 +66,7 @@ class ModeletServiceTest(absltest.TestCase):
       timeout=_TIMEOUT,
     )
 
-  def test_load_passes_everything_on(self):
+  def test_load_passes_all_fields(self):
     self.server.load(
       _KEY,
       model_path='a.B',
@@ -80,7 +80,7 @@ class ModeletServiceTest(absltest.TestCase):
     self.assertEqual(spec.overrides, {'BATCH_SIZE': '[1,4]'})
     self.assertEqual(spec.acls, {'lm.score': ''})
 
-  def test_status_of_an_idle_server(self):
+  def test_idle_server_reports_no_models(self):
     status = self._status(stats=True)
     self.assertEmpty(status.models)
     self.assertEqual(
@@ -88,7 +88,7 @@ class ModeletServiceTest(absltest.TestCase):
       modelet_pb2.GetStatusResponse.ServerStatus.ACTIVE,
     )
 
-  def test_status_of_models(self):
+  def test_status_reports_models(self):
     self.server.load(_KEY)
     self._assert_error(
       lambda: self.server.load('/sax/test/n', checkpoint_path='/bad'),
@@ -108,7 +108,7 @@ class ModeletServiceTest(absltest.TestCase):
       full[_KEY].method_stats[0].HasField('p50_latency_on_success_per_second')
     )
 
-  def test_unload_answers_what_is_held(self):
+  def test_unload_answers_pending_requests(self):
     self.server.load(_KEY)
     self.runner.gate.clear()
     request = lm_pb2.GenerateRequest(model_key=_KEY, text='1,2')
@@ -130,7 +130,7 @@ class ModeletServiceTest(absltest.TestCase):
     unload.result()
     self.assertEmpty(self._status().models)
 
-  def test_unload_of_an_absent_model(self):
+  def test_unload_of_an_absent_model_is_not_found(self):
     for key in ('', _KEY):
       self._assert_error(
         lambda k=key: self.modelet.Unload(
@@ -154,7 +154,7 @@ class ModeletServiceTest(absltest.TestCase):
       self.server.models.entries()[_KEY].spec.acls, {'lm.score': 'acl/few'}
     )
 
-  def test_update_tells_that_the_reload_failed(self):
+  def test_update_reports_a_failed_reload(self):
     self.server.load(_KEY)
     self._assert_error(
       lambda: self._update(checkpoint_path='/bad'),
@@ -162,7 +162,7 @@ class ModeletServiceTest(absltest.TestCase):
       'bad weights',
     )
 
-  def test_update_of_an_absent_model(self):
+  def test_update_of_an_absent_model_is_not_found(self):
     self._assert_error(
       lambda: self._update(checkpoint_path='/c'), _Code.NOT_FOUND, _KEY
     )
@@ -232,7 +232,7 @@ class ModeletServiceTest(absltest.TestCase):
       unloading.result()
       gc.collect()  # Deleted futures log unread errors.
 
-  def test_health_and_reflection(self):
+  def test_health_and_reflection_answer(self):
     channel = grpc.insecure_channel(self.server.address)
     self.addCleanup(channel.close)
     health = health_pb2_grpc.HealthStub(channel).Check(

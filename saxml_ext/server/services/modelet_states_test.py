@@ -190,12 +190,14 @@ class ModeletStatesTest(parameterized.TestCase):
         return None
 
   @parameterized.parameters(*_TABLE)
-  def test_code(self, state, rpc, code, is_loaded):
+  def test_rpcs_have_the_documented_code(self, state, rpc, code, is_loaded):
     self._start(keep_static=False)
     self._check(state, rpc, code, is_loaded)
 
   @parameterized.parameters(*_STATIC)
-  def test_code_where_models_are_static(self, state, rpc, code, is_loaded):
+  def test_static_models_have_the_documented_code(
+    self, state, rpc, code, is_loaded
+  ):
     self._start(keep_static=True)
     self._check(state, rpc, code, is_loaded)
 

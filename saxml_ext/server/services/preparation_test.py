@@ -13,7 +13,7 @@ _TIMEOUT = 300
 
 
 class PreparationTest(unittest.IsolatedAsyncioTestCase):
-  async def test_refuses_beyond_the_limit_until_one_is_done(self):
+  async def test_excess_texts_are_refused_until_one_is_done(self):
     preparation = calls.Preparation(limit=2)
     go = threading.Event()
     running = [
@@ -29,7 +29,7 @@ class PreparationTest(unittest.IsolatedAsyncioTestCase):
     self.assertEqual(await asyncio.gather(*running), [True, True])
     self.assertEqual(await preparation.run(False, len, 'ab'), 2)
 
-  async def test_passes_errors_on_and_makes_room(self):
+  async def test_failed_text_raises_and_makes_room(self):
     preparation = calls.Preparation(limit=1)
     for _ in range(2):
       with self.assertRaises(ValueError):

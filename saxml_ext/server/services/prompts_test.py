@@ -34,12 +34,12 @@ def _truncate(
 
 
 class TruncateTest(absltest.TestCase):
-  def test_leaves_a_short_prompt(self):
+  def test_short_prompt_is_unchanged(self):
     for ids in ([1], [1, 2], [1, 2, 3], [1, 2, 3, 4]):
       self.assertEqual(_truncate(ids, _settings()), ids)
       self.assertEqual(_truncate(ids, _settings(SLICE_LEFT=False)), ids)
 
-  def test_cuts_a_long_one(self):
+  def test_long_prompt_is_truncated(self):
     ids = [1, 2, 3, 4, 5, 6]
     self.assertEqual(_truncate(ids, _settings()), [1, 2, 3, 4])
     self.assertEqual(_truncate(ids, _settings(SLICE_LEFT=False)), [3, 4, 5, 6])
@@ -54,7 +54,7 @@ class TruncateTest(absltest.TestCase):
     self.assertEqual(_truncate([1, 2, 3, 4], settings), [9, 2, 3, 4])
     self.assertEqual(_truncate([1, 2], settings), [9, 1, 2])
 
-  def test_a_start_token_of_the_text_is_not_doubled(self):
+  def test_start_token_of_the_text_is_not_doubled(self):
     made = tokenizers.Tokenizer(
       tokenizers.models.WordLevel({'a': 0, '<s>': 9}, 'a')
     )
@@ -70,7 +70,7 @@ class TruncateTest(absltest.TestCase):
       # As in stock Sax, prompts of ids always get the id.
       self.assertEqual(_truncate([9, 1], settings), [9, 9, 1])
 
-  def test_refuses_a_long_one_if_set_to(self):
+  def test_long_prompt_is_refused_if_configured(self):
     settings = _settings(FAIL_ON_INPUT_TRUNCATION=True)
     self.assertLen(_truncate([1] * 4, settings), 4)
     with self.assertRaisesRegex(
@@ -78,7 +78,7 @@ class TruncateTest(absltest.TestCase):
     ):
       _truncate([1] * 5, settings)
 
-  def test_refuses_an_empty_one(self):
+  def test_empty_prompt_is_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'prompt has 0 tokens'):
       _truncate([], _settings())
 
@@ -93,7 +93,7 @@ class TokenizeTest(parameterized.TestCase):
     # An ordinary token with the id of a start token is text.
     ('two', 3, [3, 3]),
   )
-  def test_a_start_token_of_the_text_is_not_doubled(self, text, start, ids):
+  def test_start_token_of_the_text_is_not_doubled(self, text, start, ids):
     made = tokenizers.Tokenizer(
       tokenizers.models.WordLevel({'<s>': 1, 'one': 2, 'two': 3}, 'one')
     )
@@ -119,21 +119,21 @@ class TokenizeTest(parameterized.TestCase):
 
 
 class CheckScoreTest(absltest.TestCase):
-  def test_shared_length(self):
+  def test_prefix_and_suffix_share_the_limit(self):
     prompts.check_score([1, 2], [3, 4], _settings())
     with self.assertRaisesRegex(
       errors.InvalidArgument, '3 and 2 tokens.*4 together'
     ):
       prompts.check_score([1, 2, 3], [4, 5], _settings())
 
-  def test_own_suffix_length(self):
+  def test_suffix_may_have_its_own_limit(self):
     settings = _settings(SUFFIX_SEQ_LEN=2)
     prompts.check_score([1, 2, 3, 4], [5, 6], settings)
     for prefix, suffix in (([1] * 5, [2]), ([1], [2] * 3)):
       with self.assertRaisesRegex(errors.InvalidArgument, 'SUFFIX_SEQ_LEN'):
         prompts.check_score(prefix, suffix, settings)
 
-  def test_refuses_empty_parts(self):
+  def test_empty_parts_are_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'prefix has 0'):
       prompts.check_score([], [1], _settings())
     with self.assertRaisesRegex(errors.InvalidArgument, 'suffix has 0'):

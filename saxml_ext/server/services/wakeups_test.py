@@ -31,7 +31,7 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   def wait(self, future: futures.Future) -> asyncio.Task:
     return asyncio.create_task(self.wakeups.wait(future))
 
-  async def test_gives_results_and_errors(self):
+  async def test_results_and_errors_are_delivered(self):
     answered, failed = futures.Future(), futures.Future()
     waiting = [self.wait(answered), self.wait(failed)]
     await asyncio.sleep(0)
@@ -41,12 +41,12 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     with self.assertRaisesRegex(errors.Internal, 'broken'):
       await waiting[1]
 
-  async def test_answer_that_is_there_already(self):
+  async def test_finished_future_is_returned(self):
     future = futures.Future()
     future.set_result(5)
     self.assertEqual(await self.wakeups.wait(future), 5)
 
-  async def test_answers_given_together_wake_the_loop_once(self):
+  async def test_simultaneous_answers_wake_the_loop_once(self):
     many = [futures.Future() for _ in range(100)]
     waiting = [self.wait(future) for future in many]
     await asyncio.sleep(0)
@@ -55,7 +55,7 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(await asyncio.gather(*waiting), list(range(100)))
     self.assertEqual(self.calls, 1)
 
-  async def test_many_threads_at_once_forget_nobody(self):
+  async def test_concurrent_calls_are_all_answered(self):
     many = [futures.Future() for _ in range(2000)]
     waiting = [self.wait(future) for future in many]
     await asyncio.sleep(0)
@@ -83,7 +83,7 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     other.set_result(1)
     self.assertEqual(await beside, 1)
 
-  async def test_follows_a_request_to_its_end(self):
+  async def test_request_is_followed_to_its_end(self):
     future = futures.Future()
     told = []
 
@@ -107,14 +107,14 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     with self.assertRaises(StopAsyncIteration):
       await anext(news)
 
-  async def test_followed_request_that_fails(self):
+  async def test_failure_ends_a_followed_request(self):
     future = futures.Future()
     news = self.wakeups.follow(lambda _: future)
     future.set_exception(errors.Internal('broken'))
     with self.assertRaisesRegex(errors.Internal, 'broken'):
       await anext(news)
 
-  async def test_who_stops_following_cancels_the_request(self):
+  async def test_closed_reader_cancels_the_request(self):
     closed, cancelled = futures.Future(), futures.Future()
     told = []
 

@@ -42,10 +42,10 @@ def _trained(name: str) -> sentencepiece_model_pb2.ModelProto:
 
 class CharsmapTest(parameterized.TestCase):
   @parameterized.parameters('nmt_nfkc', 'nfkc', 'nmt_nfkc_cf', 'identity')
-  def test_the_librarys_own_rules_pass(self, name):
+  def test_rules_of_the_library_pass(self, name):
     charsmap.check(_trained(name).normalizer_spec.precompiled_charsmap)
 
-  def test_one_rule(self):
+  def test_single_rule_is_checked(self):
     # The place of the root is 1. Byte 2 is looked up at unit 1 ^ 2 = 3, and its
     # result is at unit 3 ^ 7 = 4.
     good = [_unit(0, 1), _RESULT, _RESULT, _unit(2, 7, leaf=True)]
@@ -72,11 +72,11 @@ class CharsmapTest(parameterized.TestCase):
     (b'\6\0\0\0abcdefb\0', 'declare a trie of 6'),
     (b'\1', 'declare a trie of 1'),
   )
-  def test_refuses_rules_that_lead_astray(self, rules, message):
+  def test_invalid_rules_are_refused(self, rules, message):
     with self.assertRaisesRegex(ValueError, message):
       charsmap.check(rules)
 
-  def test_the_library_survives_damaged_rules_that_pass(self):
+  def test_library_survives_damaged_rules_that_pass(self):
     model = _trained('nmt_nfkc')
     whole = model.normalizer_spec.precompiled_charsmap
     text = ''.join(map(chr, range(1, 0x3100)))

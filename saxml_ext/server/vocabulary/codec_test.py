@@ -34,12 +34,12 @@ class IdCodecTest(parameterized.TestCase):
     (' 1, 02 ,3 ', [1, 2, 3]),
     ('000000000001,2', [1, 2]),
   )
-  def test_reads_ids(self, text, expected):
+  def test_ids_are_parsed(self, text, expected):
     ids = self.codec.encode(text)
     self.assertEqual(ids.dtype, np.int32)
     self.assertEqual(ids.tolist(), expected)
 
-  def test_writes_ids(self):
+  def test_ids_are_written(self):
     self.assertEqual(self.codec.decode([12, 7, 99]), '12,7,99')
     self.assertEqual(self.codec.decode([]), '')
 
@@ -61,7 +61,7 @@ class IdCodecTest(parameterized.TestCase):
     '١',
     '1;2',
   )
-  def test_refuses_other_text(self, text):
+  def test_other_text_is_refused(self, text):
     with self.assertRaisesRegex(
       errors.InvalidArgument, 'token ids separated by commas'
     ):
@@ -76,7 +76,7 @@ class IdCodecTest(parameterized.TestCase):
     '4294967297',
     '9' * 5000,
   )
-  def test_refuses_ids_out_of_the_vocabulary(self, text):
+  def test_ids_out_of_the_vocabulary_are_refused(self, text):
     with self.assertRaises(errors.InvalidArgument) as caught:
       self.codec.encode(text)
     self.assertRegex(caught.exception.message, 'token ids? ')
@@ -114,7 +114,7 @@ class TokenizerCodecTest(absltest.TestCase):
     self.expected = made.encode('b a').ids
     return codec.load_tokenizer(path, '/nowhere')
 
-  def test_start_id_is_the_one_that_transformers_adds(self):
+  def test_start_id_matches_transformers(self):
     for single, expected in ((None, None), ('$A', None), ('<s> $A', 2)):
       words = self._with_post_processor(single)
       start = words.start_id()
@@ -133,7 +133,7 @@ class TokenizerCodecTest(absltest.TestCase):
       ):
         words.start_id()
 
-  def test_is_found_by_directory_and_beside_the_checkpoint(self):
+  def test_tokenizer_is_found_by_directory_and_beside_the_checkpoint(self):
     directory = self.create_tempdir().full_path
     _save_tokenizer(directory)
     step = os.path.join(directory, 'checkpoint_00000000')
@@ -146,14 +146,14 @@ class TokenizerCodecTest(absltest.TestCase):
       loaded = codec.load_tokenizer(vocabulary, checkpoint)
       self.assertEqual(loaded.encode('red').tolist(), [0])
 
-  def test_missing_file_names_the_places_and_the_remedy(self):
+  def test_missing_file_error_names_paths_and_remedy(self):
     with self.assertRaisesRegex(
       errors.InvalidArgument,
       'none of these files exists: /no/ckpt/tokenizer.json, .*VOCABULARY_PATH=',
     ):
       codec.load_tokenizer(None, '/no/ckpt')
 
-  def test_malformed_file(self):
+  def test_malformed_file_is_refused(self):
     path = self.create_tempfile('tokenizer.json', '{"model": 1}').full_path
     with self.assertRaisesRegex(errors.InvalidArgument, 'library cannot read'):
       codec.load_tokenizer(path, '/nowhere')

@@ -29,7 +29,7 @@ class FilesTest(absltest.TestCase):
   def _path(self, name: str) -> str:
     return os.path.join(self.directory, name)
 
-  def test_sentencepiece_models_are_found_as_tokenizers_are(self):
+  def test_sentencepiece_models_are_found_like_tokenizers(self):
     model = self._path('tokenizer.model')
     shutil.copy(lm_cloud.SMALL_VOCABULARY, model)
     for vocabulary, checkpoint in (
@@ -56,7 +56,7 @@ class FilesTest(absltest.TestCase):
           codec.load_tokenizer(None, self.directory)
         os.remove(path)
 
-  def test_start_id_of_sentencepiece(self):
+  def test_sentencepiece_has_a_start_id(self):
     shutil.copy(lm_cloud.SMALL_VOCABULARY, self._path('tokenizer.model'))
     # This vocabulary has no start token.
     self.assertIsNone(codec.load_tokenizer(None, self.directory).start_id())
@@ -98,14 +98,14 @@ class FilesTest(absltest.TestCase):
     ):
       codec.load_tokenizer(None, self.directory)
 
-  def test_a_tokenizer_json_comes_first(self):
+  def test_tokenizer_json_takes_precedence(self):
     shutil.copy(lm_cloud.SMALL_VOCABULARY, self._path('tokenizer.model'))
     _save_tokenizer(self._path('tokenizer.json'))
     self.assertIsInstance(
       codec.load_tokenizer(None, self.directory), tokenizer_codec.TokenizerCodec
     )
 
-  def test_a_file_of_any_name_is_what_it_holds(self):
+  def test_file_format_is_detected_by_content(self):
     path = self._path('vocabulary')
     shutil.copy(lm_cloud.SMALL_VOCABULARY, path)
     self.assertIsInstance(
@@ -117,7 +117,7 @@ class FilesTest(absltest.TestCase):
       codec.load_tokenizer(path, '/nowhere'), tokenizer_codec.TokenizerCodec
     )
 
-  def test_no_tokenizer_is_no_error_where_none_is_needed(self):
+  def test_missing_tokenizer_is_accepted_if_not_needed(self):
     self.assertIsNone(codec.find_tokenizer(None, self.directory))
     # The working directory of the process is not searched either.
     self.assertIsNone(codec.find_tokenizer(None, 'None'))

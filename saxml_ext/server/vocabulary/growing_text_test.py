@@ -114,7 +114,7 @@ class GrowingTextTest(parameterized.TestCase):
     return told
 
   @parameterized.parameters(*_CODECS)
-  def test_what_is_told_of_any_ids_is_their_text(self, name):
+  def test_parts_of_any_ids_join_to_their_text(self, name):
     make, size = _CODECS[name]
     made = make()
     rng = random.Random(0)
@@ -150,7 +150,7 @@ class GrowingTextTest(parameterized.TestCase):
     self.assertEqual(text.push(ids[-1]) + text.finish(), '\U0001f600')
 
   @parameterized.parameters('small', 'llama')
-  def test_bytes_that_are_often_no_characters(self, name):
+  def test_byte_tokens_with_incomplete_characters_join_to_the_text(self, name):
     make, _ = _CODECS[name]
     made = make()
     rng = random.Random(1)
@@ -165,7 +165,7 @@ class GrowingTextTest(parameterized.TestCase):
       ]
       self.assertEqual(''.join(self._told(made, ids)), made.decode(ids), ids)
 
-  def test_bytes_of_bpe_that_are_often_no_characters(self):
+  def test_bpe_bytes_with_incomplete_characters_join_to_the_text(self):
     made = _bundled()
     parts = [i for i in range(4096) if _is_partial(made.piece(i))]
     self.assertGreater(len(parts), 100)
@@ -178,7 +178,7 @@ class GrowingTextTest(parameterized.TestCase):
       self.assertEqual(''.join(self._told(made, ids)), made.decode(ids), ids)
 
   @parameterized.product(name=('bundled', 'small'), text=_TEXTS)
-  def test_texts_are_told_by_whole_characters(self, name, text):
+  def test_parts_consist_of_whole_characters(self, name, text):
     made = _CODECS[name][0]()
     ids = made.encode(text).tolist()
     told = self._told(made, ids)
@@ -199,13 +199,13 @@ class GrowingTextTest(parameterized.TestCase):
     text = made.growing([before])
     self.assertEqual(joined, ''.join(map(text.push, ids)) + text.finish())
 
-  def test_special_tokens_are_silent(self):
+  def test_special_tokens_have_no_text(self):
     self.assertEqual(_bundled().piece(4095), b'')
     self.assertEqual(_llama().piece(1), b'')
     self.assertEqual(_small().piece(1), b'')
     self.assertEqual(_bundled().piece(10**6), b'')
 
-  def test_ids(self):
+  def test_ids_are_separated_by_commas(self):
     self.assertEqual(
       self._told(codec.IdCodec(99), [12, 7, 9]), ['12', ',7', ',9', '']
     )

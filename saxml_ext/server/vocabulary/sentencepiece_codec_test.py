@@ -92,24 +92,24 @@ class SentencePieceCodecTest(parameterized.TestCase):
     self.assertEqual(ids.dtype, np.int32)
     self.assertEqual(self.codec.decode(ids.tolist()), text)
 
-  def test_words_are_one_piece_and_nothing_is_put_around_them(self):
+  def test_words_are_one_piece_without_added_ids(self):
     ids = self.codec.encode('the')
     self.assertLen(ids, 1)
     self.assertGreater(ids[0], _FIRST_BYTE + 255)
 
-  def test_control_pieces_are_not_read_from_text(self):
+  def test_control_pieces_in_text_are_text(self):
     self.assertNoCommonElements(
       self.codec.encode('<pad> </s> <unk>').tolist(), [_PAD, _EOS, _UNKNOWN]
     )
 
-  def test_an_answer_is_written_without_control_pieces_and_first_blank(self):
+  def test_answer_has_no_control_pieces_and_no_first_blank(self):
     ids = self.codec.encode('the people of the town').tolist()
     self.assertEqual(
       self.codec.decode([_PAD, *ids[1:], _EOS]), 'people of the town'
     )
 
   @parameterized.parameters(-1, _SIZE, 31999, 1 << 40)
-  def test_ids_it_does_not_have_are_unknown(self, i):
+  def test_missing_ids_are_unknown(self, i):
     the = self.codec.encode('the').tolist()
     self.assertEqual(
       self.codec.decode([*the, i, *the]),
@@ -117,12 +117,12 @@ class SentencePieceCodecTest(parameterized.TestCase):
     )
     self.assertEqual(self.codec.decode([i]), ' \u2047 ')
 
-  def test_half_a_character_is_replaced(self):
+  def test_incomplete_character_is_replaced(self):
     first, second = (_FIRST_BYTE + b for b in 'é'.encode())
     self.assertEqual(self.codec.decode([first, second]), 'é')
     self.assertEqual(self.codec.decode([first]), '\ufffd')
 
-  def test_added_tokens_are_one_id_each(self):
+  def test_added_tokens_have_one_id(self):
     made = _with_added(special_tokens.Token('<pad>', _PAD))
     ids = made.encode(_CHAT).tolist()
     self.assertEqual(ids[0], _SIZE)
@@ -139,7 +139,7 @@ class SentencePieceCodecTest(parameterized.TestCase):
       self.assertEqual(made.decode(ids, special=True), text)
       self.assertEqual(made.decode(ids), 'the')
 
-  def test_control_pieces_are_read_from_prompts(self):
+  def test_control_pieces_in_prompts_are_ids(self):
     ids = self.codec.encode_prompt('<pad>the</s>').tolist()
     self.assertEqual([ids[0], ids[-1]], [_PAD, _EOS])
     self.assertEqual(self.codec.decode(ids, special=True), '<pad>the</s>')
@@ -158,7 +158,7 @@ class SentencePieceCodecTest(parameterized.TestCase):
         made.encode_prompt(text).tolist(),
       )
 
-  def test_models_with_unicodes_rules(self):
+  def test_models_with_unicode_rules_are_read(self):
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
       sentence_iterator=iter(['a fine file of five flies'] * 20),
@@ -176,7 +176,7 @@ class SentencePieceCodecTest(parameterized.TestCase):
   @parameterized.parameters(
     b'', b'hello\n', b'{"model": 1}', b'\0' * 100, b'\xff' * 5000
   )
-  def test_refuses_what_is_no_model(self, data):
+  def test_invalid_model_is_refused(self, data):
     with self.assertRaisesRegex(errors.InvalidArgument, _REFUSED):
       sentencepiece_codec.SentencePieceCodec(data, 'y.model')
 
@@ -187,11 +187,11 @@ class SentencePieceCodecTest(parameterized.TestCase):
     _without_a_byte,
     _wild_rules,
   )
-  def test_refuses_hostile_models(self, change):
+  def test_hostile_models_are_refused(self, change):
     with self.assertRaisesRegex(errors.InvalidArgument, _REFUSED):
       sentencepiece_codec.SentencePieceCodec(_changed(change), 'y.model')
 
-  def test_refuses_files_of_any_length(self):
+  def test_oversized_files_are_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, '16777217 bytes'):
       sentencepiece_codec.SentencePieceCodec(b'\n' * ((16 << 20) + 1), 'y')
 

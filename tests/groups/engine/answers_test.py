@@ -15,7 +15,7 @@ from tests.groups.engine import group_case
 
 
 class AnswersTest(group_case.GroupCase):
-  def test_two_processes(self):
+  def test_two_processes_answer_like_one(self):
     """Compares answers; the first case has programs, the last ones fail."""
     programs = os.path.join(self.create_tempdir().full_path, 'set')
     cases = [
@@ -51,7 +51,7 @@ class AnswersTest(group_case.GroupCase):
         self._check_refused(answer['error'], shape)
     self.check_bits([answers[: len(cases)] for answers in group])
 
-  def test_four_processes(self):
+  def test_four_processes_answer_like_one(self):
     programs = os.path.join(self.create_tempdir().full_path, 'set')
     cases = [{**self._random(ICI_MESH_SHAPE=[1, 2, 4]), 'programs': [programs]}]
     alone = self.alone(cases, devices=8)

@@ -21,7 +21,7 @@ _SEARCHES: tuple[dict[str, Any], ...] = (
 
 class BundledAnswersTest(group_case.GroupCase, parameterized.TestCase):
   @parameterized.parameters((2, [1, 1, 4]), (2, [1, 2, 2]), (4, [1, 2, 4]))
-  def test_answers_are_one_process_s(self, processes, shape):
+  def test_groups_answer_like_one_process(self, processes, shape):
     directory = self.create_tempdir().full_path
     cases = [
       {

@@ -26,7 +26,7 @@ class MutantsTest(absltest.TestCase):
     for _ in range(50):
       self.assertEqual(first.request(kind), again.request(kind))
 
-  def test_some_are_no_messages_some_valid_and_most_something_between(self):
+  def test_mutants_are_invalid_valid_and_mostly_between(self):
     mutator = _mutator()
     malformed = intact = known = 0
     for _ in range(1000):
@@ -42,7 +42,7 @@ class MutantsTest(absltest.TestCase):
     self.assertBetween(intact, 50, 500)
     self.assertGreater(known, 300)
 
-  def test_reaches_every_field_at_every_depth(self):
+  def test_every_field_is_mutated_at_every_depth(self):
     mutator = _mutator()
     reached = set()
 

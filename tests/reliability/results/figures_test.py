@@ -8,7 +8,7 @@ from tests.reliability.results import figures
 
 
 class FiguresTest(absltest.TestCase):
-  def test_bounds(self):
+  def test_figures_are_compared_with_their_bounds(self):
     for figure, met, goal, reached in (
       (figures.Figure('a', 1.25, 's', most=2), True, 'at most 2 s', '1.25 s'),
       (figures.Figure('a', 2.5, 's', most=2), False, 'at most 2 s', '2.5 s'),
@@ -30,11 +30,11 @@ class FiguresTest(absltest.TestCase):
       self.assertEqual(figure.goal, goal)
       self.assertEqual(figure.reached, reached)
 
-  def test_no_number_keeps_no_bound(self):
+  def test_nan_and_infinity_miss_every_bound(self):
     self.assertFalse(figures.Figure('a', float('nan'), most=1).met)
     self.assertFalse(figures.Figure('a', float('inf'), most=1).met)
 
-  def test_an_outcome_is_met_only_at_its_end(self):
+  def test_unfinished_outcome_is_not_met(self):
     good = figures.Figure('a', 1, most=1)
     bad = figures.Figure('b', 2, most=1)
     self.assertTrue(figures.Outcome('1', 'full', (good,)).met)

@@ -14,7 +14,7 @@ def _reading(at: float, memory: float) -> meters.Reading:
 
 
 class MetersTest(absltest.TestCase):
-  def test_a_process(self):
+  def test_process_is_measured(self):
     before = meters.read(os.getpid())
     held = bytearray(os.urandom(1)) * 30_000_000
     with open(os.devnull, encoding='ascii'):
@@ -25,7 +25,7 @@ class MetersTest(absltest.TestCase):
     self.assertGreater(after.cpu, 0)
     self.assertLen(held, 30_000_000)
 
-  def test_a_process_that_has_ended(self):
+  def test_ended_process_has_no_reading(self):
     child = subprocess.Popen([sys.executable, '-c', ''])
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     self.assertIsNone(meters.read(child.pid))  # The child is a zombie.
@@ -34,7 +34,7 @@ class MetersTest(absltest.TestCase):
     with self.assertRaisesRegex(RuntimeError, 'has ended'):
       meters.memory(child.pid)
 
-  def test_slope(self):
+  def test_slope_of_memory_is_fitted(self):
     self.assertEqual(meters.slope_per_minute([]), 0)
     self.assertEqual(meters.slope_per_minute([_reading(0, 100)]), 0)
     grows = [_reading(t, 100 + t / 30) for t in range(0, 120, 10)]
@@ -42,7 +42,7 @@ class MetersTest(absltest.TestCase):
     flat = [_reading(t, 100 + t % 2) for t in range(121)]
     self.assertAlmostEqual(meters.slope_per_minute(flat), 0.0)
 
-  def test_load(self):
+  def test_load_of_the_machine_is_measured(self):
     with meters.Load() as load:
       sum(range(3_000_000))
     self.assertBetween(load.busy, 0, 1)

@@ -20,7 +20,7 @@ class MakeCertsTest(parameterized.TestCase):
   def make(self, *names: str, renew: bool = False) -> str:
     return make_certs.make(self.directory, names, 1, 10, renew)
 
-  def test_one_authority_signs_all(self):
+  def test_one_authority_signs_all_certificates(self):
     server = self.make('sax.internal', '10.0.0.1')
     with open(f'{self.directory}/ca.pem', 'rb') as f:
       authority = f.read()
@@ -39,7 +39,7 @@ class MakeCertsTest(parameterized.TestCase):
       certificates.names_of(certificate), ('spiffe://test/alice',)
     )
 
-  def test_files_are_replaced_only_if_told(self):
+  def test_files_are_replaced_only_on_request(self):
     path = self.make('a')
     with open(path, 'rb') as f:
       first = f.read()
@@ -49,14 +49,14 @@ class MakeCertsTest(parameterized.TestCase):
     with open(path, 'rb') as f:
       self.assertNotEqual(f.read(), first)
 
-  def test_a_lost_key_is_told(self):
+  def test_lost_key_is_reported(self):
     self.make('a')
     os.remove(f'{self.directory}/ca.key')
     with self.assertRaisesRegex(errors.FailedPrecondition, 'ca.key'):
       self.make('b')
 
   @parameterized.parameters('ca', '...', 'é', '')
-  def test_refuses_names(self, name: str):
+  def test_invalid_names_are_refused(self, name: str):
     with self.assertRaises(errors.InvalidArgument):
       self.make(name)
     self.assertEmpty(
