@@ -4,6 +4,7 @@ import os
 import signal
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import psutil
 
 from saxml_ext.engine.testing import fast_compile
@@ -15,7 +16,7 @@ fast_compile.install()
 _MOST_SECS_TO_FAIL = 30.0
 
 
-class CellOfflineTest(absltest.TestCase):
+class CellOfflineTest(parameterized.TestCase):
   cache: str
 
   @classmethod
@@ -37,15 +38,18 @@ class CellOfflineTest(absltest.TestCase):
     _, alive = psutil.wait_procs(processes, timeout=120)
     self.assertEmpty(alive)
 
-  def test_valid_and_equal_to_the_reference(self):
-    for model in ('gptj-99', 'llama3.1-8b'):
-      job = self._job(model=model, sample_count=12, min_duration=500)
-      code = job.process.wait()
-      output = job.output
-      self.assertEqual(code, 0, output)
-      self.assertIn('Result is : VALID', output)
-      self.assertIn('token for token; 12 of 12 are: PASSED', output)
-      self.assertRegex(output, 'computed by a group of 2 hosts on one machine')
+  @parameterized.named_parameters(
+    ('gptj', 'gptj-99'),
+    ('llama', 'llama3.1-8b'),
+  )
+  def test_valid_and_equal_to_the_reference(self, model):
+    job = self._job(model=model, sample_count=12, min_duration=500)
+    code = job.process.wait()
+    output = job.output
+    self.assertEqual(code, 0, output)
+    self.assertIn('Result is : VALID', output)
+    self.assertIn('token for token; 12 of 12 are: PASSED', output)
+    self.assertRegex(output, 'computed by a group of 2 hosts on one machine')
 
   def test_a_lost_follower_ends_the_job(self):
     job = self._job()
