@@ -49,19 +49,19 @@ def _pod(name: str) -> dict:
 
 def _units() -> dict[str, list[str]]:
   """Returns the command line of each unit."""
-  found = {}
+  units = {}
   for name in ('sax-admin', 'sax-gateway', 'sax-server', 'sax-group@'):
     unit = _read(f'systemd/{name}.service')
-    found[name] = shlex.split(re.search(r'^ExecStart=(.*)', unit, re.M)[1])
-  return found
+    units[name] = shlex.split(re.search(r'^ExecStart=(.*)', unit, re.M)[1])
+  return units
 
 
 def _containers() -> dict[str, list[str]]:
   """Returns the command line of each container."""
   return {
-    f'{name}/{each["name"]}': [_program(each), *each['args']]
+    f'{name}/{container["name"]}': [_program(container), *container['args']]
     for name in ('admin', 'gateway', *_SERVERS)
-    for each in _pod(name)['containers']
+    for container in _pod(name)['containers']
   }
 
 
@@ -79,14 +79,14 @@ def _program(container: dict) -> str:
 
 def _flags(program: str) -> set[str]:
   command = programs.command(program, {})
-  told = subprocess.run(
+  result = subprocess.run(
     [*command.argv, '--helpfull'],
     env=command.env,
     capture_output=True,
     text=True,
     timeout=100,
   ).stdout
-  return set(re.findall(r'^ +--(?:\[no\])?(\w+):', told, re.M))
+  return set(re.findall(r'^ +--(?:\[no\])?(\w+):', result, re.M))
 
 
 class DeployTest(absltest.TestCase):
@@ -112,16 +112,16 @@ class DeployTest(absltest.TestCase):
   def test_variables_are_set(self):
     (kustomization,) = _manifests('kustomization')
     literals = kustomization['configMapGenerator'][0]['literals']
-    given = {each.partition('=')[0] for each in literals}
-    wanted = re.findall(r'\$\((\w+)\)', str(_containers()))
+    given = {literal.partition('=')[0] for literal in literals}
+    used = re.findall(r'\$\((\w+)\)', str(_containers()))
     # The entry points themselves use the first two.
-    self.assertEqual({'SAX_FS_ROOT', 'SAX_ROOT', *wanted}, given)
+    self.assertEqual({'SAX_FS_ROOT', 'SAX_ROOT', *used}, given)
     files = _read('systemd/cell.env') + _read('systemd/group.env')
     given = set(re.findall(r'^(\w+)=', files, re.M))
-    wanted = re.findall(r'\$\{(\w+)\}', str(_units()))
-    self.assertEqual({*wanted, 'SAX_ROOT'}, given)
+    used = re.findall(r'\$\{(\w+)\}', str(_units()))
+    self.assertEqual({*used, 'SAX_ROOT'}, given)
 
-  def test_drains_before_it_is_killed(self):
+  def test_server_drains_before_it_is_killed(self):
     limits = [
       (
         _units()[name],
@@ -141,21 +141,21 @@ class DeployTest(absltest.TestCase):
       (drain,) = re.findall(r'--drain_secs=(\d+)', ' '.join(line))
       self.assertLess(int(drain), int(limit))
 
-  def test_probes_ask_the_port_that_is_served(self):
+  def test_probes_use_the_served_port(self):
     for name in ('admin', *_SERVERS):
       probed = 'tcpSocket' if name == 'admin' else 'grpc'
       (container,) = _pod(name)['containers']
       (served,) = re.findall(r'--port=(\d+)', ' '.join(container['args']))
       port = container['ports'][0]
       self.assertEqual(port['containerPort'], int(served))
-      asked = container['livenessProbe'][probed]['port']
-      self.assertIn(asked, (port['name'], port['containerPort']))
+      probed_port = container['livenessProbe'][probed]['port']
+      self.assertIn(probed_port, (port['name'], port['containerPort']))
 
-  def test_autoscalers_scale_what_there_is(self):
+  def test_autoscalers_scale_existing_deployments(self):
     manifests = {
-      (each['kind'], each['metadata']['name']): each
+      (manifest['kind'], manifest['metadata']['name']): manifest
       for name in ('admin', 'gateway', 'server')
-      for each in _manifests(name)
+      for manifest in _manifests(name)
     }
     for name in ('gateway', 'server'):
       (scaler,) = _manifests(f'autoscaling/{name}')
@@ -165,7 +165,7 @@ class DeployTest(absltest.TestCase):
         scaler['spec']['minReplicas'], scaled['spec']['replicas']
       )
 
-  def test_autoscalers_ask_for_what_is_offered(self):
+  def test_autoscalers_use_exported_metrics(self):
     (scaler,) = _manifests('autoscaling/server')
     (metric,) = scaler['spec']['metrics']
     (adapter,) = _manifests('autoscaling/adapter')
@@ -178,7 +178,7 @@ class DeployTest(absltest.TestCase):
     for pod in ('gateway', 'server'):
       labels = _manifests(pod)[0]['spec']['template']['metadata']['labels']
       self.assertIn(labels[expression['key']], expression['values'])
-      ports = [each['name'] for each in _pod(pod)['containers'][0]['ports']]
+      ports = [port['name'] for port in _pod(pod)['containers'][0]['ports']]
       self.assertIn(endpoint['port'], ports)
 
   def test_containers_gain_no_privileges_and_change_no_file(self):
@@ -191,7 +191,7 @@ class DeployTest(absltest.TestCase):
         self.assertFalse(context['allowPrivilegeEscalation'], name)
         self.assertTrue(context['readOnlyRootFilesystem'], name)
 
-  def test_there_are_standbys(self):
+  def test_admin_server_has_standbys(self):
     self.assertGreater(_manifests('admin')[0]['spec']['replicas'], 1)
 
 

@@ -67,24 +67,26 @@ def _manifests(name: str) -> tuple[dict, dict]:
   return group, policy
 
 
-def _wrong(value, wanted, path: str) -> list[str]:
+def _wrong(value, expected, path: str) -> list[str]:
   """Returns a message for each field that is unknown or has the wrong type."""
-  if isinstance(wanted, tuple):
-    return [] if value in wanted else [f'{path}: {value} is none of {wanted}']
-  if isinstance(wanted, type):
-    is_it = type(value) is wanted
-    return [] if is_it else [f'{path}: {value!r} is no {wanted.__name__}']
-  unknown = [f'{path}.{field}' for field in value if field not in wanted]
+  if isinstance(expected, tuple):
+    return (
+      [] if value in expected else [f'{path}: {value} is none of {expected}']
+    )
+  if isinstance(expected, type):
+    is_it = type(value) is expected
+    return [] if is_it else [f'{path}: {value!r} is no {expected.__name__}']
+  unknown = [f'{path}.{field}' for field in value if field not in expected]
   return unknown + [
     text
     for field, content in value.items()
-    if field in wanted
-    for text in _wrong(content, wanted[field], f'{path}.{field}')
+    if field in expected
+    for text in _wrong(content, expected[field], f'{path}.{field}')
   ]
 
 
 class GroupsTest(absltest.TestCase):
-  def test_fields(self):
+  def test_all_fields_exist(self):
     for name in _GROUPS:
       group, policy = _manifests(name)
       self.assertEqual(group['apiVersion'], 'leaderworkerset.x-k8s.io/v1')
@@ -94,7 +96,7 @@ class GroupsTest(absltest.TestCase):
       self.assertEqual(_wrong(group['spec'], _FIELDS, name), [])
       self.assertEqual(policy['apiVersion'], 'networking.k8s.io/v1')
 
-  def test_all_of_a_group_start_and_end_together(self):
+  def test_hosts_of_a_group_start_and_end_together(self):
     for name in _GROUPS:
       spec = _manifests(name)[0]['spec']
       # The leader waits for its followers, so they must not wait for it.
@@ -155,14 +157,14 @@ class GroupsTest(absltest.TestCase):
     (field,) = reference['fieldSpecs']
     (name,) = (g['name'] for g in kustomization['configMapGenerator'])
     for manifest in _GROUPS:
-      found, _ = _manifests(manifest)
-      self.assertEqual(found['kind'], field['kind'])
+      value, _ = _manifests(manifest)
+      self.assertEqual(value['kind'], field['kind'])
       for key in field['path'].split('/'):
-        found = found[0] if isinstance(found, list) else found
-        found = found[key]
-      self.assertEqual(found, name)
+        value = value[0] if isinstance(value, list) else value
+        value = value[key]
+      self.assertEqual(value, name)
 
-  def test_unit_is_started_again_with_its_number(self):
+  def test_unit_is_restarted_with_its_number(self):
     unit = _read('systemd/sax-group@.service')
     self.assertIn('\nRestart=always\n', unit)
     self.assertIn(' --process_id=%i ', unit)

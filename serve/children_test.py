@@ -78,21 +78,21 @@ class ChildrenTest(absltest.TestCase):
         child.process.wait()
         child = group.restart(child)
 
-  def test_stops_at_the_end_of_the_block(self):
+  def test_end_of_the_block_stops_children(self):
     with children.Children() as group:
       child = group.start('sleeper', _python(_SLEEP), self._log)
       group.check()
       self.assertTrue(_alive(child.process.pid))
     self.assertFalse(_alive(child.process.pid))
 
-  def test_stops_also_on_an_error(self):
+  def test_error_stops_children(self):
     with self.assertRaises(KeyboardInterrupt):
       with children.Children() as group:
         child = group.start('sleeper', _python(_SLEEP), self._log)
         raise KeyboardInterrupt
     self.assertFalse(_alive(child.process.pid))
 
-  def test_kills_who_does_not_stop_and_its_children(self):
+  def test_hanging_child_and_its_children_are_killed(self):
     with children.Children() as group:
       child = group.start('stubborn', _python(_STUBBORN), self._log)
       self.assertTrue(_wait_until(lambda: self._log_text().endswith('\n')))
@@ -102,7 +102,7 @@ class ChildrenTest(absltest.TestCase):
     self.assertEqual(child.process.returncode, -signal.SIGKILL)
     self.assertTrue(_wait_until(lambda: not _alive(grandchild)))
 
-  def test_tells_of_an_untimely_end(self):
+  def test_unexpected_end_is_reported(self):
     code = "import sys; print('the reason', file=sys.stderr); sys.exit(3)"
     with children.Children() as group:
       child = group.start('model server', _python(code), self._log)
@@ -112,7 +112,7 @@ class ChildrenTest(absltest.TestCase):
       ):
         group.check()
 
-  def test_names_the_signal_that_killed(self):
+  def test_fatal_signal_is_named(self):
     with children.Children() as group:
       child = group.start('model server', _python(_SLEEP), self._log)
       child.process.kill()

@@ -253,10 +253,10 @@ class LocalCell:
     return started[0]
 
   def _programs(self) -> dict[str, object]:
-    found: dict[str, object] = {'programs_cache': self.programs_cache}
+    flags: dict[str, object] = {'programs_cache': self.programs_cache}
     if self.program_set is not None:
-      found |= {'programs': self.program_set, 'programs_mismatch': 'compile'}
-    return found
+      flags |= {'programs': self.program_set, 'programs_mismatch': 'compile'}
+    return flags
 
   def publish(self, model: Model) -> str:
     """Publishes a model and waits until a replica of it can serve.

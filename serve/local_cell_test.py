@@ -64,7 +64,7 @@ class LocalCellTest(absltest.TestCase):
     ):
       self._start(admin_server=_SLEEP, server='raise SystemExit(3)')
 
-  def test_a_process_of_a_group_that_ends(self):
+  def test_process_of_a_group_that_ends(self):
     """Checks that each process of a group is watched and has its own log."""
     with self.assertRaisesRegex(
       children.ChildError,
@@ -123,12 +123,12 @@ class PublishTest(absltest.TestCase):
       return self._local.publish(model)
 
   def test_returns_once_a_replica_is_ready(self):
-    found = self._publish(
+    model_id = self._publish(
       lambda: self._cell.admin.add_address(self._model_id, 'a:1')
     )
-    self.assertEqual(found, self._model_id)
+    self.assertEqual(model_id, self._model_id)
 
-  def test_tells_why_a_load_failed(self):
+  def test_failed_load_has_a_reason(self):
     def fail():
       self._cell.admin.models[self._model_id].replicas.add(
         address='a:1',
@@ -142,7 +142,7 @@ class PublishTest(absltest.TestCase):
     ):
       self._publish(fail)
 
-  def test_a_load_that_never_ends_is_given_up(self):
+  def test_endless_load_times_out(self):
     with (
       mock.patch.object(local_cell, '_READY_SECS', 0.5),
       self.assertRaisesRegex(
@@ -159,13 +159,13 @@ class ServerGroupTest(absltest.TestCase):
     self.assertEqual(local_cell.group_overrides(1, {'A': '1'}, {}), {'A': '1'})
 
   def test_processes_know_one_coordinator_and_their_ids(self):
-    told = local_cell.group_flags(3)
-    self.assertEqual([each['process_id'] for each in told], [0, 1, 2])
-    self.assertEqual({each['num_processes'] for each in told}, {3})
-    [address] = {each['coordinator_address'] for each in told}
+    flags = local_cell.group_flags(3)
+    self.assertEqual([process['process_id'] for process in flags], [0, 1, 2])
+    self.assertEqual({process['num_processes'] for process in flags}, {3})
+    [address] = {process['coordinator_address'] for process in flags}
     self.assertRegex(address, r'^127\.0\.0\.1:\d+$')
 
-  def test_they_share_no_accelerator(self):
+  def test_processes_share_no_accelerator(self):
     self.assertEqual(
       local_cell.group_environment(2, {}), {'JAX_PLATFORMS': 'cpu'}
     )
@@ -181,11 +181,11 @@ class ServerGroupTest(absltest.TestCase):
     four = local_cell.group_overrides(2, {}, {'JAX_NUM_CPU_DEVICES': '2'})
     self.assertEqual(four, {'ICI_MESH_SHAPE': '[1, 4, 1]'})
 
-  def test_the_users_own_mesh_stays(self):
+  def test_given_mesh_is_kept(self):
     own = {'ICI_MESH_SHAPE': '[1,2,1]'}
     self.assertEqual(local_cell.group_overrides(2, own, {}), own)
 
-  def test_a_number_of_devices_that_is_none(self):
+  def test_invalid_number_of_devices_is_refused(self):
     for text in ('two', '0', '-1'):
       with self.assertRaisesRegex(
         ValueError, f'JAX_NUM_CPU_DEVICES={text} is not'

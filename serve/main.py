@@ -133,7 +133,7 @@ flag_rules.act_only(
 )
 flag_rules.act_only(
   'without --api_keys_file',
-  lambda: not gateway_flags.api_keys_file(),
+  lambda: not gateway_flags.API_KEYS_FILE.value,
   'insecure',
 )
 flags.DEFINE_alias('api_key_file', 'api_keys_file')
@@ -164,7 +164,7 @@ def _check_flags(names: Sequence[str]) -> None:
       f'--served_model_name={_SERVED_MODEL_NAME.value} names one model, but'
       f' there are {len(names)}. Omit it.'
     )
-  keys = gateway_flags.api_keys_file()
+  keys = gateway_flags.API_KEYS_FILE.value
   if not (_is_local() or keys or _INSECURE.value):
     raise programs.ServeError(
       f'--host={_HOST.value} lets other machines send requests. Set'

@@ -244,11 +244,11 @@ def _choose(
     options: The user's options.
     reserved: The memory of the other models, in bytes.
   """
-  said = stored.description
+  description = stored.description
   params, overrides = options.params, dict(options.overrides)
   if params:
     registry.lookup(params)
-  elif said.num_layers is None or said.max_positions is None:
+  elif description.num_layers is None or description.max_positions is None:
     raise programs.ServeError(
       f'{stored.origin} has neither config.json nor'
       f' {description_lib.FILE_NAME}, so the serving params cannot be chosen.'
@@ -256,14 +256,14 @@ def _choose(
     )
   else:
     try:
-      params = families.named(said.family).serving
+      params = families.named(description.family).serving
     except pax_errors.CheckpointError as e:
       raise programs.ServeError(f'{stored.origin}: {e}') from e
-    lengths = _lengths(said.max_positions, options.max_model_len)
+    lengths = _lengths(description.max_positions, options.max_model_len)
     overrides = lengths | _numbers(stored, lengths, reserved) | overrides
   overrides_lib.check(params, options.overrides)
   if options.params or options.overrides:
-    _check_settings(params, overrides, said)
+    _check_settings(params, overrides, description)
   return params, overrides
 
 
@@ -276,26 +276,26 @@ def _has_accelerator() -> bool:
 def _check_settings(
   params: str,
   overrides: Mapping[str, str],
-  said: description_lib.Description,
+  description: description_lib.Description,
 ) -> None:
   """Raises errors.SaxError for settings that the model server would refuse."""
   # These imports take seconds, and only the user's own values need a check.
   settings = importlib.import_module('saxml_ext.params.settings')
   loading = importlib.import_module('saxml_ext.server.loading.stored_model')
-  loading.complete(settings.published(params, overrides), said)
+  loading.complete(settings.published(params, overrides), description)
 
 
-def _lengths(positions: int, wanted: int) -> dict[str, str]:
+def _lengths(positions: int, requested: int) -> dict[str, str]:
   """Returns the overrides of lengths.
 
   The limits follow the context: one sample may use all that its prompt leaves.
   """
-  if wanted > positions:
+  if requested > positions:
     raise programs.ServeError(
-      f'--max_model_len={wanted} is above the {positions} positions for which'
-      ' the model was trained. Set at most that.'
+      f'--max_model_len={requested} is above the {positions} positions for'
+      ' which the model was trained. Set at most that.'
     )
-  total = wanted or positions
+  total = requested or positions
   if total < _LEAST_LENGTH:
     raise programs.ServeError(
       f'--max_model_len={total} is too short. Set at least {_LEAST_LENGTH}.'
@@ -314,13 +314,13 @@ def _numbers(
   stored: stored_lib.Stored, lengths: Mapping[str, str], reserved: int
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
-  said = stored.description
+  sizes = stored.description
   # Beside int8 matrices, an embedding and a head in bfloat16 are exact enough.
-  dtype = 'bfloat16' if stored.is_int8 else said.dtype or 'float32'
+  dtype = 'bfloat16' if stored.is_int8 else sizes.dtype or 'float32'
   answer = int(lengths['MAX_DECODE_STEPS'])
   tokens = int(lengths['CONTEXT_LEN']) + (_BEAMS + 1) * answer
-  width = (said.num_kv_heads or said.num_heads or 0) * (said.head_dim or 0)
-  values = 2 * (said.num_layers or 0) * width
+  width = (sizes.num_kv_heads or sizes.num_heads or 0) * (sizes.head_dim or 0)
+  values = 2 * (sizes.num_layers or 0) * width
   slot = values * _KV_BYTES * tokens
   free = psutil.virtual_memory().available - _OWN_BYTES - reserved
   for slots in _SLOTS:

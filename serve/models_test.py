@@ -151,7 +151,7 @@ class ModelsTest(parameterized.TestCase):
     self.assertEqual(model.overrides['STREAM_INTERVAL_STEPS'], steps)
 
   @parameterized.parameters('bfloat16', 'float16', 'float32')
-  def test_bfloat16_weights_stay_so(self, stored_type):
+  def test_bfloat16_weights_are_kept(self, stored_type):
     path = self._hugging_face()
     tensors = small_models.state_dict()
     halves = {name: x.astype(stored_type) for name, x in tensors.items()}
@@ -194,7 +194,7 @@ class ModelsTest(parameterized.TestCase):
     self._write(config, '{"chat_template": "{% if %}"}')
     self._refused('tokenizer_config.json', path)
 
-  def test_what_cannot_be_served_is_refused(self):
+  def test_unsupported_models_are_refused(self):
     self._refused('neither a directory nor a GGUF file', '/nowhere/at/all')
     path = self._hugging_face(model_type='mamba')
     self._refused("model_type 'mamba' is not supported. Available: ", path)
@@ -238,7 +238,7 @@ class ModelsTest(parameterized.TestCase):
     self._refused(message, first, last, **options)
     self.assertFalse(os.path.exists(self._cache))
 
-  def test_a_wrong_last_model_starts_no_conversion(self):
+  def test_wrong_last_model_starts_no_conversion(self):
     first = self._hugging_face('first')
     for message, last in (
       ('neither a directory', '/nowhere'),
@@ -274,7 +274,7 @@ class ModelsTest(parameterized.TestCase):
     self.assertEqual((model.name, model.public_name), ('small', _HUB_ID))
     self.assertTrue(os.path.isdir(model.checkpoint))
 
-  def test_a_pax_directory_without_sizes_asks_for_params(self):
+  def test_pax_directory_without_sizes_needs_params(self):
     path = os.path.join(self._directory, 'pax')
     os.makedirs(f'{path}/checkpoint_00000000')
     self._refused('Set them with --params', path)

@@ -94,7 +94,7 @@ def command(
   environment.update(env or {})
   for name, value in flags.items():
     values = value if isinstance(value, list) else [value]
-    prefix += [f'--{name}={each}' for each in values if each is not None]
+    prefix += [f'--{name}={value}' for value in values if value is not None]
   return Command((*prefix, *words), environment)
 
 

@@ -35,7 +35,7 @@ class ProgramsTest(absltest.TestCase):
     self.assertEqual(command.env['PYTHONPATH'], f'{self._root}:/mine')
     self.assertEqual(command.env['SAX_ROOT'], 'r')
 
-  def test_tells_what_a_build_lacks(self):
+  def test_incomplete_build_names_missing_targets(self):
     launcher = os.path.join(self._root, programs.LOADGEN_RUN)
     os.makedirs(os.path.dirname(launcher))
     with open(launcher, 'w', encoding='utf-8') as file:

@@ -7,7 +7,7 @@ from serve import progress as progress_lib
 
 
 class ProgressTest(absltest.TestCase):
-  def test_without_a_terminal_a_bar_is_a_line_now_and_then(self):
+  def test_bar_is_occasional_lines_without_a_terminal(self):
     file = io.StringIO()
     clock = mock.patch.object(progress_lib.time, 'monotonic', return_value=0.0)
     with clock as now:
@@ -20,20 +20,20 @@ class ProgressTest(absltest.TestCase):
       lines, ['[    5 s] run: 5/100 note', '[   10 s] run: 10/100 note']
     )
 
-  def test_without_a_terminal_an_empty_note_has_no_colon(self):
+  def test_empty_note_has_no_colon_without_a_terminal(self):
     file = io.StringIO()
     with progress_lib.Progress(file, interval_secs=0.0).bar('trial') as bar:
       bar.update(0, 0)
     self.assertEndsWith(file.getvalue(), 's] trial\n')
 
-  def test_without_a_terminal_nothing_is_cut(self):
+  def test_lines_are_not_cut_without_a_terminal(self):
     file = io.StringIO()
     note = 'read ' + 'directory/' * 20
     with progress_lib.Progress(file, interval_secs=0.0).bar('loading') as bar:
       bar.update(0, 0, note)
     self.assertEndsWith(file.getvalue(), f'loading: {note}\n')
 
-  def test_on_a_terminal_the_bar_shows_the_note_as_it_is(self):
+  def test_bar_shows_the_note_on_a_terminal(self):
     console = progress_lib.rich_console.Console
     file = io.StringIO()
     with mock.patch.object(
@@ -52,7 +52,7 @@ class ProgressTest(absltest.TestCase):
     )
     self.assertEqual(progress_lib.rate_note(0, 60, 10.0), '')
 
-  def test_quiet_leaves_texts_alone(self):
+  def test_quiet_prints_texts(self):
     file = io.StringIO()
     shown = progress_lib.Progress(file, interval_secs=0.0, quiet=True)
     shown.stage('starting')

@@ -41,7 +41,7 @@ def open_pax(
   directory: str, checkpoint: str, quantize: str
 ) -> tuple[Stored, str]:
   """Returns the properties of a PAX checkpoint, and a note about its format."""
-  said = description_lib.read(checkpoint)
+  description = description_lib.read(checkpoint)
   weights = conversion.bytes_below(checkpoint)
   is_int8 = _is_int8(checkpoint)
   if is_int8 and quantize == FLOAT:
@@ -49,14 +49,14 @@ def open_pax(
       f'{directory} has int8 matrices, so --quantize={FLOAT} has no effect.'
       ' Omit it, or serve the checkpoint that was quantized.'
     )
-  chosen, reason = said.dtype or 'float32', 'they are stored so'
+  chosen, reason = description.dtype or 'float32', 'they are stored so'
   if is_int8:
     chosen = INT8
   elif quantize == INT8:
     is_int8, chosen, reason = True, INT8, f'of --quantize={INT8}'
-    weights //= conversion.FLOAT_BYTES[said.dtype or 'float32']
+    weights //= conversion.FLOAT_BYTES[description.dtype or 'float32']
   tokenizer = tokenizer_files.collect(directory)
-  stored = Stored(directory, said, weights, is_int8, tokenizer)
+  stored = Stored(directory, description, weights, is_int8, tokenizer)
   return stored, f'Matrices are {chosen}, because {reason}.'
 
 

@@ -111,17 +111,17 @@ def _standard_library(root: pathlib.Path) -> dict[str, layer.Entry]:
 
 def _needed(files: Iterable[pathlib.Path]) -> dict[str, pathlib.Path]:
   """Returns the shared libraries of programs and modules, by path."""
-  found: dict[str, pathlib.Path] = {}
+  result: dict[str, pathlib.Path] = {}
   for file in files:
     output = _output('ldd', str(file), check=False)
     for path in re.findall(r'(?:=> )?(/\S+) \(0x', output):
-      found[path] = pathlib.Path(path).resolve()
-  return found
+      result[path] = pathlib.Path(path).resolve()
+  return result
 
 
 def _system_libraries() -> list[pathlib.Path]:
   output = _output('/sbin/ldconfig', '-p')
-  found = {}
+  result = {}
   for name in _LIBRARIES:
     path = re.search(
       rf'^\s+{re.escape(name)} \(libc6,(?:x86-64|AArch64).*?=> (\S+)$',
@@ -129,13 +129,13 @@ def _system_libraries() -> list[pathlib.Path]:
       re.M,
     )
     if path:
-      found[name] = pathlib.Path(path[1])
-  if missing := set(_LIBRARIES) - set(found):
+      result[name] = pathlib.Path(path[1])
+  if missing := set(_LIBRARIES) - set(result):
     raise app.UsageError(
       f'this machine has no {", ".join(sorted(missing))}. On Debian 12, run:'
       ' apt-get install libstdc++6 zlib1g'
     )
-  return list(found.values())
+  return list(result.values())
 
 
 def _packages(files: Iterable[pathlib.Path]) -> str:

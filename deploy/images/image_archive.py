@@ -108,9 +108,9 @@ def config(diff_ids: Sequence[str], commit: str) -> dict[str, Any]:
 def main(argv: Sequence[str]) -> None:
   del argv
   paths = list(map(pathlib.Path, _LAYER.value))
-  found = list(map(layer.digests, paths))
+  digests = list(map(layer.digests, paths))
   status = pathlib.Path(_STATUS.value).read_text(encoding='utf-8')
-  described = _json(config([each.diff_id for each in found], revision(status)))
+  described = _json(config([d.diff_id for d in digests], revision(status)))
   manifest = _json(
     {
       'schemaVersion': 2,
@@ -121,8 +121,8 @@ def main(argv: Sequence[str]) -> None:
         'size': len(described),
       },
       'layers': [
-        {'mediaType': _GZIP, 'digest': each.blob, 'size': path.stat().st_size}
-        for path, each in zip(paths, found)
+        {'mediaType': _GZIP, 'digest': d.blob, 'size': path.stat().st_size}
+        for path, d in zip(paths, digests)
       ],
     }
   )
@@ -149,11 +149,11 @@ def main(argv: Sequence[str]) -> None:
       'RepoTags': [
         f'{_NAME.value}:{tag}' for tag in ('latest', program.VERSION)
       ],
-      'Layers': [_blob(each.blob) for each in found],
+      'Layers': [_blob(d.blob) for d in digests],
     }
   ]
   entries: dict[str, layer.Entry] = {
-    _blob(each.blob): layer.File(path) for path, each in zip(paths, found)
+    _blob(d.blob): layer.File(path) for path, d in zip(paths, digests)
   }
   for data in (described, manifest):
     entries[_blob(_digest(data))] = layer.File(data)

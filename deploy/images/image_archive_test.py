@@ -55,7 +55,7 @@ class ImageArchiveTest(absltest.TestCase):
     )
     self.assertIn(f'{program.COMMIT_VARIABLE}={_COMMIT}-dirty', config['Env'])
 
-  def test_unknown_commit_is_no_label(self):
+  def test_unknown_commit_has_no_label(self):
     config = self._config(self._build('BUILD_HOST x\n'))
     self.assertNotIn('org.opencontainers.image.revision', config['Labels'])
     self.assertNotIn(program.COMMIT_VARIABLE, ' '.join(config['Env']))
@@ -66,7 +66,7 @@ class ImageArchiveTest(absltest.TestCase):
       described['RepoTags'], ['sax-x:latest', f'sax-x:{program.VERSION}']
     )
 
-  def test_same_commit_on_another_machine_gives_the_same_bytes(self):
+  def test_same_commit_gives_the_same_bytes_on_any_machine(self):
     line = f'STABLE_REVISION {_COMMIT}\n'
     one, other = (
       self._build(_HOST.format(host=host) + line).read_bytes()

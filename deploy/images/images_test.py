@@ -83,13 +83,13 @@ class Image:
     """Returns a blob after checking its length and its digest."""
     data = self.read(f'blobs/{descriptor["digest"].replace(":", "/")}')
     assert len(data) == descriptor['size'], descriptor
-    found = f'sha256:{hashlib.sha256(data).hexdigest()}'
-    assert found == descriptor['digest'], (found, descriptor)
+    digest = f'sha256:{hashlib.sha256(data).hexdigest()}'
+    assert digest == descriptor['digest'], (digest, descriptor)
     return data
 
   def unpack(self, root: str) -> None:
-    for each in self.layers:
-      name = f'blobs/{each["digest"].replace(":", "/")}'
+    for descriptor in self.layers:
+      name = f'blobs/{descriptor["digest"].replace(":", "/")}'
       with tarfile.open(fileobj=self.archive.extractfile(name)) as layer:
         layer.extractall(root, filter='tar')
 
@@ -100,16 +100,16 @@ class ImagesTest(absltest.TestCase):
     super().setUpClass()
     cls.images = {name: Image(name) for name in _IMAGES}
 
-  def test_layers_are_what_the_image_says(self):
+  def test_layers_have_the_digests_of_the_image(self):
     for name, image in self.images.items():
       with self.subTest(name):
         self.assertEqual(
           image.json('oci-layout')['imageLayoutVersion'], '1.0.0'
         )
-        found = []
-        for each in image.layers:
+        digests = []
+        for descriptor in image.layers:
           with tempfile.TemporaryFile() as f:
-            f.write(image.blob(each))
+            f.write(image.blob(descriptor))
             f.seek(0)
             with tarfile.open(fileobj=f, mode='r:gz') as layer:
               members = layer.getmembers()
@@ -117,15 +117,15 @@ class ImagesTest(absltest.TestCase):
               self.assertEqual({m.uid for m in members}, {0})
               names = [m.name for m in members]
               self.assertLen(set(names), len(names))
-          found.append(each['digest'])
-        self.assertLen(image.diff_ids, len(found))
+          digests.append(descriptor['digest'])
+        self.assertLen(image.diff_ids, len(digests))
         (for_docker,) = image.json('manifest.json')
         self.assertEqual(
           [path.rpartition('/')[2] for path in for_docker['Layers']],
-          [digest.rpartition(':')[2] for digest in found],
+          [digest.rpartition(':')[2] for digest in digests],
         )
 
-  def test_all_share_the_lowest_layer(self):
+  def test_images_share_the_lowest_layer(self):
     lowest = {i.layers[0]['digest'] for i in self.images.values()}
     self.assertLen(lowest, 1)
 
@@ -145,7 +145,7 @@ class ImagesTest(absltest.TestCase):
         self.assertRegex(revision, '^[0-9a-f]{40}(-dirty)?$')
 
   def test_only_the_model_server_is_root(self):
-    users = {name: each.config['User'] for name, each in self.images.items()}
+    users = {name: image.config['User'] for name, image in self.images.items()}
     self.assertEqual(users.pop('sax_model_server'), '0')
     self.assertEqual(set(users.values()), {'65532'})
 
@@ -169,8 +169,8 @@ class ImagesTest(absltest.TestCase):
       )
       cell.run('sax_util', 'publish', '/sax/test/lm', *_MODEL)
       cell.run('sax_util', 'wait', '/sax/test/lm', '1')
-      told = cell.run('sax_util', 'lm.score', '/sax/test/lm', 'a b', 'c')
-      self.assertIn('SCORE', told.upper())
+      output = cell.run('sax_util', 'lm.score', '/sax/test/lm', 'a b', 'c')
+      self.assertIn('SCORE', output.upper())
       port = net.pick_free_port()
       cell.start('sax_gateway', '--sax_cell=/sax/test', f'--port={port}')
       self.assertIn('/sax/test/lm', _get(f'http://127.0.0.1:{port}/v1/models'))
@@ -245,7 +245,7 @@ class _Containers:
     self, name: str, arguments: tuple[str, ...], variables: dict[str, str]
   ) -> dict[str, Any]:
     config = self._images[name].config
-    env = dict(each.split('=', 1) for each in config['Env'])
+    env = dict(variable.split('=', 1) for variable in config['Env'])
     env |= {
       'SAX_ROOT': f'{_SHARED}/root',
       'SAX_DEBUG_IPADDR': '1',

@@ -17,7 +17,7 @@ class LayerTest(absltest.TestCase):
     path = self.directory / name
     return path, layer.write(path, entries)
 
-  def test_entries_come_back(self):
+  def test_entries_survive_a_round_trip(self):
     source = self.directory / 'source'
     source.write_bytes(b'from a file')
     path, _ = self._write(

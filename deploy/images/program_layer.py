@@ -41,15 +41,15 @@ def _tree(inside: str, path: pathlib.Path) -> dict[str, layer.Entry]:
   if not path.is_dir():
     mode = 0o755 if os.access(path, os.X_OK) else 0o644
     return {inside: layer.File(path.resolve(), mode)}
-  found: dict[str, layer.Entry] = {}
+  entries: dict[str, layer.Entry] = {}
   for directory, folders, names in os.walk(path, followlinks=True):
     folders[:] = sorted(set(folders) - {'__pycache__', 'tests'})
     for name in sorted(names):
       if not name.endswith(_WITHOUT):
         file = pathlib.Path(directory, name)
         below = file.relative_to(path)
-        found |= _tree(f'{inside}/{below}', file.resolve())
-  return found
+        entries |= _tree(f'{inside}/{below}', file.resolve())
+  return entries
 
 
 def entries(

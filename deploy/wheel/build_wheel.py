@@ -146,8 +146,8 @@ def _check_libraries(path: str, data: bytes) -> None:
   """Raises ValueError if a library needs versions that its tag forbids."""
   for name, newest in _NEWEST.items():
     for match in re.finditer(rb'\b%s_([0-9.]+)' % name, data):
-      wanted = tuple(int(part) for part in match[1].split(b'.') if part)
-      if wanted > newest:
+      needed = tuple(int(part) for part in match[1].split(b'.') if part)
+      if needed > newest:
         limit = '.'.join(map(str, newest))
         raise ValueError(
           f'{path} needs {match[0].decode()}, but this tag allows at most'
@@ -295,13 +295,13 @@ def module_of(requirement: str) -> str:
   Raises:
     ValueError: The requirement does not begin with a distribution's name.
   """
-  found = _NAME.match(requirement)
-  if found is None:
+  match = _NAME.match(requirement)
+  if match is None:
     raise ValueError(
       f'requirement "{requirement}" does not begin with the name of a'
       ' distribution. Write it as name==version'
     )
-  name = found[0].lower()
+  name = match[0].lower()
   return _MODULES.get(name, name.replace('-', '_').replace('.', '_'))
 
 
@@ -310,13 +310,13 @@ def imported_modules(sources: Iterable[bytes]) -> set[str]:
 
   Imports by `importlib.import_module('name')` count too.
   """
-  found: set[str] = set()
+  modules: set[str] = set()
   for source in sources:
     for node in ast.walk(ast.parse(source)):
       if isinstance(node, ast.Import):
-        found |= {alias.name for alias in node.names}
+        modules |= {alias.name for alias in node.names}
       elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        found.add(node.module)
+        modules.add(node.module)
       elif (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
@@ -324,8 +324,8 @@ def imported_modules(sources: Iterable[bytes]) -> set[str]:
         and isinstance(node.args[0], ast.Constant)
         and isinstance(node.args[0].value, str)
       ):
-        found.add(node.args[0].value)
-  return {name.partition('.')[0] for name in found}
+        modules.add(node.args[0].value)
+  return {name.partition('.')[0] for name in modules}
 
 
 def needed(

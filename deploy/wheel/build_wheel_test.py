@@ -65,12 +65,14 @@ class BuildWheelTest(absltest.TestCase):
       self.assertEqual(size, str(len(data)))
     self.assertEqual(record[-1][1:], ['', ''])
 
-  def test_metadata_has_what_is_imported(self):
+  def test_metadata_requires_imported_packages(self):
     text = _build().read('some_thing-1.2.dist-info/METADATA').decode()
     self.assertIn('Name: some-thing\nVersion: 1.2\n', text)
-    found = [x for x in text.splitlines() if x.startswith('Requires-Dist')]
+    requirements = [
+      x for x in text.splitlines() if x.startswith('Requires-Dist')
+    ]
     self.assertEqual(
-      found, ['Requires-Dist: numpy', 'Requires-Dist: grpcio>=1']
+      requirements, ['Requires-Dist: numpy', 'Requires-Dist: grpcio>=1']
     )
     files = _FILES | {'room/c.py': b'x = importlib.import_module("torch.nn")'}
     text = _build(files).read('some_thing-1.2.dist-info/METADATA').decode()
@@ -134,21 +136,21 @@ class BuildWheelTest(absltest.TestCase):
     with self.assertRaisesRegex(ValueError, 'has no jaxlib. Add it to'):
       build_wheel.pin(['jaxlib'], ['jaxlib'], lock)
 
-  def test_import_of_no_requirement(self):
+  def test_import_without_requirement_is_refused(self):
     files = _FILES | {'room/c.py': b'import unheard_of.thing'}
     with self.assertRaisesRegex(
       build_wheel.UnknownImportError, r"\['unheard_of'\]. Add the distribution"
     ):
       _build(files)
 
-  def test_library_of_another_processor(self):
+  def test_library_of_another_processor_is_refused(self):
     with self.assertRaisesRegex(ValueError, 'libkernels.so .* "x86_64"'):
       _build(name=_NAME.replace('x86_64', 'aarch64'))
 
-  def test_library_that_needs_newer_ones(self):
-    for wanted in (b'GLIBC_2.36', b'GLIBCXX_3.4.31'):
-      files = _FILES | {'room/libkernels.so': _ELF + b'\0' + wanted + b'\0'}
-      with self.assertRaisesRegex(ValueError, f'needs {wanted.decode()}, but'):
+  def test_library_with_newer_symbols_is_refused(self):
+    for symbol in (b'GLIBC_2.36', b'GLIBCXX_3.4.31'):
+      files = _FILES | {'room/libkernels.so': _ELF + b'\0' + symbol + b'\0'}
+      with self.assertRaisesRegex(ValueError, f'needs {symbol.decode()}, but'):
         _build(files)
     allowed = b'\0GLIBC_2.35\0GLIBCXX_3.4.30\0'
     _build(_FILES | {'room/libkernels.so': _ELF + allowed})
@@ -177,11 +179,11 @@ class BuildWheelTest(absltest.TestCase):
     own = [n for n in names if '/server/' in n or n.endswith('.so')]
     self.assertEqual(own, [])
 
-  def test_library_in_a_wheel_of_all_platforms(self):
+  def test_library_in_a_pure_wheel_is_refused(self):
     with self.assertRaisesRegex(ValueError, 'libkernels.so .* for py3-none'):
       _build(name='some_thing-1.2-py3-none-any.whl')
 
-  def test_name_of_no_wheel(self):
+  def test_invalid_wheel_name_is_refused(self):
     with self.assertRaisesRegex(ValueError, '"some_thing.zip" is not the name'):
       _build(name='some_thing.zip')
 

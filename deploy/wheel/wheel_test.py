@@ -171,7 +171,7 @@ class WheelTest(absltest.TestCase):
     with open(log, encoding='utf-8') as f:
       self.assertIn(' loaded, 0 compiled ', f.read())
 
-  def test_kernels_come_along(self):
+  def test_kernels_are_included(self):
     out = self.run_program(
       'python',
       '-c',

@@ -75,10 +75,7 @@ def main(argv: Sequence[str]) -> None:
       ),
       _ADMIN_ACL.value,
     )
-  except errors.SaxError as e:
-    print(f'admin_config: {e.message}', file=sys.stderr)
-    sys.exit(_FAILURE)
-  except OSError as e:
+  except (errors.SaxError, OSError) as e:
     print(f'admin_config: {e}', file=sys.stderr)
     sys.exit(_FAILURE)
   # The words of Sax's guide. Its program logs them, so they go to stderr.

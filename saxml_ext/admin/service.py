@@ -1,5 +1,6 @@
 """Implements the eight calls of sax.Admin."""
 
+import collections
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
@@ -65,11 +66,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.UpdateRequest, context: _Context
   ) -> admin_pb2.UpdateResponse:
     """Changes a published model."""
-    ids.check_model_in_cell(request.model.model_id, self._cell)
-    controller = await self._leading()
-    self._check_may_change(
-      controller, context, 'Update', request.model.model_id
-    )
+    model_id = request.model.model_id
+    controller = await self._leading_for(context, 'Update', model_id)
     self._check_model(request.model)
     await controller.update(request.model)
     return admin_pb2.UpdateResponse()
@@ -79,10 +77,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.UnpublishRequest, context: _Context
   ) -> admin_pb2.UnpublishResponse:
     """Stops serving a model."""
-    ids.check_model_in_cell(request.model_id, self._cell)
-    controller = await self._leading()
-    self._check_may_change(controller, context, 'Unpublish', request.model_id)
-    await controller.unpublish(request.model_id)
+    model_id = request.model_id
+    controller = await self._leading_for(context, 'Unpublish', model_id)
+    await controller.unpublish(model_id)
     return admin_pb2.UnpublishResponse()
 
   @_method
@@ -128,17 +125,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       servers = controller.holders(request.model_id)
     else:
       servers = controller.members.all()
-    types: dict[
-      tuple[admin_pb2.ModelServer.ChipType, admin_pb2.ModelServer.ChipTopology],
-      int,
-    ] = {}
-    paths: dict[str, int] = {}
-    for server in servers:
-      spec = server.join.model_server
-      kind = spec.chip_type, spec.chip_topology
-      types[kind] = types.get(kind, 0) + 1
-      for path in set(spec.servable_model_paths):
-        paths[path] = paths.get(path, 0) + 1
+    specs = [server.join.model_server for server in servers]
+    types = collections.Counter((s.chip_type, s.chip_topology) for s in specs)
+    paths = collections.Counter(
+      path for s in specs for path in set(s.servable_model_paths)
+    )
     return admin_pb2.StatsResponse(
       model_server_type_stats=[
         admin_pb2.ModelServerTypeStat(
@@ -209,19 +200,17 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   def _check_model(self, model: admin_pb2.Model) -> None:
     validation.check_model(model, self._cell, self._access.check_name)
 
-  def _check_may_change(
-    self,
-    controller: controller_lib.Controller,
-    context: _Context,
-    what: str,
-    model_id: str,
-  ) -> None:
-    """Checks that a caller is an admin of the cell or of the model.
+  async def _leading_for(
+    self, context: _Context, what: str, model_id: str
+  ) -> controller_lib.Controller:
+    """Returns the controller to a caller who may change a model.
 
     Raises:
-      PermissionDenied: The caller is not an admin. The message is the same for
-        models that are not published.
+      PermissionDenied: The caller is an admin neither of the cell nor of the
+        model. The message is the same for models that are not published.
     """
+    ids.check_model_in_cell(model_id, self._cell)
+    controller = await self._leading()
     try:
       model_acl = controller.get(model_id).model.admin_acl
     except errors.NotFound:
@@ -231,3 +220,4 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       f'{what} of {ids.shorten(model_id)}',
       model_acl,
     )
+    return controller

@@ -48,7 +48,7 @@ class NoReplicaTest(parameterized.TestCase):
       self.cell.admin.pause()
 
   @parameterized.parameters('Generate', 'GenerateAsync', 'GenerateStream')
-  def test_failed_load_is_told_at_once(self, method: str):
+  def test_failed_load_fails_the_request_at_once(self, method: str):
     self.tell(self.fail_on('x:1'))
     with self.assertRaisesRegex(
       errors.FailedPrecondition,
@@ -61,7 +61,7 @@ class NoReplicaTest(parameterized.TestCase):
       else:
         self.lm.Generate('hi', _LONG)
 
-  def test_no_replica_wanted(self):
+  def test_no_replica_requested(self):
     self.published.model.requested_num_replicas = 0
     with self.assertRaisesRegex(errors.FailedPrecondition, 'with 0 replicas'):
       self.lm.Generate('hi', _LONG)
@@ -79,9 +79,7 @@ class NoReplicaTest(parameterized.TestCase):
     admin_pb2.Replica(address='x:1', reason='it does not answer'),
     admin_pb2.Replica(reason='no server has joined yet'),
   )
-  def test_replica_that_may_come_is_waited_for(
-    self, replica: admin_pb2.Replica
-  ):
+  def test_expected_replica_is_waited_for(self, replica: admin_pb2.Replica):
     self.tell(replica)
     waiting = self.lm.GenerateAsync('hi', _LONG)
     self.wait_for_looks(2)
@@ -89,7 +87,7 @@ class NoReplicaTest(parameterized.TestCase):
     self.cell.add_server()
     self.assertEqual(waiting.result(300), [('hi', -1.0)])
 
-  def test_failure_of_a_model_that_was_loading_is_told(self):
+  def test_failure_during_the_wait_fails_the_request(self):
     self.tell(admin_pb2.Replica(address='x:1', status=common_pb2.LOADING))
     waiting = self.lm.GenerateAsync('hi', _LONG)
     self.wait_for_looks(1)
@@ -97,7 +95,7 @@ class NoReplicaTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.FailedPrecondition, _REASON):
       waiting.result(300)
 
-  def test_model_that_has_answered_is_waited_for(self):
+  def test_model_with_earlier_answers_is_waited_for(self):
     server = self.cell.add_server()
     self.assertEqual(self.lm.Generate('hi', _LONG), [('hi', -1.0)])
     # The replica's engine breaks down; the admin server will have it loaded

@@ -58,7 +58,7 @@ class AdminCallsTest(absltest.TestCase):
     self.assertEqual(dict(got.overrides), {'BATCH_SIZE': '4'})
     self.assertEmpty(got.acls.items)
 
-  def test_update_of_one_thing_keeps_all_others(self):
+  def test_update_of_one_field_keeps_the_others(self):
     model = self.cell.admin.models[fake_cell.MODEL].model
     model.acls.items['lm.score'] = ''
     expected = admin_pb2.Model()
@@ -116,7 +116,7 @@ class AdminCallsTest(absltest.TestCase):
     threading.Timer(0.1, self.cell.add_server).start()
     sax.WaitForReady(fake_cell.MODEL, 1, sax.AdminOptions(timeout=_PATIENCE))
 
-  def test_busy_admin_is_asked_again(self):
+  def test_busy_admin_server_gets_the_call_again(self):
     self.cell.admin.busy = 3
     self.assertEqual(sax.ListAll('/sax/test'), [fake_cell.MODEL])
     self.assertLen(self.cell.admin.requests, 4)

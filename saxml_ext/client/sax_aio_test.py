@@ -62,7 +62,7 @@ class AdminTest(_CellTest):
     )
     self.assertEqual(await sax_aio.GetACL('/sax/test'), 'acl/all')
 
-  async def test_waits_for_ready_while_others_go_on(self):
+  async def test_wait_for_ready_blocks_no_other_task(self):
     waiting = asyncio.create_task(sax_aio.WaitForReady(fake_cell.MODEL, 1))
     self.assertLen(await sax_aio.ListAll('/sax/test'), 1)
     self.assertFalse(waiting.done())

@@ -66,7 +66,7 @@ class LMTest(_CellTest):
     got = self.lm.GenerateAsync('again ' + text)
     self.assertEqual(got.result(_PATIENCE), [('again ' + text, -1.0)])
 
-  def test_leaves_a_full_replica_alone_as_long_as_it_asks(self):
+  def test_full_replica_is_avoided_for_its_retry_delay(self):
     for ask in (
       self.lm.Generate,
       lambda t: self.lm.GenerateAsync(t).result(_PATIENCE),
@@ -78,7 +78,7 @@ class LMTest(_CellTest):
       self.assertLen(self.server.requests, 2)
       self.server.forget()
 
-  def test_goes_to_another_replica_than_the_full_one_at_once(self):
+  def test_full_replica_is_replaced_at_once(self):
     other = self.cell.add_server()
     while not other.requests:  # The client must learn of it first.
       self.lm.Generate('hi')
@@ -139,7 +139,7 @@ class LMTest(_CellTest):
     with self.assertRaisesRegex(errors.NotFound, '/sax/test/nope not found'):
       lm.GenerateAsync('hi').result(_PATIENCE)
 
-  def test_bad_id_shows_at_the_first_request(self):
+  def test_bad_id_fails_the_first_request(self):
     lm = sax.Model('nonsense').LM()
     with self.assertRaisesRegex(errors.InvalidArgument, 'nonsense'):
       lm.Generate('hi')
@@ -223,7 +223,7 @@ class StreamTest(_CellTest):
     item = lm_pb2.GenerateStreamItem(text=text, prefix_len=prefix_len, **scores)
     return lm_pb2.GenerateStreamResponse(items=[item])
 
-  def test_messages_then_the_end(self):
+  def test_stream_yields_messages_and_ends(self):
     self.server.streams['flaky:UNAVAILABLE:2'] = [
       self.message('Hel', scores=[-0.5]),
       self.message('lo', 3, score=-0.25),

@@ -47,16 +47,16 @@ class ImportsTest(absltest.TestCase):
     self.assertEqual(code, 0)
     return set(modules)
 
-  def test_command_imports_what_it_needs(self):
+  def test_command_imports_only_its_modules(self):
     root = self.create_tempdir()
     root.create_file('sax/test/config.proto')
     modules = self.modules(f'--sax_root={root.full_path}', 'ls', '/sax')
     self.assertEmpty(modules.intersection(_UNWANTED))
     self.assertLess(len(modules), _MOST_MODULES)
     self.assertIn('saxml_ext.client.cli.listing', modules)
-    others = {'cells', 'model_commands', 'publishing'}
+    excluded = {'cells', 'model_commands', 'publishing'}
     self.assertEmpty(
-      modules & {f'saxml_ext.client.cli.{name}' for name in others}
+      modules & {f'saxml_ext.client.cli.{name}' for name in excluded}
     )
 
 

@@ -36,7 +36,7 @@ class TlsTest(saxutil_fixture.SaxutilTest):
     self.assertIn('m', out)
     self.check(0, *self.flags(), 'lm.generate', fake_cell.MODEL, 'text')
 
-  def test_who_is_set_up_wrongly_is_told_at_once(self):
+  def test_wrong_setup_fails_at_once(self):
     other = cell_certs.CellCerts(self.create_tempdir().full_path)
     for changes, text in (
       ({'ca_file': other.ca_file}, 'not from an authority in --tls_ca_file'),
@@ -48,7 +48,7 @@ class TlsTest(saxutil_fixture.SaxutilTest):
       self.assertIn(text, self.stderr)
       self.assertNotIn('no answer within', self.stderr)
 
-  def test_who_shows_no_certificate_is_told_what_to_give(self):
+  def test_missing_certificate_is_explained(self):
     flags = self.flags(cert_file='', key_file='')
     self.check(1, *flags, 'ls', _CELL)
     self.assertIn('--tls_cert_file and --tls_key_file', self.stderr)
@@ -62,14 +62,14 @@ class AclTest(saxutil_fixture.SaxutilTest):
     with open(path, 'w', encoding='ascii') as f:
       f.write('{"acl/admins": ["alice"]}')
 
-  def test_a_cell_takes_lists_that_exist(self):
+  def test_setacl_accepts_existing_lists(self):
     self.check(0, 'setacl', _CELL, 'acl/admins')
     self.assertEqual(self.check(0, 'getacl', _CELL), 'acl/admins\n')
     self.assertEqual(self.stderr, '')
     self.check(1, 'setacl', _CELL, 'acl/nope')
     self.assertIn('use one of its lists: acl/admins', self.stderr)
 
-  def test_a_list_that_does_not_exist_is_told(self):
+  def test_setacl_refuses_missing_lists(self):
     self.check(0, 'setacl', fake_cell.MODEL, 'lm.score', 'acl/gone')
     out = self.check(0, 'getacl', fake_cell.MODEL, 'all')
     self.assertEqual(out, 'lm.score: acl/gone\n')
@@ -77,7 +77,7 @@ class AclTest(saxutil_fixture.SaxutilTest):
       self.stderr, '^Note: acl/gone admits nobody: .* no list acl'
     )
 
-  def test_a_cell_without_lists_is_told_where_they_go(self):
+  def test_setacl_names_the_directory_of_lists(self):
     os.remove(acl_file.path_of(self.cell.root, _CELL))
     self.check(1, 'setacl', _CELL, 'acl/admins')
     self.assertIn('Hint: the cell has no access lists', self.stderr)

@@ -144,7 +144,7 @@ class HelpTest(saxutil_fixture.SaxutilTest):
       self.assertIn('-replicas', self.check(0, 'help', 'update'))
     self.check(1, 'ls', 'm')
 
-  def test_file_that_cannot_be_read(self):
+  def test_unreadable_file_is_an_error(self):
     path = cell_files.config_path(self.cell.root, '/sax/test')
     os.unlink(path)
     os.mkdir(path)

@@ -151,7 +151,7 @@ def _options(catalogue: catalogue_lib.Catalogue, host: str) -> guard.Options:
       f'--status_page={page} is not a URL. It must begin with http:// or'
       ' https://'
     )
-  path = user_path.resolve(gateway_flags.api_keys_file())
+  path = user_path.resolve(gateway_flags.API_KEYS_FILE.value)
   defaults = guard.Options()
   limits = gateway_flags.limits()
   # Some connections are left for health checks.
@@ -165,7 +165,7 @@ def _options(catalogue: catalogue_lib.Catalogue, host: str) -> guard.Options:
     name_of=api_keys.Keys(path).name if path else None,
     profile=profile,
     profiles=profiles,
-    allowed_origins=gateway_flags.allowed_origins(),
+    allowed_origins=gateway_flags.ALLOWED_ORIGINS.value,
     local=host == 'localhost' or net.is_loopback(host),
     allowed_hosts=gateway_flags.allowed_hosts(),
     health_routes=_routes(defaults.health_routes, 'AIP_HEALTH_ROUTE'),
@@ -187,12 +187,12 @@ def _profiles(
       model, _, value = item.rpartition('=')
       model_id = catalogue.full_id(model) if model else ''
       try:
-        found = read(value)
+        parsed = read(value)
       except errors.InvalidArgument as e:
         raise errors.InvalidArgument(
           f'--{flag.name}={item}: {e.message}'
         ) from e
-      chosen.setdefault(model_id, {})[field] = found
+      chosen.setdefault(model_id, {})[field] = parsed
   made = {
     model_id: templates.Profile(**{**chosen[''], **own})
     for model_id, own in chosen.items()

@@ -4,52 +4,54 @@
 one of these flags fits both programs.
 """
 
+import dataclasses
+
 from absl import flags
 
 from saxml_ext.http import limits as limits_lib
 
 _DEFAULTS = limits_lib.Limits()
 
-_API_KEYS_FILE = flags.DEFINE_string(
+API_KEYS_FILE = flags.DEFINE_string(
   'api_keys_file',
   '',
   'The file of API keys. Each request must have one of them. Changes of the'
   ' file take effect within seconds. //saxml_ext/common/security:api_key'
   ' makes keys. Default: requests need no key.',
 )
-_MAX_BODY_BYTES = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'max_body_bytes',
   _DEFAULTS.max_body_bytes,
   "The maximum size of a request's body, in bytes. Larger ones get 413.",
   lower_bound=1,
 )
-_MAX_BYTES_IN_FLIGHT = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'max_bytes_in_flight',
   _DEFAULTS.max_bytes_in_flight,
   'The maximum size of all bodies above 64 KiB of requests in flight, in bytes.'
   ' One client may have half. Further ones wait up to 10 s and then get 429.',
   lower_bound=1,
 )
-_MAX_IN_FLIGHT = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'max_in_flight',
   _DEFAULTS.max_in_flight,
   'The maximum number of requests in flight. Further ones get 429.',
   lower_bound=1,
 )
-_REQUEST_TIMEOUT = flags.DEFINE_float(
+flags.DEFINE_float(
   'request_timeout',
   _DEFAULTS.request_timeout,
   'The timeout of a request, in seconds. Requests can set a shorter one.',
   lower_bound=0.001,
 )
-_QUEUE_SECS = flags.DEFINE_float(
+flags.DEFINE_float(
   'queue_secs',
   _DEFAULTS.queue_secs,
   'The maximum time that a request waits here for a full queue of the model,'
   ' in seconds. Then it gets 429.',
   lower_bound=0,
 )
-_ALLOWED_ORIGINS = flags.DEFINE_list(
+ALLOWED_ORIGINS = flags.DEFINE_list(
   'allowed_origins',
   [],
   'The web sites whose pages may use this gateway, such as https://a.example;'
@@ -61,21 +63,21 @@ _ALLOWED_HOSTS = flags.DEFINE_list(
   'The accepted host names of requests, without a port. Default: localhost'
   ' and the loopback addresses if --host is one of them, or else all names.',
 )
-_MAX_CONNECTIONS_PER_CLIENT = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'max_connections_per_client',
   _DEFAULTS.max_connections_per_client,
   'The maximum number of connections per client address. Further ones get'
   ' 429. Raise it if all clients come through one proxy.',
   lower_bound=1,
 )
-_MAX_CONNECTIONS = flags.DEFINE_integer(
+flags.DEFINE_integer(
   'max_connections',
   _DEFAULTS.max_connections,
   'The maximum number of connections. It is lowered to what the limit of open'
   ' files allows. A further one replaces an idle one, or gets 503.',
   lower_bound=1,
 )
-_STRICT_REQUESTS = flags.DEFINE_bool(
+flags.DEFINE_bool(
   'strict_requests',
   _DEFAULTS.strict_requests,
   'Reject requests with unknown members. By default, they are ignored, and the'
@@ -85,26 +87,8 @@ _STRICT_REQUESTS = flags.DEFINE_bool(
 
 def limits() -> limits_lib.Limits:
   """Returns the limits that the flags set."""
-  return limits_lib.Limits(
-    max_bytes_in_flight=_MAX_BYTES_IN_FLIGHT.value,
-    max_in_flight=_MAX_IN_FLIGHT.value,
-    max_body_bytes=_MAX_BODY_BYTES.value,
-    request_timeout=_REQUEST_TIMEOUT.value,
-    queue_secs=_QUEUE_SECS.value,
-    max_connections_per_client=_MAX_CONNECTIONS_PER_CLIENT.value,
-    max_connections=_MAX_CONNECTIONS.value,
-    strict_requests=_STRICT_REQUESTS.value,
-  )
-
-
-def api_keys_file() -> str:
-  """Returns the path of the file of API keys, or '' if there is none."""
-  return _API_KEYS_FILE.value
-
-
-def allowed_origins() -> list[str]:
-  """Returns the web sites whose pages may send requests; "*" for all."""
-  return _ALLOWED_ORIGINS.value
+  names = [field.name for field in dataclasses.fields(limits_lib.Limits)]
+  return limits_lib.Limits(**{name: flags.FLAGS[name].value for name in names})
 
 
 def allowed_hosts() -> list[str]:

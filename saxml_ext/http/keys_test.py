@@ -39,7 +39,7 @@ class KeysTest(gateway_case.GatewayCase):
     super().setUpClass()
     cls.gateway = cls.start_gateway(name_of=_KEYS.get)
 
-  def test_without_a_valid_key(self):
+  def test_requests_without_a_valid_key_are_refused(self):
     for path, body in _GUARDED.items():
       for wrong in _WRONG:
         headers = {'Authorization': wrong} if wrong else {}
@@ -50,13 +50,13 @@ class KeysTest(gateway_case.GatewayCase):
       self.assertEqual(status, 401, path)
     self.assertEqual(self.server.requests, [])
 
-  def test_with_a_key(self):
+  def test_requests_with_a_key_are_accepted(self):
     for path, body in _GUARDED.items():
       for right in ('Bearer k-alice', 'bearer k-alice', 'Bearer  k-alice '):
         status, _, _ = self.fetch(path, body, Authorization=right)
         self.assertEqual(status, 200, (path, right))
 
-  def test_routes_that_need_none(self):
+  def test_public_routes_need_no_key(self):
     for path in _OPEN:
       self.assertEqual(self.fetch(path)[0], 200, path)
 

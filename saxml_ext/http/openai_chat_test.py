@@ -10,14 +10,14 @@ from saxml_ext.http.testing import gateway_case
 
 
 class DefaultsTest(gateway_case.GatewayCase):
-  def test_of_the_model(self):
+  def test_defaults_of_the_model_apply(self):
     defaults = {'temperature': 0.5, 'top_k': 7, 'top_p': 0.9, 'max_tokens': 5}
     gateway = self.start_gateway(
       profiles={'/sax/test/m': templates.Profile(defaults=defaults)}
     )
     client = self.client(gateway)
 
-    def asked(**fields):
+    def sent(**fields):
       client.completions.create(model='m', prompt='x', **fields)
       request = self.server.requests[-1]
       return [
@@ -25,14 +25,14 @@ class DefaultsTest(gateway_case.GatewayCase):
         for name in ('temperature', 'top_k', 'top_p', 'max_tokens')
       ]
 
-    self.assertEqual(asked(), [0.5, 7, 0.9, 5])
+    self.assertEqual(sent(), [0.5, 7, 0.9, 5])
     self.assertEqual(
-      asked(temperature=0, max_tokens=2, extra_body={'top_k': None}),
+      sent(temperature=0, max_tokens=2, extra_body={'top_k': None}),
       [0, 7, 0.9, 2],
     )
     # Beam search rejects options for samples.
     self.assertEqual(
-      asked(extra_body={'use_beam_search': True}), [None, None, None, 5]
+      sent(extra_body={'use_beam_search': True}), [None, None, None, 5]
     )
     message = {'role': 'user', 'content': 'x'}
     client.chat.completions.create(
@@ -40,7 +40,7 @@ class DefaultsTest(gateway_case.GatewayCase):
     )
     self.assertEqual(self.server.requests[-1].max_tokens, 3)
 
-  def test_of_no_more_tokens_than_the_model_can(self):
+  def test_default_max_tokens_is_limited_by_the_model(self):
     gateway = self.start_gateway(
       profile=templates.Profile(defaults={'max_tokens': 10**6})
     )
@@ -48,7 +48,7 @@ class DefaultsTest(gateway_case.GatewayCase):
     most = fake_completion.MAX_NEW_TOKENS
     self.assertEqual(self.server.requests[-1].max_tokens, most)
 
-  def test_what_other_clients_send_by_default(self):
+  def test_defaults_of_other_clients_are_accepted(self):
     # LangChain's ChatOpenAI and the llm command line send null for options that
     # the user did not set.
     for body in (
@@ -185,7 +185,7 @@ class ChatTest(gateway_case.GatewayCase):
       )
       self.assertEqual((status, got['error']['param']), (400, param), wrong)
 
-  def test_a_known_text_names_a_template(self):
+  def test_known_text_names_a_template(self):
     body = {
       'messages': [
         {'role': 'system', 'content': ' Be brief. '},
@@ -205,10 +205,10 @@ class ChatTest(gateway_case.GatewayCase):
     for path in ('/v1/chat/completions', '/tokenize'):
       status, got, _ = self.fetch(path, body, gateway)
       self.assertEqual(status, 200, got)
-      asked = self.server.requests[-1]
-      self.assertEqual(asked.text, 'Be brief.Summary:')
+      request = self.server.requests[-1]
+      self.assertEqual(request.text, 'Be brief.Summary:')
     # The model adds the start token that the Jinja text writes.
-    self.assertTrue(asked.add_special_tokens)
+    self.assertTrue(request.add_special_tokens)
 
   def test_templates_are_not_taken_from_requests(self):
     for text in ('{{ messages }}', _MLPERF + ' ', _MLPERF.replace('trim', 'e')):

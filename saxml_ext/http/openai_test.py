@@ -12,7 +12,7 @@ _KEYS = {'k-alice': 'alice'}
 
 
 class CompletionsTest(gateway_case.GatewayCase):
-  def test_whole(self):
+  def test_whole_answer(self):
     got = self.client().completions.create(
       model='m', prompt='hello', max_tokens=3
     )
@@ -38,11 +38,11 @@ class CompletionsTest(gateway_case.GatewayCase):
     )
     *chunks, last = list(stream)
     for index in range(2):
-      told = [c.choices[0] for c in chunks if c.choices[0].index == index]
-      self.assertEqual(''.join(c.text for c in told), 'HELLO')
-      self.assertEqual(told[-1].finish_reason, 'stop')
-      self.assertEqual(told[-1].score, -0.5 - index)
-      offsets = [o for c in told for o in c.logprobs.text_offset]
+      choices = [c.choices[0] for c in chunks if c.choices[0].index == index]
+      self.assertEqual(''.join(c.text for c in choices), 'HELLO')
+      self.assertEqual(choices[-1].finish_reason, 'stop')
+      self.assertEqual(choices[-1].score, -0.5 - index)
+      offsets = [o for c in choices for o in c.logprobs.text_offset]
       self.assertEqual(offsets, list(range(5)))
     self.assertTrue(all(c.usage is None for c in chunks))
     self.assertEqual(last.choices, [])
@@ -106,10 +106,10 @@ class CompletionsTest(gateway_case.GatewayCase):
   def test_logprobs_echo_and_ids(self):
     client = self.client()
     got = client.completions.create(model='m', prompt='hi', logprobs=2)
-    told = got.choices[0].logprobs
-    self.assertEqual(told.tokens, ['H', 'I'])
-    self.assertEqual(told.token_logprobs, [-1, -1])
-    self.assertEqual(told.top_logprobs[1], {'I': -1, '1': -2})
+    logprobs = got.choices[0].logprobs
+    self.assertEqual(logprobs.tokens, ['H', 'I'])
+    self.assertEqual(logprobs.token_logprobs, [-1, -1])
+    self.assertEqual(logprobs.top_logprobs[1], {'I': -1, '1': -2})
     got = client.completions.create(model='m', prompt='hi', echo=True)
     self.assertEqual(got.choices[0].text, 'hiHI')
     got = client.completions.create(
@@ -118,7 +118,7 @@ class CompletionsTest(gateway_case.GatewayCase):
     self.assertEqual(got.choices[0].token_ids, [72, 73])
     self.assertEqual(got.choices[0].prompt_token_ids, [104, 105])
 
-  def test_what_the_cell_is_asked(self):
+  def test_cell_gets_the_parameters(self):
     self.client().completions.create(
       model='m',
       prompt='x',
@@ -179,7 +179,7 @@ class CompletionsTest(gateway_case.GatewayCase):
 
 
 class AsyncTest(gateway_case.GatewayCase):
-  def test_all_at_once(self):
+  def test_many_requests_run_at_once(self):
     async def ask():
       async with openai.AsyncOpenAI(
         base_url=self.gateway.address + '/v1', api_key='none', max_retries=0
@@ -203,7 +203,7 @@ class AsyncTest(gateway_case.GatewayCase):
 
 
 class ErrorsTest(gateway_case.GatewayCase):
-  def test_of_the_cell(self):
+  def test_errors_of_the_cell_have_openai_types(self):
     for code, expected in (
       ('INVALID_ARGUMENT', openai.BadRequestError),
       ('PERMISSION_DENIED', openai.PermissionDeniedError),
@@ -213,7 +213,7 @@ class ErrorsTest(gateway_case.GatewayCase):
       with self.assertRaisesRegex(expected, f'injected {code}'):
         self.client().completions.create(model='m', prompt=f'err:{code}')
 
-  def test_of_the_cell_name_the_parameter(self):
+  def test_errors_of_the_cell_name_the_parameter(self):
     for stream in (False, True):
       for fields, param in (
         ({'max_tokens': 10**6}, 'max_tokens'),
@@ -241,7 +241,7 @@ class ErrorsTest(gateway_case.GatewayCase):
     self.assertIn(str(16 * 2**20), got['error']['message'])
     self.assertNotIn('retry-after', headers)
 
-  def test_full_queue_is_tried_again_when_it_says(self):
+  def test_client_retries_after_the_delay_of_the_queue(self):
     client = self.client(max_retries=1)
     got = client.completions.create(model='m', prompt='full:0.02:1')
     self.assertEqual(got.choices[0].text, 'FULL:0.02:1')
@@ -251,7 +251,7 @@ class ErrorsTest(gateway_case.GatewayCase):
     self.assertEqual(headers['retry-after'], '3')
     self.assertEqual(headers['retry-after-ms'], '2500')
 
-  def test_full_queue_is_waited_for_if_that_is_wanted(self):
+  def test_gateway_waits_for_a_full_queue(self):
     gateway = self.start_gateway(queue_secs=60)
     for stream in (False, True):
       prompt = f'full:0.02:2:{stream}'
@@ -262,7 +262,7 @@ class ErrorsTest(gateway_case.GatewayCase):
       text = ''.join(part.choices[0].text for part in parts)
       self.assertEqual(text, prompt.upper())
 
-  def test_in_the_middle_of_a_stream(self):
+  def test_error_in_a_stream_is_an_event(self):
     stream = self.client().completions.create(
       model='m', prompt='break:2', stream=True
     )
@@ -310,7 +310,7 @@ class ErrorsTest(gateway_case.GatewayCase):
       )
       self.assertEqual(error.status_code, 504)
 
-  def test_who_goes_away_frees_its_slot(self):
+  def test_disconnected_client_frees_its_slot(self):
     stream = self.client().completions.create(
       model='m', prompt='endless:0.01', stream=True
     )
@@ -319,7 +319,7 @@ class ErrorsTest(gateway_case.GatewayCase):
     stream.close()
     self.assertTrue(self.server.cancelled.wait(60))
 
-  def test_one_of_several_prompts(self):
+  def test_error_of_one_prompt_fails_the_request(self):
     for stream in (False, True):
       with self.assertRaisesRegex(openai.APIError, 'injected INTERNAL'):
         got = self.client().completions.create(
@@ -346,7 +346,7 @@ class ErrorsTest(gateway_case.GatewayCase):
     client.completions.create(model='m', prompt='x')
     self.assertEqual(self.server.metadata[-1]['sax-caller'], 'alice')
 
-  def test_body_that_is_too_large(self):
+  def test_too_large_body_is_refused(self):
     gateway = self.start_gateway(max_body_bytes=1000)
     with self.assertRaises(openai.APIStatusError) as e:
       self.client(gateway).completions.create(model='m', prompt='x' * 4000)

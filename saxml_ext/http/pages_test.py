@@ -96,7 +96,7 @@ class OpenApiTest(gateway_case.GatewayCase):
       if method == 'get' and not names:
         self.assertEqual(self.fetch(path)[0], 200, path)
 
-  def test_it_says_which_routes_need_a_key(self):
+  def test_routes_with_a_key_are_marked(self):
     gateway = self.start_gateway(name_of={}.get)
     for path, methods in self.api['paths'].items():
       [(method, operation)] = methods.items()
@@ -104,7 +104,7 @@ class OpenApiTest(gateway_case.GatewayCase):
       status, _, _ = self.fetch(path.replace('{name}', 'm'), body, gateway)
       self.assertEqual(status == 401, 'security' in operation, path)
 
-  def test_every_field_that_it_has_is_accepted(self):
+  def test_every_documented_field_is_accepted(self):
     for path, schema in self.schemas():
       for name, field in schema['properties'].items():
         sample = _SAMPLES[path]
@@ -170,7 +170,7 @@ class OpenApiTest(gateway_case.GatewayCase):
           answer = [json.loads(e.removeprefix('data: ')) for e in events]
         self.assertEqual(_members(example['value']), _members(answer), path)
 
-  def test_the_example_of_an_error_is_one(self):
+  def test_example_of_an_error_is_an_error(self):
     operation = self.api['paths']['/v1/completions']['post']
     content = operation['responses']['default']['content']
     example = content['application/json']['example']
@@ -241,7 +241,7 @@ class PagesTest(gateway_case.GatewayCase):
         r'|createContextualFragment|\beval\(|new Function|srcdoc',
       )
 
-  def test_playground_says_how_to_send(self):
+  def test_playground_shows_how_to_send(self):
     _, page, _ = self.fetch('/')
     self.assertIn('Enter sends, Shift+Enter makes a line', self.scripts(page))
     # Every field and every button without a text has a name.

@@ -90,8 +90,8 @@ class RoutesTest(gateway_case.GatewayCase):
 
   def test_embeddings(self):
     create = self.client().embeddings.create
-    for wanted in ({}, {'encoding_format': 'float'}):
-      got = create(model='m', input=['a', 'three'], **wanted)
+    for options in ({}, {'encoding_format': 'float'}):
+      got = create(model='m', input=['a', 'three'], **options)
       self.assertEqual([d.embedding for d in got.data], [[0.5, 1], [0.5, 5]])
       self.assertEqual([d.index for d in got.data], [0, 1])
       self.assertEqual(got.usage.prompt_tokens, 6)
@@ -175,7 +175,7 @@ class RoutesTest(gateway_case.GatewayCase):
     _, _, headers = self.fetch('/nowhere')
     self.assertIn('x-request-id', headers)
 
-  def test_a_caller_cannot_name_itself(self):
+  def test_caller_cannot_name_itself(self):
     self.fetch('/v1/completions', {'prompt': 'x'}, **{'Sax-Caller': 'root'})
     self.assertNotIn('sax-caller', self.server.metadata[-1])
 
@@ -203,7 +203,7 @@ class NamesTest(gateway_case.GatewayCase):
     self.assertIn('model_name="org/gpt-j"', text)
     self.assertNotIn('/sax/', text)
 
-  def test_unknown_models_are_answered_with_the_known_names(self):
+  def test_unknown_model_lists_the_known_names(self):
     gateway = self.start_gateway(aliases={'org/gpt-j': 'm'})
     for name in ('gpt-4o', 'x' * 10_000):
       status, got, _ = self.fetch(
@@ -281,7 +281,7 @@ class LoadingTest(gateway_case.GatewayCase):
     )
     self.assertEqual(headers['x-should-retry'], 'false')
 
-  def test_named_models_that_are_not_published_yet_may_be_soon(self):
+  def test_alias_of_an_unpublished_model_can_be_retried(self):
     gateway = self.start_gateway(aliases={'soon': 'second'})
     status, got, headers = self.fetch(
       '/v1/completions', {'model': 'soon', 'prompt': 'x'}, gateway

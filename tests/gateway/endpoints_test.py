@@ -87,11 +87,11 @@ class EndpointsTest(absltest.TestCase):
     self.assertEqual(response.status, 200, body)
     return response.headers.get_content_type(), body
 
-  def expected(self, asked: dict[str, Any]) -> str:
+  def expected(self, fields: dict[str, Any]) -> str:
     """Returns the reference's answer to the prompt of a request."""
-    if 'prompt' in asked:
-      return self.answers[self.tokenizer.decode(asked['prompt'])]
-    [message] = asked['messages']
+    if 'prompt' in fields:
+      return self.answers[self.tokenizer.decode(fields['prompt'])]
+    [message] = fields['messages']
     return self.answers[message['content']]
 
   def streamed(self, body: bytes) -> Iterator[dict[str, Any]]:
@@ -113,8 +113,8 @@ class EndpointsTest(absltest.TestCase):
 
   def test_whole_answers(self):
     for request in self.requests:
-      asked = json.loads(request['body'])
-      if asked.get('stream'):
+      fields = json.loads(request['body'])
+      if fields.get('stream'):
         continue
       kind, body = self.send(request)
       self.assertEqual(kind, 'application/json')
@@ -122,15 +122,15 @@ class EndpointsTest(absltest.TestCase):
       self.assertContainsSubset(_WHOLE[request['path']], answer)
       [choice] = answer['choices']
       text = (
-        choice['text'] if 'prompt' in asked else choice['message']['content']
+        choice['text'] if 'prompt' in fields else choice['message']['content']
       )
-      self.assertEqual(text, self.expected(asked))
+      self.assertEqual(text, self.expected(fields))
       self.assertEqual(choice['finish_reason'], 'stop')
 
   def test_streams(self):
     for request in self.requests:
-      asked = json.loads(request['body'])
-      if not asked.get('stream'):
+      fields = json.loads(request['body'])
+      if not fields.get('stream'):
         continue
       kind, body = self.send(request)
       self.assertEqual(kind, 'text/event-stream')
@@ -139,10 +139,10 @@ class EndpointsTest(absltest.TestCase):
       self.assertEqual(reasons.pop(), 'stop')
       self.assertEqual(set(reasons), {None})
       texts = [
-        c['text'] if 'prompt' in asked else c['delta'].get('content', '')
+        c['text'] if 'prompt' in fields else c['delta'].get('content', '')
         for c in choices
       ]
-      self.assertEqual(''.join(texts), self.expected(asked))
+      self.assertEqual(''.join(texts), self.expected(fields))
       # The first event with a text sets the time to the first token, so the
       # answer must arrive token by token.
       self.assertGreater(len([text for text in texts if text]), 5)

@@ -60,19 +60,19 @@ class LlamaTest(absltest.TestCase):
     articles = dataset.load_articles(bundle.eval_path(), 40)
     # A short article is quick to read.
     cls.prompt = min(
-      (each.filled(dataset.LLAMA_TEMPLATE) for each in articles), key=len
+      (article.filled(dataset.LLAMA_TEMPLATE) for article in articles), key=len
     )
 
   def greedy(self, ids: list[int], most: int) -> list[int]:
     """Returns transformers' new ids, with the id that ends them."""
-    found = self.reference.generate(
+    output = self.reference.generate(
       torch.tensor([ids]),
       attention_mask=torch.ones((1, len(ids)), dtype=torch.long),
       max_new_tokens=most,
       do_sample=False,
       pad_token_id=0,
     )
-    return found[0, len(ids) :].tolist()
+    return output[0, len(ids) :].tolist()
 
   def complete(self, most=8, **fields):
     return self.client.completions.create(
@@ -88,20 +88,20 @@ class LlamaTest(absltest.TestCase):
     ids = self.tokenizer(self.prompt)['input_ids']
     self.assertEqual(ids[0], self.tokenizer.bos_token_id)
     got = self.complete()
-    wanted = self.tokenizer.decode(self.greedy(ids, 8))
-    self.assertEqual(got.choices[0].text, wanted)
+    expected = self.tokenizer.decode(self.greedy(ids, 8))
+    self.assertEqual(got.choices[0].text, expected)
     self.assertEqual(got.usage.prompt_tokens, len(ids))
     streamed = ''.join(c.choices[0].text for c in self.complete(stream=True))
-    self.assertEqual(streamed, wanted)
+    self.assertEqual(streamed, expected)
 
-  def test_both_ends_stop_answers(self):
+  def test_both_end_ids_stop_answers(self):
     # One id ends a completion, and the other ends an answer in a chat.
     ends = self.reference.config.eos_token_id
     messages = [{'role': 'user', 'content': self.prompt}]
     chat = self.tokenizer.apply_chat_template(
       messages, add_generation_prompt=True, return_dict=False
     )
-    found = []
+    last_ids = []
     for ids, got in (
       (self.tokenizer(self.prompt)['input_ids'], self.complete(128)),
       (
@@ -111,14 +111,14 @@ class LlamaTest(absltest.TestCase):
         ),
       ),
     ):
-      wanted = self.greedy(ids, 128)
-      found.append(wanted[-1])
+      expected = self.greedy(ids, 128)
+      last_ids.append(expected[-1])
       [choice] = got.choices
       text = getattr(choice, 'text', None) or choice.message.content
-      self.assertEqual(text, self.tokenizer.decode(wanted[:-1]))
+      self.assertEqual(text, self.tokenizer.decode(expected[:-1]))
       self.assertEqual(choice.finish_reason, 'stop')
       self.assertEqual(got.usage.prompt_tokens, len(ids))
-    self.assertEqual(found, ends)
+    self.assertEqual(last_ids, ends)
 
   def test_messages_in_parts_are_rendered_as_text(self):
     texts = [self.prompt, 'More & ü']
@@ -155,13 +155,13 @@ class LlamaTest(absltest.TestCase):
     return self.client.post(url, body=body, cast_to=dict[str, object])
 
   def test_client_and_saxutil(self):
-    wanted = self.complete(128).choices[0].text
+    expected = self.complete(128).choices[0].text
     options = sax.ModelOptions()
     options.SetExtraInput('temperature', 0.0)
     [(text, _), *_] = (
       sax.Model(real_cell.MODEL).LM().Generate(self.prompt, options)
     )
-    self.assertEqual(text, wanted)
+    self.assertEqual(text, expected)
     out = io.StringIO()
     words = ['-terse', '-n=1', '-extra=temperature:0']
     with contextlib.redirect_stdout(out):
@@ -172,7 +172,7 @@ class LlamaTest(absltest.TestCase):
         ]
       )
     self.assertEqual(code, 0)
-    self.assertIn(wanted.strip(), out.getvalue())
+    self.assertIn(expected.strip(), out.getvalue())
 
   def test_pages_and_metrics(self):
     self.complete()

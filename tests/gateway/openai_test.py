@@ -59,7 +59,7 @@ class OpenaiTest(absltest.TestCase):
     self.assertEqual(one, two)
     self.assertNotEqual(one, other)
 
-  def test_samples_come_from_any_number_of_tokens(self):
+  def test_samples_have_any_top_k(self):
     every, zero, many, some, few = (
       self.complete(seed=5, temperature=1.0, top_k=top_k, max_tokens=12)
       for top_k in (-1, 0, 10**6, 100, 2)
@@ -70,7 +70,7 @@ class OpenaiTest(absltest.TestCase):
     self.assertNotEqual(few.choices[0].text, text)
     self.assertEqual(some.usage.completion_tokens, 12)
 
-  def test_streams_say_what_whole_answers_do(self):
+  def test_streams_equal_whole_answers(self):
     for beams in (False, True):
       # Beam search draws nothing, so it rejects a seed.
       settings = {'max_tokens': 12} | ({} if beams else {'seed': 7})
@@ -86,9 +86,11 @@ class OpenaiTest(absltest.TestCase):
       self.assertAlmostEqual(
         sum(choice.logprobs.token_logprobs), choice.cumulative_logprob, 4
       )
-      told = choice.logprobs
-      self.assertLen(told.text_offset, len(told.tokens))
-      for token, likeliest in zip(told.tokens, told.top_logprobs, strict=True):
+      logprobs = choice.logprobs
+      self.assertLen(logprobs.text_offset, len(logprobs.tokens))
+      for token, likeliest in zip(
+        logprobs.tokens, logprobs.top_logprobs, strict=True
+      ):
         self.assertIn(token, likeliest)
         self.assertBetween(len(likeliest), 1, 3)
 
@@ -158,7 +160,7 @@ class OpenaiTest(absltest.TestCase):
     self.assertEqual(by_ids.choices[0].text, by_text.choices[0].text)
     self.assertEqual(by_text.usage.prompt_tokens, len(ids))
 
-  def test_what_the_model_does_not_take(self):
+  def test_unsupported_parameters_are_refused(self):
     for fields, expected in (
       ({'max_tokens': 10_000}, str(real_cell.MAX_NEW_TOKENS)),
       ({'prompt': 'word ' * 500}, str(real_cell.MAX_PROMPT)),

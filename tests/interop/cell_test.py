@@ -84,7 +84,7 @@ class CellTest(absltest.TestCase):
         out = self.saxutil(1, '--sax_timeout=60s', *command)
         self.assertNotIn('no answer within', out)
 
-  def test_failed_load_is_told(self):
+  def test_failed_load_is_reported(self):
     bad = _CELL + '/bad'
     self.take_away_server()
     self.saxutil(0, 'publish', bad, _PARAMS, 'None', '1', 'BATCH_SIZE=0')
@@ -98,7 +98,7 @@ class CellTest(absltest.TestCase):
     self.assertIn('FAILED', out)
     self.assertIn('BATCH_SIZE', out)
 
-  def test_model_without_replicas_says_so(self):
+  def test_model_without_replicas_is_reported(self):
     model = _CELL + '/idle'
     self.saxutil(0, 'publish', model, _PARAMS, 'None', '0')
     self.addCleanup(self.saxutil, 0, 'unpublish', model)
@@ -132,7 +132,7 @@ class CellTest(absltest.TestCase):
     got = asyncio.run(ask())
     self.assertEqual([results[0][0] for results in got], prompts)
 
-  def test_cancelled_requests_leave_the_server_well(self):
+  def test_cancelled_requests_do_not_harm_the_server(self):
     async def ask():
       lm = sax_aio.Model(_MODEL).LM()
       tasks = [asyncio.create_task(lm.Generate('1,2')) for _ in range(200)]
@@ -151,7 +151,7 @@ class CellTest(absltest.TestCase):
       options = sax.Options(proxy_addr='127.0.0.1:1')
       sax.Model(_MODEL, options).LM().Generate('1', sax.ModelOptions(0.5))
 
-  def test_client_that_learns_the_services_by_reflection(self):
+  def test_reflection_describes_the_services(self):
     address = cell_files.read_location(self.cell.sax_root, _CELL).location
     listed = _call(address, 'sax.Admin', 'List', {})
     [published] = listed['publishedModels']
@@ -183,9 +183,9 @@ def _call(address: str, service: str, method: str, request: dict) -> dict:
         channel
       )
     )
-    found = pool.FindServiceByName(service).FindMethodByName(method)
-    request_type = message_factory.GetMessageClass(found.input_type)
-    response_type = message_factory.GetMessageClass(found.output_type)
+    rpc_type = pool.FindServiceByName(service).FindMethodByName(method)
+    request_type = message_factory.GetMessageClass(rpc_type.input_type)
+    response_type = message_factory.GetMessageClass(rpc_type.output_type)
     rpc = channel.unary_unary(
       f'/{service}/{method}',
       request_serializer=request_type.SerializeToString,

@@ -41,11 +41,11 @@ _MODULES = {
 
 def code_in(text: str) -> grpc.StatusCode | None:
   """Returns the status code at the end of an error's text."""
-  found = _WRAPPED.search(text)
-  if not found:
+  match = _WRAPPED.search(text)
+  if not match:
     return None
   [code] = [
-    c for c in grpc.StatusCode if errors.camel_case(c) == found.group(1)
+    c for c in grpc.StatusCode if errors.camel_case(c) == match.group(1)
   ]
   return code
 
@@ -108,9 +108,9 @@ def _row(number: int, raw: dict[str, Any]) -> Row:
     descriptor = module.DESCRIPTOR.services_by_name[service.split('.')[-1]]
     if method in descriptor.methods_by_name:
       # Generate and GenerateStream have the same request type.
-      found = descriptor.methods_by_name[method]
-      request_type = getattr(module, found.input_type.name)
-      response_type = getattr(module, found.output_type.name)
+      rpc = descriptor.methods_by_name[method]
+      request_type = getattr(module, rpc.input_type.name)
+      response_type = getattr(module, rpc.output_type.name)
       request = _message(request_type, raw['request_hex'])
       hexes = raw.get('responses_hex', [])
       if raw.get('response_hex') is not None:

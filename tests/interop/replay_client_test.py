@@ -167,21 +167,21 @@ class ReplayTest(parameterized.TestCase):
 
   def call_Update(self, row: recorded.Row):
     """Calls the command for the field that the recorded call changed."""
-    wanted = row.request.model
+    expected = row.request.model
     before = admin_pb2.Model()
-    before.CopyFrom(wanted)
+    before.CopyFrom(expected)
     before.ClearField('acls')
     if row.step.startswith('update replicas='):
-      before.requested_num_replicas = wanted.requested_num_replicas + 1
-      args = ['update', f'-replicas={wanted.requested_num_replicas}']
-      args.append(wanted.model_id)
+      before.requested_num_replicas = expected.requested_num_replicas + 1
+      args = ['update', f'-replicas={expected.requested_num_replicas}']
+      args.append(expected.model_id)
     elif row.step == 'update_checkpoint':
       before.checkpoint_path = 'old'
-      args = ['update_checkpoint', wanted.model_id, wanted.checkpoint_path]
+      args = ['update_checkpoint', expected.model_id, expected.checkpoint_path]
     else:
       self.assertStartsWith(row.step, 'setacl model')
       before.acls.items['lm.score'] = 'acl/a'
-      args = ['setacl', wanted.model_id, 'lm.score', '']
+      args = ['setacl', expected.model_id, 'lm.score', '']
     listed = admin_pb2.ListResponse()
     listed.published_models.add(model=before)
     self.server.rows['/sax.Admin/List'] = recorded.Row(

@@ -19,14 +19,14 @@ class _Modelet(fake_modelet.FakeModelet):
 
   Attributes:
     requests: The requests of all methods except GetStatus, in order.
-    asked: The latest GetStatus request.
+    status_request: The latest GetStatus request.
     status: The answer to GetStatus; None for the default.
   """
 
   def __init__(self, path: str):
     super().__init__(path)
     self.requests = []
-    self.asked: modelet_pb2.GetStatusRequest | None = None
+    self.status_request: modelet_pb2.GetStatusRequest | None = None
     self.status: modelet_pb2.GetStatusResponse | None = None
 
   async def Load(self, request, context):
@@ -42,7 +42,7 @@ class _Modelet(fake_modelet.FakeModelet):
     return await super().Unload(request, context)
 
   async def GetStatus(self, request, context):
-    self.asked = request
+    self.status_request = request
     return self.status or await super().GetStatus(request, context)
 
 
@@ -113,18 +113,18 @@ class ReplayTest(cell_fixture.CellTestCase):
     if not status.models:
       modelet = await self.served()
     else:
-      [told] = status.models
-      modelet = await self.published(told.model_key)
+      [info] = status.models
+      modelet = await self.published(info.model_key)
     modelet.status = status
-    modelet.asked = None
-    await self.eventually(lambda: modelet.asked)
-    asked = modelet_pb2.GetStatusRequest()
-    asked.CopyFrom(modelet.asked)
-    asked.include_failure_reasons = row.request.include_failure_reasons
-    self.assertEqual(asked, row.request)
-    for told in status.models:
-      methods = sorted(stats.method for stats in told.method_stats)
-      listed = await self.listed(told.model_key)
+    modelet.status_request = None
+    await self.eventually(lambda: modelet.status_request)
+    status_request = modelet_pb2.GetStatusRequest()
+    status_request.CopyFrom(modelet.status_request)
+    status_request.include_failure_reasons = row.request.include_failure_reasons
+    self.assertEqual(status_request, row.request)
+    for info in status.models:
+      methods = sorted(stats.method for stats in info.method_stats)
+      listed = await self.listed(info.model_key)
       self.assertEqual(list(listed.model.method_names), methods)
       self.assertEqual(list(listed.modelet_addresses), [modelet.address])
 

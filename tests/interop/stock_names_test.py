@@ -69,10 +69,10 @@ class StockNamesTest(parameterized.TestCase):
       (kind, name): _names(getattr(getattr(model, kind)(), name))
       for kind, name in _METHODS
     }
-    wanted = dict(_METHODS)
+    expected = dict(_METHODS)
     if module is sax_aio:  # Its streams are iterators.
-      wanted['LM', 'GenerateStream'] = 'text options'
-    self.assertEqual(got, wanted)
+      expected['LM', 'GenerateStream'] = 'text options'
+    self.assertEqual(got, expected)
 
   def test_keywords_of_admin_calls(self):
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)

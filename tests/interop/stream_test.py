@@ -89,14 +89,14 @@ class StreamTest(absltest.TestCase):
     asyncio.run(read())
     self.assertEqual(texts[0].decode(), expected)
 
-  def test_completion_goes_on_when_its_replica_is_lost(self):
+  def test_completion_continues_after_a_lost_replica(self):
     replicas = [self._serve(steps=60) for _ in range(2)]
     for _, runner in replicas:
       runner.permits = threading.Semaphore(8)
-    told = []
+    texts = []
     stopped = None
     for message in sax.Model(_MODEL).LM().CompleteStream(self._ids()):
-      told += [c.text for c in message.choices if not c.index]
+      texts += [c.text for c in message.choices if not c.index]
       if stopped is None:
         (stopped,) = (r for r in replicas if r[1].admissions)
         for server, runner in replicas:
@@ -107,8 +107,8 @@ class StreamTest(absltest.TestCase):
         stopped[0].stop_server(grace=0)
     answer = self.words.decode(self._ids()[::-1])
     # The answer continues the prompt, so it keeps its first blank.
-    self.assertEqual(''.join(told), f' {answer}')
-    self.assertGreater(len(told), 1)
+    self.assertEqual(''.join(texts), f' {answer}')
+    self.assertGreater(len(texts), 1)
     for _, runner in replicas:
       self.assertNotEmpty(runner.admissions)
 

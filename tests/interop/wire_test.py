@@ -169,7 +169,7 @@ class WireTest(parameterized.TestCase):
 
 
 class FieldNumbersTest(absltest.TestCase):
-  def test_messages_that_no_recording_holds(self):
+  def test_messages_without_recording_have_stock_numbers(self):
     got = {
       kind: ' '.join(
         f'{field.name} {number}'
@@ -181,7 +181,7 @@ class FieldNumbersTest(absltest.TestCase):
 
   def test_types(self):
     double = b'\x08' + struct.pack('<d', 1.5)
-    for each, expected in (
+    for value, expected in (
       (vision_pb2.VideoToTokenResponse(tokens=[1.5]), b'\x0a' + double),
       (vision_pb2.TokenToVideoRequest(tokens=[1.5]), b'\x12' + double),
       (multimodal_pb2.DoubleEmbedding(values=[1.5]), b'\x0a' + double),
@@ -191,7 +191,7 @@ class FieldNumbersTest(absltest.TestCase):
       ),
       (multimodal_pb2.MediaPath(media_type='VIDEO'), b'\x18\x03'),
     ):
-      self.assertEqual(each.SerializeToString(), expected)
+      self.assertEqual(value.SerializeToString(), expected)
 
   def test_services_have_their_methods(self):
     vision = _SERVICES['sax.server.vision.VisionService'].methods_by_name

@@ -91,7 +91,7 @@ class CheckpointsTest(parameterized.TestCase):
       with self.assertRaisesRegex(errors.InvalidArgument, message):
         stored.config(_settings(**attributes))
 
-  def test_names_what_is_missing_or_of_another_shape(self):
+  def test_missing_and_misshapen_variables_are_named(self):
     for change, message in (
       ({'ff_layer.layer_norm.scale': None}, r"'transformer.*layer_norm.scale'"),
       ({'ffn_layer1.bias.b': np.zeros([3, 5], np.float32)}, r'\[3, 128\]'),

@@ -111,7 +111,7 @@ class RandomWeightsTest(absltest.TestCase):
     # The prompts have an effect.
     self.assertNotEqual(answers[0][0], answers[0][1])
 
-  def test_a_group_of_two_hosts_gives_the_same_text(self):
+  def test_group_of_two_hosts_gives_the_same_text(self):
     coordinator = f'127.0.0.1:{net.pick_free_port()}'
     self.start_cell(
       _GROUP_CELL,
@@ -142,7 +142,7 @@ class RandomWeightsTest(absltest.TestCase):
     self.assertLen(lm.Generate(_PROMPT), 2)
     sax.Unpublish(_MODEL)
 
-  def test_refuses_params_that_are_none_of_tests(self):
+  def test_params_of_users_are_refused(self):
     sax.Publish(_MODEL, _PARAMS + 'LmCloudSpmd2B', 'None', 1)
     self.addCleanup(sax.Unpublish, _MODEL)
     with self.assertRaisesRegex(errors.SaxError, 'only test params'):

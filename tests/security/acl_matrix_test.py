@@ -173,8 +173,8 @@ def _methods(
   """Yields the path and descriptor of each method that is (not) served here."""
   for module in pkgutil.iter_modules(protobuf.__path__):
     if module.name.endswith('_pb2'):
-      found = importlib.import_module(f'saxml_ext.protobuf.{module.name}')
-      for service in found.DESCRIPTOR.services_by_name.values():
+      proto = importlib.import_module(f'saxml_ext.protobuf.{module.name}')
+      for service in proto.DESCRIPTOR.services_by_name.values():
         for method in service.methods:
           path = f'{service.full_name}/{method.name}'
           if path.startswith(_NOT_HERE) != here:
@@ -237,10 +237,10 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   def channel(self, service: str, who: _Caller) -> grpc.aio.Channel:
     ports = self.services.ports
-    found = ports.get(service, ports['model server'])
-    address = found.mutual if who.certificate else found.tls
+    server = ports.get(service, ports['model server'])
+    address = server.mutual if who.certificate else server.tls
     if who.certificate is None:
-      address = found.plain
+      address = server.plain
     key = address, who.certificate
     if key not in self._channels:
       if who.certificate is None:
@@ -307,7 +307,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(wrong, [])
     self.assertGreater(calls, 1000)
 
-  async def test_what_is_not_here_is_not_served(self):
+  async def test_unlisted_methods_are_not_served(self):
     await self.set_up(_STATES['nothing set up'])
     for path, method in _methods(here=False):
       code = await self.call(path, method, _CALLERS['admin'])

@@ -64,7 +64,7 @@ class CellTest(absltest.TestCase):
 
   def servers(self) -> int:
     stats = self.cell.call('Stats', admin_pb2.StatsRequest())
-    return sum(each.num_replicas for each in stats.model_server_type_stats)
+    return sum(kind.num_replicas for kind in stats.model_server_type_stats)
 
   def serial(self, address: str) -> str:
     """Returns the serial number of the certificate of an admin server."""
@@ -78,7 +78,7 @@ class CellTest(absltest.TestCase):
       ) as connection:
         return connection.getpeercert()['serialNumber']
 
-  def test_from_publish_to_a_renewal_and_a_new_leader(self):
+  def test_cell_with_tls_survives_renewal_and_a_new_leader(self):
     admin = self.start(processes.ADMIN_SERVER, self.server_tls)
     self.start(_SERVER, self.server_tls)
     self.cell.wait_for_leader()
@@ -110,7 +110,7 @@ class CellTest(absltest.TestCase):
     # programs.
     processes.wait(lambda: self.servers() == 1)
 
-  def test_a_program_that_is_half_set_up_ends_at_once(self):
+  def test_incomplete_setup_ends_the_program(self):
     half = tls.Settings(cert_file=self.server_tls.cert_file)
     with self.assertRaisesRegex(RuntimeError, 'needs --tls_key_file'):
       self.start(processes.ADMIN_SERVER, half)

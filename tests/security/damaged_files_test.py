@@ -112,12 +112,12 @@ class DamagedFilesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       'join': lambda n: opened.check_server(n, 'x'),
       'generate': lambda n: opened.check(n, 'acl/t', 'x'),
     }
-    found = set()
+    granted = set()
     for who, (what, call) in itertools.product(_PEOPLE, calls.items()):
       with contextlib.suppress(errors.PermissionDenied):
         call((who,) if who else ())
-        found.add((who, what))
-    return frozenset(found)
+        granted.add((who, what))
+    return frozenset(granted)
 
   def opened(self) -> access.Access:
     return access.Access.of_cell(self.root, _CELL)
@@ -193,7 +193,7 @@ class DamagedFilesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
         with self.assertRaisesRegex(errors.SaxError, path):
           cell_lib.read_location(self.root, _CELL)
 
-  def test_key_files_admit_nobody_else(self):
+  def test_damaged_key_files_admit_no_other_caller(self):
     path = f'{self.dir}/keys'
     names = {api_key.add(path, who): who for who in ('alice', 'bob')}
     running = api_keys.Keys(path)
@@ -220,7 +220,7 @@ class DamagedFilesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
                 api_key.add(path, 'eve')
         running.refresh()
 
-  def test_a_directory_of_keys_that_others_may_write_is_refused(self):
+  def test_key_directory_writable_by_others_is_refused(self):
     path = f'{self.dir}/open/keys'
     os.mkdir(os.path.dirname(path))
     os.chmod(os.path.dirname(path), 0o777)
@@ -230,8 +230,8 @@ class DamagedFilesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     api_key.add(path, 'alice')
 
   def test_tls_files_are_refused(self):
-    found = cell_certs.CellCerts(f'{self.dir}/tls').server()
-    for path in (found.cert_file, found.key_file, found.ca_file):
+    certs = cell_certs.CellCerts(f'{self.dir}/tls').server()
+    for path in (certs.cert_file, certs.key_file, certs.ca_file):
       damages = dict(_damages(path))
       damages['writable'] = lambda path: os.chmod(path, 0o666)
       for name, damage in damages.items():
@@ -241,7 +241,7 @@ class DamagedFilesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
           with self.damaged(path, damage):
             with self.assertRaisesRegex(errors.InvalidArgument, path):
               tls.KeyFiles(
-                found.cert_file, found.key_file, found.ca_file
+                certs.cert_file, certs.key_file, certs.ca_file
               ).read()
 
   async def lead(self) -> list[admin_pb2.Model]:
@@ -299,7 +299,7 @@ class DamagedFilesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
           if name in names[:2] and title != 'missing':
             self.assertIn(path, '\n'.join(logged.output))
 
-  def test_a_program_without_fs_root_writes_nothing(self):
+  def test_program_without_fs_root_writes_nothing(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'fs_root'):
       cell_lib.write_config(
         self.root, '/sax/new', admin_pb2.Config(admin_acl='acl/all')

@@ -150,15 +150,15 @@ class EveryService:
     await asyncio.to_thread(self._group.stop(None).wait)
 
   def _listen(self, server: grpc.Server | grpc.aio.Server) -> Ports:
-    found = []
+    ports = []
     for settings in (
       tls.Settings(),
       dataclasses.replace(self._tls, require_client_certs=False),
       self._tls,
     ):
       tls.configure(settings)
-      found.append(f'{_LOCAL}:{grpc_util.listen(server, 0, _LOCAL)}')
-    return Ports(*found)
+      ports.append(f'{_LOCAL}:{grpc_util.listen(server, 0, _LOCAL)}')
+    return Ports(*ports)
 
   async def _stop_admin(self) -> None:
     if self._admin and self._controller:

@@ -161,7 +161,7 @@ class HostileLoadsTest(parameterized.TestCase):
       modelet_pb2.UnloadRequest(model_key='/sax/test/m'), timeout=_TIMEOUT
     )
 
-  def test_paths_that_lead_out(self):
+  def test_paths_out_of_a_root_are_refused(self):
     small_model.write(self.outside)
     os.symlink(self.outside, f'{self.root}/link')
     words = {'root': self.root, 'outside': self.outside, 'model': self.model}
@@ -186,7 +186,7 @@ class HostileLoadsTest(parameterized.TestCase):
     os.symlink(f'{self.outside}/checkpoint_00000000', step)
     self.assertIn('outside of the directories', self.refused(self.model))
 
-  def test_what_stands_beside_a_root_is_not_read(self):
+  def test_siblings_of_a_root_are_not_read(self):
     step = f'{self.model}/checkpoint_00000000'
     roots.configure([step])
     with _opened.watching():
@@ -220,7 +220,7 @@ class HostileLoadsTest(parameterized.TestCase):
     ),
     ('no_metadata', 'checkpoint_00000000/metadata/metadata', b'\x80\x04.'),
   )
-  def test_files_made_to_do_harm(self, name: str, data: bytes):
+  def test_hostile_files_are_refused(self, name: str, data: bytes):
     path = f'{self.model}/{name}'
     self.assertTrue(os.path.exists(path))
     with open(path, 'wb') as f:
@@ -245,7 +245,7 @@ class HostileLoadsTest(parameterized.TestCase):
         with open(path, 'wb') as f:
           f.write(data)
 
-  def test_arrays_that_are_not_what_they_say(self):
+  def test_mislabeled_arrays_are_refused(self):
     path = next(
       os.path.join(parent, '.zarray')
       for parent, _, names in os.walk(self.model)
@@ -276,7 +276,7 @@ class HostileLoadsTest(parameterized.TestCase):
         VOCABULARY_PATH=json.dumps(path),
       )
 
-  def test_what_is_inside_is_read(self):
+  def test_files_inside_a_root_are_read(self):
     plan = loader.plan(
       entry_lib.Spec(small_model.MODEL_PATH, self.model, {}, {})
     )

@@ -18,7 +18,7 @@ from tests.serve import serving
 class _LoadingServer(http.server.BaseHTTPRequestHandler):
   """Answers the first request as a gateway does while a model is loading."""
 
-  asked = 0
+  num_requests = 0
 
   def do_GET(self):
     """Answers the question whether a gateway listens."""
@@ -27,8 +27,8 @@ class _LoadingServer(http.server.BaseHTTPRequestHandler):
 
   def do_POST(self):
     """Answers with an error or with a stream."""
-    type(self).asked += 1
-    if self.asked == 1:
+    type(self).num_requests += 1
+    if self.num_requests == 1:
       self.send_response(503)
       self.send_header('Retry-After', '0')
       body = {'error': {'message': 'compiled 1 of 2 programs'}}
@@ -51,7 +51,7 @@ class ServeTest(serving.ServeCase):
         return child
     raise AssertionError(f'{program} does not run: {self.text}')
 
-  def test_serves_through_the_death_of_a_process_and_ends(self):
+  def test_serving_survives_a_killed_process(self):
     port = self.start('gptj-small')
     done = self._ask(port, 'The court', 'said', max_tokens=8, temperature=0)
     self.assertEqual(done.returncode, 0, done.stderr)
@@ -128,7 +128,7 @@ class ServeTest(serving.ServeCase):
     ):
       self._refused(message, **flags)
 
-  def test_wrong_words_are_refused_before_any_conversion(self):
+  def test_wrong_words_start_no_conversion(self):
     directory = os.path.join(programs.ROOT, 'harness/bundled/llama/model')
     for message, *words in (
       ('A is set twice', 'A=1', 'A=2'),

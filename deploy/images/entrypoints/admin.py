@@ -61,7 +61,7 @@ def _has_config(root: str, cell_id: str) -> bool:
   return True
 
 
-def is_set_up(found: Mapping[str, str]) -> bool:
+def is_set_up(env: Mapping[str, str]) -> bool:
   """Returns True if the cell has a config, and False if it is new.
 
   Raises:
@@ -69,13 +69,13 @@ def is_set_up(found: Mapping[str, str]) -> bool:
       one would give rights to everybody.
     errors.Internal: The config is damaged.
   """
-  cell_id = found[cell.CELL_VARIABLE]
-  if _has_config(found[model.ROOT], cell_id):
+  cell_id = env[cell.CELL_VARIABLE]
+  if _has_config(env[model.ROOT], cell_id):
     return True
-  state = cell.state_path(found[cell.FS_ROOT_VARIABLE], cell_id)
+  state = cell.state_path(env[cell.FS_ROOT_VARIABLE], cell_id)
   if storage.exists(state):
     raise errors.FailedPrecondition(
-      f'{cell.config_path(found[model.ROOT], cell_id)} is gone, but the cell has'
+      f'{cell.config_path(env[model.ROOT], cell_id)} is gone, but the cell has'
       f' models in {state}. Restore the config, or write one with admin_config'
       ' --fs_root and --admin_acl'
     )
@@ -84,9 +84,9 @@ def is_set_up(found: Mapping[str, str]) -> bool:
 
 def main(argv: Sequence[str]) -> None:
   try:
-    found = settings(os.environ)
-    os.environ.update(found)
-    has_config = is_set_up(found)
+    env = settings(os.environ)
+    os.environ.update(env)
+    has_config = is_set_up(env)
   except (errors.SaxError, OSError) as e:
     sys.exit(f'sax-admin-server: {e}')
   if not has_config:

@@ -28,7 +28,7 @@ class EntrypointsTest(parameterized.TestCase):
   def test_roots(self, variables, expected):
     self.assertEqual(model.sax_root(variables), expected)
 
-  def test_a_bucket_is_enough(self):
+  def test_bucket_is_enough(self):
     self.assertEqual(
       admin.settings({'GSBUCKET': 'b'}),
       {
@@ -39,12 +39,12 @@ class EntrypointsTest(parameterized.TestCase):
       },
     )
 
-  def test_everything_can_be_said(self):
-    found = admin.settings(
+  def test_all_variables_are_read(self):
+    settings = admin.settings(
       {'SAX_ROOT': '/r', 'FS_ROOT': '/f', 'SAX_CELL': '/sax/a', 'PORT': '7'}
     )
     self.assertEqual(
-      found,
+      settings,
       {
         'SAX_ROOT': '/r',
         'SAX_FS_ROOT': '/f',
@@ -53,25 +53,25 @@ class EntrypointsTest(parameterized.TestCase):
       },
     )
 
-  def test_a_config_that_is_gone_is_not_replaced(self):
+  def test_missing_config_is_not_replaced(self):
     root, fs_root = (self.create_tempdir().full_path for _ in range(2))
-    found = admin.settings({'SAX_ROOT': root, 'FS_ROOT': fs_root})
-    self.assertFalse(admin.is_set_up(found))
+    settings = admin.settings({'SAX_ROOT': root, 'FS_ROOT': fs_root})
+    self.assertFalse(admin.is_set_up(settings))
     config = admin_pb2.Config(fs_root=fs_root, admin_acl='acl/admins')
     cell.write_config(root, '/sax/test', config)
-    self.assertTrue(admin.is_set_up(found))
+    self.assertTrue(admin.is_set_up(settings))
     cell.write_state(fs_root, '/sax/test', admin_pb2.State())
     os.remove(cell.config_path(root, '/sax/test'))
     with self.assertRaisesRegex(errors.FailedPrecondition, 'is gone'):
-      admin.is_set_up(found)
+      admin.is_set_up(settings)
     os.truncate(cell.state_path(fs_root, '/sax/test'), 0)
     cell.write_config(root, '/sax/test', config)
     os.truncate(cell.config_path(root, '/sax/test'), 5)
     with self.assertRaisesRegex(errors.Internal, 'config.proto'):
-      admin.is_set_up(found)
+      admin.is_set_up(settings)
 
   @parameterized.parameters({}, {'SAX_ROOT': '/r'}, {'FS_ROOT': '/f'})
-  def test_what_is_missing_is_said(self, **variables):
+  def test_missing_variables_are_named(self, **variables):
     with self.assertRaisesRegex(errors.InvalidArgument, 'GSBUCKET'):
       admin.settings(variables)
 

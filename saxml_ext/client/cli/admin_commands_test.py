@@ -103,7 +103,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
     self.assertNotIn('Hint', self.stderr)
     self.check(2, 'ls')
 
-  def test_ls_tells_what_servers_say_of_failures(self):
+  def test_ls_shows_failures_that_servers_report(self):
     published = self.cell.admin.models[fake_cell.MODEL]
     published.model.requested_num_replicas = 3
     server = self.cell.add_server()
@@ -121,7 +121,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
     self.assertEqual(third, 'm,,MISSING,only 2 of 3 replicas have a server')
     self.assertIn('| FAILED  | no such', self.check(0, 'ls', '/sax/test'))
 
-  def test_ls_tells_what_the_admin_says_of_failures(self):
+  def test_ls_shows_failures_that_the_admin_server_reports(self):
     published = self.cell.admin.models[fake_cell.MODEL]
     published.modelet_addresses.append('10.0.0.1:1')
     published.replicas.add(address='10.0.0.1:1', status=common_pb2.LOADING)
@@ -226,7 +226,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
     self.check(2, *export[:-1])
     self.check(2, 'save', fake_cell.MODEL)
 
-  def test_export_takes_no_longer_than_it_may(self):
+  def test_export_ends_at_its_timeout(self):
     export = 'export', fake_cell.MODEL, 'lm.score', '/out'
     self.check(1, '-sax_timeout=100ms', *export)  # There is no server.
 
@@ -305,7 +305,7 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
       '# Chip,Topology,# of Servers\nCHIP_TYPE_CPU,CHIP_TOPOLOGY_1,2\n',
     )
 
-  def test_admin_server_that_was_never_started(self):
+  def test_admin_server_never_started(self):
     os.unlink(cell_files.location_path(self.cell.root, '/sax/test'))
     for args in (('ls', '/sax/test'), ('lm.generate', fake_cell.MODEL, 'x')):
       self.check(1, *args)

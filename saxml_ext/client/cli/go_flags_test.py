@@ -36,7 +36,7 @@ class GoFlagsTest(parameterized.TestCase):
     (['-', '-b'], ['-', '-b']),
     (['--', '-b'], ['-b']),
   )
-  def test_where_flags_end(self, args: list[str], rest: list[str]):
+  def test_flags_end_at_the_first_word(self, args: list[str], rest: list[str]):
     self.assertEqual(go_flags.parse(_FLAGS, args).rest, rest)
 
   @parameterized.parameters(

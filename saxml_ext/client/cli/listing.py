@@ -78,7 +78,7 @@ def _print_status(
     return
   rows = [
     row
-    for row in replica_status.of(details, context.remaining())
+    for row in replica_status.collect(details, context.remaining())
     if is_asked_for or row[1].hosts or row[1].status != admin_client.LOADED
   ]
   if rows or is_asked_for:
@@ -217,7 +217,7 @@ def _wait(context: command.Context, args: go_flags.Parsed) -> None:
       return sax.WaitForReady(model_id, count, step)
     except errors.DeadlineExceeded as e:
       now = _look(model_id)
-      replicas = replica_status.of([now], _LOOK_SECONDS) if now else []
+      replicas = replica_status.collect([now], _LOOK_SECONDS) if now else []
       standing = '; '.join(str(replica) for _, replica in replicas)
       is_loading = any(r.status == admin_client.LOADING for _, r in replicas)
       if left <= _REPORT_SECONDS or not (is_loading or context.remaining()):

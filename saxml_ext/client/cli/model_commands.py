@@ -153,12 +153,12 @@ def _stream(
 def _score(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   _, prefix, *suffixes = args.rest
-  found = model.LM().Score(prefix, suffixes, options)
-  scores = list(map(go_flags.general, found))
-  each = len(scores) // len(suffixes)
+  values = model.LM().Score(prefix, suffixes, options)
+  scores = list(map(go_flags.general, values))
+  per_suffix = len(scores) // len(suffixes)
   rows = []
   for i, suffix in enumerate(suffixes):
-    row = [suffix, *scores[i * each : (i + 1) * each]]
+    row = [suffix, *scores[i * per_suffix : (i + 1) * per_suffix]]
     # Programs that parse the table expect one column per score.
     rows.append(row + [''] * (1 + len(scores) - len(row)))
   _print(['Suffix', 'Score'], *rows)
@@ -254,7 +254,7 @@ def _embed_image(context: command.Context, args: go_flags.Parsed) -> None:
 def _detect(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   _, path, *texts = args.rest
-  found = model.VM().Detect(_read(path), texts, options=options)
+  detections = model.VM().Detect(_read(path), texts, options=options)
   rows = [
     [
       *map(go_flags.general, box),
@@ -262,7 +262,7 @@ def _detect(context: command.Context, args: go_flags.Parsed) -> None:
       go_flags.general(score),
       f'{height},{width}',
     ]
-    for *box, text, score, (height, width, _) in found
+    for *box, text, score, (height, width, _) in detections
   ]
   header = ['CenterX', 'CenterY', 'Width', 'Height', 'Text', 'Score', 'Mask']
   _print(header, *rows)
@@ -297,11 +297,11 @@ def _write_images(
 ) -> list[tuple[str, float]]:
   """Writes the images as 0001.PNG and so on; returns (path, score) pairs."""
   os.makedirs(directory, _DIR_MODE, exist_ok=True)
-  found = []
+  rows = []
   for number, (image, score) in enumerate(images, 1):
     path = os.path.join(directory, f'{number:04d}.PNG')
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with os.fdopen(os.open(path, flags, _FILE_MODE), 'wb') as f:
       f.write(image)
-    found.append((path, score))
-  return found
+    rows.append((path, score))
+  return rows

@@ -113,9 +113,9 @@ class LMCommandsTest(saxutil_fixture.SaxutilTest):
     tables = [
       k for k, row in saxutil_fixture.RECORDED.items() if 'results' in row
     ]
-    others = set(saxutil_fixture.RECORDED) - set(tables)
+    replayed = set(saxutil_fixture.RECORDED) - set(tables)
     self.assertEqual(
-      others,
+      replayed,
       {'terse: score formats', 'terse multi line', 'score: 1'}
       | {'embed: short', 'embed: empty', 'embed: long'}
       | {'stream: rewrite', 'stream: bad prefix', 'stream: mid error'}

@@ -59,7 +59,7 @@ class ReadinessTest(saxutil_fixture.SaxutilTest):
       )
     self.assertGreater(time.monotonic() - start, 2.5)
 
-  def test_reasons_for_missing_servers_are_told(self):
+  def test_missing_servers_have_reasons(self):
     reason = 'no server can serve p.A; p.B is known'
     self.cell.admin.replicas_of_new.append(admin_pb2.Replica(reason=reason))
     self.check(0, 'publish', '/sax/test/n', 'p.A', '/c', '1')
@@ -70,7 +70,7 @@ class ReadinessTest(saxutil_fixture.SaxutilTest):
     self.assertIn(f'; MISSING ({reason})', self.stderr)
     self.assertNotIn('Hint', self.stderr)  # More time would not help.
 
-  def test_likely_mistakes_are_told(self):
+  def test_likely_mistakes_are_printed(self):
     path = 'saxml_ext.params.gptj.TinyFP32'
     sound = 'BATCH_SIZE=8', 'QUANTIZATION=int8', 'ram=1000'
     self.check(0, 'publish', '/sax/test/a', path, '/c', '1', *sound)

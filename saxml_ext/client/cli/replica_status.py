@@ -23,14 +23,14 @@ _PATIENCE = 5.0
 Row = tuple[str, sax.Replica]
 
 
-def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
+def collect(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
   """Returns the replicas of each model, with an entry for each missing one.
 
   Args:
     details: The models, as the admin server lists them.
     timeout: The timeout for asking the servers, in seconds.
   """
-  asked = _ask(
+  statuses = _ask(
     {
       address
       for detail in details
@@ -44,12 +44,12 @@ def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
     replicas = list(detail.replicas)
     if not replicas:
       replicas = [
-        _replica(address, asked[address], detail.model_id)
+        _replica(address, statuses[address], detail.model_id)
         for address in detail.addresses
       ]
-    found, wanted = detail.active_replicas, detail.max_replicas
-    if found < wanted and all(r.address for r in replicas):
-      reason = f'only {found} of {wanted} replicas have a server'
+    active, expected = detail.active_replicas, detail.max_replicas
+    if active < expected and all(r.address for r in replicas):
+      reason = f'only {active} of {expected} replicas have a server'
       replicas.append(sax.Replica('', admin_client.MISSING, reason))
     rows.extend((detail.model_id, replica) for replica in replicas)
   return rows

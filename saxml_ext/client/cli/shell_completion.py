@@ -33,7 +33,7 @@ _ZSH = 'autoload -U +X bashcompinit && bashcompinit\n' + _BASH
 def script(
   shell: str,
   commands: Sequence[command.Command],
-  others: Mapping[str, str],
+  words: Mapping[str, str],
   flags: Sequence[go_flags.Flag],
 ) -> str:
   """Returns the script that a shell evaluates to complete command lines.
@@ -41,13 +41,13 @@ def script(
   Args:
     shell: One of `SHELLS`.
     commands: The commands.
-    others: The other words that can stand in place of a command, each with its
+    words: The other words that can stand in place of a command, each with its
       synopsis.
     flags: The flags that can precede a command.
   """
   if shell == 'fish':
-    return _fish(commands, others, flags)
-  names = sorted([item.name for item in commands] + list(others))
+    return _fish(commands, words, flags)
+  names = sorted([item.name for item in commands] + list(words))
   cases = [
     f'    /-*) words="{_spelled(flags)}" ;;',
     f'    /*) words="{" ".join(names)}" ;;',
@@ -72,11 +72,11 @@ def _spelled(flags: Sequence[go_flags.Flag]) -> str:
 
 def _fish(
   commands: Sequence[command.Command],
-  others: Mapping[str, str],
+  words: Mapping[str, str],
   flags: Sequence[go_flags.Flag],
 ) -> str:
   first = '__fish_use_subcommand'
-  synopses = {item.name: item.synopsis for item in commands} | dict(others)
+  synopses = {item.name: item.synopsis for item in commands} | dict(words)
   lines = [
     f'complete -c saxutil -f -n {first} -a {name} -d {_quoted(synopsis)}'
     for name, synopsis in sorted(synopses.items())

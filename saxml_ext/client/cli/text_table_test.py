@@ -58,12 +58,12 @@ class TextTableTest(parameterized.TestCase):
     ('1,23', False),
     ('+5', False),
   )
-  def test_numbers_stand_on_the_right(self, text: str, is_number: bool):
+  def test_numbers_are_right_aligned(self, text: str, is_number: bool):
     (line,) = self.body((text, ''))
     cell = line.split('|')[1]
     self.assertEqual(cell.endswith(text + ' '), is_number or len(text) == 5)
 
-  def test_short_lines_are_filled_anew_at_the_widest_of_them(self):
+  def test_short_lines_are_filled_to_the_widest(self):
     self.assertEqual(
       self.body(('one\ntwo', 'x')), ['| one   | x |', '| two   |   |']
     )
@@ -81,7 +81,7 @@ class TextTableTest(parameterized.TestCase):
       [line.split('|')[1].strip() for line in got], [f'ab {long}', 'z']
     )
 
-  def test_long_text_is_filled_anew(self):
+  def test_long_text_is_wrapped(self):
     got = self.body(('a\n' + 'b' * 20 + ' ' + 'c' * 20, ''))
     self.assertEqual(
       [line.split('|')[1].strip() for line in got],

@@ -72,9 +72,9 @@ async def stream(
     try:
       async with contextlib.aclosing(responses):
         async for response in responses:
-          news = progress.news(response)
-          if news is not None:
-            yield news
+          delta = progress.delta(response)
+          if delta is not None:
+            yield delta
         return
     except errors.Unavailable as e:
       # If nothing was received, the client has already made all its retries.
@@ -96,15 +96,15 @@ class _Sequence(Generic[_SequenceT]):
     self._yielded: _SequenceT = empty
     self.again = 0
 
-  def news(self, items: _SequenceT) -> _SequenceT:
+  def delta(self, items: _SequenceT) -> _SequenceT:
     """Returns the items that were not yielded yet; raises _Differs."""
     known = self._yielded[self.again : self.again + len(items)]
     if items[: len(known)] != known:
       raise _Differs()
     self.again += len(items)
-    news = items[len(known) :]
-    self._yielded += news
-    return news
+    delta = items[len(known) :]
+    self._yielded += delta
+    return delta
 
   def is_behind(self) -> bool:
     """Returns True if some yielded items were not received again yet."""
@@ -119,7 +119,9 @@ class _AnswerProgress:
     self.ids = _Sequence([])
     self.has_ended = False
 
-  def news(self, choice: completion_pb2.Choice) -> completion_pb2.Choice | None:
+  def delta(
+    self, choice: completion_pb2.Choice
+  ) -> completion_pb2.Choice | None:
     """Returns the part of a choice that was not yielded yet.
 
     Returns:
@@ -128,8 +130,8 @@ class _AnswerProgress:
     Raises:
       _Differs: The choice contradicts the yielded part.
     """
-    text = self.text.news(choice.text)
-    ids = self.ids.news([token.token_id for token in choice.tokens])
+    text = self.text.delta(choice.text)
+    ids = self.ids.delta([token.token_id for token in choice.tokens])
     if self.has_ended:
       if text or ids:
         raise _Differs()
@@ -137,11 +139,11 @@ class _AnswerProgress:
     self.has_ended = bool(choice.finish_reason)
     if self.has_ended and (self.text.is_behind() or self.ids.is_behind()):
       raise _Differs()  # It ended before the yielded part.
-    news = completion_pb2.Choice()
-    news.CopyFrom(choice)
-    news.text = text
-    del news.tokens[: len(choice.tokens) - len(ids)]
-    return news if text or ids or choice.finish_reason else None
+    delta = completion_pb2.Choice()
+    delta.CopyFrom(choice)
+    delta.text = text
+    del delta.tokens[: len(choice.tokens) - len(ids)]
+    return delta if text or ids or choice.finish_reason else None
 
 
 class _StreamProgress:
@@ -157,7 +159,7 @@ class _StreamProgress:
     self._losses = 0
     self._lost: errors.Unavailable | None = None
 
-  def news(
+  def delta(
     self, response: completion_pb2.CompleteResponse
   ) -> completion_pb2.CompleteResponse | None:
     """Returns the part of a message that was not yielded yet.
@@ -172,14 +174,14 @@ class _StreamProgress:
     choices: list[completion_pb2.Choice] = []
     for choice in response.choices:
       answer = self._answers.setdefault(choice.index, _AnswerProgress())
-      if (new := answer.news(choice)) is not None:
+      if (new := answer.delta(choice)) is not None:
         choices.append(new)
     if not choices and not response.HasField('usage'):
       return None
-    news = completion_pb2.CompleteResponse(choices=choices)
+    delta = completion_pb2.CompleteResponse(choices=choices)
     if response.HasField('usage'):
-      news.usage.CopyFrom(response.usage)
-    return news
+      delta.usage.CopyFrom(response.usage)
+    return delta
 
   def restart(self, lost: errors.Unavailable) -> None:
     """Prepares for an answer that starts again from the beginning.

@@ -20,7 +20,7 @@ def _lost(after: int = 1) -> fake_completions.Failure:
   return fake_completions.Failure(error, after)
 
 
-def _said(text: str, *ids: int, index: int = 0, **fields):
+def _part(text: str, *ids: int, index: int = 0, **fields):
   tokens = [completion_pb2.Token(token_id=i) for i in ids]
   choice = completion_pb2.Choice(
     index=index, text=text, tokens=tokens, **fields
@@ -29,7 +29,7 @@ def _said(text: str, *ids: int, index: int = 0, **fields):
 
 
 def _end(text: str, *ids: int):
-  message = _said(text, *ids, finish_reason=_STOP, score=-1.5)
+  message = _part(text, *ids, finish_reason=_STOP, score=-1.5)
   message.usage.completion_tokens = 4
   return message
 
@@ -61,7 +61,7 @@ class CompletionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     messages = []
     async for message in self.lm.CompleteStream('x', **settings):
       messages.append(message)
-      self.server.told.release()
+      self.server.sent.release()
     return messages
 
   async def test_complete(self):
@@ -89,7 +89,7 @@ class CompletionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       ],
     )
 
-  async def test_settings_that_there_are_not(self):
+  async def test_unknown_settings_are_refused(self):
     for settings in ({'nn': 1}, {'n': 'two'}):
       with self.assertRaisesRegex(errors.InvalidArgument, 'vailable: .*top_p'):
         await self.lm.Complete('x', **settings)
@@ -100,15 +100,15 @@ class CompletionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(await self.lm.Detokenize([97, 98]), 'ab')
     self.assertEqual((await self.lm.Describe()).max_prompt, 7)
 
-  async def test_replica_that_fails_before_it_says_anything(self):
-    server = self._serve([_lost(0)], [_said('a', 1), _end('b', 2)])
+  async def test_replica_that_fails_before_the_first_message(self):
+    server = self._serve([_lost(0)], [_part('a', 1), _end('b', 2)])
     self.assertEqual(await self._texts(), ['a', 'b'])
     self.assertLen(server.requests, 2)
 
-  async def test_another_replica_goes_on_where_one_was_lost(self):
+  async def test_another_replica_continues_a_lost_stream(self):
     server = self._serve(
-      [_said('one ', 1), _said('two', 2), _lost(2)],
-      [_said('one', 1), _said(' ', 2), _said('two th', 3), _end('ree', 4)],
+      [_part('one ', 1), _part('two', 2), _lost(2)],
+      [_part('one', 1), _part(' ', 2), _part('two th', 3), _end('ree', 4)],
     )
     messages = await self._messages()
     choices = [c for m in messages for c in m.choices]
@@ -122,30 +122,30 @@ class CompletionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertTrue(first.HasField('fallback_seed'))
     self.assertEqual(first, second)
 
-  async def test_answers_that_had_ended_are_not_told_again(self):
-    ended = _said('a', 1, finish_reason=_STOP)
+  async def test_finished_answers_are_not_repeated(self):
+    ended = _part('a', 1, finish_reason=_STOP)
     self._serve(
-      [ended, _said('b', 2, index=1), _lost(2)],
-      [_said('b', 2, index=1), ended, _said('c', index=1, finish_reason=_STOP)],
+      [ended, _part('b', 2, index=1), _lost(2)],
+      [_part('b', 2, index=1), ended, _part('c', index=1, finish_reason=_STOP)],
     )
-    told = [
+    parts = [
       (c.index, c.text) for m in await self._messages() for c in m.choices
     ]
-    self.assertEqual(told, [(0, 'a'), (1, 'b'), (1, 'c')])
+    self.assertEqual(parts, [(0, 'a'), (1, 'b'), (1, 'c')])
 
-  async def test_seed_that_is_given_is_kept(self):
+  async def test_given_seed_is_kept(self):
     server = self._serve([_end('a', 1)])
     await self._texts(seed=7)
     self.assertEqual(server.requests[0].seed, 7)
 
-  async def test_another_replica_that_says_something_else(self):
+  async def test_different_answer_of_another_replica_fails(self):
     for other in (
-      [_said('other', 1)],
-      [_said('one', 9)],
+      [_part('other', 1)],
+      [_part('one', 9)],
       [_end('on', 1)],
     ):
       with self.subTest(str(other)):
-        server = self._serve([_said('one', 1), _lost()], other)
+        server = self._serve([_part('one', 1), _lost()], other)
         with self.assertRaisesRegex(
           errors.Unavailable, 'lost in the middle .*Socket.* a different answer'
         ):
@@ -154,7 +154,7 @@ class CompletionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
         server.stop()
 
   async def test_request_that_kills_replicas_is_given_up(self):
-    messages = [_said('one', 1), _said('two', 2), _said('three', 3)]
+    messages = [_part('one', 1), _part('two', 2), _part('three', 3)]
     server = self._serve(
       *([*messages[:n], _lost()] for n in (1, 2, 3)),
     )
@@ -164,19 +164,19 @@ class CompletionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_other_errors_are_final(self):
     self._serve(
-      [_said('one', 1), fake_completions.Failure(errors.Internal('broken'), 1)]
+      [_part('one', 1), fake_completions.Failure(errors.Internal('broken'), 1)]
     )
     with self.assertRaisesRegex(errors.Internal, 'broken'):
       await self._texts()
 
   def test_blocking(self):
-    self._serve([_said('a', 1), _lost()], [_said('a', 1), _end('b', 2)])
+    self._serve([_part('a', 1), _lost()], [_part('a', 1), _end('b', 2)])
     lm = sax.Model(fake_cell.MODEL).LM()
-    told = []
+    texts = []
     for message in lm.CompleteStream('x', seed=1):
-      told.append(message.choices[0].text)
-      self.server.told.release()
-    self.assertEqual(told, ['a', 'b'])
+      texts.append(message.choices[0].text)
+      self.server.sent.release()
+    self.assertEqual(texts, ['a', 'b'])
     self.assertEqual(lm.Detokenize([97]), 'a')
     self.assertEqual(lm.Complete('x').choices[0].text, 'b')
 

@@ -38,7 +38,7 @@ class ModelsTest(absltest.TestCase):
     self.assertEqual(vm.VideoToToken([b'a', b'bcd']), [1.5, 3.5])
     self.assertEqual(vm.TokenToVideo([1.5, 3.5]), [b'1.5', b'3.5'])
 
-  def test_texts_stand_for_their_bytes(self):
+  def test_texts_are_sent_as_bytes(self):
     vm = self.model.VM()
     self.assertEqual(vm.Classify('cat'), [('label of cat', -0.5)])
     self.assertEqual(vm.Embed('\1\2'), [1.0, 2.0])
@@ -98,7 +98,7 @@ class ModelsTest(absltest.TestCase):
       list(embedding.values), [item.ByteSize() for item in request.items]
     )
 
-  def test_method_that_the_server_lacks(self):
+  def test_missing_method_is_unimplemented(self):
     with self.assertRaises(errors.Unimplemented):
       self.model.LM().Generate('hi')
     server = fake_cell.FakeModelServer()

@@ -134,10 +134,10 @@ class FakeAdmin(admin_pb2_grpc.AdminServicer):
   def List(self, request, context):
     self._record(request)
     if request.model_id:
-      found = [self._get(request.model_id)]
+      models = [self._get(request.model_id)]
     else:
-      found = list(self.models.values())
-    return admin_pb2.ListResponse(published_models=found)
+      models = list(self.models.values())
+    return admin_pb2.ListResponse(published_models=models)
 
   def Stats(self, request, context):
     self._record(request)

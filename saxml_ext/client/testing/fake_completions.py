@@ -32,7 +32,7 @@ class FakeCompletions(completion_pb2_grpc.CompletionServicer):
     requests: The received Complete requests.
     streams: The canned messages of each Complete call. Further calls use the
       last entry again.
-    told: The semaphore to release once for each message that the client has
+    sent: The semaphore to release once for each message that the client has
       passed on.
   """
 
@@ -41,7 +41,7 @@ class FakeCompletions(completion_pb2_grpc.CompletionServicer):
   ):
     self.requests: list[completion_pb2.CompleteRequest] = []
     self.streams = list(streams)
-    self.told = threading.Semaphore(0)
+    self.sent = threading.Semaphore(0)
     self._server = fake_cell.Server(
       completion_pb2_grpc.add_CompletionServicer_to_server,
       self,
@@ -59,7 +59,7 @@ class FakeCompletions(completion_pb2_grpc.CompletionServicer):
       if isinstance(message, Failure):
         # When a call fails, gRPC may drop messages that were not read yet.
         for _ in range(message.after):
-          self.told.acquire(timeout=fake_cell.PATIENCE)
+          self.sent.acquire(timeout=fake_cell.PATIENCE)
         raise message.error
       yield message
 

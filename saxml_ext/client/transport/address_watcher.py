@@ -217,12 +217,12 @@ class AddressWatcher:
           continue
         look_after = _FIRST_LOOK_SECONDS
         known.apply(response)
-        gone = self._addresses - known.addresses
+        removed = self._addresses - known.addresses
         with self._changed:
           self._addresses = known.addresses
         self._notify()
         for transport in list(_transports):
-          for address in gone:
+          for address in removed:
             transport.probe(address)
     except errors.SaxError as e:
       self._fail(e)

@@ -30,7 +30,7 @@ def _remove(address: str) -> admin_pb2.WatchResult.Mutation:
 
 
 class AddressSetTest(absltest.TestCase):
-  def test_changes_follow_each_other(self):
+  def test_changes_are_applied_in_order(self):
     known = address_watcher.AddressSet()
     changes = known.apply(_response('a', 2, changelog=[_add('x'), _add('y')]))
     self.assertEqual(changes, ['+ x', '+ y'])
@@ -54,7 +54,7 @@ class AddressSetTest(absltest.TestCase):
     self.assertEqual(changes, ['Reset', '+ x', '+ y', '- x'])
     self.assertEqual(known.addresses, {'y'})
 
-  def test_another_server_starts_over(self):
+  def test_changelog_of_another_server_starts_over(self):
     known = address_watcher.AddressSet()
     known.apply(_response('a', 1, changelog=[_add('old')]))
     changes = known.apply(_response('b', 1, changelog=[_add('new')]))
@@ -162,35 +162,35 @@ _MISSING = admin_client.Replica('', 'MISSING', 'no room')
 
 
 def _detail(
-  *replicas: admin_client.Replica, wanted: int = 1
+  *replicas: admin_client.Replica, expected: int = 1
 ) -> admin_client.ModelDetail:
   return admin_client.ModelDetail(
-    'p.A', 'None', wanted, 0, {}, '/sax/test/m', replicas=replicas
+    'p.A', 'None', expected, 0, {}, '/sax/test/m', replicas=replicas
   )
 
 
-class OutlookTest(absltest.TestCase):
+class WaitPolicyTest(absltest.TestCase):
   def judge(self, *replicas: admin_client.Replica) -> str:
     return address_watcher.WaitPolicy().judge(_detail(*replicas), 0.0)
 
-  def test_failed_everywhere(self):
+  def test_model_failed_on_all_servers(self):
     self.assertEqual(self.judge(_FAILED), 'x:1: FAILED (no such checkpoint)')
     self.assertEqual(
       self.judge(_FAILED, _MISSING),
       'x:1: FAILED (no such checkpoint); MISSING (no room)',
     )
 
-  def test_one_that_may_still_come(self):
+  def test_loading_replica_is_no_failure(self):
     self.assertEqual(self.judge(_LOADING), '')
     self.assertEqual(self.judge(_FAILED, _LOADING), '')
     self.assertEqual(self.judge(_RESTARTING, _MISSING), '')
 
-  def test_none_wanted(self):
-    why = address_watcher.WaitPolicy().judge(_detail(wanted=0), 0.0)
+  def test_no_replica_requested(self):
+    why = address_watcher.WaitPolicy().judge(_detail(expected=0), 0.0)
     self.assertIn('0 replicas', why)
     self.assertIn('saxutil update -replicas=1 /sax/test/m', why)
 
-  def test_stock_admin_server_does_not_tell(self):
+  def test_stock_admin_server_reports_no_reasons(self):
     judge = address_watcher.WaitPolicy().judge
     self.assertEqual(judge(_detail(), 0.0), '')
     self.assertEqual(judge(_detail(), 1000.0), '')
@@ -201,7 +201,7 @@ class OutlookTest(absltest.TestCase):
     self.assertEqual(judge(_detail(_MISSING), 14.9), '')
     self.assertEqual(judge(_detail(_MISSING), 15.0), 'MISSING (no room)')
 
-  def test_missing_server_is_waited_for_anew_after_one_was_there(self):
+  def test_missing_server_is_waited_for_after_a_loss(self):
     judge = address_watcher.WaitPolicy().judge
     self.assertEqual(judge(_detail(_MISSING), 10.0), '')
     self.assertEqual(judge(_detail(_LOADING), 12.0), '')

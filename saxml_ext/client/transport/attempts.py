@@ -129,8 +129,8 @@ class Retry:
     if error.retry_after is not None and not has_others:
       # The delay is never shorter than requested. It is random, so that not all
       # callers retry at the same time.
-      asked = error.retry_after * random.uniform(1, 1 + _JITTER)
-      delay = max(delay, asked)
+      requested = error.retry_after * random.uniform(1, 1 + _JITTER)
+      delay = max(delay, requested)
     if remaining is None:
       return delay
     # Half of the remaining time leaves room for attempts just before the

@@ -46,7 +46,7 @@ class RetryTest(absltest.TestCase):
       self.assertBetween(delay, 0.5 * center, 1.5 * center)
     self.assertGreater(len(set(delays)), 100)
 
-  def test_waits_as_long_as_the_server_asks(self):
+  def test_delay_is_at_least_that_of_the_server(self):
     attempts = attempts_lib.Retry(
       'x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED}
     )
@@ -60,14 +60,14 @@ class RetryTest(absltest.TestCase):
     short = errors.ResourceExhausted('full', retry_after=0.001)
     self.assertGreater(attempts.delay_after(short), 0.5 * 0.010 * 1.1**20)
 
-  def test_does_not_wait_for_one_replica_of_several(self):
+  def test_full_replica_of_several_causes_no_wait(self):
     attempts = attempts_lib.Retry(
       'x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED}
     )
     full = errors.ResourceExhausted('full', retry_after=2.0)
     self.assertLess(attempts.delay_after(full, has_others=True), 0.02)
 
-  def test_waits_no_longer_than_there_is_time(self):
+  def test_delay_ends_before_the_deadline(self):
     attempts = attempts_lib.Retry(
       'x', 60.0, {grpc.StatusCode.RESOURCE_EXHAUSTED}
     )
@@ -102,7 +102,7 @@ class RetryTest(absltest.TestCase):
         attempts.delay_after(errors.DeadlineExceeded('Deadline Exceeded'))
     self.assertEqual(str(caught.exception.__cause__), 'second')
 
-  def test_only_attempt_too_slow(self):
+  def test_single_slow_attempt_times_out(self):
     attempts = _attempts(0.0)
     with self.assertRaisesRegex(
       errors.DeadlineExceeded, 'no answer within 0 s$'
@@ -160,7 +160,7 @@ def _addresses(count: int) -> list[str]:
 
 
 class ReplicasTest(absltest.TestCase):
-  def test_busy_replicas_get_less(self):
+  def test_busy_replicas_get_fewer_requests(self):
     table = _table()
     first, second = map(table.get, _addresses(2))
     first.begin()
@@ -180,7 +180,7 @@ class ReplicasTest(absltest.TestCase):
     self.assertLen(counts, 4)
     self.assertLess(max(counts.values()) - min(counts.values()), 10)
 
-  def test_failed_replica_is_avoided_if_there_is_another(self):
+  def test_failed_replica_is_avoided(self):
     table = _table()
     one, two = _addresses(2)
     for _ in range(20):
@@ -192,7 +192,7 @@ class ReplicasTest(absltest.TestCase):
     used = {table.choose(_addresses(20), 3, None).address for _ in range(200)}
     self.assertLen(used, 3)
 
-  def test_connections_are_shared_and_forgotten_when_idle(self):
+  def test_idle_connections_are_closed(self):
     table = _table()
     connection = table.get('10.0.0.1:1')
     self.assertIs(table.get('10.0.0.1:1'), connection)

@@ -144,7 +144,7 @@ def run(awaitable: Awaitable[_T]) -> _T:
   raise RuntimeError(f'{awaitable} suspended, so it needs an event loop')
 
 
-def of(function: Callable[_P, Awaitable[_T]]) -> Callable[_P, _T]:
+def wrap(function: Callable[_P, Awaitable[_T]]) -> Callable[_P, _T]:
   """Returns the blocking form of a coroutine function over `TRANSPORT`."""
 
   @functools.wraps(function)
@@ -197,7 +197,7 @@ def iterate(items: AsyncGenerator[_T, None]) -> Iterator[_T]:
     run(items.aclose())
 
 
-def stream_of(
+def wrap_stream(
   function: Callable[_P, AsyncGenerator[_T, None]],
 ) -> Callable[_P, Iterator[_T]]:
   """Returns the blocking form of an asynchronous generator function."""

@@ -63,14 +63,14 @@ class CallbacksTest(absltest.TestCase):
     finally:
       self.ended.set()
 
-  def test_goes_on_where_the_answer_comes(self):
+  def test_continues_in_the_thread_of_the_answer(self):
     future = callbacks.start(self.send(2))
     self.rpc.calls[0].set_result('a')
     self.assertFalse(future.done())
     self.rpc.calls[1].set_result('b')
     self.assertEqual(future.result(0), ['a', 'b'])
 
-  def test_metadata_of_the_caller_goes_along_in_every_thread(self):
+  def test_metadata_of_the_caller_reaches_every_thread(self):
     async def named() -> None:
       with tracing.outgoing_call('lm.generate', 'm'):
         await self.send(2)
@@ -103,7 +103,7 @@ class CallbacksTest(absltest.TestCase):
     # The cleanup code of the coroutine has run.
     self.assertTrue(self.ended.is_set())
 
-  def test_cancelled_while_it_sleeps(self):
+  def test_sleep_can_be_cancelled(self):
     async def sleep_then_send() -> None:
       try:
         await callbacks.TRANSPORT.sleep(0.05)
@@ -123,7 +123,7 @@ class CallbacksTest(absltest.TestCase):
 
     self.assertEqual(callbacks.start(sleep()).result(_PATIENCE), 'timer')
 
-  def test_replica_that_comes_is_found_once(self):
+  def test_new_replica_wakes_a_waiter_once(self):
     watcher = _Watcher()
     future = callbacks.start(callbacks.TRANSPORT.addresses(watcher, 0.05))
     with self.assertRaisesRegex(errors.Unavailable, 'none'):
@@ -151,7 +151,7 @@ class TimerTest(absltest.TestCase):
     for delay, seconds in got:
       self.assertGreaterEqual(seconds, delay)
 
-  def test_failure_of_one_does_not_stop_the_others(self):
+  def test_failed_function_does_not_stop_the_others(self):
     delayed = callbacks.Timer()
     done = queue.Queue()
     with self.assertLogs(level='ERROR') as logs:

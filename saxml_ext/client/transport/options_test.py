@@ -9,7 +9,7 @@ from saxml_ext.client.transport import options
 
 
 class NamesTest(absltest.TestCase):
-  def test_short_names_are_of_the_default_cell(self):
+  def test_short_name_belongs_to_the_default_cell(self):
     for cell in ('/sax/test', '/sax/test/'):
       with mock.patch.dict(os.environ, SAX_CELL=cell):
         self.assertEqual(options.default_cell(), '/sax/test')
@@ -18,7 +18,7 @@ class NamesTest(absltest.TestCase):
         self.assertEqual(options.model_id('a/m'), 'a/m')
         self.assertEqual(options.model_id(''), '')
 
-  def test_without_a_default_cell(self):
+  def test_short_name_needs_a_default_cell(self):
     with mock.patch.dict(os.environ):
       os.environ.pop('SAX_CELL', None)
       self.assertEqual(options.default_cell(), '')

@@ -25,7 +25,7 @@ class ProbeTest(absltest.TestCase):
   def remove(self):
     self.cell.admin.remove_address(fake_cell.MODEL, self.server.address)
 
-  def test_answer_that_is_owed(self):
+  def test_pending_call_is_probed(self):
     answer = []
 
     def ask():
@@ -41,7 +41,7 @@ class ProbeTest(absltest.TestCase):
     thread.join(_SECONDS)
     self.assertEqual(answer, [(_PROMPT, -1.0)])
 
-  def test_answer_that_is_owed_to_a_coroutine(self):
+  def test_pending_coroutine_is_probed(self):
     async def ask():
       model = sax_aio.Model(fake_cell.MODEL).LM()
       answer = asyncio.create_task(model.Generate(_PROMPT))
@@ -53,7 +53,7 @@ class ProbeTest(absltest.TestCase):
 
     self.assertEqual(asyncio.run(ask()), (True, [(_PROMPT, -1.0)]))
 
-  def test_nothing_is_owed(self):
+  def test_idle_connection_is_not_probed(self):
     self.server.gate.set()
     sax.Model(fake_cell.MODEL).LM().Generate(_PROMPT)
     self.remove()

@@ -263,7 +263,7 @@ class ChatTest(parameterized.TestCase):
       self.assert_like_transformers(name, old, normal)
 
   @parameterized.parameters('llama2', 'mistral')
-  def test_templates_say_which_roles_they_accept(self, name):
+  def test_unsupported_roles_are_refused(self, name):
     self.assert_refused(
       'messages',
       rf'{name}.jinja does not accept these messages: line \d+: .*oles must',

@@ -102,9 +102,9 @@ class CheckpointTemplate:
       )
     self._features = {
       name: messages_lib.Features(
-        **found | {'roles': frozenset(found['roles'])}
+        **values | {'roles': frozenset(values['roles'])}
       )
-      for name, found in answer['features'].items()
+      for name, values in answer['features'].items()
     }
     # Requests cannot set these variables.
     self.reserved_variables: Collection[str] = {
@@ -182,18 +182,18 @@ def load(path: str) -> CheckpointTemplate:
   Raises:
     errors.InvalidArgument: There is no template, or it is malformed.
   """
-  found = pathlib.Path(path)
-  directory = found if found.is_dir() else found.parent
-  if found.is_dir():
-    found = directory / _TEMPLATE_FILE
-    if not found.exists():
-      found = directory / _CONFIG_FILE
+  file = pathlib.Path(path)
+  directory = file if file.is_dir() else file.parent
+  if file.is_dir():
+    file = directory / _TEMPLATE_FILE
+    if not file.exists():
+      file = directory / _CONFIG_FILE
   config = _object(directory / _SPECIAL_TOKENS_FILE)
   config |= _object(directory / _CONFIG_FILE)
-  if found.suffix == '.json':
-    sources = _sources(_object(found).get('chat_template'), found)
+  if file.suffix == '.json':
+    sources = _sources(_object(file).get('chat_template'), file)
   else:
-    sources = {_DEFAULT: _text(found)}
+    sources = {_DEFAULT: _text(file)}
   declared = special_tokens.declared(
     str(directory), lambda path: _object(pathlib.Path(path))
   )
@@ -202,7 +202,7 @@ def load(path: str) -> CheckpointTemplate:
     tokens = _object(directory / _TOKENIZER_FILE).get('added_tokens') or ()
     special += [token['content'] for token in tokens if token.get('special')]
   names = dict(_special_tokens(config))
-  return CheckpointTemplate(sources, names, str(found), special)
+  return CheckpointTemplate(sources, names, str(file), special)
 
 
 def _sources(value: Any, path: pathlib.Path) -> dict[str, str]:
@@ -210,18 +210,18 @@ def _sources(value: Any, path: pathlib.Path) -> dict[str, str]:
   if isinstance(value, str):
     return {_DEFAULT: value}
   try:
-    found = {str(item['name']): str(item['template']) for item in value or ()}
+    sources = {str(item['name']): str(item['template']) for item in value or ()}
   except (KeyError, TypeError) as e:
     raise errors.InvalidArgument(
       f'The chat_template in {path} is neither a text nor a list of named'
       ' templates.'
     ) from e
-  if _DEFAULT not in found:
+  if _DEFAULT not in sources:
     raise errors.InvalidArgument(
       f'{path} has no chat_template. Pass a file that has one, or a template'
       ' of this gateway.'
     )
-  return found
+  return sources
 
 
 def _special_tokens(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

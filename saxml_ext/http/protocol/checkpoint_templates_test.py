@@ -83,7 +83,7 @@ class CheckpointTemplatesTest(parameterized.TestCase):
     self.assertEqual(got, expected)
     self.assertIn('Hello.', got)
 
-  def test_names_the_line_that_fails(self):
+  def test_errors_name_the_line(self):
     two = [{'role': 'user', 'content': 'a'}, {'role': 'user', 'content': 'b'}]
     with self.assertRaisesRegex(
       problems.BadRequest, r'chat_template\.jinja .* line 8: Roles must'
@@ -95,7 +95,7 @@ class CheckpointTemplatesTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.InvalidArgument, 'line 3: '):
       _made('\n\n{% for %}')
 
-  def test_is_a_sandbox(self):
+  def test_templates_run_in_a_sandbox(self):
     canary = os.path.join(self.create_tempdir().full_path, 'canary')
     for attack in (
       "{{ ''.__class__.__mro__[1].__subclasses__()[0].x }}",
@@ -120,7 +120,7 @@ class CheckpointTemplatesTest(parameterized.TestCase):
     ('output', '{% for i in R %}{{ "a" * 9999 }}{% endfor %}', '8388608 char'),
     ('recursion', '{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}', 'recurs'),
   )
-  def test_limits_end_one_request(self, source, expected):
+  def test_limit_fails_only_one_request(self, source, expected):
     template = _made(source.replace('R', 'range(99999)'))
     with self.assertRaisesRegex(problems.BadRequest, expected) as e:
       template.render(_MESSAGES)

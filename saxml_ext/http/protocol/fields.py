@@ -188,14 +188,14 @@ def read(
   """
   left = dict(_effective(body, kind, where, unknown))
   try:
-    found = msgspec.convert(left, kind)
+    request = msgspec.convert(left, kind)
   except msgspec.ValidationError as e:
     raise _problem(str(e), left, kind, where) from e
   for name, (least, most) in kind.RANGES.items():
-    value = getattr(found, name)
+    value = getattr(request, name)
     if value is not None and not least <= value <= most:
       fail(where + name, f'{shown(left[name])} is not from {least} to {most}')
-  return found
+  return request
 
 
 def _effective(
@@ -246,8 +246,8 @@ def _problem(
   text: str, body: Mapping[str, Any], kind: type[Request], where: str
 ) -> problems.BadRequest:
   """Returns the error for a validation message of msgspec."""
-  found = _PATH.search(text)
-  path = found[1] if found else ''
+  match = _PATH.search(text)
+  path = match[1] if match else ''
   text = _PATH.sub('', text)
   if match := _MISSING.match(text):
     name = f'{path}.{match[1]}' if path else match[1]

@@ -68,18 +68,18 @@ class FieldsTest(parameterized.TestCase):
       'members': {'x': True},
       'integer': None,
     }
-    found = fields.read(members, _Request)
-    self.assertIs(found.flag, False)
-    self.assertEqual(found.count, 3)
-    self.assertIsInstance(found.number, float)
-    self.assertEqual(found.text, 'é')
-    self.assertEqual(found.texts, 'a')
-    self.assertEqual(found.ids, [0, 5])
-    self.assertTrue(found.members.x)
-    self.assertIsNone(found.integer)
-    found = fields.read({'texts': ['a', 'b'], 'flag': None}, _Request)
-    self.assertEqual(found.texts, ['a', 'b'])
-    self.assertIsNone(found.flag)
+    request = fields.read(members, _Request)
+    self.assertIs(request.flag, False)
+    self.assertEqual(request.count, 3)
+    self.assertIsInstance(request.number, float)
+    self.assertEqual(request.text, 'é')
+    self.assertEqual(request.texts, 'a')
+    self.assertEqual(request.ids, [0, 5])
+    self.assertTrue(request.members.x)
+    self.assertIsNone(request.integer)
+    request = fields.read({'texts': ['a', 'b'], 'flag': None}, _Request)
+    self.assertEqual(request.texts, ['a', 'b'])
+    self.assertIsNone(request.flag)
 
   @parameterized.parameters(
     ('flag', 1, 'is not a boolean'),
@@ -103,7 +103,7 @@ class FieldsTest(parameterized.TestCase):
     ('ids', [1, 2, 3], '3 were sent, more than the limit of 2'),
     ('members', [1], '[1] is not an object'),
   )
-  def test_what_does_not_fit_is_named(self, name, value, text):
+  def test_invalid_fields_are_named(self, name, value, text):
     def read():
       body = fields.parse_object(json.dumps({name: value}).encode())
       return fields.read(body, _Request, 'outer.')
@@ -115,7 +115,7 @@ class FieldsTest(parameterized.TestCase):
     )
     self.assertLess(len(error.message), 200)
 
-  def test_what_nobody_took_is_refused(self):
+  def test_fields_left_over_are_refused(self):
     body = {'a': 1, 'b': 2}
     error = self.assert_refused(lambda: fields.read(body, _Neutral), 'b')
     self.assertEqual(error.param, 'b')
@@ -123,7 +123,7 @@ class FieldsTest(parameterized.TestCase):
     error = self.assert_refused(lambda: fields.read(inner, _Request))
     self.assertEqual(error.param, 'members.y')
 
-  def test_values_that_ask_for_nothing(self):
+  def test_neutral_values_are_accepted(self):
     fields.read({'penalty': 0.0, 'tools': [], 'prediction': None}, _Neutral)
     for members in (
       {'penalty': 0.1},
@@ -182,7 +182,7 @@ class FieldsTest(parameterized.TestCase):
       'cuont: this server has no such parameter. Did you mean "count"?',
     )
 
-  def test_schema_says_what_is_read(self):
+  def test_schema_describes_the_fields(self):
     properties = fields.schema(_Request)['properties']
     self.assertEqual(
       properties['count'], {'type': 'integer', 'minimum': 1, 'maximum': 3}
@@ -201,7 +201,7 @@ class FieldsTest(parameterized.TestCase):
   @parameterized.parameters(
     b'', b'[1]', b'{"a": Infinity}', b'\xff', b'[' * 10**5
   )
-  def test_what_is_no_object(self, body):
+  def test_bodies_that_are_no_object_are_refused(self, body):
     self.assert_refused(lambda: fields.parse_object(body), 'the body is')
 
 

@@ -87,12 +87,12 @@ def _content(media: dict[str, Any]) -> dict[str, Any]:
 
 
 def _examples(examples: dict[str, Any], member: str) -> dict[str, Any]:
-  found = {
+  examples = {
     name: {'value': example[member]}
     for name, example in examples.items()
     if member in example
   }
-  return {'examples': found} if found else {}
+  return {'examples': examples} if examples else {}
 
 
 def _schema(kind: type[fields.Request]) -> dict[str, Any]:

@@ -30,17 +30,19 @@ class ProblemsTest(parameterized.TestCase):
     self.assertEqual((problem.status, problem.message), (status, 'why'))
     headers = problem.headers()
     self.assertEqual('retry-after' in headers, status in (429, 503))
-    told = headers.get('x-should-retry')
-    self.assertEqual(told, 'false' if status in (500, 501, 504) else None)
+    should_retry = headers.get('x-should-retry')
+    self.assertEqual(
+      should_retry, 'false' if status in (500, 501, 504) else None
+    )
 
   @parameterized.parameters((0.25, '1', '250'), (1.2, '2', '1200'))
-  def test_when_to_try_again(self, seconds, header, milliseconds):
+  def test_retry_delay_is_a_header(self, seconds, header, milliseconds):
     error = errors.ResourceExhausted('full', seconds)
     headers = problems.from_error(error).headers()
     self.assertEqual(headers['retry-after'], header)
     self.assertEqual(headers['retry-after-ms'], milliseconds)
 
-  def test_a_prompt_beyond_the_limit_of_grpc_is_not_sent_again(self):
+  def test_too_large_prompt_is_not_sent_again(self):
     error = errors.ResourceExhausted(
       'SERVER: Received message larger than max (17825812 vs. 16777216)'
     )

@@ -304,22 +304,22 @@ def generation_defaults(
     errors.InvalidArgument: A value is malformed.
   """
   try:
-    found = json.loads(data)
+    config = json.loads(data)
   except (ValueError, RecursionError) as e:
     raise errors.InvalidArgument(
       f'{file} cannot be read as a generation_config.json: {e}'
     ) from e
-  if not isinstance(found, dict):
+  if not isinstance(config, dict):
     raise errors.InvalidArgument(f'{file} is not a JSON object.')
   defaults = {
-    parameter: found[name]
+    parameter: config[name]
     for name, parameter in _DEFAULTS.items()
-    if found.get(name) is not None
+    if config.get(name) is not None
   }
-  if found.get('do_sample') is True:
+  if config.get('do_sample') is True:
     # This is the default of transformers.
     defaults.setdefault('temperature', 1.0)
-  is_greedy = found.get('do_sample') is False
+  is_greedy = config.get('do_sample') is False
   if (top_p := defaults.get('top_p')) == 0 and not isinstance(top_p, bool):
     # No token is likely enough, so transformers keeps only the likeliest.
     del defaults['top_p']
@@ -333,7 +333,7 @@ def generation_defaults(
   settings = checked.settings()
   ignored = [
     f'{name}={json.dumps(value)}'
-    for name, value in found.items()
+    for name, value in config.items()
     if name not in _NO_EFFECT | _DEFAULTS.keys()
     and value not in (None, False, [], {}, _NEUTRAL.get(name, 0))
   ]

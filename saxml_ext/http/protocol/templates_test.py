@@ -50,7 +50,7 @@ class TemplatesTest(parameterized.TestCase):
     template = templates.named(name, 'chat_template')
     self.assertEqual(template.render(_MESSAGES), expected)
 
-  def test_a_lone_prompt_stays_as_it_is_by_default(self):
+  def test_single_prompt_is_unchanged_by_default(self):
     template = templates.named(templates.DEFAULT, 'chat_template')
     prompt = [{'role': 'user', 'content': ' Summarize:\n x '}]
     self.assertEqual(template.render(prompt), ' Summarize:\n x ')
@@ -66,7 +66,7 @@ class TemplatesTest(parameterized.TestCase):
       self.assertIs(got, templates.TEMPLATES[name])
       self.assertEqual('<s>' + got.render(messages), expected)
 
-  def test_no_other_is_known(self):
+  def test_unknown_template_is_refused(self):
     for name in ('', 'PLAIN', '../plain', '{{ 7 * 7 }}' * 20):
       with self.assertRaisesRegex(problems.BadRequest, 'chatml') as e:
         templates.named(name, 'chat_template')
@@ -106,7 +106,7 @@ class GenerationConfigTest(absltest.TestCase):
       )
       self.assertEqual(ignored, ['repetition_penalty=1.05'])
 
-  def test_what_is_not_there_has_no_default(self):
+  def test_missing_values_have_no_default(self):
     directory = self.write('{"temperature": null, "bos_token_id": 1}')
     self.assertEqual(templates.generation_config(str(directory)), ({}, []))
 
@@ -149,11 +149,11 @@ class GenerationConfigTest(absltest.TestCase):
 
 
 class TemplateTest(absltest.TestCase):
-  def test_neither_a_name_nor_a_file(self):
+  def test_unknown_name_is_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, "'jinja' .* alpaca"):
       templates.find('jinja')
 
-  def test_a_name_or_a_file(self):
+  def test_template_is_a_name_or_a_file(self):
     self.assertEqual(templates.find('alpaca').reserved[0][0], '#')
     path = self.create_tempfile('t.jinja', '{{ messages | length }}').full_path
     self.assertEqual(templates.find(path).render([{}, {}]), '2')

@@ -91,11 +91,11 @@ class FakeCompletion(
       return
     answer = text.upper()[: request.max_tokens or MAX_NEW_TOKENS]
     prompt = text if request.echo else ''
-    news = (
-      self._news(request, i, prompt, answer) for i in range(request.n or 1)
+    deltas = (
+      self._deltas(request, i, prompt, answer) for i in range(request.n or 1)
     )
     if request.stream:
-      parts = [c for row in itertools.zip_longest(*news) for c in row if c]
+      parts = [c for row in itertools.zip_longest(*deltas) for c in row if c]
       for i, choice in enumerate(parts):
         if kind == 'break' and i == int(rest):
           raise errors.Unavailable(
@@ -104,13 +104,13 @@ class FakeCompletion(
         yield completion_pb2.CompleteResponse(choices=[choice])
       whole = []
     else:
-      whole = [_joined(list(row)) for row in news]
+      whole = [_joined(list(row)) for row in deltas]
     usage = completion_pb2.Usage(
       prompt_tokens=len(text), completion_tokens=len(answer) * (request.n or 1)
     )
     yield completion_pb2.CompleteResponse(choices=whole, usage=usage)
 
-  def _news(self, request, index, prompt, answer):
+  def _deltas(self, request, index, prompt, answer):
     """Yields the parts of an answer, with one token per choice."""
     if prompt:
       yield completion_pb2.Choice(index=index, text=prompt)

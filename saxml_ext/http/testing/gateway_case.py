@@ -78,11 +78,11 @@ class GatewayCase(absltest.TestCase):
     try:
       with _OPENER.open(request, timeout=60) as response:
         status, data = response.status, response.read()
-        told = response.headers
+        fields = response.headers
     except urllib.error.HTTPError as e:
       with e:
-        status, data, told = e.code, e.read(), e.headers
-    names = {k.lower(): v for k, v in told.items()}
+        status, data, fields = e.code, e.read(), e.headers
+    names = {k.lower(): v for k, v in fields.items()}
     if 'json' in names.get('content-type', ''):
       return status, json.loads(data), names
     return status, data.decode(), names

@@ -23,7 +23,7 @@ class CatalogueTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.now = 1000.0
     self.catalogue = catalogue.Catalogue(fake_cell.CELL, clock=lambda: self.now)
 
-  def asked(self) -> int:
+  def num_lists(self) -> int:
     """Returns the number of calls to the admin server."""
     return len(self.cell.admin.requests)
 
@@ -35,11 +35,11 @@ class CatalogueTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
         await self.catalogue.find(name)
       self.assertEqual(e.exception.status, 404)
     # All lookups within a second share one call.
-    self.assertEqual(self.asked(), 1)
+    self.assertEqual(self.num_lists(), 1)
 
-  async def test_list_is_asked_for_once_by_all(self):
+  async def test_concurrent_requests_share_one_list(self):
     await asyncio.gather(*(self.catalogue.find('m') for _ in range(20)))
-    self.assertEqual(self.asked(), 1)
+    self.assertEqual(self.num_lists(), 1)
 
   async def test_new_models_are_found_within_a_second(self):
     await self.catalogue.find('m')
@@ -67,15 +67,15 @@ class CatalogueTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
         await self.catalogue.find('x')
     self.assertEqual(await self.catalogue.find('m'), _MODEL)
 
-  async def test_who_goes_away_does_not_end_it_for_others(self):
+  async def test_cancelled_request_does_not_end_the_list(self):
     first = asyncio.create_task(self.catalogue.published())
     second = asyncio.create_task(self.catalogue.published())
     await asyncio.sleep(0)
     first.cancel()
     self.assertIn(_MODEL, await second)
-    self.assertEqual(self.asked(), 1)
+    self.assertEqual(self.num_lists(), 1)
 
-  async def test_unpublished_models_are_forgotten(self):
+  async def test_unpublished_models_are_removed(self):
     await self.catalogue.find('m')
     model = self.catalogue.model(_MODEL)
     self.assertIs(self.catalogue.model(_MODEL), model)

@@ -1,13 +1,14 @@
 """Runs several calls to the cell for one request."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 import contextlib
-from typing import Any, TypeVar
+from typing import TypeVar
 
 # The maximum number of calls of one request that run at a time.
 _AT_ONCE = 32
 
+_A = TypeVar('_A')
 _T = TypeVar('_T')
 
 
@@ -61,26 +62,21 @@ async def merge(
 
 
 async def gather(
-  calls: Sequence[Coroutine[Any, Any, _T]], at_once: int = _AT_ONCE
+  call: Callable[[_A], Awaitable[_T]],
+  items: Sequence[_A],
+  at_once: int = _AT_ONCE,
 ) -> list[_T]:
-  """Returns the results of coroutines; the first error ends all of them.
+  """Returns the result of a call for each item; the first error ends all.
 
   Args:
-    calls: The coroutines, not started yet.
-    at_once: The maximum number of coroutines that run at a time.
+    call: The coroutine function.
+    items: The arguments.
+    at_once: The maximum number of calls that run at a time.
   """
-  room = asyncio.Semaphore(at_once)
 
-  async def one(call: Coroutine[Any, Any, _T]) -> _T:
-    async with room:
-      return await call
+  async def stream(item: _A) -> AsyncGenerator[_T, None]:
+    yield await call(item)
 
-  tasks = [asyncio.create_task(one(call)) for call in calls]
-  try:
-    return await asyncio.gather(*tasks)
-  finally:
-    for task in tasks:
-      task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for call in calls:
-      call.close()  # This closes calls that never started.
+  streams = [stream(item) for item in items]
+  results = {i: result async for i, result in merge(streams, at_once)}
+  return [results[i] for i in range(len(items))]

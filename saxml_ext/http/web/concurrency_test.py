@@ -30,7 +30,7 @@ class MergingTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     finally:
       self.open -= 1
 
-  async def test_all_items_in_the_order_of_each_stream(self):
+  async def test_items_keep_the_order_of_their_stream(self):
     streams = [self.stream(*range(n)) for n in (3, 1, 5, 2)]
     got = [item async for item in concurrency.merge(streams, at_once=2)]
     for number, count in enumerate((3, 1, 5, 2)):
@@ -38,7 +38,7 @@ class MergingTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       self.assertEqual(own, list(range(count)))
     self.assertEqual((self.open, self.most), (0, 2))
 
-  async def test_an_error_ends_all(self):
+  async def test_error_ends_all_streams(self):
     streams = [self.stream(), self.stream(1, ValueError('oh')), self.stream()]
     got = []
     with self.assertRaisesRegex(ValueError, 'oh'):
@@ -47,14 +47,14 @@ class MergingTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(got, [(1, 1)])
     self.assertEqual((self.open, self.most), (0, 3))
 
-  async def test_closing_ends_all(self):
+  async def test_closing_ends_all_streams(self):
     streams = [self.stream(*range(100)), self.stream(), self.stream(*range(9))]
     async with contextlib.aclosing(concurrency.merge(streams, 2)) as items:
       async for _ in items:
         break
     self.assertEqual(self.open, 0)
 
-  async def test_calls(self):
+  async def test_gather_limits_calls_and_fails_at_the_first_error(self):
     async def call(value):
       self.open += 1
       self.most = max(self.most, self.open)
@@ -64,12 +64,11 @@ class MergingTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
         raise value
       return value
 
-    calls = [call(i) for i in range(10)]
-    self.assertEqual(await concurrency.gather(calls, 3), list(range(10)))
+    got = await concurrency.gather(call, range(10), 3)
+    self.assertEqual(got, list(range(10)))
     self.assertEqual(self.most, 3)
-    calls = [call(ValueError('oh')), *(call(i) for i in range(10))]
     with self.assertRaisesRegex(ValueError, 'oh'):
-      await concurrency.gather(calls, 3)
+      await concurrency.gather(call, [ValueError('oh'), *range(10)], 3)
 
 
 if __name__ == '__main__':

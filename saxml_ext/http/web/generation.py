@@ -129,7 +129,7 @@ class Generation:
         ids = (await model.Tokenize(prompt, options, adds_start)).ids
       return completion_pb2.Usage(prompt_tokens=len(ids))
 
-    return await concurrency.gather([count(p) for p in self._form.prompts])
+    return await concurrency.gather(count, self._form.prompts)
 
   def _remaining(self) -> float:
     return max(0.001, self._deadline - time.monotonic())

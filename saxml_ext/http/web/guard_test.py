@@ -38,7 +38,7 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       'sax_gateway_requests_total', labels
     )
 
-  async def test_a_fault_of_ours_is_an_answer_and_a_log_line(self):
+  async def test_internal_error_is_answered_and_logged(self):
     async def app(scope, receive, send):
       raise ValueError('some secret')
 
@@ -49,7 +49,7 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertIn('some secret', '\n'.join(logs.output))
     self.assertEqual(self.count(500), 1)
 
-  async def test_an_answer_that_has_begun_breaks_off(self):
+  async def test_error_cuts_off_a_begun_answer(self):
     async def events():
       yield b'data: 1\n\n'
       raise ValueError('oh')
@@ -60,7 +60,7 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(kinds, ['http.response.start', 'http.response.body'])
     self.assertTrue(sent[-1]['more_body'])
 
-  async def test_requests_that_are_left_at_the_end_are_answered(self):
+  async def test_requests_left_at_shutdown_are_answered(self):
     begun = asyncio.Event()
 
     async def app(scope, receive, send):
@@ -86,7 +86,7 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       self.assertEqual(body.get('more_body', False), more)
       self.assertEqual(self.count(503), 1)
 
-  async def test_every_request_is_logged_if_wanted(self):
+  async def test_all_requests_are_logged_on_demand(self):
     traced_calls.configure(traced_calls.ALL)
     self.addCleanup(traced_calls.configure, traced_calls.ERRORS)
 

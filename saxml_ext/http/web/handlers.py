@@ -87,7 +87,7 @@ class Handlers:
       whole = await self._generation(request, form, timeout).whole({})
       return {'choices': whole['choices'], 'usage': whole['usage']}
 
-    answers = await concurrency.gather([answer(form) for form in forms])
+    answers = await concurrency.gather(answer, forms)
     return {'predictions': answers}
 
   async def embeddings(
@@ -106,7 +106,7 @@ class Handlers:
           None,
         )  # The model takes ids, or the caller may only embed.
 
-    results = await concurrency.gather([embed(text) for text in body.texts()])
+    results = await concurrency.gather(embed, body.texts())
     counts = [count for _, count in results if count is not None]
     tokens = sum(counts) if len(counts) == len(results) else None
     _record(request).used(tokens or 0, 0)

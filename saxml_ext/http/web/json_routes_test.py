@@ -18,11 +18,11 @@ class DeadlinesTest(parameterized.TestCase):
     ({'x-stainless-read-timeout': '3'}, True, 60),
     ({'x-stainless-read-timeout': '3', 'x-request-timeout': '1'}, False, 1),
   )
-  def test_the_shortest_counts(self, headers, stream, expected):
+  def test_shortest_limit_applies(self, headers, stream, expected):
     self.assertEqual(json_routes.request_seconds(headers, stream, 60), expected)
 
   @parameterized.parameters('0', '-1', 'nan', '', '1s')
-  def test_what_is_no_time(self, value):
+  def test_invalid_time_is_refused(self, value):
     with self.assertRaisesRegex(problems.BadRequest, 'x-request-timeout'):
       json_routes.request_seconds({'x-request-timeout': value}, False, 60)
 
