@@ -125,7 +125,7 @@ class SharedDir(abc.ABC):
     while epoch := self.newest_epoch():
       name = _claim_name(epoch)
       try:
-        data = storage.read_bytes(self._path_to(name), _MAX_BYTES)
+        data = storage.read_bytes(self.path_to(name), _MAX_BYTES)
         text = data.decode('utf-8', 'replace').rstrip('\0')
         ended = text.startswith(_ENDED) or self._is_abandoned(name)
       except errors.NotFound:
@@ -147,16 +147,17 @@ class SharedDir(abc.ABC):
     number = 1
     while (copy := f'{name}.bad-{number}') in taken:
       with contextlib.suppress(files.UnusableFileError):
-        if storage.read_bytes(self._path_to(copy), _MAX_BYTES) == data:
+        if storage.read_bytes(self.path_to(copy), _MAX_BYTES) == data:
           return copy
       number += 1
-    storage.write_bytes(self._path_to(copy), data)
+    storage.write_bytes(self.path_to(copy), data)
     return copy
 
   def close(self) -> None:
     """Releases the claim. The next leader may notice that."""
 
-  def _path_to(self, name: str) -> str:
+  def path_to(self, name: str) -> str:
+    """Returns the path of a file."""
     return f'{self.path}/{name}'
 
 
@@ -193,7 +194,7 @@ class LocalDir(SharedDir):
       fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
       os.write(fd, self._padded(text))
       os.fsync(fd)
-      os.link(temporary, self._path_to(_claim_name(epoch)))
+      os.link(temporary, self.path_to(_claim_name(epoch)))
     except (FileExistsError, FileNotFoundError):
       os.close(fd)  # Another one has or deleted it.
       return False
@@ -210,7 +211,7 @@ class LocalDir(SharedDir):
 
   def renew(self, epoch: int, text: str) -> None:
     try:
-      fd = files.open_regular(self._path_to(_claim_name(epoch)), os.O_WRONLY)
+      fd = files.open_regular(self.path_to(_claim_name(epoch)), os.O_WRONLY)
     except FileNotFoundError as e:
       raise errors.Aborted(f'the claim of epoch {epoch} is gone') from e
     try:
@@ -222,12 +223,12 @@ class LocalDir(SharedDir):
     for name in self.names():
       match = _TEMPORARY.fullmatch(name) or _CLAIM.fullmatch(name)
       if match and int(match[1]) < epoch:
-        _unlink(self._path_to(name))
+        _unlink(self.path_to(name))
 
   def read(self, name: str) -> bytes | None:
     try:
       return storage.read_bytes(
-        self._path_to(name), _MAX_BYTES, check=files.check_owner
+        self.path_to(name), _MAX_BYTES, check=files.check_owner
       )
     except errors.NotFound:
       return None
@@ -247,7 +248,7 @@ class LocalDir(SharedDir):
           f' leads in epoch {newest}'
         )
       try:
-        os.rename(temporary, self._path_to(name))
+        os.rename(temporary, self.path_to(name))
       except FileNotFoundError as e:
         raise errors.Aborted(
           f'{name} was not written: epoch {epoch} has ended, and the new'
@@ -260,7 +261,7 @@ class LocalDir(SharedDir):
 
   def _is_abandoned(self, name: str) -> bool:
     try:
-      fd = files.open_regular(self._path_to(name))
+      fd = files.open_regular(self.path_to(name))
     except FileNotFoundError:
       return False
     try:
@@ -283,7 +284,7 @@ class LocalDir(SharedDir):
     return data.ljust(_CLAIM_BYTES, b'\0')
 
   def _temporary(self, name: str, epoch: int) -> str:
-    return self._path_to(f'.{name}.{epoch}.{secrets.token_hex(8)}.tmp')
+    return self.path_to(f'.{name}.{epoch}.{secrets.token_hex(8)}.tmp')
 
   def close(self) -> None:
     if self._lock is not None:
@@ -303,23 +304,23 @@ class BucketDir(SharedDir):
   def claim(self, epoch: int, text: str) -> bool:
     try:
       storage.write_if(
-        self._path_to(_claim_name(epoch)), text.encode(), storage.ABSENT
+        self.path_to(_claim_name(epoch)), text.encode(), storage.ABSENT
       )
     except errors.Aborted:
       return False
     return self.newest_epoch() == epoch
 
   def renew(self, epoch: int, text: str) -> None:
-    storage.write_bytes(self._path_to(_claim_name(epoch)), text.encode())
+    storage.write_bytes(self.path_to(_claim_name(epoch)), text.encode())
 
   def take_over(self, epoch: int) -> None:
     self._unsure.clear()
     for former in _claims(self.names()):
       if former < epoch:
-        storage.delete(self._path_to(_claim_name(former)))
+        storage.delete(self.path_to(_claim_name(former)))
 
   def read(self, name: str) -> bytes | None:
-    versioned = storage.read_versioned(self._path_to(name))
+    versioned = storage.read_versioned(self.path_to(name))
     self._versions[name] = versioned.version
     return versioned.data
 
@@ -328,12 +329,12 @@ class BucketDir(SharedDir):
       self.read(name)
     before = self._versions[name]
     if name in self._unsure:
-      stored = storage.read_versioned(self._path_to(name))
+      stored = storage.read_versioned(self.path_to(name))
       if stored.data == self._unsure[name]:
         before = stored.version
     self._unsure[name] = data
     try:
-      version = storage.write_if(self._path_to(name), data, before)
+      version = storage.write_if(self.path_to(name), data, before)
     except errors.Aborted:
       # A write whose response was lost is retried, and the retry fails.
       if self.read(name) != data:

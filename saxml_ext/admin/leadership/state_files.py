@@ -127,7 +127,7 @@ class StateFiles:
       if _is_foreign(main, self._cell) and not (copy or b'').startswith(main):
         logging.warning(
           '%s was written by another program. Its contents are used',
-          self._path_to(STATE),
+          self._dir.path_to(STATE),
         )
         sums = None
       else:
@@ -144,8 +144,8 @@ class StateFiles:
     if main is None and copy is not None:
       logging.error(
         '%s cannot be used. The copy %s is used instead',
-        self._path_to(STATE),
-        self._path_to(PREVIOUS),
+        self._dir.path_to(STATE),
+        self._dir.path_to(PREVIOUS),
       )
     data = main if main is not None else copy
     state = _parse(data or b'') or admin_pb2.State()
@@ -186,14 +186,11 @@ class StateFiles:
       copied = f'It could not be copied: {e}'
     logging.error(
       '%s (%d bytes) cannot be used: %s. %s',
-      self._path_to(name),
+      self._dir.path_to(name),
       len(data),
       why,
       copied,
     )
-
-  def _path_to(self, name: str) -> str:
-    return f'{self._dir.path}/{name}'
 
 
 def _encode_sums(known: set[_Good]) -> bytes:

@@ -115,13 +115,10 @@ def _warn_of_unknown(
       lists.check_name(name)
     except errors.Unimplemented:
       if name != acl_file.ALL:
-        print(
-          f'Note: {name} admits nobody, because the cell has no'
-          f' {acl_file.path_of(admin_client.root(), cell)}',
-          file=sys.stderr,
-        )
+        path = acl_file.path_of(admin_client.root(), cell)
+        command.note(f'{name} admits nobody, because the cell has no {path}')
     except errors.SaxError as e:
-      print(f'Note: {name} admits nobody: {e.message}', file=sys.stderr)
+      command.note(f'{name} admits nobody: {e.message}')
 
 
 def _print_method_acls(items: dict[str, str], method: str) -> None:
