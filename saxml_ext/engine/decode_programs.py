@@ -22,86 +22,73 @@ from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import rule as rule_lib
 from saxml_ext.engine.search import search
 
-# The prompts' segments, the suffix blocks before the current one, and the
-# current one.
-_KV = tuple[tuple[cache.Block, ...], tuple[cache.Block, ...], cache.Block]
-
 
 def decode(
   settings: state.Settings,
   weights: weights_lib.Weights,
-  segments: tuple[cache.Block, ...],
-  past: tuple[cache.Block, ...],
+  kv: state.KV,
   current: cache.Block,
   slots: state.Slots,
-  chosen: jax.Array,
-  active: jax.Array,
-  row: jax.Array,
-  max_steps: jax.Array,
-  flag: jax.Array,
+  batch: state.Batch,
 ) -> tuple[cache.Block, state.Slots, jax.Array, jax.Array]:
   """Decodes until enough slots have finished, at most `max_steps` steps.
+
+  Without a kernel that reads the KV in place, few slots are gathered first and
+  scattered at the end, at the cost of several steps.
 
   Args:
     settings: The static settings.
     weights: The weights of the model.
-    segments: The prompt KV, all segments.
-    past: The suffix blocks before `current`, oldest first.
+    kv: The blocks to read.
     current: The suffix block to write.
     slots: The state of all slots.
-    chosen: The different slots to decode, [C] int32, including all that hold a
-      request. Without a kernel that reads the KV in place, few slots are
-      gathered first and scattered at the end, at the cost of several steps.
-    active: True for those of them that hold a request, [C] bool.
-    row: The first row of `current` to write.
-    max_steps: The maximum number of steps. `row + max_steps` must not exceed
-      the block.
-    flag: The number of a `interrupts.Flag`, [] int32. Once it is raised, the
-      program ends after the current step, or after the first one.
+    batch: The slots to decode, including all that hold a request.
 
   Returns:
     `current` and `slots` after the steps, the number of steps, [] int32, and
     the slots that have finished, [S] bool. `slots` has the finished slots too,
     but there each device has only its own.
   """
-  run = functools.partial(
-    _decode, settings, settings.rule, weights, row, max_steps, flag
-  )
-  kv = segments, past, current
+  run = functools.partial(_decode, settings, settings.rule, weights)
+  chosen = batch.slots
 
-  def of_chosen(kv: _KV, slots, places=None):
+  def decode_chosen(kv: state.KV, current, slots, indices=None):
     few = jax.tree.map(lambda x: x[chosen], slots)
-    current, few, steps = run(kv, few, active, places)
+    current, few, steps = run(kv, current, few, batch, indices)
     slots = jax.tree.map(lambda old, x: old.at[chosen].set(x), slots, few)
     return current, slots, steps
 
-  def gathered(kv: _KV, slots):
-    segments, past, current = kv
-    own = (
-      tuple(cache.gather(block, chosen) for block in segments),
-      tuple(cache.gather(block, chosen) for block in past),
-      cache.gather(current, chosen),
+  def decode_gathered(kv: state.KV, current, slots):
+    own = state.KV(
+      tuple(cache.gather(block, chosen) for block in kv.segments),
+      tuple(cache.gather(block, chosen) for block in kv.past),
     )
-    few, slots, steps = of_chosen(own, slots)
+    few, slots, steps = decode_chosen(own, cache.gather(current, chosen), slots)
     return cache.scatter(current, chosen, few), slots, steps
 
-  def in_place(kv: _KV, slots):
+  def in_place(kv: state.KV, current, slots):
     if logical.parts('slots') == 1:
-      return of_chosen(kv, slots, chosen)
+      return decode_chosen(kv, current, slots, chosen)
     # Each device must have the same number of chosen slots. Idle slots cost
     # only their rows of the matrix products.
-    of_all = jnp.zeros(settings.engine.num_slots, bool).at[chosen].set(active)
-    return run(kv, slots, of_all)
+    active = jnp.zeros(settings.engine.num_slots, bool)
+    active = active.at[chosen].set(batch.active)
+    return run(kv, current, slots, dataclasses.replace(batch, active=active))
 
   by_platform = decode_attention.chooser(
-    segments, past, current.length, settings.model.architecture.attention_cap
+    kv.segments,
+    kv.past,
+    current.length,
+    settings.model.architecture.attention_cap,
   )
   if chosen.shape[0] == settings.engine.num_slots:
-    current, slots, steps = run(kv, slots, active)
+    current, slots, steps = run(kv, current, slots, batch)
   elif by_platform is None:
-    current, slots, steps = gathered(kv, slots)
+    current, slots, steps = decode_gathered(kv, current, slots)
   else:
-    current, slots, steps = by_platform(in_place, gathered, kv, slots)
+    current, slots, steps = by_platform(
+      in_place, decode_gathered, kv, current, slots
+    )
   return current, slots, steps, slots.searches.finished
 
 
@@ -109,14 +96,10 @@ def decode_in_place(
   settings: state.Settings,
   rows: int,
   weights: weights_lib.Weights,
-  segments: tuple[cache.Block, ...],
+  kv: state.KV,
   current: cache.Block,
   slots: state.Slots,
-  chosen: jax.Array,
-  active: jax.Array,
-  row: jax.Array,
-  max_steps: jax.Array,
-  flag: jax.Array,
+  batch: state.Batch,
 ) -> tuple[cache.Block, state.Slots, jax.Array, jax.Array]:
   """Decodes as `decode` does, with max_context.
 
@@ -127,28 +110,27 @@ def decode_in_place(
     rows: The number of rows to decode, 1 or K. With 1, each request has one
       sample. Static.
     weights: The weights of the model.
-    segments: The prompt KV, one segment.
+    kv: The prompt KV, one segment.
     current: The only suffix block.
     slots: The state of all slots.
-    chosen: The different slots to decode, [C] int32.
-    active: True for those of them that hold a request, [C] bool.
-    row: The first row of `current` to write.
-    max_steps: The maximum number of steps, as in `decode`.
-    flag: The number of a flag, as in `decode`.
+    batch: The slots to decode.
   """
   whole = rows == settings.rule.num_rows
   rule = settings.rule if whole else settings.rule_of_single
   searches = slots.searches
 
+  def index(has_rows: bool):
+    return (batch.slots, slice(rows)) if has_rows else batch.slots
+
   def few(tree, has_rows: bool):
-    of_rows = (chosen, slice(rows)) if has_rows else chosen
-    return jax.tree.map(lambda x: x[of_rows], tree)
+    at = index(has_rows)
+    return jax.tree.map(lambda x: x[at], tree)
 
   def many(old, new, has_rows: bool):
-    at = (chosen, slice(rows)) if has_rows else chosen
+    at = index(has_rows)
     return jax.tree.map(lambda x, y: x.at[at].set(y), old, new)
 
-  def of_searches(change, *trees: search.State) -> search.State:
+  def map_searches(change, *trees: search.State) -> search.State:
     def field(name: str, has_rows: bool):
       return change(*[getattr(tree, name) for tree in trees], has_rows)
 
@@ -161,26 +143,18 @@ def decode_in_place(
     )
 
   lengths = few((slots.prompt_lengths, slots.moved), False)
+  chosen = state.Slots(
+    map_searches(few, searches),
+    lengths[0],
+    few(slots.ancestry, True),
+    lengths[1],
+  )
   current, new, steps = _decode(
-    settings,
-    rule,
-    weights,
-    row,
-    max_steps,
-    flag,
-    (segments, (), current),
-    state.Slots(
-      of_searches(few, searches),
-      lengths[0],
-      few(slots.ancestry, True),
-      lengths[1],
-    ),
-    active,
-    chosen,
+    settings, rule, weights, kv, current, chosen, batch, batch.slots
   )
   slots = dataclasses.replace(
     slots,
-    searches=of_searches(many, searches, new.searches),
+    searches=map_searches(many, searches, new.searches),
     ancestry=many(slots.ancestry, new.ancestry, True),
   )
   return current, slots, steps, slots.searches.finished
@@ -226,21 +200,19 @@ def _decode(
   settings: state.Settings,
   rule: rule_lib.Rule,
   weights: weights_lib.Weights,
-  row: jax.Array,
-  max_steps: jax.Array,
-  flag: jax.Array,
-  kv: _KV,
+  kv: state.KV,
+  current: cache.Block,
   slots: state.Slots,
-  active: jax.Array,
-  places: jax.Array | None = None,
+  batch: state.Batch,
+  indices: jax.Array | None = None,
 ) -> tuple[cache.Block, state.Slots, jax.Array]:
   """Decodes the given slots by a rule; see `decode`.
 
-  Their KV is at `places` [C] int32 of the blocks. None means that the blocks
+  Their KV is at `indices` [C] int32 of the blocks. None means that the blocks
   hold no other slots.
   """
   e, model_config = settings.engine, settings.model
-  segments, past, current = kv
+  row, active = batch.row, batch.active
   rotations = None
   if not e.max_context:
     rotations = rotary.table(
@@ -256,8 +228,8 @@ def _decode(
     step, _, slots = carry
     done = active & slots.searches.finished
     return (
-      (step < max_steps)
-      & ((step == 0) | ~interrupts.is_raised(flag, step))
+      (step < batch.max_steps)
+      & ((step == 0) | ~interrupts.is_raised(batch.flag, step))
       & (done.sum() < enough)
       & (active & ~slots.searches.finished).any()
     )
@@ -266,14 +238,16 @@ def _decode(
     step, current, slots = carry
     searches, lengths = slots.searches, slots.prompt_lengths
     ancestry = list(slots.ancestry)
-    ancestry[-1] = steps_lib.claim_row(ancestry[-1], row + step, wraps=not past)
+    ancestry[-1] = steps_lib.claim_row(
+      ancestry[-1], row + step, wraps=not kv.past
+    )
     live = active & ~searches.finished
     history = decode_attention.History(
       jnp.where(live, lengths, -1),
-      segments,
-      past,
+      kv.segments,
+      kv.past,
       ancestry,
-      places,
+      indices,
     )
     begun = lengths if slots.moved is None else lengths - slots.moved
     head, current = model.decode(
@@ -288,7 +262,7 @@ def _decode(
       e.kv_dtype,
     )
     advanced, parents = _advance(
-      settings, rule, searches, head, live, places if e.max_context else None
+      settings, rule, searches, head, live, indices if e.max_context else None
     )
     slots = state.Slots(
       search.freeze(live, advanced, searches),

@@ -100,26 +100,25 @@ class Decode(state.Key):
   width: int
 
   def program(self, shapes: state.Shapes) -> state.Program:
-    segments, (*past, suffix), slots = (
-      shapes.empty.segments,
-      shapes.empty.ring,
-      shapes.empty.slots,
+    s, empty = shapes.settings, shapes.empty
+    *past, current = empty.ring
+    number = state.int32()
+    batch: Any = state.Batch(
+      state.int32(self.width),
+      jax.ShapeDtypeStruct((self.width,), jnp.bool_),
+      row=number,
+      max_steps=number,
+      flag=number,
     )
-    active = jax.ShapeDtypeStruct((self.width,), jnp.bool_)
-    number = state.int32()  # For row, steps and flag.
-    kv: tuple[Any, ...] = segments, tuple(past), suffix
-    function = functools.partial(decode_programs.decode, shapes.settings)
-    if shapes.settings.engine.max_context:
-      kv = segments, suffix
+    function = functools.partial(decode_programs.decode, s)
+    if s.engine.max_context:
       function = functools.partial(
-        decode_programs.decode_in_place,
-        shapes.settings,
-        self._rows(shapes.settings),
+        decode_programs.decode_in_place, s, self._rows(s)
       )
-    args = (*kv, slots, state.int32(self.width), active, number, number, number)
-    results = (suffix, slots, number, slots.searches.finished)
-    donated = (len(kv), len(kv) + 1)
-    return state.Program(function, args, results, donated)
+    kv = state.KV(empty.segments, tuple(past))
+    args = (kv, current, empty.slots, batch)
+    results = (current, empty.slots, number, empty.slots.searches.finished)
+    return state.Program(function, args, results, donated=(2, 3))
 
   def _rows(self, settings: state.Settings) -> int:
     return settings.engine.rows

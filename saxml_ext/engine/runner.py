@@ -184,18 +184,19 @@ class Runner(texts.Texts):
     key = self._decode_key(decoding)
     idle = [s for s in range(self.num_slots) if s not in decoding]
     chosen = sorted([*decoding, *idle[: key.width - len(decoding)]])
-    past = () if self._engine.max_context else (tuple(self._ring[:-1]),)
+    *past, current = self._ring
     self._ring[-1], self._slots, done, finished = self._run(
       key,
-      tuple(self._segments),
-      *past,
-      self._ring[-1],
+      state.KV(tuple(self._segments), tuple(past)),
+      current,
       self._slots,
-      np.asarray(chosen, np.int32),
-      np.isin(chosen, list(decoding)),
-      np.int32(self._row),
-      np.int32(min(steps, block - self._row)),
-      np.int32(self._flag.number),
+      state.Batch(
+        np.asarray(chosen, np.int32),
+        np.isin(chosen, list(decoding)),
+        np.int32(self._row),
+        np.int32(min(steps, block - self._row)),
+        np.int32(self._flag.number),
+      ),
     )
     self._row += int(done)
     self._steps += int(done)

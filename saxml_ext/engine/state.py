@@ -109,6 +109,44 @@ class Prompts:
   options: search.Options
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class KV:
+  """The blocks that a decode call only reads.
+
+  The block that it writes is separate, because programs donate whole arguments.
+
+  Attributes:
+    segments: The prompt KV, all segments.
+    past: The suffix blocks before the current one, oldest first.
+  """
+
+  segments: tuple[cache.Block, ...]
+  past: tuple[cache.Block, ...]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Batch:
+  """The slots to decode, and the end of the call.
+
+  Attributes:
+    slots: The slots, [C] int32, all different.
+    active: True for those of them that hold a request, [C] bool.
+    row: The first row of the current suffix block to write, [] int32.
+    max_steps: The maximum number of steps, [] int32. `row + max_steps` must not
+      exceed the block.
+    flag: The number of an `interrupts.Flag`, [] int32. Once it is raised, the
+      program ends after the current step, or after the first one.
+  """
+
+  slots: jax.Array
+  active: jax.Array
+  row: jax.Array
+  max_steps: jax.Array
+  flag: jax.Array
+
+
 def empty_slots(settings: Settings) -> Slots:
   """Returns slots without requests."""
   e = settings.engine
