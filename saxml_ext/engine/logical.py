@@ -10,6 +10,7 @@ Logical names:
   layers     L, the leading dimension of stacked layers
   slots      S, of the KV cache and of all other state per request
   embed      D, the residual stream
+  rows       R, of the residual stream; see `parallel/tensor_parallel.py`
   heads      N, of queries
   kv_heads   N / G, of keys and values, where G queries share them
   group      G + 2, the queries of such a head, its key and its value
@@ -33,6 +34,7 @@ RULES: Mapping[str, str | tuple[str, ...] | None] = {
   'layers': None,
   'slots': ('replica', 'data'),
   'embed': None,
+  'rows': 'model',
   'heads': 'model',
   'kv_heads': 'model',
   'group': None,

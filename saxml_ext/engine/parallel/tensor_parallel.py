@@ -1,4 +1,4 @@
-"""Computes layers with int8 matrices on TPU, split along the axis `model`.
+"""Computes layers with int8 matrices on TPU, split among devices.
 
 If XLA gets only the shardings, three parts of a layer cost more than its
 products. It sums int32 products over the interconnect, because the activations'
@@ -36,7 +36,8 @@ from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.kernels.tpu import rows as rows_lib
 from saxml_ext.engine.numerics import quant
 
-_AXIS = 'model'
+# The mesh axis of sequence parallelism, which also splits each matrix.
+[_AXIS] = logical.axes('rows')
 # The number of rows in a register of 32-bit numbers.
 _SUBLANES = 8
 
@@ -109,17 +110,16 @@ class Rows:
     return math.prod(self.shape) // self._groups
 
   @property
-  def _whole(self) -> tuple[str, ...] | None:
-    """The mesh axes that split the rows; None if devices hold all rows."""
-    return self.axes or None
+  def _part(self) -> P:
+    """The partition spec of rows that sequence parallelism splits."""
+    return P((*self.axes, _AXIS))
 
-  @property
-  def _part(self) -> tuple[str, ...]:
-    """The mesh axes that split the rows, including `model`."""
-    return (*self.axes, _AXIS)
+  def _whole(self, *dims: str) -> P:
+    """Returns the spec of rows that it does not split, and of more dimensions."""
+    return P(self.axes or None, *logical.spec(*dims))
 
   def split(self, x: jax.Array) -> jax.Array:
-    """Returns [*shape, D], which is whole along `model`, as [R, D]."""
+    """Returns [*shape, D], which is whole on each device, as [R, D]."""
 
     def local(x):
       x = self._padded(x.reshape(-1, x.shape[-1]))
@@ -129,11 +129,11 @@ class Rows:
       start = jax.lax.axis_index(_AXIS) * size
       return jax.lax.dynamic_slice_in_dim(x, start, size)
 
-    return self._map(local, P(self._whole), P(self._part))(x)
+    return self._map(local, self._whole(), self._part)(x)
 
   def join(self, x: jax.Array) -> jax.Array:
     """Returns the inverse of `split`."""
-    join = self._map(self._gather, P(self._part), P(self._whole))
+    join = self._map(self._gather, self._part, self._whole())
     return join(x).reshape(*self.shape, x.shape[-1])
 
   def logits(self, weights: weights_lib.Weights, x: jax.Array) -> jax.Array:
@@ -149,10 +149,9 @@ class Rows:
     def local(norm, values, scale, bias, x):
       return rows_lib.product(self._codes(x, norm), values, scale) + bias
 
+    vocab = logical.spec('vocab')
     result = self._map(
-      local,
-      (P(), P(_AXIS), P(_AXIS), P(_AXIS), P(self._part)),
-      P(self._whole, _AXIS),
+      local, (P(), vocab, vocab, vocab, self._part), self._whole('vocab')
     )(weights.final_norm, head.values, head.scale, weights.head_bias, x)
     return result.reshape(*self.shape, -1)
 
@@ -166,7 +165,7 @@ class Rows:
       x: The residual, [R, D] float32.
 
     Returns:
-      The normalized and quantized rows, on every device of `model`. The
+      The normalized and quantized rows, all on every device. The
       queries, keys and values [M, N * (G + 2) * H] bfloat16, split by heads.
     """
 
@@ -179,8 +178,8 @@ class Rows:
 
     return self._map(
       local,
-      (P(), _matrix(_AXIS), P(_AXIS), P(self._part)),
-      (P(self._whole), P(self._whole, _AXIS)),
+      (P(), _matrix('kv_heads'), logical.spec('kv_heads'), self._part),
+      (self._whole(), self._whole('kv_heads')),
     )(layer.norm, layer.qkv, layer.qkv_bias, x)
 
   def heads(self, qkv: jax.Array) -> jax.Array:
@@ -221,14 +220,12 @@ class Rows:
         mixed=result.mixed.reshape(-1, result.mixed.shape[-1])
       )
 
-    heads = P(self._whole, _AXIS)
+    heads = self._whole('kv_heads')
     scales = heads if kv_dtype == 'int8' else None
     result = self._map(
       local,
-      P(self._whole, _AXIS),
-      prefill_attention.Attended(
-        P(self._whole, _AXIS), heads, heads, scales, scales
-      ),
+      heads,
+      prefill_attention.Attended(heads, heads, heads, scales, scales),
     )(qkv)
     return (
       result.mixed,
@@ -303,19 +300,19 @@ class Rows:
     x = self._map(
       local,
       (
-        _matrix(None, _AXIS),
-        _matrix(_AXIS) if architecture.gated else None,
-        _matrix(_AXIS),
-        P(_AXIS),
-        _matrix(None, _AXIS),
+        _matrix('embed', 'heads'),
+        _matrix('hidden') if architecture.gated else None,
+        _matrix('hidden'),
+        logical.spec('hidden'),
+        _matrix('embed', 'hidden'),
         P(),
         P(),
         P(),
-        P(self._part),
-        P(self._whole),
-        P(self._whole, _AXIS),
+        self._part,
+        self._whole(),
+        self._whole('heads'),
       ),
-      P(self._part),
+      self._part,
     )(
       layer.post,
       layer.gate,
@@ -394,6 +391,6 @@ def _quantized(x: jax.Array) -> rows_lib.Codes:
   return rows_lib.quantize(x, rows_lib.interpreted())
 
 
-def _matrix(*dims: str | None) -> quant.QuantizedArray:
+def _matrix(*dims: str) -> quant.QuantizedArray:
   """Returns the partition specs of a matrix's codes and of its scales."""
-  return quant.QuantizedArray(P(*dims), P(*dims[:1]))
+  return quant.QuantizedArray(logical.spec(*dims), logical.spec(*dims[:1]))
