@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
   try:
     path = user_path.resolve(_CHECKPOINT.value)
     settings = stored_model.complete(
-      settings_lib.Settings.of(registry.lookup(_PARAMS.value)),
+      settings_lib.Settings.from_params(registry.lookup(_PARAMS.value)),
       description.read(path),
     )
     stored = stored_model.StoredModel(path)

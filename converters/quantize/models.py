@@ -272,7 +272,7 @@ def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
   # The names of variables depend only on the number of layers and on the form
   # of queries, keys and values.
   sizes = hf_config.HFConfig(len(layers) or 1, 1, 1, 1, 1)
-  rows = family.table.of_model(sizes, variables.is_joined(found))
+  rows = family.table.entries(sizes, variables.is_joined(found))
   expected = {row.path(layer) for row, layer in rows}
   problems = [
     f'it has {word}{_some(names)}'

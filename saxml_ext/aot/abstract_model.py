@@ -73,7 +73,7 @@ def of(
     registry.lookup(model_path), overrides
   )
   try:
-    settings = settings_lib.Settings.of(params)
+    settings = settings_lib.Settings.from_params(params)
     if settings.ln_epsilon is None:
       settings = dataclasses.replace(settings, ln_epsilon=_LN_EPSILON)
     model = settings.model_config()

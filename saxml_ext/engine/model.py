@@ -239,7 +239,7 @@ def prefill(
   return layer_at((x, kept), count, layer, last[:, None, None])
 
 
-@einsum_lib.of_decode()
+@einsum_lib.decoding()
 def decode(
   weights: weights_lib.Weights,
   config: config_lib.ModelConfig,
@@ -334,12 +334,12 @@ def _head(
     find = functools.partial(_likeliest, weights, head, config, x)
   return search.Head(
     (*x.shape[:-1], weights.head_bias.shape[0]),
-    einsum_lib.of_decode()(lambda: logits(weights, config, x)),
+    einsum_lib.decoding()(lambda: logits(weights, config, x)),
     find,
   )
 
 
-@einsum_lib.of_decode()
+@einsum_lib.decoding()
 def _likeliest(
   weights: weights_lib.Weights,
   head: quant.QuantizedArray,

@@ -51,6 +51,6 @@ def prepare(
   texts.check(e, weights, mesh)
   if mesh is not None:
     sharding.check(mesh, model_config, e.num_slots)
-    weights = sharding.place(mesh, sharding.pad(mesh, weights))
+    weights = sharding.shard(mesh, sharding.pad(mesh, weights))
   settings = state.Settings(model_config, e)
   return executables.Executables(settings, weights, mesh, ready, build)

@@ -204,8 +204,8 @@ def _prefill(
         values = jax.tree.map(lambda x, end=end: x[:, :, :end], values)
         sources.append(
           attention.Source(
-            cache.of_prompts(keys, slots),
-            cache.of_prompts(values, slots),
+            cache.take_prompts(keys, slots),
+            cache.take_prompts(values, slots),
             jnp.ones((1, 1, end), bool),
           )
         )

@@ -285,7 +285,7 @@ def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   return jax.tree.map(of, tree, is_leaf=lambda n: type(n) in _SPECS_OF)
 
 
-def place(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
+def shard(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   """Returns the arrays split over the mesh.
 
   If several processes share the mesh, each sends parts to its own devices,

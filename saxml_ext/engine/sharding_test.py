@@ -233,7 +233,7 @@ class ShardingTest(parameterized.TestCase):
     for shape in _MESHES:
       mesh = sharding.make_mesh(shape)
       weights = sharding.pad(mesh, _weights(quantization, stacked=True))
-      got = jax.jit(run)(sharding.place(mesh, weights))
+      got = jax.jit(run)(sharding.shard(mesh, weights))
       self.assertTrue(np.isneginf(got[..., 2301:]).all())
       padded = 2560 if shape[2] == 4 else 2304
       self.assertEqual(got.shape[-1], padded if shape[2] > 1 else 2301)
@@ -246,7 +246,7 @@ class ShardingTest(parameterized.TestCase):
     mesh = sharding.make_mesh((1, 2, 2))
     for quantization in (None, 'int8'):
       whole = sharding.pad(mesh, _weights(quantization, stacked=True))
-      placed = sharding.place(mesh, whole)
+      placed = sharding.shard(mesh, whole)
       parts = jax.tree.map(
         lambda w: w.addressable_shards[0].data.size / w.size, placed
       )
@@ -255,7 +255,7 @@ class ShardingTest(parameterized.TestCase):
         self.assertEqual(jax.tree.leaves(matrix)[0], 0.5)
       self.assertEqual((parts.embedding, parts.final_norm.scale), (0.5, 1))
     block = cache.empty_block(_MODEL, 4, 8, 'float32', stacked=True)
-    keys = sharding.place(mesh, block).keys
+    keys = sharding.shard(mesh, block).keys
     self.assertEqual(keys.addressable_shards[0].data.shape, (2, 2, 2, 16, 8))
 
   @parameterized.parameters((None, 1), ('int8', 2))

@@ -178,7 +178,7 @@ class Table:
       return self.rows
     return tuple(row for whole in self.rows for row in whole.parts or (whole,))
 
-  def of_model(
+  def entries(
     self, model: Sizes, joined: bool | None = None
   ) -> list[tuple[Variable, int]]:
     """Returns every variable of a checkpoint: its row, and its layer or 0.

@@ -25,7 +25,7 @@ class VariablesTest(parameterized.TestCase):
   def test_shapes_follow_the_axes(self):
     shapes = {
       row.path(layer): row.shape(_CONFIG)
-      for row, layer in variables.GPTJ.of_model(_CONFIG)
+      for row, layer in variables.GPTJ.entries(_CONFIG)
     }
     self.assertLen(shapes, 5 + 2 * 8)
     layer = 'params.lm.transformer.x_layers_1'
@@ -36,7 +36,7 @@ class VariablesTest(parameterized.TestCase):
     self.assertEqual(down, (40, 24))
 
   def test_layers_stand_between_embedding_and_head(self):
-    paths = [row.path(i) for row, i in variables.GPTJ.of_model(_CONFIG)]
+    paths = [row.path(i) for row, i in variables.GPTJ.entries(_CONFIG)]
     layers = [variables.layer_of(path) for path in paths]
     self.assertEqual(layers, [None] + 8 * [0] + 8 * [1] + 4 * [None])
 

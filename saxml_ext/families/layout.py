@@ -152,7 +152,7 @@ def variables(
   """
   return tuple(
     _variable(row, layer, shape, tied_embeddings, family)
-    for row, layer in family.table.of_model(shape)
+    for row, layer in family.table.entries(shape)
   )
 
 

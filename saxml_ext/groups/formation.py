@@ -194,9 +194,9 @@ def _of_tpu(
   environment: Mapping[str, str], on_tpu: bool, required: bool
 ) -> Formation | None:
   """Returns the formation of the TPU slice; None for one host or no TPU."""
-  found = tpu_slice.of_environment(environment)
+  found = tpu_slice.from_environment(environment)
   if found is None and (on_tpu or required):
-    found = tpu_slice.of_metadata(environment)
+    found = tpu_slice.from_metadata(environment)
   if found is None:
     if required:
       raise errors.InvalidArgument(

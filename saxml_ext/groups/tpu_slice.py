@@ -38,7 +38,7 @@ class Slice:
   worker: int
 
 
-def of_environment(environment: Mapping[str, str]) -> Slice | None:
+def from_environment(environment: Mapping[str, str]) -> Slice | None:
   """Returns the slice described by GKE's variables, or None if they are unset.
 
   Raises:
@@ -54,7 +54,7 @@ def of_environment(environment: Mapping[str, str]) -> Slice | None:
   )
 
 
-def of_metadata(environment: Mapping[str, str]) -> Slice | None:
+def from_metadata(environment: Mapping[str, str]) -> Slice | None:
   """Returns the slice in the machine's metadata, or None without a TPU.
 
   Raises:

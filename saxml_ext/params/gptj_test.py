@@ -17,7 +17,7 @@ _UPSTREAM = 'saxml.server.pax.lm.params.gptj.'
 
 def _settings(name: str, **given: str) -> settings_lib.Settings:
   params = overrides.apply(registry.lookup(name), given)
-  return settings_lib.Settings.of(params)
+  return settings_lib.Settings.from_params(params)
 
 
 class GPTJTest(absltest.TestCase):
@@ -68,7 +68,7 @@ class GPTJTest(absltest.TestCase):
 
   def test_int8_on_four_chips(self):
     params = registry.lookup('saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2')
-    settings = settings_lib.Settings.of(params)
+    settings = settings_lib.Settings.from_params(params)
     self.assertEqual(settings.quantization, 'int8')
     self.assertEqual(settings.dtype, 'bfloat16')
     self.assertEqual(settings.mesh_shape, (1, 1, 4))
@@ -82,7 +82,7 @@ class GPTJTest(absltest.TestCase):
 
   def test_bfloat16_has_int8_keys_and_values(self):
     params = registry.lookup('saxml_ext.params.gptj.GPTJTokenizedBF16V5E2x2')
-    settings = settings_lib.Settings.of(params)
+    settings = settings_lib.Settings.from_params(params)
     self.assertIsNone(settings.quantization)
     self.assertEqual(settings.engine.kv_dtype, 'int8')
 
@@ -93,7 +93,7 @@ class GPTJTest(absltest.TestCase):
           params = registry.lookup(
             f'saxml_ext.params.gptj.GPTJTokenized{numbers}{name}'
           )
-          settings = settings_lib.Settings.of(params)
+          settings = settings_lib.Settings.from_params(params)
           self.assertEqual(settings.engine.num_slots, slots)
           # The mesh splits GPT-J's 16 heads evenly.
           self.assertEqual(16 % mesh[2], 0)

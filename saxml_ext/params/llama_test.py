@@ -97,7 +97,9 @@ class LlamaTest(parameterized.TestCase):
 
   @parameterized.parameters(*_NAMES)
   def test_every_class_has_settings(self, name):
-    settings = settings_lib.Settings.of(registry.lookup(_MODULE + name))
+    settings = settings_lib.Settings.from_params(
+      registry.lookup(_MODULE + name)
+    )
     self.assertEqual(settings.family, llama.FAMILY)
     self.assertEqual(settings.engine.search, 'sample')
     model = settings.model_config()
@@ -141,7 +143,7 @@ class LlamaTest(parameterized.TestCase):
         'ROTARY_SCALING': '[8.0, 1.0, 4.0, 8192.0]',
       },
     )
-    model = settings_lib.Settings.of(params).model_config()
+    model = settings_lib.Settings.from_params(params).model_config()
     self.assertEqual((model.num_heads, model.kv_heads), (4, 2))
     self.assertEqual(model.rotary_scaling.factor, 8.0)
 

@@ -74,7 +74,7 @@ class LmCloudTest(parameterized.TestCase):
   @parameterized.parameters(*_NAMES)
   def test_every_class_has_settings(self, name):
     params = registry.lookup(_MODULE + name)
-    settings = settings_lib.Settings.of(params)
+    settings = settings_lib.Settings.from_params(params)
     self.assertEqual(settings.engine.search, 'sample')
     self.assertEqual(settings.engine.eos_id, 1)
     self.assertEqual(settings.sos_id, 0)
@@ -101,7 +101,7 @@ class LmCloudTest(parameterized.TestCase):
         'ICI_MESH_SHAPE': '[1, 1, 4]',
       },
     )
-    settings = settings_lib.Settings.of(params)
+    settings = settings_lib.Settings.from_params(params)
     self.assertTrue(settings.test_mode)
     self.assertEqual(
       settings.shape,
@@ -120,29 +120,29 @@ class LmCloudTest(parameterized.TestCase):
       lm_cloud.LmCloudSpmd2B,
       {'ATTEN_LOGIT_CAP': '20.0', 'SOFTMAX_CAP_LOGITS': 'null'},
     )
-    architecture = settings_lib.Settings.of(params).family.architecture
+    architecture = settings_lib.Settings.from_params(params).family.architecture
     self.assertEqual(architecture.attention_cap, 20.0)
     self.assertIsNone(architecture.logit_cap)
     params = overrides.apply(params, {'ATTEN_LOGIT_CAP': '0.0'})
     with self.assertRaisesRegex(
       errors.InvalidArgument, 'must be finite and above 0'
     ):
-      settings_lib.Settings.of(params)
+      settings_lib.Settings.from_params(params)
 
   def test_a_publish_cannot_make_test_params(self):
     params = overrides.apply(lm_cloud.LmCloudSpmd175B, {'test_mode': 'true'})
-    self.assertFalse(settings_lib.Settings.of(params).test_mode)
+    self.assertFalse(settings_lib.Settings.from_params(params).test_mode)
 
   def test_refuses_lengths_beyond_those_of_upstream(self):
     params = overrides.apply(lm_cloud.LmCloudSpmd2B, {'INPUT_SEQ_LEN': '1000'})
     with self.assertRaisesRegex(errors.InvalidArgument, 'MAX_SEQ_LEN=1024'):
-      settings_lib.Settings.of(params)
+      settings_lib.Settings.from_params(params)
 
   def test_a_vocabulary_path_takes_the_place_of_the_small_one(self):
     params = overrides.apply(
       lm_cloud.LmCloudSpmd2B, {'VOCABULARY_PATH': '"gs://bucket/own.model"'}
     )
-    settings = settings_lib.Settings.of(params)
+    settings = settings_lib.Settings.from_params(params)
     self.assertEqual(settings.vocabulary_path, 'gs://bucket/own.model')
 
 

@@ -132,7 +132,7 @@ def in_path(model_path: str) -> str:
   )
 
 
-def of_flags(params: type, texts: Iterable[str]) -> dict[str, str]:
+def from_flags(params: type, texts: Iterable[str]) -> dict[str, str]:
   """Returns the overrides in a program's --override flags.
 
   `apply` ignores unknown attributes, because admin servers have their own keys.

@@ -81,7 +81,7 @@ class OverridesTest(parameterized.TestCase):
 
   def test_of_flags(self):
     self.assertEqual(
-      overrides.of_flags(_Params, ['BATCH_SIZE=8', 'BUCKET_KEYS=[1,2]']),
+      overrides.from_flags(_Params, ['BATCH_SIZE=8', 'BUCKET_KEYS=[1,2]']),
       {'BATCH_SIZE': '8', 'BUCKET_KEYS': '[1, 2]'},
     )
 
@@ -95,7 +95,7 @@ class OverridesTest(parameterized.TestCase):
     self.assertEqual(
       getattr(overrides.apply(_Params, {name: text}), name), value
     )
-    [flag] = overrides.of_flags(_Params, [f'{name}={text}']).values()
+    [flag] = overrides.from_flags(_Params, [f'{name}={text}']).values()
     self.assertEqual(json.loads(flag), value)
 
   def test_problems(self):
@@ -123,7 +123,7 @@ class OverridesTest(parameterized.TestCase):
   )
   def test_mistyped_flags_are_refused(self, text, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
-      overrides.of_flags(_Params, [text])
+      overrides.from_flags(_Params, [text])
 
 
 if __name__ == '__main__':

@@ -137,7 +137,9 @@ class PublishedTest(parameterized.TestCase):
 
   @parameterized.parameters(*_SOURCES)
   def test_every_class_has_settings(self, name):
-    settings = settings_lib.Settings.of(registry.lookup(_MODULE + name))
+    settings = settings_lib.Settings.from_params(
+      registry.lookup(_MODULE + name)
+    )
     self.assertEqual(settings.engine.eos_id, 50256)
     self.assertEqual(settings.engine.pad_id, 50256)
     self.assertEqual(settings.engine.max_prompt, 1919)

@@ -1,6 +1,6 @@
 """Checked settings of serving params, for the loader and the services.
 
-`Settings.of` reads a params class once, at load time. It refuses values that
+`Settings.from_params` reads a params class once, at load time. It refuses values that
 this server does not support, instead of replacing them.
 """
 
@@ -52,9 +52,9 @@ def published(model_path: str, overrides: Mapping[str, str]) -> 'Settings':
 def checked(
   model_path: str, params: type[template.ServableLMParams]
 ) -> 'Settings':
-  """Returns `Settings.of` params; an invalid form raises InvalidArgument."""
+  """Returns `Settings.from_params` params; an invalid form raises InvalidArgument."""
   try:
-    return Settings.of(params)
+    return Settings.from_params(params)
   except (TypeError, ValueError) as e:
     raise errors.InvalidArgument(f'{model_path}: {e}') from e
 
@@ -137,7 +137,7 @@ class Settings:
   num_parameters: int | None = None
 
   @classmethod
-  def of(cls, params: type[template.ServableLMParams]) -> 'Settings':
+  def from_params(cls, params: type[template.ServableLMParams]) -> 'Settings':
     """Reads and checks a params class.
 
     Raises:

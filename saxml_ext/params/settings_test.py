@@ -12,7 +12,9 @@ from saxml_ext.pax import description
 
 
 def _of(base=gptj.TinyTokenizedFP32, **attributes) -> settings_lib.Settings:
-  return settings_lib.Settings.of(type(base.__name__, (base,), attributes))
+  return settings_lib.Settings.from_params(
+    type(base.__name__, (base,), attributes)
+  )
 
 
 class SettingsTest(parameterized.TestCase):
@@ -241,7 +243,7 @@ class SettingsTest(parameterized.TestCase):
       settings_lib.published(name, {'ICI_MESH_SHAPE': '["a", 1, 1]'})
 
   def test_the_plain_template_samples(self):
-    settings = settings_lib.Settings.of(template.ServableLMParams)
+    settings = settings_lib.Settings.from_params(template.ServableLMParams)
     self.assertEqual(settings.engine.search, 'sample')
     self.assertEqual(settings.engine.num_beams, 2)
     self.assertEqual(settings.engine.max_top_k, 40)

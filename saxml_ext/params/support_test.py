@@ -39,7 +39,7 @@ class SupportTest(parameterized.TestCase):
         'Params', (template.ServableLMParams,), {'USE_BEAM_SEARCH': beams}
       )
       recorder = _Recorder(params)
-      settings_lib.Settings.of(recorder)
+      settings_lib.Settings.from_params(recorder)
       read |= recorder.read
     self.assertContainsSubset(_attributes(), read)
 

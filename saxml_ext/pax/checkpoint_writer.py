@@ -186,7 +186,7 @@ class Writer:
 
   def add(self, name: str, value: np.ndarray, note: Any = None) -> None:
     """Writes one variable, named without `mdl_vars.`; see add_parts."""
-    spec = metadata.ArraySpec.of(value)
+    spec = metadata.ArraySpec.from_array(value)
     # A scalar has no rows.
     parts = (
       (b, value[b:e] if spec.shape else value) for b, e in spec.row_ranges
@@ -241,7 +241,7 @@ class Writer:
       # removed.
       target.abandon()
       raise
-    entry = manifest.Entry.of(spec, crc32)
+    entry = manifest.Entry.from_spec(spec, crc32)
     self._entries[name] = entry
     # Files are synced early, so that `commit` does not wait for all of them.
     self._syncs.append(self._syncer.submit(self._finish, name, entry, note))

@@ -87,7 +87,7 @@ class Entry:
   crc32: Annotated[str, msgspec.Meta(pattern='^[0-9a-f]{8}$')]
 
   @classmethod
-  def of(cls, spec: metadata.ArraySpec, crc32: int) -> 'Entry':
+  def from_spec(cls, spec: metadata.ArraySpec, crc32: int) -> 'Entry':
     return cls(spec.shape, spec.dtype, spec.num_bytes, f'{crc32:08x}')
 
   @property
@@ -134,7 +134,7 @@ def entry_of(
   crc32 = 0
   for _, part in parts:
     crc32 = checksum(part, crc32)
-  return Entry.of(spec, crc32)
+  return Entry.from_spec(spec, crc32)
 
 
 def encode(source: Source | None, entries: Mapping[str, Entry]) -> bytes:

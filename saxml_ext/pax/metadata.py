@@ -51,7 +51,7 @@ class ArraySpec:
     return f'{self.dtype}{list(self.shape)}'
 
   @classmethod
-  def of(cls, value: np.ndarray) -> 'ArraySpec':
+  def from_array(cls, value: np.ndarray) -> 'ArraySpec':
     """Returns the shape and the type of an array."""
     return cls(value.shape, value.dtype.name)
 

@@ -225,7 +225,7 @@ class ArrayWriter:
 
 def write(state_dir: str, name: str, value: np.ndarray) -> None:
   """Writes a whole array; see ArrayWriter."""
-  writer = ArrayWriter(state_dir, name, metadata.ArraySpec.of(value))
+  writer = ArrayWriter(state_dir, name, metadata.ArraySpec.from_array(value))
   writer.write(0, value)
   writer.finish()
 

@@ -81,14 +81,15 @@ class AbstractModelTest(parameterized.TestCase):
     """Returns the weights, settings and mesh that the server loads."""
     params = overrides_lib.apply(registry.lookup(_PARAMS), overrides)
     settings = stored_model.complete(
-      settings_lib.Settings.of(params), description.read(self.checkpoint)
+      settings_lib.Settings.from_params(params),
+      description.read(self.checkpoint),
     )
     stored = stored_model.StoredModel(self.checkpoint)
     model = stored.config(settings)
     mesh = sharding.make_mesh(settings.mesh_shape)
     weights = weights_lib.stack(stored.weights(model, settings, None))
     engine = platform_configs.tiled(settings.engine)
-    placed = sharding.place(mesh, sharding.pad(mesh, weights))
+    placed = sharding.shard(mesh, sharding.pad(mesh, weights))
     return placed, state.Settings(model, engine), mesh
 
   @parameterized.parameters(

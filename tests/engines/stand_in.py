@@ -21,7 +21,7 @@ class Model(NamedTuple):
 def model(spec: entry_lib.Spec) -> Model:
   """Returns the model of a spec without a checkpoint; the last id is EOS."""
   params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
-  settings = settings_lib.Settings.of(
+  settings = settings_lib.Settings.from_params(
     type(params.__name__, (params,), {'EOS_ID': VOCAB_SIZE - 1})
   )
   ids = codec.IdCodec(VOCAB_SIZE)

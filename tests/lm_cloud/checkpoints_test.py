@@ -43,7 +43,9 @@ class _Params(lm_cloud.LmCloudSpmd175B):
 
 
 def _settings(**attributes) -> settings_lib.Settings:
-  return settings_lib.Settings.of(type('Params', (_Params,), attributes))
+  return settings_lib.Settings.from_params(
+    type('Params', (_Params,), attributes)
+  )
 
 
 def _write(variables) -> str:

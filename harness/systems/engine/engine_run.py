@@ -260,7 +260,7 @@ def prompts(
     params = overrides_lib.apply(
       registry.lookup(engine.params), _overrides(engine)
     )
-    settings = params_lib.Settings.of(params)
+    settings = params_lib.Settings.from_params(params)
     longest = settings.engine.max_prompt - (settings.sos_id is not None)
     task = summarization.load_beside(
       _checkpoint(engine), longest, longest, *msgspec.structs.astuple(samples)
@@ -322,7 +322,7 @@ def _checkpoint(engine: launch.Engine) -> str:
 
 
 def _overrides(engine: launch.Engine) -> dict[str, str]:
-  return overrides_lib.of_flags(
+  return overrides_lib.from_flags(
     registry.lookup(engine.params),
     [f'{n}={text}' if text else n for n, text in engine.overrides.items()],
   )

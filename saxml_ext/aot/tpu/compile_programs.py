@@ -67,7 +67,9 @@ def main(argv: Sequence[str]) -> None:
 def _compile() -> None:
   began = time.monotonic()
   out = user_path.resolve(_OUT.value)
-  changes = overrides.of_flags(registry.lookup(_PARAMS.value), _OVERRIDES.value)
+  changes = overrides.from_flags(
+    registry.lookup(_PARAMS.value), _OVERRIDES.value
+  )
   task = compile_worker.Task(
     _PARAMS.value, changes, _TOPOLOGY.value, _XLA_FLAGS.value == 'params'
   )

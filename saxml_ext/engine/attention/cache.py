@@ -296,19 +296,19 @@ def _in_order(new: jax.Array) -> jax.Array:
   return jax.shard_map(constrain, in_specs=spec, out_specs=spec)(new)
 
 
-def of_slots(kv: KV, slots: jax.Array) -> KV:
+def take_slots(kv: KV, slots: jax.Array) -> KV:
   """Returns one layer's keys or values [B, ...] of the given slots [B]."""
   return jax.tree.map(lambda x: x[slots], kv)
 
 
-def of_prompts(kv: KV, slots: jax.Array) -> KV:
+def take_prompts(kv: KV, slots: jax.Array) -> KV:
   """Returns the keys or values of a batch of prompts in slots [B].
 
   The order of the slots is that of `insert_prompts`.
   """
   spec = logical.spec('slots', 'kv_heads')
   return slot_parts.on_each(
-    lambda places, kv: of_slots(kv, places.index),
+    lambda places, kv: take_slots(kv, places.index),
     slots,
     jax.tree.leaves(kv)[0].shape[0],
     (kv,),

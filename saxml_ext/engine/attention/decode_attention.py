@@ -213,7 +213,10 @@ def _source(
     return attention.Source(keys, values, mask, live, layer, rows)
   keys, values = layers_lib.at(keys, layer), layers_lib.at(values, layer)
   if slots is not None:
-    keys, values = cache.of_slots(keys, slots), cache.of_slots(values, slots)
+    keys, values = (
+      cache.take_slots(keys, slots),
+      cache.take_slots(values, slots),
+    )
   return attention.Source(keys, values, mask, live, None, rows)
 
 

@@ -124,7 +124,7 @@ class GroupedQueriesTest(parameterized.TestCase):
     found = split_weights.from_pax(source, config, form, mesh)
     whole = weights_lib.from_pax(variables, config, quantization=quantization)
     whole = weights_lib.stack(whole) if stacked else whole
-    expected = sharding.place(mesh, sharding.pad(mesh, whole))
+    expected = sharding.shard(mesh, sharding.pad(mesh, whole))
     jax.tree.map(np.testing.assert_array_equal, found, expected)
     engine = dataclasses.replace(
       _ENGINE, decode_widths=(4,), prompt_buckets=(24,)
@@ -176,7 +176,7 @@ class GroupedQueriesTest(parameterized.TestCase):
     weights = weights_lib.from_pax(
       self.grouped, _GROUPED, quantization=quantization
     )
-    expected = sharding.place(mesh, sharding.pad(mesh, weights))
+    expected = sharding.shard(mesh, sharding.pad(mesh, weights))
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
   def test_sizes_are_read_off_the_variables(self):

@@ -93,11 +93,11 @@ class SplitTest(parameterized.TestCase):
       (block,) = cache.insert_prompts(
         (block,), jnp.int32(1), slots, 0, keys, values
       )
-      return block, cache.of_prompts(block.keys[1, ..., :length], slots)
+      return block, cache.take_prompts(block.keys[1, ..., :length], slots)
 
     with jax.set_mesh(mesh):
       block, read = insert(
-        sharding.place(mesh, before), np.int32(slots), keys, values
+        sharding.shard(mesh, before), np.int32(slots), keys, values
       )
     expected = np.ones((8, 4, 8, length), np.float32)
     for row, slot in enumerate(slots):

@@ -22,7 +22,7 @@ from saxml_ext.engine.numerics import quant
 # A product of more rows than this belongs to prompts, unless it is marked as
 # part of a decode step.
 _MANY_ROWS = 128
-# True while a decode step is being traced; see `of_decode`.
+# True while a decode step is being traced; see `decoding`.
 _decoding = contextvars.ContextVar('decoding', default=False)
 # Up to this number of rows, the kernel is faster than XLA, by type of weights. It
 # takes as long as reading them, and XLA for CPU converts bfloat16 first.
@@ -98,7 +98,7 @@ def silu_gated(
 
   if not (multiplied_by_kernel(gate) and multiplied_by_kernel(up)):
     return apart(x)
-  form = matrix_form.of(spec, x)
+  form = matrix_form.from_einsum(spec, x)
 
   def together(x: jax.Array) -> jax.Array:
     rows = form.matrix(x).astype(jnp.float32)
@@ -143,7 +143,7 @@ def likeliest(
     The results of `kernels.multiply_likeliest`. The first two have the
     dimensions of x that are not contracted, and the others C in addition.
   """
-  form = matrix_form.of(spec, x)
+  form = matrix_form.from_einsum(spec, x)
   rows = form.matrix(x).astype(jnp.float32)
   found = kernels.multiply_likeliest(
     rows, *_operands(w, bias)[0], count, _planes(rows, w)
@@ -152,7 +152,7 @@ def likeliest(
 
 
 @contextlib.contextmanager
-def of_decode() -> Iterator[None]:
+def decoding() -> Iterator[None]:
   """Marks the code traced in this context as a decode step.
 
   Wide beams have as many rows as prompts, but are no more sensitive to rounding
@@ -179,7 +179,7 @@ def _product(spec: str, x: jax.Array, w: jax.Array) -> jax.Array:
 
 def _many_rows(spec: str, x: jax.Array, w: jax.Array) -> jax.Array:
   """Returns the product with a weight or KV in float, by XLA."""
-  form = matrix_form.of(spec, x)
+  form = matrix_form.from_einsum(spec, x)
   if (
     w.dtype != jnp.bfloat16
     or kernels.has_bfloat16_products()
@@ -201,7 +201,7 @@ def _weight(
   w: quant.QuantizedArray,
   bias: jax.Array | None,
 ) -> jax.Array:
-  form = matrix_form.of(spec, x)
+  form = matrix_form.from_einsum(spec, x)
   if shared := set(form.outputs) & set(form.rows):
     raise ValueError(
       f'{spec!r} has batch dims {sorted(shared)}, which a quantized weight'
@@ -284,7 +284,7 @@ def _few_rows(
 
   Activations stay float32, also beside weights in bfloat16.
   """
-  form = matrix_form.of(spec, x)
+  form = matrix_form.from_einsum(spec, x)
   outputs_first = form.weight == form.outputs + form.contracted
   whole = outputs_first or form.weight == form.contracted + form.outputs
   is_kv = bool(set(form.outputs) & set(form.rows))

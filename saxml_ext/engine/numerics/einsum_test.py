@@ -86,7 +86,7 @@ class EinsumTest(parameterized.TestCase):
     (129, False, False, False),
     (129, True, True, False),
   )
-  def test_many_rows_may_be_finer(self, rows, prefers, of_decode, fine):
+  def test_many_rows_may_be_finer(self, rows, prefers, is_decode, fine):
     if not kernels.can_multiply():
       self.skipTest('this processor leaves int8 products to XLA')
     rng = np.random.default_rng(0)
@@ -95,7 +95,7 @@ class EinsumTest(parameterized.TestCase):
     with mock.patch.object(
       kernels, 'prefers_fine_prompts', return_value=prefers
     ):
-      with einsum_lib.of_decode() if of_decode else contextlib.nullcontext():
+      with einsum_lib.decoding() if is_decode else contextlib.nullcontext():
         got = einsum_lib.einsum('mk,kn->mn', x, quantized)
     codes = np.asarray(quantized.values, np.float32)
     largest = np.float32(32512 if fine else 127)

@@ -41,7 +41,7 @@ class MatrixForm(NamedTuple):
     return product.transpose([have.index(d) for d in self.out])
 
 
-def of(spec: str, x: jax.Array) -> MatrixForm:
+def from_einsum(spec: str, x: jax.Array) -> MatrixForm:
   """Returns the form of an einsum of activations `x`."""
   x_dims, w_dims, out_dims = dims(spec, x.ndim)
   contracted = ''.join(d for d in w_dims if d not in out_dims)

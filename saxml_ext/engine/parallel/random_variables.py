@@ -64,7 +64,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
     self._rows: dict[str, variables_lib.Variable] = {}
     self.specs: dict[str, jax.ShapeDtypeStruct] = {}
     table = variables_lib.table_of(config.architecture)
-    for row, layer in table.of_model(config):
+    for row, layer in table.entries(config):
       name, shape = row.path(layer), row.shape(config)
       coded = quantization is not None and row.is_matrix and row.per_layer
       self._add(name, row, shape, np.int8 if coded else np.float32)

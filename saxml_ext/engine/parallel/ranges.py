@@ -54,7 +54,7 @@ class Range:
     return np.take(stored, wanted, dim)
 
 
-def of(
+def local_ranges(
   config: config_lib.ModelConfig, mesh: jax.sharding.Mesh
 ) -> dict[str, Range]:
   """Returns the range of each axis that this process's devices hold."""

@@ -245,7 +245,7 @@ class _Parts:
     self._form = form
     self._table = variables_lib.table_of(config.architecture)
     self._repeated = variables_lib.is_repeated(source.specs)
-    ranges = ranges_lib.of(config, mesh)
+    ranges = ranges_lib.local_ranges(config, mesh)
     self._split = {axis for axis, r in ranges.items() if not r.whole}
     own = dataclasses.replace(
       config,

@@ -112,7 +112,7 @@ class SplitWeightsTest(parameterized.TestCase):
     arrays = random_model.Arrays(variables)
     for shape in _MESHES:
       mesh = sharding.make_mesh(shape)
-      expected = sharding.place(mesh, sharding.pad(mesh, whole))
+      expected = sharding.shard(mesh, sharding.pad(mesh, whole))
       got = split_weights.from_pax(arrays, _MODEL, form, mesh)
       self.assertEqual(jax.tree.structure(got), jax.tree.structure(expected))
       for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected)):
@@ -140,7 +140,7 @@ class SplitWeightsTest(parameterized.TestCase):
     arrays = random_model.Arrays(variables)
     for shape in ((1, 1, 4), (1, 2, 2)):
       mesh = sharding.make_mesh(shape)
-      expected = sharding.place(mesh, sharding.pad(mesh, whole))
+      expected = sharding.shard(mesh, sharding.pad(mesh, whole))
       got = split_weights.from_pax(arrays, model, form, mesh)
       jax.tree.map(np.testing.assert_array_equal, got, expected)
 
@@ -160,7 +160,7 @@ class SplitWeightsTest(parameterized.TestCase):
     if stacked:
       whole = weights_lib.stack(whole)
     mesh = sharding.make_mesh((1, 1, 4))
-    expected = sharding.place(mesh, sharding.pad(mesh, whole))
+    expected = sharding.shard(mesh, sharding.pad(mesh, whole))
     got = split_weights.from_pax(
       random_model.Arrays(variables),
       model,
@@ -210,7 +210,7 @@ class SplitWeightsTest(parameterized.TestCase):
       parts = split_weights._Parts(
         counted, _MODEL, split_weights.Form(quantization=quantization), mesh
       )
-      for row, layer in variables_lib.GPTJ.of_model(_MODEL):
+      for row, layer in variables_lib.GPTJ.entries(_MODEL):
         parts.leaf(row.field, layer)
     for name, value in variables.items():
       matrix = name.removesuffix(variables_lib.SCALE_SUFFIX)

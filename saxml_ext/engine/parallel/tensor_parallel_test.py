@@ -87,7 +87,7 @@ def _logits(weights, tokens, last, mesh, config=_MODEL):
     return np.asarray(jax.jit(run)(weights))
   mesh = sharding.make_mesh(mesh)
   with jax.set_mesh(mesh):
-    return np.asarray(jax.jit(run)(sharding.place(mesh, weights)))
+    return np.asarray(jax.jit(run)(sharding.shard(mesh, weights)))
 
 
 class TensorParallelTest(parameterized.TestCase):
@@ -216,7 +216,7 @@ class TensorParallelTest(parameterized.TestCase):
           continue
         devices = sharding.make_mesh(mesh)
         with jax.set_mesh(devices):
-          placed = sharding.place(devices, weights)
+          placed = sharding.shard(devices, weights)
           traced = jax.jit(run, static_argnums=1)
           results.append(traced(placed, kept_length))
     (x, kv), (got, got_kv) = results

@@ -55,7 +55,7 @@ def variables(
 
   # Tests depend on the models of some seeds, so variables outside layers come
   # first.
-  order = sorted(table.of_model(config), key=lambda pair: pair[0].per_layer)
+  order = sorted(table.entries(config), key=lambda pair: pair[0].per_layer)
   return {row.path(layer): draw(row) for row, layer in order}
 
 

@@ -108,7 +108,7 @@ def _read(
     The settings, the sizes, the type of the variables, and True if the layers
     are stacked in the checkpoint.
   """
-  settings = settings_lib.Settings.of(params)
+  settings = settings_lib.Settings.from_params(params)
   said = description.Description()
   specs: Mapping[str, metadata.ArraySpec] = {}
   if checkpoint_path is not None:

@@ -23,7 +23,9 @@ class _Experiment:
 def _decoders(
   experiment: type, own: decoder_hparams.DecoderHParams
 ) -> tuple[settings_lib.Settings, decoder_hparams.DecoderHParams]:
-  settings = settings_lib.Settings.of(pax_serving.params_of(experiment, own))
+  settings = settings_lib.Settings.from_params(
+    pax_serving.params_of(experiment, own)
+  )
   return settings, pax_serving.hparams(settings, own)
 
 

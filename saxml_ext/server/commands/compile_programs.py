@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> None:
   out = user_path.resolve(_OUT.value)
   try:
     program_set.check_place(out)
-    changes = overrides.of_flags(
+    changes = overrides.from_flags(
       registry.lookup(_PARAMS.value), _OVERRIDE.value
     )
     made = loader.plan(

@@ -65,7 +65,7 @@ class LoaderVocabularyTest(parameterized.TestCase):
       self._load(rows + difference)
 
   def test_tokenized_model_may_have_a_tokenizer(self):
-    settings = settings_lib.Settings.of(small_model.Small)
+    settings = settings_lib.Settings.from_params(small_model.Small)
     directory = self.create_tempdir()
 
     def codecs():

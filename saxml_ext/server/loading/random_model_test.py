@@ -28,7 +28,7 @@ _PATH = 'test.Params'
 
 def _settings(base=lm_cloud.LmCloudSpmd175BTest, **attributes):
   params = type('Params', (base,), {**_SMALL, **attributes})
-  return settings_lib.Settings.of(params)
+  return settings_lib.Settings.from_params(params)
 
 
 class RandomModelTest(parameterized.TestCase):
@@ -40,7 +40,9 @@ class RandomModelTest(parameterized.TestCase):
 
   def test_sizes_are_the_published_ones(self):
     model = random_model.RandomModel(_PATH)
-    config = model.config(settings_lib.Settings.of(lm_cloud.LmCloudSpmd2BTest))
+    config = model.config(
+      settings_lib.Settings.from_params(lm_cloud.LmCloudSpmd2BTest)
+    )
     self.assertEqual(config.num_heads, 24)
     self.assertEqual((config.num_layers, config.model_dim), (18, 3072))
     self.assertEqual((config.hidden_dim, config.vocab_size), (12288, 32000))

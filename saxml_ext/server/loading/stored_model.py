@@ -333,7 +333,7 @@ def _check_variables(
   repeated = variables_lib.is_repeated(specs)
   table = variables_lib.table_of(model.architecture)
   joined = variables_lib.is_joined(specs)
-  for variable, layer in table.of_model(model, joined):
+  for variable, layer in table.entries(model, joined):
     if repeated and variable.per_layer and layer:
       continue  # The first layer's variable has all layers.
     leading = (model.num_layers,) if repeated and variable.per_layer else ()

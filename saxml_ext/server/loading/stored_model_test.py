@@ -33,7 +33,9 @@ _OF_THE_PROCESS = 96 * 2**20
 def _settings(**attributes) -> settings_lib.Settings:
   params = type('Params', (small_model.Small,), attributes)
   return dataclasses.replace(
-    settings_lib.Settings.of(params), rotary_dim=_ROTARY_DIM, ln_epsilon=1e-5
+    settings_lib.Settings.from_params(params),
+    rotary_dim=_ROTARY_DIM,
+    ln_epsilon=1e-5,
   )
 
 
@@ -166,7 +168,9 @@ class StoredModelTest(absltest.TestCase):
         if params.NUM_LAYERS != 28:
           continue  # These params are for another model.
         settings = dataclasses.replace(
-          settings_lib.Settings.of(params), rotary_dim=64, ln_epsilon=1e-5
+          settings_lib.Settings.from_params(params),
+          rotary_dim=64,
+          ln_epsilon=1e-5,
         )
         self.assertEqual(stored.config(settings).vocab_size, rows)
 

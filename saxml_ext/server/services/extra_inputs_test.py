@@ -105,7 +105,7 @@ class MaxNewTokensTest(parameterized.TestCase):
 
 class ChoicesTest(parameterized.TestCase):
   def _choices(self, given=None, base=gptj.TinySampleFP32):
-    settings = settings_lib.Settings.of(base)
+    settings = settings_lib.Settings.from_params(base)
     declared = settings.extra_inputs['lm.generate']
     merged = requests.merge(given or _given(), declared)
     return requests.choices(merged, settings)

@@ -20,7 +20,7 @@ from saxml_ext.server.vocabulary import tokenizer_codec
 def _settings(**attributes) -> settings_lib.Settings:
   attributes = {'INPUT_SEQ_LEN': 4, 'BUCKET_KEYS': None, **attributes}
   params = type('Params', (gptj.TinyTokenizedFP32,), attributes)
-  return settings_lib.Settings.of(params)
+  return settings_lib.Settings.from_params(params)
 
 
 def _truncate(

@@ -109,7 +109,7 @@ def fake_load_fn(
     spec: entry_lib.Spec, on_failure: Callable[[str], None]
   ) -> servable.Servable:
     attributes = {'EOS_ID': EOS_ID, 'BATCH_SIZE': runner.num_slots}
-    settings = settings_lib.Settings.of(
+    settings = settings_lib.Settings.from_params(
       type(params.__name__, (params,), attributes)
     )
     ids = codec.IdCodec(vocab_size)
