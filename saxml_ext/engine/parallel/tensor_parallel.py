@@ -110,11 +110,11 @@ class Rows:
     return math.prod(self.shape) // self._groups
 
   @property
-  def _part(self) -> P:
+  def _part(self) -> jax.sharding.PartitionSpec:
     """The partition spec of rows that sequence parallelism splits."""
     return P((*self.axes, _AXIS))
 
-  def _whole(self, *dims: str) -> P:
+  def _whole(self, *dims: str) -> jax.sharding.PartitionSpec:
     """Returns the spec of rows that it does not split, and of more dimensions."""
     return P(self.axes or None, *logical.spec(*dims))
 
