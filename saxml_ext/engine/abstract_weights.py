@@ -73,19 +73,19 @@ class _Shapes:
       return None
     sizes = variables.axis_sizes(self.config)
 
-    def of(axes: tuple[str, ...]) -> tuple[int, ...]:
+    def dims(axes: tuple[str, ...]) -> tuple[int, ...]:
       return tuple(sizes[axis] for axis in axes)
 
     def struct(shape: Sequence[int], dtype: str) -> jax.ShapeDtypeStruct:
-      return jax.ShapeDtypeStruct((*of(leading), *shape), jnp.dtype(dtype))
+      return jax.ShapeDtypeStruct((*dims(leading), *shape), jnp.dtype(dtype))
 
     quantized = row.is_matrix and self.quantization is not None
     if not quantized or (field == 'head' and not self.quantize_head):
       float_type = self.dtype if len(row.axes) > 1 else 'float32'
-      return struct(of(row.kept_axes), float_type)
-    outputs = of(row.outputs)
+      return struct(dims(row.kept_axes), float_type)
+    outputs = dims(row.outputs)
     return quant.QuantizedArray(
-      struct((math.prod(outputs), math.prod(of(row.contracted))), 'int8'),
+      struct((math.prod(outputs), math.prod(dims(row.contracted))), 'int8'),
       struct(outputs, 'float32'),
       quant.activation_format(self.quantization, self.dtype),
     )

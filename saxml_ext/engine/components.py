@@ -181,7 +181,7 @@ class Whole:
       at: The index of the token, [B, 1, 1] int32.
     """
     del layer
-    x, h = (jnp.take_along_axis(each, at, 1) for each in (x, h))
+    x, h = (jnp.take_along_axis(y, at, 1) for y in (x, h))
     return self, x, h, mixed
 
   def finish(

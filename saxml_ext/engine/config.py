@@ -114,8 +114,8 @@ class ModelConfig:
 
 def _count_layers(variables: Mapping[str, np.ndarray]) -> int:
   """Returns the number of layers that have their own variables."""
-  found = map(variables_lib.layer_of, variables)
-  layers = {layer for layer in found if layer is not None}
+  indices = map(variables_lib.layer_of, variables)
+  layers = {layer for layer in indices if layer is not None}
   if layers != set(range(len(layers))) or not layers:
     raise ValueError(
       f'the layers are {sorted(layers)}, not 0, 1, and so on. The checkpoint'

@@ -90,8 +90,8 @@ class ContextTest(parameterized.TestCase):
     expected = serving.serve(_runner(*kind, long=False), requests)
     got = serving.serve(_runner(*kind), requests)
     self.assertEqual(serving.tokens(got), serving.tokens(expected))
-    for some, others in zip(got, expected):
-      for a, b in zip(some.hypotheses, others.hypotheses):
+    for some, alone in zip(got, expected):
+      for a, b in zip(some.hypotheses, alone.hypotheses):
         self.assertAlmostEqual(a.logprob, b.logprob, places=3)
         if b.token_logprobs is not None:
           np.testing.assert_allclose(

@@ -183,10 +183,10 @@ def prefill(
     operations = fused = _rows(config, tokens.shape)
   rotation = config.rotary_dim, config.rotary_base, config.rotary_scaling
   if dynamic:
-    places = start + jnp.arange(tokens.shape[1])[None]
-    rotations = rotary.rows(places[0], *rotation)
+    positions = start + jnp.arange(tokens.shape[1])[None]
+    rotations = rotary.rows(positions[0], *rotation)
   else:
-    places = np.arange(start, start + tokens.shape[1])[None]
+    positions = np.arange(start, start + tokens.shape[1])[None]
     rotations = tuple(
       table[start:]
       for table in rotary.table(start + tokens.shape[1], *rotation)
@@ -226,7 +226,7 @@ def prefill(
     x, kept, _ = block(layer, operations, x, attend, at)
     return x, kept
 
-  x = components.embed(weights, config, tokens, places)
+  x = components.embed(weights, config, tokens, positions)
   if offset is not None:
     x = x + offset
   count = config.num_layers - (last is not None)
@@ -317,9 +317,9 @@ def decode(
   if isinstance(operations, tensor_parallel.Rows) and tensor_parallel.in_int8(
     weights.head
   ):
-    found = operations.logits(weights, x)
-    found = components.cap_logits(weights, config, found)
-    return search.Head(found.shape, lambda: found, None), current
+    result = operations.logits(weights, x)
+    result = components.cap_logits(weights, config, result)
+    return search.Head(result.shape, lambda: result, None), current
   return _head(weights, config, operations.join(x)), current
 
 
@@ -360,10 +360,10 @@ def logits(
   """Returns logits [..., V] float32 of hidden states x [..., D]."""
   x = components.normalize(x, weights.final_norm, config)
   if weights.head is None:
-    found = einsum('...d,vd->...v', x, weights.embedding, weights.head_bias)
+    result = einsum('...d,vd->...v', x, weights.embedding, weights.head_bias)
   else:
-    found = einsum('...d,dv->...v', x, weights.head, weights.head_bias)
-  return components.cap_logits(weights, config, found)
+    result = einsum('...d,dv->...v', x, weights.head, weights.head_bias)
+  return components.cap_logits(weights, config, result)
 
 
 def _queries_keys_values(

@@ -49,8 +49,8 @@ class PrefillAndInsert(state.Key):
       )
     )
     tokens = state.int32(self.rows, self.end - self.start)
-    places = state.int32(self.rows)
-    prompts = state.Prompts(tokens, places, places, options)
+    per_row = state.int32(self.rows)
+    prompts = state.Prompts(tokens, per_row, per_row, options)
     kept = shapes.segments(self.end), shapes.empty.slots
     function, *start = _from(programs.prefill_and_insert, s, self.start)
     args = (*kept, prompts, *start)
@@ -180,6 +180,6 @@ class Progress(state.Key):
     )
     slots = shapes.empty.slots
     results = jax.eval_shape(
-      lambda searches: streams.news(searches, self.window), slots.searches
+      lambda searches: streams.progress(searches, self.window), slots.searches
     )
     return state.Program(function, (slots,), results)

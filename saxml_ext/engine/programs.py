@@ -121,15 +121,15 @@ def prefill_and_insert(
   first = rule.initial(prompts.options, steps)
   first, _ = rule.advance(first, logits)
 
-  def put(places, slots, first, lengths):
+  def put(local, slots, first, lengths):
     def write(old: jax.Array, new: jax.Array | int) -> jax.Array:
-      at = places.index
-      if places.here is not None:  # What is beyond the last is dropped.
-        at = jnp.where(places.here, at, old.shape[0])
+      at = local.index
+      if local.present is not None:  # What is beyond the last is dropped.
+        at = jnp.where(local.present, at, old.shape[0])
       return old.at[at].set(new)
 
     if e.max_context:
-      searches = _write_start(slots.searches, first, places.index, write)
+      searches = _write_start(slots.searches, first, local.index, write)
     else:
       searches = jax.tree.map(write, slots.searches, first)
     return state.Slots(
@@ -248,7 +248,7 @@ def progress(
   window: int,
   weights: weights_lib.Weights,
   slots: state.Slots,
-) -> streams.News:
+) -> streams.Progress:
   """Returns the progress of the searches of all slots.
 
   Args:
@@ -258,4 +258,4 @@ def progress(
     slots: The state of all slots.
   """
   del settings, weights
-  return streams.news(slots.searches, window)
+  return streams.progress(slots.searches, window)

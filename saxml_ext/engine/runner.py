@@ -206,7 +206,7 @@ class Runner(texts.Texts):
     for slot in [s for s in sorted(decoding) if ended[s]]:
       results[slot] = self._result(slot)
       self.release(slot)
-    self._tell(sorted(decoding & self._streams.keys()), int(done))
+    self._report_progress(sorted(decoding & self._streams.keys()), int(done))
     return results
 
   def _decode_key(self, decoding: Collection[int]) -> program_keys.Decode:
@@ -238,7 +238,7 @@ class Runner(texts.Texts):
     """True if `interrupt` has an effect: on one CPU device, without a mesh."""
     return self._run.mesh is None and jax.default_backend() == 'cpu'
 
-  def _tell(self, slots: Collection[int], steps: int) -> None:
+  def _report_progress(self, slots: Collection[int], steps: int) -> None:
     """Updates the progress of the streams in `slots` after `steps` steps."""
     if not slots:
       return
@@ -247,11 +247,11 @@ class Runner(texts.Texts):
       min(steps + 1, self._engine.max_new_tokens),
       self._engine.progress_windows,
     )
-    news = jax.device_get(self._run(program_keys.Progress(window), self._slots))
+    new = jax.device_get(self._run(program_keys.Progress(window), self._slots))
     progress = {}
     for slot in slots:
       stream = self._streams[slot]
-      stream.hear(jax.tree.map(lambda x, slot=slot: x[slot], news))
+      stream.update(jax.tree.map(lambda x, slot=slot: x[slot], new))
       progress[slot] = requests_lib.progress(self._occupied[slot], stream)
     self.progress = progress
 
@@ -360,8 +360,8 @@ class Runner(texts.Texts):
     self._segments[:n] = segments
 
   def _result(self, slot: int) -> request_lib.Result:
-    found = self._run(program_keys.Hypotheses(), self._slots, np.int32(slot))
-    kept, trace = jax.device_get(found)
+    answer = self._run(program_keys.Hypotheses(), self._slots, np.int32(slot))
+    kept, trace = jax.device_get(answer)
     return requests_lib.result(self._occupied[slot], self._engine, kept, trace)
 
   def check(self, request: request_lib.Request) -> None:

@@ -145,9 +145,9 @@ class RunnerTest(parameterized.TestCase):
       for repetition in range(6):
         slot = repetition % runner.num_slots
         runner.prefill_and_insert({slot: request})
-        while slot not in (found := runner.step(3)):
+        while slot not in (done := runner.step(3)):
           pass
-        results.append([(h.logprob, h.score) for h in found[slot].hypotheses])
+        results.append([(h.logprob, h.score) for h in done[slot].hypotheses])
         # A request that is released must not change later results.
         runner.prefill_and_insert({1: request_lib.Request(np.arange(1, 25))})
         runner.step(1)
@@ -202,7 +202,7 @@ class RunnerTest(parameterized.TestCase):
     for slot in 0, 1:
       runner.release(slot)
 
-  def test_of_equal_hypotheses_the_older_comes_first(self):
+  def test_older_of_equal_hypotheses_comes_first(self):
     variables = random_model.variables(_MODEL, scale=0.0)
     variables['params.lm.softmax.logits_ffn.bias.b'][:] = 0  # All is as likely.
     engine = config_lib.EngineConfig(
@@ -217,7 +217,7 @@ class RunnerTest(parameterized.TestCase):
     first, second = result.hypotheses
     self.assertEqual(first.score, second.score)
 
-  def test_step_decodes_no_more_than_it_is_told(self):
+  def test_step_decodes_at_most_max_steps(self):
     runner = _runner(num_slots=2, suffix_block=16)
     runner.prefill_and_insert({0: request_lib.Request(np.asarray([1]), 10, 10)})
     # The first token was chosen on admission, so nine are left.

@@ -278,11 +278,11 @@ def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
       other arrays are whole on every device.
   """
 
-  def of(node: Any) -> Any:
-    specs = _SPECS_OF.get(type(node), _whole)(node)
+  def put(node: Any) -> Any:
+    specs = _SPECS.get(type(node), _whole)(node)
     return jax.tree.map(lambda s: jax.sharding.NamedSharding(mesh, s), specs)
 
-  return jax.tree.map(of, tree, is_leaf=lambda n: type(n) in _SPECS_OF)
+  return jax.tree.map(put, tree, is_leaf=lambda n: type(n) in _SPECS)
 
 
 def shard(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
@@ -318,7 +318,7 @@ def _parts(mesh: jax.sharding.Mesh, name: str) -> int:
   return math.prod(mesh.shape[axis] for axis in logical.axes(name))
 
 
-def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
+def _weights_specs(weights: weights_lib.Weights) -> weights_lib.Weights:
   table = variables.BY_FIELD
 
   def spec(path: tuple[Any, ...], leaf: jax.Array):
@@ -339,13 +339,13 @@ def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
   return jax.tree_util.tree_map_with_path(spec, weights)
 
 
-def _of_block(block: cache.Block) -> cache.Block:
+def _block_specs(block: cache.Block) -> cache.Block:
   stacked = layers_lib.is_stacked(block.keys)
   spec = logical.spec('layers', *_BLOCK) if stacked else logical.spec(*_BLOCK)
   return jax.tree.map(lambda _: spec, block)
 
 
-def _of_slots(slots: state.Slots) -> state.Slots:
+def _slots_specs(slots: state.Slots) -> state.Slots:
   return jax.tree.map(lambda _: logical.spec('slots'), slots)
 
 
@@ -353,9 +353,9 @@ def _whole(tree: Tree) -> Tree:
   return jax.tree.map(lambda _: logical.spec(), tree)
 
 
-_SPECS_OF: Mapping[type, Callable[[Any], Any]] = {
-  weights_lib.Weights: _of_weights,
-  cache.Block: _of_block,
-  state.Slots: _of_slots,
+_SPECS: Mapping[type, Callable[[Any], Any]] = {
+  weights_lib.Weights: _weights_specs,
+  cache.Block: _block_specs,
+  state.Slots: _slots_specs,
   state.Prompts: _whole,
 }

@@ -113,7 +113,7 @@ class ShardingTest(parameterized.TestCase):
       ),
     ),
   )
-  def test_tokens_depend_on_neither_mesh_nor_form(self, quantization, others):
+  def test_tokens_depend_on_neither_mesh_nor_form(self, quantization, meshes):
     engine = _ENGINE
     if quantization:
       engine = dataclasses.replace(engine, kv_dtype='int8', prefill_chunk=16)
@@ -121,7 +121,7 @@ class ShardingTest(parameterized.TestCase):
     self.assertEqual((tiled.segments, tiled.suffix_block), ((128,), 32))
     alone = _serve(engine, quantization)
     self.assertGreater(len({str(t) for t in serving.tokens(alone)}), 5)
-    for stacked, mesh in others:
+    for stacked, mesh in meshes:
       with self.subTest(stacked=stacked, mesh=mesh):
         chosen = tiled if stacked else engine
         got = _serve(chosen, quantization, stacked, mesh)
@@ -153,20 +153,20 @@ class ShardingTest(parameterized.TestCase):
       runner = runner_lib.Runner(_weights(), _MODEL, engine, mesh)
       self.assertEqual(runner.interruptible, mesh is None)
       runner.prefill_and_insert(requests)
-      told: dict[int, list[int]] = {}
+      streamed: dict[int, list[int]] = {}
       results: dict[int, request_lib.Result] = {}
       while len(results) < 2:
         results |= runner.step(2)
         for slot, progress in runner.progress.items():
-          told[slot] = progress.rows[0].tokens.tolist()
-      for slot, tokens_told in told.items():
+          streamed[slot] = progress.rows[0].tokens.tolist()
+      for slot, tokens_streamed in streamed.items():
         rows = [h for h in results[slot].hypotheses if h.row == 0]
         self.assertEqual(
-          tokens_told, rows[0].tokens[: len(tokens_told)].tolist()
+          tokens_streamed, rows[0].tokens[: len(tokens_streamed)].tolist()
         )
-      answers.append((told, results, runner))
-    (told, alone, one), (other_told, split, other) = answers
-    self.assertEqual(told, other_told)
+      answers.append((streamed, results, runner))
+    (streamed, alone, one), (other_streamed, split, other) = answers
+    self.assertEqual(streamed, other_streamed)
     for slot in requests:
       for a, b in zip(alone[slot].hypotheses, split[slot].hypotheses):
         np.testing.assert_array_equal(a.tokens, b.tokens)
@@ -177,12 +177,12 @@ class ShardingTest(parameterized.TestCase):
     np.testing.assert_allclose(
       one.embed(tokens), other.embed(tokens), atol=1e-4
     )
-    (score, found), (other_score, other_found) = (
-      each.gradient(tokens, tokens[:3]) for each in (one, other)
+    (score, gradients), (other_score, other_gradients) = (
+      runner.gradient(tokens, tokens[:3]) for runner in (one, other)
     )
     self.assertAlmostEqual(score, other_score, places=3)
     np.testing.assert_allclose(
-      found['embeddings'], other_found['embeddings'], atol=1e-3
+      gradients['embeddings'], other_gradients['embeddings'], atol=1e-3
     )
 
   def test_prompts_of_two_parts_are_prefilled_together(self):
@@ -267,12 +267,12 @@ class ShardingTest(parameterized.TestCase):
       state.Settings(_MODEL, _ENGINE), weights, mesh
     )
     text = run.lower(program_keys.Decode(4)).compile().as_text()
-    found = [m for m in map(_COLLECTIVE.search, text.splitlines()) if m]
+    matches = [m for m in map(_COLLECTIVE.search, text.splitlines()) if m]
     # The loop over the steps contains the loop over the layers.
-    layer = [m['kind'] for m in found if m['name'].count('while/body') == 2]
+    layer = [m['kind'] for m in matches if m['name'].count('while/body') == 2]
     self.assertEqual(layer, ['all-reduce'] * per_layer)
-    step = [m for m in found if m['name'].count('while/body') == 1]
-    self.assertLen(found, len(layer) + len(step))
+    step = [m for m in matches if m['name'].count('while/body') == 1]
+    self.assertLen(matches, len(layer) + len(step))
     self.assertNotEmpty(step)
     # Only the best logits of each block are gathered for each beam.
     for m in step:
@@ -283,7 +283,7 @@ class ShardingTest(parameterized.TestCase):
       if m['kind'] != 'all-reduce':
         self.assertEqual((m['kind'], max(elements)), ('all-gather', 16 * 40))
 
-  def test_what_cannot_be_split_is_refused(self):
+  def test_sizes_that_do_not_divide_are_refused(self):
     with self.assertRaisesRegex(
       ValueError, 'needs 8 devices, but there are only 4'
     ):

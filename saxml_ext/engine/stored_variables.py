@@ -64,8 +64,8 @@ class StoredVariables:
     """
     parts = variable.parts
     if parts and self._has(parts[0].below_prefix(layer, self._repeated)):
-      found = [self._array(part, layer, suffix) for part in parts]
-      return found[0][0], [value for _, value in found]
+      values = [self._array(part, layer, suffix) for part in parts]
+      return values[0][0], [value for _, value in values]
     name, value = self._array(variable, layer, suffix)
     return name, list(value) if parts else [value]
 

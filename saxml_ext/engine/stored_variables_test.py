@@ -86,7 +86,7 @@ class StoredVariablesTest(parameterized.TestCase):
     _, scales = reader.arrays(_QKV, 1, variables_lib.SCALE_SUFFIX)
     np.testing.assert_array_equal(scales, scale[:, None])
 
-  def test_what_does_not_fit_is_refused(self):
+  def test_wrong_shapes_are_refused(self):
     name = f'{_SHARED}self_attention.combined_qkv.w'
     self.shared[name] = self.shared[name][:2]
     with self.assertRaisesRegex(ValueError, r'combined_qkv.w.*\(2,\).*\(3,\)'):

@@ -179,12 +179,12 @@ def _floats(*shape: int) -> jax.ShapeDtypeStruct:
 
 def keys(engine: config_lib.EngineConfig) -> list[state.Key]:
   """Returns the programs for the engine's embeddings and gradients."""
-  found: list[state.Key] = []
+  result: list[state.Key] = []
   if engine.embedding is not None:
-    found.extend(map(Embed, engine.buckets))
+    result.extend(map(Embed, engine.buckets))
   if engine.gradients:
-    found.append(Gradient())
-  return found
+    result.append(Gradient())
+  return result
 
 
 def check(
@@ -282,8 +282,8 @@ class Texts:
         ' GRADIENT_WRT_INPUT_TENSOR_NAMES to publish it with them.'
       )
     args = self._joined(prefix, suffix, gradient_length(self._settings))
-    value, found = self._run(Gradient(), *args)
-    return float(value), {'embeddings': np.asarray(found)[: args[-1]]}
+    value, gradient = self._run(Gradient(), *args)
+    return float(value), {'embeddings': np.asarray(gradient)[: args[-1]]}
 
   def _joined(
     self, prefix: np.ndarray, suffix: np.ndarray, length: int

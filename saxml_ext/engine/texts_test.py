@@ -68,9 +68,9 @@ class TextsTest(parameterized.TestCase):
       ('last_token', hidden[-1]),
       ('mean', hidden.mean(0)),
     ):
-      found = _runner(embedding=name).embed(tokens)
-      self.assertEqual(found.dtype, np.float32)
-      np.testing.assert_allclose(found, expected, atol=2e-5)
+      actual = _runner(embedding=name).embed(tokens)
+      self.assertEqual(actual.dtype, np.float32)
+      np.testing.assert_allclose(actual, expected, atol=2e-5)
 
   @parameterized.parameters(None, 'int8_weights')
   def test_gradients_are_those_of_autograd(self, quantization):
@@ -80,18 +80,18 @@ class TextsTest(parameterized.TestCase):
     embeddings = embeddings.detach().requires_grad_()
     score = _score(embeddings, torch.tensor(tokens).long(), len(_PREFIX))
     score.backward()
-    value, found = runner.gradient(_PREFIX, _SUFFIX)
+    value, actual = runner.gradient(_PREFIX, _SUFFIX)
     expected = embeddings.grad[0].numpy()
-    self.assertEqual(found.keys(), {'embeddings'})
-    self.assertEqual(found['embeddings'].shape, expected.shape)
+    self.assertEqual(actual.keys(), {'embeddings'})
+    self.assertEqual(actual['embeddings'].shape, expected.shape)
     size = np.abs(expected).max()
-    error = np.abs(found['embeddings'] - expected).max() / size
+    error = np.abs(actual['embeddings'] - expected).max() / size
     # The gradient of 8-bit weights differs, but not by much.
     self.assertLess(error, 0.2 if quantization else 1e-4)
     self.assertAlmostEqual(
       value, score.item(), delta=2 if quantization else 1e-3
     )
-    np.testing.assert_array_equal(found['embeddings'][-1], 0)
+    np.testing.assert_array_equal(actual['embeddings'][-1], 0)
 
   def test_gradients_of_the_shortest_sequences(self):
     runner = _runner(
@@ -100,12 +100,12 @@ class TextsTest(parameterized.TestCase):
       prompt_buckets=(2,),
       max_new_tokens=1,
     )
-    value, found = runner.gradient(_PREFIX[:2], _SUFFIX[:1])
+    value, actual = runner.gradient(_PREFIX[:2], _SUFFIX[:1])
     expected = runner.score(_PREFIX[:2], _SUFFIX[:1])
     self.assertAlmostEqual(value, expected, places=3)
-    self.assertEqual(found['embeddings'].shape, (3, 64))
+    self.assertEqual(actual['embeddings'].shape, (3, 64))
 
-  def test_what_was_not_asked_for_is_refused(self):
+  def test_disabled_methods_are_refused(self):
     runner = _runner()
     with self.assertRaisesRegex(ValueError, 'served without embeddings. Set'):
       runner.embed(_PREFIX)

@@ -49,10 +49,10 @@ class VariablesTest(parameterized.TestCase):
     self.assertIsNone(variables.GPTJ.named('params.lm.other_final_ln.scale'))
 
   def test_sizes_are_read_off_the_shapes(self):
-    found = random_model.variables(_CONFIG)
-    self.assertEqual(config_lib.ModelConfig.from_pax(found, 4), _CONFIG)
+    actual = random_model.variables(_CONFIG)
+    self.assertEqual(config_lib.ModelConfig.from_pax(actual, 4), _CONFIG)
     wrong = {
-      name.replace('x_layers_1', 'x_layers_2'): v for name, v in found.items()
+      name.replace('x_layers_1', 'x_layers_2'): v for name, v in actual.items()
     }
     with self.assertRaisesRegex(ValueError, r'layers are \[0, 2\], not 0, 1'):
       config_lib.ModelConfig.from_pax(wrong, 4)
@@ -68,10 +68,10 @@ class VariablesTest(parameterized.TestCase):
   )
   def test_abstract_weights_are_the_shapes_of_real_ones(self, *kind):
     real = weights_lib.from_pax(random_model.variables(_CONFIG), _CONFIG, *kind)
-    found = abstract_weights.unrolled(_CONFIG, *kind)
-    self.assertEqual(found, jax.eval_shape(lambda: real))
-    found = abstract_weights.stacked(_CONFIG, *kind)
-    self.assertEqual(found, jax.eval_shape(lambda: weights_lib.stack(real)))
+    actual = abstract_weights.unrolled(_CONFIG, *kind)
+    self.assertEqual(actual, jax.eval_shape(lambda: real))
+    actual = abstract_weights.stacked(_CONFIG, *kind)
+    self.assertEqual(actual, jax.eval_shape(lambda: weights_lib.stack(real)))
 
 
 if __name__ == '__main__':

@@ -114,13 +114,13 @@ def assemble(leaf: Callable[[str], Any], layers: Any) -> Weights:
 def assemble_layer(leaf: Callable[[str], Any]) -> Layer:
   """Returns a layer that consists of the leaves of `leaf`; see `assemble`."""
 
-  def of(field: str) -> Any:
+  def value(field: str) -> Any:
     if not field.endswith('norm'):
       return leaf(f'layers.{field}')
     scale = leaf(f'layers.{field}.scale')
     return None if scale is None else Norm(scale, leaf(f'layers.{field}.bias'))
 
-  return Layer(**{f.name: of(f.name) for f in dataclasses.fields(Layer)})
+  return Layer(**{f.name: value(f.name) for f in dataclasses.fields(Layer)})
 
 
 def from_pax(
@@ -252,8 +252,8 @@ class PaxReader:
     contracted = [variable.kept_axes.index(a) for a in variable.contracted]
     activations = quant.activation_format(self._quantization, self._dtype)
     if values[0].dtype != np.int8:
-      wanted = variable.field != 'head' or self._quantize_head
-      in_float = self._quantization is None or not wanted
+      quantizes = variable.field != 'head' or self._quantize_head
+      in_float = self._quantization is None or not quantizes
       dtype = jnp.dtype(self._dtype)
       # Scales of queries are multiplied, and codes are computed, in float32.
       as_stored = in_float and 'layers.query_scale' not in self._table

@@ -77,13 +77,13 @@ class Earlier(NamedTuple):
     start = index * self.size
 
     def part(x: jax.Array, axis: int) -> jax.Array:
-      def of_slot(slot: jax.Array) -> jax.Array:
+      def slice_slot(slot: jax.Array) -> jax.Array:
         at = [self.layer, slot, *[0] * (x.ndim - 2)]
         sizes = [1, 1, *x.shape[2:]]
         at[axis], sizes[axis] = start, self.size
         return jax.lax.dynamic_slice(x, at, sizes)[0]
 
-      return jnp.concatenate([of_slot(slot) for slot in self.slots])
+      return jnp.concatenate([slice_slot(slot) for slot in self.slots])
 
     return Source(
       jax.tree.map(lambda x: part(x, x.ndim - 1), self.keys),

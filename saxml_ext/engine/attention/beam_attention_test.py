@@ -64,28 +64,28 @@ def _ancestry(rng: np.random.Generator, ages: np.ndarray, row: int):
 
 class BeamAttentionTest(parameterized.TestCase):
   def _check(
-    self, dtype, reach, slots=None, mesh=None, tolerance=1e-5, cap=None
+    self, dtype, lengths, slots=None, mesh=None, tolerance=1e-5, cap=None
   ):
     rng = np.random.default_rng(0)
-    count = len(reach)
+    count = len(lengths)
     prompts = _block(rng, _PROMPT, dtype, suffix=False)
     current = _block(rng, _STEPS * _BEAMS, dtype, suffix=True)
     ages = np.arange(count) * 5 % _STEPS
     ancestry = _ancestry(rng, ages, row=3)
     shape = count, _MODEL.num_heads, _BEAMS, _MODEL.head_dim
     queries = jnp.asarray(rng.normal(size=shape), jnp.float32)
-    args = queries, jnp.asarray(reach, jnp.int32), ancestry, prompts, current
+    args = queries, jnp.asarray(lengths, jnp.int32), ancestry, prompts, current
 
     def run(over, layer):
-      def attend(queries, reach, ancestry, prompts, current):
+      def attend(queries, lengths, ancestry, prompts, current):
         history = decode_attention.History(
-          reach, [prompts], [], [ancestry], slots
+          lengths, [prompts], [], [ancestry], slots
         )
         return over(history, cap)(queries, current, layer)
 
       return jax.jit(attend)
 
-    waited = np.asarray(reach) >= 0
+    waited = np.asarray(lengths) >= 0
     for layer in range(_MODEL.num_layers) if mesh is None else (1,):
       expected = run(decode_attention.by_xla, layer)(*args)[waited]
       with decode_attention.interpreted(_BLOCKS):
@@ -103,10 +103,10 @@ class BeamAttentionTest(parameterized.TestCase):
   @parameterized.parameters(
     ('float32', 1e-5), ('bfloat16', 2e-2), ('int8', 2e-2)
   )
-  def test_as_xla(self, dtype, tolerance):
+  def test_kernel_agrees_with_xla(self, dtype, tolerance):
     """Checks lengths at the edges of blocks, and slots with unused results."""
-    reach = [1, -1, 16, 17, 64, 33, -1, 48]
-    self._check(dtype, reach, tolerance=tolerance)
+    lengths = [1, -1, 16, 17, 64, 33, -1, 48]
+    self._check(dtype, lengths, tolerance=tolerance)
 
   def test_capped_scores(self):
     """Checks a cap below the standard deviation of the scores, which is 1."""
@@ -116,14 +116,14 @@ class BeamAttentionTest(parameterized.TestCase):
     slots = jnp.asarray([5, 0, 7], jnp.int32)
     self._check('float32', [20, -1, 40], slots)
 
-  def test_nobody_waits(self):
+  def test_only_one_slot_has_a_request(self):
     self._check('float32', [3, *[-1] * 7])
 
   @parameterized.parameters(((1, 1, 4),), ((1, 2, 2),), ((2, 2, 1),))
   def test_split_among_devices(self, mesh):
     # With two or four parts of the slots, the results of one part are unused.
-    reach = [1, 16, 17, 64, 33, 2, -1, -1]
-    self._check('int8', reach, mesh=mesh, tolerance=2e-2)
+    lengths = [1, 16, 17, 64, 33, 2, -1, -1]
+    self._check('int8', lengths, mesh=mesh, tolerance=2e-2)
 
   def test_other_caches_are_left_to_xla(self):
     rng = np.random.default_rng(0)

@@ -178,18 +178,18 @@ def insert(
   )
   of_rows = logical.spec('slots', 'kv_heads')
 
-  def insert(places, block, keys, values, layer=layer):
-    if places.here is not None:
+  def insert(local, block, keys, values, layer=layer):
+    if local.present is not None:
       keys, values = _whole_tiles(block, at, keys, values)
-    for row in range(places.index.shape[0]):
+    for row in range(local.index.shape[0]):
       new_keys, new_values = jax.tree.map(
         lambda x, row=row: x[row : row + 1], (keys, values)
       )
-      slot = places.index[row]
-      here = None if places.here is None else places.here[row]
+      slot = local.index[row]
+      present = None if local.present is None else local.present[row]
       block = Block(
-        _update(block.keys, layer, new_keys, slot, at, True, here),
-        _update(block.values, layer, new_values, slot, at, False, here),
+        _update(block.keys, layer, new_keys, slot, at, True, present),
+        _update(block.values, layer, new_values, slot, at, False, present),
       )
     return block
 
@@ -232,7 +232,7 @@ def _update(
   slot: jax.Array | int,
   at: jax.Array | int,
   columns: bool = False,
-  here: jax.Array | None = None,
+  present: jax.Array | None = None,
 ) -> PerLayer:
   """Returns `arrays` with the contents of one layer overwritten by `new`.
 
@@ -244,24 +244,25 @@ def _update(
     slot: The first slot to write.
     at: The first key to write.
     columns: True if the last dimension counts the keys.
-    here: True if the contents are to be written, [] bool. None stands for True.
+    present: True if the contents are to be written, [] bool. None stands for
+      True.
   """
 
-  def place(new: jax.Array) -> tuple[jax.Array | int, ...]:
+  def start(new: jax.Array) -> tuple[jax.Array | int, ...]:
     if new.ndim == 3:  # Scales.
       return slot, 0, at
     return (slot, 0, 0, at) if columns else (slot, 0, at, 0)
 
   def write(old: jax.Array, new: jax.Array, at: tuple) -> jax.Array:
-    if here is not None:
-      new = jnp.where(here, new, jax.lax.dynamic_slice(old, at, new.shape))
+    if present is not None:
+      new = jnp.where(present, new, jax.lax.dynamic_slice(old, at, new.shape))
     return jax.lax.dynamic_update_slice(old, new, at)
 
   def one(old: jax.Array, new: jax.Array) -> jax.Array:
-    return write(old, new, place(new))
+    return write(old, new, start(new))
 
   def one_of_stack(old: jax.Array, new: jax.Array) -> jax.Array:
-    at = (layer, *place(new))
+    at = (layer, *start(new))
     new = jax.lax.platform_dependent(
       new[None], tpu=_in_order, default=lambda new: new
     )
@@ -308,7 +309,7 @@ def take_prompts(kv: KV, slots: jax.Array) -> KV:
   """
   spec = logical.spec('slots', 'kv_heads')
   return slot_parts.on_each(
-    lambda places, kv: take_slots(kv, places.index),
+    lambda local, kv: take_slots(kv, local.index),
     slots,
     jax.tree.leaves(kv)[0].shape[0],
     (kv,),

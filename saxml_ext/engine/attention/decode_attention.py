@@ -47,7 +47,7 @@ class History(NamedTuple):
   """The keys that a step's queries may see.
 
   Attributes:
-    reach: The number of tokens in each slot's prompt, [S] int32. If negative,
+    lengths: The number of tokens in each slot's prompt, [S] int32. If negative,
       the slot's result is unused and arbitrary.
     segments: The prompts' KV.
     past: The suffix blocks before the one that is being written.
@@ -57,7 +57,7 @@ class History(NamedTuple):
       all slots.
   """
 
-  reach: jax.Array
+  lengths: jax.Array
   segments: Sequence[cache.Block]
   past: Sequence[cache.Block]
   ancestry: Sequence[jax.Array]
@@ -92,7 +92,7 @@ def over(
     xla = by_xla(history, cap)
     (prompts,), (ancestry,) = history.segments, history.ancestry
     visible = attention.repeated(steps_lib.visible(ancestry), group)
-    kernel = by_kernel(history.reach, visible, history.slots, prompts, cap)
+    kernel = by_kernel(history.lengths, visible, history.slots, prompts, cap)
 
   def attend(queries, current, layer):
     return by_platform(
@@ -148,21 +148,21 @@ def _on_cpu(
   """Computes attention with the kernel for CPUs; see `Attend`."""
   stacked = layers_lib.is_stacked(current.keys)
 
-  def of_layer(block: cache.Block) -> tuple[cache.KV, cache.KV]:
+  def layer_kv(block: cache.Block) -> tuple[cache.KV, cache.KV]:
     if stacked:
       return block.keys, block.values
     return layers_lib.at(block.keys, layer), layers_lib.at(block.values, layer)
 
-  places = history.slots
-  if places is None:
-    places = jnp.arange(queries.shape[0], dtype=jnp.int32)
+  slots = history.slots
+  if slots is None:
+    slots = jnp.arange(queries.shape[0], dtype=jnp.int32)
   return kernels.attend(
     queries,
-    history.reach,
+    history.lengths,
     history.ancestry,
-    [of_layer(block) for block in history.segments],
-    [of_layer(block) for block in (*history.past, current)],
-    places,
+    [layer_kv(block) for block in history.segments],
+    [layer_kv(block) for block in (*history.past, current)],
+    slots,
     layer if stacked else 0,
   )
 
@@ -171,17 +171,17 @@ def by_xla(
   history: History, cap: float | None = None, rows_per_step: int = 0
 ) -> Attend:
   """Returns attention as `over` does, computed by XLA operations."""
-  reach = history.reach
+  lengths = history.lengths
   prompts = []
   start = 0
   for block in history.segments:
-    within = jnp.arange(start, start + block.length) < reach[:, None]
-    prompts.append((block, within[:, None], (reach > start).any()))
+    within = jnp.arange(start, start + block.length) < lengths[:, None]
+    prompts.append((block, within[:, None], (lengths > start).any()))
     start += block.length
   *masks, current_mask = [
     steps_lib.visible(a, rows_per_step) for a in history.ancestry
   ]
-  waited = (reach >= 0)[:, None, None]
+  waited = (lengths >= 0)[:, None, None]
   past = [
     (block, mask, (mask & waited).any())
     for block, mask in zip(history.past, masks)
@@ -260,7 +260,7 @@ def usable(prompts: cache.Block, suffix: int) -> bool:
 
 
 def by_kernel(
-  reach: jax.Array,
+  lengths: jax.Array,
   visible: jax.Array,
   slots: jax.Array | None,
   prompts: cache.Block,
@@ -269,7 +269,7 @@ def by_kernel(
   """Returns attention by the TPU kernel, with one work plan for all layers.
 
   Args:
-    reach: The number of tokens in each slot's prompt, [C] int32. If negative,
+    lengths: The number of tokens in each slot's prompt, [C] int32. If negative,
       the slot's result is unused.
     visible: The mask over the suffixes, [C, K, W * K] bool.
     slots: The positions of the slots in the cache, [C] int32. None stands for
@@ -283,12 +283,12 @@ def by_kernel(
   blocks = _interpreted or _blocks(prompts)
   interpret = _interpreted is not None
 
-  def plan(reach, visible, *slots) -> work_lib.Work:
-    here = slots[0] if slots else jnp.arange(reach.size, dtype=jnp.int32)
-    return work_lib.plan(reach, visible, here, prompts.length, blocks)
+  def plan(lengths, visible, *slots) -> work_lib.Work:
+    here = slots[0] if slots else jnp.arange(lengths.size, dtype=jnp.int32)
+    return work_lib.plan(lengths, visible, here, prompts.length, blocks)
 
   by_slot = logical.spec('slots')
-  args = (reach, visible) if slots is None else (reach, visible, slots)
+  args = (lengths, visible) if slots is None else (lengths, visible, slots)
   # Without the barrier XLA would compute the mask again in each layer.
   work = jax.lax.optimization_barrier(
     _on_each_device(plan, by_slot, by_slot)(*args)

@@ -52,7 +52,7 @@ def _history(rng, dtype):
 
   # Slot 0 is new, the results of 1 and 4 are unused, and the others differ in
   # age.
-  reach = jnp.asarray([20, -1, 33, 1, -1, 40], jnp.int32)
+  lengths = jnp.asarray([20, -1, 33, 1, -1, 40], jnp.int32)
   ages = np.asarray([1, 9, 24, 17, 0, 5])
   steps = 3 * _WIDTH
   ancestry = rng.integers(0, _BEAMS, (_SLOTS, _BEAMS, steps))
@@ -61,19 +61,19 @@ def _history(rng, dtype):
   ancestry = np.where(unborn, steps_lib.NOTHING, ancestry)
   ancestry[:, :, -1] = np.arange(_BEAMS)  # Keys of this step.
   history = decode_attention.History(
-    reach,
+    lengths,
     (block(32, False), block(8, False)),
     tuple(block(_WIDTH * _BEAMS, True) for _ in range(2)),
     [jnp.asarray(a, jnp.int8) for a in np.split(ancestry, 3, -1)],
   )
-  return history, block(_WIDTH * _BEAMS, True), np.asarray(reach) >= 0
+  return history, block(_WIDTH * _BEAMS, True), np.asarray(lengths) >= 0
 
 
 class DecodeAttentionTest(parameterized.TestCase):
   @parameterized.parameters(
     ('float32', 1e-5), ('bfloat16', 1e-2), ('int8', 1e-2)
   )
-  def test_as_xla(self, dtype, tolerance):
+  def test_kernel_agrees_with_xla(self, dtype, tolerance):
     rng = np.random.default_rng(0)
     history, current, waited = _history(rng, dtype)
     shape = (_SLOTS, _MODEL.num_heads, _BEAMS, _MODEL.head_dim)

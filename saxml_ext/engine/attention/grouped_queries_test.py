@@ -107,9 +107,9 @@ class GroupedQueriesTest(parameterized.TestCase):
     plain = dataclasses.replace(
       _PLAIN, architecture=architecture.Architecture(biases=architecture.BIASES)
     )
-    found = self._answers(self.grouped, _GROUPED, None, engine, mesh, stacked)
+    actual = self._answers(self.grouped, _GROUPED, None, engine, mesh, stacked)
     expected = self._answers(self.repeated, plain, None, engine, mesh, stacked)
-    self.assertEqual(found, expected)
+    self.assertEqual(actual, expected)
 
   @parameterized.parameters((None, False), ('int8', True))
   def test_wide_meshes_repeat_keys(self, quantization, stacked):
@@ -121,11 +121,11 @@ class GroupedQueriesTest(parameterized.TestCase):
     self.assertEqual((padded.num_heads, padded.kv_heads), (8, 4))
     form = split_weights.Form(quantization=quantization, stacked=stacked)
     source = random_model.Arrays(variables)
-    found = split_weights.from_pax(source, config, form, mesh)
+    actual = split_weights.from_pax(source, config, form, mesh)
     whole = weights_lib.from_pax(variables, config, quantization=quantization)
     whole = weights_lib.stack(whole) if stacked else whole
     expected = sharding.shard(mesh, sharding.pad(mesh, whole))
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
     engine = dataclasses.replace(
       _ENGINE, decode_widths=(4,), prompt_buckets=(24,)
     )
@@ -150,40 +150,40 @@ class GroupedQueriesTest(parameterized.TestCase):
     )
     engine = dataclasses.replace(_ENGINE, kv_dtype='int8')
     args = quantization, engine, None, False
-    found = self._answers(self.grouped, _GROUPED, *args)
-    self.assertEqual(found, self._answers(self.repeated, plain, *args))
+    actual = self._answers(self.grouped, _GROUPED, *args)
+    self.assertEqual(actual, self._answers(self.repeated, plain, *args))
 
   def test_kernel_of_tpu_reads_shared_keys(self):
     engine = dataclasses.replace(
       _ENGINE, prompt_segments=(24,), suffix_block=12
     )
-    found = []
+    actual = []
     for blocks in None, block_list.Blocks(8, 12, 4):
       with contextlib.ExitStack() as stack:
         if blocks is not None:
           stack.enter_context(decode_attention.interpreted(blocks))
-        found.append(
+        actual.append(
           self._answers(self.grouped, _GROUPED, None, engine, None, True)
         )
-    self.assertEqual(*found)
+    self.assertEqual(*actual)
 
   @parameterized.parameters((None, 2), ('int8', 4))
   def test_split_weights_are_parts_of_the_whole(self, quantization, devices):
     mesh = sharding.make_mesh((1, 1, devices))
     form = split_weights.Form(quantization=quantization)
     source = random_model.Arrays(self.grouped)
-    found = split_weights.from_pax(source, _GROUPED, form, mesh)
+    actual = split_weights.from_pax(source, _GROUPED, form, mesh)
     weights = weights_lib.from_pax(
       self.grouped, _GROUPED, quantization=quantization
     )
     expected = sharding.shard(mesh, sharding.pad(mesh, weights))
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
   def test_sizes_are_read_off_the_variables(self):
-    found = config_lib.ModelConfig.from_pax(
+    actual = config_lib.ModelConfig.from_pax(
       self.grouped, 8, architecture=_GROUPED.architecture
     )
-    self.assertEqual(found, _GROUPED)
+    self.assertEqual(actual, _GROUPED)
 
   def test_wrong_numbers_of_heads_are_refused(self):
     with self.assertRaisesRegex(ValueError, 'num_kv_heads is 4.*divide.*6'):

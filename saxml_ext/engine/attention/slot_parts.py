@@ -45,7 +45,7 @@ class Batches:
   parts: int
   sizes: tuple[int, ...]
 
-  def of(self, slots: Sequence[int]) -> list[list[int]]:
+  def group(self, slots: Sequence[int]) -> list[list[int]]:
     """Returns slots to prefill, in as few batches as possible.
 
     Args:
@@ -137,7 +137,7 @@ class PromptQueue(Generic[Request]):
     taken = []
     for bucket, waiting in self._waiting.items():
       late = hurry or now >= waiting.due
-      for batch in self._batches.of(list(waiting.requests)):
+      for batch in self._batches.group(list(waiting.requests)):
         if late or self._batches.is_full(batch):
           requests = {slot: waiting.requests.pop(slot) for slot in batch}
           taken.append((bucket, requests))
@@ -166,17 +166,17 @@ def split(tree: Tree) -> Tree:
   return jax.tree.map(constrain, tree)
 
 
-class Places(NamedTuple):
+class LocalSlots(NamedTuple):
   """The slots of the rows of a batch, as seen by one part.
 
   Attributes:
     index: The slot, counted within the part, [b] int32.
-    here: True if the part has that slot, [b] bool. None stands for True in each
-      row.
+    present: True if the part has that slot, [b] bool. None stands for True in
+      each row.
   """
 
   index: jax.Array
-  here: jax.Array | None
+  present: jax.Array | None
 
 
 def on_each(
@@ -201,13 +201,13 @@ def on_each(
   """
   count = parts(slots.shape[0])
   if count == 1:
-    return function(Places(slots, None), *args)
+    return function(LocalSlots(slots, None), *args)
   size = num_slots // count
 
   def local(slots, *args):
     index = slots - jax.lax.axis_index(logical.axes(_SLOTS)) * size
-    here = (index >= 0) & (index < size)
-    return function(Places(jnp.clip(index, 0, size - 1), here), *args)
+    present = (index >= 0) & (index < size)
+    return function(LocalSlots(jnp.clip(index, 0, size - 1), present), *args)
 
   return jax.shard_map(
     local,

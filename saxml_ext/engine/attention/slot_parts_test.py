@@ -62,9 +62,9 @@ class BatchesTest(parameterized.TestCase):
   def test_rows_are_in_the_parts_of_their_slots(
     self, parts, sizes, slots, batches, rows
   ):
-    found = slot_parts.Batches(8, parts, sizes)
-    self.assertEqual(found.of(slots), batches)
-    self.assertEqual([found.rows(batch) for batch in batches], rows)
+    rules = slot_parts.Batches(8, parts, sizes)
+    self.assertEqual(rules.group(slots), batches)
+    self.assertEqual([rules.rows(batch) for batch in batches], rows)
 
 
 class SplitTest(parameterized.TestCase):

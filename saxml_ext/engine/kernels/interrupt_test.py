@@ -30,7 +30,7 @@ class InterruptTest(absltest.TestCase):
     flag.set(up=False)
     self.assertEqual(_count(flag.number, 5), 5)
 
-  def test_a_program_that_runs_sees_it(self):
+  def test_raised_flag_stops_a_running_program(self):
     flag = interrupts.Flag()
     # Without the flag the count would take minutes.
     most = 2**31 - 1
@@ -44,7 +44,7 @@ class InterruptTest(absltest.TestCase):
     runner.join()
     self.assertLess(counted[0], most)
 
-  def test_not_for_devices_that_share(self):
+  def test_devices_of_a_mesh_ignore_flags(self):
     flag = interrupts.Flag()
     flag.set(up=True)
     mesh = jax.make_mesh((1,), ('x',), (jax.sharding.AxisType.Auto,))

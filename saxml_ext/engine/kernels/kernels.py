@@ -51,8 +51,8 @@ _WITHOUT_AVX512 = ('AVX2', 'AVX', 'SSE4_2')
 
 def without_avx512() -> bool:
   """Returns True if a flag forbids AVX-512 to XLA, and so to the kernels."""
-  found = _MOST.findall(os.environ.get('XLA_FLAGS', ''))
-  return bool(found) and found[-1].upper() in _WITHOUT_AVX512
+  limits = _MOST.findall(os.environ.get('XLA_FLAGS', ''))
+  return bool(limits) and limits[-1].upper() in _WITHOUT_AVX512
 
 
 @functools.cache
@@ -67,11 +67,11 @@ def features() -> frozenset[str]:
       lines = [line for line in file if line.startswith('flags')]
   except FileNotFoundError:  # Not Linux.
     return frozenset()
-  found = frozenset(lines[0].split(':')[1].split() if lines else ())
+  names = frozenset(lines[0].split(':')[1].split() if lines else ())
   if without_avx512():
     newer = ('avx512', 'avx_vnni', 'amx')
-    found = frozenset(f for f in found if not f.startswith(newer))
-  return found
+    names = frozenset(f for f in names if not f.startswith(newer))
+  return names
 
 
 def prefers_fine_prompts() -> bool:
@@ -131,11 +131,11 @@ def _ints(*shape: int) -> jax.ShapeDtypeStruct:
 
 def attend(
   queries: jax.Array,
-  reach: jax.Array,
+  lengths: jax.Array,
   ancestry: Sequence[jax.Array],
   segments: Sequence[tuple[Any, Any]],
   suffixes: Sequence[tuple[Any, Any]],
-  places: jax.Array,
+  slots: jax.Array,
   layer: jax.Array | int = _ONLY,
 ) -> jax.Array:
   """Computes attention of a decode step in one layer.
@@ -143,14 +143,14 @@ def attend(
   Args:
     queries: The queries, [S, N, K * G, H] float32. Each beam has G of them, and
       row k * G + g belongs to beam k.
-    reach: The number of tokens in each slot's prompt, [S] int32. If negative,
+    lengths: The number of tokens in each slot's prompt, [S] int32. If negative,
       the slot's result is unused.
     ancestry: The ancestry of each suffix block, [S, K, W] int8 or int16.
     segments: The keys [B, N, H, T] and values [B, N, T, H] of the prompts. Each
       is an array, or int8 values with their scales (`attention.cache.KV`).
     suffixes: The keys and values [B, N, T, H] of the suffix blocks. Each of the
       W steps has T / W rows, at least K.
-    places: The positions of the slots in segments and suffixes, [S] int32.
+    slots: The positions of the slots in segments and suffixes, [S] int32.
     layer: The layer to read if keys and values have a leading dimension [L], []
       int32.
 
@@ -161,8 +161,8 @@ def attend(
   call = jax.ffi.ffi_call('saxml_attend', _floats(*queries.shape))
   return call(
     queries,
-    reach,
-    places,
+    lengths,
+    slots,
     jnp.int32(layer),
     *ancestry,
     *jax.tree.leaves((*segments, *suffixes)),
@@ -358,15 +358,15 @@ def multiply_likeliest(
   of_rows, best = (parts, rows), (parts, rows, count)
   results = _floats(*of_rows), _floats(*of_rows), _floats(*best), _ints(*best)
   call = jax.ffi.ffi_call('saxml_multiply_likeliest', results)
-  peaks, totals, found, outputs = call(x, values, scale, bias, planes=planes)
+  peaks, totals, products, outputs = call(x, values, scale, bias, planes=planes)
   peak = peaks.max(0)
   total = jnp.log((totals * jnp.exp(peaks - peak)).sum(0))
   # The parts are in ascending order, so ties go to the lowest output.
-  found, outputs = (
-    part.swapaxes(0, 1).reshape(rows, -1) for part in (found, outputs)
+  products, outputs = (
+    part.swapaxes(0, 1).reshape(rows, -1) for part in (products, outputs)
   )
-  best_found, places = jax.lax.top_k(found, count)
-  return peak, total, best_found, jnp.take_along_axis(outputs, places, -1)
+  largest, indices = jax.lax.top_k(products, count)
+  return peak, total, largest, jnp.take_along_axis(outputs, indices, -1)
 
 
 def multiply_floats(

@@ -16,17 +16,17 @@ _VNNI = frozenset({'avx512_vnni'})
 
 
 class AttendTest(absltest.TestCase):
-  def test_a_place_outside_the_blocks_is_refused(self):
+  def test_slot_outside_the_blocks_is_refused(self):
     floats, ints = jnp.ones((1, 1, 1, 4)), jnp.zeros(1, jnp.int32)
     block = (jnp.ones((3, 1, 1, 4)), jnp.ones((3, 1, 1, 4)))
     keys = (jnp.ones((3, 1, 4, 1)), jnp.ones((3, 1, 1, 4)))
     ancestry = [jnp.zeros((1, 1, 1), jnp.int8)]
-    for place in (-1, 3):
+    for index in (-1, 3):
       with self.assertRaisesRegex(
-        Exception, f'at place {place} of blocks of 3'
+        Exception, f'at place {index} of blocks of 3'
       ):
         kernels.attend(
-          floats, ints, ancestry, [keys], [block], ints + place
+          floats, ints, ancestry, [keys], [block], ints + index
         ).block_until_ready()
     got = kernels.attend(floats, ints, ancestry, [keys], [block], ints + 2)
     np.testing.assert_array_equal(got, np.ones((1, 1, 1, 4)))
@@ -79,7 +79,7 @@ class MultiplyTest(parameterized.TestCase):
       codes = rng.integers(-127, 128, (131, 72)).astype(np.int8)
       scale = rng.uniform(1e-3, 1e-2, 131).astype(np.float32)
       weights.append((codes, scale, rng.normal(size=131).astype(np.float32)))
-    gate, up = (jax.jit(kernels.multiply)(x, *each) for each in weights)
+    gate, up = (jax.jit(kernels.multiply)(x, *weight) for weight in weights)
     got = jax.jit(kernels.multiply_gated)(x, *weights)
     np.testing.assert_allclose(got, jax.nn.silu(gate) * up, rtol=2e-6)
 
@@ -118,7 +118,7 @@ class MultiplyTest(parameterized.TestCase):
     (frozenset({'avx512f'}), False, False),
     (frozenset(), False, False),
   )
-  def test_only_where_it_is_fast(self, features, expected, fine):
+  def test_kernel_is_used_only_where_it_is_fast(self, features, expected, fine):
     with mock.patch.object(kernels, 'features', return_value=features):
       self.assertEqual(kernels.can_multiply(), expected)
       self.assertEqual(kernels.can_multiply(2), fine)
@@ -129,14 +129,14 @@ class MultiplyTest(parameterized.TestCase):
     ('--xla_cpu_max_isa=avx2 --xla_cpu_use_onednn=false', True),
     ('--xla_cpu_max_isa=AVX512 --xla_cpu_max_isa=AVX', True),
   )
-  def test_without_avx512_where_xla_is(self, xla_flags, expected):
+  def test_avx512_is_off_if_it_is_off_in_xla(self, xla_flags, expected):
     with mock.patch.dict(os.environ, XLA_FLAGS=xla_flags):
       self.assertEqual(kernels.without_avx512(), expected)
       features = kernels.features.__wrapped__()
     if expected:
       self.assertNotIn('avx512f', features)
 
-  def test_not_for_devices_that_share(self):
+  def test_several_devices_use_no_kernel(self):
     auto = (jax.sharding.AxisType.Auto,)
     mesh = jax.make_mesh((1,), ('x',), auto)
     with mock.patch.object(kernels, 'features', return_value=_VNNI):
@@ -149,7 +149,7 @@ class MultiplyFloatsTest(parameterized.TestCase):
   @parameterized.parameters(
     (1, 40, 64), (4, 600, 33), (8, 50, 2048), (13, 7, 5), (16, 1030, 96)
   )
-  def test_as_in_double_precision(self, rows, outputs, size):
+  def test_products_agree_with_double_precision(self, rows, outputs, size):
     rng = np.random.default_rng(rows)
     x = rng.normal(size=(rows, size)).astype(np.float32)
     weights = rng.normal(size=(size, outputs)).astype(np.float32)
@@ -169,7 +169,7 @@ class FindLikeliestTest(parameterized.TestCase):
     (4, 3, 777, 40),
     (2, 2, 50401, 8),
   )
-  def test_as_sorting(self, slots, rows, vocabulary, count):
+  def test_results_are_those_of_sorting(self, slots, rows, vocabulary, count):
     rng = np.random.default_rng(vocabulary)
     logits = rng.normal(size=(slots, rows, vocabulary)).astype(np.float32) * 4
     # The logits have ties, also among the largest, and some are minus infinity.
@@ -201,7 +201,7 @@ class MultiplyLikeliestTest(parameterized.TestCase):
     (9, 70_001, 24, 6),
     (33, 8192, 16, 40),
   )
-  def test_as_in_the_products(self, rows, outputs, size, count):
+  def test_results_are_the_largest_products(self, rows, outputs, size, count):
     if not kernels.can_multiply():
       self.skipTest('this processor leaves int8 products to XLA')
     rng = np.random.default_rng(outputs)
@@ -210,8 +210,8 @@ class MultiplyLikeliestTest(parameterized.TestCase):
     scale = rng.uniform(1e-3, 1e-2, outputs).astype(np.float32)
     bias = rng.normal(size=outputs).astype(np.float32)
     if outputs > 100:  # Ties, of which some are in different parts.
-      for each in (values, scale, bias):
-        each[outputs // 2 :][: outputs // 3] = each[: outputs // 3]
+      for array in (values, scale, bias):
+        array[outputs // 2 :][: outputs // 3] = array[: outputs // 3]
       bias[-2] = -np.inf  # A token that pads the vocabulary.
     logits = jax.jit(kernels.multiply)(x, values, scale, bias)
     nothing = np.full((rows, 1), -1, np.int32)

@@ -145,10 +145,10 @@ def likeliest(
   """
   form = matrix_form.from_einsum(spec, x)
   rows = form.matrix(x).astype(jnp.float32)
-  found = kernels.multiply_likeliest(
+  results = kernels.multiply_likeliest(
     rows, *_operands(w, bias)[0], count, _planes(rows, w)
   )
-  return tuple(y.reshape(form.row_shape + y.shape[1:]) for y in found)
+  return tuple(y.reshape(form.row_shape + y.shape[1:]) for y in results)
 
 
 @contextlib.contextmanager

@@ -140,13 +140,13 @@ class EinsumTest(parameterized.TestCase):
     gate, up = rng.normal(size=(2, 24, 40)).astype(np.float32)
     bias = rng.normal(size=40).astype(np.float32)
     spec = '...d,df->...f'
-    for each in (
+    for part in (
       lambda w: w,
       lambda w: quant.quantize(w, [0]),
       lambda w: quant.quantize(w, [0], activations='float32'),
       lambda w: quant.quantize(w, [0], activations=quant.FINE),
     ):
-      weights = each(gate), each(up)
+      weights = part(gate), part(up)
       got = jax.jit(einsum_lib.silu_gated, static_argnums=0)(
         spec, x, *weights, bias
       )
@@ -241,7 +241,7 @@ class EinsumTest(parameterized.TestCase):
     ),
     rows=('few', 'many'),
   )
-  def test_float32_is_the_same_whoever_computes_it(self, spec, rows):
+  def test_float32_products_agree_with_double_precision(self, spec, rows):
     x, w, _ = _operands(spec)
     if rows == 'many':  # XLA computes them.
       axis = 0 if '...' in spec else spec.index('t' if 't' in spec else 'k')

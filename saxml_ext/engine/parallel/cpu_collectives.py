@@ -64,10 +64,10 @@ def source_address(destination: str) -> str:
     OSError: The host is unknown, or there is no route to it.
   """
   host, _, port = destination.rpartition(':')
-  found = socket.getaddrinfo(
+  addresses = socket.getaddrinfo(
     host.strip('[]'), int(port), type=socket.SOCK_DGRAM
   )
-  family, kind, protocol, _, address = found[0]
+  family, kind, protocol, _, address = addresses[0]
   with socket.socket(family, kind, protocol) as probe:
     probe.connect(address)
     return probe.getsockname()[0]

@@ -99,7 +99,7 @@ class LmCloudTest(parameterized.TestCase):
     self.assertEqual(serving.tokens(got), serving.tokens(alone))
 
   @parameterized.parameters((None, True), ('int8', False))
-  def test_heads_that_the_mesh_does_not_divide(self, quantization, stacked):
+  def test_heads_are_padded_to_the_mesh(self, quantization, stacked):
     """Checks that zeros in padded heads change no token in float32 or int8."""
     config = dataclasses.replace(_CONFIG, num_heads=3)
     engine = dataclasses.replace(_ENGINE, kv_dtype=quantization or 'float32')
@@ -124,10 +124,10 @@ class LmCloudTest(parameterized.TestCase):
   def test_abstract_weights_are_the_shapes_of_real_ones(self, *kind):
     real = weights_lib.from_pax(_variables(), _CONFIG, *kind, False)
     self.assertIsNone(real.head)
-    found = abstract_weights.unrolled(_CONFIG, *kind, False)
-    self.assertEqual(found, jax.eval_shape(lambda: real))
-    found = abstract_weights.stacked(_CONFIG, *kind, False)
-    self.assertEqual(found, jax.eval_shape(lambda: weights_lib.stack(real)))
+    actual = abstract_weights.unrolled(_CONFIG, *kind, False)
+    self.assertEqual(actual, jax.eval_shape(lambda: real))
+    actual = abstract_weights.stacked(_CONFIG, *kind, False)
+    self.assertEqual(actual, jax.eval_shape(lambda: weights_lib.stack(real)))
 
   def test_sizes_are_read_off_the_shapes(self):
     known = dict(
@@ -136,10 +136,12 @@ class LmCloudTest(parameterized.TestCase):
       ln_epsilon=1e-6,
       ln_direct_scale=False,
     )
-    for found in _variables(), random_model.repeated(_variables(), _CONFIG):
-      self.assertEqual(config_lib.ModelConfig.from_pax(found, **known), _CONFIG)
+    for actual in _variables(), random_model.repeated(_variables(), _CONFIG):
+      self.assertEqual(
+        config_lib.ModelConfig.from_pax(actual, **known), _CONFIG
+      )
 
-  def test_what_does_not_fit_together_is_refused(self):
+  def test_contradictory_settings_are_refused(self):
     with self.assertRaisesRegex(ValueError, 'rotary_dim is 8, but must be 0'):
       dataclasses.replace(_CONFIG, rotary_dim=8)
     with self.assertRaisesRegex(

@@ -27,7 +27,7 @@ class PromptQueueTest(absltest.TestCase):
     # The parts are slots 0 to 3 and slots 4 to 7.
     self.queue = _queue(parts=2, size=1)
 
-  def test_prompts_of_other_parts_and_the_same_bucket_are_company(self):
+  def test_prompts_of_other_parts_share_a_batch(self):
     self.queue.add(512, _requests(0, 1), now=0)
     self.queue.add(1024, _requests(4), now=0)
     self.assertEqual(self.queue.take(0, hurry=False), [])
@@ -37,7 +37,7 @@ class PromptQueueTest(absltest.TestCase):
     self.assertEqual(_slots(taken), [(512, [0, 5])])
     self.assertEqual(self.queue.slots, {1, 4})
 
-  def test_nobody_waits_for_long(self):
+  def test_wait_is_limited(self):
     self.queue.add(512, _requests(0), now=10)
     self.queue.add(512, _requests(1), now=13)
     self.assertEqual(self.queue.take(13, hurry=False), [])
@@ -49,18 +49,18 @@ class PromptQueueTest(absltest.TestCase):
     self.queue.add(512, _requests(2), now=20)
     self.assertEqual(self.queue.take(20, hurry=False), [])
 
-  def test_nobody_waits_where_nothing_is_decoded(self):
+  def test_idle_engine_takes_prompts_at_once(self):
     self.queue.add(512, _requests(0), now=0)
     self.assertEqual(_slots(self.queue.take(0, hurry=True)), [(512, [0])])
 
-  def test_what_is_given_up_is_not_prefilled(self):
+  def test_discarded_prompt_is_not_taken(self):
     self.queue.add(512, _requests(0, 4), now=0)
     self.queue.discard(4)
     self.queue.discard(7)
     self.assertEqual(self.queue.take(0, hurry=False), [])
     self.assertLen(self.queue, 1)
 
-  def test_one_part_waits_for_nobody(self):
+  def test_single_part_takes_prompts_at_once(self):
     queue = _queue(parts=1, size=2)
     queue.add(512, _requests(0, 1, 7), now=0)
     self.assertEqual(

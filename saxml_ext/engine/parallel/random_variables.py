@@ -89,7 +89,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
       ValueError: A slice has a step other than 1.
     """
     spec, row = self.specs[name], self._rows[name]
-    starts, sizes, kept = _places(slices, spec.shape)
+    starts, sizes, kept = _bounds(slices, spec.shape)
     if name.endswith(variables_lib.SCALE_SUFFIX):
       matrix = self.specs[name.removesuffix(variables_lib.SCALE_SUFFIX)]
       return np.full(kept, _limit(matrix.shape) / _LARGEST_CODE, spec.dtype)
@@ -126,7 +126,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
     return np.frombuffer(hashlib.sha256(text).digest()[:8], np.uint32)
 
 
-def _places(
+def _bounds(
   slices: _Slices, shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
   """Returns a part's start, its size, and its size without integer indices."""
@@ -149,8 +149,8 @@ def _places(
 
 def _limit(shape: tuple[int, ...]) -> float:
   """Returns the limit of a matrix's values, with fans counted as in praxis."""
-  *others, fan_in, fan_out = shape
-  return math.sqrt(6 / ((fan_in + fan_out) * math.prod(others)))
+  *rest, fan_in, fan_out = shape
+  return math.sqrt(6 / ((fan_in + fan_out) * math.prod(rest)))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -174,11 +174,11 @@ def _make(
       modulo 2**32.
     spread: The spread of the numbers.
   """
-  place = first
+  position = first
   for dim, stride in enumerate(strides):
     index = jax.lax.broadcasted_iota(jnp.uint32, sizes, dim)
-    place = place + index * np.uint32(stride % 2**32)
-  bits = _mixed(_mixed(place ^ key[0]) + key[1])
+    position = position + index * np.uint32(stride % 2**32)
+  bits = _mixed(_mixed(position ^ key[0]) + key[1])
   # The numbers are multiples of 2**-22, with the same distance from -1 and 1.
   uniform = ((bits >> 9).astype(jnp.float32) + 0.5) * 2.0**-22 - 1
   if kind == 'codes':

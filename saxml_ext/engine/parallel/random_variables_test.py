@@ -41,7 +41,7 @@ class RandomVariablesTest(parameterized.TestCase):
     made = random_variables.RandomVariables(_LM_CLOUD, 5, quantization)
     for name in (_QKV, _EMBEDDING):
       whole = made[name]
-      self.assertEqual((whole.shape, whole.dtype), _of(made.specs[name]))
+      self.assertEqual((whole.shape, whole.dtype), _form(made.specs[name]))
       for part in np.s_[1], np.s_[:, 3:40], np.s_[-1:, 2], np.s_[3:3]:
         if len(whole) > 3 or part != np.s_[3:3]:
           np.testing.assert_array_equal(made.read_part(name, part), whole[part])
@@ -54,7 +54,7 @@ class RandomVariablesTest(parameterized.TestCase):
     with self.assertRaises(KeyError):
       made.read_part('params.lm.other', 0)
 
-  def test_numbers_differ_by_seed_name_and_place(self):
+  def test_numbers_differ_by_seed_name_and_position(self):
     made = random_variables.RandomVariables(_LM_CLOUD, 0)
     arrays = [
       made[_UP],
@@ -116,7 +116,7 @@ class RandomVariablesTest(parameterized.TestCase):
       random_variables.RandomVariables(_LM_CLOUD, 0, 'int4')
 
 
-def _of(spec: jax.ShapeDtypeStruct) -> tuple[tuple[int, ...], np.dtype]:
+def _form(spec: jax.ShapeDtypeStruct) -> tuple[tuple[int, ...], np.dtype]:
   return spec.shape, spec.dtype
 
 

@@ -50,8 +50,8 @@ class Range:
     if self.repeats == 1:
       return stored
     first = self.begin % self.repeats
-    wanted = np.arange(first, first + self.length) // self.repeats
-    return np.take(stored, wanted, dim)
+    indices = np.arange(first, first + self.length) // self.repeats
+    return np.take(stored, indices, dim)
 
 
 def local_ranges(
@@ -87,7 +87,7 @@ def box(
   """Returns the smallest box that contains this process's part of an array."""
   indices = own.addressable_devices_indices_map(shape).values()
   bounds = [
-    [each.indices(size)[:2] for each, size in zip(index, shape)]
+    [part.indices(size)[:2] for part, size in zip(index, shape)]
     for index in indices
     if index is not None
   ]

@@ -196,8 +196,8 @@ class View(Mapping):
     ranges = [self._ranges[axis] for axis in axes]
     slices = (*leading, *(r.stored for r in ranges))
     value = self._source.read_part(name, slices)
-    for dim, each in enumerate(ranges, len(leading)):
-      value = each.repeated(value, dim)
+    for dim, axis_range in enumerate(ranges, len(leading)):
+      value = axis_range.repeated(value, dim)
     missing = [(0, 0) for _ in leading]
     missing += [
       (0, r.length - n) for r, n in zip(ranges, value.shape[len(leading) :])
@@ -289,7 +289,7 @@ class _Parts:
 
 def _cut(host: np.ndarray, box: tuple[slice, ...]) -> np.ndarray:
   """Returns the given box of an array; the array may be that box already."""
-  if host.shape == tuple(each.stop - each.start for each in box):
+  if host.shape == tuple(part.stop - part.start for part in box):
     return host
   return host[box]
 
@@ -297,11 +297,11 @@ def _cut(host: np.ndarray, box: tuple[slice, ...]) -> np.ndarray:
 def _placed(part: Any, target: Any) -> Any:
   """Returns arrays on the devices, from whole arrays or from parts."""
 
-  def place(part: jax.Array, like: jax.ShapeDtypeStruct) -> jax.Array:
+  def put(part: jax.Array, like: jax.ShapeDtypeStruct) -> jax.Array:
     box = ranges_lib.box(like.sharding, like.shape)
     return _on_devices(_cut(np.asarray(part), box), box, like)
 
-  return jax.tree.map(place, part, target)
+  return jax.tree.map(put, part, target)
 
 
 def _on_devices(
@@ -310,7 +310,7 @@ def _on_devices(
   """Returns an array on the devices; `host` is its part in `box`."""
 
   def piece(index: tuple[slice, ...]) -> np.ndarray:
-    bounds = [each.indices(size)[:2] for each, size in zip(index, like.shape)]
+    bounds = [part.indices(size)[:2] for part, size in zip(index, like.shape)]
     return host[
       tuple(
         slice(begin - outer.start, end - outer.start)
@@ -329,7 +329,7 @@ def _stack(
   likes, tree = jax.tree.flatten(target)
   boxes = [ranges_lib.box(like.sharding, like.shape) for like in likes]
   hosts = [
-    np.empty([each.stop - each.start for each in box], like.dtype)
+    np.empty([part.stop - part.start for part in box], like.dtype)
     for box, like in zip(boxes, likes)
   ]
   for index in range(config.num_layers):

@@ -57,8 +57,8 @@ def _apart(variables, model):
   result = {}
   for name, value in variables.items():
     if name.endswith('combined_qkv.w'):
-      for part, each in zip(('query', 'key', 'value'), value):
-        result[name.replace('combined_qkv', part)] = each
+      for part, array in zip(('query', 'key', 'value'), value):
+        result[name.replace('combined_qkv', part)] = array
     else:
       result[name] = value
   return result
@@ -147,9 +147,7 @@ class SplitWeightsTest(parameterized.TestCase):
   @parameterized.product(
     quantization=(None, 'int8'), stored=('float', 'int8'), stacked=(False, True)
   )
-  def test_heads_that_a_mesh_does_not_divide(
-    self, quantization, stored, stacked
-  ):
+  def test_heads_are_padded_to_the_mesh(self, quantization, stored, stacked):
     model = dataclasses.replace(_MODEL, num_heads=6)
     variables = random_model.variables(model)
     if stored == 'int8':
@@ -222,7 +220,7 @@ class SplitWeightsTest(parameterized.TestCase):
       share = next((s for end, s in more.items() if name.endswith(end)), share)
       self.assertEqual(counted.read[name], round(share * value.size), name)
 
-  def test_what_is_not_the_models_is_refused(self):
+  def test_other_models_are_refused(self):
     variables = random_model.variables(_MODEL)
     mesh = sharding.make_mesh((1, 1, 4))
     form = split_weights.Form()

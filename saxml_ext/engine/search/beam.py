@@ -184,8 +184,8 @@ class BeamRule(rule.Rule):
     worst = jnp.where(kept.present, worst, _NEVER)
     never = stopping == search.EARLY_STOPPING['never']
     hopeful = jnp.where(never, options.max_new, length)
-    reach = scores[:, :1] / search.norm_at(options, hopeful)
-    finished = ~((reach > worst) & ~unused).any(1) | (length >= options.max_new)
+    best = scores[:, :1] / search.norm_at(options, hopeful)
+    finished = ~((best > worst) & ~unused).any(1) | (length >= options.max_new)
     at_count = stopping == search.EARLY_STOPPING[True]
     return finished | (at_count & (kept.present | unused).all(1))
 
@@ -201,8 +201,8 @@ class BeamRule(rule.Rule):
     """
     per_beam = max(2, 1 + state.options.stop_ids.shape[1])
     active = jnp.minimum(state.options.rows, logits.shape[1])
-    found = find_candidates(state, logits, per_beam * self.num_rows, active)
-    ranks = jnp.arange(found.sums.shape[1])
+    best = find_candidates(state, logits, per_beam * self.num_rows, active)
+    ranks = jnp.arange(best.sums.shape[1])
     beyond = ranks >= per_beam * state.options.rows[:, None]
-    sums = search.without(beyond, found.sums)
-    return sums, found.rows, found.tokens, found.log_probs
+    sums = search.without(beyond, best.sums)
+    return sums, best.rows, best.tokens, best.log_probs

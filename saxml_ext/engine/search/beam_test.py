@@ -189,7 +189,7 @@ class BeamTest(parameterized.TestCase):
       state, parents = advance(state, logits)
     np.testing.assert_array_equal(parents, [[0, 0]])
 
-  def test_of_equals_the_first_beam_and_the_lowest_token_win(self):
+  def test_ties_go_to_the_first_beam_and_the_lowest_token(self):
     rule = beam.BeamRule(2)
     advance = jax.jit(rule.advance)
     logits = jnp.zeros((1, 2, _VOCAB))
@@ -200,7 +200,7 @@ class BeamTest(parameterized.TestCase):
     np.testing.assert_array_equal(parents, [[0, 0]])
     np.testing.assert_array_equal(state.trace.tokens[0, :2], [[0, 1], [0, 1]])
 
-  def test_of_equal_hypotheses_the_older_is_the_better(self):
+  def test_older_of_equal_hypotheses_is_better(self):
     rule = beam.BeamRule(2)
     advance = jax.jit(rule.advance)
     logits = jnp.zeros((1, 2, _VOCAB))

@@ -173,10 +173,10 @@ class ChoicesTest(parameterized.TestCase):
       logprobs=4, beam_search=beam_search, temperature=0.5, seed=1
     )
     requests += _requests(2, beam_search=beam_search)
-    *told, silent, _ = serving.serve(_runner(), requests)
+    *with_logprobs, silent, _ = serving.serve(_runner(), requests)
     self.assertIsNone(silent.hypotheses[0].token_logprobs)
     self.assertIsNone(silent.hypotheses[0].alternatives)
-    for request, result in zip(requests, told[:8]):
+    for request, result in zip(requests, with_logprobs[:8]):
       for h in result.hypotheses:
         expected = _forced(request.tokens, h.tokens)
         count = np.arange(len(h.tokens))
@@ -195,7 +195,7 @@ class ChoicesTest(parameterized.TestCase):
         )
 
   @parameterized.parameters(None, 1, 3)
-  def test_streams_tell_how_answers_begin(self, max_steps):
+  def test_streams_are_beginnings_of_answers(self, max_steps):
     runner = _runner()
     requests = {
       0: request_lib.Request(_prompts(1)[0], stream=True, logprobs=2),
@@ -210,18 +210,18 @@ class ChoicesTest(parameterized.TestCase):
       2: request_lib.Request(_prompts(3)[2]),
     }
     runner.prefill_and_insert(requests)
-    told = {0: [], 1: []}
+    received = {0: [], 1: []}
     results = {}
     while len(results) < 3:
       results |= runner.step(max_steps)
       self.assertTrue(results.keys().isdisjoint(runner.progress))
       for slot, progress in runner.progress.items():
-        told[slot].append(progress)
+        received[slot].append(progress)
     self.assertEqual(runner.step(), {})
     self.assertEqual(runner.progress, {})
     best = results[0].hypotheses[0]
-    self.assertNotEmpty(told[0])
-    for progress in told[0]:
+    self.assertNotEmpty(received[0])
+    for progress in received[0]:
       (row,) = progress.rows
       n = len(row.tokens)
       np.testing.assert_array_equal(row.tokens, best.tokens[:n])
@@ -230,7 +230,7 @@ class ChoicesTest(parameterized.TestCase):
         for a, b in zip(row.alternatives, best.alternatives):
           np.testing.assert_array_equal(a, b[:n])
     by_row = {h.row: h for h in results[1].hypotheses}
-    for progress in told[1]:
+    for progress in received[1]:
       self.assertLen(progress.rows, 2)
       for index, row in enumerate(progress.rows):
         n = len(row.tokens)

@@ -89,9 +89,9 @@ class ParityTest(parameterized.TestCase):
     logits = logits[len(prompt) - 1 : -1]
     expected = torch.log_softmax(logits, -1)
     best, ids = expected.topk(3)
-    places = np.arange(len(got.tokens))
+    positions = np.arange(len(got.tokens))
     np.testing.assert_allclose(
-      got.token_logprobs, expected[places, got.tokens], atol=1e-4
+      got.token_logprobs, expected[positions, got.tokens], atol=1e-4
     )
     np.testing.assert_array_equal(got.alternatives[0], ids)
     np.testing.assert_allclose(got.alternatives[1], best, atol=1e-4)

@@ -77,31 +77,31 @@ class PaxRule(rule.Rule):
     options = state.options
     unused = search.unused(options, k)
     width = min(self.tokens_per_beam or k, vocab)
-    found = search.likeliest(state, logits, width)
+    likeliest = search.likeliest(state, logits, width)
 
-    log_probs = (found.logits - found.peak) - found.log_total
+    log_probs = (likeliest.logits - likeliest.peak) - likeliest.log_total
     sums = log_probs + state.scores[:, :, None]
     if self.tokens_per_beam is None:  # The default is the number of beams.
       beyond = jnp.arange(width) >= options.rows[:, None]
       sums = search.without(beyond[:, None], sums)
 
-    def each(x: jax.Array) -> jax.Array:
+    def per_beam(x: jax.Array) -> jax.Array:
       # After the prompt all beams share one row of logits.
       return jnp.broadcast_to(x, sums.shape).reshape(slots, k * width)
 
-    tokens = each(found.tokens)
-    flat = each(sums)
+    tokens = per_beam(likeliest.tokens)
+    flat = per_beam(sums)
     if not self.early_exit:
       flat += search.is_stop(options, tokens) * search.NEVER
     scores, pick = jax.lax.top_k(flat, k)
     chosen = trace_lib.Chosen(
       search.take(tokens, pick),
       pick // width,
-      search.take(each(log_probs), pick),
+      search.take(per_beam(log_probs), pick),
     )
 
     ends, stops = _likeliest_stop(state, logits)
-    ends = ((ends[..., None] - found.peak) - found.log_total)[..., 0]
+    ends = ((ends[..., None] - likeliest.peak) - likeliest.log_total)[..., 0]
     length = state.step + 1
     at_limit = length >= options.max_new
     kept = _keep_ended(state, ends, stops, unused)
@@ -175,7 +175,7 @@ def _keep_ended(
   sums = state.scores + ends
   offered = sums > _LOST
 
-  def each(x: jax.Array) -> jax.Array:
+  def per_beam(x: jax.Array) -> jax.Array:
     return jnp.broadcast_to(x, offered.shape)
 
   new = trace_lib.Kept(
@@ -183,10 +183,10 @@ def _keep_ended(
     scores=jnp.where(
       offered, sums / search.norm_at(state.options, length), search.NEVER
     ),
-    lengths=each(length[:, None]),
-    last=each(stops),
-    logprobs=each(ends),
-    rows=each(jnp.arange(k, dtype=jnp.int32)),
+    lengths=per_beam(length[:, None]),
+    last=per_beam(stops),
+    logprobs=per_beam(ends),
+    rows=per_beam(jnp.arange(k, dtype=jnp.int32)),
   )
   return search.keep_best(state.kept, new, unused)
 

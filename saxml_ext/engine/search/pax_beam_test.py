@@ -178,7 +178,7 @@ class PaxBeamTest(parameterized.TestCase):
     np.testing.assert_array_equal(state.last[0, 0], 5)
     np.testing.assert_array_equal(state.scores[0] > -1e8, [True, False])
 
-  def test_without_any_end_the_running_beams_count(self):
+  def test_running_beams_count_if_none_ends(self):
     rule = pax_beam.PaxRule(2)
     table = np.zeros((1, 3, _VOCAB + 1, _VOCAB), np.float32)
     table[..., _EOS] = 50.0

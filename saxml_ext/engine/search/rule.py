@@ -184,11 +184,11 @@ def _alternatives(
   """
 
   def find() -> tuple[jax.Array, jax.Array]:
-    found = search.likeliest(state, logits, count, bar=False)
-    return found.tokens, (found.logits - found.peak) - found.log_total
+    best = search.likeliest(state, logits, count, bar=False)
+    return best.tokens, (best.logits - best.peak) - best.log_total
 
   def leave() -> tuple[jax.Array, jax.Array]:
     zeros = jnp.zeros((*logits.shape[:2], count))
     return zeros.astype(jnp.int32), zeros
 
-  return jax.lax.cond((live & state.options.told).any(), find, leave)
+  return jax.lax.cond((live & state.options.alternatives).any(), find, leave)

@@ -123,14 +123,14 @@ class SampleRule(rule.Rule):
     chosen = _draw_from_best(options, best, draws, top_p)
 
     few = (top_k > 0) & (top_k <= best.tokens.shape[-1])
-    others = (live & (options.temperature > 0) & ~few)[:, None] & ~has_nucleus
-    others &= ~state.kept.present & ~search.unused(options, rows)
+    from_all = (live & (options.temperature > 0) & ~few)[:, None] & ~has_nucleus
+    from_all &= ~state.kept.present & ~search.unused(options, rows)
     drawn = jax.lax.cond(
-      others.any(),
-      lambda: _draw_from_all(state, search.whole(logits), draws, others),
+      from_all.any(),
+      lambda: _draw_from_all(state, search.whole(logits), draws, from_all),
       lambda: chosen,
     )
-    return jax.tree.map(lambda a, b: jnp.where(others, a, b), drawn, chosen)
+    return jax.tree.map(lambda a, b: jnp.where(from_all, a, b), drawn, chosen)
 
 
 def _draw_from_best(
@@ -244,16 +244,16 @@ def _sample(
     def find() -> jax.Array:
       weights = jnp.where(bits <= last, jnp.exp(-gaps / divisors[stage]), 0)
       total = jnp.where(stage == 0, top_k, shares[stage] * weights.sum())
-      return _reach(jnp.where(stage == 2, tokens, bits), weights, total)
+      return _least(jnp.where(stage == 2, tokens, bits), weights, total)
 
     return jax.lax.cond(used[stage], find, lambda: last)
 
-  # A loop over the stages compiles `_reach` only once.
+  # A loop over the stages compiles `_least` only once.
   token = jax.lax.fori_loop(0, 3, narrow, jnp.int32(_FINITE))
   return token, logits[token]
 
 
-def _reach(keys: jax.Array, weights: jax.Array, total: jax.Array) -> jax.Array:
+def _least(keys: jax.Array, weights: jax.Array, total: jax.Array) -> jax.Array:
   """Returns the smallest key, [], up to which the weights have a total.
 
   Bisection takes up to 31 passes over the vocabulary, but no sorting.

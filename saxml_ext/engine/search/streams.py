@@ -1,8 +1,8 @@
 """Finds the tokens of running searches that can no longer change.
 
 A device program reports the choices of each group in its newest steps; see
-`news`. `Stream` combines these reports for one request. A reported token stays
-valid: each answer continues the tokens that were reported before.
+`progress`. `Stream` combines these reports for one request. A reported token
+stays valid: each answer continues the tokens that were reported before.
 
 Every token of a sample is certain at once. For beams, the certain tokens are
 those that all rows from which the best answer may come have in common:
@@ -28,7 +28,7 @@ from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
 
-class News(NamedTuple):
+class Progress(NamedTuple):
   """The progress of the searches of S groups; [S, ...] or of one group [...].
 
   Attributes:
@@ -48,7 +48,7 @@ class News(NamedTuple):
   hopeful: Any
 
 
-def news(state: search.State, window: int) -> News:
+def progress(state: search.State, window: int) -> Progress:
   """Returns the progress of all groups.
 
   Args:
@@ -71,7 +71,7 @@ def news(state: search.State, window: int) -> News:
   beaten = state.kept.present[:, :1] & (state.scores / norm <= best)
   hopeful = ~beaten & (state.scores > search.LOST)
   hopeful &= ~search.unused(options, state.scores.shape[1])
-  return News(
+  return Progress(
     state.step,
     jax.tree.map(recent, state.trace),
     first,
@@ -93,17 +93,17 @@ class _Row:
   def __len__(self) -> int:
     return len(self._tokens)
 
-  def add(self, said: trace_lib.Trace, row: int) -> None:
+  def add(self, choices: trace_lib.Trace, row: int) -> None:
     """Appends the choice of `row` at one step to the answer.
 
     Args:
-      said: The choices of all rows at that step, [K, ...].
+      choices: The choices of all rows at that step, [K, ...].
       row: The row to append.
     """
-    self._tokens.append(int(said.tokens[row]))
-    self._logprobs.append(float(said.logprobs[row]))
-    if said.alternatives is not None:
-      ids, logprobs = said.alternatives
+    self._tokens.append(int(choices.tokens[row]))
+    self._logprobs.append(float(choices.logprobs[row]))
+    if choices.alternatives is not None:
+      ids, logprobs = choices.alternatives
       self._alternatives.append((ids[self.row], logprobs[self.row]))
     self.row = row
 
@@ -136,25 +136,25 @@ class Stream:
     ] = []  # The newest steps that are not certain yet.
     self._rows = [_Row() for _ in range(rows if sampled else 1)]
 
-  def hear(self, said: News) -> None:
-    """Updates the stream by the news of this group, without the leading axis S.
+  def update(self, progress: Progress) -> None:
+    """Updates the stream by the progress of this group, without the axis S.
 
     Raises:
       ValueError: The group has made more steps since the last update than
-        `said` reports.
+        `progress` reports.
     """
-    first, step = int(said.first), int(said.step)
+    first, step = int(progress.first), int(progress.step)
     if first > self._step:
       raise ValueError(
         f'steps {self._step} to {first} of a stream were never reported.'
       )
     for i in range(self._step - first, step - first):
-      self._open.append(jax.tree.map(lambda x, i=i: x[i], said.recent))
+      self._open.append(jax.tree.map(lambda x, i=i: x[i], progress.recent))
     self._step = step
     if self._sampled:
-      self._draw(said.kept)
+      self._draw(progress.kept)
     else:
-      self._agree(said)
+      self._agree(progress)
 
   def paths(self) -> tuple[tuple[trace_lib.Path, bool], ...]:
     """Returns (path, finished) pairs: one for beams, or one per sample."""
@@ -166,23 +166,23 @@ class Stream:
       ended = bool(kept.present[index])
       until = int(kept.lengths[index]) if ended else self._step
       begin = self._step - len(self._open)
-      for said in self._open[len(row) - begin : until - begin]:
-        row.add(said, index)
+      for choices in self._open[len(row) - begin : until - begin]:
+        row.add(choices, index)
       row.finished = ended
     self._open.clear()
 
-  def _agree(self, said: News) -> None:
+  def _agree(self, progress: Progress) -> None:
     """Appends the tokens that all hopeful beams share now."""
     (certain,) = self._rows
-    rows = set(np.flatnonzero(said.hopeful).tolist())
+    rows = set(np.flatnonzero(progress.hopeful).tolist())
     # The best hypothesis left the beams at the step after `left`.
     left = None
-    if said.kept.present[0]:
-      left = int(said.kept.lengths[0]) - 2
+    if progress.kept.present[0]:
+      left = int(progress.kept.lengths[0]) - 2
     shared: list[int] = []
     for step in range(self._step - 1, len(certain) - 1, -1):
       if step == left:
-        rows.add(int(said.kept.rows[0]))
+        rows.add(int(progress.kept.rows[0]))
         left = None
       if len(rows) == 1 and left is None:
         shared.extend(rows)

@@ -62,13 +62,13 @@ def _follow(rule, options, interval):
   table[..., _EOS] += 1
   table = table.astype(np.float32)
   advance = jax.jit(rule.advance)
-  news = jax.jit(streams.news, static_argnums=1)
+  report = jax.jit(streams.progress, static_argnums=1)
   state = rule.initial(options, _MOST)
   followed = [
     streams.Stream(int(rows), isinstance(rule, sample.SampleRule))
     for rows in options.rows
   ]
-  told = [[] for _ in followed]
+  reported = [[] for _ in followed]
   for step in range(_MOST):
     last = np.full((_GROUPS, _ROWS), _VOCAB)
     if step:
@@ -78,11 +78,11 @@ def _follow(rule, options, interval):
     state = search.freeze(~state.finished, new, state)
     if step % interval:
       continue
-    said = jax.device_get(news(state, interval))
+    progress = jax.device_get(report(state, interval))
     for group in np.flatnonzero(~np.asarray(state.finished)):
-      followed[group].hear(jax.tree.map(lambda x: x[group], said))
-      told[group].append(followed[group].paths())
-  return told, state
+      followed[group].update(jax.tree.map(lambda x: x[group], progress))
+      reported[group].append(followed[group].paths())
+  return reported, state
 
 
 class StreamsTest(parameterized.TestCase):
@@ -96,17 +96,17 @@ class StreamsTest(parameterized.TestCase):
     (pax_beam.PaxRule, _pax(0.0)),
     (lambda k: pax_beam.PaxRule(k, early_exit=True), _pax(0.8)),
   )
-  def test_the_best_answer_begins_with_what_was_told(
+  def test_best_answer_begins_with_the_reported_tokens(
     self, rule, norm, early_stopping=False, interval=1
   ):
     rule = rule(_ROWS)
-    told, state = _follow(rule, _options(norm, early_stopping), interval)
+    reported, state = _follow(rule, _options(norm, early_stopping), interval)
     early = 0
     for group in range(_GROUPS):
       answers = paths.kept(state, group)
       best = max(answers, key=lambda answer: answer[1])[0]
       length = 0
-      for ((path, finished),) in told[group]:
+      for ((path, finished),) in reported[group]:
         count = len(path.tokens)
         self.assertGreaterEqual(count, length)  # It never shrinks.
         self.assertFalse(finished)
@@ -116,29 +116,29 @@ class StreamsTest(parameterized.TestCase):
       early += length
     self.assertGreater(early, _GROUPS)  # Some tokens are reported early.
 
-  def test_samples_are_told_token_by_token(self):
+  def test_samples_are_reported_token_by_token(self):
     options = _options(np.ones_like)
-    told, state = _follow(sample.SampleRule(_ROWS), options, 1)
+    reported, state = _follow(sample.SampleRule(_ROWS), options, 1)
     for group, rows in enumerate(np.asarray(options.rows)):
       final = paths.kept(state, group)
       self.assertLen(final, rows)
-      for step, news in enumerate(told[group], 1):
-        self.assertLen(news, rows)
-        for (path, finished), (answer, _) in zip(news, final):
+      for step, samples in enumerate(reported[group], 1):
+        self.assertLen(samples, rows)
+        for (path, finished), (answer, _) in zip(samples, final):
           count = min(step, len(answer.tokens))
           np.testing.assert_array_equal(path.tokens, answer.tokens[:count])
           np.testing.assert_array_equal(path.logprobs, answer.logprobs[:count])
           self.assertEqual(finished, step >= len(answer.tokens))
 
-  def test_news_that_leave_steps_out_are_refused(self):
-    told = streams.Stream(1, sampled=True)
+  def test_progress_that_skips_steps_is_refused(self):
+    stream = streams.Stream(1, sampled=True)
     rule = sample.SampleRule(_ROWS)
     state = rule.initial(_options(np.ones_like), _MOST)
     for _ in range(3):
       state, _ = rule.advance(state, jnp.zeros((_GROUPS, _ROWS, _VOCAB)))
-    said = jax.tree.map(lambda x: x[0], streams.news(state, 2))
+    progress = jax.tree.map(lambda x: x[0], streams.progress(state, 2))
     with self.assertRaisesRegex(ValueError, '0 to 1 of a stream'):
-      told.hear(said)
+      stream.update(progress)
 
 
 if __name__ == '__main__':

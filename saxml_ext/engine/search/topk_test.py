@@ -19,7 +19,7 @@ class TopKTest(parameterized.TestCase):
     np.testing.assert_array_equal(values, expected_values)
     np.testing.assert_array_equal(indices, expected_indices)
 
-  def test_of_equals_the_lower_index_wins_behind_a_larger_one(self):
+  def test_ties_go_to_the_lower_index_beside_a_larger_element(self):
     """Checks a tie in a block that also has the largest element."""
     x = np.zeros((2, 5000), np.float32)
     x[0, [200, 700, 701, 3000]] = 3, 9, 3, 3

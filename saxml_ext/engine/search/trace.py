@@ -140,11 +140,11 @@ def rows_of(parents: np.ndarray, last: int, row: int, first: int = 0) -> list:
     One row for each step, in the order of steps. It is empty if `last` is below
     `first`.
   """
-  found = []
+  rows = []
   for step in range(last, first - 1, -1):
-    found.append(row)
+    rows.append(row)
     row = int(parents[step, row])
-  return found[::-1]
+  return rows[::-1]
 
 
 def path(trace: Trace, kept: Kept, index: int) -> Path:

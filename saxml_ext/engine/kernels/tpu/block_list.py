@@ -39,7 +39,7 @@ class Work(NamedTuple):
     chunks: The number of chunks of the prompt's block to read, [I] int32. 0 for
       a block of a suffix.
     slots: The positions of the slots in the KV, [C] int32.
-    reach: The number of tokens in their prompts, [C] int32. If negative, the
+    lengths: The number of tokens in their prompts, [C] int32. If negative, the
       slot's result is unused.
     mask: 1 where a beam sees a key of the suffix, [C, blocks, K, keys] int8.
   """
@@ -49,12 +49,12 @@ class Work(NamedTuple):
   block: jax.Array
   chunks: jax.Array
   slots: jax.Array
-  reach: jax.Array
+  lengths: jax.Array
   mask: jax.Array
 
 
 def plan(
-  reach: jax.Array,
+  lengths: jax.Array,
   visible: jax.Array,
   slots: jax.Array,
   prompt_length: int,
@@ -63,7 +63,7 @@ def plan(
   """Returns the work of a decode step.
 
   Args:
-    reach: The number of tokens in each slot's prompt, as in `Work`.
+    lengths: The number of tokens in each slot's prompt, as in `Work`.
     visible: The mask over the suffixes, [C, K, T] bool. Each slot whose result
       is used sees at least one key.
     slots: The positions of the slots in the KV, as in `Work`.
@@ -75,16 +75,16 @@ def plan(
   begins = jnp.arange(0, prompt_length, blocks.prompt, dtype=jnp.int32)
   # A prompt has at least one token. So the softmax begins with a key that all
   # beams see.
-  left = jnp.maximum(reach, 1)[:, None] - begins
+  left = jnp.maximum(lengths, 1)[:, None] - begins
   flags = jnp.concatenate([left > 0, mask.any((2, 3))], 1)
-  flags = (flags & (reach >= 0)[:, None]).reshape(-1)
+  flags = (flags & (lengths >= 0)[:, None]).reshape(-1)
   # The stable sort moves the required items to the front and keeps their order.
   order = jnp.argsort(~flags, stable=True).astype(jnp.int32)
   entries = flags.size // size
   query, entry = order // entries, order % entries
   of_suffix = entry - begins.size
   block = jnp.where(of_suffix < 0, entry, of_suffix)
-  left = jnp.minimum(reach[query] - block * blocks.prompt, blocks.prompt)
+  left = jnp.minimum(lengths[query] - block * blocks.prompt, blocks.prompt)
   chunks = jnp.maximum(-(-left // blocks.chunk), 1)
   count = flags.sum(dtype=jnp.int32)
   valid = jnp.arange(flags.size) < count
@@ -94,6 +94,6 @@ def plan(
     block,
     jnp.where(of_suffix < 0, chunks, 0),
     slots,
-    reach,
+    lengths,
     mask.astype(jnp.int8),
   )

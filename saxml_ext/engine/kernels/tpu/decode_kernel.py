@@ -67,7 +67,7 @@ class _Table(NamedTuple):
   block: jax.Array
   chunks: jax.Array
   slots: jax.Array
-  reach: jax.Array
+  lengths: jax.Array
 
 
 class _Scratch(NamedTuple):
@@ -226,7 +226,7 @@ def _kernel(beams: int, blocks: work_lib.Blocks, cap: float | None, *refs):
       keys = s.prompt_keys[buffer].astype(s.queries.dtype)
       keys = keys.reshape(heads * width, blocks.prompt)
       column = jax.lax.broadcasted_iota(jnp.int32, (1, blocks.prompt), 1)
-      visible = column < table.reach[query] - block * blocks.prompt
+      visible = column < table.lengths[query] - block * blocks.prompt
       _add(s, buffer, _dot(s.queries[...], keys, 0), visible, head, cap)
 
     @pl.when(chunks == 0)
@@ -265,8 +265,8 @@ def _fetch(
 
   def copy(source, to, start: jax.Array, size: int | jax.Array, axis: int):
     """Copies `size` keys, which are dimension `axis` of [N, ...]."""
-    places = [slice(None)] * (source.ndim - 2)
-    from_, to_ = list(places), list(places)
+    index = [slice(None)] * (source.ndim - 2)
+    from_, to_ = list(index), list(index)
     from_[axis], to_[axis] = pl.ds(start, size), pl.ds(0, size)
     source, to = source.at[layer, slot, *from_], to.at[buffer, *to_]
     pltpu.make_async_copy(source, to, s.arrived.at[buffer]).start()

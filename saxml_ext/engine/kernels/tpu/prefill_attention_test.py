@@ -25,7 +25,9 @@ class PrefillAttentionTest(parameterized.TestCase):
     (2, 640, 128, 128, 'int8'),
     (1, 256, 256, 64, 'bfloat16'),
   )
-  def test_as_the_plain_engine(self, batch, length, width, rotated, kv_dtype):
+  def test_kernel_agrees_with_the_plain_engine(
+    self, batch, length, width, rotated, kv_dtype
+  ):
     rng = np.random.default_rng(0)
     shape = (batch, length, _HEADS, 3, width)
     qkv = jnp.asarray(rng.normal(size=shape), jnp.bfloat16)
@@ -67,7 +69,7 @@ class PrefillAttentionTest(parameterized.TestCase):
           code.astype(jnp.float32), expected.astype(jnp.float32), rtol=1e-2
         )
 
-  def test_what_fits(self):
+  def test_supported_sizes_and_formats(self):
     self.assertTrue(prefill_attention.fits(256, 'int8'))
     self.assertTrue(prefill_attention.fits(128, 'bfloat16'))
     self.assertFalse(prefill_attention.fits(64, 'int8'))

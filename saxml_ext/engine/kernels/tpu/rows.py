@@ -73,11 +73,11 @@ def normalize(
 def _call(
   body: Callable,
   x: jax.Array,
-  others: tuple[jax.Array, ...],
+  constants: tuple[jax.Array, ...],
   interpret: bool,
   name: str,
 ) -> Codes:
-  """Runs `body` on blocks of rows; all blocks share `others` [1, K]."""
+  """Runs `body` on blocks of rows; all blocks share `constants` [1, K]."""
   count, width = x.shape
   size = min(count, _ROWS)
   block = pl.BlockSpec((size, width), lambda i: (i, 0))
@@ -85,7 +85,7 @@ def _call(
   codes, scale = pl.pallas_call(
     body,
     grid=(pl.cdiv(count, size),),
-    in_specs=[block, *[shared for _ in others]],
+    in_specs=[block, *[shared for _ in constants]],
     out_specs=[block, pl.BlockSpec((1, size), lambda i: (0, i))],
     out_shape=[
       jax.ShapeDtypeStruct(x.shape, jnp.int8),
@@ -94,7 +94,7 @@ def _call(
     compiler_params=pltpu.CompilerParams(dimension_semantics=('parallel',)),
     interpret=interpret,
     name=name,
-  )(x, *others)
+  )(x, *constants)
   return Codes(codes, scale.reshape(-1, 1))
 
 

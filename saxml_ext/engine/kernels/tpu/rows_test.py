@@ -11,7 +11,7 @@ from saxml_ext.engine.numerics import quant
 
 class RowsTest(parameterized.TestCase):
   @parameterized.parameters((24, 256), (128, 128), (200, 384))
-  def test_quantize(self, count, width):
+  def test_quantize_agrees_with_xla(self, count, width):
     """Checks the codes and scales; 200 rows end in the middle of a block."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(count, width)).astype(np.float32)
@@ -24,7 +24,7 @@ class RowsTest(parameterized.TestCase):
       np.testing.assert_array_equal(codes, expected.values)
       np.testing.assert_allclose(scale, expected.scale, rtol=1e-6)
 
-  def test_normalize(self):
+  def test_normalize_agrees_with_xla(self):
     rng = np.random.default_rng(1)
     x = rng.normal(3, 2, (40, 256)).astype(np.float32)
     scale, bias = rng.normal(size=(2, 256)).astype(np.float32)
