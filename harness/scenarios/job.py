@@ -376,7 +376,7 @@ def _system(
         raise ValueError(f'--override={text} must have the form NAME=JSON')
     overrides = run_lib.overrides()
     params = run_lib.PARAMS.value or bundle.PARAMS_OF[benchmark]
-    if slip := overrides_lib.in_path(params):
+    if slip := overrides_lib.find_path_mistake(params):
       raise ValueError(f'--params={params}: {slip}')
     overrides_lib.check(params, overrides)
     if rounds.uses_tokens(benchmark):

@@ -29,13 +29,13 @@ def named(name: str | None) -> family.Family:
   Raises:
     errors.CheckpointError: The family is unknown.
   """
-  found = FAMILIES.get(name or gptj.FAMILY.name)
-  if found is None:
+  result = FAMILIES.get(name or gptj.FAMILY.name)
+  if result is None:
     known = ', '.join(convertible())
     raise errors.CheckpointError(
       f'the model family {name!r} is unknown. Available: {known}.'
     )
-  return found
+  return result
 
 
 def matching(document: Mapping[str, Any]) -> family.Family | None:

@@ -186,8 +186,8 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
       together.
   """
   names = ((n, key) for a, key in table.aliases.items() for n in (a, key))
-  places = ((name, key, document.get(name)) for name, key in names)
-  document = {**document, **hf_entries.merge(path, places)}
+  triples = ((name, key, document.get(name)) for name, key in names)
+  document = {**document, **hf_entries.merge(path, triples)}
   defaults = {key: table.defaults.get(f) for f, key in table.keys.items()}
   length = table.keys['max_positions']
   defaults[hf_rotary.LENGTH] = document.get(length, defaults[length])

@@ -84,8 +84,8 @@ def _text(value: Any) -> str:
 def is_one_of(value: Any, accepted: tuple[Any, ...]) -> bool:
   """Returns True if a value is accepted; 0 and 1 are no booleans."""
   return any(
-    value == each and isinstance(value, bool) == isinstance(each, bool)
-    for each in accepted
+    value == choice and isinstance(value, bool) == isinstance(choice, bool)
+    for choice in accepted
   )
 
 
@@ -101,14 +101,14 @@ def merge(path: str, values: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
       differ.
   """
   merged: dict[str, tuple[str, Any]] = {}
-  for place, key, value in values:
+  for source, key, value in values:
     if value is None:
       continue
-    first, used = merged.setdefault(key, (place, value))
-    if place != DEFAULTS and not is_one_of(value, (used,)):
+    first, used = merged.setdefault(key, (source, value))
+    if source != DEFAULTS and not is_one_of(value, (used,)):
       raise errors.CheckpointError(
         f'{path} has two values of {key}: {_text(used)} ({first}) and'
-        f' {_text(value)} ({place}). transformers uses the first. Correct it,'
+        f' {_text(value)} ({source}). transformers uses the first. Correct it,'
         ' and remove the other.'
       )
   return {key: value for key, (_, value) in merged.items()}

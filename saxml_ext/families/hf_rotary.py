@@ -11,7 +11,7 @@ from saxml_ext.pax import errors
 
 # The places of the settings of rotary positions. transformers reads the first
 # that is not empty, and takes what it lacks from the top level.
-_PLACES = ('rope_scaling', 'rope_parameters')
+_SOURCES = ('rope_scaling', 'rope_parameters')
 _LLAMA3, _LINEAR = 'llama3', 'linear'
 # Up to max_position_embeddings, `dynamic` computes the same as `default`, and
 # longer texts are refused.
@@ -41,24 +41,24 @@ def merge(
     errors.CheckpointError: A place does not have an object, or places have
       different values.
   """
-  places = []
-  for place in _PLACES:
-    values = document.get(place)
+  triples = []
+  for source in _SOURCES:
+    values = document.get(source)
     if values is not None and not (names and isinstance(values, dict)):
       expected = 'an object with a rope_type, or null' if names else 'null'
-      raise hf_entries.Entries(path, document).error(place, expected)
+      raise hf_entries.Entries(path, document).error(source, expected)
     if values:
       kinds = (('rope_type', values.get(key)) for key in ('rope_type', 'type'))
-      places.append([(place, k, v) for k, v in (*kinds, *values.items())])
+      triples.append([(source, k, v) for k, v in (*kinds, *values.items())])
   names = {LENGTH: LENGTH, **names}
   usual = {'rope_type': _ROPE_TYPES[0], **{k: defaults.get(k) for k in names}}
   return hf_entries.merge(
     path,
     (
-      *itertools.chain(*places[:1]),
+      *itertools.chain(*triples[:1]),
       *((name, key, document.get(name)) for key, name in names.items()),
       *((hf_entries.DEFAULTS, key, value) for key, value in usual.items()),
-      *itertools.chain(*places[1:]),
+      *itertools.chain(*triples[1:]),
       *((key, key, document.get(key)) for key in names),
     ),
   )

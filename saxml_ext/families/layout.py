@@ -121,15 +121,15 @@ class Variable:
     if not tensors:  # The family has no such tensor.
       return [np.zeros((end - begin, *self.shape[1:]), np.float32)]
     views = self.views[begin:end] if self.stacked else self.views
-    found = [view(tensor) for view, tensor in zip(views, tensors, strict=True)]
+    pieces = [view(tensor) for view, tensor in zip(views, tensors, strict=True)]
     if self.stacked:
-      found = [each[np.newaxis] for each in found]
+      pieces = [piece[np.newaxis] for piece in pieces]
     elif self.axis is None and len(self.shape) == 4:
       # Queries, keys and values are in one tensor.
-      found = [found[0][i : i + 1] for i in range(begin, end)]
+      pieces = [pieces[0][i : i + 1] for i in range(begin, end)]
     elif self.axis is None:
-      found = [found[0][begin:end]]
-    return [each.reshape(len(each), *self.shape[1:]) for each in found]
+      pieces = [pieces[0][begin:end]]
+    return [piece.reshape(len(piece), *self.shape[1:]) for piece in pieces]
 
   def build(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
     """Returns the C-contiguous PAX array, built from the sources in order."""

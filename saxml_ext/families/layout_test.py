@@ -45,13 +45,13 @@ class LayoutTest(parameterized.TestCase):
     )
 
   def test_names_and_shapes_around_the_layers(self):
-    found = {
+    actual = {
       v.name: v.shape
       for v in layout.variables(_SHAPE)
       if '.x_layers_' not in v.name
     }
     self.assertEqual(
-      found,
+      actual,
       {
         'params.lm.embedding_lookup.emb_var': (7, 12),
         'params.lm.final_ln.scale': (12,),

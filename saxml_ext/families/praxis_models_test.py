@@ -61,7 +61,7 @@ class PraxisModelsTest(parameterized.TestCase):
           method=_logits,
         )
       )
-    found = {
+    actual = {
       '.'.join(part.key for part in path if hasattr(part, 'key')): leaf.shape
       for path, leaf in jax.tree_util.tree_leaves_with_path(
         {'params': tree['params']}
@@ -70,7 +70,7 @@ class PraxisModelsTest(parameterized.TestCase):
     expected = random_model.variables(config)
     if repeated:
       expected = random_model.repeated(expected, config)
-    self.assertEqual(found, {n: v.shape for n, v in expected.items()})
+    self.assertEqual(actual, {n: v.shape for n, v in expected.items()})
 
   @parameterized.parameters(_LLAMA, _LLAMA3)
   def test_logits_of_llama_equal_the_engines(self, config):
@@ -87,9 +87,9 @@ class PraxisModelsTest(parameterized.TestCase):
       )
     weights = weights_lib.from_pax(variables, config, 'float32')
     x, _ = model_lib.prefill(weights, config, ids, 'float32')
-    found = model_lib.logits(weights, config, x)
+    actual = model_lib.logits(weights, config, x)
     self.assertGreater(np.abs(expected).max(), 10)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
 
   def test_refuses_scaled_rotary_positions(self):
     scaled = dataclasses.replace(

@@ -71,12 +71,12 @@ def problem(
     for host, outcome in outcomes.items()
     if not isinstance(outcome, errors.SaxError)
   }
-  names = dict.fromkeys(name for each in identities.values() for name in each)
+  names = dict.fromkeys(name for parts in identities.values() for name in parts)
   differences = [_difference(name, identities) for name in names]
-  found = [text for text in differences if text]
-  if found:
+  texts = [text for text in differences if text]
+  if texts:
     return errors.FailedPrecondition(
-      f'{"; ".join(found)}. All hosts of a group must have the same values.'
+      f'{"; ".join(texts)}. All hosts of a group must have the same values.'
     )
   return None
 

@@ -29,7 +29,7 @@ class AgreementTest(absltest.TestCase):
       ' values.',
     )
 
-  def test_every_difference_is_told(self):
+  def test_all_differences_are_reported(self):
     problem = agreement.problem(
       {_HOSTS[0]: {'x': '1', 'y': '1'}, _HOSTS[1]: {'x': '2', 'y': '2'}}
     )

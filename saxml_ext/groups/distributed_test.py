@@ -19,10 +19,10 @@ class DistributedTest(absltest.TestCase):
 
   def test_followers_find_their_leader(self):
     leader, follower = (self._start(f'--number={i}') for i in range(2))
-    told, logged = follower.communicate(timeout=_TIMEOUT)
-    self.assertEqual(told, 'a:1 epoch a 0\n', logged)
-    told, logged = leader.communicate(timeout=_TIMEOUT)
-    self.assertEqual(told, 'told 0\n', logged)
+    output, logged = follower.communicate(timeout=_TIMEOUT)
+    self.assertEqual(output, 'a:1 epoch a 0\n', logged)
+    output, logged = leader.communicate(timeout=_TIMEOUT)
+    self.assertEqual(output, 'told 0\n', logged)
     self.assertEqual((leader.returncode, follower.returncode), (0, 0))
 
   def test_programs_are_kept_for_the_next_start(self):
@@ -34,15 +34,15 @@ class DistributedTest(absltest.TestCase):
         for i in range(2)
       ]
       for process in processes:
-        told, logged = process.communicate(timeout=_TIMEOUT)
-        self.assertEndsWith(told, f' {hits}\n', logged)
+        output, logged = process.communicate(timeout=_TIMEOUT)
+        self.assertEndsWith(output, f' {hits}\n', logged)
 
-  def test_others_that_do_not_come(self):
+  def test_missing_processes_are_named(self):
     for number in range(2):
       process = self._start(f'--number={number}', '--patience=1')
-      told, logged = process.communicate(timeout=_TIMEOUT)
+      output, logged = process.communicate(timeout=_TIMEOUT)
       self.assertRegex(
-        told,
+        output,
         rf'^process {number} of 2 did not find the others at 127.0.0.1:\d+'
         ' within 1 s. Check',
       )

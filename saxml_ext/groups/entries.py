@@ -66,7 +66,10 @@ def apply(entry: group_pb2.Entry, runner: group_engine.Runner) -> None:
     runner.step(entry.step.max_steps if has_limit else None)
   elif kind == 'admit':
     runner.prefill_and_insert(
-      {each.slot: _request(each.request) for each in entry.admit.slots}
+      {
+        admitted.slot: _request(admitted.request)
+        for admitted in entry.admit.slots
+      }
     )
   elif kind == 'release':
     runner.release(entry.release.slot)

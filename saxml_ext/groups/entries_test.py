@@ -48,7 +48,7 @@ class EntriesTest(absltest.TestCase):
     self.assertEqual(call, ('admit', 0, expected))
     self.assertNotIn(None, call[2].values())
 
-  def test_what_a_request_leaves_open_stays_open(self):
+  def test_unset_options_stay_unset(self):
     request = request_lib.Request(np.asarray([1], np.int64))
     (call,) = _applied(entries.admit(1, {3: request}))
     del call[2]['tokens']

@@ -22,7 +22,7 @@ from saxml_ext.protobuf import group_pb2
 from saxml_ext.protobuf import modelet_pb2
 
 # The number of progress reports to the leader within the silence timeout.
-_TOLD = 5
+_REPORTS = 5
 # The seconds that the leader has to end the group after a failure report.
 _VERDICT = 10.0
 
@@ -80,7 +80,7 @@ class Follower:
     self._outbox: queue.SimpleQueue[group_pb2.Answer | None]
     self._outbox = queue.SimpleQueue()
     self._loader = futures.ThreadPoolExecutor(1, thread_name_prefix='loader')
-    self._wanted: set[int] = set()
+    self._models: set[int] = set()
     self._prepared: dict[int, group_engine.Prepared] = {}
     self._runners: dict[int, group_engine.Runner] = {}
     self._applied = 0
@@ -163,7 +163,7 @@ class Follower:
 
   def _tell_applied(self) -> None:
     while not self._done:
-      time.sleep(self._limits.silence / _TOLD)
+      time.sleep(self._limits.silence / _REPORTS)
       self._outbox.put(group_pb2.Answer(applied=self._applied))
 
   def _apply(self, entry: group_pb2.Entry) -> None:
@@ -173,7 +173,7 @@ class Follower:
       if entry.sequence != self._applied + 1:
         raise ValueError(f'entry {entry.sequence} came after {self._applied}')
       if kind == 'load':
-        self._wanted.add(entry.model)
+        self._models.add(entry.model)
         self._loader.submit(self._load, entry.model, entry.load.request)
       elif kind == 'start':
         prepared = self._prepared.pop(entry.model)
@@ -196,15 +196,15 @@ class Follower:
   def _load(self, model: int, request: modelet_pb2.LoadRequest) -> None:
     """Prepares a model while other entries are applied."""
 
-    def check_wanted() -> None:
-      if model not in self._wanted:
+    def check_is_loaded() -> None:
+      if model not in self._models:
         raise errors.Cancelled('the model is no longer needed')
 
     try:
-      with self._checking(check_wanted):
+      with self._checking(check_is_loaded):
         prepared = self._prepare(request)
       self._prepared[model] = prepared
-      check_wanted()
+      check_is_loaded()
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')
       agreement.log(request.model_path, error, e)
@@ -218,7 +218,7 @@ class Follower:
     )
 
   def _unload(self, model: int) -> None:
-    self._wanted.discard(model)
+    self._models.discard(model)
     self._prepared.pop(model, None)
     self._runners.pop(model, None)
     memory.collect()

@@ -118,18 +118,21 @@ class Members(grpc.GenericRpcHandler):
     yield from member.entries(context)
 
   def _enter(
-    self, said: dict[str, Any], context: grpc.ServicerContext
+    self, metadata: dict[str, Any], context: grpc.ServicerContext
   ) -> Member:
     """Adds the caller as a member; aborts the call of an invalid caller."""
-    number = said.get(follower_streams.PROCESS, '')
-    caller = f'{said.get(follower_streams.HOST, "?")} (process {number or "?"})'
+    number = metadata.get(follower_streams.PROCESS, '')
+    caller = (
+      f'{metadata.get(follower_streams.HOST, "?")} (process {number or "?"})'
+    )
     try:
       access.check_server(context, f'joining the group as host {caller}')
     except errors.PermissionDenied as e:
       self._refuse(context, e.code, e.message)
     # The epoch is also a secret, so the comparison takes constant time.
     if not hmac.compare_digest(
-      str(said.get(follower_streams.EPOCH, '')).encode(), self._epoch.encode()
+      str(metadata.get(follower_streams.EPOCH, '')).encode(),
+      self._epoch.encode(),
     ):
       self._refuse(
         context,
@@ -146,7 +149,7 @@ class Members(grpc.GenericRpcHandler):
         ' Give each process of the group its own number.',
       )
     member = Member(
-      group_engine.Host(str(said[follower_streams.HOST]), int(number))
+      group_engine.Host(str(metadata[follower_streams.HOST]), int(number))
     )
     with self._lock:
       known = self._members.setdefault(int(number), member)

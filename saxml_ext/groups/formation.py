@@ -110,27 +110,27 @@ def find(
       f'--group={given.source} cannot be used with --coordinator_address or'
       ' --num_processes. Leave these out, or use --group=flags.'
     )
-  found = None
+  formation = None
   if given.source == FLAGS or given.source == AUTO and addressed:
-    return _checked(_of_flags(given, process_id))
+    return _checked(_from_flags(given, process_id))
   if given.source in (AUTO, LWS):
-    found = _of_lws(environment, required=given.source == LWS)
-  if found is None and given.source in (AUTO, TPU):
-    found = _of_tpu(environment, on_tpu, required=given.source == TPU)
-  if found is None:
+    formation = _from_lws(environment, required=given.source == LWS)
+  if formation is None and given.source in (AUTO, TPU):
+    formation = _from_tpu(environment, on_tpu, required=given.source == TPU)
+  if formation is None:
     if process_id:
       raise errors.InvalidArgument(
         f'this is process {process_id} of an unknown group. Pass'
         ' --coordinator_address=HOST:PORT and --num_processes too.'
       )
     return None
-  if process_id not in (None, found.process_id):
+  if process_id not in (None, formation.process_id):
     raise errors.InvalidArgument(
       f'this is process {process_id} by its flags, but process'
-      f' {found.process_id} by its environment. Leave out --process_id and'
+      f' {formation.process_id} by its environment. Leave out --process_id and'
       ' --host_ordinal.'
     )
-  return _checked(found)
+  return _checked(formation)
 
 
 def host_name() -> str:
@@ -149,7 +149,7 @@ def _process_id(given: Given) -> int | None:
   return given.host_ordinal if given.process_id is None else given.process_id
 
 
-def _of_flags(given: Given, process_id: int | None) -> Formation:
+def _from_flags(given: Given, process_id: int | None) -> Formation:
   missing = [
     flag
     for flag, value in (
@@ -170,7 +170,9 @@ def _of_flags(given: Given, process_id: int | None) -> Formation:
   return Formation(given.coordinator_address, given.num_processes, process_id)
 
 
-def _of_lws(environment: Mapping[str, str], required: bool) -> Formation | None:
+def _from_lws(
+  environment: Mapping[str, str], required: bool
+) -> Formation | None:
   """Returns the formation set by LeaderWorkerSet's variables, or None."""
   values = {
     name: environment.get(name, '')
@@ -190,21 +192,21 @@ def _of_lws(environment: Mapping[str, str], required: bool) -> Formation | None:
   return Formation(values[_LWS_ADDRESS], size, index)
 
 
-def _of_tpu(
+def _from_tpu(
   environment: Mapping[str, str], on_tpu: bool, required: bool
 ) -> Formation | None:
   """Returns the formation of the TPU slice; None for one host or no TPU."""
-  found = tpu_slice.from_environment(environment)
-  if found is None and (on_tpu or required):
-    found = tpu_slice.from_metadata(environment)
-  if found is None:
+  tpus = tpu_slice.from_environment(environment)
+  if tpus is None and (on_tpu or required):
+    tpus = tpu_slice.from_metadata(environment)
+  if tpus is None:
     if required:
       raise errors.InvalidArgument(
         '--group=tpu, but neither TPU_WORKER_HOSTNAMES and TPU_WORKER_ID nor'
         ' the metadata of this machine show a TPU slice. Use --group=flags.'
       )
     return None
-  return Formation(found.hosts[0], len(found.hosts), found.worker)
+  return Formation(tpus.hosts[0], len(tpus.hosts), tpus.worker)
 
 
 def _number(name: str, text: str) -> int:
@@ -213,9 +215,9 @@ def _number(name: str, text: str) -> int:
   return int(text)
 
 
-def _checked(found: Formation) -> Formation | None:
+def _checked(formation: Formation) -> Formation | None:
   """Checks the numbers and adds the port; returns None for one process."""
-  n, i = found.num_processes, found.process_id
+  n, i = formation.num_processes, formation.process_id
   if n < 1:
     raise errors.InvalidArgument(f'a group needs at least 1 process, not {n}')
   if not 0 <= i < n:
@@ -225,7 +227,7 @@ def _checked(found: Formation) -> Formation | None:
   if n == 1:
     return None
   return dataclasses.replace(
-    found, coordinator_address=_with_port(found.coordinator_address)
+    formation, coordinator_address=_with_port(formation.coordinator_address)
   )
 
 

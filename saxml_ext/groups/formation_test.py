@@ -68,9 +68,9 @@ class FormationTest(parameterized.TestCase):
     self.assertEqual(
       _find(_LWS, **given, process_id=2), _FORMATION('10.0.0.1:99', 3, 2)
     )
-    found = _find(**given, host_ordinal=0, source='flags')
-    self.assertTrue(found.leads)
-    self.assertEqual(found.coordinator_host, '10.0.0.1')
+    formation = _find(**given, host_ordinal=0, source='flags')
+    self.assertTrue(formation.leads)
+    self.assertEqual(formation.coordinator_host, '10.0.0.1')
     self.assertFalse(_find(**given, process_id=1, host_ordinal=1).leads)
 
   @parameterized.parameters(
@@ -81,10 +81,12 @@ class FormationTest(parameterized.TestCase):
     ('fd00::7', '[fd00::7]:8482', 'fd00::7', 'fd00::7'),
   )
   def test_addresses(self, address, whole, host, interface):
-    found = _find(coordinator_address=address, num_processes=2, process_id=1)
-    self.assertEqual(found.coordinator_address, whole)
-    self.assertEqual(found.coordinator_host, host)
-    self.assertEqual(found.interface, interface)
+    formation = _find(
+      coordinator_address=address, num_processes=2, process_id=1
+    )
+    self.assertEqual(formation.coordinator_address, whole)
+    self.assertEqual(formation.coordinator_host, host)
+    self.assertEqual(formation.interface, interface)
 
   def test_leader_worker_set(self):
     expected = _FORMATION('sax-0.sax.ns:8482', 4, 2)
@@ -146,7 +148,7 @@ class FormationTest(parameterized.TestCase):
       "'a:b' is not the address of a coordinator. Expected: HOST",
     ),
   )
-  def test_what_does_not_fit(self, environment, given, message):
+  def test_contradictions_are_refused(self, environment, given, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
       _find(environment, **given)
 

@@ -349,9 +349,9 @@ class Leader(Generic[group_engine.PreparedT]):
     with self._lock:
       self._lock.wait_for(lambda: len(self._left) == number, seconds)
 
-  def _named(self, wanted: Callable[[members_lib.Member], bool]) -> str:
+  def _named(self, matches: Callable[[members_lib.Member], bool]) -> str:
     return ', '.join(
-      str(member.host) for member in self._members.all() if wanted(member)
+      str(member.host) for member in self._members.all() if matches(member)
     )
 
   def _suspect(self, reason: str) -> None:

@@ -126,8 +126,8 @@ class LeaderTest(absltest.TestCase):
     runners = [group.leader.load(_REQUEST).runner for _ in range(2)]
     for process, made in self.made.items():
       order[process] = []
-      for model, each in enumerate(made):
-        each.runner.calls = _Shared(order[process], model)
+      for model, engine in enumerate(made):
+        engine.runner.calls = _Shared(order[process], model)
 
     def drive(runner):
       for _ in range(100):
@@ -222,8 +222,8 @@ class LeaderTest(absltest.TestCase):
       (0, 'host b (process 1): start failed: MemoryError: no room'),
     )
     group.leader.tell_end('why')
-    told = dict(group.next_end() for _ in range(2))
-    self.assertEqual(told, {1: 'why', 2: 'why'})
+    reasons = dict(group.next_end() for _ in range(2))
+    self.assertEqual(reasons, {1: 'why', 2: 'why'})
 
   def test_follower_that_fails_ends_the_group(self):
     group = self._group(group_engine.Limits(silence=1.0))
@@ -319,7 +319,7 @@ class LeaderTest(absltest.TestCase):
     self.assertEqual(process, 0)
     self.assertStartsWith(reason, 'host b (process 1) is lost')
 
-  def test_who_does_not_belong_here_is_refused(self):
+  def test_unknown_processes_are_refused(self):
     group = self._group()
     for number, epoch, why in (
       (1, 'f' * 32, 'belongs to another start of the group'),
@@ -340,7 +340,7 @@ class LeaderTest(absltest.TestCase):
     self.assertEqual(group.leader.load(_REQUEST).runner.step(), {})
     self._finish(group)
 
-  def test_follower_that_is_told_to_stop(self):
+  def test_stopping_follower_is_reported(self):
     group = self._group()
     group.followers[1].ask_to_stop()
     host = group.stopping.get(timeout=_TIMEOUT)

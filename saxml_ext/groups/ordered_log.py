@@ -106,9 +106,9 @@ class OrderedLog:
     """Stops collecting these answers."""
     with self._lock:
       self._answers = {
-        number: each
-        for number, each in self._answers.items()
-        if each is not answers
+        number: open_answers
+        for number, open_answers in self._answers.items()
+        if open_answers is not answers
       }
 
 

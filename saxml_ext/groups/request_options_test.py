@@ -18,8 +18,8 @@ class RequestOptionsTest(parameterized.TestCase):
 
   def test_has_every_field_of_a_completion(self):
     fields = set(completion_pb2.CompleteRequest.DESCRIPTOR.fields_by_name)
-    others = {'model_key', 'text', 'segments', 'token_ids', 'fallback_seed'}
-    self.assertEqual(set(request_options.BY_COMPLETION), fields - others)
+    unsent = {'model_key', 'text', 'segments', 'token_ids', 'fallback_seed'}
+    self.assertEqual(set(request_options.BY_COMPLETION), fields - unsent)
 
   def test_has_every_field_of_a_groups_request(self):
     fields = set(group_pb2.Request.DESCRIPTOR.fields_by_name)
@@ -44,13 +44,13 @@ class RequestOptionsTest(parameterized.TestCase):
         option.of_number(wrong)
 
   def test_a_seed_is_drawn_for_a_request_that_has_none(self):
-    asked = request_lib.Request(tokens=None)
-    seeds = {request_options.with_seed(asked).seed for _ in range(4)}
+    request = request_lib.Request(tokens=None)
+    seeds = {request_options.with_seed(request).seed for _ in range(4)}
     self.assertLen(seeds, 4)
     self.assertEqual(
-      request_options.with_seed(asked, bits=lambda count: count).seed, 32
+      request_options.with_seed(request, bits=lambda count: count).seed, 32
     )
-    own = dataclasses.replace(asked, seed=0)
+    own = dataclasses.replace(request, seed=0)
     self.assertIs(request_options.with_seed(own), own)
 
 

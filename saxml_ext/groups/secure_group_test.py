@@ -42,7 +42,7 @@ class SecureGroupTest(absltest.TestCase):
       self.assertFalse(thread.is_alive())
     self.assertTrue(group.ends.empty())
 
-  def test_nobody_else_joins(self):
+  def test_other_identities_are_refused(self):
     group = local_group.LocalGroup([_prepare, _prepare])
     self.addCleanup(group.close)
     tls.configure(self.certs.make('alice'))

@@ -10,7 +10,7 @@ _TIMEOUT = 300
 
 
 class StopwatchTest(absltest.TestCase):
-  def test_first_call_that_is_late_is_told(self):
+  def test_first_late_call_is_reported(self):
     late = queue.Queue()
     watch = ordered_log.Stopwatch(late.put)
     watch.start()

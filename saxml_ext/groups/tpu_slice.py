@@ -67,7 +67,7 @@ def from_metadata(environment: Mapping[str, str]) -> Slice | None:
     return None
   endpoints = _attribute(server, 'worker-network-endpoints') or ''
   return _slice(
-    tuple(_address(each) for each in endpoints.split(',')),
+    tuple(_address(endpoint) for endpoint in endpoints.split(',')),
     worker.strip(),
     'worker-network-endpoints and agent-worker-number of the metadata',
   )

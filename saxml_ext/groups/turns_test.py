@@ -11,7 +11,7 @@ _TIMEOUT = 300
 
 
 class FairLockTest(absltest.TestCase):
-  def test_who_asks_first_is_first(self):
+  def test_lock_is_given_in_order_of_requests(self):
     lock = ordered_log.FairLock()
     order = []
 

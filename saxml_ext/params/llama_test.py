@@ -76,9 +76,9 @@ class LlamaTest(parameterized.TestCase):
     own = (*_OURS, *_FAULTS.get(name, ()))
     for attribute in filter(str.isupper, dir(ours)):
       default = getattr(template.ServableLMParams, attribute)
-      wanted = expected.pop(attribute, default)
+      value = expected.pop(attribute, default)
       if attribute not in own:
-        self.assertEqual(getattr(ours, attribute), wanted, attribute)
+        self.assertEqual(getattr(ours, attribute), value, attribute)
     self.assertEmpty(expected)
 
   @parameterized.parameters(*_FAULTS)
@@ -86,14 +86,14 @@ class LlamaTest(parameterized.TestCase):
     facts = (_MAIN.get(name) or _RELEASE[name]).attributes
     ours = registry.lookup(_MODULE + name)
     for attribute in _FAULTS[name]:
-      found = facts.get(attribute)
+      value = facts.get(attribute)
       if (name, attribute) not in (
         # These two are the same in Llama 3 8B by chance.
         ('LLaMA3_8BFP16x1', 'NUM_HEADS'),
         ('LLaMA3_8BFP16x1', 'NUM_LAYERS'),
         ('LLaMA3_8BFP16x1', 'MODEL_DIMS'),
       ):
-        self.assertNotEqual(getattr(ours, attribute), found, attribute)
+        self.assertNotEqual(getattr(ours, attribute), value, attribute)
 
   @parameterized.parameters(*_NAMES)
   def test_every_class_has_settings(self, name):

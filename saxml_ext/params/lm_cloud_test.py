@@ -65,9 +65,9 @@ class LmCloudTest(parameterized.TestCase):
     for attribute in filter(str.isupper, dir(ours)):
       if attribute != 'QUANTIZATION':
         default = getattr(template.ServableLMParams, attribute)
-        wanted = expected.pop(attribute, default)
+        value = expected.pop(attribute, default)
         self.assertEqual(
-          getattr(ours, attribute), _OURS.get(attribute, wanted), attribute
+          getattr(ours, attribute), _OURS.get(attribute, value), attribute
         )
     self.assertEmpty(expected)
 

@@ -12,15 +12,15 @@ _PATH = 'saxml_ext.params.gptj.TinyFP32'
 class MistakesTest(absltest.TestCase):
   def test_sound_overrides(self):
     given = {'BATCH_SIZE': '8', 'ram': '1000', 'ram4': '9', 'constraints': 'a'}
-    self.assertEqual(overrides.in_overrides(_PATH, given), [])
+    self.assertEqual(overrides.find_mistakes(_PATH, given), [])
 
   def test_known_params_know_all_their_attributes(self):
-    [text] = overrides.in_overrides(_PATH, {'SOMETHING_ELSE': '1'})
+    [text] = overrides.find_mistakes(_PATH, {'SOMETHING_ELSE': '1'})
     self.assertIn('TinyFP32 has no such attribute', text)
 
-  def test_of_other_params_only_slips_are_found(self):
+  def test_unknown_params_are_checked_for_misspelled_names(self):
     given = {'BATCH_SIZ': '8', 'SOMETHING_ELSE': '1', 'BATCH_SIZE': '"x"'}
-    [text] = overrides.in_overrides('other.Params', given)
+    [text] = overrides.find_mistakes('other.Params', given)
     self.assertIn('Did you mean BATCH_SIZE?', text)
 
   def test_known_params_refuse_what_a_server_would_ignore(self):
@@ -39,9 +39,9 @@ class MistakesTest(absltest.TestCase):
     overrides.check('other.Params', {'BATCHSIZE': '3', 'NOPE': '1'})
 
   def test_paths(self):
-    self.assertEqual(overrides.in_path(_PATH), '')
-    self.assertEqual(overrides.in_path('other.Params'), '')
-    text = overrides.in_path('saxml_ext.params.gptj.TinyFP23')
+    self.assertEqual(overrides.find_path_mistake(_PATH), '')
+    self.assertEqual(overrides.find_path_mistake('other.Params'), '')
+    text = overrides.find_path_mistake('saxml_ext.params.gptj.TinyFP23')
     self.assertIn(_PATH, text)
 
 

@@ -69,26 +69,26 @@ def problems(params: type, overrides: Mapping[str, str]) -> list[str]:
     overrides: The attribute names and their values as JSON or as plain text.
       The check stops after 20 messages.
   """
-  found: list[str] = []
+  messages: list[str] = []
   for name, text in overrides.items():
     if ADMIN_KEY.fullmatch(name):
       continue
-    if len(found) == _MOST_PROBLEMS:
+    if len(messages) == _MOST_PROBLEMS:
       break
     try:
       _check_type(params, name, _value(params, name, text))
     except _NoEffect as e:
-      found.append(str(e))
+      messages.append(str(e))
     except errors.InvalidArgument as e:
-      found.append(e.message)
-  return found
+      messages.append(e.message)
+  return messages
 
 
 def check(model_path: str, overrides: Mapping[str, str]) -> None:
   """Checks overrides before a server starts or a model is published.
 
   Params of other servers are not checked, because their attributes are unknown
-  here. For these, `in_overrides` finds likely mistakes.
+  here. For these, `find_mistakes` finds likely mistakes.
 
   Args:
     model_path: The name of the serving params.
@@ -98,15 +98,15 @@ def check(model_path: str, overrides: Mapping[str, str]) -> None:
     errors.InvalidArgument: A server would ignore or refuse an override.
   """
   if model_path in registry.names():
-    if found := in_overrides(model_path, overrides):
-      raise errors.InvalidArgument(' '.join(found))
+    if messages := find_mistakes(model_path, overrides):
+      raise errors.InvalidArgument(' '.join(messages))
 
 
 # The next two functions find likely mistakes before a server loads a model.
 # Servers with other params may join a cell, so these findings are warnings.
 
 
-def in_overrides(model_path: str, overrides: Mapping[str, str]) -> list[str]:
+def find_mistakes(model_path: str, overrides: Mapping[str, str]) -> list[str]:
   """Returns one message per override that a server ignores or refuses.
 
   Args:
@@ -116,11 +116,11 @@ def in_overrides(model_path: str, overrides: Mapping[str, str]) -> list[str]:
   """
   known = model_path in registry.names()
   params = registry.lookup(model_path) if known else template.ServableLMParams
-  found = problems(params, overrides)
-  return found if known else [text for text in found if 'Did you mean' in text]
+  texts = problems(params, overrides)
+  return texts if known else [text for text in texts if 'Did you mean' in text]
 
 
-def in_path(model_path: str) -> str:
+def find_path_mistake(model_path: str) -> str:
   """Returns a message if a model path seems to be misspelled, else ''."""
   known = registry.names()
   near = ids.near_misses(model_path, known)
@@ -149,17 +149,17 @@ def from_flags(params: type, texts: Iterable[str]) -> dict[str, str]:
   Raises:
     errors.InvalidArgument: A flag has another form or an unknown attribute.
   """
-  found = {}
+  overrides = {}
   for text in texts:
     name, _, value = text.partition('=')
     try:
-      found[name] = json.dumps(_value(params, name, value))
+      overrides[name] = json.dumps(_value(params, name, value))
     except _NoEffect as e:
       raise errors.InvalidArgument(
         f'--override={text}: {e} Write KEY=VALUE, for example BATCH_SIZE=8,'
         ' BUCKET_KEYS=[256,512] or QUANTIZATION=int8, quoted for your shell.'
       ) from e
-  return found
+  return overrides
 
 
 class _NoEffect(Exception):

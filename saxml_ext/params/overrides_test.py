@@ -79,7 +79,7 @@ class OverridesTest(parameterized.TestCase):
     with self.assertNoLogs('absl', level='WARNING'):
       self.assertIs(overrides.apply(_Params, {name: '1'}), _Params)
 
-  def test_of_flags(self):
+  def test_flags_become_overrides(self):
     self.assertEqual(
       overrides.from_flags(_Params, ['BATCH_SIZE=8', 'BUCKET_KEYS=[1,2]']),
       {'BATCH_SIZE': '8', 'BUCKET_KEYS': '[1, 2]'},

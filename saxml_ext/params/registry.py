@@ -39,17 +39,17 @@ def register(
   """
 
   def decorate(cls: _Params) -> _Params:
-    for each in (name, *aliases):
-      if not _NAME.fullmatch(each):
+    for path in (name, *aliases):
+      if not _NAME.fullmatch(path):
         raise ValueError(
-          f'{each!r} is not a model path. It must start with a letter and'
+          f'{path!r} is not a model path. It must start with a letter and'
           ' contain only letters, digits, "_", "." and "-".'
         )
-      if each in _classes:
+      if path in _classes:
         raise ValueError(
-          f'{each!r} is already registered by {_classes[each].__qualname__}'
+          f'{path!r} is already registered by {_classes[path].__qualname__}'
         )
-      _classes[each] = cls
+      _classes[path] = cls
     return cls
 
   return decorate

@@ -188,27 +188,27 @@ class Settings:
       mesh_shape=tuple(params.ICI_MESH_SHAPE),
     )
 
-  def completed(self, said: description.Description) -> 'Settings':
+  def completed(self, stored: description.Description) -> 'Settings':
     """Returns settings completed with the values of the checkpoint.
 
     Args:
-      said: The checkpoint's description of its model. If the params set an end
-        id, it replaces all end ids of the checkpoint.
+      stored: The checkpoint's description of its model. If the params set an
+        end id, it replaces all end ids of the checkpoint.
     """
     engine, stop_ids = self.engine, self.stop_ids
-    if said.stop_ids and stop_ids is None and engine.eos_id is None:
-      stop_ids = tuple(said.stop_ids)
+    if stored.stop_ids and stop_ids is None and engine.eos_id is None:
+      stop_ids = tuple(stored.stop_ids)
       room = max(engine.max_stop_ids, len(stop_ids))
       engine = dataclasses.replace(engine, max_stop_ids=room)
     return dataclasses.replace(
       self,
-      engine=_with_eos_id(engine, _first(engine.eos_id, said.eos_id)),
+      engine=_with_eos_id(engine, _first(engine.eos_id, stored.eos_id)),
       stop_ids=stop_ids,
-      rotary_dim=_first(self.rotary_dim, said.rotary_dim),
-      ln_epsilon=_first(self.ln_epsilon, said.ln_epsilon),
-      rotary_base=_first(said.rotary_base, self.rotary_base),
-      rotary_scaling=_first(said.rotary_scaling, self.rotary_scaling),
-      num_parameters=_first(said.num_parameters, self.num_parameters),
+      rotary_dim=_first(self.rotary_dim, stored.rotary_dim),
+      ln_epsilon=_first(self.ln_epsilon, stored.ln_epsilon),
+      rotary_base=_first(stored.rotary_base, self.rotary_base),
+      rotary_scaling=_first(stored.rotary_scaling, self.rotary_scaling),
+      num_parameters=_first(stored.num_parameters, self.num_parameters),
     )
 
   @property

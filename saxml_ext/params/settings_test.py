@@ -11,7 +11,9 @@ from saxml_ext.params import template
 from saxml_ext.pax import description
 
 
-def _of(base=gptj.TinyTokenizedFP32, **attributes) -> settings_lib.Settings:
+def _settings(
+  base=gptj.TinyTokenizedFP32, **attributes
+) -> settings_lib.Settings:
   return settings_lib.Settings.from_params(
     type(base.__name__, (base,), attributes)
   )
@@ -19,19 +21,21 @@ def _of(base=gptj.TinyTokenizedFP32, **attributes) -> settings_lib.Settings:
 
 class SettingsTest(parameterized.TestCase):
   def test_slots_and_bound(self):
-    settings = _of(BATCH_SIZE=[1, 2, 8], MAX_LIVE_BATCHES=3)
+    settings = _settings(BATCH_SIZE=[1, 2, 8], MAX_LIVE_BATCHES=3)
     self.assertEqual(settings.engine.num_slots, 8)
     self.assertEqual(settings.admission_limit, 24)
-    settings = _of(BATCH_SIZE=1, NUM_CACHE_SLOTS=5, MAX_LIVE_BATCHES=2)
+    settings = _settings(BATCH_SIZE=1, NUM_CACHE_SLOTS=5, MAX_LIVE_BATCHES=2)
     self.assertEqual(settings.engine.num_slots, 5)
     self.assertEqual(settings.admission_limit, 10)
 
   def test_prompts_wait_only_for_company_in_their_prefill(self):
     # A prefill has one prompt, unless the mesh splits the slots into parts.
     for mesh, expected in (([1, 1, 4], 0), ([1, 2, 4], 4), ([2, 1, 1], 4)):
-      settings = _of(BATCH_WAIT_SECS=4.0, ICI_MESH_SHAPE=mesh, BATCH_SIZE=4)
+      settings = _settings(
+        BATCH_WAIT_SECS=4.0, ICI_MESH_SHAPE=mesh, BATCH_SIZE=4
+      )
       self.assertEqual(settings.admission_wait, expected, mesh)
-    self.assertEqual(_of(BATCH_WAIT_SECS=None).admission_wait, 0)
+    self.assertEqual(_settings(BATCH_WAIT_SECS=None).admission_wait, 0)
 
   @parameterized.parameters(
     (None, (512,)),
@@ -39,32 +43,36 @@ class SettingsTest(parameterized.TestCase):
     ([256, 128, 256, 512], (128, 256, 512)),
   )
   def test_every_prompt_has_a_bucket(self, keys, expected):
-    self.assertEqual(_of(BUCKET_KEYS=keys).engine.prompt_buckets, expected)
+    self.assertEqual(
+      _settings(BUCKET_KEYS=keys).engine.prompt_buckets, expected
+    )
 
   def test_the_longest_decode_counts(self):
-    settings = _of(MAX_DECODE_STEPS=[16, 20], MIN_DECODE_STEPS=30)
+    settings = _settings(MAX_DECODE_STEPS=[16, 20], MIN_DECODE_STEPS=30)
     self.assertEqual(settings.engine.max_new_tokens, 20)
     self.assertEqual(settings.engine.min_new_tokens, 20)
 
   def test_short_answers_have_no_more_memory_than_steps(self):
-    short = _of(MAX_DECODE_STEPS=8, BEAM_SIZE=100).engine
+    short = _settings(MAX_DECODE_STEPS=8, BEAM_SIZE=100).engine
     self.assertEqual((short.suffix_block, short.num_suffix_blocks), (8, 1))
-    self.assertEqual(_of(MAX_DECODE_STEPS=128).engine.suffix_block, 16)
+    self.assertEqual(_settings(MAX_DECODE_STEPS=128).engine.suffix_block, 16)
 
   def test_default_limit_of_a_request_follows_the_models(self):
-    extra = _of(MAX_DECODE_STEPS=20).extra_inputs['lm.generate']
+    extra = _settings(MAX_DECODE_STEPS=20).extra_inputs['lm.generate']
     self.assertEqual(extra, {'per_example_max_decode_steps': 20})
 
   def test_start_id(self):
-    self.assertIsNone(_of().sos_id)
-    self.assertEqual(_of(EOS_PADDING_AND_NO_SOS=False, SOS_ID=7).sos_id, 7)
+    self.assertIsNone(_settings().sos_id)
+    self.assertEqual(
+      _settings(EOS_PADDING_AND_NO_SOS=False, SOS_ID=7).sos_id, 7
+    )
     self.assertIsNone(
-      _of(EOS_PADDING_AND_NO_SOS=False, PREPEND_SOS=False).sos_id
+      _settings(EOS_PADDING_AND_NO_SOS=False, PREPEND_SOS=False).sos_id
     )
 
   def test_the_tokenizer_may_have_the_start_id(self):
     own = dict(EOS_PADDING_AND_NO_SOS=False, SOS_ID=None, TOKENIZED_INPUT=False)
-    settings = _of(**own)
+    settings = _settings(**own)
     self.assertIsNone(settings.sos_id)
     self.assertTrue(settings.takes_start)
     for other in (
@@ -73,18 +81,18 @@ class SettingsTest(parameterized.TestCase):
       {'EOS_PADDING_AND_NO_SOS': True},
       {'TOKENIZED_INPUT': True},
     ):
-      self.assertFalse(_of(**own | other).takes_start, other)
+      self.assertFalse(_settings(**own | other).takes_start, other)
 
   def test_methods(self):
-    self.assertEqual(_of().methods, ('lm.generate', 'lm.score'))
-    self.assertEqual(_of(GENERATE_ONLY=True).methods, ('lm.generate',))
-    self.assertEqual(_of(SCORE_ONLY=True).methods, ('lm.score',))
+    self.assertEqual(_settings().methods, ('lm.generate', 'lm.score'))
+    self.assertEqual(_settings(GENERATE_ONLY=True).methods, ('lm.generate',))
+    self.assertEqual(_settings(SCORE_ONLY=True).methods, ('lm.score',))
     texts = dict(
       TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME='mean',
       TEXT_TO_EMBEDDING_MODEL_METHOD_NAME='encode',
       GRADIENT_WRT_INPUT_TENSOR_NAMES=['embeddings'],
     )
-    settings = _of(**texts)
+    settings = _settings(**texts)
     self.assertEqual(
       settings.methods, ('lm.embed', 'lm.generate', 'lm.gradient', 'lm.score')
     )
@@ -92,12 +100,12 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(settings.engine.gradients, ('embeddings',))
     # As in stock Sax, both attributes must be set.
     texts['TEXT_TO_EMBEDDING_MODEL_METHOD_NAME'] = None
-    self.assertNotIn('lm.embed', _of(**texts).methods)
+    self.assertNotIn('lm.embed', _settings(**texts).methods)
     with self.assertRaisesRegex(errors.Unimplemented, 'have no derivative'):
-      _of(gptj.TinyTokenizedINT8, **texts)
+      _settings(gptj.TinyTokenizedINT8, **texts)
 
   def test_sampling(self):
-    settings = _of(
+    settings = _settings(
       USE_BEAM_SEARCH=False, NUM_SAMPLES=3, TOP_K=7, TEMPERATURE=0.5
     )
     self.assertEqual(settings.engine.search, 'sample')
@@ -106,32 +114,34 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(settings.engine.temperature, 0.5)
 
   def test_stop_ids(self):
-    self.assertIsNone(_of().stop_ids)
-    self.assertEqual(_of().engine.max_stop_ids, 1)
-    settings = _of(STOP_TOKEN_IDS=[4, 5])
+    self.assertIsNone(_settings().stop_ids)
+    self.assertEqual(_settings().engine.max_stop_ids, 1)
+    settings = _settings(STOP_TOKEN_IDS=[4, 5])
     self.assertEqual(settings.stop_ids, (4, 5))
     self.assertEqual((settings.end_ids, settings.engine.eos_id), ((4, 5), 4))
-    self.assertEqual(_of(EOS_ID=3, STOP_TOKEN_IDS=[4]).end_ids, (4,))
+    self.assertEqual(_settings(EOS_ID=3, STOP_TOKEN_IDS=[4]).end_ids, (4,))
     # As in stock Sax, an empty list stands for EOS_ID.
-    self.assertEqual(_of(EOS_ID=3, STOP_TOKEN_IDS=[]).end_ids, (3,))
-    self.assertEqual(_of().end_ids, ())
+    self.assertEqual(_settings(EOS_ID=3, STOP_TOKEN_IDS=[]).end_ids, (3,))
+    self.assertEqual(_settings().end_ids, ())
     self.assertEqual(settings.engine.max_stop_ids, 2)
     self.assertEqual(
-      _of(EXTRA_INPUTS={'eos_id': [0, 0, 0]}).engine.max_stop_ids, 3
+      _settings(EXTRA_INPUTS={'eos_id': [0, 0, 0]}).engine.max_stop_ids, 3
     )
 
   def test_number_formats(self):
-    self.assertEqual(_of().engine.kv_dtype, 'float32')
+    self.assertEqual(_settings().engine.kv_dtype, 'float32')
     half = dict(FPROP_DTYPE='bfloat16', MODEL_DTYPE='bfloat16')
-    self.assertEqual(_of(**half).engine.kv_dtype, 'bfloat16')
-    self.assertEqual(_of(KV_CACHE_DTYPE='int8', **half).engine.kv_dtype, 'int8')
+    self.assertEqual(_settings(**half).engine.kv_dtype, 'bfloat16')
     self.assertEqual(
-      _of(QUANTIZATION='int8_weights').quantization, 'int8_weights'
+      _settings(KV_CACHE_DTYPE='int8', **half).engine.kv_dtype, 'int8'
+    )
+    self.assertEqual(
+      _settings(QUANTIZATION='int8_weights').quantization, 'int8_weights'
     )
 
   def test_pax_rule(self):
-    self.assertEqual(_of().engine.search, 'beam')
-    settings = _of(
+    self.assertEqual(_settings().engine.search, 'beam')
+    settings = _settings(
       published.GPTJ, BEAM_RULE='pax', BEAM_SEARCH_EARLY_EXIT=True, BEAM_SIZE=2
     )
     self.assertEqual(settings.engine.search, 'pax')
@@ -141,7 +151,7 @@ class SettingsTest(parameterized.TestCase):
 
   def test_either_search(self):
     for beams in (True, False):
-      settings = _of(
+      settings = _settings(
         MIXED_SEARCH=True,
         USE_BEAM_SEARCH=beams,
         BEAM_SIZE=3,
@@ -156,18 +166,18 @@ class SettingsTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.Unimplemented, "MIXED_SEARCH with BEAM_RULE='pax'"
     ):
-      _of(MIXED_SEARCH=True, BEAM_RULE='pax')
+      _settings(MIXED_SEARCH=True, BEAM_RULE='pax')
 
   def test_tokenizer_is_needed_for_words_only(self):
-    self.assertFalse(_of().needs_tokenizer)
-    self.assertTrue(_of(TOKENIZED_OUTPUT=False).needs_tokenizer)
-    self.assertTrue(_of(gptj.TinyFP32).needs_tokenizer)
+    self.assertFalse(_settings().needs_tokenizer)
+    self.assertTrue(_settings(TOKENIZED_OUTPUT=False).needs_tokenizer)
+    self.assertTrue(_settings(gptj.TinyFP32).needs_tokenizer)
 
   def test_refuses_what_is_not_offered(self):
     with self.assertRaisesRegex(
       errors.Unimplemented, 'TinyTokenizedFP32.SORT_SAMPLES=False is not'
     ):
-      _of(USE_BEAM_SEARCH=False, SORT_SAMPLES=False)
+      _settings(USE_BEAM_SEARCH=False, SORT_SAMPLES=False)
 
   @parameterized.parameters(
     (dict(BATCH_SIZE=0), 'BATCH_SIZE is 0'),
@@ -198,14 +208,14 @@ class SettingsTest(parameterized.TestCase):
   )
   def test_refuses_values_out_of_range(self, attributes, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
-      _of(**attributes)
+      _settings(**attributes)
 
-  def test_what_the_checkpoint_says_counts_where_the_params_are_silent(self):
-    settings = _of()
+  def test_checkpoint_completes_unset_params(self):
+    settings = _settings()
     self.assertIsNone(settings.engine.eos_id)
     self.assertIsNone(settings.rotary_dim)
-    said = description.Description(4, 1e-3, eos_id=7)
-    completed = settings.completed(said)
+    stored = description.Description(4, 1e-3, eos_id=7)
+    completed = settings.completed(stored)
     self.assertEqual(completed.engine.eos_id, 7)
     self.assertEqual(completed.engine.pad_id, 7)
     self.assertEqual((completed.rotary_dim, completed.ln_epsilon), (4, 1e-3))
@@ -215,13 +225,13 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(settings.completed(nothing), settings)
 
   def test_a_checkpoint_may_name_several_end_ids(self):
-    said = description.Description(4, 1e-3, eos_id=7, stop_ids=[7, 5, 3])
-    completed = _of().completed(said)
+    stored = description.Description(4, 1e-3, eos_id=7, stop_ids=[7, 5, 3])
+    completed = _settings().completed(stored)
     self.assertEqual(completed.stop_ids, (7, 5, 3))
     self.assertEqual(completed.engine.eos_id, 7)
     self.assertEqual(completed.engine.max_stop_ids, 3)
     for own in {'EOS_ID': 2}, {'STOP_TOKEN_IDS': [2]}:
-      kept = _of(**own).completed(said)
+      kept = _settings(**own).completed(stored)
       self.assertNotEqual(kept.stop_ids, (7, 5, 3))
       self.assertEqual(kept.engine.max_stop_ids, 1)
 

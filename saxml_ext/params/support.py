@@ -125,7 +125,7 @@ def check(params: type[template.ServableLMParams]) -> None:
 def _check_choices(params: type[template.ServableLMParams]) -> None:
   for name, values in CHOICES.items():
     value = getattr(params, name)
-    if not any(_same(value, each) for each in values):
+    if not any(_same(value, choice) for choice in values):
       raise errors.Unimplemented(
         f'{params.__name__}.{name}={value!r} is not supported. Publish with'
         f' {" or ".join(map(repr, values))}.'

@@ -89,9 +89,9 @@ def _newest_step_dir(base: str) -> str:
       f' --base={base} --pax={base.rstrip("/")}-pax'
     )
   if not steps:
-    found = ', '.join(sorted(names)[:5]) or 'nothing'
+    content = ', '.join(sorted(names)[:5]) or 'nothing'
     raise errors.CheckpointError(
-      f'{base} has no checkpoint_<step> directory. It contains {found}.'
+      f'{base} has no checkpoint_<step> directory. It contains {content}.'
       ' Expected the output of convert_gptj_ckpt.'
     )
   return os.path.join(base, max(steps)[1])
@@ -196,11 +196,11 @@ class Reader:
     entry = self.manifest.get(name)
     if entry is None:
       return False
-    found = manifest.entry_of(self.specs[name], self.read_rows(name))
-    if found != entry:
+    actual = manifest.entry_of(self.specs[name], self.read_rows(name))
+    if actual != entry:
       raise errors.CheckpointError(
-        f'{self._state_dir}: variable {name} is {found.spec} with checksum'
-        f' {found.crc32}. The manifest has {entry.spec} with {entry.crc32}.'
+        f'{self._state_dir}: variable {name} is {actual.spec} with checksum'
+        f' {actual.crc32}. The manifest has {entry.spec} with {entry.crc32}.'
         f' {errors.AGAIN}'
       )
     return True
@@ -226,10 +226,10 @@ class Reader:
       stated = metadata.decode(storage.read_bytes(where), where)
     for full_name, expected in sorted(stated.items()):
       name = full_name.removeprefix(VARS)
-      found = self.specs.get(name)
-      if found != expected:
+      actual = self.specs.get(name)
+      if actual != expected:
         raise errors.CheckpointError(
-          f'{self._state_dir}: variable {name} is {found or "missing"}. The'
+          f'{self._state_dir}: variable {name} is {actual or "missing"}. The'
           f' metadata has {expected}. {errors.AGAIN}'
         )
 
@@ -252,5 +252,5 @@ def read_variables(
       or damaged.
   """
   reader = Reader(path)
-  wanted = reader.specs if names is None else names
-  return {name: reader.read(name) for name in wanted}
+  selected = reader.specs if names is None else names
+  return {name: reader.read(name) for name in selected}

@@ -58,7 +58,7 @@ class CheckpointTest(parameterized.TestCase):
       self.assertEqual(read[name].dtype, value.dtype)
       np.testing.assert_array_equal(read[name], value)
 
-  def test_reads_only_what_is_asked_for(self):
+  def test_only_named_variables_are_read(self):
     self.write()
     read = checkpoint.read_variables(str(self.path), [_SCALE])
     self.assertEqual(list(read), [_SCALE])

@@ -103,8 +103,8 @@ class Writer:
       return False
     if not storage.exists(where):
       return False
-    found, _ = manifest.decode(storage.read_bytes(where), where)
-    return found == source.document()
+    written, _ = manifest.decode(storage.read_bytes(where), where)
+    return written == source.document()
 
   def _start(
     self, step: int, overwrite: bool, resumed: manifest.Source | None
@@ -331,8 +331,8 @@ def _check_part(name, spec, begin, part, ranges) -> None:
   """Raises ValueError if a part does not match the first pending range."""
   first, end = ranges[0] if ranges else (spec.shape[0], spec.shape[0])
   shape = (end - first, *spec.shape[1:]) if spec.shape else ()
-  found = (begin, part.shape, part.dtype.name)
-  if not ranges or found != (first, shape, spec.dtype):
+  actual = (begin, part.shape, part.dtype.name)
+  if not ranges or actual != (first, shape, spec.dtype):
     raise ValueError(
       f'variable {name}: a part begins at row {begin} and is '
       f'{part.dtype.name}{list(part.shape)}. Expected row {first} and '

@@ -202,7 +202,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     self.assertEqual(_tree(self.path), expected)
 
   @parameterized.parameters('cut', 'wrong', 'gone')
-  def test_what_a_crash_damaged_is_made_again(self, how):
+  def test_damaged_variable_is_written_again(self, how):
     killed = self.writer()
     killed.add('params.a', _variables()['params.a'])
     killed.add('params.b', _variables()['params.b'])

@@ -74,11 +74,11 @@ def _tree_map(
   def leaf(x: Any) -> bool:
     return x is None or (is_leaf is not None and is_leaf(x))
 
-  def call(x: Any, *others: Any) -> Any:
+  def call(x: Any, *more: Any) -> Any:
     # The caller's own is_leaf may request None values.
     if x is None and not (is_leaf is not None and is_leaf(x)):
       return None
-    return f(x, *others)
+    return f(x, *more)
 
   return jax.tree_util.tree_map(call, tree, *rest, is_leaf=leaf)
 
@@ -141,12 +141,12 @@ def _name_steps() -> None:
   from paxml import checkpoint_paths
 
   def find_step(self: Any, base_path: Any, step: int) -> Any:
-    found = self.find_metadata(base_path, step)
-    if found is None:
+    metadata = self.find_metadata(base_path, step)
+    if metadata is None:
       raise ValueError(
         f'{base_path} has no step {step}. Choose one of its checkpoint_<step>.'
       )
-    return found
+    return metadata
 
   name_format = checkpoint_paths.PaxStepNameFormat
   name_format.find_step = find_step

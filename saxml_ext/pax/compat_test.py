@@ -50,7 +50,7 @@ class CompatTest(absltest.TestCase):
     self.assertIn('input_dims : 3', text)
     self.assertIn('lm_tpl', str(pax_fiddle.Config(models.LanguageModel)))
 
-  def test_says_if_it_comes_too_late(self):
+  def test_late_installation_is_reported(self):
     code = (
       'import sys, types; sys.modules["praxis.decoder_utils"] = types;'
       'from saxml_ext.pax import compat as c; c.install_praxis()'

@@ -28,7 +28,7 @@ class DescriptionTest(parameterized.TestCase):
     for path in (directory.full_path, step, step + '/'):
       self.assertEqual(description.read(path), expected)
 
-  def test_what_is_written_is_read(self):
+  def test_written_description_is_read(self):
     path = self.create_tempdir().full_path
     sizes = ('num_layers', 'model_dim', 'num_heads', 'head_dim', 'hidden_dim')
     written = description.Description(
@@ -48,13 +48,13 @@ class DescriptionTest(parameterized.TestCase):
     self.assertEqual(data, written.encode())
     self.assertIn(b'"bos_token_id": null', data)
 
-  def test_says_nothing_without_a_file(self):
+  def test_missing_file_sets_nothing(self):
     path = self.create_tempdir().full_path
     self.assertEqual(
       description.read(os.path.join(path, 'a')), description.Description()
     )
 
-  def test_null_says_nothing(self):
+  def test_null_sets_nothing(self):
     directory = self.create_tempdir()
     directory.create_file('gptj_config.json', '{"eos_token_id": null}')
     self.assertIsNone(description.read(directory.full_path).eos_id)

@@ -156,12 +156,12 @@ def decode(data: bytes, where: str) -> tuple[Any, dict[str, Entry]]:
     errors.CheckpointError: The contents are not a manifest.
   """
   try:
-    found = msgspec.json.decode(data, type=_Manifest)
+    document = msgspec.json.decode(data, type=_Manifest)
   except (ValueError, RecursionError) as e:
     raise errors.CheckpointError(
       f'{where} is not a manifest of version {_VERSION}: {e}. {errors.AGAIN}'
     ) from e
-  return found.source, found.variables
+  return document.source, document.variables
 
 
 class Journal:

@@ -271,10 +271,10 @@ def check_regular(directory: str) -> int:
   for name in storage.list_tree(directory):
     path = f'{directory}/{name}'
     with errors.reading(path, errors.AGAIN):
-      found = os.stat(path)
-      if not stat.S_ISREG(found.st_mode):
+      status = os.stat(path)
+      if not stat.S_ISREG(status.st_mode):
         raise files.UnusableFileError(path, 'it is not a regular file')
-    largest = max(largest, found.st_size)
+    largest = max(largest, status.st_size)
   return largest
 
 

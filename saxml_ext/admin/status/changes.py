@@ -134,9 +134,9 @@ class Changes:
     unknown = (
       members_lib.explain_unknown(path, servable)
       if servable
-      else overrides.in_path(path)
+      else overrides.find_path_mistake(path)
     )
-    warnings = overrides.in_overrides(path, model.overrides)
+    warnings = overrides.find_mistakes(path, model.overrides)
     return [text for text in (unknown, *warnings) if text]
 
   async def publish(

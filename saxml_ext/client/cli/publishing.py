@@ -42,7 +42,7 @@ def _publish(context: command.Context, args: go_flags.Parsed) -> None:
     overrides,
     context.admin_options(),
   )
-  for text in overrides_lib.in_overrides(model_path, overrides):
+  for text in overrides_lib.find_mistakes(model_path, overrides):
     command.note(text, 'Warning')
   _note_missing_servers(model_id, min(context.remaining(), _NOTE_PATIENCE))
 
@@ -58,7 +58,7 @@ def _note_missing_servers(model_id: str, timeout: float) -> None:
     command.note(note)
   path = detail.model
   if not detail.addresses and path not in note:  # No server knows the path.
-    if slip := overrides_lib.in_path(path):
+    if slip := overrides_lib.find_path_mistake(path):
       command.note(slip, 'Warning')
 
 

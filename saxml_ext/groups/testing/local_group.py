@@ -51,7 +51,8 @@ class LocalGroup:
       self.follower(i, prepare) for i, prepare in enumerate(prepares) if i
     ]
     self.threads = [
-      threading.Thread(target=each.run, daemon=True) for each in self.followers
+      threading.Thread(target=follower.run, daemon=True)
+      for follower in self.followers
     ]
     for thread in self.threads:
       thread.start()

@@ -44,12 +44,12 @@ def _main(argv: Sequence[str]) -> None:
     )
     shared.get('read', _PATIENCE.value)
     _leave(f'told {found_in_cache}')
-  found = leader_address.find(shared, _PATIENCE.value)
+  leader = leader_address.find(shared, _PATIENCE.value)
   try:
     shared.get('nothing', 0.1)
   except TimeoutError:
     shared.set('read', 'yes')
-    _leave(f'{found.address} {found.epoch} {found.name} {found_in_cache}')
+    _leave(f'{leader.address} {leader.epoch} {leader.name} {found_in_cache}')
 
 
 def _compile() -> int:

@@ -109,17 +109,17 @@ def _read(
     are stacked in the checkpoint.
   """
   settings = settings_lib.Settings.from_params(params)
-  said = description.Description()
+  stored = description.Description()
   specs: Mapping[str, metadata.ArraySpec] = {}
   if checkpoint_path is not None:
-    said = description.read(checkpoint_path)
+    stored = description.read(checkpoint_path)
     specs = checkpoint.Reader(checkpoint_path).specs
-  settings = settings.completed(said)
+  settings = settings.completed(stored)
   if specs and settings.rotary_dim is not None:
-    found = config_lib.ModelConfig.from_pax(
+    model = config_lib.ModelConfig.from_pax(
       specs, settings.rotary_dim, architecture=settings.family.architecture
     )
-    sizes = {name: getattr(found, name) for name in settings_lib.SIZES}
+    sizes = {name: getattr(model, name) for name in settings_lib.SIZES}
     settings = dataclasses.replace(settings, shape={**sizes, **settings.shape})
   epsilon = settings.ln_epsilon or config_lib.ModelConfig.ln_epsilon
   try:

@@ -93,11 +93,11 @@ class CompatPaxmlTest(parameterized.TestCase):
     super().setUp()
     self.path = pathlib.Path(self.create_tempdir().full_path)
 
-  def assertSame(self, found, expected=None):
+  def assertSame(self, actual, expected=None):
     expected = _variables() if expected is None else expected
-    self.assertCountEqual(found, expected)
+    self.assertCountEqual(actual, expected)
     for name, value in expected.items():
-      np.testing.assert_array_equal(found[name], value, name)
+      np.testing.assert_array_equal(actual[name], value, name)
 
   @parameterized.parameters(False, True)
   def test_paxml_saves_and_restores(self, ocdbt):
@@ -153,21 +153,21 @@ class CompatPaxmlTest(parameterized.TestCase):
     ):
       restore.restore(experiment.of(Wider)(), str(self.path))
 
-  def test_no_tensorflow_and_again(self):
+  def test_tensorflow_is_not_imported(self):
     code = (
       'from saxml_ext.pax import compat as c;'
       'c.install_paxml(); c.install_paxml();'
       'from paxml import base_experiment; import sys;'
       'print("tensorflow" in sys.modules)'
     )
-    told = subprocess.run(
+    process = subprocess.run(
       [sys.executable, '-c', code],
       env={'PYTHONPATH': ':'.join(sys.path), 'JAX_PLATFORMS': 'cpu'},
       capture_output=True,
       text=True,
       check=True,
     )
-    self.assertEqual(told.stdout.strip(), 'False')
+    self.assertEqual(process.stdout.strip(), 'False')
 
 
 if __name__ == '__main__':

@@ -340,5 +340,5 @@ def _result(
     )
   # If no beam could end, all hypotheses are fillers. Then praxis' answer is
   # used.
-  found = [h for h in hypotheses if h.score > _FILLER]
-  return request_lib.Result(tuple(found or hypotheses))
+  ended = [h for h in hypotheses if h.score > _FILLER]
+  return request_lib.Result(tuple(ended or hypotheses))

@@ -64,11 +64,11 @@ def load(name: str) -> Source:
   else:
     options, template = recorded['compiler_options'], recorded['template']
     classes = {}
-  for each, facts in recorded['classes'].items():
+  for label, facts in recorded['classes'].items():
     base = facts['base']
     inherited = template if base is None else classes[base].attributes
     changes = facts['attributes']
-    classes[each] = Class(
+    classes[label] = Class(
       base, facts['quantized'], changes, {**inherited, **changes}
     )
   return Source(name, options, template, classes)
