@@ -50,14 +50,14 @@ class NBest:
   """The agreement of an engine's n best answers to one request.
 
   The reference's answers have `total` entries. equal counts the entries with
-  the same tokens at the same rank. found counts the entries with the same
+  the same tokens at the same rank. in_list counts the entries with the same
   tokens at any rank. score_gap is the largest difference of the scores at one
   rank.
   """
 
   name: str
   equal: int
-  found: int
+  in_list: int
   total: int
   score_gap: float
 
@@ -77,7 +77,7 @@ class Agreement:
   top1: list[Top1]
 
 
-def of(
+def compare(
   result: measure.ModeResult, requests: Sequence[workload.Request]
 ) -> Agreement:
   """Compares the answers of one mode."""
@@ -140,19 +140,19 @@ def n_best(result: measure.ModeResult) -> list[NBest]:
   truth = _truth(result)
   if result.mode == 'greedy' or truth is None:
     return []
-  others = [
+  lists = [
     e
     for e in result.entries
     if e is not truth
     and e.contender.dtype == 'float32'
     and e.contender.engine in _LISTING
   ]
-  if not others or truth.contender.engine not in _LISTING:
+  if not lists or truth.contender.engine not in _LISTING:
     return []
   expected = truth.worker.ask('n_best')
   return [
     compare_n_best(e.contender.name, e.worker.ask('n_best'), expected)
-    for e in others
+    for e in lists
   ]
 
 
@@ -171,7 +171,7 @@ def top1(
   are forced with the prompts and compared with our model in float32, computed
   layer by layer.
   """
-  found = []
+  figures = []
   for engine in _FORCIBLE:
     exact = result.find(contenders.Contender(engine, 'float32'))
     rounded = result.find(contenders.Contender(engine, 'int8'))
@@ -184,8 +184,10 @@ def top1(
       [len(p) for p in prompts],
     )
     truth = forced.ask(exact, 'top1')
-    found.append(forced.compare(rounded, f'its {exact.contender.dtype}', truth))
-  return found or _against_prompts(result, requests)
+    figures.append(
+      forced.compare(rounded, f'its {exact.contender.dtype}', truth)
+    )
+  return figures or _against_prompts(result, requests)
 
 
 def _against_prompts(

@@ -74,13 +74,13 @@ def measure_all(
   settings: settings_lib.Settings, console: console_lib.Console
 ) -> list[dict]:
   """Measures every mode, prints the results, and returns their rows."""
-  found, agreements = [], []
+  rows, agreements = [], []
   _print_load(console, 'before')
   all_floors: dict[tuple[str, str, int], floor_lib.Floor] = {}
   all_rates: dict[tuple[str, str, int], floor_lib.Rates] = {}
   absent: dict[str, str] = {}
   for mode in settings.modes:
-    own = settings.of_mode(mode)
+    own = settings.for_mode(mode)
     with (
       progress.Bar(console) as bar,
       measure.run(own, mode, bar) as result,
@@ -89,23 +89,23 @@ def measure_all(
       floors, rates = floors_lib.measure_floors(own, result)
       if _AGREEMENT.value:
         bar(f'{mode}: agreement', 1)
-        agreements.append(agreement.of(result, own.requests()))
-      found += rows_lib.rows(result, floors, own.beams_of(mode))
+        agreements.append(agreement.compare(result, own.requests()))
+      rows += rows_lib.rows(result, floors, own.beams_of(mode))
       all_floors |= {(mode, *key): floor for key, floor in floors.items()}
       all_rates |= {(mode, *key): rate for key, rate in rates.items()}
       absent |= result.absent
   _print_load(console, 'after')
-  console.print(report.speed(found, _title(settings)))
-  console.print(report.costs(found))
+  console.print(report.speed(rows, _title(settings)))
+  console.print(report.costs(rows))
   if all_floors:
-    console.print(report.floors(all_floors, found, all_rates))
-  if len({row['beams'] for row in found}) > 1:
-    console.print(widths_lib.table(found))
+    console.print(report.floors(all_floors, rows, all_rates))
+  if len({row['beams'] for row in rows}) > 1:
+    console.print(widths_lib.table(rows))
   for answers in agreements:
     report.print_agreement(console, answers)
   for reason in absent.values():
     console.print(f'absent: {reason}', markup=False, soft_wrap=True)
-  return found
+  return rows
 
 
 def _print_load(console: console_lib.Console, when: str) -> None:
@@ -120,7 +120,7 @@ def trace(
 ) -> None:
   """Profiles our contenders and prints the time of each kind of operation."""
   for mode in settings.modes:
-    own = settings.of_mode(mode)
+    own = settings.for_mode(mode)
     for contender in own.engines:
       if contender.engine == contenders.OURS:
         for table in trace_lib.capture(own, contender, mode):
@@ -171,11 +171,11 @@ def _title(settings: settings_lib.Settings) -> str:
 
 def _report_accelerator(console: console_lib.Console) -> None:
   """Prints a note if the machine has an accelerator, which is not measured."""
-  if found := accelerators.detect():
+  if chip := accelerators.detect():
     console.print(
-      f'note: this machine has {found.words}, but all engines are measured on'
+      f'note: this machine has {chip.words}, but all engines are measured on'
       ' the CPU. To use the accelerator, run `./bazelw run'
-      f' --config={found.kind} //harness:offline`.',
+      f' --config={chip.kind} //harness:offline`.',
       markup=False,
       soft_wrap=True,
     )

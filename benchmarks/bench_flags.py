@@ -253,7 +253,7 @@ def _preset(widths: bool) -> presets.Preset:
       f' --family={preset.family}, or a --model of {", ".join(known)}.'
     )
   if widths:
-    preset = presets.of_widths(preset)
+    preset = presets.compare_widths(preset)
   given = _given(
     engines='engines', prompt='prompt', new_tokens='new_tokens', rounds='rounds'
   )

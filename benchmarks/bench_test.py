@@ -23,7 +23,7 @@ _ROUNDS = 2
 
 
 class BenchTest(absltest.TestCase):
-  def test_rows_hold_what_was_measured(self):
+  def test_rows_contain_the_measurements(self):
     out = self.create_tempdir().full_path
     model = random_model.write(os.path.join(out, 'cache'), 1, 32, 2, 8, 128)
     settings = settings_lib.Settings(
@@ -64,8 +64,8 @@ class BenchTest(absltest.TestCase):
     )
     requests = settings.requests()
     for row in rows:
-      asked = sum(r.max_new for r in requests[: row['requests']])
-      self.assertEqual(row['tokens'], asked)
+      tokens = sum(r.max_new for r in requests[: row['requests']])
+      self.assertEqual(row['tokens'], tokens)
       self.assertEqual(row['rounds'], _ROUNDS)
       least, most = row['tokens_per_cpu_second_extremes']
       self.assertBetween(row['tokens_per_cpu_second'], least, most)
@@ -154,7 +154,7 @@ class WidthsTest(absltest.TestCase):
 
 
 class SixBTest(absltest.TestCase):
-  def test_what_6b_does_with_a_model_of_another_size(self):
+  def test_6b_runs_a_model_of_another_size(self):
     out = self.create_tempdir().full_path
     with flagsaver.flagsaver(
       model='6b',

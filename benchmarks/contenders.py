@@ -76,9 +76,9 @@ def choose(
   chosen = []
   known = [c for c in ALL if family is None or family in c.families]
   for name in names:
-    found = [c for c in known if name in (c.name, c.engine)]
-    if not found:
+    matches = [c for c in known if name in (c.name, c.engine)]
+    if not matches:
       names_known = ', '.join(c.name for c in known)
       raise ValueError(f'--engines has {name!r}; choose from {names_known}.')
-    chosen += [c for c in found if c not in chosen]
+    chosen += [c for c in matches if c not in chosen]
   return tuple(chosen)

@@ -15,15 +15,15 @@ class FloorTest(absltest.TestCase):
     # There are keys and values of 5 tokens with width 2, in float32.
     self.assertEqual(shape.kv_bytes(5), 80)
     rates = floor.Rates(read=1.0, products=1e9, attention=1e9)
-    found = floor.floor(shape, [(4, 3)], rates)
+    bound = floor.floor(shape, [(4, 3)], rates)
     # Prefill has 2 * (48 * 4 + 20) operations.
-    self.assertAlmostEqual(found.prefill_seconds, (424 + 64) / 1e9)
+    self.assertAlmostEqual(bound.prefill_seconds, (424 + 64) / 1e9)
     # Each of two steps shares the weights with another slot, which are 68
     # bytes. The KV of 4 + 2 tokens is read twice, which are 192 bytes.
-    self.assertAlmostEqual(found.decode_seconds, 68 + 192, places=3)
+    self.assertAlmostEqual(bound.decode_seconds, 68 + 192, places=3)
     # The products of 3 beams over two steps have 2 * 68 * 3 * 2 operations.
     # Attention over 6 tokens has 4 * 3 * 2 * 6 * 2, and prefill has 2 * 2 * 16.
-    self.assertAlmostEqual(found.operations, 424 + 816 + 288 + 64)
+    self.assertAlmostEqual(bound.operations, 424 + 816 + 288 + 64)
 
   def test_the_slower_of_reading_and_computing_counts(self):
     shape = floor.Shape(_SIZES, 2, 3, 'float32')

@@ -78,5 +78,5 @@ def _peaks(core: int, sizes: list[int]) -> dict:
     os.sched_setaffinity(0, before)
   if done.returncode:
     raise worker_lib.WorkerError(done.stderr.strip())
-  found = json.loads(done.stdout)
-  return {**found, 'read': dict(zip(sizes, found['read'], strict=True))}
+  peaks = json.loads(done.stdout)
+  return {**peaks, 'read': dict(zip(sizes, peaks['read'], strict=True))}

@@ -118,7 +118,7 @@ _OF_WIDTHS = (
 )
 
 
-def of_widths(preset: Preset) -> Preset:
+def compare_widths(preset: Preset) -> Preset:
   """Returns a preset for widths of 4 to 100 beams that runs for ten minutes."""
   return dataclasses.replace(
     preset,

@@ -40,7 +40,7 @@ class RoomTest(absltest.TestCase):
       (contender,) = contenders.choose([name])
       self.assertEqual(room.weight_bytes(contender, sizes), size, name)
 
-  def test_what_does_not_fit_says_so(self):
+  def test_too_large_model_is_refused(self):
     small, large = contenders.choose(['ours_int8', 'transformers_float32'])
     memory = mock.Mock(available=20_000_000_000, total=24_000_000_000)
     with mock.patch.object(psutil, 'virtual_memory', return_value=memory):

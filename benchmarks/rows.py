@@ -23,7 +23,7 @@ def rows(
     beams: The number of beams; 1 is greedy search.
   """
   ours = yardstick(result)
-  found = []
+  result_rows = []
   for entry in result.entries:
     for count, samples in entry.samples.items():
       spread = summary.rates(samples)
@@ -53,8 +53,8 @@ def rows(
         row['floor_cpu_seconds'] = floor.seconds
         row['times_floor'] = cpu / floor.seconds
         row['step_bytes'] = floor.step_bytes
-      found.append(row)
-  return found
+      result_rows.append(row)
+  return result_rows
 
 
 def yardstick(result: measure.ModeResult) -> measure.Entry | None:

@@ -83,7 +83,7 @@ class Settings:
       return 1
     return int(mode.removeprefix(BEAM) or self.beams)
 
-  def of_mode(self, mode: str) -> 'Settings':
+  def for_mode(self, mode: str) -> 'Settings':
     """Returns the settings for one of several widths, else these settings."""
     if mode in MODES:
       return self

@@ -25,24 +25,24 @@ _SETTINGS = settings_lib.Settings(
 
 
 class SettingsTest(absltest.TestCase):
-  def test_one_width_is_a_mode_as_greedy_is(self):
+  def test_single_width_is_one_mode(self):
     self.assertEqual(
       settings_lib.modes(['beam', 'greedy'], [6]), ('beam', 'greedy')
     )
     for mode, beams in (('beam', 4), ('greedy', 1)):
-      self.assertIs(_SETTINGS.of_mode(mode), _SETTINGS)
+      self.assertIs(_SETTINGS.for_mode(mode), _SETTINGS)
       self.assertEqual(_SETTINGS.beams_of(mode), beams)
 
   def test_each_of_several_widths_is_a_mode_with_as_many_rows(self):
     modes = settings_lib.modes(['beam'], [2, 4, 8, 30, 100])
     self.assertEqual(modes, ('beam2', 'beam4', 'beam8', 'beam30', 'beam100'))
     settings = dataclasses.replace(_SETTINGS, modes=modes)
-    found = {}
+    by_beams = {}
     for mode in modes:
-      own = settings.of_mode(mode)
-      found[own.beams_of(mode)] = own.counts, own.trial_new_tokens
+      own = settings.for_mode(mode)
+      by_beams[own.beams_of(mode)] = own.counts, own.trial_new_tokens
     self.assertEqual(
-      found,
+      by_beams,
       {
         2: ((8,), None),
         4: ((8,), None),
@@ -52,7 +52,7 @@ class SettingsTest(absltest.TestCase):
       },
     )
 
-  def test_what_is_no_mode_is_refused(self):
+  def test_unknown_mode_is_refused(self):
     with self.assertRaisesRegex(ValueError, "--modes has 'beams'"):
       settings_lib.modes(['beams'], [4])
     with self.assertRaisesRegex(ValueError, '--beams has 1. The minimum is 2'):

@@ -39,7 +39,7 @@ class Spread:
   most: float
 
   @classmethod
-  def of(cls, values: Sequence[float]) -> 'Spread':
+  def from_values(cls, values: Sequence[float]) -> 'Spread':
     if len(values) > 1:
       low, _, high = statistics.quantiles(values, n=4, method='inclusive')
     else:
@@ -49,7 +49,7 @@ class Spread:
 
 def rates(samples: Sequence[Sample]) -> Spread:
   """Returns the distribution of the tokens per CPU second."""
-  return Spread.of([s.rate for s in samples])
+  return Spread.from_values([s.rate for s in samples])
 
 
 def ratio(ours: Sequence[Sample], theirs: Sequence[Sample]) -> float:

@@ -16,7 +16,7 @@ class SummaryTest(absltest.TestCase):
     self.assertAlmostEqual(spread.high, 40)
     self.assertAlmostEqual(spread.least, 10)
     self.assertAlmostEqual(spread.most, 50)
-    self.assertEqual(summary.Spread.of([7.0]).low, 7.0)
+    self.assertEqual(summary.Spread.from_values([7.0]).low, 7.0)
     self.assertAlmostEqual(summary.median(samples, 'wall_seconds'), 2 / 3)
 
   def test_ratio_is_of_the_same_round(self):

@@ -23,10 +23,10 @@ class TargetsTest(absltest.TestCase):
       _row('llama_cpp', 'q8_0', 32, 1.49),
       _row('llama_cpp', 'q4_0', 32, 0.2),
     ]
-    found = list(targets.check('llama', rows))
-    self.assertEqual([met for met, _ in found], [True, True, False])
+    results = list(targets.check('llama', rows))
+    self.assertEqual([met for met, _ in results], [True, True, False])
     self.assertEqual(
-      found[2][1],
+      results[2][1],
       'target MISSED: with 32 requests, ours_int8 is 1.49 times as fast as'
       ' llama_cpp_q8_0; the target is 1.5.',
     )

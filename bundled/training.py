@@ -68,7 +68,7 @@ class Run(abc.ABC):
     self._recipe = recipe
     self._modules = modules
     self._streams = data
-    self._parameters = [p for each in modules for p in each.parameters()]
+    self._parameters = [p for module in modules for p in module.parameters()]
     matrices = [p for p in blocks.parameters() if p.dim() == 2]
     inside = {id(p) for p in matrices}
     self._optimizers = [

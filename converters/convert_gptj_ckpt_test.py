@@ -60,7 +60,7 @@ class ConvertTest(absltest.TestCase):
         status = e.code
     return status, out.getvalue(), err.getvalue()
 
-  def test_converts(self):
+  def test_converts_all_variables(self):
     with open(os.path.join(self.base, 'tokenizer.json'), 'w') as f:
       f.write('{"version": "1.0"}')
     status, out, _ = self.run_main()
@@ -77,7 +77,7 @@ class ConvertTest(absltest.TestCase):
       small_models.state_dict()['transformer.ln_f.bias'],
     )
 
-  def test_description(self):
+  def test_description_is_written(self):
     self.run_main(dtype='bfloat16')
     with open(os.path.join(self.pax, 'gptj_config.json')) as f:
       self.assertEqual(
@@ -115,13 +115,13 @@ class ConvertTest(absltest.TestCase):
     os.makedirs(self.pax)
     self.assertEqual(self.run_main()[0], 0)
 
-  def test_relative_paths_start_where_bazel_run_was_typed(self):
+  def test_relative_paths_start_at_the_working_directory(self):
     start = os.path.dirname(self.base)
     with mock.patch.dict(os.environ, {'BUILD_WORKING_DIRECTORY': start}):
       self.assertEqual(self.run_main(base='hf', pax='out')[0], 0)
     self.assertIn('checkpoint_00000000', os.listdir(f'{start}/out'))
 
-  def test_flags_have_the_names_of_the_published_tool_too(self):
+  def test_flags_of_the_published_tool_are_accepted(self):
     with flagsaver.flagsaver():
       flags.FLAGS(['convert', '--base-model-path=a', '--pax-model-path=b'])
       self.assertEqual((flags.FLAGS.base, flags.FLAGS.pax), ('a', 'b'))
@@ -138,7 +138,7 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(status, 1)
     return err
 
-  def test_no_space_ends_it_and_leaves_no_checkpoint(self):
+  def test_full_disk_leaves_no_checkpoint(self):
     self.assertRegex(
       self.no_space(),
       r'variable mdl_vars\S+ of float32\S+.* cannot be written'
@@ -147,7 +147,7 @@ class ConvertTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, 'no checkpoint_<step>'):
       checkpoint.Reader(self.pax)
 
-  def test_resume_gives_the_bytes_of_an_undisturbed_run(self):
+  def test_resumed_run_gives_the_same_bytes(self):
     self.run_main()
     expected = _files(self.pax)
     self.pax += '2'
@@ -158,7 +158,7 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(_files(self.pax), expected)
     self.assertEqual(self.run_main(resume=True)[0], 0)
 
-  def test_resume_makes_a_damaged_variable_again(self):
+  def test_resume_rewrites_a_damaged_variable(self):
     self.run_main()
     expected = _files(self.pax)
     self.pax += '2'
@@ -175,7 +175,7 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(self.run_main(resume=True)[0], 0)
     self.assertEqual(_files(self.pax), expected)
 
-  def test_without_resume_what_was_left_is_removed(self):
+  def test_partial_output_is_removed_without_resume(self):
     self.no_space()
     status, _, err = self.run_main()
     self.assertEqual(status, 0)
@@ -188,7 +188,7 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(status, 1)
     self.assertIn('belongs to another conversion', err)
 
-  def test_read_only_destination(self):
+  def test_read_only_destination_is_reported(self):
     target = os.path.join(os.path.dirname(self.base), 'file')
     with open(target, 'w'):
       pass
@@ -196,7 +196,7 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(status, 1)
     self.assertIn('cannot be written: Not a directory', err)
 
-  def test_verify(self):
+  def test_verify_finds_no_difference(self):
     self.assertIn(
       f'All 21 variables match {self.base}.',
       self.run_main(verify=True)[1],
@@ -217,7 +217,7 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(status, 1)
     self.assertRegex(err, r'variable params\S+ .*: differs')
 
-  def test_bad_tensor_ends_it_and_leaves_no_checkpoint(self):
+  def test_bad_tensor_leaves_no_checkpoint(self):
     tensors = small_models.state_dict()
     tensors['lm_head.bias'][2] = np.nan
     small_models.save(self.base, tensors)
@@ -226,7 +226,7 @@ class ConvertTest(absltest.TestCase):
     self.assertIn('tensor lm_head.bias has the value nan at [2]', err)
     self.assertEmpty(_files(self.pax))
 
-  def test_existing_checkpoint_is_kept_unless_told(self):
+  def test_existing_checkpoint_is_kept_by_default(self):
     self.run_main()
     before = _files(self.pax)
     status, _, err = self.run_main(dtype='bfloat16')
@@ -239,7 +239,7 @@ class ConvertTest(absltest.TestCase):
       'bfloat16',
     )
 
-  def test_failed_overwrite_keeps_what_was_there(self):
+  def test_failed_overwrite_keeps_the_old_checkpoint(self):
     self.run_main()
     before = _files(self.pax)
     tensors = small_models.state_dict()
@@ -252,7 +252,7 @@ class ConvertTest(absltest.TestCase):
 class KilledRunsTest(absltest.TestCase):
   """Kills a conversion with SIGKILL at random points."""
 
-  def test_ten_kills_and_the_same_bytes(self):
+  def test_ten_killed_runs_give_the_same_bytes(self):
     root = self.create_tempdir().full_path
     base, pax = os.path.join(root, 'hf'), os.path.join(root, 'pax')
     again = os.path.join(root, 'again')
@@ -279,7 +279,7 @@ class KilledRunsTest(absltest.TestCase):
     self.assertIn('of an earlier run', last.output)
     self.assertEqual(killed_runs.digests(again), killed_runs.digests(pax))
 
-  def test_killed_one_is_no_checkpoint(self):
+  def test_killed_run_leaves_no_checkpoint(self):
     root = self.create_tempdir().full_path
     base, pax = os.path.join(root, 'hf'), os.path.join(root, 'pax')
     shape = hf_config.HFConfig(12, 128, 4, 512, 1000, rotary_dim=16)

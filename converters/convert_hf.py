@@ -109,7 +109,7 @@ def _verify(base: hf_checkpoint.Checkpoint, pax: str) -> None:
   for row in rows:
     if row.problem:
       raise errors.CheckpointError(
-        f'{pax}: variable {row.name} ({row.found}): {row.problem}. Convert the'
+        f'{pax}: variable {row.name} ({row.actual}): {row.problem}. Convert the'
         ' checkpoint again.'
       )
   print(f'All {len(rows)} variables match {base.directory}.')

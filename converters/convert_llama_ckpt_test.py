@@ -131,17 +131,17 @@ class ConvertLlamaTest(parameterized.TestCase):
     base = self.meta(
       model=model, params=params, shards=shards, embedding_axis=embedding_axis
     )
-    found = self.variables(base)
-    self.assertEqual(found.keys(), expected.keys())
+    converted = self.variables(base)
+    self.assertEqual(converted.keys(), expected.keys())
     for name, value in expected.items():
-      np.testing.assert_array_equal(found[name], value, name)
+      np.testing.assert_array_equal(converted[name], value, name)
 
-  def test_names_are_those_of_stock_sax(self):
-    found = self.variables(self.meta())
+  def test_names_match_stock_sax(self):
+    converted = self.variables(self.meta())
     prefix = 'params.lm.transformer.x_layers_1.'
     layer = {
       name.removeprefix(prefix): value.shape
-      for name, value in found.items()
+      for name, value in converted.items()
       if name.startswith(prefix)
     }
     self.assertEqual(
@@ -157,17 +157,17 @@ class ConvertLlamaTest(parameterized.TestCase):
       },
     )
 
-  def test_description(self):
+  def test_description_is_written(self):
     params = _PARAMS | {'dim': 64, 'use_scaled_rope': True, 'norm_eps': 1e-6}
     self.variables(self.meta(params=params), dtype='bfloat16')
-    found = description.read(self.pax)
-    self.assertEqual(found.family, 'llama')
-    self.assertEqual(found.rotary_base, 500000.0)
-    self.assertEqual(found.rotary_scaling.factor, 32.0)
-    self.assertEqual(found.ln_epsilon, 1e-6)
-    self.assertEqual(found.max_positions, 131072)
-    self.assertEqual((found.bos_id, found.eos_id), (1, 2))
-    self.assertEqual(found.dtype, 'bfloat16')
+    described = description.read(self.pax)
+    self.assertEqual(described.family, 'llama')
+    self.assertEqual(described.rotary_base, 500000.0)
+    self.assertEqual(described.rotary_scaling.factor, 32.0)
+    self.assertEqual(described.ln_epsilon, 1e-6)
+    self.assertEqual(described.max_positions, 131072)
+    self.assertEqual((described.bos_id, described.eos_id), (1, 2))
+    self.assertEqual(described.dtype, 'bfloat16')
 
   @parameterized.parameters(
     (dict(rope_theta=10000.0, norm_eps=1e-6), 2048),
@@ -190,9 +190,9 @@ class ConvertLlamaTest(parameterized.TestCase):
       'rope.freqs': torch.ones(4),
       'layers.0.attention.inner_attention.rope.freqs': torch.ones(4),
     }
-    found = self.variables(self.meta(model=model, more=frequencies))
+    converted = self.variables(self.meta(model=model, more=frequencies))
     np.testing.assert_array_equal(
-      found['params.lm.final_ln.scale'],
+      converted['params.lm.final_ln.scale'],
       model.model.norm.weight.float().detach().numpy(),
     )
 
@@ -276,7 +276,7 @@ class ConvertLlamaTest(parameterized.TestCase):
       file.write('[]')
     self.assertRefused('params.json contains a list', base)
 
-  def test_missing_file(self):
+  def test_missing_file_is_reported(self):
     base = self.meta(shards=2)
     os.unlink(os.path.join(base, 'consolidated.00.pth'))
     self.assertRefused('has the files 01 of consolidated.NN.pth', base)
@@ -303,7 +303,7 @@ class ConvertLlamaTest(parameterized.TestCase):
       rf'tensor {_NORM} has shape \[5\] in .*01.pth, and \[64\] in', base
     )
 
-  def test_bad_value_is_named_with_its_place(self):
+  def test_bad_value_is_named_with_its_position(self):
     base = self.meta(shards=2)
     path = os.path.join(base, 'consolidated.01.pth')
     tensors = torch.load(path)

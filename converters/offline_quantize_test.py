@@ -80,7 +80,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
       offline_quantize.main(['offline_quantize'])
     return small_pax.digest(self.path(output))
 
-  def test_killed_ten_times(self):
+  def test_ten_killed_runs_give_the_same_bytes(self):
     def start(output: str) -> subprocess.Popen:
       return subprocess.Popen(
         [sys.executable, '-c', _CHILD, self.source, self.path(output)],
@@ -136,7 +136,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     self.assertContainsSubset({'svg', 'polyline', 'table', 'style'}, page.tags)
     self.assertNoCommonElements({'script', 'link', 'img'}, page.tags)
 
-  def test_paths_as_the_published_tool_takes_them(self):
+  def test_paths_of_the_published_tool_are_accepted(self):
     expected = self.run_program('short', report=False)
     step = 'checkpoint_00000000/state'
     with flagsaver.flagsaver(
@@ -149,7 +149,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     self.assertEqual(small_pax.digest(self.path('long')), expected)
     checkpoint.Reader(self.path('long'))
 
-  def test_no_articles(self):
+  def test_missing_articles_are_reported(self):
     self.run_program('bare')
     with open(self.path('bare/quantization_report.txt'), encoding='utf-8') as f:
       text = f.read()
@@ -158,7 +158,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     files = self.run_program('bare', overwrite=True, report=False)
     self.assertNotIn('quantization_report.json', files)
 
-  def test_checkpoint_of_another_model(self):
+  def test_checkpoint_of_another_model_is_refused(self):
     layer = 'params.lm.transformer.x_layers_1.'
     gate = f'{layer}ff_layer.ffn_layer1_gate.linear.w'
     norm = f'{layer}layer_norm.bias'
@@ -190,7 +190,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
       'tables for gpt_neox,.* gptj, llama, qwen2[.]',
     ),
   )
-  def test_refusals(self, flags, message):
+  def test_bad_flags_are_refused(self, flags, message):
     self.check_refusal(flags, message)
 
   def check_refusal(self, flags, message):

@@ -92,11 +92,11 @@ def _from_flags() -> hf_config.HFConfig:
   rotary_dim = _ROTARY_DIM.value or 8
   if not turns_parts:
     rotary_dim = model_flags.DIM.value // model_flags.HEADS.value
-  found = model_flags.sizes(rotary_dim)
+  sizes = model_flags.sizes(rotary_dim)
   return dataclasses.replace(
-    found,
+    sizes,
     num_kv_heads=_KV_HEADS.value or 0,
-    hidden_dim=_HIDDEN.value or found.hidden_dim,
+    hidden_dim=_HIDDEN.value or sizes.hidden_dim,
   )
 
 

@@ -89,7 +89,7 @@ def _print_table(rows: Sequence[comparison.Comparison]) -> None:
     if row.max_difference is not None:
       difference = f'{row.max_difference:g}'
     notes = ': '.join(filter(None, (row.note, row.problem)))
-    table.add_row(row.name, row.found, difference, notes)
+    table.add_row(row.name, row.actual, difference, notes)
   # Shapes contain square brackets, so rich's markup is off. Files get all
   # columns.
   width = None if sys.stdout.isatty() else _PLAIN_WIDTH
@@ -113,14 +113,14 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
     [str, str, sample_texts.Texts, float], Iterator[comparison.Comparison]
   ]
   if checkpoint_flags.BASE.value:
-    found = checkpoint_flags.open_base()
-    base = found.directory
+    opened = checkpoint_flags.open_base()
+    base = opened.directory
     if _LOGITS.value and not os.path.isfile(os.path.join(base, 'config.json')):
       raise errors.CheckpointError(
         f'--{_LOGITS.name} has no effect, because transformers reads only'
         f' directories of Hugging Face, not {base}. Leave the flag out.'
       )
-    yield from comparison.compare_with_hf(found, pax)
+    yield from comparison.compare_with_hf(opened, pax)
     logits = logit_comparison.compare_with_hf
   else:
     base = models.root_of(_SOURCE.value)

@@ -166,7 +166,7 @@ class VerifyInt8Test(parameterized.TestCase):
     self.assertRegex(out, r'post.w +int8\[32, 2, 16\] +\S+ +0.50 steps')
     self.assertRegex(out, r'(41|42) checksums match')
 
-  def test_copy(self):
+  def test_copies_are_equal(self):
     self.pax = self.source
     status, out = self.verify(logits=True, text=['w1 w2 w3'])
     self.assertEqual(status, 0, out)
@@ -228,7 +228,7 @@ class VerifyInt8Test(parameterized.TestCase):
     self.assertEqual(status, 1)
     self.assertRegex(out, 'layer_norm.scale cannot be read')
 
-  def test_base_or_source(self):
+  def test_base_or_source_is_required(self):
     with self.assertRaisesRegex(app.UsageError, 'one of --base and --source'):
       self.verify(source=None)
 

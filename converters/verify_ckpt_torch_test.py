@@ -61,7 +61,7 @@ class VerifyLogitsTest(parameterized.TestCase):
     )
     self.assertIn('All 21 variables and 1 comparisons of logits match', out)
 
-  def test_description_that_is_wrong(self):
+  def test_wrong_description_is_reported(self):
     conversion.convert(self.base, self.pax, 'float32')
     path = os.path.join(self.pax, 'gptj_config.json')
     with open(path) as f:
@@ -72,7 +72,7 @@ class VerifyLogitsTest(parameterized.TestCase):
     self.assertEqual(status, 1)
     self.assertRegex(out, r'logits: .*exceeds the tolerance 0.0001')
 
-  def test_weight_that_is_wrong(self):
+  def test_wrong_weight_is_reported(self):
     conversion.convert(self.base, self.pax, 'float32')
     variables = checkpoint.read_variables(self.pax)
     name = 'params.lm.transformer.x_layers_1.self_attention.post.w'

@@ -65,14 +65,14 @@ def costs(rows: Sequence[dict]) -> table_lib.Table:
 
 
 def floors(
-  found: Mapping[tuple[str, str, int], floor_lib.Floor],
+  bounds: Mapping[tuple[str, str, int], floor_lib.Floor],
   rows: Sequence[dict],
   rates: Mapping[tuple[str, str, int], floor_lib.Rates],
 ) -> table_lib.Table:
   """Returns the table of the time of each contender and its lower bound.
 
   Args:
-    found: The lower bounds by (mode, contender, requests).
+    bounds: The lower bounds by (mode, contender, requests).
     rows: The rows of the whole run.
     rates: The measured rates, by the same keys.
   """
@@ -91,7 +91,7 @@ def floors(
   for row in rows:
     name = f'{row["engine"]}_{row["dtype"]}'
     key = row['mode'], name, row['requests']
-    floor = found.get(key)
+    floor = bounds.get(key)
     if floor is None:
       continue
     r = rates[key]
@@ -111,24 +111,24 @@ def floors(
 
 
 def print_agreement(
-  console: console_lib.Console, found: agreement.Agreement
+  console: console_lib.Console, both: agreement.Agreement
 ) -> None:
   """Prints one line for each comparison."""
-  for t in found.tokens:
+  for t in both.tokens:
     console.print(
-      f'{found.mode}: {t.equal} of {t.total} answers of {t.name} equal those of'
-      f' {found.reference}. {100 * t.shared:.1f} % of the tokens precede the'
+      f'{both.mode}: {t.equal} of {t.total} answers of {t.name} equal those of'
+      f' {both.reference}. {100 * t.shared:.1f} % of the tokens precede the'
       ' first difference.'
     )
-  for n in found.n_best:
+  for n in both.n_best:
     console.print(
-      f'{found.mode}: of the {n.total} best answers of {found.reference},'
-      f' {n.name} has {n.equal} at the same rank and {n.found} at any rank. The'
-      f' largest difference of scores is {n.score_gap:.1e}.'
+      f'{both.mode}: of the {n.total} best answers of {both.reference},'
+      f' {n.name} has {n.equal} at the same rank and {n.in_list} at any rank.'
+      f' The largest difference of scores is {n.score_gap:.1e}.'
     )
-  for figure in found.top1:
+  for figure in both.top1:
     console.print(
-      f'{found.mode}: {figure.engine} int8 and {figure.reference} have the same'
+      f'{both.mode}: {figure.engine} int8 and {figure.reference} have the same'
       f' most likely token at {100 * figure.agreement:.2f} % of'
       f' {figure.positions} positions (teacher-forced).'
     )

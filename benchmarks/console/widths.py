@@ -9,11 +9,11 @@ _MIB = 1 << 20
 
 def by_engine(rows: Sequence[dict]) -> dict[str, list[dict]]:
   """Groups rows of beam search by engine, with ascending numbers of beams."""
-  found: dict[str, list[dict]] = {}
+  groups: dict[str, list[dict]] = {}
   for row in sorted(rows, key=lambda r: r['beams']):
     if row['beams'] > 1:
-      found.setdefault(f'{row["engine"]} {row["dtype"]}', []).append(row)
-  return found
+      groups.setdefault(f'{row["engine"]} {row["dtype"]}', []).append(row)
+  return groups
 
 
 def growth(rows: Sequence[dict]) -> list[float]:
@@ -28,7 +28,7 @@ def growth(rows: Sequence[dict]) -> list[float]:
 
 def table(rows: Sequence[dict]) -> table_lib.Table:
   """Returns the table of CPU times by width, absolute and relative."""
-  found = by_engine(rows)
+  groups = by_engine(rows)
   widths = sorted({row['beams'] for row in rows if row['beams'] > 1})
   result = table_lib.Table(
     title='Beam widths: CPU ms per answer (relative to the narrowest beam);'
@@ -39,7 +39,7 @@ def table(rows: Sequence[dict]) -> table_lib.Table:
   for width in widths:
     grown = f' (width x {width / widths[0]:g})' if width > widths[0] else ''
     result.add_column(f'{width} beams{grown}', justify='right')
-  for name, of_engine in found.items():
+  for name, of_engine in groups.items():
     cells = {}
     for row, factor in zip(of_engine, growth(of_engine)):
       cells[row['beams']] = (

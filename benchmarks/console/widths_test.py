@@ -28,10 +28,10 @@ _ROWS = [
 
 class WidthsTest(absltest.TestCase):
   def test_growth_of_each_engine(self):
-    found = widths.by_engine(_ROWS)
-    self.assertEqual(list(found), ['ct2 int8', 'ours int8'])
-    self.assertEqual(widths.growth(found['ct2 int8']), [1, 40])
-    self.assertEqual(widths.growth(found['ours int8']), [1, 10])
+    groups = widths.by_engine(_ROWS)
+    self.assertEqual(list(groups), ['ct2 int8', 'ours int8'])
+    self.assertEqual(widths.growth(groups['ct2 int8']), [1, 40])
+    self.assertEqual(widths.growth(groups['ours int8']), [1, 10])
 
   def test_table(self):
     printed = io.StringIO()

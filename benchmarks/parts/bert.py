@@ -163,7 +163,7 @@ def _answer(
 ) -> None:
   begin = time.perf_counter()
   if trial.way.plain:
-    found = [
+    answers = [
       answer
       for index in batch
       for answer in answering.answer(
@@ -171,9 +171,9 @@ def _answer(
       )
     ]
   else:
-    found = answering.answer(trial.model, features, batch)
+    answers = answering.answer(trial.model, features, batch)
   trial.seconds += time.perf_counter() - begin
-  for index, answer in zip(batch, found, strict=True):
+  for index, answer in zip(batch, answers, strict=True):
     trial.logits[index] = answer.data
 
 

@@ -19,33 +19,33 @@ class BenchTest(absltest.TestCase):
     self._vocab = tiny_set.write_vocab(directory)
 
   def test_all_ways_answer_all_samples(self):
-    asked = features.load(self._questions, self._vocab)
+    samples = features.load(self._questions, self._vocab)
     trials = [
       bert.Trial(way, way.load(self._model, 'cpu', 1))
       for way in bert.WAYS.values()
     ]
-    bert.compare(trials, asked, 2)
+    bert.compare(trials, samples, 2)
     for trial in trials:
       self.assertCountEqual(trial.logits, range(5))
       self.assertGreater(trial.seconds, 0)
-    heading, first, *others = bert.table(trials, asked).splitlines()
+    heading, first, *lines = bert.table(trials, samples).splitlines()
     self.assertEqual(heading.split(), ['samples/s', 'ratio', 'F1', 'kept'])
     self.assertRegex(first, r'^ONNX Runtime float32, plain +[\d.]+ +1\.00 ')
-    self.assertLen(others, len(trials))
-    self.assertIn('5 samples of 297 tokens', others[-1])
+    self.assertLen(lines, len(trials))
+    self.assertIn('5 samples of 297 tokens', lines[-1])
 
-  def test_without_right_answers_there_is_no_f1(self):
+  def test_f1_is_missing_without_right_answers(self):
     with open(self._questions, encoding='utf-8') as file:
       text = file.read()
     with open(self._questions, 'w', encoding='utf-8') as file:
       file.write(text.replace('"answers"', '"other"'))
-    asked = features.load(self._questions, self._vocab)
+    samples = features.load(self._questions, self._vocab)
     way = bert.WAYS['float32']
     trial = bert.Trial(way, way.load(self._model, 'cpu', 1))
-    bert.compare([trial], asked, 8)
-    self.assertRegex(bert.table([trial], asked), '1.00   -     -\n')
+    bert.compare([trial], samples, 8)
+    self.assertRegex(bert.table([trial], samples), '1.00   -     -\n')
 
-  def test_the_program_with_a_file(self):
+  def test_program_measures_a_file(self):
     path = os.path.join(self.create_tempdir().full_path, 'bert.onnx')
     graph.write(tiny_model.make(), 'int8', path)
     done = modules.run(

@@ -193,9 +193,9 @@ def _measure(root: str) -> bool:
       jitter=run.seconds / 100,
     )
     last = killed_runs.run(*_command(source, again))
-    expected, found = killed_runs.digests(pax), killed_runs.digests(again)
-    same = sum(found.get(name) == d for name, d in expected.items())
-    equal = found == expected
+    expected, actual = killed_runs.digests(pax), killed_runs.digests(again)
+    same = sum(actual.get(name) == d for name, d in expected.items())
+    equal = actual == expected
     rows += [
       (f'kills after, of {len(specs)} variables', ' '.join(map(str, finished))),
       ('last run', f'{last.seconds:.1f} s'),

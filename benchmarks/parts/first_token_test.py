@@ -66,17 +66,17 @@ class FirstTokenTest(absltest.TestCase):
     assert match is not None, done.stdout
     return int(match[1])
 
-  def test_from_programs_to_a_first_token_nothing_is_compiled(self):
+  def test_program_set_avoids_all_compilations(self):
     path = os.path.join(self.directory, 'set')
     done = self._run('compile_programs', f'--out={path}')
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertRegex(done.stdout, r'compiled 1 of \d+: decode 1 \(')
     self.assertEqual(self._compilations(f'--programs={path}'), 0)
 
-  def test_without_programs_they_are_counted(self):
+  def test_compilations_are_counted(self):
     self.assertGreater(self._compilations(), 4)
 
-  def test_mistakes_are_told(self):
+  def test_mistakes_are_reported(self):
     out = f'--out={self.directory}/none'
     for program, flags, message in (
       (

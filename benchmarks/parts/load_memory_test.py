@@ -24,7 +24,7 @@ class LoadMemoryTest(absltest.TestCase):
       r'Small: weights \d+ MB, peak \d+ MB \([\d.]+ times\) in \d+ s',
     )
 
-  def test_mistakes_are_told(self):
+  def test_mistakes_are_reported(self):
     with self.assertRaisesRegex(SystemExit, 'load_memory: .*NoSuchParams'):
       self._main(params='gptj.NoSuchParams', checkpoint='/nowhere')
 

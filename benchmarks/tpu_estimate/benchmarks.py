@@ -66,7 +66,7 @@ class Benchmark:
   @property
   def counts_tokens(self) -> bool:
     """True if the results are in tokens per second."""
-    return any(each.on_tokens for each in self.bounds.values())
+    return any(bounds.on_tokens for bounds in self.bounds.values())
 
 
 SERVER = 'Server'
@@ -81,7 +81,7 @@ LLAMA = Benchmark(
 )
 
 
-def of(programs: costs.Set) -> Benchmark:
+def find(programs: costs.Set) -> Benchmark:
   """Returns the benchmark of a set: Llama's if its feed-forward is gated."""
   gated = programs.model.get('architecture', {}).get('gated', False)
   return LLAMA if gated else GPTJ

@@ -37,7 +37,7 @@ class CountLengthsTest(absltest.TestCase):
     self.assertEqual(record['outputs'], {'50': 1, '128': 1})
     self.assertEqual(empty['outputs'], {'30': 1})
 
-  def test_its_file_can_be_drawn_from(self):
+  def test_lengths_can_be_drawn_from_its_file(self):
     drawn = lengths.read(self._count(('a ' * 5, 'b ' * 49)), 'x', 10)
     self.assertEqual(set(drawn.outputs), {50})
     self.assertIn('calibration.json', drawn.source)

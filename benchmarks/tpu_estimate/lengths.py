@@ -173,8 +173,8 @@ def histogram(prompts: list[int], outputs: list[int], source: str) -> str:
       ' least one of each is needed.'
     )
   counts = map(collections.Counter, (prompts, outputs))
-  found = Histogram(FORMAT, source, *map(dict, counts))
-  return files.encode_json(found, indent=1, sort_keys=True)
+  result = Histogram(FORMAT, source, *map(dict, counts))
+  return files.encode_json(result, indent=1, sort_keys=True)
 
 
 def read(text: str, name: str, count: int, seed: int = 0) -> Lengths:
@@ -193,9 +193,9 @@ def read(text: str, name: str, count: int, seed: int = 0) -> Lengths:
     ValueError: The text is not a file of lengths.
   """
   try:
-    found: Histogram = files.decode_json(text, Histogram, 'it')
-    if found.format != FORMAT:
-      raise ValueError(f'format {found.format} instead of {FORMAT}')
+    counted: Histogram = files.decode_json(text, Histogram, 'it')
+    if counted.format != FORMAT:
+      raise ValueError(f'format {counted.format} instead of {FORMAT}')
   except ValueError as e:
     raise ValueError(
       f'{name} is not a file of lengths: {e}. Make one from the calibration'
@@ -203,9 +203,9 @@ def read(text: str, name: str, count: int, seed: int = 0) -> Lengths:
     ) from e
   rng = np.random.default_rng(seed)
   prompts, outputs = (
-    _drawn(counts, rng, count) for counts in (found.prompts, found.outputs)
+    _drawn(counts, rng, count) for counts in (counted.prompts, counted.outputs)
   )
-  return Lengths(prompts, outputs, found.source)
+  return Lengths(prompts, outputs, counted.source)
 
 
 def _drawn(

@@ -62,14 +62,14 @@ def shares(
 ) -> plotly_charts.Figure:
   """Returns bars of the parts of each program's time, by the central rule."""
   topology = rules.topology_of(made)
-  found = [row for row in tables.timed(made) if not row[0].endswith('a call')]
+  rows = [row for row in tables.timed(made) if not row[0].endswith('a call')]
   slots = rules.live(made, requests)
   split = [
-    rules.parts(cost, topology, rules.CENTRAL, slots) for _, cost in found
+    rules.parts(cost, topology, rules.CENTRAL, slots) for _, cost in rows
   ]
   traces = [
     go.Bar(
-      y=[name for name, _ in found],
+      y=[name for name, _ in rows],
       x=[1e3 * parts[part] for parts in split],
       name=part,
       orientation='h',
@@ -83,7 +83,7 @@ def shares(
     '',
     barmode='stack',
     yaxis_autorange='reversed',
-    height=160 + 45 * len(found),
+    height=160 + 45 * len(rows),
   )
 
 
@@ -100,22 +100,24 @@ def roofs(
     ('bfloat16', peaks.bf16, 'dot'),
   ):
     knee = peak / peaks.hbm_bandwidth
-    places = sorted([*intensities, knee])
+    knots = sorted([*intensities, knee])
     traces.append(
       go.Scatter(
-        x=places,
-        y=[min(peak, i * peaks.hbm_bandwidth) / 1e12 for i in places],
+        x=knots,
+        y=[min(peak, i * peaks.hbm_bandwidth) / 1e12 for i in knots],
         mode='lines',
         name=f'{name} peak and memory',
         line={'color': 'var(--muted)', 'dash': dash},
       )
     )
-  found = dict(tables.timed(made))
+  costs_by_name = dict(tables.timed(made))
   slots = rules.live(made, requests)
   points = roofline.points(made, requests, predict.policy(made))
   for i, (name, point) in enumerate(points):
-    if name in found:
-      seconds = rules.seconds(found[name], topology, rules.CENTRAL, slots)
+    if name in costs_by_name:
+      seconds = rules.seconds(
+        costs_by_name[name], topology, rules.CENTRAL, slots
+      )
       traces.append(
         go.Scatter(
           x=[point.operations / point.bytes],

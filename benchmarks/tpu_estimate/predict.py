@@ -152,7 +152,7 @@ def decoded(
   return requests.decoded(rule.steps if programs.beams > 1 else 1.0)
 
 
-def of_set(
+def predict(
   programs: costs.Set,
   requests: lengths_lib.Lengths,
   rule: rules.Rule,
@@ -175,7 +175,9 @@ def of_set(
   seconds = rules.times(programs, rule, requests)
   outcome = schedule.run(requests, seconds, policy(programs, buckets))
   rates = {OFFLINE: outcome.samples_per_second}
-  for name, bounds in benchmarks.of(programs).bounds.items() if server else ():
+  for name, bounds in (
+    benchmarks.find(programs).bounds.items() if server else ()
+  ):
     interval = stream_interval if bounds.on_tokens else 0
     how = policy(programs, buckets, interval)
 
@@ -213,20 +215,20 @@ def shares(
   decode = programs.programs[f'decode {programs.slots}']
   assert decode.step is not None  # An outcome has steps.
   prefill, once, step = (
-    rules.parts(each, where, rule, slots)
-    for each in (cost, decode.once, decode.step)
+    rules.parts(part_cost, where, rule, slots)
+    for part_cost in (cost, decode.once, decode.step)
   )
   total = len(requests) / central.offline
   scale = outcome.prefill_share / max(sum(prefill.values()), 1e-12)
-  found = {
+  result = {
     part: scale * prefill[part]
     + (outcome.calls * once[part] + outcome.steps * step[part]) / total
     for part in rules.PARTS
   }
-  return {**found, 'host': outcome.calls * rule.host / total}
+  return {**result, 'host': outcome.calls * rule.host / total}
 
 
-def of_sax(
+def predict_sax(
   by_bucket: Mapping[int, costs.Set],
   published: Published,
   requests: lengths_lib.Lengths,

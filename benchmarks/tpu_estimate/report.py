@@ -99,7 +99,7 @@ def report() -> str:
     sets.append(hlo_costs.read_set(programs))
   sets = sets or [costs.read(_DATA / 'engine.json')]
   made = sets[-1]
-  benchmark = benchmarks.of(made)
+  benchmark = benchmarks.find(made)
   if _INTERVAL.value and not benchmark.counts_tokens:
     raise ValueError(
       f'--stream_interval is {_INTERVAL.value}, but has no effect for'
@@ -112,7 +112,7 @@ def report() -> str:
     requests = lengths_lib.read(text, _LENGTHS.value, _SAMPLES.value)
   peaks = chips.BY_CHIP[rules.topology_of(made).chip]
   by_rule = {
-    rule.name: predict.of_set(
+    rule.name: predict.predict(
       made, requests, rule, _SERVER.value, _buckets(), _INTERVAL.value or 1
     )
     for rule in rules.RULES
@@ -162,17 +162,17 @@ def report() -> str:
 
 def _buckets() -> tuple[int, ...]:
   try:
-    found = tuple(map(int, _BUCKETS.value))
+    buckets = tuple(map(int, _BUCKETS.value))
   except ValueError as e:
     raise ValueError(
       f'--buckets is {",".join(_BUCKETS.value)}, but must be numbers such as'
       ' 512,1024,1919.'
     ) from e
-  if list(found) != sorted({n for n in found if n > 0}):
+  if list(buckets) != sorted({n for n in buckets if n > 0}):
     raise ValueError(
-      f'--buckets is {found}, but must be positive and ascending.'
+      f'--buckets is {buckets}, but must be positive and ascending.'
     )
-  return found
+  return buckets
 
 
 def _sax(
@@ -185,7 +185,9 @@ def _sax(
     (
       published,
       {
-        rule.name: predict.of_sax(by_bucket, published, requests, rule, server)
+        rule.name: predict.predict_sax(
+          by_bucket, published, requests, rule, server
+        )
         for rule in rules.RULES
       },
     )
@@ -197,12 +199,12 @@ def _variations(made: costs.Set, requests: lengths_lib.Lengths) -> str:
   """Returns Offline by the central rule, for other assumed lengths."""
   if _LENGTHS.value is not None:
     return '  The lengths are counted, not assumed. Only the draw is random.'
-  others = benchmarks.of(made).lengths.variations().items()
-  drawn = {name: other.draw(len(requests)) for name, other in others}
+  variations = benchmarks.find(made).lengths.variations().items()
+  drawn = {name: other.draw(len(requests)) for name, other in variations}
   rows = [('Offline samples/s (estimate), central rule', '')]
-  for name, each in {'as assumed': requests, **drawn}.items():
-    found = predict.of_set(made, each, rules.CENTRAL, False, _buckets())
-    rows.append((name, f'{found.offline:.1f}'))
+  for name, sample in {'as assumed': requests, **drawn}.items():
+    prediction = predict.predict(made, sample, rules.CENTRAL, False, _buckets())
+    rows.append((name, f'{prediction.offline:.1f}'))
   return tables.table(rows)
 
 

@@ -42,16 +42,16 @@ class ReportTest(absltest.TestCase):
     with flagsaver.flagsaver(costs=paths, **values):
       return report.report()
 
-  def test_one_line_says_the_prediction(self):
+  def test_one_line_has_the_prediction(self):
     text = self._report(sets.small())
-    (found,) = _HEADLINE.findall(text)
+    (rate,) = _HEADLINE.findall(text)
     # There are 8 slots. A prefill takes 10 to 30 ms, and 69.5 * 1.077 - 1 steps
     # take 20 ms each.
     least = 1 / (0.030 + 73.9 * 0.020 / 8)
     most = 1 / (0.010 + 73.9 * 0.020 / 8)
-    self.assertBetween(float(found), 0.9 * least, most)
+    self.assertBetween(float(rate), 0.9 * least, most)
 
-  def test_the_unmeasured_share_is_said(self):
+  def test_unmeasured_share_is_printed(self):
     made = sets.small()
     passes = costs.Cost({costs.ELEMENTWISE: 1e9 * sets.MILLISECOND})
     program = costs.Program(passes, passes, made.programs['decode 8'].memory)
@@ -62,7 +62,7 @@ class ReportTest(absltest.TestCase):
     for one, share in ((made, '100%'), (measured, '0%')):
       self.assertIn(f'covers {share} of the time', self._report(one))
 
-  def test_sax_stands_beside_what_was_measured(self):
+  def test_sax_is_compared_with_its_measurements(self):
     text = self._report(sets.small(), samples=3200)
     rows = [line.split() for line in text.splitlines() if ' Offline ' in line]
     sax = {row[0]: row for row in rows if row[0] in ('v3.1', 'v4.0')}
@@ -71,7 +71,7 @@ class ReportTest(absltest.TestCase):
     for row in sax.values():
       self.assertBetween(float(row[-1]), 0.6, 1.7)
 
-  def test_a_measured_step_stands_beside_the_prediction(self):
+  def test_measured_step_is_compared_with_its_prediction(self):
     made = sets.small()
     self.assertNotIn('Beside a measurement', self._report(made))
     sizes = {'num_layers': 80, 'model_dim': 8192, 'hidden_dim': 28672}
@@ -95,16 +95,16 @@ class ReportTest(absltest.TestCase):
     many.programs['decode 32'] = made.programs['decode 8']
     self.assertNotIn('Beside a measurement', self._report(many))
 
-  def test_lengths_that_were_counted_are_used(self):
+  def test_counted_lengths_are_used(self):
     counted = lengths_lib.histogram([1919], [128], 'three articles')
     path = self._file('lengths.json', counted)
     text = self._report(sets.small(), lengths=path)
     self.assertIn('three articles', text)
     self.assertNotIn('lognormal', text)
-    (found,) = _HEADLINE.findall(text)
+    (rate,) = _HEADLINE.findall(text)
     # Answers at the length limit take no additional steps.
     least = 1 / (0.030 + 127 * 0.020 / 8)
-    self.assertAlmostEqual(float(found), least, delta=0.1)
+    self.assertAlmostEqual(float(rate), least, delta=0.1)
 
   def test_other_buckets_can_be_tried(self):
     text = self._report(sets.small())
@@ -138,10 +138,10 @@ class ReportTest(absltest.TestCase):
 
   def test_server_is_below_offline(self):
     text = self._report(sets.small(), server=True)
-    found = re.search(r'Server, v5e 2x2, int8: (\S+) samples/s', text)
-    assert found is not None
+    match = re.search(r'Server, v5e 2x2, int8: (\S+) samples/s', text)
+    assert match is not None
     (offline,) = _HEADLINE.findall(text)
-    self.assertLessEqual(float(found[1]), float(offline))
+    self.assertLessEqual(float(match[1]), float(offline))
 
   def test_llama_has_bounds_on_tokens(self):
     made = sets.small(step=10)
@@ -171,14 +171,14 @@ class ReportTest(absltest.TestCase):
       self.assertIn(f'\n{name}, v5e 2x2, int8: ', text)
     # A message needs a step, so fewer messages leave more time for the rest.
     more = self._report(made, server=True, stream_interval=8, samples=200)
-    found = [
-      float(re.search(r'\nServer, .*: (\S+) samples', each)[1])
-      for each in (text, more)
+    rates = [
+      float(re.search(r'\nServer, .*: (\S+) samples', output)[1])
+      for output in (text, more)
     ]
-    self.assertGreaterEqual(found[1], found[0])
+    self.assertGreaterEqual(rates[1], rates[0])
     self.assertNotIn('Sax as published', text)
 
-  def test_beams_alone_take_more_steps_than_tokens(self):
+  def test_only_beams_take_more_steps_than_tokens(self):
     made = sets.small()
     requests = lengths_lib.ASSUMED.draw(10)
     greedy = dataclasses.replace(made, beams=1)
@@ -204,11 +204,11 @@ class ReportTest(absltest.TestCase):
     self.assertIn('Offline, v5e 2x2, int8', page.text)
     self.assertCountEqual(self.folder.iterdir(), [path, self.folder / '0.json'])
 
-  def test_what_is_kept_can_be_reported(self):
+  def test_kept_costs_can_be_reported(self):
     text = self._report()
     self.assertLen(_HEADLINE.findall(text), 1)
 
-  def test_a_bad_file_is_a_message(self):
+  def test_bad_file_is_reported(self):
     path = self._file('bad.json', '{}')
     errors = io.StringIO()
     with (

@@ -32,10 +32,10 @@ from benchmarks.tpu_estimate.compiled import costs
 from saxml_ext.aot.tpu import topologies
 
 KERNELS = 'kernels'
-OTHERS = 'without an estimate'
+UNCOSTED = 'without an estimate'
 MEMORY = 'waiting for memory'
 EXCHANGE = 'exchange'
-PARTS = (*costs.KINDS, KERNELS, OTHERS, MEMORY, EXCHANGE)
+PARTS = (*costs.KINDS, KERNELS, UNCOSTED, MEMORY, EXCHANGE)
 # The time of these parts is based on operations that others measured on a v5e.
 MEASURED = (costs.ELEMENTWISE, costs.COPIES)
 
@@ -181,8 +181,8 @@ class Live:
     blocks, rest = np.divmod(self.requests.prompts, block.keys)
     read = np.ceil(rest / block.chunk) * block.chunk / block.keys * reading
     last = np.where(rest > 0, np.maximum(computing, read), 0)
-    each = np.average(blocks * full + last, weights=self._steps)
-    return self.slots * float(each)
+    mean = np.average(blocks * full + last, weights=self._steps)
+    return self.slots * float(mean)
 
   @functools.cached_property
   def _steps(self) -> np.ndarray:
@@ -224,18 +224,18 @@ def parts(
     seconds[kind] += passes.get(kind, rule.computing) * cycles / clock
   bundle = rule.computing / clock
   for call in cost.kernels:
-    each = max((call.bundles or 0) * bundle, call.bytes / bandwidth)
+    kernel_seconds = max((call.bundles or 0) * bundle, call.bytes / bandwidth)
     for block in call.blocks:
       if slots is None:
         raise ValueError(
           f'the cost of kernel {call.name!r} depends on the contents of the'
           ' slots. Pass `slots`.'
         )
-      each += slots.seconds(
+      kernel_seconds += slots.seconds(
         block, block.bundles * bundle, block.bytes / bandwidth
       )
-    seconds[KERNELS] += call.count * each
-  seconds[OTHERS] = (
+    seconds[KERNELS] += call.count * kernel_seconds
+  seconds[UNCOSTED] = (
     cost.uncosted_bytes / bandwidth + cost.uncosted * rule.launch
   )
   work = sum(seconds.values())

@@ -41,26 +41,26 @@ _COST = costs.Cost(
 
 
 class RulesTest(absltest.TestCase):
-  def test_cycles_are_of_the_clock(self):
+  def test_cycles_are_divided_by_the_clock_rate(self):
     cost = costs.Cost({costs.MATRICES: 1.5e9, costs.COPIES: 3e9})
-    found = rules.parts(cost, _TOPOLOGY, _PLAIN)
-    self.assertEqual(found[costs.MATRICES], 1)
-    self.assertEqual(found[costs.COPIES], 2)
+    parts = rules.parts(cost, _TOPOLOGY, _PLAIN)
+    self.assertEqual(parts[costs.MATRICES], 1)
+    self.assertEqual(parts[costs.COPIES], 2)
     self.assertEqual(rules.seconds(cost, _TOPOLOGY, _PLAIN), 3)
 
-  def test_memory_is_waited_for_only_beyond_the_work(self):
+  def test_memory_counts_only_beyond_the_work(self):
     cost = costs.Cost({costs.MATRICES: 1.5e9}, hbm_bytes=3 * _BANDWIDTH)
-    found = rules.parts(cost, _TOPOLOGY, _PLAIN)
-    self.assertAlmostEqual(found[rules.MEMORY], 2)
+    parts = rules.parts(cost, _TOPOLOGY, _PLAIN)
+    self.assertAlmostEqual(parts[rules.MEMORY], 2)
     self.assertAlmostEqual(rules.seconds(cost, _TOPOLOGY, _PLAIN), 3)
 
   def test_a_kernel_takes_the_longer_of_bundles_and_bytes(self):
     for bundles, seconds in ((None, 2), (1.5e9, 2), (6e9, 4)):
       call = costs.KernelCall('attend', 2 * _BANDWIDTH, 1, bundles)
-      found = rules.seconds(costs.Cost(kernels=(call,)), _TOPOLOGY, _PLAIN)
-      self.assertAlmostEqual(found, seconds)
+      estimate = rules.seconds(costs.Cost(kernels=(call,)), _TOPOLOGY, _PLAIN)
+      self.assertAlmostEqual(estimate, seconds)
 
-  def test_a_kernel_reads_what_the_slots_have(self):
+  def test_kernel_reads_the_keys_of_the_slots(self):
     # There are 2 slots, with prompts of 250 keys and 4 bytes per key. The 9
     # steps of 2 beams cover 1 + (5 - 1) / 4 blocks of 8 keys on average.
     slots = rules.Live(
@@ -72,8 +72,8 @@ class RulesTest(absltest.TestCase):
     cost = costs.Cost(
       kernels=(costs.KernelCall('attend', 0, 1, 3000, (prompt, suffix)),)
     )
-    found = rules.seconds(cost, _TOPOLOGY, _PLAIN, slots)
-    self.assertAlmostEqual(found, 2e-6 + 2 * 250 * 4 / _BANDWIDTH + 4 * 1e-6)
+    estimate = rules.seconds(cost, _TOPOLOGY, _PLAIN, slots)
+    self.assertAlmostEqual(estimate, 2e-6 + 2 * 250 * 4 / _BANDWIDTH + 4 * 1e-6)
     with self.assertRaisesRegex(ValueError, 'the contents of the slots'):
       rules.seconds(cost, _TOPOLOGY, _PLAIN)
 
@@ -98,15 +98,15 @@ class RulesTest(absltest.TestCase):
   def test_an_all_reduce_goes_round_the_ring_twice(self):
     # 2 * 3 / 4 of the bytes pass over two links of 50e9 * 0.9, in 6 hops.
     exchange = costs.Collective('all-reduce', int(9e10), 4, 1)
-    found = rules.collective_seconds(exchange, _TOPOLOGY, _PLAIN)
-    self.assertAlmostEqual(found, 1.5 + 6e-6)
+    estimate = rules.collective_seconds(exchange, _TOPOLOGY, _PLAIN)
+    self.assertAlmostEqual(estimate, 1.5 + 6e-6)
     half = costs.Collective('all-gather', int(9e10), 4, 1)
-    found = rules.collective_seconds(half, _TOPOLOGY, _PLAIN)
-    self.assertAlmostEqual(found, 0.75 + 3e-6)
+    estimate = rules.collective_seconds(half, _TOPOLOGY, _PLAIN)
+    self.assertAlmostEqual(estimate, 0.75 + 3e-6)
     alone = costs.Collective('all-reduce', int(9e10), 1, 1)
     self.assertEqual(rules.collective_seconds(alone, _TOPOLOGY, _PLAIN), 0)
 
-  def test_a_collective_starts_as_late_as_was_measured(self):
+  def test_collectives_start_as_late_as_measured(self):
     # Starts among 4 chips were measured at 7 to 14 us. A hop takes at least a
     # microsecond.
     for kind, times in (
@@ -115,10 +115,10 @@ class RulesTest(absltest.TestCase):
     ):
       empty = costs.Collective(kind, 0, 4, 1)
       for rule, microseconds in zip(rules.RULES, times, strict=True):
-        found = rules.collective_seconds(empty, _TOPOLOGY, rule)
-        self.assertAlmostEqual(1e6 * found, microseconds)
+        estimate = rules.collective_seconds(empty, _TOPOLOGY, rule)
+        self.assertAlmostEqual(1e6 * estimate, microseconds)
 
-  def test_an_exchange_beside_the_work_takes_what_the_work_leaves(self):
+  def test_overlapping_exchange_takes_the_remaining_time(self):
     # There is 1 s of work, 1 s more of memory, and 1.5 s or 2.5 s of exchange.
     beside = dataclasses.replace(_PLAIN, hop=0.0, overlap=True)
     for gigabytes, left in ((90, 0.0), (150, 0.5)):
@@ -126,44 +126,44 @@ class RulesTest(absltest.TestCase):
       cost = costs.Cost(
         {costs.MATRICES: 1.5e9}, 2 * _BANDWIDTH, collectives=(exchange,)
       )
-      found = rules.parts(cost, _TOPOLOGY, beside)
-      self.assertAlmostEqual(found[rules.EXCHANGE], left)
-      self.assertAlmostEqual(sum(found.values()), 2 + left)
+      parts = rules.parts(cost, _TOPOLOGY, beside)
+      self.assertAlmostEqual(parts[rules.EXCHANGE], left)
+      self.assertAlmostEqual(sum(parts.values()), 2 + left)
 
-  def test_passes_take_what_single_operations_were_measured_to(self):
+  def test_passes_take_their_measured_times(self):
     # XLA estimates 3,415,064 cycles for 1,237 measured us, and 2,384,276 cycles
     # for 1,562 us.
     passes = costs.Cost({costs.ELEMENTWISE: 3415064, costs.COPIES: 2384276})
-    found = rules.parts(passes, _TOPOLOGY, rules.CENTRAL)
-    self.assertAlmostEqual(1e6 * found[costs.ELEMENTWISE], 1237, delta=1)
-    self.assertAlmostEqual(1e6 * found[costs.COPIES], 1562, delta=1)
+    parts = rules.parts(passes, _TOPOLOGY, rules.CENTRAL)
+    self.assertAlmostEqual(1e6 * parts[costs.ELEMENTWISE], 1237, delta=1)
+    self.assertAlmostEqual(1e6 * parts[costs.COPIES], 1562, delta=1)
 
   def test_computing_takes_longer_than_cycles_and_bundles(self):
     kernel = costs.KernelCall('k', 0, 1, 1.5e9)
     cost = costs.Cost({costs.MATRICES: 1.5e9}, kernels=(kernel,))
     for rule, seconds in zip(rules.RULES, (1.3, 1.1, 1.0), strict=True):
-      found = rules.parts(cost, _TOPOLOGY, rule)
-      self.assertAlmostEqual(found[costs.MATRICES], seconds)
-      self.assertAlmostEqual(found[rules.KERNELS], seconds)
+      parts = rules.parts(cost, _TOPOLOGY, rule)
+      self.assertAlmostEqual(parts[costs.MATRICES], seconds)
+      self.assertAlmostEqual(parts[rules.KERNELS], seconds)
 
   def test_memory_reaches_a_share_of_its_peak(self):
     read = costs.Cost(
       hbm_bytes=819e9, kernels=(costs.KernelCall('k', 819e9, 1),)
     )
     for rule, rate in zip(rules.RULES, (671e9, 737e9, 753e9), strict=True):
-      found = rules.seconds(read, _TOPOLOGY, rule)
-      self.assertAlmostEqual(found, 819e9 / rate)
+      estimate = rules.seconds(read, _TOPOLOGY, rule)
+      self.assertAlmostEqual(estimate, 819e9 / rate)
 
   def test_rules_are_in_order(self):
-    found = [rules.seconds(_COST, _TOPOLOGY, rule) for rule in rules.RULES]
-    self.assertEqual(found, sorted(found, reverse=True))
+    estimates = [rules.seconds(_COST, _TOPOLOGY, rule) for rule in rules.RULES]
+    self.assertEqual(estimates, sorted(estimates, reverse=True))
 
   def test_the_outer_forms_vary_every_term(self):
     pessimistic, central, optimistic = map(dataclasses.asdict, rules.RULES)
     for term in central:
       self.assertNotEqual(pessimistic[term], optimistic[term], term)
 
-  def test_a_slice_of_which_too_little_is_known_is_refused(self):
+  def test_chip_without_a_clock_rate_is_refused(self):
     made = sets.small()
     with self.assertRaisesRegex(ValueError, 'v9_2x2'):
       rules.topology_of(dataclasses.replace(made, topology='v9 2x2'))
@@ -194,8 +194,8 @@ class RooflineTest(absltest.TestCase):
     made = sets.small()
     shared = dataclasses.replace(made, model={**sets.MODEL, 'num_kv_heads': 4})
     read = [
-      roofline.decode(each, 100, 0).bytes - roofline.decode(each, 0, 0).bytes
-      for each in (made, shared)
+      roofline.decode(model, 100, 0).bytes - roofline.decode(model, 0, 0).bytes
+      for model in (made, shared)
     ]
     self.assertEqual(read[0], 4 * read[1])
     fewer = 28 * 2 * 4096 * (4096 - 1024)

@@ -112,10 +112,12 @@ def floor(made: costs.Set, requests: lengths_lib.Lengths) -> str:
   """Returns the estimate of each program and its lower bound."""
   topology, slots = rules.topology_of(made), rules.live(made, requests)
   rows: list[Row] = [('', 'floor ms', 'estimate ms', 'estimate / floor')]
-  found = dict(timed(made))
+  costs_by_name = dict(timed(made))
   for name, point in roofline.points(made, requests, predict.policy(made)):
-    if name in found:
-      seconds = rules.seconds(found[name], topology, rules.CENTRAL, slots)
+    if name in costs_by_name:
+      seconds = rules.seconds(
+        costs_by_name[name], topology, rules.CENTRAL, slots
+      )
       values = (1e3 * point.seconds, 1e3 * seconds, seconds / point.seconds)
       rows.append((name, *(f'{value:.2f}' for value in values)))
   most = roofline.samples_per_second(made, requests)
@@ -136,9 +138,9 @@ def shares(
     requests: The requests of the run.
     central: The prediction by the central rule.
   """
-  found = predict.shares(made, requests, central)
-  rows = [(name, f'{share:.0%}') for name, share in found.items()]
-  unmeasured = 1 - sum(found[part] for part in rules.MEASURED)
+  parts = predict.shares(made, requests, central)
+  rows = [(name, f'{share:.0%}') for name, share in parts.items()]
+  unmeasured = 1 - sum(parts[part] for part in rules.MEASURED)
   return (
     table([('share of the time (estimates), central rule', ''), *rows])
     + f'\n  No measurement on a TPU covers {unmeasured:.0%} of the time. The'
@@ -158,18 +160,18 @@ def predictions(
     requests: The requests of the runs.
     by_rule: The predictions, by the name of the rule.
   """
-  found = by_rule.values()
-  benchmark = benchmarks.of(made)
+  predicted = by_rule.values()
+  benchmark = benchmarks.find(made)
   tokens = float(requests.outputs.mean())
   rows: list[Row] = [('samples/s (estimates)', *by_rule)]
-  for name in next(iter(found)).rates:
-    rates = [p.rates[name] for p in found]
+  for name in next(iter(predicted)).rates:
+    rates = [p.rates[name] for p in predicted]
     bounds = benchmark.bounds.get(name)
     title = f'{name}, {bounds}' if bounds else name
     rows.append((title, *(f'{rate:.1f}' for rate in rates)))
     if benchmark.counts_tokens:
       rows.append(('  tokens/s', *(f'{rate * tokens:.0f}' for rate in rates)))
-  outcomes = [p.outcome for p in found if p.outcome is not None]
+  outcomes = [p.outcome for p in predicted if p.outcome is not None]
   if len(outcomes) == len(by_rule):
     rows += [
       ('time in prefills', *(f'{o.prefill_share:.0%}' for o in outcomes)),
@@ -189,14 +191,14 @@ def headlines(made: costs.Set, central: predict.Prediction) -> list[str]:
 
 
 def sax(
-  found: Sequence[tuple[predict.Published, Mapping[str, predict.Prediction]]],
+  results: Sequence[tuple[predict.Published, Mapping[str, predict.Prediction]]],
 ) -> str:
   """Returns the published results and the rules' predictions for them."""
   names = (f'{rule.name} (estimate)' for rule in rules.RULES)
   rows: list[Row] = [
     ('Sax, samples/s', 'measured', *names, 'central / measured')
   ]
-  for published, by_rule in found:
+  for published, by_rule in results:
     for scenario, measured in published.rates.items():
       values = {
         name: p.rates[scenario]
@@ -216,22 +218,22 @@ def measured(made: costs.Set, step: predict.MeasuredStep) -> str:
   """Returns a measured step and the rules' predictions of it."""
   topology, slots = rules.topology_of(made), rules.live(made, step.requests)
   cost = dict(timed(made))[f'decode {made.slots}, a step']
-  found = {
+  estimates = {
     rule.name: 1e3 * rules.seconds(cost, topology, rule, slots)
     for rule in rules.RULES
   }
   point = roofline.decode(made, step.tokens, step.tokens / 2)
   real = 1e3 * step.seconds
   rows: list[Row] = [
-    ('ms', 'measured', 'floor', *(f'{name} (estimate)' for name in found)),
+    ('ms', 'measured', 'floor', *(f'{name} (estimate)' for name in estimates)),
     (
       f'decode {made.slots}, a step',
-      *(f'{ms:.2f}' for ms in (real, 1e3 * point.seconds, *found.values())),
+      *(f'{ms:.2f}' for ms in (real, 1e3 * point.seconds, *estimates.values())),
     ),
     (
       'of the measured step',
       *('', f'{1e3 * point.seconds / real:.2f} x'),
-      *(f'{ms / real:.2f} x' for ms in found.values()),
+      *(f'{ms / real:.2f} x' for ms in estimates.values()),
     ),
   ]
   return (
@@ -264,7 +266,7 @@ def path(sets: Sequence[costs.Set], requests: lengths_lib.Lengths) -> str:
     times = rules.times(made, rules.CENTRAL, requests)
     prefill = times.prefill(times.rows[-1], 1024) / times.rows[-1] / 1.024
     peak = max(p.memory.get('peak', 0) for p in made.programs.values()) / _GIB
-    offline = predict.of_set(made, requests, rules.CENTRAL, False).offline
+    offline = predict.predict(made, requests, rules.CENTRAL, False).offline
     milliseconds = (f'{1e3 * seconds:.1f}' for seconds in (times.step, prefill))
     rows.append((made.title, *milliseconds, f'{peak:.2f}', f'{offline:.1f}'))
   return table(rows)

@@ -51,20 +51,20 @@ def read(directory: str) -> dict[tuple[str, str], Operation]:
   Programs with the same name share their entries. The same function has almost
   the same operation names for another shape.
   """
-  found: dict[tuple[str, str], Operation] = {}
+  operations: dict[tuple[str, str], Operation] = {}
   pattern = os.path.join(directory, '*.cpu_after_optimizations.txt')
   for path in sorted(glob.glob(pattern)):
     program = os.path.basename(path).split('.')[1]
     with open(path, encoding='utf-8') as file:
       lines = file.read().splitlines()
     for name, operation in _operations(lines).items():
-      found.setdefault((program, name), operation)
-  return found
+      operations.setdefault((program, name), operation)
+  return operations
 
 
 def _operations(lines: Sequence[str]) -> dict[str, Operation]:
   tables: dict[str, dict[int, str]] = {name: {} for name in _TABLES}
-  current, found, frames = None, {}, {}
+  current, operations, frames = None, {}, {}
   for line in lines:
     if line in _TABLES:
       current = tables[line]
@@ -79,25 +79,27 @@ def _operations(lines: Sequence[str]) -> dict[str, Operation]:
       number = int(metadata[2] or 0)
       if number not in frames:
         frames[number] = _stack(tables, number)
-      found[operation[1]] = Operation(
+      operations[operation[1]] = Operation(
         operation[2] or '', metadata[1], frames[number]
       )
-  return found
+  return operations
 
 
 def _stack(tables: dict[str, dict[int, str]], number: int) -> tuple[Frame, ...]:
-  found = []
+  stack = []
   while number in tables['StackFrames']:
     frame = _fields(tables['StackFrames'][number])
-    place = _fields(tables['FileLocations'][frame['file_location_id']])
-    path = tables['FileNames'].get(place.get('file_name_id', 0), '')
-    function = tables['FunctionNames'].get(place.get('function_name_id', 0), '')
-    code = _code(path, place.get('line', 0), place.get('end_line', 0))
-    found.append(Frame(os.path.basename(path), function, code))
+    location = _fields(tables['FileLocations'][frame['file_location_id']])
+    path = tables['FileNames'].get(location.get('file_name_id', 0), '')
+    function = tables['FunctionNames'].get(
+      location.get('function_name_id', 0), ''
+    )
+    code = _code(path, location.get('line', 0), location.get('end_line', 0))
+    stack.append(Frame(os.path.basename(path), function, code))
     # The field is one more than the number of the parent. Numbers count from 1,
     # and 0 is no frame.
     number = frame.get('parent_frame_id', 1) - 1
-  return tuple(reversed(found))
+  return tuple(reversed(stack))
 
 
 def _fields(text: str) -> dict[str, int]:

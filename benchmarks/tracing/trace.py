@@ -89,7 +89,7 @@ def self_seconds(events: Sequence[dict]) -> dict[tuple[str, str], list[float]]:
   for event in events:
     if event.get('ph') == 'X' and 'hlo_op' in event.get('args', {}):
       threads[event['pid'], event['tid']].append(event)
-  found: dict[tuple[str, str], list[float]] = {}
+  totals: dict[tuple[str, str], list[float]] = {}
   for thread in threads.values():
     # If two events begin at the same time, the longer one contains the other.
     thread.sort(key=lambda e: (e['ts'], -e['dur']))
@@ -101,11 +101,11 @@ def self_seconds(events: Sequence[dict]) -> dict[tuple[str, str], list[float]]:
       if open_events:
         open_events[-1][1][0] -= seconds
       key = event['args']['hlo_module'], event['args']['hlo_op']
-      entry = found.setdefault(key, [0.0, 0])
+      entry = totals.setdefault(key, [0.0, 0])
       entry[0] += seconds
       entry[1] += 1
       open_events.append((event['ts'] + event['dur'], entry))
-  return found
+  return totals
 
 
 def label(operation: hlo_names.Operation | None) -> str:

@@ -23,7 +23,7 @@ def _operation(*frames):
 
 
 class TraceTest(absltest.TestCase):
-  def test_time_inside_is_counted_once(self):
+  def test_nested_time_counts_once(self):
     events = [
       _event('while', 0, 100),
       _event('dot', 10, 30),
@@ -32,15 +32,15 @@ class TraceTest(absltest.TestCase):
       _event('add', 200, 5),
       {'ph': 'X', 'pid': 1, 'tid': 1, 'ts': 0, 'dur': 900, 'name': 'step'},
     ]
-    found = trace.self_seconds(events)
-    self.assertAlmostEqual(found['jit_decode', 'while'][0], 30e-6)
-    self.assertAlmostEqual(found['jit_decode', 'dot'][0], 50e-6)
-    self.assertAlmostEqual(found['jit_decode', 'cond'][0], 20e-6)
-    self.assertEqual(found['jit_decode', 'dot'][1], 2)
-    total = sum(seconds for seconds, _ in found.values())
+    totals = trace.self_seconds(events)
+    self.assertAlmostEqual(totals['jit_decode', 'while'][0], 30e-6)
+    self.assertAlmostEqual(totals['jit_decode', 'dot'][0], 50e-6)
+    self.assertAlmostEqual(totals['jit_decode', 'cond'][0], 20e-6)
+    self.assertEqual(totals['jit_decode', 'dot'][1], 2)
+    total = sum(seconds for seconds, _ in totals.values())
     self.assertAlmostEqual(total, 105e-6)
 
-  def test_functions_that_are_named_are_the_engine_s(self):
+  def test_named_functions_exist_in_the_engine(self):
     for name in trace.FUNCTIONS:
       self.assertTrue(callable(getattr(components, name, None)), name)
 
@@ -56,15 +56,17 @@ class TraceTest(absltest.TestCase):
     directory.create_file(
       'module_0001.jit_outer.cpu_after_optimizations.txt', content=text
     )
-    found = hlo_names.read(directory.full_path)
-    (dot,) = [o for o in found.values() if o.scopes.endswith('dot_general')]
+    operations = hlo_names.read(directory.full_path)
+    (dot,) = [
+      o for o in operations.values() if o.scopes.endswith('dot_general')
+    ]
     self.assertEqual(dot.shape, 'f32[4,4]')
     names = [f.function.split('.')[-1] for f in dot.frames[-2:]]
     self.assertEqual(names, ['outer', 'inner'])
     self.assertEqual(dot.frames[-1].file, 'trace_test.py')
     self.assertEqual(dot.frames[-1].code, 'return jnp.tanh(x @ x)')
 
-  def test_labels_come_from_the_innermost_telling_frame(self):
+  def test_labels_come_from_the_innermost_known_frame(self):
     decode = ('model.py', 'decode', 'q, k, v = einsum(spec, h, layer.qkv)')
     einsum = ('einsum.py', 'einsum', 'return _quantized(spec, x, w)')
     rows = ('quant.py', 'quantize_along', 'values = jnp.round(x)')

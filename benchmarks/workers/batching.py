@@ -72,8 +72,8 @@ def run(
   """
   answers: list[list[int]] = [[] for _ in requests]
   for batch in batching.cut(requests):
-    found = generate([requests[i] for i in batch])
-    for i, answer in zip(batch, found, strict=True):
+    generated = generate([requests[i] for i in batch])
+    for i, answer in zip(batch, generated, strict=True):
       answers[i] = answer[: requests[i].max_new]
   return answers
 

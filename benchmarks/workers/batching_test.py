@@ -35,7 +35,7 @@ class BatchingTest(parameterized.TestCase):
     self.assertEqual(answers, [[p] * n for p, n in _LENGTHS])
     self.assertEqual(sizes, [3, 3, 2])
 
-  def test_orders(self):
+  def test_batches_follow_their_order(self):
     def prompts(order):
       return [[_LENGTHS[i] for i in batch] for batch in _cut(order, 2)]
 
@@ -46,7 +46,7 @@ class BatchingTest(parameterized.TestCase):
     # A group of four batches contains all eight requests.
     self.assertEqual(prompts('both'), prompts('prompt'))
 
-  def test_chooses_what_is_fastest(self):
+  def test_chooses_the_fastest_batching(self):
     requests = [_request(4, 1 + i % 16) for i in range(64)]
     # A step of this engine costs the same for any size of the batch.
     engine = _Engine(lambda batch: max(r.max_new for r in batch) + 4)
@@ -64,7 +64,7 @@ class BatchingTest(parameterized.TestCase):
     (lambda size: 1 if size <= 2 else size, 2),
     (lambda size: size**2, 1),
   )
-  def test_requests_that_are_alike_are_tried_too(self, cost, expected):
+  def test_equal_requests_are_tried_too(self, cost, expected):
     alike = [_request(4, 4)] * 6
     engine = _Engine(lambda batch: 4 * cost(len(batch)))
     with engine.clock():

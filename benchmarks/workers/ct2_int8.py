@@ -231,15 +231,15 @@ class _Tensors:
     def made() -> tuple[np.ndarray, np.ndarray]:
       tensors = [self._checkpoint.read(name) for name in names]
       stacked = tensors[0] if len(names) == 1 else np.concatenate(tensors)
-      found = _quantized(stacked if order is None else stacked[order])
+      quantized = _quantized(stacked if order is None else stacked[order])
       for name in names:
         self._checkpoint.release(name)
-      return found
+      return quantized
 
     def scale() -> np.ndarray:
-      found = made()[1]
+      result = made()[1]
       made.cache_clear()
-      return found
+      return result
 
     spec.weight = _Stored((rows, shapes[0][1]), 'int8', lambda: made()[0])
     spec.weight_scale = _Stored((rows,), 'float32', scale)

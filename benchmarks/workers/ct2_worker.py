@@ -186,8 +186,8 @@ class CTranslate2:
 
   def n_best(self) -> service.NBest:
     """Returns all beams of the first request."""
-    (found,) = self._search(self._job.requests[:1], self._job.beams)
-    return {'tokens': found.sequences_ids, 'scores': found.scores}
+    (result,) = self._search(self._job.requests[:1], self._job.beams)
+    return {'tokens': result.sequences_ids, 'scores': result.scores}
 
   def batch(self, requests: Sequence[workload.Request]) -> list[list[int]]:
     """Generates as many tokens as the longest answer needs.
@@ -236,15 +236,15 @@ def _check_used(begin: int, variant: _Variant) -> str:
   with open(f'/proc/self/fd/{_LOG}', 'rb') as file:
     file.seek(begin)
     log = file.read().decode(errors='replace')
-  found = dict(_USED.findall(log))
+  used_by_kind = dict(_USED.findall(log))
   kind = 'GEMM_S8' if variant.compute_type.startswith('int8') else 'SGEMM'
-  used = found.get(f'{kind} backend')
+  used = used_by_kind.get(f'{kind} backend')
   if used != _LOGGED[variant.backend]:
     raise RuntimeError(
       f'CTranslate2 was to use {variant.backend} for {kind}, but its log has'
-      f' {found}.'
+      f' {used_by_kind}.'
     )
-  return f'ISA {found["Selected ISA"]}, {kind} by {used}'
+  return f'ISA {used_by_kind["Selected ISA"]}, {kind} by {used}'
 
 
 def _compute_types(dtype: str) -> Sequence[str]:
@@ -256,8 +256,8 @@ def _compute_types(dtype: str) -> Sequence[str]:
   import ctranslate2  # pylint: disable=g-import-not-at-top
 
   here = ctranslate2.get_supported_compute_types('cpu')
-  wanted = _COMPUTE_TYPES[dtype]
-  return [name for name in wanted if name in here] or wanted
+  types = _COMPUTE_TYPES[dtype]
+  return [name for name in types if name in here] or types
 
 
 def _apart(function: Callable[..., _T], *args) -> _T:

@@ -12,7 +12,7 @@ from saxml_ext.engine import weights as weights_lib
 
 
 class ExactTest(absltest.TestCase):
-  def test_says_what_the_whole_model_says(self):
+  def test_tokens_match_the_whole_model(self):
     root = self.create_tempdir().full_path
     stored = streamed.Stored(random_model.write(root, 3, 32, 2, 8, 64))
     weights = weights_lib.from_pax(stored.variables, stored.config)
@@ -25,9 +25,9 @@ class ExactTest(absltest.TestCase):
       x, _ = model.prefill(weights, stored.config, tokens, 'float32')
       best = model.logits(weights, stored.config, x[0]).argmax(-1)
       expected.append(best[start - 1 : -1].tolist())
-    found = exact.top1(stored, sequences, starts)
-    self.assertEqual([len(f) for f in found], [8, 2, 1])
-    self.assertEqual(found, expected)
+    best_tokens = exact.top1(stored, sequences, starts)
+    self.assertEqual([len(f) for f in best_tokens], [8, 2, 1])
+    self.assertEqual(best_tokens, expected)
 
 
 if __name__ == '__main__':

@@ -36,11 +36,11 @@ class GGUFFileTest(absltest.TestCase):
       path = os.path.join(root, dtype)
       gguf_file.write(model, path, dtype)
       reader = gguf.GGUFReader(path)
-      found = {
+      tensors = {
         t.name: quants.dequantize(t.data, t.tensor_type) for t in reader.tensors
       }
       # Nine tensors in each layer, the embedding, the norm, and frequencies.
-      self.assertLen(found, 2 * 9 + 3)
+      self.assertLen(tensors, 2 * 9 + 3)
       self.assertEqual(reader.fields['llama.vocab_size'].contents(), 300)
       self.assertEqual(
         reader.fields['llama.attention.head_count_kv'].contents(), 2
@@ -51,7 +51,7 @@ class GGUFFileTest(absltest.TestCase):
         ('model.layers.1.mlp.down_proj', 'blk.1.ffn_down'),
       ):
         np.testing.assert_allclose(
-          found[f'{target}.weight'],
+          tensors[f'{target}.weight'],
           source.read(f'{name}.weight').astype(np.float32),
           atol=error,
         )
@@ -59,10 +59,10 @@ class GGUFFileTest(absltest.TestCase):
       keys = source.read('model.layers.0.self_attn.k_proj.weight')
       keys = keys.astype(np.float32)[[0, 8, 1, 9]]
       np.testing.assert_allclose(
-        found['blk.0.attn_k.weight'][:4], keys, atol=error
+        tensors['blk.0.attn_k.weight'][:4], keys, atol=error
       )
       # The shortest wavelengths stay, and the longest become 32 times as long.
-      factors = found['rope_freqs.weight']
+      factors = tensors['rope_freqs.weight']
       np.testing.assert_allclose(factors[[0, -1]], [1, 32], rtol=1e-4)
 
 

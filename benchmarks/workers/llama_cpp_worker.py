@@ -119,41 +119,41 @@ class LlamaCpp:
         answers[row].append(token)
 
   def _decode(self, entries: Sequence[tuple[int, int, int, bool]]) -> list[int]:
-    """Computes (token, position, row, wanted); returns the likeliest tokens."""
+    """Computes (token, position, row, has_logits); returns the top tokens."""
     batch = self._batch
     batch.n_tokens = len(entries)
-    for i, (token, position, row, wanted) in enumerate(entries):
+    for i, (token, position, row, has_logits) in enumerate(entries):
       batch.token[i] = token
       batch.pos[i] = position
       batch.n_seq_id[i] = 1
       batch.seq_id[i][0] = row
-      batch.logits[i] = wanted
+      batch.logits[i] = has_logits
     if code := self._llama.llama_decode(self._context, batch):
       raise RuntimeError(f'llama_decode returned {code}.')
-    found = []
-    for i, (_, _, _, wanted) in enumerate(entries):
-      if wanted:
+    tokens = []
+    for i, (_, _, _, has_logits) in enumerate(entries):
+      if has_logits:
         logits = self._llama.llama_get_logits_ith(self._context, i)
         values = np.ctypeslib.as_array(logits, (self._vocab,))
-        found.append(int(values.argmax()))
-    return found
+        tokens.append(int(values.argmax()))
+    return tokens
 
 
 def _groups(lengths: Sequence[int]) -> list[tuple[int, int]]:
   """Returns (first prompt, number of prompts) of each batch of prompts."""
-  found: list[tuple[int, int]] = []
+  groups: list[tuple[int, int]] = []
   tokens = 0
   for index, length in enumerate(lengths):
     if length > _BATCH:
       raise ValueError(f'llama.cpp gets at most {_BATCH} tokens in a prompt.')
-    if found and tokens + length <= _BATCH:
-      begin, count = found.pop()
-      found.append((begin, count + 1))
+    if groups and tokens + length <= _BATCH:
+      begin, count = groups.pop()
+      groups.append((begin, count + 1))
     else:
-      found.append((index, 1))
+      groups.append((index, 1))
       tokens = 0
     tokens += length
-  return found
+  return groups
 
 
 def _import(directory: str | None) -> Any:

@@ -43,7 +43,7 @@ def kept(
     The set, and the seconds spent on compiling.
   """
   run = _executables(model, engine, dtype, quantization)
-  here = configuration.of(run, _SERVING)
+  here = configuration.from_executables(run, _SERVING)
   depends = f'{here} {os.environ.get("XLA_FLAGS")}'
   digest = hashlib.sha256(depends.encode()).hexdigest()
   path = os.path.join(cache, f'programs-{digest[:16]}')

@@ -98,10 +98,10 @@ class Ours:
   def n_best(self) -> service.NBest:
     """Returns all beams of the first request."""
     self._runner.prefill_and_insert({0: _request(self._job.requests[0])})
-    found: dict[int, request_lib.Result] = {}
-    while not found:
-      found = self._runner.step()
-    answers = found[0].hypotheses
+    results: dict[int, request_lib.Result] = {}
+    while not results:
+      results = self._runner.step()
+    answers = results[0].hypotheses
     return {
       'tokens': [self._without_end(h.tokens.tolist()) for h in answers],
       'scores': [h.score for h in answers],

@@ -48,18 +48,18 @@ class TorchEngine:
 
   def n_best(self) -> service.NBest:
     """Returns all beams of the first request."""
-    found = self._search(self._job.requests[:1], self._job.beams)
-    tokens = found.sequences[:, len(self._job.requests[0].tokens) :].tolist()
+    output = self._search(self._job.requests[:1], self._job.beams)
+    tokens = output.sequences[:, len(self._job.requests[0].tokens) :].tolist()
     return {
       'tokens': [self._without_end(t) for t in tokens],
-      'scores': found.sequences_scores.tolist(),
+      'scores': output.sequences_scores.tolist(),
     }
 
   def _batch(self, requests: Sequence[workload.Request]) -> list[list[int]]:
     """Generates as many tokens as the longest answer needs."""
-    found = self._search(requests, 1)
+    output = self._search(requests, 1)
     width = max(len(r.tokens) for r in requests)
-    return [self._without_end(a) for a in found.sequences[:, width:].tolist()]
+    return [self._without_end(a) for a in output.sequences[:, width:].tolist()]
 
   def _without_end(self, tokens: list[int]) -> list[int]:
     eos = self._job.eos

@@ -5,7 +5,7 @@ from benchmarks.workers import trials
 
 
 class TrialsTest(absltest.TestCase):
-  def test_the_fastest_that_works(self):
+  def test_chooses_the_fastest_that_works(self):
     rates = {'slow': 1.0, 'fast': 3.0, 'middle': 2.0}
 
     def rate(name: str) -> float:
@@ -30,10 +30,10 @@ class TrialsTest(absltest.TestCase):
 
   def test_a_choice_is_kept(self):
     directory = self.create_tempdir().full_path
-    asked = []
+    calls = []
 
     def choose(candidates):
-      asked.append(list(candidates))
+      calls.append(list(candidates))
       return candidates[1]
 
     def kept(key, candidates):
@@ -41,12 +41,12 @@ class TrialsTest(absltest.TestCase):
 
     self.assertEqual(kept(('a', 1), [8, 9]), 9)
     self.assertEqual(kept(('a', 1), [8, 9]), 9)
-    self.assertEqual(asked, [[8, 9]])
+    self.assertEqual(calls, [[8, 9]])
     # A new choice is made for another key, or if the old choice is no candidate
     # any more.
     self.assertEqual(kept(('a', 2), [8, 9]), 9)
     self.assertEqual(kept(('a', 1), [5, 6]), 6)
-    self.assertEqual(asked, [[8, 9], [8, 9], [5, 6]])
+    self.assertEqual(calls, [[8, 9], [8, 9], [5, 6]])
 
   def test_large_models_have_short_trials(self):
     request = workload.Request((7,) * 256, 64, 64)
@@ -54,15 +54,15 @@ class TrialsTest(absltest.TestCase):
     short = workload.Request((7,) * 64, 4, 4)
     self.assertEqual(trials.sample([request], 4), [short])
 
-  def test_a_rate_counts_what_was_asked_for(self):
+  def test_rate_counts_only_requested_tokens(self):
     # An answer may be longer than requested if another one of its batch is.
     batch = [workload.Request((1,), 2, 2), workload.Request((1,), 4, 4)]
     clock = iter([10.0, 12.0])
     with absltest.mock.patch.object(
       trials.time, 'process_time', side_effect=lambda: next(clock)
     ):
-      found = trials.rate([batch], lambda requests: [[7] * 4, [7] * 4])
-    self.assertEqual(found, 3.0)
+      rate = trials.rate([batch], lambda requests: [[7] * 4, [7] * 4])
+    self.assertEqual(rate, 3.0)
 
 
 if __name__ == '__main__':

@@ -104,8 +104,8 @@ class Batches(streams.Stream[rows_lib.Row]):
     chance = torch.rand(ids.shape)
     chance[torch.rand(len(ids)) < 0.5] = 1.0
     chance[fixed] = 1.0
-    others = torch.randint(self._vocabulary, ids.shape)
-    ids = torch.where(chance < _REPLACED_SHARE, others, ids)
+    replacements = torch.randint(self._vocabulary, ids.shape)
+    ids = torch.where(chance < _REPLACED_SHARE, replacements, ids)
     hide = (chance >= _REPLACED_SHARE) & (
       chance < _REPLACED_SHARE + _HIDDEN_SHARE
     )
@@ -119,11 +119,11 @@ class Batches(streams.Stream[rows_lib.Row]):
     return positions
 
   def _read(self, texts: range, rng: random.Random) -> list[rows_lib.Row]:
-    found = [
+    rows = [
       row
       for index in texts
       for row in self._reader.rows(index)
       if len(row.ids) <= self._longest
     ]
-    rng.shuffle(found)
-    return found
+    rng.shuffle(rows)
+    return rows

@@ -26,7 +26,7 @@ class BatchesTest(absltest.TestCase):
     super().setUp()
     self.enter_context(mock.patch.object(batches, '_POOL', 12))
 
-  def test_batches_have_about_the_tokens_asked_for(self):
+  def test_batches_have_about_the_requested_tokens(self):
     stream = _stream(longest=160)
     for _ in range(8):
       batch = stream.draw()
@@ -36,14 +36,14 @@ class BatchesTest(absltest.TestCase):
   def test_marks(self):
     torch.manual_seed(0)
     batch = _stream().draw()
-    each = torch.arange(len(batch.ids))
+    index = torch.arange(len(batch.ids))
     self.assertTrue((batch.mask.sum(1) > 20).all())
     self.assertEqual(int(batch.ids[batch.mask == 0].sum()), 0)
     self.assertTrue((batch.ids[:, 0] == 2).all())  # [CLS]
     held = batch.start > 0
-    self.assertTrue((batch.types[each, batch.start][held] == 1).all())
+    self.assertTrue((batch.types[index, batch.start][held] == 1).all())
     self.assertTrue((batch.tags[batch.types == 0] == -100).all())
-    begun = batch.tags[each, batch.start][held]
+    begun = batch.tags[index, batch.start][held]
     self.assertTrue((begun == 1 + 2 * batch.topic[held]).all())
     self.assertTrue((batch.positions[:, 0] == 0).all())
     self.assertLess(int(batch.positions.max()), 384)
@@ -61,7 +61,7 @@ class BatchesTest(absltest.TestCase):
         changed += int((batch.ids == 9999).sum())
     self.assertGreater(changed, 100)
 
-  def test_a_stream_goes_on_where_another_was(self):
+  def test_stream_continues_at_a_position(self):
     ahead = _stream()
     for _ in range(7):
       ahead.draw()

@@ -16,7 +16,7 @@ def numbers(articles: int = ARTICLES) -> range:
   return range(articles * _PARAGRAPHS)
 
 
-def asked(index: int) -> tuple[passages.Passage, list[questions.Question]]:
+def draw(index: int) -> tuple[passages.Passage, list[questions.Question]]:
   """Returns passage number `index` of the evaluation, with its questions."""
   passage = passages.write_passage(_SPLIT, index)
   return passage, questions.ask(_SPLIT, index, passage, _QUESTIONS)
@@ -31,7 +31,7 @@ def squad(articles: int = ARTICLES) -> dict[str, Any]:
   """Returns the data set as the JSON value of SQuAD v1.1."""
   data: list[dict[str, Any]] = []
   for index in numbers(articles):
-    passage, found = asked(index)
+    passage, asked_questions = draw(index)
     if index % _PARAGRAPHS == 0:
       first = passage.events[0]
       title = f'{first.kind.capitalize()} in {first.slots["town"]}'
@@ -42,7 +42,7 @@ def squad(articles: int = ARTICLES) -> dict[str, Any]:
         'question': one.text,
         'answers': [{'text': one.answer, 'answer_start': one.start}],
       }
-      for number, one in enumerate(found)
+      for number, one in enumerate(asked_questions)
     ]
     data[-1]['paragraphs'].append({'context': passage.text, 'qas': qas})
   return {'version': '1.1', 'data': data}

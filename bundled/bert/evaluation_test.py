@@ -10,7 +10,7 @@ from harness.data import bundle
 
 
 class EvaluationTest(absltest.TestCase):
-  def test_bundled_file_is_what_the_generator_writes(self):
+  def test_bundled_file_matches_the_generator(self):
     with open(bundle.bert_squad_path(), encoding='utf-8') as file:
       self.assertEqual(json.load(file), evaluation.squad())
 

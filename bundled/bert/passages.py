@@ -69,13 +69,13 @@ class _Writer(writing.Writer):
     if rng.random() < _LONG_SHARE:
       asides = rng.randint(*_LONG_ASIDES)
     for _ in range(asides):
-      place = rng.randint(0, len(sentences))
-      sentences.insert(place, self.aside())
+      index = rng.randint(0, len(sentences))
+      sentences.insert(index, self.aside())
     start = 0
     for one in sentences:
       if one.event is not None:
-        for slot, place in one.starts.items():
-          drawn[one.event].starts.setdefault(slot, start + place)
+        for slot, index in one.starts.items():
+          drawn[one.event].starts.setdefault(slot, start + index)
       start += len(one.text) + 1
     return Passage(' '.join(one.text for one in sentences), drawn)
 

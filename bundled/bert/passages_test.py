@@ -34,16 +34,16 @@ class PassagesTest(absltest.TestCase):
       passages.write_passage('train', 0), passages.write_passage('eval', 0)
     )
 
-  def test_values_stand_where_the_passage_says(self):
+  def test_values_are_at_their_recorded_positions(self):
     for index in range(200):
       passage = passages.write_passage('eval', index)
       self.assertNotRegex(passage.text, r'[{}\[\]|]')
       for one in passage.events:
         for slot, start in one.starts.items():
-          said = passage.text[start : start + len(one.slots[slot])]
-          self.assertEqual(said.lower(), one.slots[slot].lower(), slot)
+          value = passage.text[start : start + len(one.slots[slot])]
+          self.assertEqual(value.lower(), one.slots[slot].lower(), slot)
 
-  def test_every_fact_is_told(self):
+  def test_every_fact_is_in_the_text(self):
     for index in range(50):
       for one in passages.write_passage('train', index).events:
         event = events.EVENTS[one.kind]
@@ -57,8 +57,8 @@ class PassagesTest(absltest.TestCase):
     training = _texts('train', 2500)
     self.assertEmpty([text for text in begun if text in training])
     held_out = _texts('eval', 300)
-    said = [text for text in begun if text in held_out]
-    self.assertGreater(len(said), 0.9 * len(begun))
+    unseen = [text for text in begun if text in held_out]
+    self.assertGreater(len(unseen), 0.9 * len(begun))
 
   def test_names_of_the_evaluation_are_not_in_training(self):
     for split, held_out in (('train', False), ('eval', True)):
@@ -80,7 +80,7 @@ class PassagesTest(absltest.TestCase):
     ordinary = set(re.findall(r'[A-Z][a-z]+', _templates()))
     self.assertEmpty((kept & trained) - ordinary)
 
-  def test_some_are_long(self):
+  def test_some_passages_are_long(self):
     lengths = [
       len(passages.write_passage('eval', index).text.split())
       for index in range(300)

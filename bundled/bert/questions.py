@@ -32,8 +32,8 @@ def topics() -> list[str]:
   """Returns all values of `Question.topic` in a fixed order."""
   return [
     f'{kind}/{one.slot}'
-    for kind, asked in wordings.WORDINGS.items()
-    for one in asked
+    for kind, kind_wordings in wordings.WORDINGS.items()
+    for one in kind_wordings
   ]
 
 
@@ -43,7 +43,7 @@ def answers(passage: passages.Passage) -> dict[str, tuple[int, int]]:
   Raises:
     ValueError: The answer of a wording differs from the text of the passage.
   """
-  found = {}
+  spans = {}
   for event in passage.events:
     for one in wordings.WORDINGS[event.kind]:
       if one.slot in event.starts:
@@ -55,8 +55,8 @@ def answers(passage: passages.Passage) -> dict[str, tuple[int, int]]:
             f'{event.kind}: the answer is "{text}", but the passage has'
             f' "{found_text}" at its position.'
           )
-        found[f'{event.kind}/{one.slot}'] = (start, start + len(text))
-  return found
+        spans[f'{event.kind}/{one.slot}'] = (start, start + len(text))
+  return spans
 
 
 def ask(
@@ -75,13 +75,13 @@ def ask(
     for one in wordings.WORDINGS[event.kind]
     if f'{event.kind}/{one.slot}' in spans
   ]
-  asked = []
+  result = []
   for event, one in rng.sample(choices, min(most, len(choices))):
     topic = f'{event.kind}/{one.slot}'
     start, end = spans[topic]
     unseen = writing.is_held_out(split) and rng.random() < writing.UNSEEN_SHARE
     template = _choose(one.unseen if unseen else one.known, rng)
-    asked.append(
+    result.append(
       Question(
         text=template.format(**event.slots),
         answer=passage.text[start:end],
@@ -90,7 +90,7 @@ def ask(
         seen=not unseen,
       )
     )
-  return asked
+  return result
 
 
 def tidy(text: str) -> str:

@@ -10,7 +10,7 @@ from bundled.bert import wordings
 from bundled.news import events
 
 
-def _asked(split: str, count: int) -> list[questions.Question]:
+def _questions(split: str, count: int) -> list[questions.Question]:
   return [
     one
     for index in range(count)
@@ -44,10 +44,10 @@ class QuestionsTest(absltest.TestCase):
   def test_answers_are_spans_of_the_passage(self):
     for index in range(300):
       passage = passages.write_passage('eval', index)
-      asked = questions.ask('eval', index, passage, 4)
-      self.assertLen(asked, 4)
-      self.assertLen({one.topic for one in asked}, 4)
-      for one in asked:
+      drawn = questions.ask('eval', index, passage, 4)
+      self.assertLen(drawn, 4)
+      self.assertLen({one.topic for one in drawn}, 4)
+      for one in drawn:
         end = one.start + len(one.answer)
         self.assertEqual(passage.text[one.start : end], one.answer)
         self.assertNotRegex(one.text, r'[{}\[\]|]|  | \?')
@@ -63,8 +63,8 @@ class QuestionsTest(absltest.TestCase):
       questions.ask('eval', 7, passage, 4), questions.ask('eval', 7, passage, 4)
     )
 
-  def test_every_topic_is_asked(self):
-    topics = {one.topic for one in _asked('any', 1500)}
+  def test_every_topic_has_questions(self):
+    topics = {one.topic for one in _questions('any', 1500)}
     self.assertEqual(topics, set(questions.topics()))
 
   def test_every_number_and_idea_of_an_event_has_a_question(self):
@@ -76,8 +76,8 @@ class QuestionsTest(absltest.TestCase):
       self.assertContainsSubset(event.pairs, slots, kind)
 
   def test_unseen_wordings_are_in_the_evaluation_alone(self):
-    asked = _asked('train', 1000)
-    self.assertTrue(all(one.seen for one in asked))
+    drawn = _questions('train', 1000)
+    self.assertTrue(all(one.seen for one in drawn))
     unseen = _shapes(
       [
         template
@@ -86,15 +86,15 @@ class QuestionsTest(absltest.TestCase):
         for template in one.unseen
       ]
     )
-    training = {one.text for one in asked}
+    training = {one.text for one in drawn}
     for shape in unseen:
       fitting = [text for text in training if shape.fullmatch(text)]
       self.assertEmpty(fitting, shape.pattern)
-    held_out = _asked('eval', 300)
+    held_out = _questions('eval', 300)
     share = sum(not one.seen for one in held_out) / len(held_out)
     self.assertBetween(share, 0.2, 0.3)
 
-  def test_a_wrong_place_is_an_error(self):
+  def test_wrong_position_is_an_error(self):
     passage = passages.write_passage('eval', 0)
     moved = {slot: 3 for slot in passage.events[0].starts}
     event = passages.Event(

@@ -35,7 +35,7 @@ def logits(
   Returns:
     The logits by the index of the feature: float32 [T, 2], with T tokens.
   """
-  found = {}
+  by_index = {}
   for index in progress.track(range(len(features)), description):
     length = features.lengths[index]
     ids, types = (
@@ -44,5 +44,5 @@ def logits(
     )
     answer = model(input_ids=ids, token_type_ids=types)
     both = torch.stack([answer.start_logits[0], answer.end_logits[0]], -1)
-    found[index] = both.numpy()
-  return found
+    by_index[index] = both.numpy()
+  return by_index

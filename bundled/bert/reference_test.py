@@ -25,7 +25,7 @@ class ReferenceTest(absltest.TestCase):
     with open(bundle.bert_reference_path(), encoding='utf-8') as file:
       self._recorded = json.load(file)
 
-  def test_recorded_scores_are_those_of_the_recorded_answers(self):
+  def test_recorded_scores_match_the_recorded_answers(self):
     features = features_lib.load(
       bundle.bert_squad_path(), bundle.bert_vocab_path()
     )

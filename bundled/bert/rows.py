@@ -70,11 +70,11 @@ class Reader:
     for topic, (start, last) in spans.items():
       tag = 1 + 2 * self._topics[topic]
       tags[start : last + 1] = [tag] + [tag + 1] * (last - start)
-    for asked in questions.ask('train', index, passage, _QUESTIONS):
-      question = self._pieces.encode(asked.text, add_special_tokens=False)
+    for drawn in questions.ask('train', index, passage, _QUESTIONS):
+      question = self._pieces.encode(drawn.text, add_special_tokens=False)
       head = [self._cls, *question.ids[:_QUESTION_TOKENS], self._sep]
       room = self._longest - len(head) - 1
-      start, last = spans[asked.topic]
+      start, last = spans[drawn.topic]
       low = 0
       if len(tags) > room:
         low = rng.randint(0, len(tags) - room)
@@ -89,6 +89,6 @@ class Reader:
         first=len(head),
         start=start + shift if held else 0,
         end=last + shift if held else 0,
-        topic=self._topics[asked.topic],
+        topic=self._topics[drawn.topic],
         tags=[0] * len(head) + tags[low : low + room] + [0],
       )

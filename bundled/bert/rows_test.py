@@ -24,12 +24,12 @@ def _plain(text: str) -> str:
 
 
 class RowsTest(absltest.TestCase):
-  def test_answers_are_where_the_row_says(self):
+  def test_answers_are_at_the_positions_of_the_row(self):
     reader = rows.Reader(bundle.bert_vocab_path(), 384)
     for index in range(30):
       passage = passages.write_passage('train', index)
-      asked = questions.ask('train', index, passage, 4)
-      for row, question in zip(reader.rows(index), asked, strict=True):
+      drawn = questions.ask('train', index, passage, 4)
+      for row, question in zip(reader.rows(index), drawn, strict=True):
         self.assertEqual(questions.topics()[row.topic], question.topic)
         self.assertEqual(
           _text(row.ids[: row.first])[5:-5], _plain(question.text)
@@ -44,12 +44,12 @@ class RowsTest(absltest.TestCase):
 
   def test_windows_of_long_passages(self):
     reader = rows.Reader(bundle.bert_vocab_path(), 100)
-    found = [row for index in range(40) for row in reader.rows(index)]
-    self.assertLessEqual(max(len(row.ids) for row in found), 100)
-    empty = [row for row in found if not row.start]
+    read = [row for index in range(40) for row in reader.rows(index)]
+    self.assertLessEqual(max(len(row.ids) for row in read), 100)
+    empty = [row for row in read if not row.start]
     self.assertTrue(all(row.end == 0 for row in empty))
-    self.assertBetween(len(empty) / len(found), 0.02, 0.3)
-    for row in found:
+    self.assertBetween(len(empty) / len(read), 0.02, 0.3)
+    for row in read:
       self.assertLen(row.tags, len(row.ids))
       self.assertEqual(_text(row.ids[:1]), '[CLS]')
       self.assertEqual(_text(row.ids[-1:]), '[SEP]')

@@ -146,16 +146,16 @@ class Run(training.Run):
         output_hidden_states=True,
       ).hidden_states
       spans = self.model.qa_outputs(layers[-1]).float()
-      said = batch.tags >= 0
+      tagged = batch.tags >= 0
       middle = layers[self._recipe.taught_layer]
-      tags = self._tagger(middle[said]).float()
+      tags = self._tagger(middle[tagged]).float()
       topics = self._asker(middle[:, 0]).float()
     spans = spans.masked_fill(batch.mask[..., None] == 0, -1e4)
     start, end = spans.unbind(-1)
     span_loss = (
       F.cross_entropy(start, batch.start) + F.cross_entropy(end, batch.end)
     ) / 2
-    tag_loss = F.cross_entropy(tags, batch.tags[said])
+    tag_loss = F.cross_entropy(tags, batch.tags[tagged])
     topic_loss = F.cross_entropy(topics, batch.topic)
     exact = (start.argmax(-1) == batch.start) & (end.argmax(-1) == batch.end)
     loss = (

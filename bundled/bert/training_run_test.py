@@ -32,7 +32,7 @@ class TrainingRunTest(absltest.TestCase):
     super().setUp()
     self.enter_context(mock.patch.object(batches, '_POOL', 24))
 
-  def test_resumed_run_goes_on_as_if_it_had_not_been_stopped(self):
+  def test_resumed_run_equals_an_undisturbed_one(self):
     path = os.path.join(self.create_tempdir().full_path, 'state.pt')
     ahead = _run()
     ahead.advance()
@@ -56,7 +56,7 @@ class TrainingRunTest(absltest.TestCase):
       last = run.advance()
     self.assertLess(last['tag_loss'], first['tag_loss'] - 0.1)
 
-  def test_rates_rise_and_end_at_nothing(self):
+  def test_rates_rise_and_end_at_zero(self):
     recipe = training_run.Recipe(steps=1000, tokens=1)
     rates = [recipe.rate(step) for step in range(1000)]
     top = rates.index(max(rates))
@@ -74,8 +74,8 @@ class TrainingRunTest(absltest.TestCase):
     with torch.inference_mode():
       seen = run.model.bert(ids, output_attentions=True).attentions[0][0]
     for head, offset in enumerate((-1, 1, -2, 2)):
-      places = seen[head, 5:95].argmax(-1) - torch.arange(5, 95)
-      self.assertEqual(places.mode().values.item(), offset)
+      offsets = seen[head, 5:95].argmax(-1) - torch.arange(5, 95)
+      self.assertEqual(offsets.mode().values.item(), offset)
 
   def test_short_rows_come_first(self):
     recipe = training_run.Recipe(steps=10, tokens=1, short_share=0.4)

@@ -60,5 +60,5 @@ def training_texts(count: int) -> Iterator[str]:
   for index in range(count):
     passage = passages.write_passage('train', index)
     yield passage.text
-    for asked in questions.ask('train', index, passage, most=3):
-      yield asked.text
+    for question in questions.ask('train', index, passage, most=3):
+      yield question.text

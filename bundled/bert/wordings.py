@@ -34,15 +34,15 @@ class Wording:
 
 def _read() -> dict[str, list[Wording]]:
   tables = {
-    kind: [Wording(**fields) for fields in asked]
-    for kind, asked in phrases.load(
+    kind: [Wording(**fields) for fields in wordings]
+    for kind, wordings in phrases.load(
       __file__, 'incidents', 'public_life', 'economy', 'anyone'
     ).items()
   }
-  age, *others = tables.pop('anyone')
-  for kind, asked in tables.items():
+  age, *general = tables.pop('anyone')
+  for kind, wordings in tables.items():
     ages = [age] if age.slot in events.EVENTS[kind].numbers else []
-    asked += ages + others
+    wordings += ages + general
   return tables
 
 

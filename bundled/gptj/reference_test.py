@@ -27,7 +27,7 @@ class ReferenceTest(absltest.TestCase):
   def _lengths(self):
     return list(map(len, self._recorded))
 
-  def test_answers_are_the_recorded_ones(self):
+  def test_answers_match_the_recorded_ones(self):
     """Compares answers that end by themselves or at 128 tokens."""
     lengths = self._lengths()
     prompts = list(map(len, self._prompts))
@@ -44,7 +44,7 @@ class ReferenceTest(absltest.TestCase):
       )
       self.assertEqual(tokens, [self._recorded[index]], f'article {index}')
 
-  def test_answers_in_batches_keep_their_places(self):
+  def test_batches_keep_the_order_of_answers(self):
     # The lengths are very different, so most of the prompts are padded.
     prompts = [self._prompts[0][:40], self._prompts[1][:9], self._prompts[2]]
     model = causal_lm.load(bundle.model_dir())
@@ -70,7 +70,7 @@ class ReferenceTest(absltest.TestCase):
     # be.
     self.assertGreater(sum(length < 30 for length in highlights), 50)
 
-  def test_recorded_figures_are_those_of_the_recorded_answers(self):
+  def test_recorded_figures_match_the_recorded_answers(self):
     scores = rouge.score_tokens(
       dict(enumerate(self._recorded)),
       [article.output for article in self._articles],

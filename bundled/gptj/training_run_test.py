@@ -59,7 +59,7 @@ class TrainingRunTest(absltest.TestCase):
         last = run.advance()
     self.assertLess(last['loss'], first['loss'])
 
-  def test_bundled_log_is_of_one_run_that_nobody_stopped(self):
+  def test_bundled_log_is_from_one_uninterrupted_run(self):
     with open(os.path.join(_HERE, 'train_log.jsonl'), encoding='utf-8') as file:
       rows = [json.loads(line) for line in file]
     steps = [row['step'] for row in rows]

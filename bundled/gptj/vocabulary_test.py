@@ -11,11 +11,11 @@ from saxml_ext.params import lm_cloud
 
 
 class VocabularyTest(absltest.TestCase):
-  def test_shipped_model_is_what_training_gives(self):
+  def test_shipped_model_matches_training(self):
     shipped = pathlib.Path(lm_cloud.SMALL_VOCABULARY).read_bytes()
     self.assertEqual(vocabulary.train(), shipped)
 
-  def test_writes_words_of_the_corpus_as_few_pieces(self):
+  def test_words_of_the_corpus_have_few_pieces(self):
     processor = sentencepiece.SentencePieceProcessor()
     processor.Load(lm_cloud.SMALL_VOCABULARY)
     self.assertEqual(processor.vocab_size(), vocabulary.SIZE)

@@ -59,8 +59,8 @@ class EvalSetTest(absltest.TestCase):
 
   def test_repeats_nothing_and_shares_no_text_with_training(self):
     articles = [
-      dataset.Article('', each['input'], each['output'])
-      for each in itertools.islice(eval_set.entries(), _COUNT)
+      dataset.Article('', entry['input'], entry['output'])
+      for entry in itertools.islice(eval_set.entries(), _COUNT)
     ]
     recorded = dataset.load_articles(bundle.eval_path())
     self.assertLen(recorded, corpus.RECORDED)
@@ -83,7 +83,7 @@ class EvalSetTest(absltest.TestCase):
       share = shares[f'8-grams of {label}']
       self.assertBetween(share.known / share.count, 0.01, most, label)
 
-  def test_highlights_that_training_may_have_are_left_out(self):
+  def test_highlights_of_training_are_left_out(self):
     nameless = 'Police hold 5 and hunt 4 more.'
     self.assertFalse(overlap.names_anyone(nameless))
     for index in range(corpus.RECORDED, corpus.RECORDED + 60):

@@ -23,7 +23,7 @@ def _beginning(template: str) -> str:
 
 
 class CorpusTest(absltest.TestCase):
-  def test_bundled_articles_are_what_the_generator_writes(self):
+  def test_bundled_articles_match_the_generator(self):
     bundled = dataset.load_articles(bundle.eval_path())
     self.assertLen(bundled, 512)
     self.assertSequenceEqual(bundled, list(corpus.stories('eval', 512)))
@@ -90,12 +90,12 @@ class CorpusTest(absltest.TestCase):
     scores = rouge.score_texts(lead, [s.output for s in stories])
     self.assertLess(scores.rouge1, 35)
 
-  def test_highlights_tell_facts_of_the_article(self):
+  def test_highlights_have_facts_of_the_article(self):
     for story in corpus.stories('eval', 200):
       for number in re.findall(r'\b\d{2,}\b', story.output.replace(',000', '')):
         self.assertIn(number, story.input)
 
-  def test_sentences_put_together_again_are_the_article(self):
+  def test_joined_sentences_are_the_article(self):
     for story in corpus.stories('eval', 50):
       parts = writing.sentences(story.input)
       self.assertEqual(' '.join(parts), story.input)

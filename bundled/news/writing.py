@@ -168,5 +168,5 @@ class Writer:
     name = slots[person]
     values = {'name': name, 'last': name.split()[-1], 'town': slots['town']}
     template = self.word(*lexicon.FOLLOW_UPS)
-    place = self.rng.randint(named[0] + 1, len(sentences))
-    sentences.insert(place, self.fill(template, values))
+    index = self.rng.randint(named[0] + 1, len(sentences))
+    sentences.insert(index, self.fill(template, values))

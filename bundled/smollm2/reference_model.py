@@ -16,7 +16,7 @@ _LAYER = {
   'ffn_up': 'mlp.up_proj',
   'ffn_down': 'mlp.down_proj',
 }
-_OTHERS = {
+_OUTER = {
   'token_embd.weight': 'model.embed_tokens.weight',
   'output_norm.weight': 'model.norm.weight',
 }
@@ -52,8 +52,8 @@ def load(path: str) -> transformers.LlamaForCausalLM:
   tensors = {}
   for tensor in reader.tensors:
     values = gguf.dequantize(tensor.data, tensor.tensor_type)
-    if tensor.name in _OTHERS:
-      name = _OTHERS[tensor.name]
+    if tensor.name in _OUTER:
+      name = _OUTER[tensor.name]
     else:
       _, layer, part, _ = tensor.name.split('.')
       name = f'model.layers.{layer}.{_LAYER[part]}.weight'

@@ -30,7 +30,7 @@ class BatchesTest(absltest.TestCase):
     self.enter_context(mock.patch.object(batches, '_POOL', _POOL))
 
   def test_a_row_is_prompt_answer_end_and_padding(self):
-    wanted = {
+    stories = {
       s.input.encode() + s.output.encode(): len(s.input.encode())
       for s in corpus.stories('train', _POOL)
     }
@@ -44,24 +44,24 @@ class BatchesTest(absltest.TestCase):
         length = int((weight > 0).sum())
         ends.add(int(row[length - 1]))
         text = bytes(row[: length - 1].tolist())
-        self.assertIn(text, wanted, 'not a training story')
-        prompt = wanted.pop(text)
+        self.assertIn(text, stories, 'not a training story')
+        prompt = stories.pop(text)
         self.assertEqual(set(weight[:prompt].tolist()), {0.5})
         self.assertEqual(set(weight[prompt:length].tolist()), {1.0})
         self.assertTrue((row[length:] == _END).all())
         self.assertTrue((weight[length:] == 0).all())
-      if not wanted:
+      if not stories:
         break
-    self.assertEmpty(wanted)
+    self.assertEmpty(stories)
     self.assertEqual(ends, {1, 2})
 
-  def test_what_is_too_long_loses_its_end(self):
+  def test_long_rows_lose_their_end(self):
     stream = _stream(longest=100)
     for _ in range(3):
       ids, _ = stream.draw()
       self.assertLessEqual(ids.shape[1], 100)
 
-  def test_seeking_goes_on_where_the_other_stopped(self):
+  def test_seek_continues_another_stream(self):
     ahead = _stream()
     count = 0
     while ahead.position.text == 0:

@@ -69,11 +69,11 @@ class Run(training.Run):
 
   def _loss(self, batch):
     loss, answer = _loss(self._hidden, self.model.lm_head, *batch)
-    found = answer.item()
-    before = self.progress.get('answer_loss', found)
+    loss = answer.item()
+    before = self.progress.get('answer_loss', loss)
     return loss, {
       'loss': loss.item(),
-      'answer_loss': 0.95 * before + 0.05 * found,
+      'answer_loss': 0.95 * before + 0.05 * loss,
     }
 
 
@@ -90,9 +90,9 @@ def _loss(hidden, head, ids, weights):
   scale = weights[:, 1:][keep]
   with torch.autocast('cpu', dtype=torch.bfloat16):
     logits = head(hidden(ids[:, :-1])[keep])
-  each = F.cross_entropy(logits.float(), ids[:, 1:][keep], reduction='none')
+  losses = F.cross_entropy(logits.float(), ids[:, 1:][keep], reduction='none')
   answer = (scale == 1.0).float()
   return (
-    (each * scale).sum() / scale.sum(),
-    (each * answer).sum().detach() / answer.sum(),
+    (losses * scale).sum() / scale.sum(),
+    (losses * answer).sum().detach() / answer.sum(),
   )

@@ -50,7 +50,7 @@ class SummaryRunTest(absltest.TestCase):
     torch.set_num_threads(1)  # More threads are not faster.
     self.enter_context(mock.patch.object(batches, '_POOL', 24))
 
-  def test_resumed_run_goes_on_as_if_it_had_not_been_stopped(self):
+  def test_resumed_run_equals_an_undisturbed_one(self):
     path = os.path.join(self.create_tempdir().full_path, 'state.pt')
     ahead = _run()
     ahead.advance()
@@ -68,7 +68,7 @@ class SummaryRunTest(absltest.TestCase):
     ):
       torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
-  def test_rates_rise_stay_and_end_at_nothing(self):
+  def test_rates_rise_stay_and_end_at_zero(self):
     recipe = summary_run.Recipe(steps=1000, tokens=1)
     rates = [recipe.rate(step) for step in range(1000)]
     self.assertEqual(rates[0], 0.01)

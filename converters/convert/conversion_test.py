@@ -25,12 +25,12 @@ class FingerprintTest(parameterized.TestCase):
     first = self.write(data)
     self.assertEqual(self.write(data), first)
     self.assertNotEqual(self.write(data + b'\0'), first)
-    for place in (0, -1)[: 2 if size else 0]:
+    for index in (0, -1)[: 2 if size else 0]:
       changed = bytearray(data)
-      changed[place] = 1
+      changed[index] = 1
       self.assertNotEqual(self.write(changed), first)
 
-  def test_source_tells_options_and_times_apart(self):
+  def test_source_differs_by_options_and_times(self):
     self.write(b'1')
     one = conversion.source_record([self.path], dtype='float32')
     self.assertEqual(list(one.files), ['file'])
@@ -44,7 +44,7 @@ class FingerprintTest(parameterized.TestCase):
     self.assertEqual(touched.document(), one.document())
     self.assertNotEqual(touched, one)
 
-  def test_missing(self):
+  def test_missing_checkpoint_is_an_error(self):
     with self.assertRaisesRegex(errors.CheckpointError, 'cannot be read'):
       conversion.source_record([self.path])
 

@@ -221,7 +221,7 @@ class HostileCheckpointsTest(parameterized.TestCase):
     ('remote_code', 'safetensors', _remote_code, 'auto_map.*was not run'),
     ('layers', 'safetensors', _layers, '2000000000 layers, but'),
   )
-  def test_refused(self, kind, spoil, message):
+  def test_hostile_checkpoints_are_refused(self, kind, spoil, message):
     path = self.sound(kind)
     spoil(path, self.canary)
     directory = os.path.dirname(path)
@@ -234,11 +234,11 @@ class HostileCheckpointsTest(parameterized.TestCase):
     self.assertLess(_peak_memory() - memory, 2 * size)
     self.assertFalse(os.path.exists(self.canary))
 
-  def test_the_canary_is_a_live_one(self):
+  def test_canary_detects_executed_code(self):
     pickle.loads(pickle.dumps(_Code(self.canary), 2))
     self.assertTrue(os.path.exists(self.canary))
 
-  def test_memory_is_really_watched(self):
+  def test_allocations_raise_the_peak_memory(self):
     _forget_peak()
     memory = _memory()
     held = np.ones(1 << 22, np.float64)

@@ -154,8 +154,8 @@ class MergedCheckpoint(checkpoint.HFCheckpoint):
     embeds = any('embedding' in part for part in names)
     suffix = ('lora_embedding_{}' if embeds else 'lora_{}.weight').format
     if set(names) != {suffix('A'), suffix('B')}:
-      found = next(iter(names.values()))
-      raise self._error(found, f'has no pair {suffix("A")} and {suffix("B")}')
+      name = next(iter(names.values()))
+      raise self._error(name, f'has no pair {suffix("A")} and {suffix("B")}')
     self._check_weight(weight, names[suffix('A')])
     if len(self.shapes[weight]) != 2:
       raise self._error(
@@ -177,7 +177,7 @@ class MergedCheckpoint(checkpoint.HFCheckpoint):
           f'has type {tensor.dtype.name}. Expected one of {", ".join(_FLOATS)}',
         )
       pair.append(tensor.astype(np.float32, copy=False))
-    left, right = (each.T for each in pair[::-1]) if embeds else pair
+    left, right = (matrix.T for matrix in pair[::-1]) if embeds else pair
     return _Change(left, right)
 
   def _check_weight(self, weight: str, name: str) -> None:
@@ -203,12 +203,14 @@ class MergedCheckpoint(checkpoint.HFCheckpoint):
       return
     targets = settings.get('target_modules')
     for target in targets if isinstance(targets, list) else ():
-      found = {
+      weights = {
         weight
         for weight in self.shapes
         if f'.{weight}'.endswith(f'.{self._weight(f"{target}.weight")}')
       }
-      missing = sorted(found.difference(self._changes)) if found else [target]
+      missing = (
+        sorted(weights.difference(self._changes)) if weights else [target]
+      )
       if missing:
         raise errors.CheckpointError(
           f'{self._path(_WEIGHTS)} has no tensors for {missing[0]}, which'

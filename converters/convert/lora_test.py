@@ -144,17 +144,17 @@ class LoraTest(parameterized.TestCase):
     }
     small_models.save(self.base, tensors)
     adapter = {name: v.astype(dtype) for name, v in _adapter().items()}
-    found = self.opened(adapter).read(f'{_Q}.weight')
+    merged = self.opened(adapter).read(f'{_Q}.weight')
     expected = tensors[f'{_Q}.weight'].astype(np.float32)
     expected += (
       (_ALPHA / _RANK)
       * adapter[_B].astype(np.float32)
       @ adapter[_A].astype(np.float32)
     )
-    self.assertEqual(found.dtype, np.float32)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    self.assertEqual(merged.dtype, np.float32)
+    np.testing.assert_allclose(merged, expected, rtol=0, atol=1e-5)
 
-  def test_embedding(self):
+  def test_embedding_is_merged(self):
     rng = np.random.default_rng(1)
     module = f'{_PREFIX}{_EMBEDDING}'
     a = rng.standard_normal((_RANK, small_models.VOCAB)).astype(np.float32)
@@ -219,7 +219,7 @@ class LoraTest(parameterized.TestCase):
     ({'use_rslora': 'yes'}, "use_rslora is 'yes'. Expected true or false"),
     ({'r': 8}, r'lora_B.weight has shape \[11, 4\]. Expected \[11, 8\]'),
   )
-  def test_refused_settings(self, settings, message):
+  def test_settings_are_refused(self, settings, message):
     self.assertRefused(message, **settings)
 
   @parameterized.named_parameters(
@@ -240,7 +240,7 @@ class LoraTest(parameterized.TestCase):
       'lora_magnitude_vector, which the model does not have',
     ),
   )
-  def test_refused_names(self, more, message):
+  def test_names_are_refused(self, more, message):
     adapter = _adapter()
     more = {name: adapter[old] for name, old in more.items()}
     pairs = {name.replace('_A', '_B'): value for name, value in more.items()}
@@ -261,7 +261,7 @@ class LoraTest(parameterized.TestCase):
       'has no pair lora_A.weight and lora_B.weight',
     ),
   )
-  def test_refused_shapes(self, name, shape, message):
+  def test_shapes_are_refused(self, name, shape, message):
     self.assertRefused(message, _adapter() | {name: np.ones(shape, np.float32)})
 
   def test_norms_have_no_pairs(self):
@@ -313,7 +313,7 @@ class LoraTest(parameterized.TestCase):
       for variable in source.variables:
         source.build(variable, np.dtype(np.float32))
 
-  def test_missing_files(self):
+  def test_missing_files_are_refused(self):
     with self.assertRaisesRegex(
       errors.CheckpointError, 'nowhere is not a directory. Expected one with'
     ):

@@ -202,8 +202,8 @@ class MetaCheckpoint(checkpoint.Checkpoint):
 
   def _replica(self, name: str) -> np.ndarray:
     """Returns a tensor that is the same in all files."""
-    first, *others = (shard.read(name) for shard in self._shards)
-    for path, other in zip(self._paths[1:], others):
+    first, *copies = (shard.read(name) for shard in self._shards)
+    for path, other in zip(self._paths[1:], copies):
       if not np.array_equal(first.view(np.uint8), other.view(np.uint8)):
         raise errors.CheckpointError(
           f'tensor {name} of {path} differs from that of {self._paths[0]}.'
@@ -216,9 +216,9 @@ class MetaCheckpoint(checkpoint.Checkpoint):
     for path, shard in zip(self._paths, self._shards):
       names = set(shard.shapes)
       for name in sorted(names.symmetric_difference(expected)):
-        found = 'has' if name in names else 'has no'
+        state = 'has' if name in names else 'has no'
         raise errors.CheckpointError(
-          f'{path} {found} tensor {name[:200]}, unlike {self._paths[0]}.'
+          f'{path} {state} tensor {name[:200]}, unlike {self._paths[0]}.'
           ' Expected parts of the same tensors in all files.'
         )
       for name, shape in shard.shapes.items():
@@ -268,11 +268,11 @@ class MetaCheckpoint(checkpoint.Checkpoint):
       raise errors.CheckpointError(f'{path}: {e}') from e
 
 
-def check_size(found: checkpoint.Checkpoint, size: str) -> None:
+def check_size(opened: checkpoint.Checkpoint, size: str) -> None:
   """Compares the sizes of a model with the size that the user states.
 
   Args:
-    found: The checkpoint.
+    opened: The checkpoint.
     size: A key of llama_sizes.SIZES.
 
   Raises:
@@ -287,10 +287,10 @@ def check_size(found: checkpoint.Checkpoint, size: str) -> None:
     'hidden_dim',
     'vocab_size',
   ):
-    one, other = getattr(found.config, name), getattr(expected, name)
+    one, other = getattr(opened.config, name), getattr(expected, name)
     if one != other:
       raise errors.CheckpointError(
-        f'{found.directory}: {found.config_name} has {name} {one}, but'
+        f'{opened.directory}: {opened.config_name} has {name} {one}, but'
         f' --model-size={size} means {other}. Correct the flag or leave it out.'
       )
 

@@ -180,11 +180,11 @@ class ModelSource:
     for variable in self.variables:
       for name in variable.sources:
         expected.add(name)
-        found = shapes.get(name)
-        if found is None or not self._fits(found, variable):
+        shape = shapes.get(name)
+        if shape is None or not self._fits(shape, variable):
           problems.append(
             f'{name}: expected shape {list(variable.source_shape)}, found '
-            + ('no such tensor' if found is None else f'{list(found)}')
+            + ('no such tensor' if shape is None else f'{list(shape)}')
           )
     for name in sorted(set(shapes) - expected):
       # A tied model may store the head anyway. The stored head is then used.
@@ -201,13 +201,13 @@ class ModelSource:
         + (f'\n  and {more} more' if more > 0 else '')
       )
 
-  def _fits(self, found: tuple[int, ...], variable: layout.Variable) -> bool:
+  def _fits(self, shape: tuple[int, ...], variable: layout.Variable) -> bool:
     expected = variable.source_shape
     if variable.vocab_axis is not None and layout.is_padded_vocab(
       self.config.vocab_size
     ):
-      return found[:1] >= expected[:1] and found[1:] == expected[1:]
-    return found == expected
+      return shape[:1] >= expected[:1] and shape[1:] == expected[1:]
+    return shape == expected
 
   def _error(self, name: str, text: str) -> errors.CheckpointError:
     return errors.CheckpointError(

@@ -89,7 +89,7 @@ class ModelSourceTest(parameterized.TestCase):
     tensors['transformer.h.0.attn.masked_bias'] = np.full((), -1e9, np.float32)
     self.assertLen(self.source(tensors).variables, 21)
 
-  def test_more_or_fewer_layers_than_the_config_says(self):
+  def test_wrong_number_of_layers_is_refused(self):
     self.assertRefused(
       'transformer.h.2.ln_1.weight: .* no such tensor', n_layer=3
     )
@@ -99,7 +99,7 @@ class ModelSourceTest(parameterized.TestCase):
     )
 
   @parameterized.parameters(np.nan, np.inf, -np.inf)
-  def test_values_that_are_no_numbers(self, value):
+  def test_nan_and_infinity_are_refused(self, value):
     tensors = small_models.state_dict()
     tensors[_Q][3, 7] = value
     source = self.source(tensors)
@@ -109,7 +109,7 @@ class ModelSourceTest(parameterized.TestCase):
     ):
       self.build(source, 'transformer.x_layers_1.self_attention.combined_qkv.w')
 
-  def test_overflow_of_the_target_type(self):
+  def test_overflow_of_the_target_type_is_refused(self):
     tensors = small_models.state_dict()
     tensors['lm_head.bias'][4] = np.finfo(np.float32).max
     source = self.source(tensors)
@@ -120,7 +120,7 @@ class ModelSourceTest(parameterized.TestCase):
     ):
       self.build(source, 'softmax.logits_ffn.bias.b', _BFLOAT16)
 
-  def test_integers_are_no_weights(self):
+  def test_integer_weights_are_refused(self):
     tensors = small_models.state_dict()
     tensors['lm_head.bias'] = np.zeros(11, np.int32)
     source = self.source(tensors)
@@ -140,7 +140,7 @@ class ModelSourceTest(parameterized.TestCase):
     self.assertRefused('lm_head.weight: .* no such tensor', tensors)
 
   @parameterized.parameters((50400, 50400), (50401, 50401), (50432, 50401))
-  def test_official_vocabulary(self, rows, expected):
+  def test_official_vocabulary_is_cut(self, rows, expected):
     tensors = small_models.state_dict()
     rng = np.random.default_rng(0)
     for name, shape in (
@@ -159,7 +159,7 @@ class ModelSourceTest(parameterized.TestCase):
       self.build(source, 'softmax.logits_ffn.bias.b').shape, (expected,)
     )
 
-  def test_another_vocabulary_must_be_as_the_config_says(self):
+  def test_other_vocabulary_must_match_the_config(self):
     self.assertRefused(
       r'wte.weight: expected shape \[12, 16\], found \[11', vocab_size=12
     )
@@ -203,7 +203,7 @@ class ModelSourceTest(parameterized.TestCase):
     ):
       model_source.ModelSource(self.directory)
 
-  def test_no_weights_or_directory(self):
+  def test_missing_weights_and_directory_are_refused(self):
     small_models.save(self.directory)
     os.remove(os.path.join(self.directory, 'model.safetensors'))
     with self.assertRaisesRegex(errors.CheckpointError, 'has no weights. Exp'):
@@ -219,7 +219,7 @@ class BlocksTest(parameterized.TestCase):
     # Shapes smaller than a square, equal to it, and not divisible by it.
     shape=((1, 1), (64, 64), (65, 200), (3, 129)),
   )
-  def test_transposed_copy_is_numpys(self, source, target, shape):
+  def test_transposed_copy_equals_numpy(self, source, target, shape):
     rng = np.random.default_rng(0)
     matrix = rng.standard_normal(shape).astype(source)
     out = np.empty(shape[::-1], target)
@@ -249,7 +249,7 @@ class BlocksTest(parameterized.TestCase):
     # The last index lies in the second piece.
     where=((0, 0), (1, 2), (1024, 1023)),
   )
-  def test_finds_what_is_no_number(self, dtype, value, where):
+  def test_finds_nan_and_infinity(self, dtype, value, where):
     array = np.full((1025, 1024), np.finfo(np.float16).max).astype(dtype)
     array[0, :] = -1
     self.assertIsNone(model_source.first_not_finite(array))

@@ -11,7 +11,7 @@ from converters.convert import pipeline
 
 
 class PrefetchTest(absltest.TestCase):
-  def test_order_and_end(self):
+  def test_items_keep_their_order(self):
     self.assertEqual(list(pipeline.prefetch(range(100), 3)), [*range(100)])
     self.assertEqual(list(pipeline.prefetch([], 3)), [])
     squares = pipeline.in_order(lambda n: n * n, range(50), 4)
@@ -30,12 +30,12 @@ class PrefetchTest(absltest.TestCase):
     for n in stream:
       self.assertLessEqual(len(made), n + 3)
 
-  def test_two_at_once(self):
+  def test_two_items_run_concurrently(self):
     barrier = threading.Barrier(2, timeout=30)
     waited = pipeline.in_order(lambda n: barrier.wait() >= 0, range(4), 2)
     self.assertEqual(list(waited), [True] * 4)
 
-  def test_errors_come_in_their_turn(self):
+  def test_errors_are_raised_in_order(self):
     def numbers():
       yield 1
       raise ValueError('no second')
@@ -54,7 +54,7 @@ class PrefetchTest(absltest.TestCase):
 
 
 class ProgressTest(absltest.TestCase):
-  def test_lines_now_and_then_with_rate_and_time_left(self):
+  def test_lines_show_rate_and_remaining_time(self):
     out = io.StringIO()
     with (
       contextlib.redirect_stderr(out),
@@ -69,7 +69,7 @@ class ProgressTest(absltest.TestCase):
       out.getvalue(), 'Converting v5: 1.0 of 4.0 GB, 200 MB/s, 15 s left\n'
     )
 
-  def test_what_an_earlier_run_did_does_not_count_in_the_rate(self):
+  def test_rate_ignores_an_earlier_run(self):
     out = io.StringIO()
     with (
       contextlib.redirect_stderr(out),
@@ -83,7 +83,7 @@ class ProgressTest(absltest.TestCase):
       out.getvalue(), 'Converting v: 3.0 of 4.0 GB, 100 MB/s, 10 s left\n'
     )
 
-  def test_a_bar_on_a_terminal(self):
+  def test_terminal_shows_a_bar(self):
     out = io.StringIO()
     out.isatty = lambda: True
     with (

@@ -45,9 +45,9 @@ class RandomWeightsTest(parameterized.TestCase):
       f for f in os.listdir(directory) if f.endswith(f'.{file_format}')
     ]
     self.assertLen(weights, shards)
-    found = self.values(directory)
+    values = self.values(directory)
     for name, value in expected.items():
-      np.testing.assert_array_equal(found[name], value)
+      np.testing.assert_array_equal(values[name], value)
 
   @parameterized.parameters('safetensors', 'bin')
   def test_same_flags_give_same_bytes(self, file_format):
@@ -75,7 +75,7 @@ class RandomWeightsTest(parameterized.TestCase):
       self.assertEqual((half / name).read_bytes(), (whole / name).read_bytes())
     self.assertEqual((half / first).stat().st_mtime_ns, before)
 
-  def test_seed_and_dtype(self):
+  def test_bytes_depend_on_seed_and_dtype(self):
     name = 'params.lm.embedding_lookup.emb_var'
     base = self.values(self.write())[name]
     self.assertFalse(
@@ -84,7 +84,7 @@ class RandomWeightsTest(parameterized.TestCase):
     rounded = self.values(self.write(dtype='bfloat16'), 'bfloat16')[name]
     np.testing.assert_array_equal(rounded, base.astype(rounded.dtype))
 
-  def test_sizes_that_do_not_fit(self):
+  def test_invalid_sizes_are_refused(self):
     with self.assertRaisesRegex(ValueError, 'rotary_dim is 10. .*at most 8'):
       dataclasses.replace(_SHAPE, rotary_dim=10)
     with self.assertRaisesRegex(ValueError, 'shards=26 exceeds the 25 tensors'):

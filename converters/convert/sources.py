@@ -23,7 +23,7 @@ def open_checkpoint(
     errors.CheckpointError: A file is missing, damaged or refused, or the model
       has another size.
   """
-  found: checkpoint.Checkpoint
+  opened: checkpoint.Checkpoint
   is_gguf = os.path.isfile(directory) or directory.endswith('.gguf')
   is_meta = meta_checkpoint.is_one(directory)
   if lora and (is_gguf or is_meta):
@@ -33,13 +33,13 @@ def open_checkpoint(
       ' --base to the Hugging Face directory of the model.'
     )
   if is_gguf:
-    found = gguf_checkpoint.GGUFCheckpoint(directory)
+    opened = gguf_checkpoint.GGUFCheckpoint(directory)
   elif is_meta:
-    found = meta_checkpoint.MetaCheckpoint(directory, size)
+    opened = meta_checkpoint.MetaCheckpoint(directory, size)
   elif lora:
-    found = lora_lib.MergedCheckpoint(directory, lora)
+    opened = lora_lib.MergedCheckpoint(directory, lora)
   else:
-    found = checkpoint.HFCheckpoint(directory)
+    opened = checkpoint.HFCheckpoint(directory)
   if size:
-    meta_checkpoint.check_size(found, size)
-  return found
+    meta_checkpoint.check_size(opened, size)
+  return opened

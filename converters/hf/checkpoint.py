@@ -280,11 +280,11 @@ def end_ids(directory: str) -> tuple[int, ...]:
   Raises:
     errors.CheckpointError, InvalidArgument: A file is malformed.
   """
-  said = description.read(directory)
-  if said.stop_ids:
-    return tuple(said.stop_ids)
-  if said.eos_id is not None:
-    return (said.eos_id,)
+  described = description.read(directory)
+  if described.stop_ids:
+    return tuple(described.stop_ids)
+  if described.eos_id is not None:
+    return (described.eos_id,)
   if os.path.isfile(os.path.join(directory, 'config.json')):
     return read_config(directory)[1].stop_ids
   return ()

@@ -97,8 +97,8 @@ class HFConfigTest(parameterized.TestCase):
     ):
       with open(path, 'w', encoding='utf-8') as file:
         file.write(text)
-      found = self.read(config)
-      self.assertEqual((found.eos_id, found.stop_ids), (expected[0], expected))
+      sizes = self.read(config)
+      self.assertEqual((sizes.eos_id, sizes.stop_ids), (expected[0], expected))
     for text, message in (
       ('{"eos_token_id": "</s>"}', 'eos_token_id is "</s>"'),
       ('{', 'is not JSON'),
@@ -130,11 +130,11 @@ class HFConfigTest(parameterized.TestCase):
     (dict(layer_norm_epsilon=-1), 'layer_norm_epsilon'),
     (dict(eos_token_id='</s>'), 'eos_token_id is "</s>"'),
   )
-  def test_refuses(self, changes, message):
+  def test_bad_values_are_refused(self, changes, message):
     with self.assertRaisesRegex(errors.CheckpointError, message):
       self.read(json.dumps(small_models.config(**changes)))
 
-  def test_refuses_what_is_no_object(self):
+  def test_json_without_an_object_is_refused(self):
     for text, message in (('', 'is not JSON'), ('[]', 'contains a list')):
       with self.assertRaisesRegex(errors.CheckpointError, message):
         self.read(text)

@@ -53,26 +53,26 @@ class GGUFConfigTest(parameterized.TestCase):
     self.assertIn(path, str(caught.exception))
 
   @parameterized.product(family=('llama', 'qwen2'), tied=(False, True))
-  def test_variables_are_those_of_the_hugging_face_model(self, family, tied):
+  def test_variables_match_the_hugging_face_model(self, family, tied):
     tensors = gguf_files.state_dict(biases=family == 'qwen2', tied=tied)
     directory = self.create_tempdir().full_path
     gguf_files.save_hf(directory, tensors, family)
     expected = model_source.ModelSource(directory)
     opened = sources.open_checkpoint(self.write(family, tied=tied))
-    found = model_source.ModelSource(opened)
+    source = model_source.ModelSource(opened)
     self.assertEqual(opened.family.name, family)
-    self.assertEqual(found.config, expected.config)
+    self.assertEqual(source.config, expected.config)
     self.assertEqual(
-      [v.name for v in found.variables], [v.name for v in expected.variables]
+      [v.name for v in source.variables], [v.name for v in expected.variables]
     )
-    for ours, theirs in zip(found.variables, expected.variables):
+    for ours, theirs in zip(source.variables, expected.variables):
       np.testing.assert_array_equal(
-        found.build(ours, np.dtype(np.float32)),
+        source.build(ours, np.dtype(np.float32)),
         expected.build(theirs, np.dtype(np.float32)),
         ours.name,
       )
 
-  def test_quantized_variables_are_the_dequantized_ones(self):
+  def test_quantized_variables_are_dequantized(self):
     path = os.path.join(self.create_tempdir().full_path, 'model.gguf')
     tensors = gguf_files.state_dict()
     gguf_files.write(
@@ -84,9 +84,9 @@ class GGUFConfigTest(parameterized.TestCase):
     directory = self.create_tempdir().full_path
     gguf_files.save_hf(directory, tensors)
     exact = model_source.ModelSource(directory)
-    found = model_source.ModelSource(sources.open_checkpoint(path))
-    for variable, other in zip(found.variables, exact.variables):
-      value = found.build(variable, np.dtype(np.float32))
+    quantized = model_source.ModelSource(sources.open_checkpoint(path))
+    for variable, other in zip(quantized.variables, exact.variables):
+      value = quantized.build(variable, np.dtype(np.float32))
       difference = np.abs(value - exact.build(other, np.dtype(np.float32)))
       self.assertLess(difference.max(), 4 / 127, variable.name)
 
@@ -95,19 +95,19 @@ class GGUFConfigTest(parameterized.TestCase):
     ('BF16', 'F16', 'float32'),
     ('BF16', 'Q8_0', 'float32'),
   )
-  def test_type_of_the_weights(self, embedding, others, expected):
+  def test_type_of_the_weights(self, embedding, rest, expected):
     path = os.path.join(self.create_tempdir().full_path, 'model.gguf')
     gguf_files.write(
       path,
       gguf_files.state_dict(),
       gguf_files.metadata(),
       type_of=lambda name: gguf_files.TYPES[
-        embedding if 'embd' in name else others
+        embedding if 'embd' in name else rest
       ],
     )
     self.assertEqual(sources.open_checkpoint(path).float_type, expected)
 
-  def test_defaults_are_those_of_llama_cpp(self):
+  def test_defaults_match_llama_cpp(self):
     config = self.config(
       tied=True,
       _rope__freq_base=None,
@@ -130,7 +130,7 @@ class GGUFConfigTest(parameterized.TestCase):
   def test_float32_settings_become_the_decimal_numbers_of_the_author(self):
     self.assertEqual(self.config().ln_epsilon, 1e-5)
 
-  def test_ends_are_those_of_the_metadata_and_known_control_tokens(self):
+  def test_end_ids_come_from_metadata_and_known_control_tokens(self):
     config = self.config(tokenizer__ggml__eot_token_id=7)
     self.assertEqual(config.stop_ids, (2, 7, 0))
     self.assertEqual((config.bos_id, config.eos_id, config.pad_id), (1, 2, 0))

@@ -165,13 +165,13 @@ class GGUFFile(weights_file.MappedFile):
     return counts
 
   def _pairs(self, count: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    pairs: dict[str, Any] = {}
     for _ in range(count):
       key = self._text()
-      if key in found:
+      if key in pairs:
         raise self._error(f'its metadata has the key {key[:200]!r} twice')
-      found[key] = self._value(key, self._number(_UINT32))
-    return found
+      pairs[key] = self._value(key, self._number(_UINT32))
+    return pairs
 
   def _value(self, key: str, kind: int) -> Any:
     if kind == _STRING:
@@ -191,10 +191,10 @@ class GGUFFile(weights_file.MappedFile):
     raise self._error(f'the value of {key[:200]!r} has the unknown type {kind}')
 
   def _descriptions(self, count: int) -> dict[str, _Tensor]:
-    found: dict[str, _Tensor] = {}
+    tensors: dict[str, _Tensor] = {}
     for _ in range(count):
       name = self._text()
-      if name in found:
+      if name in tensors:
         raise self._error(f'it has tensor {name[:200]} twice')
       dims = self._number(_UINT32)
       if dims > _MAX_DIMS:
@@ -209,8 +209,8 @@ class GGUFFile(weights_file.MappedFile):
           f'tensor {name[:200]} of {type_.name}{list(shape)} has rows that are'
           f' not a multiple of {type_.values} values'
         )
-      found[name] = _Tensor(type_, shape, self._number(_UINT64))
-    return self._located(found)
+      tensors[name] = _Tensor(type_, shape, self._number(_UINT64))
+    return self._located(tensors)
 
   def _located(self, tensors: Mapping[str, _Tensor]) -> dict[str, _Tensor]:
     """Returns the tensors with offsets that count from the start of the file.

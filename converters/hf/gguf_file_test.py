@@ -170,7 +170,7 @@ class GGUFFileTest(parameterized.TestCase):
         file.read(_NAME, (slice(2, 4), slice(1, 9))).shape, (2, 8)
       )
 
-  def test_sizes_of_types_are_those_of_gguf(self):
+  def test_sizes_of_types_match_gguf(self):
     for number, type_ in gguf_file._TYPES.items():
       self.assertEqual(TYPES(number).name, type_.name)
       self.assertEqual(
@@ -203,9 +203,9 @@ class GGUFFileTest(parameterized.TestCase):
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    found = dict(gguf_file.GGUFFile(path).metadata)
-    self.assertEqual(found.pop('general.architecture'), 'llama')
-    self.assertEqual(found, values | {'texts': ['', 'ß']})
+    metadata = dict(gguf_file.GGUFFile(path).metadata)
+    self.assertEqual(metadata.pop('general.architecture'), 'llama')
+    self.assertEqual(metadata, values | {'texts': ['', 'ß']})
 
   def test_other_files_are_refused_by_name(self):
     path = self.path()
@@ -275,7 +275,7 @@ class GGUFFileTest(parameterized.TestCase):
     self.change(path, begin, struct.pack('<I', 1 << 30))
     self.assert_refused(path, 'has 1073741824 dimensions, above the limit of 4')
 
-  def test_rows_that_are_no_blocks_are_refused(self):
+  def test_rows_of_partial_blocks_are_refused(self):
     path = self.write()
     with open(path, 'rb') as f:
       begin = f.read().index(_NAME.encode()) + len(_NAME)
@@ -306,7 +306,7 @@ class GGUFFileTest(parameterized.TestCase):
       path = self.write(general__alignment=value)
       self.assert_refused(path, 'must be a power of two|alignment of')
 
-  def test_text_that_is_not_utf8_is_refused(self):
+  def test_invalid_utf8_is_refused(self):
     path = self.write()
     with open(path, 'rb') as f:
       begin = f.read().index(gguf_files.TEMPLATE.encode())

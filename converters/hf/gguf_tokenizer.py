@@ -151,14 +151,14 @@ def _json(document: Mapping[str, Any]) -> bytes:
 
 def _templates(metadata: Mapping[str, Any]) -> dict[str, Any]:
   """Returns the chat templates of a file in the form of tokenizer_config.json."""
-  found = {
+  templates = {
     key.removeprefix(_TEMPLATE).removeprefix('.') or 'default': value
     for key, value in metadata.items()
     if key == _TEMPLATE or key.startswith(f'{_TEMPLATE}.')
   }
-  if found.keys() <= {'default'}:
-    return {'chat_template': found['default']} if found else {}
-  named = [{'name': n, 'template': t} for n, t in found.items()]
+  if templates.keys() <= {'default'}:
+    return {'chat_template': templates['default']} if templates else {}
+  named = [{'name': n, 'template': t} for n, t in templates.items()]
   return {'chat_template': named}
 
 

@@ -158,16 +158,16 @@ class GGUFTokenizerTest(parameterized.TestCase):
       self.assertEqual(ours.encode(text).ids, ids)
     judge = self.judge(smollm2.path())
     for text in _texts():
-      found = ours.encode(text).ids
-      self.assertEqual(ours.decode(found, skip_special_tokens=False), text)
+      ids = ours.encode(text).ids
+      self.assertEqual(ours.decode(ids, skip_special_tokens=False), text)
       # transformers does not split numbers, which SmolLM2's own tokenizer does.
       if not any(c.isnumeric() for c in text):
-        self.assertEqual(found, judge.encode(text, add_special_tokens=False))
+        self.assertEqual(ids, judge.encode(text, add_special_tokens=False))
 
   @parameterized.parameters(
     'default', 'gpt-2', 'llama-bpe', 'qwen2', 'smaug-bpe'
   )
-  def test_splits_are_those_of_transformers(self, pre):
+  def test_splits_match_transformers(self, pre):
     path = self.write(tokenizer__ggml__pre=pre)
     ours, judge = self.tokenizer(path), self.judge(path)
     for text in _texts():
@@ -304,9 +304,9 @@ class GGUFTokenizerTest(parameterized.TestCase):
       # SentencePiece knows no control tokens in texts, and cuts texts at NUL.
       if '<' in text or '\0' in text or '▁' in text:
         continue
-      found = ours.encode(text, add_special_tokens=False).ids
-      self.assertEqual(found, judge.encode(text), repr(text))
-      self.assertEqual(ours.decode(found), text)
+      ids = ours.encode(text, add_special_tokens=False).ids
+      self.assertEqual(ids, judge.encode(text), repr(text))
+      self.assertEqual(ours.decode(ids), text)
     self.assertEqual(ours.encode('x').ids[0], 1)
     self.assertEqual(ours.encode('</s>', add_special_tokens=False).ids, [2])
 

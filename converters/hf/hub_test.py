@@ -62,7 +62,7 @@ class HubTest(absltest.TestCase):
     self.set_hub(HF_HUB_OFFLINE=True)
     self.assertEqual(hub.locate(_ID), expected)
 
-  def test_a_tokenizer_comes_without_its_model(self):
+  def test_tokenizer_is_fetched_without_its_model(self):
     files = self.files() | {'tokenizer.json': b'{}'}
     with fake_hub.running(_ID, files) as (url, downloads):
       self.set_endpoint(url)
@@ -75,7 +75,7 @@ class HubTest(absltest.TestCase):
       hub.locate_tokenizer('/a/tokenizer.json'), '/a/tokenizer.json'
     )
 
-  def test_a_tokenizer_that_cannot_be_had(self):
+  def test_unavailable_tokenizer_is_reported(self):
     with self.assertRaisesRegex(
       ValueError, f'--tokenizer_path={_ID} is neither a local path nor in the'
     ):
@@ -94,7 +94,7 @@ class HubTest(absltest.TestCase):
       for path in ('a', 'a/b/c', './a/b', '../a/b', '/a/b'):
         self.assertEqual(hub.locate(path), os.path.join(start, path))
 
-  def test_downloads_what_is_needed_once(self):
+  def test_downloads_needed_files_once(self):
     small = self.files()
     unneeded = ('pytorch_model.bin', 'flax_model.msgpack', 'modeling.py')
     files = small | {'vocab.json': b'{}'} | dict.fromkeys(unneeded, b'x')
@@ -106,8 +106,8 @@ class HubTest(absltest.TestCase):
     self.assertEqual(downloads, {n: 1 for n in (*small, 'vocab.json')})
     self.assertCountEqual(os.listdir(directory), downloads)
     for name in small:
-      found = pathlib.Path(directory, name).read_bytes()
-      self.assertEqual(found, files[name])
+      content = pathlib.Path(directory, name).read_bytes()
+      self.assertEqual(content, files[name])
     # The hub has stopped. The cache has only the files that a conversion needs.
     self.assertEqual(hub.locate(_ID), directory)
 
@@ -146,7 +146,7 @@ class HubTest(absltest.TestCase):
       self.assertTrue(hub.has_weights(directory))
     self.assertEqual(hub.locate(_ID, weights=False), directory)
 
-  def test_unknown_model(self):
+  def test_unknown_model_is_reported(self):
     with fake_hub.running(_ID, {}) as (url, _):
       self.set_endpoint(url)
       with self.assertRaisesRegex(
@@ -155,7 +155,7 @@ class HubTest(absltest.TestCase):
       ):
         hub.locate('EleutherAI/gpt-k')
 
-  def test_no_network(self):
+  def test_missing_network_is_reported(self):
     message = (
       f'base={_ID} is neither .*{self.cache}.*hf download {_ID}".*'
       'pass its path.'  # //:serve has no --base.

@@ -36,7 +36,7 @@ class SafetensorsFileTest(parameterized.TestCase):
   @parameterized.parameters(
     np.float32, np.float16, np.int64, np.uint8, bool, ml_dtypes.bfloat16
   )
-  def test_reads_what_the_library_writes(self, dtype):
+  def test_reads_files_of_the_library(self, dtype):
     tensors = {
       'a': np.arange(6).reshape(2, 3).astype(dtype),
       'b': np.ones((), dtype),
@@ -82,7 +82,7 @@ class SafetensorsFileTest(parameterized.TestCase):
       'tensors a and b overlap',
     ),
   )
-  def test_refuses(self, data, message):
+  def test_bad_headers_are_refused(self, data, message):
     with self.assertRaisesRegex(errors.CheckpointError, message):
       self.open(data)
 

@@ -93,7 +93,7 @@ class TokenizerFilesTest(parameterized.TestCase):
       self.assertEqual(modern.encode(text), expected)
       self.assertEqual(modern.decode(expected), text)
 
-  def test_merges_as_older_tokenizers_wrote_them(self):
+  def test_merges_of_older_tokenizers_are_read(self):
     document = json.loads(_bpe().to_str())
     self.put('tokenizer.json', json.dumps(document).encode())
     expected = tokenizer_files.collect(self.source)
@@ -141,14 +141,14 @@ class TokenizerFilesTest(parameterized.TestCase):
     b'{"model": 1}',
     b'{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}',
   )
-  def test_broken_tokenizer(self, data):
+  def test_broken_tokenizer_is_reported(self, data):
     self.put('tokenizer.json', data)
     with self.assertRaisesRegex(
       errors.CheckpointError, 'tokenizer.json has another format than save'
     ):
       tokenizer_files.collect(self.source)
 
-  def test_files_that_are_no_settings_are_refused(self):
+  def test_settings_without_an_object_are_refused(self):
     directory = self.create_tempdir()
     pointer = 'version https://git-lfs/spec/v1\noid sha256:4d7a\nsize 9\n'
     for name, text, message in (

@@ -180,9 +180,9 @@ class TorchFile(weights_file.MappedFile):
     info = self._members.get(self._storage_prefix + storage.key)
     expected = storage.count * np.dtype(storage.dtype).itemsize
     if info is None or info.file_size != expected:
-      found = 'none' if info is None else info.file_size
+      size = 'none' if info is None else info.file_size
       raise self._error(
-        f'expected {expected} bytes for tensor {name[:200]}, found {found}'
+        f'expected {expected} bytes for tensor {name[:200]}, found {size}'
       )
 
   def _error(self, text: str) -> errors.CheckpointError:

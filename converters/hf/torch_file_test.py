@@ -47,7 +47,7 @@ class TorchFileTest(parameterized.TestCase):
       torch_file.TorchFile(self.path)
 
   @parameterized.parameters(np.float32, np.float16, ml_dtypes.bfloat16)
-  def test_reads_what_the_writer_writes(self, dtype):
+  def test_reads_files_of_the_writer(self, dtype):
     rng = np.random.default_rng(0)
     tensors = {
       'a.b': rng.standard_normal((3, 4)).astype(dtype),
@@ -98,10 +98,10 @@ class TorchFileTest(parameterized.TestCase):
     self.assertRefused('not little-endian')
 
   @parameterized.parameters((None, 'none'), (b'1234', '4'))
-  def test_refuses_wrong_storage(self, data, found):
+  def test_refuses_wrong_storage(self, data, size):
     self.write({'w': np.ones(3, np.float32)})
     self.rewrite({'archive/data/0': data})
-    self.assertRefused(f'expected 12 bytes for tensor w, found {found}.')
+    self.assertRefused(f'expected 12 bytes for tensor w, found {size}.')
 
   def test_refuses_no_or_two_pickles(self):
     self.write({'w': np.ones(3, np.float32)})
@@ -110,7 +110,7 @@ class TorchFileTest(parameterized.TestCase):
     self.rewrite({'other/data.pkl': None, 'archive/data.pkl': None})
     self.assertRefused('0 members named data.pkl')
 
-  def test_damaged_numbers_are_told(self):
+  def test_damaged_numbers_are_reported(self):
     value = np.arange(100, 200, dtype=np.float32)
     self.write({'w': value})
     with open(self.path, 'rb') as f:

@@ -78,7 +78,7 @@ class TorchPickleTest(parameterized.TestCase):
     ('memo_bomb', b'\x80\x02}r\xff\xff\xff\x7f.', None),
     ('bytes_bomb', b'\x80\x05\x96' + b'\xff' * 8 + b'.', 'protocol 5'),
   )
-  def test_refuses(self, data, message):
+  def test_bad_programs_are_refused(self, data, message):
     if message is None:
       self.assertEqual(torch_pickle.read_tensors(data, 'f'), {})
       return
@@ -103,11 +103,11 @@ class TorchPickleTest(parameterized.TestCase):
     ),
     ('negative_offset', _SOUND.replace(b'QK\x00', b'QJ\xff\xff\xff\xff')),
   )
-  def test_damaged(self, data):
+  def test_damaged_pickles_are_refused(self, data):
     with self.assertRaisesRegex(errors.CheckpointError, 'f: .*damaged'):
       torch_pickle.read_tensors(data, 'f')
 
-  def test_only_tensors_by_name(self):
+  def test_only_a_dict_of_tensors_is_accepted(self):
     with self.assertRaisesRegex(
       errors.CheckpointError, "entry 'step' is a int"
     ):

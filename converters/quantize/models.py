@@ -260,8 +260,8 @@ def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
     errors.CheckpointError: The table is for another family, variables are
       missing, or there are variables that are not in the table.
   """
-  found = {n.removesuffix(variables.SCALE_SUFFIX) for n in reader.specs}
-  layers = set(map(variables.layer_of, found)) - {None}
+  stored = {n.removesuffix(variables.SCALE_SUFFIX) for n in reader.specs}
+  layers = set(map(variables.layer_of, stored)) - {None}
   family = family_of(reader)
   if table not in (None, family.name) or not family.tensors:
     raise errors.CheckpointError(
@@ -272,11 +272,11 @@ def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
   # The names of variables depend only on the number of layers and on the form
   # of queries, keys and values.
   sizes = hf_config.HFConfig(len(layers) or 1, 1, 1, 1, 1)
-  rows = family.table.entries(sizes, variables.is_joined(found))
+  rows = family.table.entries(sizes, variables.is_joined(stored))
   expected = {row.path(layer) for row, layer in rows}
   problems = [
     f'it has {word}{_some(names)}'
-    for word, names in (('no ', expected - found), ('', found - expected))
+    for word, names in (('no ', expected - stored), ('', stored - expected))
     if names
   ]
   if problems:

@@ -62,20 +62,20 @@ class LayersTest(parameterized.TestCase):
   def layered(self, path, quantization_name=None):
     return models.open_model(path).run_as(quantization_name)
 
-  def test_float_logits_are_the_engines(self):
-    found = logit_errors.answer_logits(self.layered(self.pax), self.texts)
+  def test_float_logits_match_the_engine(self):
+    logits = logit_errors.answer_logits(self.layered(self.pax), self.texts)
     expected = _engine_logits(self.pax, self.texts)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=2e-4)
 
   @parameterized.parameters('int8', 'int8_weights')
-  def test_int8_logits_are_the_engines(self, name):
+  def test_int8_logits_match_the_engine(self, name):
     record = provenance.Record(provenance.Options())
     quantization.quantize(self.pax, self.int8, record)
-    found = logit_errors.answer_logits(
+    logits = logit_errors.answer_logits(
       self.layered(self.int8, name), self.texts
     )
     expected = _engine_logits(self.int8, self.texts, name)
-    error = logit_errors.error(name, expected, found)
+    error = logit_errors.error(name, expected, logits)
     # One activation code that is rounded differently already causes an error.
     self.assertLess(error.mean_error, 0.02)
     self.assertGreater(error.agreement, 0.95)
@@ -129,10 +129,10 @@ class LayersTest(parameterized.TestCase):
       before, _ = model.run_layer(model.layer(variables, index), x)
       after, inputs = model.run_layer(model.layer(smoothed, index), x)
       np.testing.assert_array_equal(before, after)
-      told = smoothing.apply_to_stats(stats, exponents)
+      scaled = smoothing.apply_to_stats(stats, exponents)
       for tap, values in inputs._asdict().items():
         seen = np.abs(np.asarray(values)[self.texts.batches[0].real]).max(0)
-        self.assertTrue((seen <= told[tap].peak).all(), tap)
+        self.assertTrue((seen <= scaled[tap].peak).all(), tap)
       x = before
 
 

@@ -175,11 +175,11 @@ class _Output:
 
   def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes the arrays that `quantized` returned for a variable."""
-    for each, array in arrays.items():
+    for key, array in arrays.items():
       # A killed run may have written only the codes of a matrix.
-      if not self._writer.has(each):
-        error = self._errors.get(each)
-        self._writer.add(each, array, error and dataclasses.asdict(error))
+      if not self._writer.has(key):
+        error = self._errors.get(key)
+        self._writer.add(key, array, error and dataclasses.asdict(error))
     if not arrays:
       spec, rows = self._reader.specs[name], self._reader.read_rows(name)
       self._writer.add_parts(name, spec, rows)
@@ -284,14 +284,14 @@ def _groups(
       ' that convert_hf wrote.'
     )
   layers: dict[int, list[str]] = {}
-  others = []
+  singles = []
   for name in reader.specs:
     layer = variables_lib.layer_of(name)
     if layer is not None:
       layers.setdefault(layer, []).append(name)
     else:
-      others.append((None, [name]))
-  return others + sorted(layers.items())
+      singles.append((None, [name]))
+  return singles + sorted(layers.items())
 
 
 def _copy_description(reader: _Reader, pax: str) -> None:

@@ -47,15 +47,15 @@ class QuantizationTest(parameterized.TestCase):
     return checkpoint.read_variables(self.pax)
 
   def test_layout(self):
-    found = self.quantize()
+    arrays = self.quantize()
     source = checkpoint.read_variables(self.source)
     for name, value in source.items():
       summed = int8_matrix.summed_dims(name, softmax=False)
       if summed is None:
-        np.testing.assert_array_equal(found.pop(name), value)
+        np.testing.assert_array_equal(arrays.pop(name), value)
         continue
-      codes = found.pop(name)
-      scale = found.pop(f'{name}_quantized_scale')
+      codes = arrays.pop(name)
+      scale = arrays.pop(f'{name}_quantized_scale')
       self.assertEqual((codes.dtype, codes.shape), (np.int8, value.shape))
       self.assertEqual(scale.dtype, np.float32)
       peak = np.abs(value).max(summed)
@@ -63,7 +63,7 @@ class QuantizationTest(parameterized.TestCase):
       np.testing.assert_array_equal(scale, peak / np.float32(127))
       steps = value / np.expand_dims(scale, summed)
       np.testing.assert_array_equal(codes, np.rint(steps))
-    self.assertEmpty(found)
+    self.assertEmpty(arrays)
     self.assertEqual(
       set(os.listdir(self.pax)),
       set(os.listdir(self.source)) | {'quantization.json'},
@@ -72,7 +72,7 @@ class QuantizationTest(parameterized.TestCase):
   @parameterized.parameters(
     dict(), dict(softmax=True), dict(clipping=True), dict(smoothing=0.0)
   )
-  def test_same_bytes_twice_and_the_engine_takes_them(self, **options):
+  def test_runs_give_equal_bytes_that_the_engine_loads(self, **options):
     variables = self.quantize(**options)
     self.assertEqual(variables[_HEAD].dtype == np.int8, 'softmax' in options)
     first = small_pax.digest(self.pax)
@@ -85,11 +85,11 @@ class QuantizationTest(parameterized.TestCase):
     source = small_pax.write(
       os.path.join(self.root, 'bfloat16'), ml_dtypes.bfloat16
     )
-    found = self.quantize(source)
-    self.assertEqual(found[_HEAD].dtype, ml_dtypes.bfloat16)
+    arrays = self.quantize(source)
+    self.assertEqual(arrays[_HEAD].dtype, ml_dtypes.bfloat16)
     exact = checkpoint.read_variables(source)[_QKV].astype(np.float32)
     error = int8_matrix.measure(
-      _QKV, exact, found[_QKV], found[f'{_QKV}_quantized_scale'], 8
+      _QKV, exact, arrays[_QKV], arrays[f'{_QKV}_quantized_scale'], 8
     )
     self.assertLess(error.max_steps, 0.501)
 
@@ -98,13 +98,13 @@ class QuantizationTest(parameterized.TestCase):
     self.quantize(bits=bits)
     record = provenance.read(self.pax)
     self.assertEqual(record.options.bits, bits)
-    found = list(
+    errors = list(
       matrix_errors.matrix_errors(
         checkpoint.Reader(self.source), checkpoint.Reader(self.pax), record
       )
     )
-    self.assertLen(found, 12)
-    for error in found:
+    self.assertLen(errors, 12)
+    for error in errors:
       self.assertBetween(error.relative_rms, limit / 4, limit)
       self.assertLess(error.max_steps, 0.501)
       self.assertEqual(error.clipped, 0)
@@ -114,11 +114,11 @@ class QuantizationTest(parameterized.TestCase):
     record = provenance.read(self.pax)
     self.assertLen(record.exponents, 3)
     readers = map(checkpoint.Reader, (self.source, self.pax))
-    found = list(matrix_errors.matrix_errors(*readers, record))
-    self.assertGreater(max(error.max_steps for error in found), 0.6)
-    self.assertGreater(max(error.clipped for error in found), 0)
+    errors = list(matrix_errors.matrix_errors(*readers, record))
+    self.assertGreater(max(error.max_steps for error in errors), 0.6)
+    self.assertGreater(max(error.clipped for error in errors), 0)
     # Without the exponents, the values would seem to be wrong.
-    self.assertLess(max(error.relative_rms for error in found), 0.2)
+    self.assertLess(max(error.relative_rms for error in errors), 0.2)
 
   def count_reads(self) -> collections.Counter[str]:
     """Counts the bytes read of each variable, by `<directory>: <name>`."""
@@ -169,7 +169,7 @@ class QuantizationTest(parameterized.TestCase):
     self.assertLen(record.errors, 13 if 'softmax' in options else 12)
     self.assertRegex(text, r'2 self_attention.post +0\.\d+ +\d+\.')
 
-  def test_resumed_run_measures_only_what_is_new(self):
+  def test_resumed_run_measures_only_new_matrices(self):
     record = _record(smoothing=None)
     quantization.quantize(self.source, self.pax, record, measure=True)
     evaluation.report(self.source, self.pax, ())
@@ -262,7 +262,7 @@ class QuantizationTest(parameterized.TestCase):
       rounding.clipped_scales(rows, 7, stats['norm'].mean_square),
     )
 
-  def test_tokenizer_comes_along(self):
+  def test_tokenizer_is_copied(self):
     merges = os.path.join(self.source, 'merges.txt')
     vocabulary = os.path.join(self.source, 'vocab.json')
     for path in (merges, vocabulary):
@@ -272,11 +272,11 @@ class QuantizationTest(parameterized.TestCase):
     for name in ('merges.txt', 'vocab.json', 'tokenizer.json'):
       with (
         open(os.path.join(self.source, name), 'rb') as expected,
-        open(os.path.join(self.pax, name), 'rb') as found,
+        open(os.path.join(self.pax, name), 'rb') as copy,
       ):
-        self.assertEqual(found.read(), expected.read())
+        self.assertEqual(copy.read(), expected.read())
 
-  def test_refusals(self):
+  def test_bad_checkpoints_are_refused(self):
     self.quantize()
     with self.assertRaisesRegex(errors.CheckpointError, 'cannot be quantized'):
       quantization.quantize(self.pax, f'{self.pax}_2', _record())

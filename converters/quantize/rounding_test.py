@@ -54,9 +54,9 @@ class QuantizedRowsTest(absltest.TestCase):
     rows, largest = _rows(30, 64, seed=3), rounding.limit(4)
     weight = np.random.default_rng(4).exponential(size=64) ** 3
     weight = weight.astype(np.float32)
-    found = rounding.clipped_scales(rows, largest, weight)
+    scales = rounding.clipped_scales(rows, largest, weight)
     differ = 0
-    for row, scale in zip(rows, found):
+    for row, scale in zip(rows, scales):
 
       def error(scale, weight):
         codes = np.clip(np.rint(row / scale), -largest, largest)
@@ -112,17 +112,17 @@ class GptqTest(absltest.TestCase):
     inputs = rng.normal(size=(2000, 30)) @ rng.normal(size=(30, 200))
     return (inputs + 0.3 * rng.normal(size=inputs.shape)).astype(np.float32)
 
-  def test_codes_are_those_of_the_rule_with_the_papers_damping(self):
+  def test_codes_match_the_rule_with_the_papers_damping(self):
     inputs = self.inputs()
     hessian = inputs.T @ inputs / len(inputs)
-    found = rounding.gptq_codes(self.rows, self.scale, 7, hessian)
+    codes = rounding.gptq_codes(self.rows, self.scale, 7, hessian)
     arguments = self.rows, self.scale, 7, hessian
     expected = _one_by_one(*arguments, damping=0.01)
     # One value that is rounded differently changes all values after it.
-    self.assertLess((found != expected).mean(), 0.02)
+    self.assertLess((codes != expected).mean(), 0.02)
     for damping in (0, 0.001, 0.1, 1):
       other = _one_by_one(*arguments, damping=damping)
-      self.assertGreater((found != other).mean(), 0.05, damping)
+      self.assertGreater((codes != other).mean(), 0.05, damping)
 
   def test_outputs_err_less_where_inputs_correlate(self):
     inputs = self.inputs()
@@ -136,7 +136,7 @@ class GptqTest(absltest.TestCase):
 
     self.assertLess(error(codes), 0.5 * error(self.plain))
 
-  def test_inputs_that_are_never_there_do_no_harm(self):
+  def test_inputs_that_are_always_zero_do_no_harm(self):
     hessian = np.eye(200, dtype=np.float32)
     hessian[5] = hessian[:, 5] = 0
     codes = rounding.gptq_codes(self.rows, self.scale, 7, hessian)

@@ -121,12 +121,12 @@ def apply_to_one(
     value = _times(value, exponents[tap], row.contracted_dims)
   for tap, fields in _MADE_BY.items():
     if row.field in fields and tap in exponents:
-      *others, made = value if row.parts else [value]
+      *parts, made = value if row.parts else [value]
       negative = [-n for n in exponents[tap]]
       if tap == 'mixed':
-        negative = _of_values(negative, *made.shape[-2:])
+        negative = _value_exponents(negative, *made.shape[-2:])
       made = _times(made, negative, range(made.ndim)[-2:])
-      value = np.stack([*others, made]) if others else made
+      value = np.stack([*parts, made]) if parts else made
   return value
 
 
@@ -161,7 +161,9 @@ def _largest(peaks: np.ndarray, heads: int, width: int) -> np.ndarray:
   return np.broadcast_to(largest, groups.shape).reshape(-1)
 
 
-def _of_values(numbers: Sequence[int], heads: int, width: int) -> np.ndarray:
+def _value_exponents(
+  numbers: Sequence[int], heads: int, width: int
+) -> np.ndarray:
   """Returns numbers [N * H] reduced to one set for each head of values."""
   return np.reshape(numbers, (heads, -1, width))[:, 0].reshape(-1)
 

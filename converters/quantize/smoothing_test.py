@@ -22,7 +22,7 @@ def _stats(inputs: np.ndarray) -> int8_matrix.InputStats:
 
 
 class SmoothingTest(absltest.TestCase):
-  def test_statistics_are_those_of_the_divided_inputs(self):
+  def test_statistics_match_the_divided_inputs(self):
     rng = np.random.default_rng(0)
     exponents = {'norm': (3, 0, -2, 5), 'mixed': (-1, 4)}
     inputs = {
@@ -34,25 +34,25 @@ class SmoothingTest(absltest.TestCase):
       divided[name] = inputs[name] / np.exp2(
         np.asarray(exponents[name], np.float32)
       )
-    found = smoothing.apply_to_stats(
+    scaled = smoothing.apply_to_stats(
       {name: _stats(values) for name, values in inputs.items()}, exponents
     )
     for name, values in divided.items():
       expected = _stats(values)
       for field in ('peak', 'mean_square', 'hessian'):
         np.testing.assert_allclose(
-          getattr(found[name], field), getattr(expected, field), rtol=1e-5
+          getattr(scaled[name], field), getattr(expected, field), rtol=1e-5
         )
 
-  def test_only_strength_0_does_without_statistics(self):
+  def test_only_strength_0_needs_no_statistics(self):
     prefix = 'params.lm.transformer.x_layers_0.'
     variables = {
       f'{prefix}self_attention.combined_qkv.w': np.full((3, 4, 2, 1), 8.0),
       f'{prefix}self_attention.post.w': np.full((4, 2, 1), 0.25),
       f'{prefix}ff_layer.ffn_layer1.linear.w': np.ones((4, 3)),
     }
-    found = smoothing.choose(variables, 0.0, None)
-    self.assertEqual(found, {'norm': (-3,) * 4, 'mixed': (2, 2)})
+    exponents = smoothing.choose(variables, 0.0, None)
+    self.assertEqual(exponents, {'norm': (-3,) * 4, 'mixed': (2, 2)})
     with self.assertRaisesRegex(ValueError, 'strength 0.5 needs statistics'):
       smoothing.choose(variables, 0.5, None)
 
@@ -88,11 +88,11 @@ class SmoothingTest(absltest.TestCase):
 
   def test_no_hessian_stays_none(self):
     stats = int8_matrix.InputStats(np.ones(1), np.ones(1), None)
-    found = smoothing.apply_to_stats(
+    scaled = smoothing.apply_to_stats(
       {'norm': stats, 'mixed': stats}, {'norm': (1,), 'mixed': (2,)}
     )
-    self.assertIsNone(found['norm'].hessian)
-    self.assertEqual(found['mixed'].mean_square, [1 / 16])
+    self.assertIsNone(scaled['norm'].hessian)
+    self.assertEqual(scaled['mixed'].mean_square, [1 / 16])
 
 
 if __name__ == '__main__':

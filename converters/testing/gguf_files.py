@@ -35,8 +35,8 @@ _NAMES = {
 def byte_tokens() -> list[str]:
   """Returns the stand-ins of all bytes, in the order of GPT-2's vocabulary."""
   printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-  others = [chr(256 + i) for i in range(256 - len(printable))]
-  return [chr(b) for b in printable] + others
+  rest = [chr(256 + i) for i in range(256 - len(printable))]
+  return [chr(b) for b in printable] + rest
 
 
 TOKENS = (*SPECIAL, *byte_tokens(), *(m.replace(' ', '') for m in MERGES))

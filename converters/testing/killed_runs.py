@@ -111,13 +111,13 @@ def _finished(pax: str, variables: int) -> int:
 def digests(directory: str) -> dict[str, str]:
   """Returns the SHA-256 of every file below a directory, by relative path."""
   root = pathlib.Path(directory)
-  found = {}
+  by_path = {}
   for path in sorted(root.rglob('*')):
     if path.is_file():
       with path.open('rb') as f:
         digest = hashlib.file_digest(f, 'sha256')
-      found[str(path.relative_to(root))] = digest.hexdigest()
-  return found
+      by_path[str(path.relative_to(root))] = digest.hexdigest()
+  return by_path
 
 
 def tree_bytes(directory: str, names: Sequence[str]) -> int:

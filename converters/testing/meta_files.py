@@ -41,7 +41,7 @@ def state_dict(
     tensors: The tensors by transformers' names.
     head_dim: The size of a head.
   """
-  found = {}
+  renamed = {}
   for name, tensor in tensors.items():
     if name.endswith(('q_proj.weight', 'k_proj.weight')):
       width = tensor.shape[1]
@@ -49,8 +49,8 @@ def state_dict(
       tensor = halves.transpose(1, 2).reshape(-1, width)
     for old, new in _NAMES.items():
       name = name.replace(old, new)
-    found[name] = tensor
-  return found
+    renamed[name] = tensor
+  return renamed
 
 
 def write(

@@ -33,14 +33,14 @@ class Comparison:
 
   Attributes:
     name: The name of the variable.
-    found: The type and shape of the variable.
+    actual: The type and shape of the variable.
     max_difference: The largest difference; None if there is none to compute.
     note: Additional information.
     problem: The error message; empty if there is no problem.
   """
 
   name: str
-  found: str
+  actual: str
   max_difference: float | None
   note: str = ''
   problem: str = ''
@@ -168,11 +168,11 @@ def _scale_problem(reader: checkpoint.Reader, name: str) -> str:
   if summed is None:
     return 'not a matrix that may be int8'
   shape = int8_matrix.scale_shape(reader.specs[name].shape, summed)
-  wanted = metadata.ArraySpec(shape, 'float32')
+  expected = metadata.ArraySpec(shape, 'float32')
   scale = int8_matrix.scale_name(name)
-  found = reader.specs.get(scale)
-  if found != wanted:
-    return f'{scale} is {found or "missing"}, expected {wanted}'
+  spec = reader.specs.get(scale)
+  if spec != expected:
+    return f'{scale} is {spec or "missing"}, expected {expected}'
   return ''
 
 

@@ -36,8 +36,8 @@ def compare_with_hf(
     if name.endswith('combined_qkv.w')
   )
   expected = _torch_logits(base, dtype, texts, model.config.vocab_size)
-  found = logit_errors.answer_logits(model, texts)
-  error = logit_errors.error('float32', expected, found)
+  logits = logit_errors.answer_logits(model, texts)
+  error = logit_errors.error('float32', expected, logits)
   yield _line('transformers, engine', error, tolerance, 'tolerance')
 
 
@@ -65,8 +65,8 @@ def compare_with_pax(
   int8 = any(s.dtype == 'int8' for s in model.reader.specs.values())
   stated = comparison.stated_logit_errors(model.reader)
   for quantization in ('int8_weights', 'int8') if int8 else (None,):
-    found = logit_errors.answer_logits(model.run_as(quantization), texts)
-    error = logit_errors.error(quantization or 'float32', expected, found)
+    logits = logit_errors.answer_logits(model.run_as(quantization), texts)
+    error = logit_errors.error(quantization or 'float32', expected, logits)
     label = f'float32, {error.quantization}'
     if int8:
       yield _line(label, error, stated.get(error.quantization), 'stated error')

@@ -49,7 +49,7 @@ class AbstractModel:
     return executables.Executables(self.settings, self.weights, self.mesh)
 
 
-def of(
+def from_params(
   model_path: str,
   overrides: Mapping[str, str],
   devices: Sequence[jax.Device] | jax.sharding.AbstractMesh,

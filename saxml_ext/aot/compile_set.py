@@ -73,7 +73,7 @@ def compile_set(
     OSError: The set cannot be written.
     ValueError: A program cannot be serialized; see `serialization.serialize`.
   """
-  configuration = configuration_lib.of(run, serving)
+  configuration = configuration_lib.from_executables(run, serving)
   options = dict(xla_flags or {})
   build_one = elsewhere or (lambda key: build(run, key, options, stablehlo))
   began = time.monotonic()
@@ -152,21 +152,21 @@ def build(
     key=str(key),
     dropped=dropped,
     memory=memory(compiled),
-    files={k: program_set.file_of(*each) for k, each in named.items()},
+    files={k: program_set.file_of(*file) for k, file in named.items()},
   )
   return program, dict(named.values())
 
 
 def memory(compiled: jax.stages.Compiled) -> manifest_lib.Memory:
   """Returns the memory that a program uses on each device."""
-  told = compiled.memory_analysis()
+  analysis = compiled.memory_analysis()
   return manifest_lib.Memory(
-    peak=told.peak_memory_in_bytes,
-    arguments=told.argument_size_in_bytes,
-    temporaries=told.temp_size_in_bytes,
-    outputs=told.output_size_in_bytes,
-    aliased=told.alias_size_in_bytes,
-    code=told.generated_code_size_in_bytes,
+    peak=analysis.peak_memory_in_bytes,
+    arguments=analysis.argument_size_in_bytes,
+    temporaries=analysis.temp_size_in_bytes,
+    outputs=analysis.output_size_in_bytes,
+    aliased=analysis.alias_size_in_bytes,
+    code=analysis.generated_code_size_in_bytes,
   )
 
 

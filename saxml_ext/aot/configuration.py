@@ -25,7 +25,7 @@ _INSTRUCTIONS = re.compile(
 )
 
 
-def of(
+def from_executables(
   run: executables.Executables, serving: manifest.Serving
 ) -> manifest.Configuration:
   """Returns the configuration of an engine's programs.
@@ -111,20 +111,20 @@ def _engine(platform_name: str) -> str:
   kernels, because their arguments and results may change without a change in
   Python.
   """
-  found: dict[str, types.ModuleType] = {}
+  modules: dict[str, types.ModuleType] = {}
   waiting = [executables]
   while waiting:
     module = waiting.pop()
-    if module.__name__ not in found:
-      found[module.__name__] = module
+    if module.__name__ not in modules:
+      modules[module.__name__] = module
       waiting += [
         value
         for value in vars(module).values()
         if inspect.ismodule(value) and value.__name__.startswith(_ENGINE)
       ]
   total = hashlib.sha256()
-  for name in sorted(found):
-    total.update(f'{name}\n{inspect.getsource(found[name])}\n'.encode())
+  for name in sorted(modules):
+    total.update(f'{name}\n{inspect.getsource(modules[name])}\n'.encode())
   if platform_name == 'cpu':
     with open(kernels.LIBRARY, 'rb') as file:
       total.update(file.read())

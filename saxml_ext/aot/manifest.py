@@ -200,10 +200,10 @@ def loads(text: str | bytes) -> Manifest:
     ValueError: The text is not a manifest, or has another format.
   """
   head = files.decode_json(text, Any, 'it')
-  found = head.get('format') if isinstance(head, dict) else None
-  if found != FORMAT:
+  version = head.get('format') if isinstance(head, dict) else None
+  if version != FORMAT:
     raise ValueError(
-      f'its format is {found!r}, but this program reads {FORMAT}. Build the'
+      f'its format is {version!r}, but this program reads {FORMAT}. Build the'
       ' set again with the compiler of this version.'
     )
   manifest = strict_json.parse(head, Manifest)
@@ -223,8 +223,8 @@ def differences(made_for: Configuration, here: Configuration) -> list[str]:
     here: The configuration of this machine and of the model to serve.
   """
   same = dataclasses.replace(made_for, serving=here.serving)
-  found = strict_json.differences(*map(strict_json.plain, (same, here)))
-  return [f'{place}: {_words(a, b)}' for place, a, b in found]
+  values = strict_json.differences(*map(strict_json.plain, (same, here)))
+  return [f'{path}: {_words(a, b)}' for path, a, b in values]
 
 
 def only_versions_differ(made_for: Configuration, here: Configuration) -> bool:

@@ -42,7 +42,7 @@ def _changed(**changes) -> manifest_lib.Configuration:
 
 
 class TextTest(parameterized.TestCase):
-  def test_round_trip(self):
+  def test_manifest_survives_a_round_trip(self):
     text = manifest_lib.dumps(_MANIFEST)
     self.assertEqual(manifest_lib.loads(text), _MANIFEST)
     self.assertEqual(manifest_lib.dumps(manifest_lib.loads(text)), text)
@@ -53,7 +53,7 @@ class TextTest(parameterized.TestCase):
     ('{"format": 2}', 'its format is 2, but this program reads 1'),
     ('{"format": 1}', 'it: Object missing required field `configuration`'),
   )
-  def test_what_is_no_manifest_is_refused(self, text, message):
+  def test_other_text_is_refused(self, text, message):
     with self.assertRaisesRegex(ValueError, message):
       manifest_lib.loads(text)
 
@@ -91,17 +91,17 @@ class TextTest(parameterized.TestCase):
       r'weights\[...\].shape\[1\]: Expected `int`, got `str`',
     ),
   )
-  def test_every_value_is_checked(self, place, value, message):
+  def test_every_value_is_checked(self, path, value, message):
     data = json.loads(manifest_lib.dumps(_MANIFEST))
     at = data
-    for step in place[:-1]:
+    for step in path[:-1]:
       at = at[step]
-    at[place[-1]] = value
+    at[path[-1]] = value
     text = json.dumps(data, default=dataclasses.asdict)
     with self.assertRaisesRegex(ValueError, message):
       manifest_lib.loads(text)
 
-  def test_fields_with_defaults_are_needed_too(self):
+  def test_fields_with_defaults_are_required(self):
     data = json.loads(manifest_lib.dumps(_MANIFEST))
     del data['configuration']['engine']['num_slots']
     with self.assertRaisesRegex(ValueError, 'num_slots is None instead of 32'):
@@ -109,12 +109,12 @@ class TextTest(parameterized.TestCase):
 
 
 class DifferencesTest(parameterized.TestCase):
-  def test_none(self):
+  def test_equal_configurations_have_no_differences(self):
     self.assertEqual(
       manifest_lib.differences(_CONFIGURATION, _CONFIGURATION), []
     )
 
-  def test_params_count_by_what_they_make_of_the_rest(self):
+  def test_name_of_the_params_is_no_difference(self):
     here = _changed(serving=manifest_lib.Serving('params.Other', {}))
     self.assertEqual(manifest_lib.differences(_CONFIGURATION, here), [])
 
@@ -151,7 +151,7 @@ class DifferencesTest(parameterized.TestCase):
       ' sse, which is present here',
     ),
   )
-  def test_each_is_named(self, changes, expected):
+  def test_every_difference_is_named(self, changes, expected):
     here = _changed(**changes)
     self.assertEqual(manifest_lib.differences(_CONFIGURATION, here), [expected])
 
@@ -162,7 +162,7 @@ class DifferencesTest(parameterized.TestCase):
     (dict(mesh=()), False),
     (dict(versions={'jax': '0.11.0', 'engine': 'abc'}, mesh=()), False),
   )
-  def test_when_stablehlo_will_do(self, changes, expected):
+  def test_only_other_versions_allow_stablehlo(self, changes, expected):
     here = _changed(**changes)
     self.assertEqual(
       manifest_lib.only_versions_differ(_CONFIGURATION, here), expected

@@ -60,7 +60,7 @@ class MeshSetTest(absltest.TestCase):
   def _runner(self, ready: executables.Ready | None) -> runner_lib.Runner:
     return runner_lib.Runner(self.weights, _MODEL, _ENGINE, self.mesh, ready)
 
-  def test_a_runner_of_a_whole_set_compiles_nothing(self):
+  def test_runner_of_a_complete_set_compiles_nothing(self):
     expected = _answers(self._runner(None))
     with executables.counting_compilations() as compiled:
       runner = self._runner(self.opened.load)
@@ -88,14 +88,14 @@ class MeshSetTest(absltest.TestCase):
       self.assertEqual(_answers(runner), expected)
     self.assertEqual(compiled, [])
 
-  def test_programs_are_written_that_other_versions_can_compile(self):
+  def test_set_has_stablehlo_for_other_versions(self):
     expected = _answers(self._runner(None))
     self.assertEqual(_answers(self._runner(self.opened.compile)), expected)
 
-  def test_the_manifest_says_what_is_split(self):
+  def test_manifest_lists_the_partitioning(self):
     made_for = self.opened.manifest.configuration
     self.assertEqual(
-      made_for, configuration.of(self.run_, small_engine.SERVING)
+      made_for, configuration.from_executables(self.run_, small_engine.SERVING)
     )
     self.assertEqual(made_for.mesh, (1, 1, 2))
     self.assertEqual(made_for.target.devices, 2)

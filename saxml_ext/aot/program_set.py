@@ -47,9 +47,9 @@ class ProgramSet:
       errors.InvalidArgument: The manifest is missing or damaged, or has another
         version.
     """
-    place = f'{path.rstrip("/")}/{manifest_lib.NAME}'
+    manifest_path = f'{path.rstrip("/")}/{manifest_lib.NAME}'
     try:
-      return cls(path, manifest_lib.loads(storage.read_bytes(place)))
+      return cls(path, manifest_lib.loads(storage.read_bytes(manifest_path)))
     except errors.NotFound as e:
       raise errors.InvalidArgument(
         f'{path} is not a program set, because it has no {manifest_lib.NAME}.'
@@ -57,7 +57,7 @@ class ProgramSet:
       ) from e
     except ValueError as e:
       raise errors.InvalidArgument(
-        f'{place} cannot be used as the manifest of a program set: {e}'
+        f'{manifest_path} cannot be used as the manifest of a program set: {e}'
       ) from e
 
   def load(
@@ -125,18 +125,18 @@ class ProgramSet:
         f'{self.path} has no {kind} of {program.key!r}, only'
         f' {", ".join(sorted(program.files))}. Build the set with it.'
       )
-    place = f'{self.path.rstrip("/")}/{file.path}'
+    path = f'{self.path.rstrip("/")}/{file.path}'
     try:
-      content = storage.read_bytes(place)
+      content = storage.read_bytes(path)
     except errors.NotFound as e:
       raise errors.FailedPrecondition(
-        f'{place} is missing, but {manifest_lib.NAME} lists it. Copy the whole'
+        f'{path} is missing, but {manifest_lib.NAME} lists it. Copy the whole'
         ' set, or build it again.'
       ) from e
-    found = file_of(file.path, content)
-    if found != file:
+    actual = file_of(file.path, content)
+    if actual != file:
       raise errors.FailedPrecondition(
-        f'{place} is damaged: its SHA-256 is {found.sha256} ({found.bytes}'
+        f'{path} is damaged: its SHA-256 is {actual.sha256} ({actual.bytes}'
         f' bytes), but {manifest_lib.NAME} has {file.sha256} ({file.bytes}'
         ' bytes). Copy or build the set again.'
       )

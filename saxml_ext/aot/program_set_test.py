@@ -50,7 +50,7 @@ class ProgramSetTest(parameterized.TestCase):
     cls.path = os.path.join(directory, 'set')
     compile_set.compile_set(cls.path, cls.run_, cls.run_.keys(), _SERVING)
 
-  def test_a_runner_of_a_whole_set_compiles_nothing(self):
+  def test_runner_of_a_complete_set_compiles_nothing(self):
     expected = _answers(runner_lib.Runner(self.weights, _MODEL, _ENGINE))
     opened = program_set.ProgramSet.open(self.path)
     lines: list[str] = []
@@ -64,7 +64,7 @@ class ProgramSetTest(parameterized.TestCase):
     self.assertEqual(compiled, [])
     self.assertRegex(lines[-1], '^9 programs are ready: 9 loaded, 0 compiled')
 
-  def test_programs_are_written_that_other_versions_can_compile(self):
+  def test_set_has_stablehlo_for_other_versions(self):
     opened = program_set.ProgramSet.open(self.path)
     expected = _answers(runner_lib.Runner(self.weights, _MODEL, _ENGINE))
     runner = runner_lib.Runner(
@@ -72,7 +72,7 @@ class ProgramSetTest(parameterized.TestCase):
     )
     self.assertEqual(_answers(runner), expected)
 
-  def test_the_manifest_says_what_there_is(self):
+  def test_manifest_lists_programs_and_configuration(self):
     opened = program_set.ProgramSet.open(self.path)
     manifest = opened.manifest
     self.assertEqual(
@@ -80,7 +80,8 @@ class ProgramSetTest(parameterized.TestCase):
       sorted(str(key) for key in self.run_.keys()),
     )
     self.assertEqual(
-      manifest.configuration, configuration.of(self.run_, _SERVING)
+      manifest.configuration,
+      configuration.from_executables(self.run_, _SERVING),
     )
     decode = manifest.program('decode 2')
     assert decode is not None
@@ -111,7 +112,7 @@ class ProgramSetTest(parameterized.TestCase):
       self.assertEqual(file.bytes, len(content))
       self.assertEqual(file.sha256, hashlib.sha256(content).hexdigest())
 
-  def test_a_key_that_the_set_lacks_is_none(self):
+  def test_missing_key_gives_none(self):
     opened = program_set.ProgramSet.open(self.path)
     key = program_keys.Decode(1)
     signature = self.run_.signature(program_keys.EmptyState())
@@ -136,7 +137,7 @@ class RefusalTest(parameterized.TestCase):
   def _load(self):
     return self.opened.load(self.key, self.run_.signature(self.key))
 
-  def test_a_damaged_file(self):
+  def test_damaged_file_is_refused(self):
     content = bytearray(self.file.read_bytes())
     content[100] ^= 1
     self.file.write_bytes(content)
@@ -145,14 +146,14 @@ class RefusalTest(parameterized.TestCase):
     ):
       self._load()
 
-  def test_a_missing_file(self):
+  def test_missing_file_is_refused(self):
     self.file.unlink()
     with self.assertRaisesRegex(
       errors.FailedPrecondition, 'hypotheses.executable is missing'
     ):
       self._load()
 
-  def test_bytes_that_the_runtime_does_not_take(self):
+  def test_executable_that_cannot_be_loaded_is_refused(self):
     self.file.write_bytes(b'nonsense')
     (program,) = self.opened.manifest.programs
     files = {'executable': program_set.file_of(self.file.name, b'nonsense')}
@@ -166,25 +167,25 @@ class RefusalTest(parameterized.TestCase):
     ):
       self._load()
 
-  def test_no_stablehlo(self):
+  def test_missing_stablehlo_is_refused(self):
     with self.assertRaisesRegex(
       errors.FailedPrecondition, "has no stablehlo of 'hypotheses'"
     ):
       self.opened.compile(self.key, self.run_.signature(self.key))
 
-  def test_no_set(self):
+  def test_directory_without_manifest_is_refused(self):
     with self.assertRaisesRegex(
       errors.InvalidArgument,
       'is not a program set, because it has no manifest.json',
     ):
       program_set.ProgramSet.open(self.create_tempdir().full_path)
 
-  def test_a_damaged_manifest(self):
+  def test_damaged_manifest_is_refused(self):
     pathlib.Path(self.path, 'manifest.json').write_text('{')
     with self.assertRaisesRegex(errors.InvalidArgument, 'it is not JSON'):
       program_set.ProgramSet.open(self.path)
 
-  def test_a_directory_that_holds_something_is_left_as_it_is(self):
+  def test_directory_with_files_is_not_overwritten(self):
     before = sorted(os.listdir(self.path))
     with self.assertRaisesRegex(OSError, 'set is not empty. Choose a new'):
       program_set.write(self.path, self.opened.manifest, {})

@@ -27,7 +27,7 @@ class ReproducibleTest(absltest.TestCase):
         root / 'saxml_ext' / room,
         ignore=shutil.ignore_patterns('__pycache__', '*_test.py'),
       )
-    others = [path for path in sys.path if path not in ('', str(_ROOT))]
+    paths = [path for path in sys.path if path not in ('', str(_ROOT))]
     subprocess.run(
       [sys.executable, '-P', '-m', _PROGRAM, str(root / 'set')],
       env={
@@ -36,7 +36,7 @@ class ReproducibleTest(absltest.TestCase):
         'PYTHONHASHSEED': str(seed),
         'JAX_COMPILATION_CACHE_DIR': cache,
         'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
-        'PYTHONPATH': os.pathsep.join([str(root), *others]),
+        'PYTHONPATH': os.pathsep.join([str(root), *paths]),
       },
       check=True,
     )
@@ -51,12 +51,12 @@ class ReproducibleTest(absltest.TestCase):
         self.assertEqual(one[name], other[name])
         self.assertNotIn(b'saxml_ext/', one[name])
 
-  def test_programs_do_not_come_from_the_cache_of_jax(self):
+  def test_cache_of_jax_is_not_used(self):
     cache = self.create_tempdir().full_path
     one, other = (self._compile('one', 1, cache) for _ in range(2))
     self.assertEqual(one['decode_2.executable'], other['decode_2.executable'])
 
-  def test_only_the_order_of_object_files_is_changed(self):
+  def test_sorting_changes_only_the_order_of_object_files(self):
     executable = self._compile('one', seed=1)['decode_2.executable']
     self.assertEqual(serialization.sort_object_files(executable), executable)
     self.assertEqual(

@@ -253,9 +253,9 @@ def _sorted(result: bytes) -> bytes:
   files = sorted(result[a:b] for n, a, b in fields if n == _OBJECT_FILE)
   if not all(_ELF in file for file in files):
     raise ValueError('an object file of the executable is not an ELF file')
-  others = [result[a:b] for n, a, b in fields if n != _OBJECT_FILE]
+  rest = [result[a:b] for n, a, b in fields if n != _OBJECT_FILE]
   first = [n == _OBJECT_FILE for n, *_ in fields].index(True) if files else 0
-  return b''.join([*others[:first], *files, *others[first:]])
+  return b''.join([*rest[:first], *files, *rest[first:]])
 
 
 def _fields(message: bytes, at: int) -> Iterator[tuple[int, int, int]]:
@@ -281,8 +281,8 @@ def _fields(message: bytes, at: int) -> Iterator[tuple[int, int, int]]:
 def _varint(message: bytes, at: int) -> tuple[int, int]:
   """Returns a variable-length integer, and the index after its last byte."""
   value = 0
-  for place, byte in enumerate(message[at : at + 10]):
-    value |= (byte & 127) << 7 * place
+  for index, byte in enumerate(message[at : at + 10]):
+    value |= (byte & 127) << 7 * index
     if byte < 128:
-      return value, at + place + 1
+      return value, at + index + 1
   raise ValueError('the executable ends within a number')

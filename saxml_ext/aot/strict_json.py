@@ -23,11 +23,11 @@ def parse(data: Any, kind: type[_T]) -> _T:
   try:
     value = msgspec.convert(data, kind)
   except msgspec.ValidationError as e:
-    reason, _, place = str(e).partition(' - at `$')
-    raise ValueError(f'{place.strip(".`") or "it"}: {reason}') from e
-  for place, found, known in differences(data, plain(value)):
+    reason, _, path = str(e).partition(' - at `$')
+    raise ValueError(f'{path.strip(".`") or "it"}: {reason}') from e
+  for path, given, known in differences(data, plain(value)):
     raise ValueError(
-      f'{place} is {found!r} instead of {known!r}. A field is missing or'
+      f'{path} is {given!r} instead of {known!r}. A field is missing or'
       ' unknown.'
     )
   return value
@@ -40,7 +40,7 @@ def plain(value: Any) -> Any:
 
 
 def differences(
-  a: Any, b: Any, place: str = ''
+  a: Any, b: Any, path: str = ''
 ) -> Iterator[tuple[str, Any, Any]]:
   """Yields the path and both values of each difference between plain values.
 
@@ -48,7 +48,7 @@ def differences(
   """
   if isinstance(a, dict) and isinstance(b, dict):
     for key in sorted({*a, *b}):
-      below = f'{place}.{key}' if place else key
+      below = f'{path}.{key}' if path else key
       yield from differences(a.get(key), b.get(key), below)
   elif a != b:
-    yield place, a, b
+    yield path, a, b

@@ -98,15 +98,16 @@ class AbstractModelTest(parameterized.TestCase):
     {'QUANTIZATION': '"int8_weights"'},
     {'QUANTIZATION': '"none"'},
   )
-  def test_it_has_the_loaded_models_arrays(self, **more):
+  def test_arrays_match_the_loaded_model(self, **more):
     overrides = {**_SMALL, **more}
     weights, settings, mesh = self._loaded(overrides)
-    made_up = abstract_model.of(_PARAMS, overrides, jax.devices())
+    made_up = abstract_model.from_params(_PARAMS, overrides, jax.devices())
     self.assertEqual(made_up.settings, settings)
     run = executables.Executables(settings, weights, mesh)
-    told = manifest.Serving(_PARAMS, overrides)
+    serving = manifest.Serving(_PARAMS, overrides)
     self.assertEqual(
-      configuration.of(made_up.executables(), told), configuration.of(run, told)
+      configuration.from_executables(made_up.executables(), serving),
+      configuration.from_executables(run, serving),
     )
     shapes = made_up.executables().signature(program_keys.EmptyState()).args[0]
     self.assertEqual(jax.tree.structure(shapes), jax.tree.structure(weights))
@@ -116,9 +117,11 @@ class AbstractModelTest(parameterized.TestCase):
         (array.shape, array.dtype, array.sharding),
       )
 
-  def test_its_programs_serve_the_loaded_model(self):
+  def test_programs_serve_the_loaded_model(self):
     weights, settings, mesh = self._loaded(_SMALL)
-    made_up = abstract_model.of(_PARAMS, _SMALL, jax.devices()).executables()
+    made_up = abstract_model.from_params(
+      _PARAMS, _SMALL, jax.devices()
+    ).executables()
     compiled = {key: made_up.lower(key).compile() for key in made_up.keys()}
     answers = []
     for ready in (None, lambda key, _: compiled[key]):

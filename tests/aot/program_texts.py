@@ -86,7 +86,9 @@ def _on_cpu() -> Iterator[tuple[str, executables.Executables]]:
 def _on_tpu() -> Iterator[tuple[str, executables.Executables]]:
   devices: Sequence[jax.Device] = topologies.find('v5e_2x2').describe()
   for name, (params, overrides) in _PUBLISHED.items():
-    made = abstract_model.of(params, {'NUM_LAYERS': '2', **overrides}, devices)
+    made = abstract_model.from_params(
+      params, {'NUM_LAYERS': '2', **overrides}, devices
+    )
     yield f'v5e_2x2_{name}', made.executables()
 
 

@@ -7,7 +7,7 @@ from harness.rules import rounds
 
 
 class BoundsTest(absltest.TestCase):
-  def test_bounds_on_tokens_are_those_of_the_harness(self):
+  def test_token_bounds_match_the_harness(self):
     scenarios = [
       name
       for name in rounds.scenarios_of(rounds.LLAMA)
@@ -21,7 +21,7 @@ class BoundsTest(absltest.TestCase):
         (1e3 * bounds.ttft, 1e3 * bounds.tpot), (limits.ttft_ms, limits.tpot_ms)
       )
 
-  def test_the_bound_on_latency_is_that_of_the_harness(self):
+  def test_latency_bound_matches_the_harness(self):
     (bounds,) = benchmarks.GPTJ.bounds.values()
     self.assertEqual(
       1e3 * bounds.latency, rounds.SERVER_LATENCY_MS[rounds.GPTJ]

@@ -19,7 +19,7 @@ fast_compile.install()
 
 _MIN_NEW, _MAX_NEW = 30, 128
 # The number of articles of each kind. The main job tests the whole set.
-_EACH = 2
+_PER_KIND = 2
 
 
 class AnswersTest(absltest.TestCase):
@@ -32,25 +32,25 @@ class AnswersTest(absltest.TestCase):
     )
     with open(bundle.reference_path(), encoding='utf-8') as file:
       self._recorded = json.load(file)['tokens']
-    wanted = [len(tokenizer.encode(' ' + a.output)) for a in articles]
+    lengths = [len(tokenizer.encode(' ' + a.output)) for a in articles]
     rows = range(len(articles))
     kinds = {
       'ended by itself': [i for i in rows if _MIN_NEW < self._length(i) < 50],
-      'held at the least': [i for i in rows if wanted[i] < 20],
+      'held at the least': [i for i in rows if lengths[i] < 20],
       'cut at the most': [i for i in rows if self._length(i) == _MAX_NEW],
       'cut prompt': [
         i for i in rows if len(self._prompts[i]) == bundle.MAX_INPUT_LENGTH
       ],
     }
     self._chosen = {}
-    for kind, found in kinds.items():
-      self.assertGreaterEqual(len(found), _EACH, kind)
-      self._chosen |= {index: kind for index in found[:_EACH]}
+    for kind, indices in kinds.items():
+      self.assertGreaterEqual(len(indices), _PER_KIND, kind)
+      self._chosen |= {index: kind for index in indices[:_PER_KIND]}
 
   def _length(self, index: int) -> int:
     return len(self._recorded[index])
 
-  def test_answers_are_the_references(self):
+  def test_answers_match_the_reference(self):
     path = self.create_tempdir().full_path
     conversion.convert(bundle.model_dir(), path, 'float32')
     model = models.open_model(path)

@@ -67,7 +67,7 @@ _LLAMA3 = {
   'low_freq_factor': 1.0,
   'high_freq_factor': 4.0,
 }
-_PLACE = st.one_of(
+_NESTED = st.one_of(
   st.none(),
   st.just({}),
   st.just(_LLAMA3),
@@ -76,8 +76,8 @@ _PLACE = st.one_of(
 )
 _ID = st.sampled_from([None, -1, 0, 5, [5], [3, 4], 11])
 _COMMON = {
-  'rope_scaling': _PLACE,
-  'rope_parameters': _PLACE,
+  'rope_scaling': _NESTED,
+  'rope_parameters': _NESTED,
   'rope_theta': _THETA,
   'partial_rotary_factor': st.sampled_from([None, 1.0, 0.5]),
   'original_max_position_embeddings': _LENGTH,
@@ -207,7 +207,7 @@ def _ids(value: int | list[int] | None) -> tuple[int, ...]:
 
 class ConfigTest(parameterized.TestCase):
   @parameterized.parameters(*_FILES)
-  def test_values_are_those_of_transformers(self, model_type):
+  def test_values_match_transformers(self, model_type):
     compared = []
 
     @hypothesis.settings(
@@ -287,18 +287,18 @@ class ConfigTest(parameterized.TestCase):
   def test_generation_config_of_any_type_is_read_or_refused(self, document):
     sizes = hf_config.HFConfig(2, 32, 4, 48, 11, stop_ids=(3,))
     try:
-      found = hf_config.with_generation(sizes, 'generation_config', document)
+      config = hf_config.with_generation(sizes, 'generation_config', document)
     except errors.CheckpointError as e:
       self.assertIn('eos_token_id', str(e))
     else:
-      self.assertNotEmpty(found.stop_ids)
+      self.assertNotEmpty(config.stop_ids)
 
 
 class TablesTest(parameterized.TestCase):
   @parameterized.product(
     name=families.convertible(), tied=(False, True), kv_heads=(0, 2)
   )
-  def test_number_of_parameters_is_that_of_transformers(
+  def test_number_of_parameters_matches_transformers(
     self, name, tied, kv_heads
   ):
     family = families.FAMILIES[name]
@@ -314,13 +314,13 @@ class TablesTest(parameterized.TestCase):
     self.assertEqual(family.num_parameters(sizes), model.num_parameters())
 
   @parameterized.parameters(*families.convertible())
-  def test_documents_are_those_of_transformers(self, name):
+  def test_documents_match_transformers(self, name):
     family = families.FAMILIES[name]
     sizes = hf_config.HFConfig(2, 32, 4, 48, 11, rotary_dim=8, max_positions=64)
     document = hf_config.document(name, sizes, family.config)
-    found = hf_config.read('config.json', document, family.config)
+    config = hf_config.read('config.json', document, family.config)
     self.assertEqual(
-      dataclasses.replace(found, num_kv_heads=0),
+      dataclasses.replace(config, num_kv_heads=0),
       dataclasses.replace(sizes, num_kv_heads=0),
     )
     self.assertEqual(families.matching(document), family)

@@ -163,7 +163,7 @@ class FamiliesTest(parameterized.TestCase):
     return serving.tokens(serving.serve(runner, requests))
 
   @parameterized.named_parameters(*_FAMILIES)
-  def test_logits_are_those_of_transformers(self, name):
+  def test_logits_match_transformers(self, name):
     reference, pax = self._converted(name)
     config, weights = self._open(pax)
     for prompt in _prompts():
@@ -232,7 +232,7 @@ class FamiliesTest(parameterized.TestCase):
     for name, _ in _FAMILIES
     for beams in (1, 4)
   )
-  def test_answers_are_those_of_transformers(self, name, beams):
+  def test_answers_match_transformers(self, name, beams):
     reference, pax = self._converted(name)
     config, weights = self._open(pax)
     search = 'sample' if beams == 1 else 'beam'
@@ -240,7 +240,7 @@ class FamiliesTest(parameterized.TestCase):
 
     def check(ends: list[int], least: int) -> list[list[int]]:
       """Returns the answers, after comparing them with the reference's."""
-      found = self._answers(
+      results = self._answers(
         config,
         weights,
         ends,
@@ -249,7 +249,7 @@ class FamiliesTest(parameterized.TestCase):
         min_new_tokens=least,
         **settings,
       )
-      for prompt, answers in zip(_prompts(), found):
+      for prompt, answers in zip(_prompts(), results):
         with torch.no_grad():
           expected = reference.generate(
             torch.from_numpy(prompt)[None].long(),
@@ -266,7 +266,7 @@ class FamiliesTest(parameterized.TestCase):
         self.assertEqual(best, expected[: len(best)])
         self.assertTrue(all(token == _END for token in expected[len(best) :]))
         self.assertFalse(set(best[:-1]).intersection(ends))
-      return [answers[0] for answers in found]
+      return [answers[0] for answers in results]
 
     # The likeliest answers begin with these end ids.
     first = [token for answer in check([_END], 0) for token in answer[:2]]
@@ -287,9 +287,9 @@ class FamiliesTest(parameterized.TestCase):
     _, quantized = self._open(int8, 'int8_weights')
     prompt = _prompts()[2]
     exact = self._logits(config, weights, prompt)
-    found = self._logits(config, quantized, prompt)
-    self.assertGreater(np.corrcoef(exact.ravel(), found.ravel())[0, 1], 0.999)
-    self.assertGreater(np.abs(exact - found).max(), 0)
+    logits = self._logits(config, quantized, prompt)
+    self.assertGreater(np.corrcoef(exact.ravel(), logits.ravel())[0, 1], 0.999)
+    self.assertGreater(np.abs(exact - logits).max(), 0)
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_calibration_brings_int8_nearer(self, name):
@@ -323,8 +323,8 @@ class FamiliesTest(parameterized.TestCase):
       with flagsaver.flagsaver(input_dir=pax, output_dir=int8, **flags):
         offline_quantize.main(['offline_quantize'])
       config, weights = self._open(int8, 'int8')
-      found = [self._logits(config, weights, p) for p in prompts]
-      errors.append(np.square(found - exact).mean() ** 0.5)
+      logits = [self._logits(config, weights, p) for p in prompts]
+      errors.append(np.square(logits - exact).mean() ** 0.5)
     return errors
 
   @parameterized.named_parameters(*_FAMILIES)

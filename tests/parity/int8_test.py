@@ -157,23 +157,25 @@ class Int8Test(absltest.TestCase):
     quantization.quantize(
       f'{self.root}/uneven', f'{self.root}/int8', provenance.Record(options)
     )
-    found = _search(models.open_model(f'{self.root}/int8'), _prompts(_SEARCHED))
+    quantized = _search(
+      models.open_model(f'{self.root}/int8'), _prompts(_SEARCHED)
+    )
     expected = _answers(_SEARCHED)
     articles = dataset.load_articles(bundle.eval_path(), _SEARCHED)
     highlights = [article.output for article in articles]
     tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
     ours, reference = (
       rouge.score_tokens(dict(enumerate(answers)), highlights, tokenizer)
-      for answers in (found, expected)
+      for answers in (quantized, expected)
     )
     kept = [
       getattr(ours, metric) / getattr(reference, metric)
       for metric in rouge.METRICS
     ]
-    same = sum(a == b for a, b in zip(found, expected, strict=True))
-    print(f'ROUGE kept: {kept}, {same} of {len(found)} answers the same')
+    same = sum(a == b for a, b in zip(quantized, expected, strict=True))
+    print(f'ROUGE kept: {kept}, {same} of {len(quantized)} answers the same')
     self.assertGreaterEqual(min(kept), 0.999)
-    self.assertGreater(same, 0.62 * len(found))
+    self.assertGreater(same, 0.62 * len(quantized))
 
 
 if __name__ == '__main__':

@@ -52,13 +52,13 @@ _TOLERANCE = 1e-5 * 30
 @functools.cache
 def _variables() -> dict[str, np.ndarray]:
   """Returns variables for which the caps of logits and attention matter."""
-  found = random_model.variables(_CONFIG, seed=3, scale=8)
-  for name, value in found.items():
+  values = random_model.variables(_CONFIG, seed=3, scale=8)
+  for name, value in values.items():
     if name.endswith('combined_qkv.w'):
       value[:2] *= 4
     if name.endswith('per_dim_scale'):
       value *= 10
-  return found
+  return values
 
 
 def _experiment(repeated: bool, combined: bool = True) -> type:

@@ -47,7 +47,9 @@ def _tokens() -> np.ndarray:
   tokenizer = tokenizers.Tokenizer.from_file(
     os.path.join(_BUNDLED, 'model', 'tokenizer.json')
   )
-  rows = [tokenizer.encode(each['input']).ids[:_LENGTH] for each in articles]
+  rows = [
+    tokenizer.encode(article['input']).ids[:_LENGTH] for article in articles
+  ]
   return np.array(rows, np.int32)
 
 
@@ -190,7 +192,7 @@ class ParityTest(parameterized.TestCase):
       self.assertBetween(error, 1e-3, 0.15)
       self.assertGreater(top, 0.9)
 
-  def test_float_checkpoint_is_no_int8_one(self):
+  def test_float_checkpoint_is_not_served_as_int8(self):
     with self.assertRaisesRegex(
       errors.CheckpointError, 'is not a checkpoint of TinyTokenizedINT8'
     ):

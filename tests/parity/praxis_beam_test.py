@@ -140,7 +140,7 @@ class PraxisBeamTest(parameterized.TestCase):
     dict(length_norm_alpha=0.0, tokens_per_beam=2),
     dict(length_norm_alpha=-0.3, tokens_per_beam=7, beam_size=3),
   )
-  def test_hypotheses_are_those_of_praxis(self, **settings):
+  def test_hypotheses_match_praxis(self, **settings):
     settings = dict(beam_size=4, max_decode_steps=20) | settings
     ours, _ = _ours(_prompts(), **settings)
     self._check(ours, _praxis(_prompts(), **settings))
@@ -149,7 +149,7 @@ class PraxisBeamTest(parameterized.TestCase):
     dict(length_norm_alpha=2.0),
     dict(length_norm_alpha=1.0, tokens_per_beam=1),
   )
-  def test_early_exit_is_that_of_praxis_for_each_prompt_alone(self, **settings):
+  def test_early_exit_matches_praxis_for_each_prompt(self, **settings):
     settings |= dict(beam_size=4, max_decode_steps=20, early_exit=True)
     ours, _ = _ours(_prompts(), **settings)
     alone = [_praxis([p], **settings)[0] for p in _prompts()]

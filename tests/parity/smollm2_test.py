@@ -132,8 +132,10 @@ class SmolLM2Test(absltest.TestCase):
       best for best, *_ in serving.tokens(serving.serve(runner, requests))
     ]
 
-  def compare(self, found: list[list[int]], expected: list[list[int]]) -> None:
-    for ours, theirs in zip(found, expected, strict=True):
+  def compare(
+    self, answers: list[list[int]], expected: list[list[int]]
+  ) -> None:
+    for ours, theirs in zip(answers, expected, strict=True):
       print(json.dumps(self.tokenizer.decode(ours), ensure_ascii=False))
       # transformers pads answers of beams to the longest one.
       self.assertEqual(ours, theirs[: len(ours)])
@@ -141,25 +143,25 @@ class SmolLM2Test(absltest.TestCase):
         len(ours) == len(theirs) or ours[-1] in self.model.end_ids
       )
 
-  def test_greedy_answers_are_those_of_transformers(self):
-    found = self.answers(
+  def test_greedy_answers_match_transformers(self):
+    answers = self.answers(
       self.prompts, search='sample', num_beams=1, temperature=0.0
     )
-    self.compare(found, self.greedy())
+    self.compare(answers, self.greedy())
     print(
-      f'greedy: {len(found)} answers with {sum(map(len, found))} tokens are'
+      f'greedy: {len(answers)} answers with {sum(map(len, answers))} tokens are'
       ' identical to those of transformers'
     )
 
-  def test_beams_are_those_of_transformers(self):
+  def test_beams_match_transformers(self):
     prompts = [self.prompts[chats.CHATS.index(c)] for c in chats.BEAM_CHATS]
     ends = list(self.model.end_ids)
     expected = [_expected(prompt, ends, _BEAMS) for prompt in prompts]
-    found = self.answers(prompts, search='beam', num_beams=_BEAMS)
-    self.compare(found, expected)
+    answers = self.answers(prompts, search='beam', num_beams=_BEAMS)
+    self.compare(answers, expected)
     print(
-      f'{_BEAMS} beams: {len(found)} answers with {sum(map(len, found))} tokens'
-      ' are identical to those of transformers'
+      f'{_BEAMS} beams: {len(answers)} answers with'
+      f' {sum(map(len, answers))} tokens are identical to those of transformers'
     )
 
   def texts(self) -> sample_texts.Texts:
@@ -202,9 +204,9 @@ class SmolLM2Test(absltest.TestCase):
     quantized = models.open_model(f'{self.root}/int8').run_as(
       'int8_fine', 'bfloat16'
     )
-    found = logit_errors.answer_logits(quantized, texts)
-    agreement = (exact.argmax(-1) == found.argmax(-1)).mean()
-    losses = [_loss(logits, next_ids) for logits in (exact, found)]
+    logits = logit_errors.answer_logits(quantized, texts)
+    agreement = (exact.argmax(-1) == logits.argmax(-1)).mean()
+    losses = [_loss(logits, next_ids) for logits in (exact, logits)]
     change = losses[1] / losses[0] - 1
     print(
       f'int8: the likeliest token is that of transformers in float32 at'

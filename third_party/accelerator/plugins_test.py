@@ -65,7 +65,7 @@ class PluginsTest(absltest.TestCase):
     # Otherwise, a program would have two versions of a package.
     self.assertEmpty(set(cuda) & set(jax))
 
-  def test_nothing_comes_unasked(self):
+  def test_no_accelerator_is_a_default(self):
     if accelerators.built_for() != 'tpu':
       self.assertIsNone(importlib.util.find_spec('libtpu'))
     if accelerators.built_for() != 'cuda':
@@ -77,34 +77,34 @@ class PluginsTest(absltest.TestCase):
       self.skipTest('needs --config=tpu')
     path = importlib.import_module('libtpu').get_library_path()
     self.assertTrue(os.path.isfile(path), path)
-    asked = _ask('tpu')
-    if asked.returncode:
+    done = _ask('tpu')
+    if done.returncode:
       # This message comes from libtpu, so libtpu was loaded.
-      self.assertIn('TPU initialization failed', asked.stderr)
+      self.assertIn('TPU initialization failed', done.stderr)
     else:
-      self.assertEqual(asked.stdout, 'tpu\n')
+      self.assertEqual(done.stdout, 'tpu\n')
 
   def test_jax_finds_its_plugin_for_cuda(self):
     if accelerators.built_for() != 'cuda':
       self.skipTest('needs --config=cuda')
     plugins = importlib.import_module('jax_plugins')
-    found = [module.name for module in pkgutil.iter_modules(plugins.__path__)]
-    self.assertEqual(found, ['xla_cuda12'])
+    names = [module.name for module in pkgutil.iter_modules(plugins.__path__)]
+    self.assertEqual(names, ['xla_cuda12'])
     declared = importlib.metadata.entry_points(group='jax_plugins')
     self.assertEqual(
-      [each.value for each in declared], ['jax_plugins.xla_cuda12']
+      [entry.value for entry in declared], ['jax_plugins.xla_cuda12']
     )
     plugin = importlib.import_module('jax_plugins.xla_cuda12')
     self.assertTrue(os.path.isfile(plugin._get_library_path()))
-    asked = _ask('cuda')
-    if asked.returncode:
+    done = _ask('cuda')
+    if done.returncode:
       # NVIDIA's libraries were loaded and are new enough. The driver is checked
       # next.
-      self.assertIn('cuInit(0) failed', asked.stderr)
+      self.assertIn('cuInit(0) failed', done.stderr)
     else:
-      self.assertEqual(asked.stdout, 'gpu\n')
+      self.assertEqual(done.stdout, 'gpu\n')
 
-  def test_nvidia_libraries_find_each_other(self):
+  def test_nvidia_libraries_load_each_other(self):
     if accelerators.built_for() != 'cuda':
       self.skipTest('needs --config=cuda')
     importlib.import_module('jax_plugins.xla_cuda12')._load_nvidia_libraries()

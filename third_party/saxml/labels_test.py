@@ -20,15 +20,15 @@ class LabelsTest(parameterized.TestCase):
       ('sax_cell', 'port', 'platform_chip', 'platform_topology'),
     ),
   )
-  def test_programs_know_the_flags_of_the_guides(self, program, flags):
-    told = self._told(program, '--helpfull')
+  def test_programs_have_the_flags_of_the_guides(self, program, flags):
+    output = self._output(program, '--helpfull')
     for flag in (*flags, 'alsologtostderr'):
-      self.assertRegex(told, rf'--(\[no\])?{flag}\b')
+      self.assertRegex(output, rf'--(\[no\])?{flag}\b')
 
-  def test_saxutil_knows_the_commands_of_the_guides(self):
-    told = self._told('saxml_ext/client/saxutil', 'help')
+  def test_saxutil_has_the_commands_of_the_guides(self):
+    output = self._output('saxml_ext/client/saxutil', 'help')
     for command in ('publish', 'unpublish', 'lm.generate'):
-      self.assertIn(command, told)
+      self.assertIn(command, output)
 
   def test_upstreams_package_is_not_shadowed(self):
     # Python prefers a package that it finds later to a folder without
@@ -39,7 +39,7 @@ class LabelsTest(parameterized.TestCase):
       self.assertIsNone(spec.origin)
     self.assertEmpty(list((_ROOT / 'saxml').rglob('*.py')))
 
-  def _told(self, program: str, *args: str) -> str:
+  def _output(self, program: str, *args: str) -> str:
     return subprocess.run(
       [_ROOT / program, *args],
       stdout=subprocess.PIPE,

@@ -47,7 +47,7 @@ _STAND_INS = {
 def _stand_in(name: str) -> None:
   module = types.ModuleType(name)
   module.__spec__ = importlib.machinery.ModuleSpec(name, None)
-  vars(module).update({each: type(each, (), {}) for each in _STAND_INS[name]})
+  vars(module).update({key: type(key, (), {}) for key in _STAND_INS[name]})
   sys.modules[name] = module
   parent, _, child = name.rpartition('.')
   if parent:

@@ -113,7 +113,7 @@ class TreeTest(parameterized.TestCase):
 
   def test_params_are_registered_in_the_tree(self):
     self._lay()
-    path = [str(self.out), *(each for each in sys.path if each)]
+    path = [str(self.out), *filter(None, sys.path)]
     printed = subprocess.run(
       [sys.executable, '-c', _PRINT_NAMES, str(self.out)],
       check=True,
@@ -194,7 +194,7 @@ class TreeTest(parameterized.TestCase):
     self.assertIn(f'"pybind11-{commit}"', text)
 
   @parameterized.parameters('v1.0', 'refs/heads/main')
-  def test_archive_is_of_a_commit_or_has_a_checksum(self, reference):
+  def test_archives_have_a_commit_or_checksum(self, reference):
     names = {'name': 'x', 'repository': 'a/x'}
     fixed = _ARCHIVE.format(archive=_OTHER, more='', **names)
     moving = _ARCHIVE.format(archive=reference, more='', **names)
@@ -216,11 +216,11 @@ class TreeTest(parameterized.TestCase):
       ['requirements.txt'],
     )
 
-  def test_names_upstreams_bazel(self):
+  def test_tree_names_the_bazel_of_upstream(self):
     self._lay()
     self.assertEqual((self.out / '.bazelversion').read_text(), '6.4.0\n')
 
-  def test_sources_parse_as_upstreams_python(self):
+  def test_sources_parse_with_the_python_of_upstream(self):
     for path, source in tree.FILES.items():
       if path.endswith('.py'):
         with open(pathlib.Path(tree.__file__).parents[2] / source) as file:
@@ -278,13 +278,13 @@ class RecordTest(parameterized.TestCase):
     for path, blob in _BLOBS.items():
       self.assertIn(f'100644 blob {blob}\t{path}', lines)
 
-  def test_ids_are_gits(self):
+  def test_ids_match_git(self):
     self.assertEqual(
       tree.blob_id(b''), 'e69de29bb2d1d6434b8b29ae775ad8c2e48c5391'
     )
 
   @parameterized.parameters('mlperf4.0', 'r1.2.0')
-  def test_is_of_the_commit_that_bazel_fetches(self, release):
+  def test_tree_has_the_commit_that_bazel_fetches(self, release):
     record = tree.MLPERF4_0.with_name(f'{release}.tree').read_text()
     (commit,) = re.match('# ([0-9a-f]{40})\n', record).groups()
     rules = pathlib.Path(tree.__file__).with_name('saxml.bzl').read_text()

@@ -73,18 +73,18 @@ def read(directory: pathlib.Path) -> Mapping[str, Kernel]:
   Raises:
     ValueError: The directory has no dumped code.
   """
-  found = {
+  kernels = {
     name[1]: parse(path.read_text('utf-8'))
     for path in sorted(directory.glob('*-final_bundles.txt'))
     if (name := _FILE.match(path.name))
   }
-  if not found:
+  if not kernels:
     raise ValueError(
       f'{directory} has no files *-final_bundles.txt. Compile with'
       f' LIBTPU_INIT_ARGS="--xla_jf_dump_to={directory}'
       ' --xla_jf_dump_llo_text=true".'
     )
-  return found
+  return kernels
 
 
 def parse(text: str) -> Kernel:
@@ -98,7 +98,7 @@ def parse(text: str) -> Kernel:
   return Kernel(loops, tuple(depths))
 
 
-def of_decode_attention(code: Kernel) -> tuple[int, int, int]:
+def count_decode_attention(code: Kernel) -> tuple[int, int, int]:
   """Returns the bundles outside of the loop, and of each kind of block.
 
   The largest skippable part of the loop handles a prompt's block. The next one

@@ -28,12 +28,12 @@ LB: loop body
 
 
 class BundlesTest(absltest.TestCase):
-  def test_counts_what_trips_run_and_skip(self):
-    found = bundles.parse(_CODE)
-    self.assertEqual(found.depths[0], 3)
-    self.assertLen(found.loops, 1)
-    self.assertEqual(found.loops[0].skippable, (5, 3))
-    self.assertEqual(found.loops[0].common, 0x17 - 2 - 5 - 3)
+  def test_counts_bundles_that_trips_run_and_skip(self):
+    kernel = bundles.parse(_CODE)
+    self.assertEqual(kernel.depths[0], 3)
+    self.assertLen(kernel.loops, 1)
+    self.assertEqual(kernel.loops[0].skippable, (5, 3))
+    self.assertEqual(kernel.loops[0].common, 0x17 - 2 - 5 - 3)
 
   def test_reads_the_last_dump_of_each_kernel(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
@@ -49,12 +49,12 @@ class BundlesTest(absltest.TestCase):
   def test_instructions_are_the_loops(self):
     common = 0x17 - 2 - 5 - 3
     self.assertEqual(
-      bundles.of_decode_attention(bundles.parse(_CODE)),
+      bundles.count_decode_attention(bundles.parse(_CODE)),
       (3, common + 5, common + 3),
     )
     one_loop = bundles.Kernel((bundles.Loop(5, (1,)),), (3, 6))
     with self.assertRaisesRegex(ValueError, 'must have two'):
-      bundles.of_decode_attention(one_loop)
+      bundles.count_decode_attention(one_loop)
 
 
 if __name__ == '__main__':

@@ -93,7 +93,7 @@ def _described(path: pathlib.Path) -> costs.Set:
   if _AGAIN.value:
     return costs.read(path)
   if _PARAMS.value:
-    return engine_programs.of_params(
+    return engine_programs.from_params(
       _PARAMS.value, _TITLE.value, _TOPOLOGY.value
     )
   replica, data, model = map(int, _MESH.value)
@@ -134,7 +134,7 @@ def _compiled(described: costs.Set) -> costs.Set:
     ValueError: The mesh does not divide the model.
   """
   topology = topologies.find(described.topology)
-  run = engine_programs.of(described, topology.describe())
+  run = engine_programs.build(described, topology.describe())
   programs = {}
   for key in run.keys():
     if str(key) in described.programs:

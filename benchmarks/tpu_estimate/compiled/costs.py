@@ -213,8 +213,8 @@ class Set:
   @property
   def prefills(self) -> Mapping[tuple[int, int], Program]:
     """The programs that prefill whole prompts, by (rows, length)."""
-    found = {_PREFILL.fullmatch(key): p for key, p in self.programs.items()}
-    return {(int(m[1]), int(m[2])): p for m, p in found.items() if m}
+    matches = {_PREFILL.fullmatch(key): p for key, p in self.programs.items()}
+    return {(int(m[1]), int(m[2])): p for m, p in matches.items() if m}
 
 
 def write(costs: Set) -> str:
@@ -246,14 +246,14 @@ def parse(text: str, name: str) -> Set:
   compile_costs = '//benchmarks/tpu_estimate/compiled:compile_costs'
   try:
     record = files.decode_json(text, dict[str, Any], 'it')
-    found = record.pop('format')
+    version = record.pop('format')
   except (ValueError, KeyError) as e:
     raise ValueError(
       f'{name} is not a file of costs: {e!r}. Make one with {compile_costs}.'
     ) from e
-  if found != FORMAT:
+  if version != FORMAT:
     raise ValueError(
-      f'{name} has costs of format {found}, but this program reads {FORMAT}.'
+      f'{name} has costs of format {version}, but this program reads {FORMAT}.'
       f' Make it again with {compile_costs}.'
     )
   try:

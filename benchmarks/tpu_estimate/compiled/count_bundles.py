@@ -78,10 +78,10 @@ def _count(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, int]]]:
   chip = topologies.find(_TOPOLOGY.value).describe()[0]
   # Pallas reads the kind of the target chip from the mesh.
   mesh = sharding.make_mesh((1, 1, 1), [chip])
-  place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  replicated = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
   for function, shapes in _calls():
     structs = jax.tree.map(
-      lambda s: jax.ShapeDtypeStruct(*s, sharding=place),
+      lambda s: jax.ShapeDtypeStruct(*s, sharding=replicated),
       shapes,
       is_leaf=lambda s: isinstance(s, tuple),
     )
@@ -89,10 +89,10 @@ def _count(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, int]]]:
       compiled = jax.jit(function).lower(*structs).compile()
     name, key = _called(compiled.as_text())
     code = bundles.read(folder)[name]
-    found = (*code.depths, 0, 0)[:3]
+    bundle_counts = (*code.depths, 0, 0)[:3]
     if name == kernel_costs.ATTEND_BEAMS:
-      found = bundles.of_decode_attention(code)
-    counts = kernel_costs.Code(*found)
+      bundle_counts = bundles.count_decode_attention(code)
+    counts = kernel_costs.Code(*bundle_counts)
     print(
       f'{key}: {counts.outside} + {counts.step} a step + {counts.inner} a trip',
       flush=True,
@@ -125,8 +125,8 @@ def _calls() -> Iterator[tuple]:
         kv_dtype=kv_dtype,
       )
       yield attend, [((1, length, 3 * _HEAD_DIM), jnp.bfloat16)]
-  for each in _DECODE:
-    yield _decode_attention(*each)
+  for sizes in _DECODE:
+    yield _decode_attention(*sizes)
 
 
 def _decode_attention(heads: int, width: int, kv_dtype: str) -> tuple:
@@ -140,9 +140,9 @@ def _decode_attention(heads: int, width: int, kv_dtype: str) -> tuple:
   key = heads * width * jnp.dtype(kv_dtype).itemsize
   blocks = work_lib.Blocks(kernel_costs.keys_per_block(key, _PROMPT))
 
-  def attend(queries, reach, visible, kv):
+  def attend(queries, lengths, visible, kv):
     slots = jnp.arange(_SLOTS, dtype=jnp.int32)
-    work = work_lib.plan(reach, visible, slots, _PROMPT, blocks)
+    work = work_lib.plan(lengths, visible, slots, _PROMPT, blocks)
     keys, values, *suffixes = map(tuple, kv)
     return decode_kernel.attend(
       queries,

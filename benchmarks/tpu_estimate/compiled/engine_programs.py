@@ -37,7 +37,7 @@ class _Static(config_lib.EngineConfig):
     return 1
 
 
-def of(
+def build(
   described: costs.Set, devices: Sequence[jax.Device] | None = None
 ) -> executables.Executables:
   """Returns the programs of a set, before they are compiled.
@@ -53,7 +53,7 @@ def of(
   """
   if described.params:
     where = devices or _abstract_mesh(described)
-    return abstract_model.of(described.params, {}, where).executables()
+    return abstract_model.from_params(described.params, {}, where).executables()
   rows, buckets = (tuple(sorted({*n})) for n in zip(*described.prefills))
   kind = _Static if described.static else config_lib.EngineConfig
   engine = platform_configs.tiled(
@@ -82,7 +82,7 @@ def of(
   return executables.Executables(state.Settings(model, engine), weights, mesh)
 
 
-def of_params(params: str, title: str, topology: str) -> costs.Set:
+def from_params(params: str, title: str, topology: str) -> costs.Set:
   """Returns the set of serving params, whose programs have no costs yet.
 
   Args:
@@ -120,7 +120,7 @@ def lowered(described: costs.Set, program: str) -> str:
     described: The set. The program is lowered on its abstract mesh.
     program: The key of the program.
   """
-  run = of(described)
+  run = build(described)
   (key,) = [key for key in run.keys() if str(key) == program]
   # Locations are part of the kernels' code, and so of the text.
   jax.config.update('jax_traceback_in_locations_limit', 0)

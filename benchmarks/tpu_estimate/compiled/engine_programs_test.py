@@ -33,7 +33,7 @@ def _kernels(program: str) -> collections.Counter[str]:
 
 class KeptCostsTest(parameterized.TestCase):
   @parameterized.parameters(*((name,) for name in _FILES))
-  def test_kept_costs_are_those_of_the_engine_s_programs(self, name):
+  def test_kept_costs_match_the_programs(self, name):
     kept = _read(name)
     for program, cost in kept.programs.items():
       self.assertEqual(

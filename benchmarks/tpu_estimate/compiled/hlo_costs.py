@@ -168,9 +168,9 @@ def trip_count(
   if root.opcode != 'compare' or 'direction=LT' not in root.rest:
     return None
   constants = [
-    int(found)
+    int(digits)
     for i in condition.values()
-    if i.opcode == 'constant' and (found := i.text(r'^\((\d+)\)'))
+    if i.opcode == 'constant' and (digits := i.text(r'^\((\d+)\)'))
   ]
   return constants[0] if len(constants) == 1 else None
 
@@ -248,9 +248,9 @@ class _Reader:
     It splits an asynchronous collective into fusions for its start, the
     concurrent work and its end. The collective is counted at its start.
     """
-    found = _COLLECTIVE.match(i.opcode)
-    if found:
-      return (_exchange(i, found[1]),)
+    match = _COLLECTIVE.match(i.opcode)
+    if match:
+      return (_exchange(i, match[1]),)
     if i.opcode != 'fusion':
       return ()
     inner = self._module.callee(i).values()
@@ -285,8 +285,8 @@ class _Reader:
     """Returns the product of matrices in an operation, if there is one."""
     if i.opcode in _PRODUCTS:
       return i
-    found = map(self._product, self._module.callee(i).values())
-    return next(filter(None, found), None)
+    products = map(self._product, self._module.callee(i).values())
+    return next(filter(None, products), None)
 
 
 def _exchange(i: hlo_text.Instruction, kind: str) -> costs.Collective:

@@ -22,7 +22,7 @@ class HloTextTest(absltest.TestCase):
     self.assertEqual(product.operands, ('x', 'weights', 'j'))
     self.assertEqual(product.called, {'calls': ('fused_product',)})
 
-  def test_tells_where_arrays_lie(self):
+  def test_finds_arrays_in_hbm(self):
     body = hlo_text.parse(hlo.DECODE).computations['layer_body']
     self.assertEqual(body['weights'].hbm_bytes, 48)
     self.assertEqual(body['x'].hbm_bytes, 0)
@@ -30,8 +30,8 @@ class HloTextTest(absltest.TestCase):
     self.assertEqual([a.bytes for a in body['d'].arrays], [4, 64, 48, 1])
 
   def test_sizes_of_number_formats(self):
-    found = [hlo_text.bits(d) for d in ('s4', 'pred', 'bf16', 'f8e4m3fn')]
-    self.assertEqual(found, [4, 8, 16, 8])
+    sizes = [hlo_text.bits(d) for d in ('s4', 'pred', 'bf16', 'f8e4m3fn')]
+    self.assertEqual(sizes, [4, 8, 16, 8])
     self.assertEqual(hlo_text.bits('token'), 0)
 
   def test_other_text_is_refused(self):
@@ -56,11 +56,11 @@ class HloCostsTest(parameterized.TestCase):
       },
     )
 
-  def test_what_is_outside_the_loop_is_paid_once(self):
+  def test_code_outside_the_loop_counts_once(self):
     self.assertEqual(self.program.once.cycles, {costs.ELEMENTWISE: 11})
     self.assertEqual(self.program.once.hbm_bytes, 64)  # This is the prefetch.
 
-  def test_a_slice_of_stacked_weights_is_what_is_read(self):
+  def test_slice_of_stacked_weights_counts_its_own_bytes(self):
     assert self.program.step is not None
     # Each of 3 trips reads 16 bytes of a layer, and the kernel moves 48 bytes.
     # The copy writes 64.
@@ -75,23 +75,23 @@ class HloCostsTest(parameterized.TestCase):
     kernel = costs.KernelCall('attend_kernel', 48, 3)
     self.assertEqual(self.program.step.kernels, (kernel,))
 
-  def test_collectives_in_fusions_are_found_once(self):
-    found = hlo_costs.read(hlo.EXCHANGES).once
+  def test_collectives_in_fusions_count_once(self):
+    cost = hlo_costs.read(hlo.EXCHANGES).once
     self.assertEqual(
-      found.collectives,
+      cost.collectives,
       (
         costs.Collective('reduce-scatter', 128, 4, 1),
         costs.Collective('all-gather', 256, 4, 1),
       ),
     )
-    self.assertEqual(found.uncosted, 0)
+    self.assertEqual(cost.uncosted, 0)
 
   def test_operations_without_an_estimate_are_listed_but_no_scalars(self):
     assert self.program.step is not None
     self.assertEqual(self.program.step.uncosted, 1)
     self.assertEqual(self.program.step.uncosted_bytes, 2 * 64)
 
-  def test_the_largest_number_is_no_estimate(self):
+  def test_largest_number_is_no_estimate(self):
     text = hlo.DECODE.replace(
       '"estimated_cycles":"11"', '"estimated_cycles":"9223372036854775807"'
     )
@@ -135,7 +135,7 @@ class HloCostsTest(parameterized.TestCase):
 
 
 class CostsTest(absltest.TestCase):
-  def test_what_is_written_is_read_again(self):
+  def test_costs_survive_a_round_trip(self):
     made = costs.Set(
       'A test', 'v5e 2x2', 8, 4, 'int8', 'int8', {'num_layers': 1}, 'none',
       {'decode 8': hlo_costs.read(hlo.DECODE, {'peak': 5})},
@@ -191,12 +191,12 @@ class ProgramSetsTest(absltest.TestCase):
     (folder / manifest_lib.NAME).write_text(manifest_lib.dumps(manifest))
     return folder
 
-  def test_reads_what_was_built(self):
-    found = hlo_costs.read_set(self._set())
-    self.assertEqual(found.topology, 'v5e 2x2')
-    self.assertEqual((found.slots, found.beams), (8, 4))
-    self.assertEqual((found.weights, found.kv), ('int8', 'int8'))
-    program = found.programs['decode 8']
+  def test_reads_a_program_set(self):
+    programs = hlo_costs.read_set(self._set())
+    self.assertEqual(programs.topology, 'v5e 2x2')
+    self.assertEqual((programs.slots, programs.beams), (8, 4))
+    self.assertEqual((programs.weights, programs.kv), ('int8', 'int8'))
+    program = programs.programs['decode 8']
     assert program.step is not None
     self.assertEqual(program.step.total_cycles, 434)
     self.assertEqual(program.memory['peak'], 5)

@@ -107,8 +107,8 @@ class Instruction:
 
   def text(self, pattern: str) -> str | None:
     """Returns the first group of a regular expression in the attributes."""
-    found = re.search(pattern, self.rest)
-    return found[1] if found else None
+    match = re.search(pattern, self.rest)
+    return match[1] if match else None
 
 
 Computation = Mapping[str, Instruction]
@@ -164,8 +164,8 @@ def bits(dtype: str) -> int:
   """Returns the bits of an element, or 0 for a token, which carries no data."""
   if dtype == 'pred':
     return 8
-  found = _BITS.match(dtype)
-  return int(found[1]) if found else 0
+  match = _BITS.match(dtype)
+  return int(match[1]) if match else 0
 
 
 def _instruction(start: re.Match[str]) -> Instruction:
@@ -206,8 +206,8 @@ def _end(text: str) -> int:
 
 def kernel_name(i: Instruction) -> str:
   """Returns the name of a Pallas kernel, the last part of its op_name."""
-  place = i.text(r'op_name="([^"]*)"') or i.name
-  return place.removesuffix('/pallas_call').rsplit('/', 1)[-1]
+  op_name = i.text(r'op_name="([^"]*)"') or i.name
+  return op_name.removesuffix('/pallas_call').rsplit('/', 1)[-1]
 
 
 def hbm_bytes(module: Module, i: Instruction, within: Computation) -> float:
@@ -252,13 +252,13 @@ def _share_used(
   for user in callee.values():
     if value.name not in user.operands:
       continue
-    place = user.operands.index(value.name)
-    if user.opcode in SLICES and place == 0:
+    index = user.operands.index(value.name)
+    if user.opcode in SLICES and index == 0:
       used += user.size / value.size
-    elif user.opcode == _UPDATE and place == 0:
+    elif user.opcode == _UPDATE and index == 0:
       continue  # The update is in place.
     elif user.opcode == 'fusion':
-      share = _share_read(module, module.callee(user), place)
+      share = _share_read(module, module.callee(user), index)
       whole = share == 1.0 and user.size == value.size
       used += _share_used(module, callee, user) if whole else share
     elif user.opcode in _SAME_VALUES:
@@ -274,10 +274,10 @@ def _share_written(callee: Computation) -> float:
   if roots and roots[0].opcode == 'tuple':
     roots = [callee[name] for name in roots[0].operands if name in callee]
   total = written = 0
-  for each in roots:
-    update = callee.get(each.operands[1]) if each.opcode == _UPDATE else None
-    total += each.bytes
-    written += (update or each).bytes
+  for root in roots:
+    update = callee.get(root.operands[1]) if root.opcode == _UPDATE else None
+    total += root.bytes
+    written += (update or root).bytes
   return written / total if total else 1.0
 
 

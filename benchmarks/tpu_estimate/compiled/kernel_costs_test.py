@@ -49,8 +49,8 @@ def _shape(x) -> str:
 def _pallas_call(function, *shapes):
   """Returns the only kernel call that a function makes."""
   jaxpr = jax.make_jaxpr(function)(*shapes)
-  (found,) = [e for e in jaxpr.eqns if e.primitive.name == 'pallas_call']
-  return found
+  (equation,) = [e for e in jaxpr.eqns if e.primitive.name == 'pallas_call']
+  return equation
 
 
 def _text(equation, name: str) -> str:
@@ -62,16 +62,16 @@ def _text(equation, name: str) -> str:
 
 
 def _work(text: str) -> kernel_costs.Work:
-  found: list[kernel_costs.Work] = []
+  works: list[kernel_costs.Work] = []
 
   def seen(i, within, traffic) -> None:
     del traffic
     work = kernel_costs.work_of(i, within)
     assert work is not None
-    found.append(work)
+    works.append(work)
 
   hlo_costs.read(text, describe=seen)
-  (work,) = found
+  (work,) = works
   return work
 
 
@@ -146,13 +146,13 @@ class KernelsTest(parameterized.TestCase):
     )
     self.assertEqual(program.once.hbm_bytes, call.bytes)
 
-  def test_sizes_that_were_not_counted_have_bytes_alone(self):
+  def test_uncounted_sizes_have_only_bytes(self):
     x = jax.ShapeDtypeStruct((256, 384), jnp.bfloat16)
     call, _ = _call(_text(_pallas_call(rows.quantize, x), 'quantize_rows'))
     self.assertIsNone(call.bundles)
     self.assertEqual(call.bytes, 256 * 384 * (2 + 1) + 256 * 4)
 
-  def test_a_kernel_that_has_changed_is_an_error(self):
+  def test_changed_kernel_is_an_error(self):
     x = jax.ShapeDtypeStruct((256, 1024), jnp.bfloat16)
     text = _text(_pallas_call(rows.quantize, x), 'prefill_attention')
     with self.assertRaisesRegex(ValueError, 'has changed'):
@@ -193,7 +193,7 @@ class AttentionKernelTest(absltest.TestCase):
       [block.bundles for block in call.blocks], [code.step, code.inner]
     )
 
-  def test_a_kernel_that_has_changed_is_an_error(self):
+  def test_changed_kernel_is_an_error(self):
     with self.assertRaisesRegex(ValueError, 'has changed'):
       self._call(_BEAMS.replace('s8[3,2,2,16]', 's8[3,2,32]'))
     with self.assertRaisesRegex(ValueError, 'do not match'):

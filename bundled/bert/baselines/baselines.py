@@ -27,15 +27,15 @@ class _Table:
   """A printer of one row per method, with columns per kind of question."""
 
   def __init__(self):
-    self._asked: dict[str, tuple[passages.Passage, questions.Question]] = {}
+    self._questions: dict[str, tuple[passages.Passage, questions.Question]] = {}
     for index in evaluation.numbers():
-      passage, found = evaluation.asked(index)
-      for number, one in enumerate(found):
-        self._asked[evaluation.question_id(index, number)] = passage, one
+      passage, asked_questions = evaluation.draw(index)
+      for number, one in enumerate(asked_questions):
+        self._questions[evaluation.question_id(index, number)] = passage, one
     self._groups = {
-      'all': list(self._asked),
-      'known': [i for i in self._asked if self._is_known(i)],
-      'other': [i for i in self._asked if not self._is_known(i)],
+      'all': list(self._questions),
+      'known': [i for i in self._questions if self._is_known(i)],
+      'other': [i for i in self._questions if not self._is_known(i)],
     }
     heads = ''.join(
       f'{f"{name} ({len(ids)})":>18}' for name, ids in self._groups.items()
@@ -47,7 +47,7 @@ class _Table:
     """Prints the row of answers by question."""
     columns = ''
     for ids in self._groups.values():
-      truths = {i: [self._asked[i][1].answer] for i in ids}
+      truths = {i: [self._questions[i][1].answer] for i in ids}
       scores = f1.score(answers, truths)
       columns += f'{scores.exact_match:9.2f}{scores.f1:9.2f}'
     print(f'{label:<40}{columns}')
@@ -59,13 +59,13 @@ class _Table:
       label,
       {
         i: answer(question, passage.text, rng)
-        for i, (passage, question) in self._asked.items()
+        for i, (passage, question) in self._questions.items()
       },
     )
 
   def _is_known(self, question: str) -> bool:
     """Returns True if knowing the wordings of training is enough to answer."""
-    passage, one = self._asked[question]
+    passage, one = self._questions[question]
     return matcher.answer(one.text, passage.text, unseen=False) is not None
 
 
@@ -73,8 +73,8 @@ def _matched(unseen: bool) -> _Answer:
   def answer(
     question: questions.Question, text: str, rng: random.Random
   ) -> str:
-    found = matcher.answer(question.text, text, unseen)
-    return found or guesses.nearest_of_type(question, text, rng)
+    match = matcher.answer(question.text, text, unseen)
+    return match or guesses.nearest_of_type(question, text, rng)
 
   return answer
 

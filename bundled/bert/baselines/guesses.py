@@ -68,10 +68,10 @@ def nearest_of_type(
 
 def _by_nearness(question: questions.Question, text: str) -> list[str]:
   """Returns the sentences, ordered by the words shared with the question."""
-  asked = set(map(str.lower, _WORD.findall(question.text))) - _COMMON
+  words = set(map(str.lower, _WORD.findall(question.text))) - _COMMON
 
   def shared(sentence: str) -> int:
-    return len(asked & set(map(str.lower, _WORD.findall(sentence))))
+    return len(words & set(map(str.lower, _WORD.findall(sentence))))
 
   return sorted(writing.sentences(text), key=shared, reverse=True)
 
@@ -94,7 +94,7 @@ def _find(
   if pattern is None:
     return [_phrase(sentence, rng) for sentence in sentences]
   # The first word of a sentence has a capital letter even if it is not a name.
-  found = [
+  spans = [
     match[0]
     for sentence in sentences
     for match in pattern.finditer(sentence)
@@ -102,9 +102,9 @@ def _find(
   ]
   if slot in _NAME_SLOTS:
     dates = {*lexicon.DAYS, *lexicon.MONTHS}
-    found = [one for one in found if dates.isdisjoint(one.split())]
-  others = [one for one in found if one not in question.text]
-  return others or found or [sentences[0]]
+    spans = [one for one in spans if dates.isdisjoint(one.split())]
+  unnamed = [one for one in spans if one not in question.text]
+  return unnamed or spans or [sentences[0]]
 
 
 def _phrase(sentence: str, rng: random.Random) -> str:

@@ -21,35 +21,37 @@ def _question(text: str, topic: str) -> questions.Question:
 class GuessesTest(absltest.TestCase):
   def test_type_of_answer(self):
     rng = random.Random(0)
-    for topic, found in (
+    for topic, expected in (
       ('fire/hours', {'12', '9 hours', '31 people'}),
       ('fire/day', {'Sunday'}),
       ('fire/town', {'Gribmouth', 'Tarnham', 'Editor Ada Bellman'}),
     ):
-      asked = _question('What was it?', topic)
-      answers = {guesses.random_of_type(asked, _TEXT, rng) for _ in range(50)}
-      self.assertEqual(answers, found)
+      question = _question('What was it?', topic)
+      answers = {
+        guesses.random_of_type(question, _TEXT, rng) for _ in range(50)
+      }
+      self.assertEqual(answers, expected)
 
   def test_first_and_nearest(self):
     rng = random.Random(0)
-    asked = _question('How many people were hurt?', 'fire/hurt')
-    self.assertEqual(guesses.first_of_type(asked, _TEXT, rng), '12')
+    question = _question('How many people were hurt?', 'fire/hurt')
+    self.assertEqual(guesses.first_of_type(question, _TEXT, rng), '12')
     self.assertEqual(
-      guesses.nearest_sentence(asked, _TEXT, rng),
+      guesses.nearest_sentence(question, _TEXT, rng),
       'Hospitals took in 31 people.',
     )
-    self.assertEqual(guesses.nearest_of_type(asked, _TEXT, rng), '31 people')
+    self.assertEqual(guesses.nearest_of_type(question, _TEXT, rng), '31 people')
 
-  def test_what_is_named_is_not_asked_for(self):
+  def test_names_in_the_question_are_left_out(self):
     rng = random.Random(0)
-    asked = _question('What was on fire in Gribmouth?', 'fire/town')
-    self.assertEqual(guesses.first_of_type(asked, _TEXT, rng), 'Tarnham')
+    question = _question('What was on fire in Gribmouth?', 'fire/town')
+    self.assertEqual(guesses.first_of_type(question, _TEXT, rng), 'Tarnham')
 
   def test_phrases_are_in_the_text(self):
     rng = random.Random(0)
-    asked = _question('How did the fire start?', 'fire/cause')
+    question = _question('How did the fire start?', 'fire/cause')
     for _ in range(20):
-      self.assertIn(guesses.random_of_type(asked, _TEXT, rng), _TEXT)
+      self.assertIn(guesses.random_of_type(question, _TEXT, rng), _TEXT)
 
 
 if __name__ == '__main__':

@@ -29,8 +29,8 @@ def answer(question: str, text: str, unseen: bool) -> str | None:
     if not pattern.fullmatch(question):
       continue
     for sentence in writing.sentences(text):
-      for found, _, values in story_matcher.matches(sentence, unseen):
-        if found == kind and slot in values:
+      for fact_kind, _, values in story_matcher.matches(sentence, unseen):
+        if fact_kind == kind and slot in values:
           return suffix.format(**values)
   return None
 
@@ -47,8 +47,8 @@ def _patterns(
       one.answer,
       story_matcher.pattern(text, events.EVENTS[kind]),
     )
-    for kind, asked in wordings.WORDINGS.items()
-    for one in asked
+    for kind, kind_wordings in wordings.WORDINGS.items()
+    for one in kind_wordings
     for template in (*one.known, *(one.unseen if unseen else ()))
     for text in _expand(template)
   ]

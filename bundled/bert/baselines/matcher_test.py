@@ -10,11 +10,11 @@ class MatcherTest(absltest.TestCase):
   def test_all_wordings_answer_nearly_all_questions(self):
     right = known = total = 0
     for index in range(40):
-      passage, asked = evaluation.asked(index)
-      for question in asked:
+      passage, questions = evaluation.draw(index)
+      for question in questions:
         total += 1
-        found = matcher.answer(question.text, passage.text, unseen=True)
-        right += (found or '').lower() == question.answer.lower()
+        answer = matcher.answer(question.text, passage.text, unseen=True)
+        right += (answer or '').lower() == question.answer.lower()
         known += (
           matcher.answer(question.text, passage.text, unseen=False) is not None
         )

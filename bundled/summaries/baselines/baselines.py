@@ -104,10 +104,10 @@ def _without_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
     [' '.join(writing.sentences(text)[:3]) for text in inputs],
   )
   stories = list(corpus.stories('train', _STORIES.value))
-  found = retrieval.nearest(inputs, [story.input for story in stories])
+  nearest = retrieval.nearest(inputs, [story.input for story in stories])
   table.texts(
     f'nearest of {_STORIES.value} training stories',
-    [stories[index].output for index in found],
+    [stories[index].output for index in nearest],
   )
   for label, unseen in (("training's", False), ('all', True)):
     table.texts(
@@ -129,10 +129,10 @@ def _generate(model, prompts, like, label, **changes) -> list[list[int]]:
   order = sorted(
     range(len(prompts)), key=lambda i: (len(like[i]), len(prompts[i]))
   )
-  found = reference_model.generate(
+  generated = reference_model.generate(
     model, [prompts[i] for i in order], label, _BATCH.value, **changes
   )
-  answers = dict(zip(order, found))
+  answers = dict(zip(order, generated))
   return [answers[i] for i in range(len(prompts))]
 
 

@@ -59,11 +59,11 @@ def _events(
     # Two types may share a wording, so the type of the current event is
     # preferred.
     fitting.sort(key=lambda match: match[0] != kind)
-    for found, fact, values in fitting[:1]:
-      if found != kind and kind:
+    for match_kind, fact, values in fitting[:1]:
+      if match_kind != kind and kind:
         yield kind, facts, slots
         facts, slots = set(), {}
-      kind = found
+      kind = match_kind
       facts.add(fact)
       slots.update(values)
   if kind:
@@ -78,9 +78,9 @@ def matches(
   The fact is an index in `events.Event.facts`, or -1 for a quote.
   """
   for kind, fact, pattern in _patterns(unseen):
-    found = pattern.fullmatch(sentence)
-    if found:
-      yield kind, fact, found.groupdict()
+    match = pattern.fullmatch(sentence)
+    if match:
+      yield kind, fact, match.groupdict()
 
 
 @functools.cache

@@ -29,7 +29,7 @@ class MatcherTest(absltest.TestCase):
       matcher.summarize(article, unseen=True), 'Bar defeat Baz 3-1 in cup tie.'
     )
 
-  def test_knows_nearly_all_that_the_generator_writes(self):
+  def test_knows_nearly_all_sentences_of_the_generator(self):
     for split, unseen in (('train', False), ('eval', True)):
       stories = list(corpus.stories(split, 200))
       scores = rouge.score_texts(

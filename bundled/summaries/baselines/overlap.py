@@ -42,17 +42,17 @@ def measure(
   evaluation: Iterable[dataset.Article], training: Iterable[dataset.Article]
 ) -> list[Share]:
   """Counts the items that both sets share, for each kind."""
-  found: dict[str, set[str]] = {}
+  items_by_label: dict[str, set[str]] = {}
   for story in evaluation:
     for label, items in _items(story).items():
-      found.setdefault(label, set()).update(items)
-  known: dict[str, set[str]] = {label: set() for label in found}
+      items_by_label.setdefault(label, set()).update(items)
+  known: dict[str, set[str]] = {label: set() for label in items_by_label}
   for story in training:
     for label, items in _items(story).items():
-      known[label] |= items & found[label]
+      known[label] |= items & items_by_label[label]
   return [
     Share(label, len(items), len(known[label]))
-    for label, items in found.items()
+    for label, items in items_by_label.items()
   ]
 
 
@@ -62,13 +62,13 @@ def names_anyone(text: str) -> bool:
 
 
 def _items(story: dataset.Article) -> dict[str, set[str]]:
-  told = writing.sentences(story.input)
+  sentences = writing.sentences(story.input)
   summary = writing.sentences(story.output)
   return {
     'whole articles': {story.input},
     'whole highlights': {story.output},
-    'sentences of articles': set(told),
-    'the same, names and numbers left out': set(map(_pattern, told)),
+    'sentences of articles': set(sentences),
+    'the same, names and numbers left out': set(map(_pattern, sentences)),
     'sentences of highlights': set(summary),
     'the same without names and numbers': set(map(_pattern, summary)),
     f'{_GRAM}-grams of articles': _grams(story.input),

@@ -12,7 +12,7 @@ def _story(article: str, highlights: str) -> dataset.Article:
 
 
 class OverlapTest(absltest.TestCase):
-  def test_counts_what_both_hold(self):
+  def test_counts_items_of_both_splits(self):
     evaluation = [
       _story('Schools in Xanby were open. It rained 7 days.', 'Xanby dry.'),
       _story('Schools in Xanby were open. It snowed.', 'Zorg snow.'),
@@ -35,11 +35,11 @@ class OverlapTest(absltest.TestCase):
     shares = overlap.measure(
       corpus.stories('eval', 512), corpus.stories('train', 2000)
     )
-    found = {share.label: share for share in shares}
-    self.assertGreater(found['words of names'].count, 3000)
-    self.assertEqual(found['words of names'].known, 0)
-    self.assertEqual(found['whole articles'].known, 0)
-    unseen = found['the same, names and numbers left out']
+    by_label = {share.label: share for share in shares}
+    self.assertGreater(by_label['words of names'].count, 3000)
+    self.assertEqual(by_label['words of names'].known, 0)
+    self.assertEqual(by_label['whole articles'].known, 0)
+    unseen = by_label['the same, names and numbers left out']
     self.assertLess(unseen.known, 0.8 * unseen.count)
 
 

@@ -16,12 +16,12 @@ _WORD = re.compile(r'[a-z]+|\d+')
 def nearest(queries: Sequence[str], texts: Sequence[str]) -> list[int]:
   """Returns the index of the most similar text (the first) for each query."""
   counts = [_counts(text) for text in texts]
-  found = collections.Counter(term for count in counts for term in count)
+  totals = collections.Counter(term for count in counts for term in count)
   # A term that occurs in only one text has no effect on similarities.
   terms = {
-    term: i for i, term in enumerate(t for t, n in found.items() if n > 1)
+    term: i for i, term in enumerate(t for t, n in totals.items() if n > 1)
   }
-  rarity = np.log(len(texts) / np.array([found[term] for term in terms]))
+  rarity = np.log(len(texts) / np.array([totals[term] for term in terms]))
   ours = _vectors([_counts(query) for query in queries], terms, rarity)
   theirs = _vectors(counts, terms, rarity)
   return (ours @ theirs.T).argmax(axis=1).tolist()

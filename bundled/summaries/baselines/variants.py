@@ -109,7 +109,8 @@ def divergence(
   padding = causal_lm.end_ids(model.config)[0]
   for ids, where in _batches(prompts, answers, padding):
     ours, theirs = (
-      F.log_softmax(each(ids).logits[where], dim=-1) for each in (model, other)
+      F.log_softmax(network(ids).logits[where], dim=-1)
+      for network in (model, other)
     )
     total += (ours.exp() * (ours - theirs)).sum().item()
     count += len(ours)

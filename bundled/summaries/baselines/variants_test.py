@@ -77,17 +77,17 @@ class VariantsTest(parameterized.TestCase):
       ((layer.weight - before).abs() / step).max().item(), 0.5001
     )
 
-  def test_copies_leave_the_model_alone(self):
+  def test_copies_leave_the_model_unchanged(self):
     before = copy.deepcopy(self._model.state_dict())
     logits = self._logits(self._model)
-    others = [
+    copies = [
       variants.rounded(self._model, 3),
       variants.exact_gelu(self._model),
       variants.spread(self._model),
     ]
     for name, weight in self._model.state_dict().items():
       self.assertTrue(torch.equal(weight, before[name]))
-    for other in others[:2]:
+    for other in copies[:2]:
       self.assertFalse(torch.equal(self._logits(other), logits))
 
   def test_exact_gelu_is_near_the_approximation(self):
@@ -98,10 +98,10 @@ class VariantsTest(parameterized.TestCase):
       rtol=0,
     )
 
-  def test_divergence_is_that_of_the_answers_places(self):
+  def test_divergence_counts_only_positions_of_answers(self):
     other = variants.rounded(self._model, 3)
     prompts, answers = [[1, 2, 3], [4, 5]], [[6, 7], [8, 9, 10, 11]]
-    each = []
+    divergences = []
     for prompt, answer in zip(prompts, answers):
       ids = torch.tensor([prompt + answer])
       with torch.inference_mode():
@@ -109,10 +109,12 @@ class VariantsTest(parameterized.TestCase):
           m(ids).logits[0, len(prompt) - 1 : -1].softmax(-1)
           for m in (self._model, other)
         )
-      each += (ours * (ours / theirs).log()).sum(-1).tolist()
-    found = variants.divergence(self._model, other, prompts, answers)
-    self.assertAlmostEqual(found, sum(each) / len(each), places=5)
-    self.assertGreater(found, 0)
+      divergences += (ours * (ours / theirs).log()).sum(-1).tolist()
+    divergence = variants.divergence(self._model, other, prompts, answers)
+    self.assertAlmostEqual(
+      divergence, sum(divergences) / len(divergences), places=5
+    )
+    self.assertGreater(divergence, 0)
     same = variants.divergence(self._model, self._model, prompts, answers)
     self.assertAlmostEqual(same, 0)
 

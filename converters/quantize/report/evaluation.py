@@ -80,10 +80,12 @@ def _rouge(
   """
   exact, quantized = pair
   expected = rouge_scores.summarize(exact, None, articles, tokenizer)
-  result = [figures.Rouge.of('float32', expected, expected)]
+  result = [figures.Rouge.compare('float32', expected, expected)]
   for quantization in _QUANTIZATIONS:
-    found = rouge_scores.summarize(quantized, quantization, articles, tokenizer)
-    result.append(figures.Rouge.of(quantization, found, expected))
+    summaries = rouge_scores.summarize(
+      quantized, quantization, articles, tokenizer
+    )
+    result.append(figures.Rouge.compare(quantization, summaries, expected))
   return tuple(result)
 
 

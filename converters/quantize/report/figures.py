@@ -47,24 +47,27 @@ class Rouge:
   same: int
 
   @classmethod
-  def of(
+  def compare(
     cls,
     quantization: str,
-    found: rouge_scores.Summaries,
+    summaries: rouge_scores.Summaries,
     expected: rouge_scores.Summaries,
   ) -> 'Rouge':
     """Compares summaries with those of the float model.
 
     Args:
       quantization: The way to run the model.
-      found: The summaries of the model.
+      summaries: The summaries of the model.
       expected: The summaries of the float model.
     """
     kept = min(
-      getattr(found.scores, metric) / (getattr(expected.scores, metric) or 1)
+      getattr(summaries.scores, metric)
+      / (getattr(expected.scores, metric) or 1)
       for metric in METRICS
     )
-    return cls(quantization, found.scores, kept, found.num_same(expected))
+    return cls(
+      quantization, summaries.scores, kept, summaries.num_same(expected)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,11 +217,11 @@ _ROUGE: _Columns = (
 )
 
 
-def _rows(columns: _Columns, found: Sequence[Any]) -> list[list[str]]:
+def _rows(columns: _Columns, items: Sequence[Any]) -> list[list[str]]:
   """Returns the rows of a table; the first row has the headings."""
   return [
     [title for title, _ in columns],
-    *([show(each) for _, show in columns] for each in found),
+    *([show(item) for _, show in columns] for item in items),
   ]
 
 
@@ -226,21 +229,21 @@ def _chart(
   matrices: Sequence[int8_matrix.MatrixError],
 ) -> svg_lines.Figure | None:
   """Returns the signal-to-noise ratio by layer, with a line for each kind."""
-  found: dict[str, dict[int, float]] = {}
+  by_kind: dict[str, dict[int, float]] = {}
   for m in matrices:
     layer = variables.layer_of(m.name)
     if layer is not None and m.relative_rms > 0:
       kind = short_name(m.name).partition(' ')[2]
-      found.setdefault(kind, {})[layer] = m.snr_db
-  if not found:
+      by_kind.setdefault(kind, {})[layer] = m.snr_db
+  if not by_kind:
     return None
-  values = [db for line in found.values() for db in line.values()]
-  last = max(layer for line in found.values() for layer in line)
+  values = [db for line in by_kind.values() for db in line.values()]
+  last = max(layer for line in by_kind.values() for layer in line)
   low, high = int(min(values) // 5) * 5, int(max(values) // 5) * 5 + 5
   step = 5 if high - low <= 40 else 10
   lines = [
     (kind, [line.get(layer) for layer in range(last + 1)])
-    for kind, line in sorted(found.items())
+    for kind, line in sorted(by_kind.items())
   ]
   labels = {i: str(i) for i in range(0, last + 1, max(1, -(-last // 14)))}
   return svg_lines.figure(

@@ -37,16 +37,16 @@ class LogitError:
 
 def measure(
   exact: models.Model,
-  others: Sequence[models.Model],
+  quantized: Sequence[models.Model],
   texts: sample_texts.Texts,
 ) -> list[LogitError]:
-  """Measures the logit errors of each of `others` against `exact`."""
+  """Measures the logit errors of each of `quantized` against `exact`."""
   expected = answer_logits(exact, texts)
   return [
     error(
       model.quantization or 'float32', expected, answer_logits(model, texts)
     )
-    for model in others
+    for model in quantized
   ]
 
 
@@ -70,11 +70,11 @@ def answer_logits(model: models.Model, texts: sample_texts.Texts) -> np.ndarray:
 
 
 def error(
-  quantization: str, expected: np.ndarray, found: np.ndarray
+  quantization: str, expected: np.ndarray, actual: np.ndarray
 ) -> LogitError:
   """Returns the error of logits [positions, V] against the expected logits."""
   largest, total, divergence, agreed = 0.0, 0.0, 0.0, 0
-  for a, b in zip(_parts(expected), _parts(found)):
+  for a, b in zip(_parts(expected), _parts(actual)):
     difference = np.abs(a - b)
     largest = float(np.maximum(largest, difference.max()))
     total += float(difference.sum())

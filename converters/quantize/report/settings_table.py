@@ -79,7 +79,7 @@ def lines(
   expected = rouge_scores.summarize(exact, None, articles, tokenizer)
   yield _line(_HEADER)
   yield _line(['---'] * len(_HEADER))
-  yield _row('float32', figures.Rouge.of('float32', expected, expected))
+  yield _row('float32', figures.Rouge.compare('float32', expected, expected))
   calibration_texts = sample_texts.from_articles(
     calibration, tokenizer, longest
   )
@@ -93,14 +93,14 @@ def lines(
     record = provenance.Record(options)
     quantization.quantize(source, pax, record, next_layer)
     model = models.open_model(pax)
-    found = rouge_scores.summarize(model, 'int8', articles, tokenizer)
+    summaries = rouge_scores.summarize(model, 'int8', articles, tokenizer)
     error = logit_errors.error(
       'int8',
       logits,
       logit_errors.answer_logits(model.run_as('int8'), texts),
     )
     shutil.rmtree(pax)
-    rouge = figures.Rouge.of('int8', found, expected)
+    rouge = figures.Rouge.compare('int8', summaries, expected)
     yield _row(label, rouge, f'{error.divergence:.3g}')
 
 

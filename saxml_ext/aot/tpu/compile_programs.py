@@ -107,13 +107,13 @@ def _keys(run: executables.Executables) -> list[executables.Key]:
     errors.InvalidArgument: No program matches the flags.
   """
   begins = tuple(_ONLY.value) or ''
-  found = [key for key in run.keys() if str(key).startswith(begins)]
-  if not found:
+  keys = [key for key in run.keys() if str(key).startswith(begins)]
+  if not keys:
     names = ', '.join(map(str, run.keys()))
     raise errors.InvalidArgument(
       f'--only={_ONLY.value} matches no program. Available: {names}'
     )
-  return found
+  return keys
 
 
 def _summary(

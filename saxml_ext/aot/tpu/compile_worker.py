@@ -42,13 +42,13 @@ class Task:
 
     Raises:
       errors.InvalidArgument: The params cannot be used; see
-        `abstract_model.of`.
+        `abstract_model.from_params`.
       errors.Unimplemented: The params ask for a feature that the engine lacks.
       RuntimeError: libtpu is unusable.
     """
     topologies.prepare()
     devices = topologies.find(self.topology).describe()
-    return abstract_model.of(self.params, self.overrides, devices)
+    return abstract_model.from_params(self.params, self.overrides, devices)
 
   def xla_flags(self, model: abstract_model.AbstractModel) -> Mapping[str, str]:
     """Returns the options for XLA."""

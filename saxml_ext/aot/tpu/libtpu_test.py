@@ -27,7 +27,7 @@ class LibtpuTest(parameterized.TestCase):
     topologies.prepare()
 
   @parameterized.parameters(*topologies.BY_NAME)
-  def test_the_table_is_what_libtpu_says(self, name):
+  def test_table_agrees_with_libtpu(self, name):
     topology = topologies.find(name)
     devices = topology.describe()
     self.assertLen(devices, topology.devices)
@@ -37,7 +37,7 @@ class LibtpuTest(parameterized.TestCase):
       topology.chip.hbm / 2**30, _limit(devices[0]), delta=0.01
     )
 
-  def test_the_chips_of_a_host_split_the_layers(self):
+  def test_chips_of_a_host_split_the_layers(self):
     devices = topologies.find('v5e_4x4').describe()
     mesh = sharding.make_mesh((1, 4, 4), devices)
     for host in mesh.devices[0]:

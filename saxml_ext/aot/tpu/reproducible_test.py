@@ -34,7 +34,7 @@ _SMALL = {
 
 
 class ReproducibleTest(absltest.TestCase):
-  def test_sets_of_two_copies_of_the_sources_are_the_same(self):
+  def test_sets_of_two_copies_of_the_sources_are_equal(self):
     # The builds differ in their paths, and in the order of Python's sets.
     one = _contents(self._build('a', seed=1))
     other = _contents(self._build('much/longer/and/elsewhere', seed=2))
@@ -54,7 +54,7 @@ class ReproducibleTest(absltest.TestCase):
     shutil.copytree(
       sources, copy / sources.name, ignore=shutil.ignore_patterns('*.pyc')
     )
-    others = [
+    paths = [
       p for p in sys.path if pathlib.Path(p).absolute() != sources.parent
     ]
     subprocess.run(
@@ -70,7 +70,7 @@ class ReproducibleTest(absltest.TestCase):
       env={
         **os.environ,
         'PYTHONHASHSEED': str(seed),
-        'PYTHONPATH': os.pathsep.join([str(copy), *others]),
+        'PYTHONPATH': os.pathsep.join([str(copy), *paths]),
       },
       check=True,
       cwd=copy,

@@ -66,7 +66,7 @@ def needs(
   """
   code = sum(m.code for m in memory.values())
 
-  def of(key: str, m: manifest_lib.Memory) -> int:
+  def peak(key: str, m: manifest_lib.Memory) -> int:
     made = m.outputs - m.aliased
     # XLA's peak is the maximum memory in use at a time. The temporaries are
     # allocated as one block, so the sum of the parts may be larger.
@@ -75,7 +75,7 @@ def needs(
     new = made if key == _EMPTY_STATE else 0
     return resident - m.arguments - new + alone + code
 
-  by_program = {key: of(key, m) for key, m in memory.items()}
+  by_program = {key: peak(key, m) for key, m in memory.items()}
   return Needs(resident, code, by_program, limit)
 
 
@@ -99,18 +99,18 @@ def check(memory: Mapping[str, manifest_lib.Memory], limit: int) -> Needs:
   Raises:
     errors.ResourceExhausted: The programs do not fit in this memory.
   """
-  found = needs(memory, resident_bytes(memory), limit)
-  if found.left >= 0:
-    return found
+  result = needs(memory, resident_bytes(memory), limit)
+  if result.left >= 0:
+    return result
   worst, missing, most, resident, code = (
     f'{size / 2**30:.2f} GiB'
     for size in (
-      *(found.by_program[found.worst], -found.left, limit),
-      *(found.resident, found.code),
+      *(result.by_program[result.worst], -result.left, limit),
+      *(result.resident, result.code),
     )
   )
   raise errors.ResourceExhausted(
-    f"{found.worst!r} needs {worst} of a device's memory, {missing} more than"
+    f"{result.worst!r} needs {worst} of a device's memory, {missing} more than"
     f' the {most} that XLA lets programs use. Weights and state need'
     f' {resident}, and the code of all programs {code}. Lower NUM_CACHE_SLOTS,'
     ' choose KV_CACHE_DTYPE="int8" or a larger topology.'

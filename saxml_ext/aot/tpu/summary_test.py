@@ -35,7 +35,7 @@ def _manifest(program: manifest_lib.Program) -> manifest_lib.Manifest:
 
 
 class SummaryTest(absltest.TestCase):
-  def test_a_set_on_a_page(self):
+  def test_text_lists_every_program(self):
     memory = manifest_lib.Memory(
       peak=3 * _GIB,
       arguments=2 * _GIB,
@@ -94,26 +94,26 @@ _SET = {
 
 
 class FitTest(absltest.TestCase):
-  def test_what_a_program_does_not_get_is_resident_too(self):
+  def test_arguments_of_other_programs_stay_resident(self):
     resident = summary.resident_bytes(_SET)
     self.assertEqual(resident, 100)
-    found = summary.needs(_SET, resident, limit=120)
+    needs = summary.needs(_SET, resident, limit=120)
     self.assertEqual(
-      found.by_program,
+      needs.by_program,
       # The prefill adds 50 resident bytes, which are not its arguments, to its
       # own 60. With the new state, only the weights are resident. All code is
       # always included.
       {'decode 4': 108, 'prefill': 113, 'empty_state': 103},
     )
-    self.assertEqual(found.worst, 'prefill')
-    self.assertEqual(found.left, 7)
+    self.assertEqual(needs.worst, 'prefill')
+    self.assertEqual(needs.left, 7)
 
-  def test_temporaries_are_taken_whole(self):
-    told = _memory(peak=105, arguments=100, temporaries=9, outputs=1)
-    found = summary.needs({'decode 4': told}, resident=100, limit=200)
-    self.assertEqual(found.by_program, {'decode 4': 110})
+  def test_temporaries_are_one_block(self):
+    memory = _memory(peak=105, arguments=100, temporaries=9, outputs=1)
+    needs = summary.needs({'decode 4': memory}, resident=100, limit=200)
+    self.assertEqual(needs.by_program, {'decode 4': 110})
 
-  def test_what_does_not_fit_is_refused(self):
+  def test_set_beyond_the_limit_is_refused(self):
     gib = 2**30
     decode = _memory(peak=17 * gib, arguments=11 * gib, code=gib)
     with self.assertRaisesRegex(

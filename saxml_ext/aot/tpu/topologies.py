@@ -99,7 +99,7 @@ class Topology:
       RuntimeError: libtpu cannot be loaded, or does not know the topology.
     """
     try:
-      found = topologies.get_topology_desc(
+      description = topologies.get_topology_desc(
         platform='tpu',
         topology_name=self.libtpu,
         chips_per_host_bounds=self.host,
@@ -110,7 +110,7 @@ class Topology:
         f'libtpu cannot describe {self.name} ({self.libtpu}): {e}. Check that'
         ' libtpu is installed in the locked version.'
       ) from e
-    return tuple(found.devices)
+    return tuple(description.devices)
 
 
 def _topology(

@@ -8,18 +8,20 @@ from saxml_ext.aot.tpu import topologies
 
 
 class TopologiesTest(absltest.TestCase):
-  def test_names_say_generation_and_shape(self):
-    found = topologies.find('v5e_2x2')
-    self.assertEqual(found.libtpu, 'v5e:2x2')
-    self.assertEqual((found.chips, found.devices, found.hosts), (4, 4, 1))
+  def test_names_contain_generation_and_shape(self):
+    topology = topologies.find('v5e_2x2')
+    self.assertEqual(topology.libtpu, 'v5e:2x2')
+    self.assertEqual(
+      (topology.chips, topology.devices, topology.hosts), (4, 4, 1)
+    )
     self.assertEqual(topologies.find('v5p_2x2').libtpu, 'v5p:2x2x1')
 
-  def test_a_chip_of_two_devices(self):
-    found = topologies.find('v7x_2x2')
-    self.assertEqual(found.libtpu, 'tpu7x:2x2x1')
-    self.assertEqual((found.chips, found.devices), (4, 8))
+  def test_v7x_chip_has_two_devices(self):
+    topology = topologies.find('v7x_2x2')
+    self.assertEqual(topology.libtpu, 'tpu7x:2x2x1')
+    self.assertEqual((topology.chips, topology.devices), (4, 8))
 
-  def test_a_slice_of_several_hosts(self):
+  def test_large_slices_have_several_hosts(self):
     self.assertEqual(topologies.find('v5e_4x8').hosts, 8)
     self.assertEqual(topologies.find('v5e_4x4').hosts, 4)
 
@@ -28,7 +30,7 @@ class TopologiesTest(absltest.TestCase):
       with self.subTest(topology.name):
         self.assertEqual(math.prod(topology.mesh), topology.devices)
 
-  def test_unknown_names_are_told_the_known_ones(self):
+  def test_unknown_name_is_refused_with_a_list(self):
     with self.assertRaisesRegex(ValueError, r"'v5e_3x3'. Available: .*v5e_2x2"):
       topologies.find('v5e_3x3')
 

@@ -175,7 +175,7 @@ class Programs:
     if not self.sets:
       return self._cached(run, serving)
     begin = time.monotonic()
-    here = configuration.of(run, serving)
+    here = configuration.from_executables(run, serving)
     keys = [str(key) for key in run.keys()]
     found = {s.path: _differences(s, here, keys) for s in self.sets}
     for each in self.sets:
@@ -211,7 +211,7 @@ class Programs:
       return None
     # Programs depend on the whole configuration except for the names of the
     # params.
-    here = configuration.of(run, manifest_lib.Serving('', {}))
+    here = configuration.from_executables(run, manifest_lib.Serving('', {}))
     digest = hashlib.sha256(repr(here).encode()).hexdigest()[:32]
     cache = _Cache(os.path.join(self.cache, digest), here)
     logging.info('%s uses the programs of %s', serving.model_path, cache.path)

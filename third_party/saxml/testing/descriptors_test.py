@@ -41,7 +41,7 @@ class RecordTest(parameterized.TestCase):
     )
     self.assertEqual(sorted(missing), [])
 
-  def test_record_is_of_the_whole_public_protocol(self):
+  def test_record_has_the_whole_public_protocol(self):
     kinds = [line.split()[0] for line in descriptors.recorded('mlperf4.0')]
     counts = {kind: kinds.count(kind) for kind in set(kinds)}
     self.assertEqual(

@@ -18,5 +18,5 @@ for _name in registry.names():
   # registered.
   if servable_model_registry.get(_name) is None and _name.startswith(PACKAGE):
     servable_model_registry.register(
-      servables.of(_name, registry.lookup(_name))
+      servables.from_params(_name, registry.lookup(_name))
     )

@@ -26,7 +26,7 @@ _INT8 = gptj.PACKAGE + 'GPTJ4BS32Int8Opt10Early'
 
 
 def _values(cls: type) -> dict[str, object]:
-  return {each: getattr(cls, each) for each in dir(cls) if each.isupper()}
+  return {name: getattr(cls, name) for name in dir(cls) if name.isupper()}
 
 
 class StandInTest(parameterized.TestCase):
@@ -39,14 +39,14 @@ class StandInTest(parameterized.TestCase):
     self.assertEqual(_values(getattr(upstream, name)), expected)
 
   @parameterized.parameters(*_FACTS.classes)
-  def test_quantizes_what_upstream_does(self, name):
+  def test_quantizes_the_same_layers_as_upstream(self, name):
     quantized = getattr(upstream, name)().task().quantization is not None
     self.assertEqual(quantized, _FACTS.classes[name].quantized)
 
 
 class GPTJTest(parameterized.TestCase):
   @parameterized.parameters(*_STOCK)
-  def test_stocks_own_class_stays(self, name):
+  def test_stock_class_is_kept(self, name):
     served = servable_model_registry.get(name)
     self.assertIs(served, getattr(upstream, name.rpartition('.')[2]))
 
@@ -95,7 +95,7 @@ class GPTJTest(parameterized.TestCase):
       self.assertFalse(task.quantization['quantize_embedding_softmax'])
 
   def test_an_override_of_batch_sharding_takes_effect(self):
-    cls = servables.of('x.GPTJ', published.GPTJ)
+    cls = servables.from_params('x.GPTJ', published.GPTJ)
     self.assertTrue(cls().task().batch_sharding)
     # Upstream changes a class in this way for an override of a publish.
     with mock.patch.object(cls, 'USE_BATCH_SHARDING', False):
@@ -125,12 +125,12 @@ class GPTJTest(parameterized.TestCase):
 
 
 class ServablesTest(parameterized.TestCase):
-  def test_attribute_that_upstream_lacks(self):
+  def test_attribute_missing_in_upstream_is_refused(self):
     class Chunked(published.GPTJ):
       PREFILL_CHUNK_LEN = 128
 
     with self.assertRaisesRegex(AttributeError, 'sets PREFILL_CHUNK_LEN,'):
-      servables.of('x.Chunked', Chunked)
+      servables.from_params('x.Chunked', Chunked)
 
   @parameterized.parameters(
     sorted(
@@ -138,42 +138,42 @@ class ServablesTest(parameterized.TestCase):
       - {'USE_BATCH_SHARDING'}
     )
   )
-  def test_every_attribute_must_be_upstreams(self, attribute):
+  def test_every_attribute_must_exist_in_upstream(self, attribute):
     values = _values(upstream.GPTJ)
     del values[attribute]
     lacking = type('Lacking', (), values)
     with mock.patch.object(upstream, 'GPTJ', lacking):
       with self.assertRaisesRegex(AttributeError, f'sets {attribute}, '):
-        servables.of('x.Y', published.GPTJ4TokenizedBF16BS32)
+        servables.from_params('x.Y', published.GPTJ4TokenizedBF16BS32)
 
-  def test_upstream_without_compiler_options(self):
+  def test_upstream_without_compiler_options_is_refused(self):
     lacking = type('Lacking', (), _values(upstream.GPTJ))
     with mock.patch.object(upstream, 'GPTJ', lacking):
       with self.assertRaisesRegex(AttributeError, 'no compiler_options'):
-        servables.of('x.GPTJ', published.GPTJ)
+        servables.from_params('x.GPTJ', published.GPTJ)
 
-  def test_upstream_that_asks_no_name(self):
+  def test_upstream_with_other_names_is_refused(self):
     with mock.patch.object(
       servable_model_registry,
       'full_registration_name',
       lambda cls: f'{cls.__module__}.{cls.__name__}',
     ):
       with self.assertRaisesRegex(ValueError, 'would register x.GPTJ as saxml'):
-        servables.of('x.GPTJ', published.GPTJ)
+        servables.from_params('x.GPTJ', published.GPTJ)
 
-  def test_int8_weights_are_what_upstream_calls_int8(self):
+  def test_int8_weights_select_int8_of_upstream(self):
     class Weights(published.GPTJ):
       QUANTIZATION = 'int8_weights'
 
-    task = servables.of('x.Weights', Weights)().task()
+    task = servables.from_params('x.Weights', Weights)().task()
     self.assertEqual(task.quantization['num_bits'], 8)
 
-  def test_quantization_that_upstream_lacks(self):
+  def test_quantization_missing_in_upstream_is_refused(self):
     class Four(published.GPTJ):
       QUANTIZATION = 'int4'
 
     with self.assertRaisesRegex(ValueError, "QUANTIZATION = 'int4'"):
-      servables.of('x.Four', Four)
+      servables.from_params('x.Four', Four)
 
 
 if __name__ == '__main__':

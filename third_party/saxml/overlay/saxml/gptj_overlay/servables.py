@@ -27,7 +27,7 @@ _QUANTIZATION = 'QUANTIZATION'
 _QUANTIZED = ('int8', 'int8_weights')
 
 
-def of(name: str, params: type[template.ServableLMParams]) -> type:
+def from_params(name: str, params: type[template.ServableLMParams]) -> type:
   """Returns a class with the attributes of `params` for upstream's registry.
 
   It is compiled with the flags of the branch mlperf4.0 and those in
@@ -73,12 +73,12 @@ def of(name: str, params: type[template.ServableLMParams]) -> type:
 
 def attributes(params: type[template.ServableLMParams]) -> dict[str, Any]:
   """Returns the attributes of `params` and its bases, except the template's."""
-  found = {}
+  values = {}
   for base in reversed(params.__mro__):
     if issubclass(base, template.ServableLMParams):
       if base is not template.ServableLMParams:
-        found.update({k: v for k, v in vars(base).items() if k.isupper()})
-  return found
+        values.update({k: v for k, v in vars(base).items() if k.isupper()})
+  return values
 
 
 def _added() -> dict[str, tuple[str, Callable[[Any], Any]]]:
@@ -108,9 +108,9 @@ def _compiler_options(self) -> dict[str, str]:
 
 def _check(name: str, values: dict[str, Any], added: dict[str, Any]) -> None:
   missing = [
-    each
-    for each in sorted(values)
-    if each not in added and not hasattr(upstream.GPTJ, each)
+    key
+    for key in sorted(values)
+    if key not in added and not hasattr(upstream.GPTJ, key)
   ]
   if missing:
     raise AttributeError(

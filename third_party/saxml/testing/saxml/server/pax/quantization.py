@@ -15,13 +15,13 @@ def for_transformer(
   use_symmetric=True,
   quantize_embedding_softmax=False,
 ):
-  asked = dict(locals())
+  arguments = dict(locals())
 
   def decorate(cls):
     @functools.wraps(cls, updated=())
     class Quantized(cls):
       def task(self):
-        return dataclasses.replace(super().task(), quantization=asked)
+        return dataclasses.replace(super().task(), quantization=arguments)
 
     return Quantized
 
