@@ -129,7 +129,7 @@ class AdminServer:
       grpc_util.listen(self._server, self._port, self._host), self._host
     )
     if self._access is None:
-      self._access = access_lib.Access.of_cell(self._root, self._cell)
+      self._access = access_lib.Access.from_cell(self._root, self._cell)
       self._access.check_usable()
       self._access.follow()
     self._election = election_lib.Election(

@@ -122,10 +122,10 @@ class EnvironmentTest(absltest.TestCase):
     self.assertEqual(cell.port_setting(None, cell.ADMIN_PORT_VARIABLE, 2), 2)
 
   def test_invalid_port_is_refused(self):
-    for told in ('http', '-1', '65536', '1e3', ' 1'):
-      self.set(cell.ADMIN_PORT_VARIABLE, told)
+    for text in ('http', '-1', '65536', '1e3', ' 1'):
+      self.set(cell.ADMIN_PORT_VARIABLE, text)
       with self.assertRaisesRegex(
-        errors.InvalidArgument, f'SAX_ADMIN_SERVER_PORT="{told}".*0 to 65535'
+        errors.InvalidArgument, f'SAX_ADMIN_SERVER_PORT="{text}".*0 to 65535'
       ):
         cell.port_setting(None, cell.ADMIN_PORT_VARIABLE, 2)
 

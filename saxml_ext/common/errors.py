@@ -231,9 +231,9 @@ def from_rpc_error(error: grpc.RpcError) -> SaxError:
   """
   code, details = error.code(), error.details() or ''
   if code is grpc.StatusCode.UNKNOWN:
-    found = _WRAPPED_CODE.search(details)
-    if found:
-      code = _BY_NAME.get(found.group(1), code)
+    match = _WRAPPED_CODE.search(details)
+    if match:
+      code = _BY_NAME.get(match.group(1), code)
     elif 'context deadline exceeded' in details:
       code = grpc.StatusCode.DEADLINE_EXCEEDED
   elif code is grpc.StatusCode.UNAVAILABLE:

@@ -79,10 +79,10 @@ class ErrorsTest(parameterized.TestCase):
       (ValueError('bad'), errors.InvalidArgument),
       (MemoryError('bad'), errors.Internal),
     ):
-      found = errors.from_exception(error, 'Loading error')
-      self.assertIsInstance(found, kind)
+      wrapped = errors.from_exception(error, 'Loading error')
+      self.assertIsInstance(wrapped, kind)
       name = type(error).__name__
-      self.assertEqual(found.message, f'Loading error: {name}: bad')
+      self.assertEqual(wrapped.message, f'Loading error: {name}: bad')
 
   def test_wire_text_round_trip(self):
     for cls in errors.SaxError.__subclasses__():

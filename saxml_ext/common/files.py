@@ -157,24 +157,25 @@ def check_private(path: _Path, status: os.stat_result | None = None) -> None:
     OSError: The path does not exist.
   """
   status = status or os.stat(path)
-  places = {os.fspath(path): status}
+  paths = {os.fspath(path): status}
   if not stat.S_ISDIR(status.st_mode):
     parent = os.path.dirname(os.path.realpath(path))
-    places[parent] = os.stat(parent)
-  for place, found in places.items():
-    if found.st_uid not in _trusted_users():
+    paths[parent] = os.stat(parent)
+  for checked, info in paths.items():
+    if info.st_uid not in _trusted_users():
       raise UnusableFileError(
-        place,
-        f'user {found.st_uid} owns it, and could change it. Its owner must be'
+        checked,
+        f'user {info.st_uid} owns it, and could change it. Its owner must be'
         f' root or user {os.geteuid()}, who runs this program',
       )
     # In a directory with the sticky bit, others can replace no files.
-    if stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX:
+    if stat.S_ISDIR(info.st_mode) and info.st_mode & stat.S_ISVTX:
       continue
-    shared = found.st_mode & (0o002 if _is_own(found.st_gid) else 0o022)
+    shared = info.st_mode & (0o002 if _is_own(info.st_gid) else 0o022)
     if shared:
       raise UnusableFileError(
-        place, f'other users may write it. Run: chmod go-w {place}'
+        checked,
+        f'other users may write it. Run: chmod go-w {checked}',
       )
 
 
@@ -337,13 +338,13 @@ def decode_json(data: bytes | str, kind: Any, name: str) -> Any:
     raise ValueError(f'{name}: {e}. Correct the file or write it again') from e
   except (msgspec.DecodeError, UnicodeDecodeError) as e:
     text = data.encode() if isinstance(data, str) else data
-    problem, place = str(e), ''
-    if found := _OFFSET.search(problem):
-      before = text[: int(found[1])].split(b'\n')
-      problem = problem[: found.start()]
-      place = f' at line {len(before)}, column {len(before[-1]) + 1}'
+    problem, position = str(e), ''
+    if match := _OFFSET.search(problem):
+      before = text[: int(match[1])].split(b'\n')
+      problem = problem[: match.start()]
+      position = f' at line {len(before)}, column {len(before[-1]) + 1}'
     raise ValueError(
-      f'{name} is not JSON{place}: {problem}. Correct the file or write it'
+      f'{name} is not JSON{position}: {problem}. Correct the file or write it'
       ' again'
     ) from e
 

@@ -72,14 +72,18 @@ class ReplacingTest(absltest.TestCase):
   def test_permissions_are_applied(self):
     old = os.umask(0o027)
     self.addCleanup(os.umask, old)
-    for given, wanted in ((None, 0o640), (0o600, 0o600), (0o644, 0o644)):
+    for permissions, expected in (
+      (None, 0o640),
+      (0o600, 0o600),
+      (0o644, 0o644),
+    ):
       for sole_writer in (False, True):
         with files.replacing(
-          self.path, permissions=given, sole_writer=sole_writer
+          self.path, permissions=permissions, sole_writer=sole_writer
         ) as f:
-          if given == 0o600:
+          if permissions == 0o600:
             self.assertEqual(stat.S_IMODE(os.stat(f.name).st_mode), 0o600)
-        self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), wanted)
+        self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), expected)
 
   def test_concurrent_writers_write_whole_files(self):
     def write(letter: str) -> None:
@@ -90,10 +94,10 @@ class ReplacingTest(absltest.TestCase):
             f.flush()
 
     writers = [threading.Thread(target=write, args=(s,)) for s in 'abcd']
-    for each in writers:
-      each.start()
-    for each in writers:
-      each.join()
+    for writer in writers:
+      writer.start()
+    for writer in writers:
+      writer.join()
     self.assertIn(self.path.read_text(), [s * 300 for s in 'abcd'])
     self.assertEqual(os.listdir(self.dir), ['a'])
 
@@ -176,7 +180,7 @@ class JsonTest(absltest.TestCase):
       files.read_json(self.path, _Speed)
 
   def test_wrong_syntax_names_file_position_and_remedy(self):
-    for text, place in (
+    for text, position in (
       ('{"queries": 1,\n  x}', ' at line 2, column 3'),
       ('{"queries": 1', ''),
       ('', ''),
@@ -184,7 +188,7 @@ class JsonTest(absltest.TestCase):
       self.path.write_text(text)
       with self.subTest(text):
         with self.assertRaisesRegex(
-          ValueError, rf'a\.json is not JSON{place}: .*. Correct the file'
+          ValueError, rf'a\.json is not JSON{position}: .*. Correct the file'
         ):
           files.read_json(self.path, _Speed)
 
@@ -232,8 +236,8 @@ class UntrustedFileTest(absltest.TestCase):
   def test_links_stay_in_the_directory_or_the_hub_cache(self):
     blobs = self.dir / 'hub' / 'models--a--b' / 'blobs'
     snapshot = self.dir / 'hub' / 'models--a--b' / 'snapshots' / 'r'
-    for each in (blobs, snapshot):
-      each.mkdir(parents=True)
+    for directory in (blobs, snapshot):
+      directory.mkdir(parents=True)
     (blobs / 'f00').write_bytes(b'{}')
     (snapshot / 'blob').symlink_to('../../blobs/f00')
     (snapshot / 'same').symlink_to('blob')

@@ -94,8 +94,8 @@ def make_server(
     service_name: str, method_handlers: dict[str, grpc.RpcMethodHandler]
   ) -> None:
     checked = {
-      name: _checked(each, max_request_bytes)
-      for name, each in method_handlers.items()
+      name: _checked(handler, max_request_bytes)
+      for name, handler in method_handlers.items()
     }
     register(service_name, checked)
 

@@ -124,11 +124,11 @@ def _open(root: str, unused_environment: tuple[str | None, ...]):
 
 def locate(path: str) -> tuple[Any, str]:
   """Returns a key-value store (a bucket or local directory) and a key in it."""
-  found = spec(path)
+  parts = spec(path)
   if is_url(path):
-    root, key = f'{path.split("://")[0]}://{found["bucket"]}', found['path']
+    root, key = f'{path.split("://")[0]}://{parts["bucket"]}', parts['path']
   else:
-    root, key = os.path.split(found['path'])
+    root, key = os.path.split(parts['path'])
     root = f'{root}/'
   environment = tuple(os.environ.get(name) for name in _VARIABLES)
   return _open(root, environment), key

@@ -64,11 +64,11 @@ def advertised_address(port: int, host: str = '') -> str:
 def is_loopback(address: str) -> bool:
   """Returns True if an IP address belongs to this machine alone."""
   try:
-    found = ipaddress.ip_address(address)
+    parsed = ipaddress.ip_address(address)
   except ValueError:
     return False
-  mapped = getattr(found, 'ipv4_mapped', None)
-  return (mapped or found).is_loopback
+  mapped = getattr(parsed, 'ipv4_mapped', None)
+  return (mapped or parsed).is_loopback
 
 
 def pick_free_port() -> int:

@@ -155,8 +155,8 @@ def _help(main: Callable[[list[str]], Any]) -> str:
   lines = [docs.strip().replace('{program}', _name())]
   groups = flags.FLAGS.flags_by_module_dict()
   own = {
-    module: found
-    for module, found in groups.items()
+    module: flag_values
+    for module, flag_values in groups.items()
     if module.split('.')[0] in _OWN or module == sys.argv[0]
   }
   # The program's own flags come first, then the shared ones.

@@ -92,13 +92,13 @@ class ProgramTest(absltest.TestCase):
         file.write('0123456789ab' + 28 * 'f')
       code = 'from saxml_ext.common import program; print(program.commit())'
       path = os.pathsep.join([os.path.join(root, depth), *sys.path])
-      found = subprocess.check_output(
+      output = subprocess.check_output(
         [sys.executable, '-c', code],
         env=os.environ | {'PYTHONPATH': path},
         cwd=root,
         text=True,
       )
-      self.assertEqual(found.strip(), '0123456789ab' if known else '')
+      self.assertEqual(output.strip(), '0123456789ab' if known else '')
 
   def test_version_in_an_image_names_the_commit_of_the_build(self):
     root = self.create_tempdir().full_path

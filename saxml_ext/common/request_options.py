@@ -72,7 +72,7 @@ class Option:
   search: Literal['', 'samples', 'beams'] = ''
   neutral: Any = None
 
-  def of_number(self, value: Any) -> Any:
+  def convert(self, value: Any) -> Any:
     """Converts a number to `kind`.
 
     Raises:

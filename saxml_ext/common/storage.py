@@ -104,9 +104,9 @@ def read_bytes(
 def read_versioned(path: str) -> Versioned:
   """Reads a file for a conditional write. A missing file is not an error."""
   store, name = kvstore.locate_file(path)
-  found = kvstore.call(path, lambda: store.read(name).result())
-  data = found.value if found.state == 'value' else None
-  return Versioned(data, found.stamp.generation)
+  result = kvstore.call(path, lambda: store.read(name).result())
+  data = result.value if result.state == 'value' else None
+  return Versioned(data, result.stamp.generation)
 
 
 def write_if(path: str, data: bytes, version: bytes) -> bytes:

@@ -136,7 +136,7 @@ def encode_prompts(
     prompts = [np.asarray(a.tok_input, np.int32) for a in articles]
   else:
     encodings = tokenizer.encode_batch([a.filled(template) for a in articles])
-    prompts = [np.asarray(each.ids, np.int32) for each in encodings]
+    prompts = [np.asarray(encoding.ids, np.int32) for encoding in encodings]
   return [ids[:max_input_length] for ids in prompts]
 
 

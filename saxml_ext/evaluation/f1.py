@@ -41,13 +41,13 @@ def normalize(text: str) -> str:
 
 def overlap(answer: str, truth: str) -> float:
   """Returns the F1 of the words of two texts, 0 to 1; 0 if both are empty."""
-  found = normalize(answer).split()
+  words = normalize(answer).split()
   right = normalize(truth).split()
-  common = collections.Counter(found) & collections.Counter(right)
+  common = collections.Counter(words) & collections.Counter(right)
   count = common.total()
   if not count:
     return 0.0
-  precision, recall = count / len(found), count / len(right)
+  precision, recall = count / len(words), count / len(right)
   return 2 * precision * recall / (precision + recall)
 
 

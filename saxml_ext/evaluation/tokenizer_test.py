@@ -54,8 +54,8 @@ class TokenizerTest(parameterized.TestCase):
     tokenizer.enable_truncation(1)
     path = os.path.join(self._dir, 'tokenizer.json')
     tokenizer.save(path)
-    for place in (path, self._dir):
-      loaded = tokenizer_lib.load(place)
+    for source in (path, self._dir):
+      loaded = tokenizer_lib.load(source)
       self.assertEqual(loaded.get_vocab_size(), 2)
       self.assertIsNone(loaded.truncation)
 

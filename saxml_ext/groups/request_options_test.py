@@ -38,10 +38,10 @@ class RequestOptionsTest(parameterized.TestCase):
 
   def test_a_number_becomes_one_of_its_kind(self):
     option = request_options.BY_ENGINE['top_k']
-    self.assertIs(type(option.of_number(3.0)), int)
+    self.assertIs(type(option.convert(3.0)), int)
     for wrong in (2.5, 'a', [1]):
       with self.assertRaisesRegex(ValueError, 'must be a whole number'):
-        option.of_number(wrong)
+        option.convert(wrong)
 
   def test_a_seed_is_drawn_for_a_request_that_has_none(self):
     request = request_lib.Request(tokens=None)

@@ -61,10 +61,10 @@ def check_devices(files: machine_files.MachineFiles | None = None) -> None:
   """
   if warning := accelerators.idle(files=files):
     absl_logging.warning('%s', warning)
-  found = accelerators.detect(files)
+  detected = accelerators.detect(files)
   for kind in accelerators.expected(files):
     if accelerators.is_meant(kind, jax.config.jax_platforms):
-      _check(kind, found is not None and found.kind == kind)
+      _check(kind, detected is not None and detected.kind == kind)
   try:
     jax.devices()
   except RuntimeError as e:
@@ -74,19 +74,19 @@ def check_devices(files: machine_files.MachineFiles | None = None) -> None:
     ) from e
 
 
-def _check(kind: str, found: bool) -> None:
+def _check(kind: str, is_present: bool) -> None:
   """Checks that JAX can use an accelerator.
 
   Args:
     kind: The kind of the accelerator.
-    found: True if the machine has one.
+    is_present: True if the machine has one.
 
   Raises:
     errors.FailedPrecondition: JAX cannot use it, or uses a wrong libtpu.
   """
   if kind == accelerators.TPU and (foreign := accelerators.foreign_libtpu()):
     raise errors.FailedPrecondition(foreign)
-  if kind == accelerators.CUDA and not found:
+  if kind == accelerators.CUDA and not is_present:
     raise errors.FailedPrecondition(accelerators.unusable(kind))
   with _held_back(_XLA_BRIDGE) as records:
     try:
@@ -105,7 +105,7 @@ def _check(kind: str, found: bool) -> None:
       reason = f'JAX reports "{_first_line(next(filter(None, logged), e))}"'
       records.clear()
       raise errors.FailedPrecondition(
-        accelerators.unusable(kind, reason if found else '')
+        accelerators.unusable(kind, reason if is_present else '')
       ) from e
 
 

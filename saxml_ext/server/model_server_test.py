@@ -51,7 +51,7 @@ class ModelServerTest(absltest.TestCase):
       ).embedding
       for text in ('1,2,3', '4,5,6')
     ]
-    self.assertEqual([len(each) for each in embeddings], [dim, dim])
+    self.assertEqual([len(embedding) for embedding in embeddings], [dim, dim])
     self.assertNotEqual(*embeddings)
     gradient = self.server.lm.Gradient(
       lm_pb2.GradientRequest(model_key=_KEY, prefix='1,2', suffix='3,4,5'),

@@ -120,7 +120,7 @@ def topology_of(devices: Sequence[jax.Device]) -> _Server.ChipTopology:
     return _Server.CHIP_TOPOLOGY_1
   name = str(len(devices))
   if devices[0].platform == 'tpu':
-    sizes = [max(axis) + 1 for axis in zip(*(each.coords for each in devices))]
+    sizes = [max(axis) + 1 for axis in zip(*(d.coords for d in devices))]
     # The torus of TPU v2, v3, v5e and v6e has two dimensions.
     flat = chip_of(devices[0]) in _FLAT
     name = 'x'.join(map(str, sizes[:2] if flat else sizes))
@@ -161,4 +161,4 @@ def all_bytes() -> int:
 def _memory_stats() -> list[dict[str, int]]:
   """Returns the memory of each device; empty without device memory."""
   stats = [device.memory_stats() or {} for device in jax.local_devices()]
-  return stats if all('bytes_limit' in each for each in stats) else []
+  return stats if all('bytes_limit' in values for values in stats) else []

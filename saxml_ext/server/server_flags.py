@@ -100,18 +100,18 @@ def overrides(count: int) -> list[dict[str, str]]:
     return [{} for _ in range(count)]
   try:
     # Commas separate the objects, so brackets make the text a JSON array.
-    found = json.loads(f'[{text}]')
+    objects = json.loads(f'[{text}]')
   except json.JSONDecodeError as e:
     raise errors.InvalidArgument(
       f'--model_config_overrides={text} is not a list of JSON objects: {e.msg}'
       f' at character {e.pos}. Example: {{"BATCH_SIZE": 4}},{{}}'
     ) from e
-  if len(found) != count or not all(isinstance(f, dict) for f in found):
+  if len(objects) != count or not all(isinstance(f, dict) for f in objects):
     raise errors.InvalidArgument(
-      f'--model_config_overrides={text} has {len(found)} entries for {count}'
+      f'--model_config_overrides={text} has {len(objects)} entries for {count}'
       ' models. Pass one JSON object for each of --models, or {} for none.'
     )
-  return [{k: json.dumps(v) for k, v in each.items()} for each in found]
+  return [{k: json.dumps(v) for k, v in values.items()} for values in objects]
 
 
 def start_profiler() -> None:

@@ -156,10 +156,10 @@ class ServerTest(parameterized.TestCase):
       SAX_ROOT=root,
       SAX_CELL=_CELL,
     )
-    said = process.stdout.readline()
+    line = process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=_TIMEOUT)
-    self.assertIn('is serving', said)
+    self.assertIn('is serving', line)
     self.assertIn('Anyone who can reach this server can publish', stderr)
     self.assertRegex(
       stderr,

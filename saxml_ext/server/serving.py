@@ -115,8 +115,8 @@ async def _load_and_join(
   static: Mapping[str, entry_lib.Spec],
   member: membership.Membership | None,
 ) -> None:
-  for key, each in static.items():
-    await asyncio.wrap_future(server.models.load(key, each))
+  for key, spec in static.items():
+    await asyncio.wrap_future(server.models.load(key, spec))
   print(f'Model server is serving at {server.address}', flush=True)
   if member:
     await member.run()

@@ -64,8 +64,8 @@ class _Traffic:
   def wait_for(self, answers: int) -> None:
     """Waits for the given number of further answers."""
     with self._counted:
-      wanted = self._count + answers
-      self._counted.wait_for(lambda: self._count >= wanted, _TIMEOUT)
+      target = self._count + answers
+      self._counted.wait_for(lambda: self._count >= target, _TIMEOUT)
 
   def _run(self, key: str, prompt: str) -> None:
     request = lm_pb2.GenerateRequest(model_key=key, text=prompt)

@@ -243,8 +243,8 @@ def _verdict(text: str, met: bool) -> None:
 
 
 def _as_json(load: object, figures: Mapping[str, object]) -> dict[str, object]:
-  each = {name: dataclasses.asdict(value) for name, value in figures.items()}
-  return {'load': dataclasses.asdict(load)} | each
+  rows = {name: dataclasses.asdict(value) for name, value in figures.items()}
+  return {'load': dataclasses.asdict(load)} | rows
 
 
 if __name__ == '__main__':

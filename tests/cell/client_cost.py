@@ -83,7 +83,7 @@ def measure(
   Raises:
     errors.HarnessError, SaxError: A process failed.
   """
-  found: dict[str, list[float]] = {row.system: [] for row in ROWS}
+  samples: dict[str, list[float]] = {row.system: [] for row in ROWS}
   with (
     tempfile.TemporaryDirectory(prefix='client_cost_') as work_dir,
     children.Children() as group,
@@ -106,8 +106,8 @@ def measure(
         log = os.path.join(log_dir, f'run_{row.system}.log')
         group.run(f'LoadGen run {row.system}', command, log)
         with open(path, encoding='utf-8') as file:
-          found[row.system].append(json.load(file)['microseconds'])
-  return {system: min(figures) for system, figures in found.items()}
+          samples[row.system].append(json.load(file)['microseconds'])
+  return {system: min(figures) for system, figures in samples.items()}
 
 
 def _start_servers(

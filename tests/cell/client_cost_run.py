@@ -112,9 +112,9 @@ def _make(where: str) -> system.System:
   )
   if _SYSTEM.value == NETWORK:
     return network_client.NetworkSystem(
-      [where], [{'input_ids': each} for each in ids]
+      [where], [{'input_ids': row} for row in ids]
     )
-  prompts = [','.join(map(str, each.tolist())) for each in ids]
+  prompts = [','.join(map(str, row.tolist())) for row in ids]
   if _SYSTEM.value == GRPC:
     return _Grpc(where, prompts)
   return cell_run.CellSystem(
@@ -126,8 +126,10 @@ def _answer_in_call(samples: Sequence[mlperf_loadgen.QuerySample]) -> None:
   data = _ANSWER.data
   mlperf_loadgen.QuerySamplesComplete(
     [
-      mlperf_loadgen.QuerySampleResponse(each.id, data.ctypes.data, data.nbytes)
-      for each in samples
+      mlperf_loadgen.QuerySampleResponse(
+        sample.id, data.ctypes.data, data.nbytes
+      )
+      for sample in samples
     ]
   )
 

@@ -23,13 +23,13 @@ class OverheadTest(absltest.TestCase):
       prompts, load, self.create_tempdir().full_path, progress.Progress()
     )
     self.assertEqual(set(figures), {overhead.CELL, overhead.ECHO})
-    for each in figures.values():
-      self.assertEqual(each.rounds, 2)
-      self.assertGreater(each.p50_ms, 0)
-      self.assertLessEqual(each.p50_ms, each.p90_ms)
-      self.assertLessEqual(each.p90_ms, each.p99_ms)
-      self.assertEqual(list(each.bursts), [8, 64])
-      for burst in each.bursts.values():
+    for figure in figures.values():
+      self.assertEqual(figure.rounds, 2)
+      self.assertGreater(figure.p50_ms, 0)
+      self.assertLessEqual(figure.p50_ms, figure.p90_ms)
+      self.assertLessEqual(figure.p90_ms, figure.p99_ms)
+      self.assertEqual(list(figure.bursts), [8, 64])
+      for burst in figure.bursts.values():
         self.assertGreater(burst.requests_per_second, 0)
         self.assertGreater(burst.server_us, 0)
         self.assertGreater(burst.client_us, 0)

@@ -96,12 +96,12 @@ class PaxServerTest(absltest.TestCase):
     answers = set()
     for prompt in _PROMPTS:
       expected = _beams(restored, prompt)
-      found = lm.Generate(','.join(map(str, prompt)))
-      self.assertEqual([t for t, _ in found], [t for t, _ in expected])
+      generated = lm.Generate(','.join(map(str, prompt)))
+      self.assertEqual([t for t, _ in generated], [t for t, _ in expected])
       np.testing.assert_allclose(
-        [s for _, s in found], [s for _, s in expected], rtol=1e-5
+        [s for _, s in generated], [s for _, s in expected], rtol=1e-5
       )
-      answers.update(text for text, _ in found)
+      answers.update(text for text, _ in generated)
     # The prompts have an effect.
     self.assertGreater(len(answers), len(_PROMPTS))
 

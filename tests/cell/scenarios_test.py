@@ -47,16 +47,18 @@ class ScenariosTest(absltest.TestCase):
     code, output = self._run(*words)
     self.assertEqual(code, 0, output)
     self.assertEqual(output.count('starting a cell'), 1)
-    stored = {each.entry.scenario: each for each in self._store.all().entries}
+    stored = {
+      result.entry.scenario: result for result in self._store.all().entries
+    }
     self.assertCountEqual(stored, _SCENARIOS)
-    for scenario, each in stored.items():
-      self._assert_complete(scenario, each.entry, each.directory)
+    for scenario, result in stored.items():
+      self._assert_complete(scenario, result.entry, result.directory)
     # The second run shows the stored results and starts nothing.
     code, again = self._run(*words)
     self.assertEqual(code, 0, again)
     self.assertNotIn('starting a cell', again)
-    for each in stored.values():
-      self.assertIn(f'result {each.id} of {each.entry.began}', again)
+    for result in stored.values():
+      self.assertIn(f'result {result.id} of {result.entry.began}', again)
 
   def _assert_complete(
     self, scenario: str, kept: entry.Entry, directory: str
@@ -79,8 +81,8 @@ class ScenariosTest(absltest.TestCase):
     # MultiStream fills its last query with samples that were already sent.
     self.assertEqual(
       {
-        each.index
-        for each in loadgen_log.read_timeline(times.format('accuracy'))
+        event.index
+        for event in loadgen_log.read_timeline(times.format('accuracy'))
       },
       set(range(_SAMPLES)),
     )

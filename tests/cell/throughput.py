@@ -148,7 +148,7 @@ def measure(
       rounds[ENGINE].append(_drive(engine, requests))
       progress.stage(f'round {i + 1} of {load.rounds}: cell')
       rounds[CELL].append(_offline(config, cell.model_server, progress))
-  return {name: _figures(each) for name, each in rounds.items()}
+  return {name: _figures(runs) for name, runs in rounds.items()}
 
 
 def _checkpoint(group: children.Children, work_dir: str, log_dir: str) -> str:

@@ -116,10 +116,10 @@ def run(directory: str, rounds: int) -> Result:
       admin = cell.admin()
       cell.wait_for_leader()
       back.append(time.monotonic() - started)
-      found = cell.models()
+      models = cell.models()
       good = True
       for writer in writers:
-        model = found.get(writer.model_id)
+        model = models.get(writer.model_id)
         number = model.requested_num_replicas if model else None
         good &= number in writer.allowed
         good &= model is None or model == _model(writer.model_id, number)

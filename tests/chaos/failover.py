@@ -132,8 +132,8 @@ def run(directory: str, rounds: int) -> Result:
         time.sleep(1.0)
         leader = _round(cell, admins, leader, number, result)
       time.sleep(1.0)
-    found = cell.models()
-    result.lost = sum(k not in found for k in traffic.acknowledged)
+    models = cell.models()
+    result.lost = sum(k not in models for k in traffic.acknowledged)
   return result
 
 

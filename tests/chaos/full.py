@@ -143,16 +143,17 @@ def _starved(directory: str) -> list[str]:
 def _starve(directory: str, trouble: Callable) -> str:
   results = []
   for number in range(_STARVED_ROUNDS.value):
-    place = f'{directory}{number}'
-    os.mkdir(place)
-    with trouble(place) as each:
-      results.append(starved.run(place, each))
+    path = f'{directory}{number}'
+    os.mkdir(path)
+    with trouble(path) as failure:
+      results.append(starved.run(path, failure))
   return (
     f'{trouble.__name__}: {sum(r.refused for r in results)} changes refused,'
     f' {sum(r.accepted for r in results)} accepted,'
     f' {sum(len(r.unclear) for r in results)} unclear, in at most'
     f' {max(r.slowest_secs for r in results):.1f} s; addresses told in'
-    f' {sum(r.found for r in results)}/{sum(r.looks for r in results)} looks;'
+    f' {sum(r.answered for r in results)}/{sum(r.looks for r in results)}'
+    ' looks;'
     f' works again after {_seconds([r.recovery_secs for r in results])};'
     f' intact {sum(r.intact for r in results)}/{len(results)}'
   )

@@ -99,7 +99,7 @@ def _start(cell: processes.Cell, step_secs: float) -> processes.Process:
 
 def _wait_for_replicas(cell: processes.Cell) -> set[str]:
   def enough() -> set[str] | None:
-    found = evictions.addresses(cell, _MODEL)
-    return found if len(found) == _REPLICAS else None
+    addresses = evictions.addresses(cell, _MODEL)
+    return addresses if len(addresses) == _REPLICAS else None
 
   return processes.wait(enough)

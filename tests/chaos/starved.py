@@ -44,7 +44,7 @@ class Result:
     slowest_secs: The longest time until a change was rejected.
     looks: The number of lookups of the served model's addresses during the
       failure.
-    found: The number of lookups that returned its server within a client's
+    answered: The number of lookups that returned its server within a client's
       retries.
     recovery_secs: The seconds from the end of the failure until a change
       succeeds.
@@ -57,7 +57,7 @@ class Result:
   unclear: list[str] = dataclasses.field(default_factory=list)
   slowest_secs: float = 0.0
   looks: int = 0
-  found: int = 0
+  answered: int = 0
   recovery_secs: float = 0.0
   intact: bool = False
 
@@ -241,7 +241,7 @@ def run(
         number += 1
         _try(address, f'{processes.CELL}/x{number}', result)
         result.looks += 1
-        result.found += _serves_soon(address, server.address, try_secs)
+        result.answered += _serves_soon(address, server.address, try_secs)
         time.sleep(0.1)
     finally:
       trouble.end(admin.popen.pid)
@@ -290,11 +290,11 @@ def _serves(
 def _serves_soon(address: str, server: str, secs: float) -> bool:
   until = time.monotonic() + secs
   timeout = secs * 2 / 3
-  while not (found := _serves(address, server, timeout)):
+  while not (is_served := _serves(address, server, timeout)):
     if time.monotonic() >= until:
       break
     time.sleep(0.1)
-  return found
+  return is_served
 
 
 def _succeeds(address: str) -> bool:

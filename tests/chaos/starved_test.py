@@ -19,14 +19,14 @@ class StarvedTest(absltest.TestCase):
     if _obstacle and trouble in starved.MOUNTING:
       self.skipTest(_obstacle)
     directory = self.create_tempdir().full_path
-    with trouble(directory) as each:
-      result = starved.run(directory, each, _SECS, _TRY_SECS)
+    with trouble(directory) as failure:
+      result = starved.run(directory, failure, _SECS, _TRY_SECS)
     print(result)
     self.assertEmpty(result.unclear)
     self.assertEqual(result.accepted, 0)
     self.assertGreater(result.refused, 0)
     self.assertTrue(result.intact)
-    self.assertEqual(result.found, result.looks)
+    self.assertEqual(result.answered, result.looks)
 
   def test_file_size_limit(self):
     self.check(starved.limited)

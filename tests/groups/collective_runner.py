@@ -35,8 +35,8 @@ class CollectiveRunner(instant_runner.InstantRunner):
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
     time.sleep(self._secs)
-    if (found := self._add()) != jax.device_count():
-      raise RuntimeError(f'{jax.device_count()} devices have a sum of {found}')
+    if (total := self._add()) != jax.device_count():
+      raise RuntimeError(f'{jax.device_count()} devices have a sum of {total}')
     return super().step(max_steps)
 
 

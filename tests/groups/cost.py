@@ -130,8 +130,8 @@ class _SetUp:
       for process in range(count)
     ]
     # Followers of the log give no answers.
-    self._asked = self._all[:1] if name == LOG else self._all
-    for process in self._asked:
+    self._callees = self._all[:1] if name == LOG else self._all
+    for process in self._callees:
       self._read(process)
 
   def __enter__(self) -> '_SetUp':
@@ -144,11 +144,11 @@ class _SetUp:
 
   def ask(self, rounds: int) -> dict[str, list[float]]:
     """Returns the seconds of each call in process 0, by name."""
-    for process in self._asked:
+    for process in self._callees:
       assert process.stdin is not None
       process.stdin.write(f'{rounds}\n')
       process.stdin.flush()
-    return [self._read(process) for process in self._asked][0]
+    return [self._read(process) for process in self._callees][0]
 
   def _start(
     self, command: programs.Command, log: str

@@ -48,11 +48,11 @@ def main(argv: Sequence[str]) -> int:
     f' completed by two engines, at {result.rate:g} requests per second. The'
     f' longest took {result.longest_secs:.2f} s.'
   )
-  if gone := result.gone_secs:
-    p50, p99 = (processes.percentile(gone, p) for p in (50, 99))
+  if secs := result.gone_secs:
+    p50, p99 = (processes.percentile(secs, p) for p in (50, 99))
     print(
       f'gone from the address list after {p50:.2f} s (p50), {p99:.2f} s (p99),'
-      f' {max(gone):.2f} s (most)'
+      f' {max(secs):.2f} s (most)'
     )
   for text in result.lost[:10]:
     print(f'  {text}')

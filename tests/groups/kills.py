@@ -147,17 +147,17 @@ class Group:
       net.LOOPBACK_VARIABLE: '1',
     }
     for process, port in enumerate(ports):
-      told = [f'--sax_root={cell.root}', f'--sax_cell={processes.CELL}']
-      told.append(f'--port={port}')
+      args = [f'--sax_root={cell.root}', f'--sax_cell={processes.CELL}']
+      args.append(f'--port={port}')
       if size > 1:
-        told.append(f'--coordinator_address={coordinator}')
-        told.append(f'--num_processes={size}')
-        told.append(f'--process_id={process}')
+        args.append(f'--coordinator_address={coordinator}')
+        args.append(f'--num_processes={size}')
+        args.append(f'--process_id={process}')
       self.members.append(
         supervised.Supervised(
           group,
           f'{name}, process {process}',
-          programs.Command((sys.executable, spec.origin, *told, *flags), env),
+          programs.Command((sys.executable, spec.origin, *args, *flags), env),
           str(cell.path),
         )
       )
@@ -190,8 +190,8 @@ def started(
       Group(group, cell, f'group {number}', size, flags, program)
       for number in range(_GROUPS)
     ]
-    for each in groups:
-      wait_until_up(cell, each)
+    for model_server in groups:
+      wait_until_up(cell, model_server)
     yield cell, groups
 
 
@@ -254,7 +254,7 @@ def _take(
   served = is_up(cell, victim)
   stop = loss.stopped and served
   member = victim.members[loss.process]
-  starts = [each.starts for each in victim.members]
+  starts = [process.starts for process in victim.members]
   if not member.send(signal.SIGSTOP if stop else signal.SIGKILL):
     return False
   lost = time.monotonic()
@@ -267,9 +267,9 @@ def _take(
   result.gone_secs.append(time.monotonic() - lost)
   result.reasons.append(evictions.reasons(cell)[-1])
   # All processes of the group must end and start again together.
-  for each, before in zip(victim.members, starts, strict=True):
-    if each is not member:
-      processes.wait(lambda e=each, b=before: e.starts > b)
+  for process, before in zip(victim.members, starts, strict=True):
+    if process is not member:
+      processes.wait(lambda e=process, b=before: e.starts > b)
   if stop:
     member.send(signal.SIGCONT)
   processes.wait(lambda: member.starts > starts[loss.process])

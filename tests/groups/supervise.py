@@ -19,17 +19,17 @@ import time
 
 def main(argv: list[str]) -> None:
   guard, starts, pause, *command = argv[1:]
-  told: list[int] = []
-  signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+  signals: list[int] = []
+  signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
   guarded = [sys.executable, '-I', '-S', guard, str(os.getpid()), *command]
-  while not told:
+  while not signals:
     with subprocess.Popen(guarded) as process:
       with pathlib.Path(starts).open('a', encoding='ascii') as file:
         file.write(f'{process.pid}\n')
       code = process.wait()
     print(f'process {process.pid} ended with {code}', file=sys.stderr)
     sys.stderr.flush()
-    if not told:
+    if not signals:
       time.sleep(float(pause))
 
 

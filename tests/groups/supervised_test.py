@@ -22,13 +22,15 @@ class SupervisedTest(absltest.TestCase):
       self.create_tempdir().full_path,
     )
 
-  def _says(self, program: supervised.Supervised, count: int) -> None:
+  def _wait_for_output(
+    self, program: supervised.Supervised, count: int
+  ) -> None:
     processes.wait(lambda: program.log.read_text().count('here') == count)
 
   def test_killed_program_is_restarted(self):
     program = self._start(_SLEEP)
     for count in (1, 2, 3):
-      self._says(program, count)
+      self._wait_for_output(program, count)
       self.assertEqual(program.starts, count)
       self.assertTrue(program.send(signal.SIGKILL))
     self.assertIn('ended with -9', program.log.read_text())
@@ -46,7 +48,7 @@ class SupervisedTest(absltest.TestCase):
         programs.Command((sys.executable, '-c', _SLEEP), dict(os.environ)),
         self.create_tempdir().full_path,
       )
-      self._says(program, 1)
+      self._wait_for_output(program, 1)
     processes.wait(lambda: not program.running)
     self.assertEqual(program.starts, 1)
 

@@ -69,22 +69,22 @@ class GroupTest(absltest.TestCase):
     with load_lib.Load(self.cell.root, _MODEL, counts):
       for lost in (self.a, self.b):
         time.sleep(2 * _STEP_SECS)
-        starts = [each.starts for each in members]
+        starts = [member.starts for member in members]
         self.net.cut(lost)
         self.wait_for_addresses(single)
         time.sleep(_CUT_SECS)
         self.net.mend(lost)
         self.wait_for_addresses(both)
         # Both processes had to restart.
-        for each, before in zip(members, starts, strict=True):
-          self.assertGreater(each.starts, before)
+        for member, before in zip(members, starts, strict=True):
+          self.assertGreater(member.starts, before)
       time.sleep(2 * _STEP_SECS)
     counts.count(self.completed)
     print(counts)
     self.assertEqual(counts.lost, [])
     self.assertGreater(counts.requests, 50)
     self.assertGreaterEqual(counts.completed, counts.requests)
-    leader, follower = (each.log.read_text() for each in members)
+    leader, follower = (member.log.read_text() for member in members)
     self.assertIn('group: host b (process 1) is lost', leader)
     self.assertIn('group: host a (process 0) is lost', follower)
     self.assertNotIn(supervised.ENDED_WITH_0, leader + follower)
@@ -133,11 +133,11 @@ class GroupTest(absltest.TestCase):
       return command
     return programs.Command(host.argv(command.argv), command.env)
 
-  def wait_for_addresses(self, wanted):
+  def wait_for_addresses(self, expected):
     begin = time.monotonic()
-    processes.wait(lambda: evictions.addresses(self.cell, _MODEL) == wanted)
+    processes.wait(lambda: evictions.addresses(self.cell, _MODEL) == expected)
     print(
-      f'clients are told {sorted(wanted)} after'
+      f'clients are told {sorted(expected)} after'
       f' {time.monotonic() - begin:.1f} s',
       flush=True,
     )

@@ -127,17 +127,17 @@ class HostsTest(absltest.TestCase):
     self.assertEqual(asker.stdout.readline(), 'asking\n')
     return asker
 
-  def addresses_are(self, wanted):
-    told = self.saxutil('ls', '-acls=false', '-csv', _MODEL)
-    (row,) = csv.DictReader(io.StringIO(told))
-    if int(row['# of Replicas']) != len(wanted):
+  def addresses_are(self, expected):
+    table = self.saxutil('ls', '-acls=false', '-csv', _MODEL)
+    (row,) = csv.DictReader(io.StringIO(table))
+    if int(row['# of Replicas']) != len(expected):
       return False
     # One of the replicas is selected anew each time.
-    self.assertIn(row['(Selected) ReplicaAddress'], wanted)
+    self.assertIn(row['(Selected) ReplicaAddress'], expected)
     return True
 
-  def wait_for_addresses(self, wanted):
-    self.wait_for(f'addresses {wanted}', lambda: self.addresses_are(wanted))
+  def wait_for_addresses(self, expected):
+    self.wait_for(f'addresses {expected}', lambda: self.addresses_are(expected))
 
   def wait_for(self, what, happened):
     begin = time.monotonic()

@@ -95,18 +95,20 @@ def damaged_state(directory: str, mutants: int) -> list[Figure]:
   files.mkdir()
   try:
     with log.open() as read:
-      found = state_mutants.run(files, mutants, read.read).values()
+      results = state_mutants.run(files, mutants, read.read).values()
   finally:
     logger.removeHandler(handler)
     logger.setLevel(level)
     logger.propagate = True
     handler.close()
-  total = sum(r.mutants for r in found)
+  total = sum(r.mutants for r in results)
   return [
     Figure('damaged files', total, least=mutants),
-    figures.all_of('starts with all models', sum(r.good for r in found), total),
     figures.all_of(
-      'bad files named and set aside', sum(r.named for r in found), total
+      'starts with all models', sum(r.good for r in results), total
+    ),
+    figures.all_of(
+      'bad files named and set aside', sum(r.named for r in results), total
     ),
   ]
 
@@ -149,24 +151,24 @@ def starved_admin(
 ) -> list[Figure]:
   """Measures the row "starved"."""
   os.mkdir(f'{directory}/starved')
-  found = heavy.starve(f'{directory}/starved', secs)
+  run = heavy.starve(f'{directory}/starved', secs)
   result = [
-    Figure('calls of others while it is starved', found.calls, least=1),
-    figures.none_of('of those refused', found.failed),
-    Figure('works again after', found.back_secs, 's', 1.0 if strict else None),
+    Figure('calls of others while it is starved', run.calls, least=1),
+    figures.none_of('of those refused', run.failed),
+    Figure('works again after', run.back_secs, 's', 1.0 if strict else None),
   ]
   for overrides in 900_000, 300_000:
     path = f'{directory}/{overrides}'
     os.mkdir(path)
-    found = heavy.override(path, overrides, publishes)
-    refused = found.answers.count('RESOURCE_EXHAUSTED')
+    run = heavy.override(path, overrides, publishes)
+    refused = run.answers.count('RESOURCE_EXHAUSTED')
     what = f'{overrides:,} overrides'
     result += [
       figures.all_of(f'publishes with {what} refused', refused, publishes),
-      figures.none_of(f'calls of others refused beside {what}', found.failed),
+      figures.none_of(f'calls of others refused beside {what}', run.failed),
       Figure(
         f'the slowest of those beside {what}',
-        found.slowest_secs,
+        run.slowest_secs,
         's',
         most=1.0 if strict else None,
       ),
@@ -183,9 +185,9 @@ def unit_tests(module: str, part: str = '') -> tuple[int, int]:
   loader = unittest.TestLoader()
   suite = unittest.TestSuite()
   tests = loader.loadTestsFromModule(importlib.import_module(module))
-  for each in _flat(tests):
-    if part in each.id():
-      suite.addTest(each)
+  for case in _flat(tests):
+    if part in case.id():
+      suite.addTest(case)
   total = suite.countTestCases()
   outcome = unittest.TestResult()
   with contextlib.redirect_stdout(io.StringIO()):
@@ -197,10 +199,10 @@ def unit_tests(module: str, part: str = '') -> tuple[int, int]:
 
 
 def _flat(suite: unittest.TestSuite) -> list[unittest.TestCase]:
-  found: list[unittest.TestCase] = []
-  for each in suite:
-    if isinstance(each, unittest.TestSuite):
-      found += _flat(each)
+  cases: list[unittest.TestCase] = []
+  for test in suite:
+    if isinstance(test, unittest.TestSuite):
+      cases += _flat(test)
     else:
-      found.append(each)
-  return found
+      cases.append(test)
+  return cases

@@ -14,7 +14,7 @@ from saxml_ext.server.testing import small_model
 from tests.chaos import evictions
 from tests.chaos import processes
 from tests.reliability import served as served_lib
-from tests.reliability.clients import others as others_lib
+from tests.reliability.clients import traffic as traffic_lib
 from tests.reliability.results import figures
 
 _STEP_SECS = 0.1
@@ -37,7 +37,7 @@ def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
     os.mkdir(path)
     small_model.write(path)
   flags = [f'--step_secs={_STEP_SECS}']
-  found = []
+  results = []
   with served_lib.start(
     directory, flags, served_lib.LENGTHS, replicas=2
   ) as served:
@@ -51,9 +51,9 @@ def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
       ('reloaded', lambda: _reload(served, checkpoints)),
       ('with one replica taken away and added again', _fewer),
     ):
-      found += _under_traffic(served, name, change, rounds, client)
+      results += _under_traffic(served, name, change, rounds, client)
   return [
-    *found,
+    *results,
     figures.none_of(
       'servers that ended with another code than 0', [c for c in codes if c]
     ),
@@ -68,15 +68,15 @@ def _under_traffic(
   client: list[str],
 ) -> list[figures.Figure]:
   file = name.split(maxsplit=1)[0]
-  with others_lib.Others(served.cell.path, file, *client) as others:
+  with traffic_lib.Traffic(served.cell.path, file, *client) as traffic:
     for _ in range(rounds):
       time.sleep(_PAUSE_SECS)
       change()
       served_lib.wait_for_replicas(served.cell, 2)
     time.sleep(_PAUSE_SECS)
-  calls = others.calls()
-  for each in [c for c in calls if c.code != 'OK'][:5]:
-    print(f'{name}: {each.code} after {each.secs:.2f} s')
+  calls = traffic.calls()
+  for call in [c for c in calls if c.code != 'OK'][:5]:
+    print(f'{name}: {call.code} after {call.secs:.2f} s')
   return [
     figures.Figure(f'requests, {rounds} times {name}', len(calls), least=1),
     figures.none_of('of those lost', [c for c in calls if c.code != 'OK']),

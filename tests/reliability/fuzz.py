@@ -25,7 +25,7 @@ from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 from tests.chaos import processes
 from tests.reliability import served as served_lib
-from tests.reliability.clients import others as others_lib
+from tests.reliability.clients import traffic as traffic_lib
 from tests.reliability.messages import mutants
 from tests.reliability.messages import rpcs
 from tests.reliability.results import figures
@@ -129,7 +129,7 @@ def _seeds(address: str) -> dict[str, Sequence]:
     completion_pb2.DetokenizeRequest(model_key=_MODEL, ids=[1, 2]),
     completion_pb2.DescribeRequest(model_key=_MODEL),
   )
-  return {each.DESCRIPTOR.full_name: (each,) for each in seeds}
+  return {seed.DESCRIPTOR.full_name: (seed,) for seed in seeds}
 
 
 class _Attack:
@@ -144,7 +144,7 @@ class _Attack:
       _seeds('127.0.0.1:9'),
     )
     self._targets = [
-      (address, rpc) for address in addresses for rpc in rpcs.of_server(address)
+      (address, rpc) for address in addresses for rpc in rpcs.list_rpcs(address)
     ]
     result.methods = len(self._targets)
 
@@ -241,17 +241,17 @@ def run(
     result.sent = 0
     flags = served.client_flags
     with (
-      others_lib.Others(cell.path, 'generate', *flags, '--rate=25') as asks,
-      others_lib.Others(
+      traffic_lib.Traffic(cell.path, 'generate', *flags, '--rate=25') as asks,
+      traffic_lib.Traffic(
         cell.path, 'list', *flags, '--rate=25', '--what=list'
       ) as lists,
     ):
-      windows = others_lib.Windows()
+      windows = traffic_lib.Windows()
       while result.sent < messages and all(
         p.popen.poll() is None for p in attacked.values()
       ):
         begin = time.monotonic()
-        others_lib.sleep_until(begin + window_secs)
+        traffic_lib.sleep_until(begin + window_secs)
         windows.quiet.append((begin, time.monotonic()))
         begin = time.monotonic()
         left = messages - result.sent
@@ -265,7 +265,7 @@ def run(
           grown = meters.memory(process.popen.pid) - before[name]
           result.grown[name] = grown
       for name, client in (('Generate', asks), ('List', lists)):
-        result.noticed += others_lib.compare(
+        result.noticed += traffic_lib.compare(
           name, client.calls(), windows, ratio
         )
   return result
@@ -278,8 +278,8 @@ def _ended(attacked: Iterable[tuple[str, processes.Process]]) -> list[str]:
 def measure(directory: str, messages: int, **how) -> list[figures.Figure]:
   """Returns the figures of the table's row; see `run`."""
   result = run(directory, messages, **how)
-  for each in result.wrong[:20]:
-    print(each[:400])
+  for text in result.wrong[:20]:
+    print(text[:400])
   print(dict(result.codes))
   return [
     figures.Figure('messages', result.sent, least=messages),

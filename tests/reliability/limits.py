@@ -20,8 +20,8 @@ from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import lm_pb2
 from tests.chaos import processes
 from tests.reliability import served as served_lib
-from tests.reliability.clients import others as others_lib
 from tests.reliability.clients import raw_http2
+from tests.reliability.clients import traffic as traffic_lib
 from tests.reliability.messages import rpcs
 from tests.reliability.results import figures
 
@@ -88,7 +88,7 @@ def _complete(**fields: Any) -> completion_pb2.CompleteRequest:
   return completion_pb2.CompleteRequest(model_key=served_lib.MODEL, **fields)
 
 
-def _of_generate() -> Iterator[tuple[str, str, message_lib.Message]]:
+def _generate_requests() -> Iterator[tuple[str, str, message_lib.Message]]:
   steps = 'per_example_max_decode_steps'
   for value in (-1, 0, 1.5, 101, 1e30, math.nan, math.inf):
     yield f'{steps}={value}', 'Generate', _generate('1,2', **{steps: value})
@@ -109,7 +109,7 @@ def _of_generate() -> Iterator[tuple[str, str, message_lib.Message]]:
   yield 'no suffix', 'Score', _score('1')
 
 
-def _of_completion() -> Iterator[tuple[str, message_lib.Message]]:
+def _completion_requests() -> Iterator[tuple[str, message_lib.Message]]:
   most = 2**31 - 1
   for name, values in {
     'max_tokens': (-1, 0, 101, most),
@@ -136,10 +136,10 @@ def _of_completion() -> Iterator[tuple[str, message_lib.Message]]:
 
 def _cases(offered: frozenset[str]) -> Iterator[tuple[str, str, bytes]]:
   """Yields the fault, path and bytes of each request."""
-  for name, method, request in _of_generate():
+  for name, method, request in _generate_requests():
     yield f'{method}: {name}', _LM + method, request.SerializeToString()
   if _COMPLETE in offered:
-    for name, request in _of_completion():
+    for name, request in _completion_requests():
       yield f'Complete: {name}', _COMPLETE, request.SerializeToString()
 
 
@@ -156,13 +156,13 @@ async def _refusals(
   channel = grpc.aio.insecure_channel(
     address, options=(('grpc.max_send_message_length', -1),)
   )
-  found = []
+  refusals = []
   async with channel:
-    methods = {rpc.path: rpc for rpc in rpcs.of_server(address)}
+    methods = {rpc.path: rpc for rpc in rpcs.list_rpcs(address)}
     for name, path, data in cases:
       code, secs = await _fastest(channel, methods[path], data)
-      found.append(Refusal(name, code, secs))
-  return found
+      refusals.append(Refusal(name, code, secs))
+  return refusals
 
 
 async def _fastest(
@@ -218,10 +218,10 @@ def measure(
   flags.append(f'--http_port={port}')
   with served_lib.start(directory, flags, _OVERRIDES) as served:
     address = served.servers[0].address
-    offered = frozenset(rpc.path for rpc in rpcs.of_server(address))
+    offered = frozenset(rpc.path for rpc in rpcs.list_rpcs(address))
     cases, huge = list(_cases(offered)), list(_huge())
     flags = [*served.client_flags, '--rate=20']
-    with others_lib.Others(served.cell.path, 'others', *flags) as others:
+    with traffic_lib.Traffic(served.cell.path, 'others', *flags) as traffic:
       begin = time.monotonic()
       refused = asyncio.run(_refusals(address, cases))
       large = asyncio.run(_refusals(address, huge))
@@ -234,11 +234,13 @@ def measure(
     asyncio.run(_answers(address))
     counted = _counted(port)
     admitted = notes.read_text().splitlines()
-    calls = others_lib.within(others.calls(), [(begin, ended)])
+    calls = traffic_lib.within(traffic.calls(), [(begin, ended)])
   began = [line for line in admitted if line.endswith(',5')]
   wrong = [r for r in refused + large if r.code not in _REFUSALS]
-  for each in wrong + [r for r in refused if r.secs > _WITHIN_SECS]:
-    print(f'{each.name}: {each.code.name} after {1e3 * each.secs:.0f} ms')
+  for refusal in wrong + [r for r in refused if r.secs > _WITHIN_SECS]:
+    print(
+      f'{refusal.name}: {refusal.code.name} after {1e3 * refusal.secs:.0f} ms'
+    )
   within = 1e3 * _WITHIN_SECS if strict else None
   return [
     figures.Figure('requests beyond a limit', len(refused)),

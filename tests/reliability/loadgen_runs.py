@@ -82,12 +82,12 @@ def _end(run: subprocess.Popen[str], directory: str) -> _Ended:
 def _figures(
   name: str, ended: _Ended, failed: float, reason: str, strict: bool
 ) -> list[figures.Figure]:
-  told = reason in ended.output
-  if not told:
+  is_reported = reason in ended.output
+  if not is_reported:
     print(ended.output[-2000:])
   return [
     figures.Figure(f'{name}: exit code', ended.code, most=1, least=1),
-    figures.all_of(f'{name}: told the reason', int(told), 1),
+    figures.all_of(f'{name}: told the reason', int(is_reported), 1),
     figures.none_of(f'{name}: results kept as if it was valid', ended.left),
     figures.Figure(
       f'{name}: ended after',
@@ -106,24 +106,24 @@ def measure(directory: str, strict: bool = True) -> list[figures.Figure]:
     strict: True to count times, and to test a killed server too; False if the
       machine may be too busy for them.
   """
-  found = []
+  results = []
   for name, fail, reason in (
     ('engine fails', True, 'this engine was made to fail'),
     ('server killed', False, 'The model server is gone'),
   )[: None if strict else 1]:
-    place = tempfile.mkdtemp(dir=directory)
-    notes = pathlib.Path(place) / 'notes'
+    path = tempfile.mkdtemp(dir=directory)
+    notes = pathlib.Path(path) / 'notes'
     flags = [f'--step_secs={_STEP_SECS}', f'--notes={notes}']
     if fail:
       flags.append('--fail_after=40')
-    with served_lib.start(place, flags) as served:
-      run = _start(served, place)
+    with served_lib.start(path, flags) as served:
+      run = _start(served, path)
       failed = _wait(served, run, notes, fail)
-      ended = _end(run, place)
+      ended = _end(run, path)
       if failed is None:
         raise RuntimeError(f'the run ended by itself: {ended.output}')
-    found += _figures(name, ended, failed, reason, strict)
-  return found
+    results += _figures(name, ended, failed, reason, strict)
+  return results
 
 
 def _wait(

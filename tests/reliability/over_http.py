@@ -163,8 +163,8 @@ def measure(directory: str, secs: float = 20.0) -> list[figures.Figure]:
   with served_lib.start(directory, flags, _OVERRIDES) as served:
     gateway = served.cell.start(_GATEWAY, ['--queue_secs=0'])
     answers = asyncio.run(_flood(gateway.address, secs))
-    found = hostile(gateway.address, served_lib.MODEL)
-  return [*_figures(answers, secs), *found]
+    refusals = hostile(gateway.address, served_lib.MODEL)
+  return [*_figures(answers, secs), *refusals]
 
 
 def _figures(answers: Sequence[_Answer], secs: float) -> list[figures.Figure]:

@@ -14,7 +14,7 @@ import time
 
 from tests.chaos import processes
 from tests.reliability import served as served_lib
-from tests.reliability.clients import others as others_lib
+from tests.reliability.clients import traffic as traffic_lib
 from tests.reliability.results import figures
 from tests.reliability.results import meters
 
@@ -75,7 +75,7 @@ def measure(
   with served_lib.start(directory, flags, _OVERRIDES) as served:
     capacity = _capacity(served, plan)
     fair_flags = _flags(served, _FAIR * capacity, '[::1]')
-    with others_lib.Others(served.cell.path, 'fair', *fair_flags) as fair:
+    with traffic_lib.Traffic(served.cell.path, 'fair', *fair_flags) as fair:
       begin = time.monotonic()
       time.sleep(plan.quiet_secs)
       quiet = (begin, time.monotonic())
@@ -123,7 +123,7 @@ def _flags(served: served_lib.Served, rate: float, host: str) -> list[str]:
 def _capacity(served: served_lib.Served, plan: Plan) -> float:
   """Measures the answered requests per second at a slightly higher rate."""
   flags = _flags(served, 1.4 * plan.theory, '127.0.0.1')
-  with others_lib.Others(served.cell.path, 'capacity', *flags) as asks:
+  with traffic_lib.Traffic(served.cell.path, 'capacity', *flags) as asks:
     time.sleep(1.0)
     begin = time.monotonic()
     time.sleep(plan.measure_secs)
@@ -135,7 +135,7 @@ def _capacity(served: served_lib.Served, plan: Plan) -> float:
 def _flood(
   served: served_lib.Served, plan: Plan, capacity: float
 ) -> tuple[
-  list[others_lib.Call], tuple[float, float], Sequence[meters.Reading]
+  list[traffic_lib.Call], tuple[float, float], Sequence[meters.Reading]
 ]:
   """Sends too many requests.
 
@@ -147,7 +147,7 @@ def _flood(
   with contextlib.ExitStack() as stack:
     clients = [
       stack.enter_context(
-        others_lib.Others(
+        traffic_lib.Traffic(
           served.cell.path,
           f'greedy{i}',
           *_flags(served, part * rate, '127.0.0.1'),
@@ -158,9 +158,9 @@ def _flood(
     begin = time.monotonic()
     while time.monotonic() < begin + plan.secs:
       time.sleep(plan.secs / 40)
-      found = meters.read(served.servers[0].popen.pid)
-      if found:
-        readings.append(found)
+      reading = meters.read(served.servers[0].popen.pid)
+      if reading:
+        readings.append(reading)
     flood = (begin, time.monotonic())
     for client in clients:
       client.process.kill()  # Clients that wait for answers are killed too.
@@ -168,7 +168,7 @@ def _flood(
 
 
 def _answered(
-  calls: Sequence[others_lib.Call], begin: float, end: float
+  calls: Sequence[traffic_lib.Call], begin: float, end: float
 ) -> int:
   """Counts the calls that were answered between two times."""
   return sum(c.code == 'OK' and begin <= c.begin + c.secs < end for c in calls)
@@ -176,7 +176,7 @@ def _answered(
 
 def _goodput(greedy, fair, flood, capacity, strict) -> list[figures.Figure]:
   begin, end = flood
-  sent = len(others_lib.within([*greedy, *fair], [flood]))
+  sent = len(traffic_lib.within([*greedy, *fair], [flood]))
   rate = _answered([*greedy, *fair], begin, end) / (end - begin)
   return [
     figures.Figure('sent meanwhile', sent / (end - begin), 'requests/s'),
@@ -190,7 +190,7 @@ def _goodput(greedy, fair, flood, capacity, strict) -> list[figures.Figure]:
 
 
 def _refusals(greedy, flood, strict) -> list[figures.Figure]:
-  ended = others_lib.within(greedy, [flood])
+  ended = traffic_lib.within(greedy, [flood])
   refused = [c for c in ended if c.code.startswith(_REFUSED)]
   unhinted = [c for c in refused if not c.code.endswith('+hint')]
   other = [c for c in ended if c.code != 'OK' and c not in refused]
@@ -210,9 +210,9 @@ def _refusals(greedy, flood, strict) -> list[figures.Figure]:
 
 def _fairness(fair, quiet, flood, strict) -> list[figures.Figure]:
   """Returns the fair client's figures before, during and after the flood."""
-  before = others_lib.within(fair, [quiet])
-  meanwhile = others_lib.within(fair, [flood])
-  after = others_lib.within(fair, [(flood[1] + _AFTER_SECS, float('inf'))])
+  before = traffic_lib.within(fair, [quiet])
+  meanwhile = traffic_lib.within(fair, [flood])
+  after = traffic_lib.within(fair, [(flood[1] + _AFTER_SECS, float('inf'))])
   good = sum(c.code == 'OK' for c in meanwhile)
   usual, later = (
     statistics.median([c.secs for c in calls] or [float('inf')])

@@ -10,8 +10,8 @@ import time
 
 from saxml_ext.client import sax_aio
 from tests.reliability import served as served_lib
-from tests.reliability.clients import others as others_lib
 from tests.reliability.clients import raw_http2
+from tests.reliability.clients import traffic as traffic_lib
 from tests.reliability.results import figures
 from tests.reliability.results import meters
 
@@ -79,9 +79,9 @@ def measure(
   }
   with served_lib.start(directory, flags, overrides) as served:
     steps = asyncio.run(_cancel(served, notes, plan))
-    found = _read_slowly(served, plan, strict)
+    results = _read_slowly(served, plan, strict)
   return [
-    *found,
+    *results,
     figures.Figure('calls given up', len(steps), least=plan.cancelled),
     figures.Figure(
       'steps begun before their slots were free, at most',
@@ -95,12 +95,12 @@ def _read_slowly(
   served: served_lib.Served, plan: Plan, strict: bool
 ) -> list[figures.Figure]:
   server = served.servers[0]
-  windows = others_lib.Windows()
+  windows = traffic_lib.Windows()
   before = meters.memory(server.popen.pid)
   most = before
   flags = [*served.client_flags, '--rate=10', f'--tokens={_TOKENS}']
   with (
-    others_lib.Others(served.cell.path, 'others', *flags) as others,
+    traffic_lib.Traffic(served.cell.path, 'others', *flags) as traffic,
     _readers(served, plan) as readers,
   ):
     for _ in range(plan.rounds):
@@ -112,16 +112,16 @@ def _read_slowly(
           stack.enter_context(_half(server.address, number))
         _tell(readers, 'go')
         begin = time.monotonic()
-        others_lib.sleep_until(begin + plan.window_secs)
+        traffic_lib.sleep_until(begin + plan.window_secs)
         most = max(most, meters.memory(server.popen.pid))
         windows.attacked.append((begin, time.monotonic()))
         _tell(readers, 'stop')
       time.sleep(1.0)  # The slots become free.
-    calls = others.calls()
+    calls = traffic.calls()
   return [
     figures.Figure('streams hardly read', plan.streams),
     figures.Figure('connections half made', plan.halves),
-    *others_lib.compare('Generate', calls, windows, 1.2 if strict else None),
+    *traffic_lib.compare('Generate', calls, windows, 1.2 if strict else None),
     figures.Figure(
       'buffered per stream', (most - before) / plan.streams, 'MB', most=1
     ),
@@ -132,11 +132,11 @@ def _read_slowly(
 def _readers(served: served_lib.Served, plan: Plan) -> Iterator:
   flags = [*served.client_flags, f'--count={plan.streams}']
   with (served.cell.path / 'readers.log').open('wb') as log:
-    process = others_lib.start(_READER, flags, log)
+    process = traffic_lib.start(_READER, flags, log)
     try:
       yield process
     finally:
-      others_lib.end(process, 10.0)
+      traffic_lib.end(process, 10.0)
 
 
 def _tell(process, command: str) -> None:

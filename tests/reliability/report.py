@@ -61,9 +61,9 @@ def _chosen() -> list[table.Row]:
 
 
 def _results() -> pathlib.Path:
-  told = user_path.resolve(_RESULTS.value)
-  if told:
-    return pathlib.Path(told)
+  path = user_path.resolve(_RESULTS.value)
+  if path:
+    return pathlib.Path(path)
   return pathlib.Path(cache_lib.get().create().results) / _FILE
 
 

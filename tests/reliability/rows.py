@@ -33,10 +33,10 @@ def _storage(rounds: int, strict: bool) -> _Test:
 
 
 def _overload(directory: str) -> Sequence[figures.Figure]:
-  places = [f'{directory}/{part}' for part in ('grpc', 'http')]
-  for place in places:
-    os.mkdir(place)
-  return [*overload.measure(places[0]), *over_http.measure(places[1])]
+  paths = [f'{directory}/{part}' for part in ('grpc', 'http')]
+  for path in paths:
+    os.mkdir(path)
+  return [*overload.measure(paths[0]), *over_http.measure(paths[1])]
 
 
 FULL: dict[str, _Test] = {

@@ -13,11 +13,11 @@ from tests.reliability.results import table
 class RowsTest(parameterized.TestCase):
   @parameterized.parameters('5', '8', '9', '10', 'drain', 'loadgen', 'soak')
   def test_short_form_meets_its_bounds(self, key):
-    found = rows.SHORT[key](self.create_tempdir().full_path)
-    self.assertNotEmpty(found)
-    for figure in found:
+    results = rows.SHORT[key](self.create_tempdir().full_path)
+    self.assertNotEmpty(results)
+    for figure in results:
       print(f'{figure.name}: {figure.reached} ({figure.goal})')
-    self.assertEqual([f for f in found if not f.met], [])
+    self.assertEqual([f for f in results if not f.met], [])
 
   def test_every_row_of_the_table_has_both_forms(self):
     keys = [row.key for row in table.ROWS]

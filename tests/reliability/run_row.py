@@ -31,12 +31,12 @@ def run(key: str, form: str) -> figures.Outcome:
   """Runs a row; returns an outcome even if the test fails."""
   date = datetime.datetime.now(datetime.UTC)
   begin = time.monotonic()
-  found: Sequence[figures.Figure] = ()
+  results: Sequence[figures.Figure] = ()
   error = ''
   with tempfile.TemporaryDirectory(prefix='reliability_') as directory:
     with meters.Load() as load:
       try:
-        found = (rows.FULL if form == 'full' else rows.SHORT)[key](directory)
+        results = (rows.FULL if form == 'full' else rows.SHORT)[key](directory)
       except Exception as e:  # pylint: disable=broad-exception-caught
         # A test that does not finish is also a result.
         traceback.print_exc()
@@ -44,7 +44,7 @@ def run(key: str, form: str) -> figures.Outcome:
   return figures.Outcome(
     row=key,
     form=form,
-    figures=tuple(found),
+    figures=tuple(results),
     error=error,
     date=date.isoformat(timespec='seconds'),
     seconds=time.monotonic() - begin,

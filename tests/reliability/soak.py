@@ -19,7 +19,7 @@ from saxml_ext.client import sax
 from saxml_ext.server.testing import small_model
 from tests.chaos import processes
 from tests.reliability import served as served_lib
-from tests.reliability.clients import others as others_lib
+from tests.reliability.clients import traffic as traffic_lib
 from tests.reliability.results import figures
 from tests.reliability.results import meters
 
@@ -98,8 +98,8 @@ class _Looks:
   def _run(self) -> None:
     while not self._ended.wait(self._look_secs):
       for pid, name in list(self._names.items()):
-        if found := meters.read(pid):
-          self.readings.setdefault(name, []).append(found)
+        if reading := meters.read(pid):
+          self.readings.setdefault(name, []).append(reading)
 
 
 class _Soak:
@@ -134,11 +134,11 @@ class _Soak:
       self._wait(_MAIN, _REPLICAS)
       yield
 
-  def clients(self, stack: contextlib.ExitStack) -> list[others_lib.Others]:
+  def clients(self, stack: contextlib.ExitStack) -> list[traffic_lib.Traffic]:
     """Starts the clients."""
-    found = []
+    clients = []
     for number in range(self.plan.clients):
-      client = others_lib.Others(
+      client = traffic_lib.Traffic(
         self._cell.path,
         f'client{number}',
         f'--sax_root={self._cell.root}',
@@ -147,9 +147,9 @@ class _Soak:
         f'--seed={number}',
         program=_CLIENT,
       )
-      found.append(stack.enter_context(client))
+      clients.append(stack.enter_context(client))
       self.looks.add('client', client.process.pid)
-    return found
+    return clients
 
   def run(self) -> None:
     """Makes one change after another until the time is up.
@@ -168,7 +168,7 @@ class _Soak:
     for number, change in enumerate(itertools.cycle(changes)):
       once = number >= len(changes)
       pause = time.monotonic() + self.plan.pause_secs
-      others_lib.sleep_until(min(until, pause) if once else pause)
+      traffic_lib.sleep_until(min(until, pause) if once else pause)
       if once and time.monotonic() >= until:
         self._check_reasons()
         return

@@ -23,7 +23,7 @@ def measure(
     strict: True if times count.
     obstacle: The reason why disks cannot be mounted here; '' if they can.
   """
-  found = []
+  results = []
   for trouble in (
     starved.limited,
     starved.full,
@@ -33,27 +33,27 @@ def measure(
     name = trouble.__name__.replace('_', ' ')
     if obstacle and trouble in starved.MOUNTING:
       print(f'{name}: not tested: {obstacle}')
-      found.append(Figure(f'{name}: rounds', 0, least=rounds))
+      results.append(Figure(f'{name}: rounds', 0, least=rounds))
     else:
-      place = f'{directory}/{trouble.__name__}'
-      found += _starved(place, name, trouble, rounds, strict)
+      path = f'{directory}/{trouble.__name__}'
+      results += _starved(path, name, trouble, rounds, strict)
   passed, total = chaos_rows.unit_tests(_CONVERSION, 'resume')
-  found.append(
+  results.append(
     figures.all_of('tests of interrupted conversions', passed, total)
   )
-  return found
+  return results
 
 
 def _starved(
-  place: str, name: str, trouble: Callable, rounds: int, strict: bool
+  path: str, name: str, trouble: Callable, rounds: int, strict: bool
 ) -> list[Figure]:
   results = []
   for number in range(rounds):
-    directory = f'{place}{number}'
+    directory = f'{path}{number}'
     os.mkdir(directory)
-    with trouble(directory) as each:
+    with trouble(directory) as failure:
       patience = {} if strict else {'secs': 3.0, 'try_secs': 15.0}
-      results.append(starved.run(directory, each, **patience))
+      results.append(starved.run(directory, failure, **patience))
   recovery = max(r.recovery_secs for r in results)
   return [
     Figure(
@@ -66,7 +66,7 @@ def _starved(
     ),
     figures.all_of(
       f'{name}: looks that found the model',
-      sum(r.found for r in results),
+      sum(r.answered for r in results),
       sum(r.looks for r in results),
     ),
     figures.all_of(

@@ -92,7 +92,7 @@ class TypingRunner:
     # An interrupt from before this call has ended it after its first step.
     self._interrupted.clear()
     for slot in done:
-      self._forget(slot)
+      self._remove(slot)
     self.progress = {
       slot: request_lib.Progress((self._partial(slot),))
       for slot, request in self._running.items()
@@ -106,13 +106,13 @@ class TypingRunner:
     self._note('interrupt')
 
   def release(self, slot: int) -> None:
-    self._forget(slot)
+    self._remove(slot)
     self._note('release')
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
     return -float(len(prefix) + len(suffix))
 
-  def _forget(self, slot: int) -> None:
+  def _remove(self, slot: int) -> None:
     del self._running[slot], self._made[slot]
 
   def _length(self, request: request_lib.Request) -> int:

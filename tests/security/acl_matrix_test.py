@@ -230,7 +230,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
         f.write(state.file)
     users = dict.fromkeys(_DATA_METHODS, 'acl/users') if state.names else {}
     await self.services.restrict(
-      access.Access.of_cell(self.root, every_service.CELL),
+      access.Access.from_cell(self.root, every_service.CELL),
       'acl/owners' if state.names else '',
       users,
     )

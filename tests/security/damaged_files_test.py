@@ -120,7 +120,7 @@ class DamagedFilesTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     return frozenset(granted)
 
   def opened(self) -> access.Access:
-    return access.Access.of_cell(self.root, _CELL)
+    return access.Access.from_cell(self.root, _CELL)
 
   def test_running_programs_keep_the_last_good_rights(self):
     running = self.opened()

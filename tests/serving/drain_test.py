@@ -56,9 +56,9 @@ class _Traffic:
   def wait_for(self, answers: int) -> None:
     """Waits for this many more answers, or the first error."""
     with self._changed:
-      wanted = self.answers + answers
+      target = self.answers + answers
       self._changed.wait_for(
-        lambda: self.answers >= wanted or self.errors, _TIMEOUT
+        lambda: self.answers >= target or self.errors, _TIMEOUT
       )
 
   def _run(self, prompt: str) -> None:

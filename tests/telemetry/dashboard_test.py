@@ -53,21 +53,21 @@ class DashboardTest(absltest.TestCase):
     sax.Publish(one_cell.MODEL, one_cell.PATH, '/ckpt', 1)
     sax.WaitForReady(one_cell.MODEL, 1)
     sax.Model(one_cell.MODEL).LM().Generate('1,2')
-    cls.found: dict[str, set[str]] = {}
+    cls.labels: dict[str, set[str]] = {}
     for port in (cell.admin_port, cell.server_port):
       url = f'http://127.0.0.1:{port}/metrics'
       with _OPENER.open(url, timeout=120) as response:
         text = response.read().decode()
       for family in parser.text_string_to_metric_families(text):
         for sample in family.samples:
-          cls.found.setdefault(sample.name, set()).update(sample.labels)
+          cls.labels.setdefault(sample.name, set()).update(sample.labels)
 
   def check(self, query: str) -> None:
-    asked = names(query)
-    self.assertNotEmpty(asked, query)
-    self.assertEmpty(asked - _ELSEWHERE - set(self.found), query)
+    metrics = names(query)
+    self.assertNotEmpty(metrics, query)
+    self.assertEmpty(metrics - _ELSEWHERE - set(self.labels), query)
     for name, label in labels(query):
-      self.assertIn(label, self.found[name], query)
+      self.assertIn(label, self.labels[name], query)
 
   def test_dashboard_metrics_exist(self):
     dashboard = json.loads((_FOLDER / 'cell.json').read_text())
@@ -79,10 +79,10 @@ class DashboardTest(absltest.TestCase):
     self.assertGreater(len(queries), 20)
     for query in queries:
       self.check(query)
-    places = [
+    positions = [
       (p['gridPos']['x'], p['gridPos']['y']) for p in dashboard['panels']
     ]
-    self.assertLen(set(places), len(places))
+    self.assertLen(set(positions), len(positions))
 
   def test_alert_metrics_exist(self):
     alerts = yaml.safe_load((_FOLDER / 'alerts.yml').read_text())

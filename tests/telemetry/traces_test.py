@@ -37,16 +37,16 @@ class TracesTest(absltest.TestCase):
       roots = [s for s in spans if s.name == root and s.parent is None]
       if roots:
         number = roots[-1].context.trace_id
-        found = {
+        by_id = {
           s.context.span_id: s for s in spans if s.context.trace_id == number
         }
-        if len(found) >= parts:
+        if len(by_id) >= parts:
           break
       self.assertLess(time.monotonic(), end, [s.name for s in spans])
       time.sleep(0.01)
     return sorted(
-      f'{found[s.parent.span_id].name} > {s.name}'
-      for s in found.values()
+      f'{by_id[s.parent.span_id].name} > {s.name}'
+      for s in by_id.values()
       if s.parent is not None
     )
 
@@ -86,7 +86,8 @@ class TracesTest(absltest.TestCase):
     self.assertEqual(spans['prefill'].attributes['sax.prompt_tokens'], 3)
     self.assertEqual(spans['decode'].attributes['sax.output_tokens'], 3)
     named = {
-      spans[each].attributes['sax.request_id'] for each in ('lm.generate', name)
+      spans[span_name].attributes['sax.request_id']
+      for span_name in ('lm.generate', name)
     }
     self.assertLen(named, 1)
     self.assertEqual(spans[name].attributes['sax.model'], one_cell.MODEL)

@@ -109,7 +109,7 @@ def _warn_of_unknown(
 ) -> None:
   """Warns of lists that admit nobody because they do not exist."""
   cell = target.cell if isinstance(target, ids.ModelId) else str(target)
-  lists = access.Access.of_cell(admin_client.root(), cell)
+  lists = access.Access.from_cell(admin_client.root(), cell)
   for name in sorted(set(acls)):
     try:
       lists.check_name(name)

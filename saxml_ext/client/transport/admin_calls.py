@@ -387,7 +387,7 @@ def _set_cell_acl(cell: str, acl: str) -> None:
   from saxml_ext.common.security import access
 
   root = admin_client.root()
-  access.Access.of_cell(root, cell).check_name(acl)
+  access.Access.from_cell(root, cell).check_name(acl)
   config = cell_files.read_config(root, cell)
   ids.check_fs_root(config.fs_root)
   config.admin_acl = acl

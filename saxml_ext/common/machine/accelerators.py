@@ -158,12 +158,12 @@ def expected(
     files: The machine's files; by default, those under /.
     environment: The environment variables.
   """
-  found = detect(files, environment)
+  detected = detect(files, environment)
   kinds = drivable()
   return tuple(
     kind
     for kind in kinds
-    if kind == built_for() or (found and found.kind == kind)
+    if kind == built_for() or (detected and detected.kind == kind)
   )
 
 
@@ -201,17 +201,17 @@ def idle(
     if
     JAX can drive it, or if JAX_PLATFORMS names other platforms.
   """
-  found = detect(files, environment)
+  detected = detect(files, environment)
   if (
-    found is None
-    or found.kind in (drivable() if kinds is None else kinds)
-    or not is_meant(found.kind, environment.get(PLATFORMS))
+    detected is None
+    or detected.kind in (drivable() if kinds is None else kinds)
+    or not is_meant(detected.kind, environment.get(PLATFORMS))
   ):
     return ''
-  command = _command(found.kind, sys.argv[0] if program is None else program)
+  command = _command(detected.kind, sys.argv[0] if program is None else program)
   return (
-    f'this machine has {found.words}, but the program has no'
-    f' {_KINDS[found.kind].package} and computes on the CPU. To use the'
+    f'this machine has {detected.words}, but the program has no'
+    f' {_KINDS[detected.kind].package} and computes on the CPU. To use the'
     f' accelerator: {command}. To silence this: {PLATFORMS}=cpu.'
   )
 

@@ -50,15 +50,17 @@ class AcceleratorsTest(absltest.TestCase):
     self.assertEqual(self._idle(fake_machine.SERVER), '')
 
   def test_idle_accelerator_is_reported_with_the_command(self):
-    told = self._idle(fake_machine.TPU_V5E)
-    self.assertIn('4 x TPU v5e', told)
-    self.assertIn('has no libtpu', told)
-    self.assertIn('`./bazelw run --config=tpu //saxml_ext/server:server`', told)
-    self.assertIn('JAX_PLATFORMS=cpu', told)
+    message = self._idle(fake_machine.TPU_V5E)
+    self.assertIn('4 x TPU v5e', message)
+    self.assertIn('has no libtpu', message)
+    self.assertIn(
+      '`./bazelw run --config=tpu //saxml_ext/server:server`', message
+    )
+    self.assertIn('JAX_PLATFORMS=cpu', message)
 
   def test_pip_command_is_reported_outside_the_repository(self):
-    told = self._idle(fake_machine.H100, program='/venv/bin/server')
-    self.assertIn("pip install 'jax[cuda12]'", told)
+    message = self._idle(fake_machine.H100, program='/venv/bin/server')
+    self.assertIn("pip install 'jax[cuda12]'", message)
 
   def test_used_accelerators_are_not_reported(self):
     self.assertEqual(self._idle(fake_machine.TPU_V5E, ['tpu']), '')
@@ -83,9 +85,9 @@ class AcceleratorsTest(absltest.TestCase):
 
   def test_unusable_accelerator_message_names_devices_and_remedy(self):
     for kind, sign in (('tpu', '0x1ae0'), ('cuda', '/dev/nvidia[0-9]*')):
-      told = accelerators.unusable(kind)
-      self.assertIn(sign, told)
-      self.assertIn(f'omit --config={kind}', told)
+      message = accelerators.unusable(kind)
+      self.assertIn(sign, message)
+      self.assertIn(f'omit --config={kind}', message)
     self.assertIn(
       'cannot use one: no driver. `nvidia-smi` shows',
       accelerators.unusable('cuda', 'no driver'),

@@ -64,12 +64,12 @@ def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
   """
   for name, value in values.items():
     if isinstance(value, Mapping) and value:
-      yield from ((f'{name}.{inner}', each) for inner, each in flat(value))
+      yield from ((f'{name}.{inner}', item) for inner, item in flat(value))
     elif value in (None, '', (), [], {}):
       yield name, _NONE
     elif not isinstance(value, list | tuple):
       yield name, str(value)
-    elif all(isinstance(each, str) for each in value):
+    elif all(isinstance(item, str) for item in value):
       yield name, list(value)
     else:
       yield name, json.dumps(value)

@@ -40,7 +40,7 @@ def figure(
   **layout: Any,
 ) -> Figure:
   """Returns a figure with titled axes, and a legend for several traces."""
-  found = go.Figure(
+  chart = go.Figure(
     data=list(traces),
     layout={
       'xaxis_title_text': x_title,
@@ -50,8 +50,8 @@ def figure(
       **layout,
     },
   ).to_dict()
-  found['layout'].pop('template', None)  # charts.js has its own.
-  return found
+  chart['layout'].pop('template', None)  # charts.js has its own.
+  return chart
 
 
 def numbers(values: np.ndarray) -> list[float | None]:

@@ -28,7 +28,7 @@ from saxml_ext.common.security import acl_file
 _INTERVAL = 5.0
 _EVERYBODY = ('', acl_file.ALL)
 # No list can have this name, so nobody is on it.
-_NOBODY = 'acl/'
+_NO_CALLER = 'acl/'
 
 Names: TypeAlias = Collection[str]
 METADATA_KEY = 'sax-caller'
@@ -62,13 +62,13 @@ class Access:
     self._admin_acl = storage.Reread(
       config_path,
       lambda data: cell_lib.parse_config(data, 'the file').admin_acl,
-      _NOBODY if config_path else '',
-      _NOBODY,
+      _NO_CALLER if config_path else '',
+      _NO_CALLER,
     )
     self.refresh()
 
   @classmethod
-  def of_cell(cls, sax_root: str, cell: str, path: str = '') -> 'Access':
+  def from_cell(cls, sax_root: str, cell: str, path: str = '') -> 'Access':
     """Returns the lists of a cell.
 
     Args:
@@ -293,10 +293,10 @@ def peer_names(context: grpc.ServicerContext) -> tuple[str, ...]:
   properties = context.auth_context()
   if properties.get('transport_security_type') != _SECURE:
     return ()
-  found = [n for kind in _PROPERTIES for n in properties.get(kind, ())]
-  if not found:
-    found = list(properties.get(_COMMON_NAME, ()))
-  texts = (n.decode('ascii', 'replace') for n in found)
+  values = [n for kind in _PROPERTIES for n in properties.get(kind, ())]
+  if not values:
+    values = list(properties.get(_COMMON_NAME, ()))
+  texts = (n.decode('ascii', 'replace') for n in values)
   return tuple(text for text in texts if acl_file.NAME.fullmatch(text))
 
 
@@ -307,17 +307,17 @@ def names_in(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     certificate: The result of `ssl.SSLSocket.getpeercert`.
   """
   alternative = certificate.get('subjectAltName', ())
-  found = [
+  values = [
     value for kind in _ALTERNATIVES for its, value in alternative if its == kind
   ]
-  if not found:
-    found = [
+  if not values:
+    values = [
       value
       for part in certificate.get('subject', ())
       for key, value in part
       if key == 'commonName'
     ]
-  return tuple(name for name in found if acl_file.NAME.fullmatch(name))
+  return tuple(name for name in values if acl_file.NAME.fullmatch(name))
 
 
 def caller_names(context: grpc.ServicerContext) -> tuple[str, ...]:
@@ -347,8 +347,8 @@ def caller_names(context: grpc.ServicerContext) -> tuple[str, ...]:
 
 def caller_name(context: grpc.ServicerContext) -> str:
   """Returns the first verified name of the caller, or '' if there is none."""
-  found = caller_names(context)
-  return found[0] if found else ''
+  names = caller_names(context)
+  return names[0] if names else ''
 
 
 def client_of(context: grpc.ServicerContext) -> str:

@@ -72,7 +72,7 @@ def open_access(sax_root: str, sax_cell: str) -> access.Access:
   access.trust(_TRUSTED_PROXIES.value)
   path = user_path.resolve(_ACL_FILE.value) or ''
   if sax_cell:
-    opened = access.Access.of_cell(sax_root, sax_cell, path)
+    opened = access.Access.from_cell(sax_root, sax_cell, path)
   else:
     opened = access.Access(path)
   opened.check_usable(lists_too=bool(path))

@@ -28,7 +28,7 @@ class AccessFlagsTest(parameterized.TestCase):
     cell.write_config(root, _CELL, config)
     path = pathlib.Path(root, 'acls.json')
     path.write_text(json.dumps({'acl/admins': ['alice']}))
-    return access.Access.of_cell(root, _CELL, str(path))
+    return access.Access.from_cell(root, _CELL, str(path))
 
   @parameterized.parameters(
     ('', tls.Settings(), 'all interfaces without TLS and access lists'),

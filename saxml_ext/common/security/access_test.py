@@ -20,7 +20,7 @@ from saxml_ext.protobuf import admin_pb2
 _CELL = '/sax/test'
 
 
-_ALICE, _BOB, _NOBODY = ('alice',), ('robert', 'bob'), ()
+_ALICE, _BOB, _UNKNOWN = ('alice',), ('robert', 'bob'), ()
 _Names = tuple[str, ...]
 
 
@@ -30,7 +30,7 @@ class AccessTest(absltest.TestCase):
     self.root = self.create_tempdir().full_path
     self.set_admin('acl/all')
     self.path = acl_file.path_of(self.root, _CELL)
-    self.access = access.Access.of_cell(self.root, _CELL)
+    self.access = access.Access.from_cell(self.root, _CELL)
 
   def set_admin(self, name: str) -> None:
     cell.write_config(
@@ -55,8 +55,8 @@ class AccessTest(absltest.TestCase):
     return caught.exception.message
 
   def test_all_is_the_only_acl_if_there_is_no_file(self):
-    self.assertTrue(self.may(_NOBODY, ''))
-    self.assertTrue(self.may(_NOBODY, 'acl/all'))
+    self.assertTrue(self.may(_UNKNOWN, ''))
+    self.assertTrue(self.may(_UNKNOWN, 'acl/all'))
     self.assertIn('the cell has no lists', self.denied(_ALICE, 'acl/a'))
     with self.assertRaisesRegex(errors.Unimplemented, 'ACL check is not'):
       self.access.check_name('acl/a')
@@ -69,9 +69,9 @@ class AccessTest(absltest.TestCase):
       "lm.score of m requires membership in 'acl/a', and robert alias bob is"
       " not on that list. The cell's admins can add the name",
     )
-    self.assertIn('the caller is unknown', self.denied(_NOBODY, 'acl/a'))
+    self.assertIn('the caller is unknown', self.denied(_UNKNOWN, 'acl/a'))
     self.assertIn('no such list', self.denied(_ALICE, 'acl/b'))
-    self.assertTrue(self.may(_NOBODY, 'acl/all'))
+    self.assertTrue(self.may(_UNKNOWN, 'acl/all'))
 
   def test_a_file_that_changes_is_read_again(self):
     self.write('{"acl/a": ["alice"]}')
@@ -110,14 +110,14 @@ class AccessTest(absltest.TestCase):
 
   def test_admins_of_the_cell_and_of_a_model(self):
     self.write('{"acl/admins": ["alice"], "acl/model": ["bob"]}')
-    self.access.check_admin(_NOBODY, 'Publish')  # The config has acl/all.
+    self.access.check_admin(_UNKNOWN, 'Publish')  # The config has acl/all.
     self.set_admin('acl/admins')
     self.access.refresh()
     self.access.check_admin(_ALICE, 'Publish')
     self.access.check_admin(_ALICE, 'Update', 'acl/model')
     self.access.check_admin(_BOB, 'Update', 'acl/model')
-    self.access.check_admin(_NOBODY, 'Update', 'acl/all')
-    for names, own in ((_BOB, ''), (_NOBODY, 'acl/model'), (_BOB, 'acl/no')):
+    self.access.check_admin(_UNKNOWN, 'Update', 'acl/all')
+    for names, own in ((_BOB, ''), (_UNKNOWN, 'acl/model'), (_BOB, 'acl/no')):
       with self.assertRaises(errors.PermissionDenied):
         self.access.check_admin(names, 'Update', own)
 
@@ -128,7 +128,7 @@ class AccessTest(absltest.TestCase):
       self.access.check_admin(_ALICE, 'Publish')
 
   def test_servers_are_admins_unless_they_have_an_acl(self):
-    self.access.check_server(_NOBODY, 'Join')
+    self.access.check_server(_UNKNOWN, 'Join')
     self.set_admin('acl/admins')
     self.write('{"acl/admins": ["alice"]}')
     self.access.check_server(_ALICE, 'Join')
@@ -136,14 +136,14 @@ class AccessTest(absltest.TestCase):
       self.access.check_server(_BOB, 'Join')
     self.write('{"acl/admins": ["alice"], "acl/servers": ["bob"]}')
     self.access.check_server(_BOB, 'Join')
-    for names in (_ALICE, _NOBODY):
+    for names in (_ALICE, _UNKNOWN):
       with self.assertRaises(errors.PermissionDenied):
         self.access.check_server(names, 'Join')
 
   def test_broken_config_has_no_admins(self):
     with open(cell.config_path(self.root, _CELL), 'wb') as f:
       f.write(b'\xff\xff')
-    opened = access.Access.of_cell(self.root, _CELL)
+    opened = access.Access.from_cell(self.root, _CELL)
     with self.assertRaises(errors.PermissionDenied):
       opened.check_admin(_ALICE, 'Publish')
 

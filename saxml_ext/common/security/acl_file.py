@@ -94,14 +94,14 @@ def parse(data: bytes) -> Lists:
     InvalidArgument: The contents are malformed. Then no part of them is used.
   """
   try:
-    found = json.loads(data.decode('utf-8'), object_pairs_hook=_unique)
+    lists = json.loads(data.decode('utf-8'), object_pairs_hook=_unique)
   except (ValueError, RecursionError) as e:
     raise errors.InvalidArgument(f'the file is not JSON in UTF-8: {e}') from e
-  if not isinstance(found, dict):
+  if not isinstance(lists, dict):
     raise errors.InvalidArgument(
       'this is not a JSON object. Write {"acl/<name>": ["<member>", ...], ...}'
     )
-  return Lists({name: _members(name, value) for name, value in found.items()})
+  return Lists({name: _members(name, value) for name, value in lists.items()})
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

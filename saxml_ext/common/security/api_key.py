@@ -77,11 +77,11 @@ def revoke(path: str, name: str) -> int:
     InvalidArgument: The file is malformed.
     OSError: The file cannot be written.
   """
-  gone = [n for n in names(path) if n == name]
-  if not gone:
+  revoked = [n for n in names(path) if n == name]
+  if not revoked:
     raise errors.NotFound(f'{path} has no key of {name}. See --list')
   _edit(path, lambda lines: [i for i in lines if i.split(' ', 1)[0] != name])
-  return len(gone)
+  return len(revoked)
 
 
 def names(path: str) -> list[str]:

@@ -73,15 +73,15 @@ def parse(data: bytes) -> Mapping[str, Line]:
   for number, line in enumerate(text.splitlines(), 1):
     if not line.strip() or line.startswith('#'):
       continue
-    found = _LINE.fullmatch(line.strip())
+    match = _LINE.fullmatch(line.strip())
     # The message leaves out the text, because it may be a key in the wrong
     # place.
-    if not found:
+    if not match:
       raise errors.InvalidArgument(
         f'line {number} is not "<name> <salt> <hash>". Delete it, and make a'
         ' key with //saxml_ext/common/security:api_key'
       )
-    item = Line(*found.groups())
+    item = Line(*match.groups())
     acl_file.check_name(item.name)
     if item.salt in result:
       raise errors.InvalidArgument(
@@ -122,10 +122,10 @@ class Keys:
 
   def name(self, key: str) -> str | None:
     """Returns the owner of a key, or None if the key is not valid."""
-    found = _KEY.fullmatch(key)
-    if not found:
+    match = _KEY.fullmatch(key)
+    if not match:
       return None
-    salt, secret = found.groups()
+    salt, secret = match.groups()
     line = self._file.value.get(salt)
     if line is None:
       return None

@@ -102,8 +102,8 @@ class ApiKeysTest(parameterized.TestCase):
   def test_comments_and_empty_lines_are_ignored(self):
     key, line = api_keys.make('alice')
     del key
-    found = api_keys.parse(f'# who\n\n{line}\n'.encode())
-    self.assertEqual([item.name for item in found.values()], ['alice'])
+    keys = api_keys.parse(f'# who\n\n{line}\n'.encode())
+    self.assertEqual([item.name for item in keys.values()], ['alice'])
     with self.assertRaisesRegex(errors.InvalidArgument, 'salt of another'):
       api_keys.parse(f'{line}\n{line}\n'.encode())
 

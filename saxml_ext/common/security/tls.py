@@ -162,8 +162,8 @@ class KeyFiles:
     stamps = []
     for path in filter(None, (self._cert_file, self._key_file, self._ca_file)):
       with _readable(path):
-        found = os.stat(path)
-      stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
+        info = os.stat(path)
+      stamps.append((info.st_mtime_ns, info.st_size, info.st_ino))
     return tuple(stamps)
 
   def _read(self) -> Content:
@@ -267,9 +267,9 @@ def server_credentials() -> grpc.ServerCredentials | None:
       ' own certificate. Set --tls_cert_file and --tls_key_file (or the'
       f' variables {CERT_VARIABLE} and {KEY_VARIABLE})'
     )
-  found = files(settings)
+  key_files = files(settings)
   required = bool(settings.ca_file) and settings.require_client_certs
-  used: list[Content] = [found.read()]
+  used: list[Content] = [key_files.read()]
 
   def configuration() -> grpc.ServerCertificateConfiguration:
     content = used[0]
@@ -279,7 +279,7 @@ def server_credentials() -> grpc.ServerCredentials | None:
     )
 
   def fetch() -> grpc.ServerCertificateConfiguration | None:
-    content = found.newest()
+    content = key_files.newest()
     if content is used[0]:
       return None
     used[0] = content

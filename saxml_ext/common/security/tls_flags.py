@@ -49,15 +49,15 @@ flag_rules.act_only('with --tls_ca_file', ca_file, 'tls_require_client_certs')
 
 def settings() -> tls.Settings:
   """Returns the settings of the flags, completed by the environment."""
-  found = tls.from_environment()
-  required = found.require_client_certs
+  inherited = tls.from_environment()
+  required = inherited.require_client_certs
   if _REQUIRE.value is not None:
     required = _REQUIRE.value
   return tls.Settings(
-    user_path.resolve(_or(_CERT_FILE.value, found.cert_file)),
-    user_path.resolve(_or(_KEY_FILE.value, found.key_file)),
+    user_path.resolve(_or(_CERT_FILE.value, inherited.cert_file)),
+    user_path.resolve(_or(_KEY_FILE.value, inherited.key_file)),
     user_path.resolve(ca_file()),
-    _or(_SERVER_NAME.value, found.server_name),
+    _or(_SERVER_NAME.value, inherited.server_name),
     required,
   )
 
@@ -68,22 +68,22 @@ def export() -> None:
   Raises:
     InvalidArgument: The settings are incomplete.
   """
-  found = settings()
-  found.check()
-  if found != tls.from_environment():
+  current = settings()
+  current.check()
+  if current != tls.from_environment():
     os.environ.update(
       {
-        tls.CERT_VARIABLE: found.cert_file,
-        tls.KEY_VARIABLE: found.key_file,
-        tls.CA_VARIABLE: found.ca_file,
-        tls.NAME_VARIABLE: found.server_name,
-        tls.REQUIRE_VARIABLE: str(found.require_client_certs).lower(),
+        tls.CERT_VARIABLE: current.cert_file,
+        tls.KEY_VARIABLE: current.key_file,
+        tls.CA_VARIABLE: current.ca_file,
+        tls.NAME_VARIABLE: current.server_name,
+        tls.REQUIRE_VARIABLE: str(current.require_client_certs).lower(),
       }
     )
 
 
-def _or(given: str | None, found: str) -> str:
-  return found if given is None else given
+def _or(flag: str | None, default: str) -> str:
+  return default if flag is None else flag
 
 
 def _source() -> tls.Settings:

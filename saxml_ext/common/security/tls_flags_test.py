@@ -41,9 +41,9 @@ class TlsFlagsTest(absltest.TestCase):
   def test_children_inherit_the_settings(self):
     with flagsaver.flagsaver(tls_cert_file='/f/c', tls_key_file='/f/k'):
       tls_flags.export()
-      told = tls_flags.settings()
-    self.assertEqual(tls.from_environment(), told)
-    self.assertEqual(told.cert_file, '/f/c')
+      settings = tls_flags.settings()
+    self.assertEqual(tls.from_environment(), settings)
+    self.assertEqual(settings.cert_file, '/f/c')
 
   def test_key_without_certificate_is_refused_at_start(self):
     with flagsaver.flagsaver(tls_key_file='/f/k'):

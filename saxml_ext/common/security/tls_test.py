@@ -202,7 +202,7 @@ class SettingsTest(absltest.TestCase):
 
   def test_environment_applies_if_nothing_is_configured(self):
     self.assertEqual(tls.from_environment({}), tls.Settings())
-    told = tls.from_environment(
+    settings = tls.from_environment(
       {
         'SAX_TLS_CERT_FILE': 'c',
         'SAX_TLS_KEY_FILE': 'k',
@@ -211,7 +211,7 @@ class SettingsTest(absltest.TestCase):
         'SAX_TLS_REQUIRE_CLIENT_CERTS': 'False',
       }
     )
-    self.assertEqual(told, tls.Settings('c', 'k', 'a', 'n', False))
+    self.assertEqual(settings, tls.Settings('c', 'k', 'a', 'n', False))
     with self.assertRaisesRegex(errors.InvalidArgument, 'neither true nor'):
       tls.from_environment({'SAX_TLS_REQUIRE_CLIENT_CERTS': 'perhaps'})
 

@@ -34,8 +34,8 @@ class JsonFormatter(logging.Formatter):
     }
     if record.exc_info:
       line['exception'] = self.formatException(record.exc_info)
-    if found := tracing.current_id():
-      line['request_id'] = found
+    if request_id := tracing.current_id():
+      line['request_id'] = request_id
     line.update(tracing.ids())
     line.update(fields(record))
     return json.dumps(line, ensure_ascii=False, default=str)

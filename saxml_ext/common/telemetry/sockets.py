@@ -20,10 +20,10 @@ def most_connections(most: int) -> int:
   """
   soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
   unlimited = resource.RLIM_INFINITY
-  wanted = _MOST_FILES if hard == unlimited else min(hard, _MOST_FILES)
-  if soft != unlimited and soft < wanted:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    soft = wanted
+  target = _MOST_FILES if hard == unlimited else min(hard, _MOST_FILES)
+  if soft != unlimited and soft < target:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    soft = target
   files = _MOST_FILES if soft == unlimited else soft
   return min(most, max(files // 4, files - _RESERVED_FILES))
 

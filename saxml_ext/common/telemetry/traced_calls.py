@@ -141,7 +141,7 @@ class Served:
     tracing.restore_id(self._token)
 
   def _log(self, code: str, seconds: float) -> None:
-    found = {
+    fields = {
       'method': self._method,
       'model': _model(self._request),
       'code': code,
@@ -153,13 +153,13 @@ class Served:
       logging.INFO if code in _USUAL else logging.WARNING,
       '%s %s %s after %.3f s, request %s of %s%s',
       self._method,
-      found['model'] or '-',
+      fields['model'] or '-',
       code,
       seconds,
       self.request_id,
-      found['caller'],
+      fields['caller'],
       f': {self._text}' if self._text else '',
-      extra={'fields': found},
+      extra={'fields': fields},
     )
 
 

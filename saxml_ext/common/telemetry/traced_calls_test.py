@@ -78,14 +78,14 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     return dict(await call.trailing_metadata())
 
   async def test_request_id_is_returned(self):
-    found = await self.generate(given='mine')
-    self.assertEqual(found[tracing.REQUEST_ID], 'mine')
-    self.assertEqual(found['query_cost_v0'], '1')
+    metadata = await self.generate(given='mine')
+    self.assertEqual(metadata[tracing.REQUEST_ID], 'mine')
+    self.assertEqual(metadata['query_cost_v0'], '1')
     made = (await self.generate())[tracing.REQUEST_ID]
     self.assertEqual(self.servicer.ids, ['mine', made])
-    found = await self.generate('full', given='mine')
-    self.assertEqual(found[tracing.REQUEST_ID], 'mine')
-    self.assertEqual(found['grpc-retry-pushback-ms'], '500')
+    metadata = await self.generate('full', given='mine')
+    self.assertEqual(metadata[tracing.REQUEST_ID], 'mine')
+    self.assertEqual(metadata['grpc-retry-pushback-ms'], '500')
 
   async def test_calls_are_counted_by_status(self):
     codes = ('OK', 'RESOURCE_EXHAUSTED')

@@ -71,7 +71,7 @@ def configure(service: str, endpoint: str = '') -> None:
   Raises:
     InvalidArgument: The environment asks for a protocol other than gRPC.
   """
-  if not wanted(endpoint):
+  if not is_enabled(endpoint):
     return
   for name in _PROTOCOLS:
     if os.environ.get(name, 'grpc') != 'grpc':
@@ -96,7 +96,7 @@ def configure(service: str, endpoint: str = '') -> None:
   use(provider)
 
 
-def wanted(endpoint: str = '') -> bool:
+def is_enabled(endpoint: str = '') -> bool:
   """Returns True if an argument or OpenTelemetry's variables ask for spans."""
   if os.environ.get('OTEL_SDK_DISABLED', '').lower() == 'true':
     return False
@@ -128,9 +128,9 @@ def carrier() -> Metadata:
 def _inject(context: Any) -> Metadata:
   from opentelemetry.trace.propagation import tracecontext
 
-  found: dict[str, str] = {}
-  tracecontext.TraceContextTextMapPropagator().inject(found, context)
-  return tuple(found.items())
+  headers: dict[str, str] = {}
+  tracecontext.TraceContextTextMapPropagator().inject(headers, context)
+  return tuple(headers.items())
 
 
 @contextlib.contextmanager

@@ -95,7 +95,7 @@ class TracingTest(absltest.TestCase):
     self.assertEqual(done.stdout, '[]\n')
 
   def test_environment_enables_tracing(self):
-    for variables, wanted in (
+    for variables, expected in (
       ({}, False),
       ({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://x'}, True),
       ({'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT': 'http://x'}, True),
@@ -115,8 +115,8 @@ class TracingTest(absltest.TestCase):
       ),
     ):
       with mock.patch.dict(os.environ, variables):
-        self.assertEqual(tracing.wanted(), wanted, variables)
-    self.assertTrue(tracing.wanted('http://localhost:4317'))
+        self.assertEqual(tracing.is_enabled(), expected, variables)
+    self.assertTrue(tracing.is_enabled('http://localhost:4317'))
     variables = {'OTEL_EXPORTER_OTLP_PROTOCOL': 'http/protobuf'}
     with mock.patch.dict(os.environ, variables):
       with self.assertRaisesRegex(errors.InvalidArgument, '4317'):

@@ -123,10 +123,10 @@ class _Protocol(h11_impl.H11Protocol):
     super().connection_made(transport)
     self.conn = _Connection()
     connection = transport.get_extra_info('ssl_object')
-    found = connection.getpeercert() if connection else None
+    certificate = connection.getpeercert() if connection else None
     self.app_state: dict[str, Any] = {
       **self.app_state,
-      'peer_certificate': found or {},
+      'peer_certificate': certificate or {},
     }
     self._header_timer = self.loop.call_later(_HEADER_SECS, self.hang_up)
     address = self.client[0] if self.client else ''
@@ -143,7 +143,7 @@ class _Protocol(h11_impl.H11Protocol):
     mine[self] = None
     count = sum(map(len, self.config.clients.values()))
     if count > self.config.most and not self.config.make_room(self):
-      self._forget()
+      self._unregister()
       self._refuse(
         '503 Service Unavailable',
         f'All {self.config.most} connections of this server are in use. Try'
@@ -156,7 +156,7 @@ class _Protocol(h11_impl.H11Protocol):
     cycle = self.cycle
     return cycle is None or cycle.response_complete or cycle.more_body
 
-  def _forget(self) -> None:
+  def _unregister(self) -> None:
     mine = self.config.clients.get(self._group, {})
     mine.pop(self, None)
     if not mine:
@@ -169,7 +169,7 @@ class _Protocol(h11_impl.H11Protocol):
   def connection_lost(self, exc: Exception | None) -> None:
     super().connection_lost(exc)
     self._stop_timer()
-    self._forget()
+    self._unregister()
 
   def eof_received(self) -> bool | None:
     """Keeps the connection if a whole request waits for its answer."""
@@ -212,7 +212,7 @@ class _Protocol(h11_impl.H11Protocol):
 
   def hang_up(self) -> None:
     """Closes the connection, which stops to count at once."""
-    self._forget()
+    self._unregister()
     if not self.transport.is_closing():
       self.transport.close()
 
@@ -229,13 +229,13 @@ class _Protocol(h11_impl.H11Protocol):
 def _group(address: str) -> str:
   """Returns the key of a client: its IPv4 address, or its IPv6 network."""
   try:
-    found = ipaddress.ip_address(address.partition('%')[0])
+    parsed = ipaddress.ip_address(address.partition('%')[0])
   except ValueError:
     return address
-  mapped = getattr(found, 'ipv4_mapped', None)
-  if found.version == 4 or mapped:
-    return str(mapped or found)
-  return str(ipaddress.ip_network((int(found), _CLIENT_BITS), strict=False))
+  mapped = getattr(parsed, 'ipv4_mapped', None)
+  if parsed.version == 4 or mapped:
+    return str(mapped or parsed)
+  return str(ipaddress.ip_network((int(parsed), _CLIENT_BITS), strict=False))
 
 
 class _Server(uvicorn.Server):

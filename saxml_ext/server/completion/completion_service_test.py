@@ -148,8 +148,8 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertEqual(''.join(c.text for c in choices), ' The mayor spoke. ')
     self.assertEqual(choices[-1].finish_reason, _STOP)
     self.assertEqual(choices[-1].stop_text, 'Then')
-    said = self.words.decode([t.token_id for c in choices for t in c.tokens])
-    self.assertStartsWith('The mayor spoke. Then', said)
+    decoded = self.words.decode([t.token_id for c in choices for t in c.tokens])
+    self.assertStartsWith('The mayor spoke. Then', decoded)
     self._until(lambda: self.runner.released == [0])
 
   def test_stop_text_truncates_finished_beams(self):
@@ -293,14 +293,14 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertEmpty(self.runner.admissions)
 
   def test_unsupported_search_is_refused(self):
-    for params, wanted, only in (
+    for params, beams, only in (
       (_Params, False, 'only beam search'),
       (_Sampling, True, 'only samples'),
     ):
       self._start(params)
       self._assert_refused(
-        self._ask(text='a', use_beam_search=wanted),
-        f'use_beam_search is {wanted}',
+        self._ask(text='a', use_beam_search=beams),
+        f'use_beam_search is {beams}',
         only,
         'publish the model with MIXED_SEARCH=true',
       )
@@ -344,13 +344,18 @@ class CompletionServiceTest(parameterized.TestCase):
         stub.Detokenize(
           completion_pb2.DetokenizeRequest(model_key=_KEY, ids=ids)
         )
-    said = stub.Describe(completion_pb2.DescribeRequest(model_key=_KEY))
+    description = stub.Describe(completion_pb2.DescribeRequest(model_key=_KEY))
     self.assertEqual(
-      (said.max_prompt, said.max_new_tokens, said.vocab_size), (64, 128, 1024)
+      (
+        description.max_prompt,
+        description.max_new_tokens,
+        description.vocab_size,
+      ),
+      (64, 128, 1024),
     )
-    self.assertEqual((said.max_beams, said.max_samples), (4, 0))
-    self.assertEqual(said.checkpoint_path, '/ckpt')
-    self.assertTrue(said.has_tokenizer)
+    self.assertEqual((description.max_beams, description.max_samples), (4, 0))
+    self.assertEqual(description.checkpoint_path, '/ckpt')
+    self.assertTrue(description.has_tokenizer)
 
   def test_acls_of_generate_and_streams_apply(self):
     self._start(

@@ -64,8 +64,8 @@ class StreamsTest(absltest.TestCase):
       )
       streamed = self._streamed(text)
       self.assertEqual([t for t, _ in streamed], [t.text for t in answer.texts])
-      for (_, score), each in zip(streamed, answer.texts):
-        self.assertAlmostEqual(score, each.score, places=4)
+      for (_, score), decoded in zip(streamed, answer.texts):
+        self.assertAlmostEqual(score, decoded.score, places=4)
 
   def _complete(self, **fields):
     request = completion_pb2.CompleteRequest(model_key=_KEY, **fields)
@@ -78,12 +78,12 @@ class StreamsTest(absltest.TestCase):
       (message,) = self._complete(**settings)
       streamed = self._complete(**settings, stream=True)
       whole: dict[int, completion_pb2.Choice] = {}
-      for each in streamed:
-        for choice in each.choices:
-          told = whole.setdefault(choice.index, completion_pb2.Choice())
-          text = told.text + choice.text
-          told.MergeFrom(choice)
-          told.text = text
+      for part in streamed:
+        for choice in part.choices:
+          joined = whole.setdefault(choice.index, completion_pb2.Choice())
+          text = joined.text + choice.text
+          joined.MergeFrom(choice)
+          joined.text = text
       choices = sorted(whole.values(), key=lambda c: -c.score)
       self.assertEqual(streamed[-1].usage, message.usage)
       for one, other in zip(choices, message.choices, strict=True):
@@ -126,14 +126,19 @@ class StreamsTest(absltest.TestCase):
     self.assertNotEqual(drawn.choices[0].text, beams.choices[0].text)
 
   def test_describe_reports_the_limits(self):
-    said = self.server.completion.Describe(
+    description = self.server.completion.Describe(
       completion_pb2.DescribeRequest(model_key=_KEY)
     )
     self.assertEqual(
-      (said.max_beams, said.max_samples, said.max_logprobs), (2, 2, 2)
+      (
+        description.max_beams,
+        description.max_samples,
+        description.max_logprobs,
+      ),
+      (2, 2, 2),
     )
-    self.assertEqual(said.model_path, small_model.MODEL_PATH)
-    self.assertFalse(said.has_tokenizer)
+    self.assertEqual(description.model_path, small_model.MODEL_PATH)
+    self.assertFalse(description.has_tokenizer)
 
 
 if __name__ == '__main__':

@@ -115,10 +115,10 @@ def limits() -> group_engine.Limits:
 
 def _is_on_tpu() -> bool:
   """Returns True if this program will compute on TPU chips of this host."""
-  found = accelerators.detect()
+  detected = accelerators.detect()
   return (
-    found is not None
-    and found.kind == accelerators.TPU
+    detected is not None
+    and detected.kind == accelerators.TPU
     and accelerators.TPU in accelerators.expected()
     and accelerators.is_meant(accelerators.TPU, jax.config.jax_platforms)
   )

@@ -93,7 +93,7 @@ async def serve(
     leader,
     group_engine.Host(formation.host_name(), formed.process_id),
     limits,
-    lambda request: prepare(entry_lib.Spec.of(request)),
+    lambda request: prepare(entry_lib.Spec.from_request(request)),
     on_joined,
     on_end,
     cancellation.checking,

@@ -93,7 +93,7 @@ class GroupLeader:
       name,
       formed.num_processes,
       limits,
-      lambda request: prepare(entry_lib.Spec.of(request)),
+      lambda request: prepare(entry_lib.Spec.from_request(request)),
       on_end=self._end,
       on_stopping=self._stop,
       check_wanted=cancellation.check,

@@ -142,7 +142,7 @@ class GroupTest(parameterized.TestCase):
 
   def _check_stream(self, text: str, answer: lm_pb2.GenerateResponse) -> None:
     """Checks a streamed answer, whose progress every process computes."""
-    said = [b'', b'']
+    texts = [b'', b'']
     messages = list(
       self.lm.GenerateStream(
         lm_pb2.GenerateRequest(model_key=_KEY, text=text), timeout=_TIMEOUT
@@ -150,9 +150,9 @@ class GroupTest(parameterized.TestCase):
     )
     for message in messages:
       for i, item in enumerate(message.items):
-        said[i] = said[i][: item.prefix_len] + item.text.encode()
+        texts[i] = texts[i][: item.prefix_len] + item.text.encode()
     self.assertEqual(
-      [each.decode() for each in said], [t.text for t in answer.texts]
+      [t.decode() for t in texts], [t.text for t in answer.texts]
     )
 
   def _pending(self) -> int:
@@ -160,7 +160,7 @@ class GroupTest(parameterized.TestCase):
     (model,) = self.modelet.GetStatus(
       modelet_pb2.GetStatusRequest(include_method_stats=True)
     ).models
-    return sum(each.pending_reqs for each in model.method_stats)
+    return sum(stats.pending_reqs for stats in model.method_stats)
 
   def _wait(self, condition) -> None:
     deadline = time.monotonic() + _TIMEOUT

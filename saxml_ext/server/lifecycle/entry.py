@@ -61,7 +61,7 @@ class Spec:
   acls: Mapping[str, str]
 
   @classmethod
-  def of(cls, request: modelet_pb2.LoadRequest) -> 'Spec':
+  def from_request(cls, request: modelet_pb2.LoadRequest) -> 'Spec':
     """Returns the model that a request asks to load."""
     return cls(
       request.model_path,
@@ -177,7 +177,7 @@ class Dormancy:
     if not self.reason or not self._early_reject:
       return
     with self._lock:
-      self._forget()
+      self._drop_old()
       self._refused.append(self._clock())
     raise errors.Unavailable(
       f'this model server is dormant: {self.reason}. Use another one.'
@@ -186,10 +186,10 @@ class Dormancy:
   def rate(self) -> float:
     """Returns the refused requests per second, over the last 10 s."""
     with self._lock:
-      self._forget()
+      self._drop_old()
       return len(self._refused) / _REFUSAL_SECS
 
-  def _forget(self) -> None:
+  def _drop_old(self) -> None:
     oldest = self._clock() - _REFUSAL_SECS
     while self._refused and self._refused[0] <= oldest:
       self._refused.popleft()

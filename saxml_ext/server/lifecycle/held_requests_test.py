@@ -30,10 +30,10 @@ class HoldTest(absltest.TestCase):
     self.hold.wait()
 
   def test_cancelled_request_is_skipped(self):
-    gone = self.hold.wait()
-    gone.cancel()
+    cancelled = self.hold.wait()
+    cancelled.cancel()
     self.hold.release()
-    self.assertTrue(gone.cancelled())
+    self.assertTrue(cancelled.cancelled())
 
 
 if __name__ == '__main__':

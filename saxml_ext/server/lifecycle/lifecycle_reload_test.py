@@ -133,9 +133,9 @@ class LifecycleReloadTest(absltest.TestCase):
   def test_last_of_several_reloads_applies(self):
     self._loaded(room=True)
     self.may_load.clear()
-    asked = [self.models.reload(_KEY, path) for path in ('/a', '/b', '/old')]
+    reloads = [self.models.reload(_KEY, path) for path in ('/a', '/b', '/old')]
     self.may_load.set()
-    futures.wait(asked, _TIMEOUT)
+    futures.wait(reloads, _TIMEOUT)
     self.assertEqual(self._serving(), '/old')
     self.assertLen(self.made, 4)
 

@@ -136,9 +136,9 @@ class LifecycleTest(absltest.TestCase):
     self.may_load.clear()
     loads = [self.models.load(_KEY, _spec()) for _ in range(2)]
     self.may_load.set()
-    for each in loads:
+    for load in loads:
       with self.assertRaisesRegex(errors.InvalidArgument, 'bad weights'):
-        each.result(_TIMEOUT)
+        load.result(_TIMEOUT)
 
   def test_other_errors_of_a_load_are_internal(self):
     self.error = MemoryError('too big')

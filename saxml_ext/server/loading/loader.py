@@ -127,7 +127,7 @@ def load(
   Raises:
     errors.InvalidArgument: The params, overrides or checkpoint are not usable.
     errors.Unimplemented: The engine does not support the params.
-    errors.FailedPrecondition: The programs do not match, see `Programs.of`.
+    errors.FailedPrecondition: The programs do not match, see `Programs.find`.
   """
   ready = prepare(spec, programs, all_programs=False)
   run = ready.run
@@ -158,7 +158,7 @@ def prepare(
   Raises:
     errors.InvalidArgument: The params, overrides or checkpoint are not usable.
     errors.Unimplemented: The engine does not support the params.
-    errors.FailedPrecondition: The programs do not match, see `Programs.of`.
+    errors.FailedPrecondition: The programs do not match, see `Programs.find`.
   """
   begin = time.monotonic()
   with executables.counting_compilations() as compiled:
@@ -166,7 +166,7 @@ def prepare(
     made = spec if isinstance(spec, Plan) else plan(spec)
     spec = made.spec
     shapes = made.executables()
-    source = programs.of(shapes, made.serving)
+    source = programs.find(shapes, made.serving)
     vocab_size = made.model.vocab_size
     codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
     settings = started(made.settings, codecs)
@@ -211,8 +211,8 @@ def plan(spec: entry_lib.Spec) -> Plan:
   """
   settings = settings_lib.published(spec.model_path, spec.overrides)
   _check_hosts(settings)
-  stored, said = _open(spec, settings)
-  settings = stored_model.complete(settings, said)
+  stored, description = _open(spec, settings)
+  settings = stored_model.complete(settings, description)
   model = stored.config(settings)
   settings = stored_model.with_head(stored, settings, model)
   _check_ids(settings, model.vocab_size)
@@ -342,9 +342,9 @@ def started(
   if not settings.takes_start or codecs.words is None:
     return settings
   start = codecs.words.start_id()
-  found = dataclasses.replace(settings, sos_id=start, takes_start=False)
-  _check_ids(found, codecs.vocab_size)
-  return found
+  with_start = dataclasses.replace(settings, sos_id=start, takes_start=False)
+  _check_ids(with_start, codecs.vocab_size)
+  return with_start
 
 
 def _unneeded_tokenizer(

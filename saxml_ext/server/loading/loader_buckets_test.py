@@ -26,9 +26,9 @@ class LoaderBucketsTest(parameterized.TestCase):
     cls.buckets = cls.enterClassContext(bucket_emulators.running())
 
   def test_bucket_model_answers_like_a_local_one(self):
-    found = []
-    for place in (*self.buckets.values(), self.create_tempdir().full_path):
-      path = small_model.write(f'{place}/pax')
+    answers = []
+    for root in (*self.buckets.values(), self.create_tempdir().full_path):
+      path = small_model.write(f'{root}/pax')
       ready = loader.prepare(
         entry_lib.Spec(small_model.MODEL_PATH, path, overrides={}, acls={})
       )
@@ -40,10 +40,10 @@ class LoaderBucketsTest(parameterized.TestCase):
       result = {}
       while not result:
         result = runner.step()
-      found.append([h.tokens.tolist() for h in result[0].hypotheses])
-    self.assertLen(found, 3)
-    self.assertLen(found[0], 2)
-    self.assertEqual(found, [found[0]] * 3)
+      answers.append([h.tokens.tolist() for h in result[0].hypotheses])
+    self.assertLen(answers, 3)
+    self.assertLen(answers[0], 2)
+    self.assertEqual(answers, [answers[0]] * 3)
 
   @parameterized.parameters('gs', 's3')
   def test_tokenizer_is_read_from_a_bucket(self, kind):

@@ -251,9 +251,9 @@ class LoaderTest(parameterized.TestCase):
         _TIMEOUT
       )
       answers.append([h.tokens.tolist() for h in result.hypotheses])
-      said = '\n'.join(logs.output)
-      self.assertEqual('split over devices' in said, shape == '[1, 1, 2]')
-      self.assertEqual('runs on one here' in said, shape == '[1, 1, 4]')
+      log = '\n'.join(logs.output)
+      self.assertEqual('split over devices' in log, shape == '[1, 1, 2]')
+      self.assertEqual('runs on one here' in log, shape == '[1, 1, 4]')
     self.assertEqual(answers, answers[:1] * 3)
 
   def test_mesh_that_does_not_divide_the_model_is_refused(self):
@@ -272,12 +272,12 @@ class LoaderTest(parameterized.TestCase):
     scale = f'{name}_quantized_scale'
     variables[scale] = peak * np.float32(1 / 127)
     checkpoint_writer.write_checkpoint(copy, variables.items())
-    said = dict(EOS_ID='49', ROTARY_DIM='8')
+    settings = dict(EOS_ID='49', ROTARY_DIM='8')
     request = request_lib.Request(np.arange(1, 9, dtype=np.int32))
 
     def answers(directory):
       servable = self._load(
-        directory, QUANTIZATION='"int8"', QUANTIZE_SOFTMAX='true', **said
+        directory, QUANTIZATION='"int8"', QUANTIZE_SOFTMAX='true', **settings
       )
       self.addCleanup(servable.close, drain=False)
       result = servable.scheduler.generate(request).result(_TIMEOUT)
@@ -285,7 +285,7 @@ class LoaderTest(parameterized.TestCase):
 
     self.assertEqual(answers(copy), answers(self.directory))
     # Programs are looked up by the shapes that the weights will have.
-    overrides = dict(QUANTIZATION='"int8"', **said)
+    overrides = dict(QUANTIZATION='"int8"', **settings)
     made = loader.plan(
       entry_lib.Spec(small_model.MODEL_PATH, copy, overrides, acls={})
     )
@@ -294,12 +294,12 @@ class LoaderTest(parameterized.TestCase):
       jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), made._shapes()),
     )
     with self.assertRaisesRegex(errors.InvalidArgument, f'{name} is int8'):
-      self._load(copy, **said)
+      self._load(copy, **settings)
     del variables[scale]
     alone = self.create_tempdir().full_path
     checkpoint_writer.write_checkpoint(alone, variables.items())
     with self.assertRaisesRegex(errors.InvalidArgument, 'quantized_scale'):
-      self._load(alone, QUANTIZATION='"int8"', **said)
+      self._load(alone, QUANTIZATION='"int8"', **settings)
 
   @parameterized.parameters(
     ('None', 'only test params, such as'),

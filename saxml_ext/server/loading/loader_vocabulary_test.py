@@ -73,11 +73,11 @@ class LoaderVocabularyTest(parameterized.TestCase):
 
     self.assertIsNone(codecs().words)
     directory.create_file('tokenizer.model', _vocabulary(), mode='wb')
-    found = codecs()
-    self.assertEqual(found.words.decode(found.words.encode('a b')), 'a b')
+    loaded = codecs()
+    self.assertEqual(loaded.words.decode(loaded.words.encode('a b')), 'a b')
     # The model's texts are still ids.
-    self.assertEqual(found.input.encode('1,2').tolist(), [1, 2])
-    self.assertEqual(found.output.decode([1, 2]), '1,2')
+    self.assertEqual(loaded.input.encode('1,2').tolist(), [1, 2])
+    self.assertEqual(loaded.output.decode([1, 2]), '1,2')
     # A damaged tokenizer is ignored.
     directory.create_file('tokenizer.model', _vocabulary()[:99], mode='wb')
     self.assertIsNone(codecs().words)

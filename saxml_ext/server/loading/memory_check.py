@@ -46,15 +46,15 @@ class Loads:
     """
     # The plan is kept for the load that follows.
     self._planned = loader.plan(spec)
-    wanted = int(least(self._planned) * (1 + _MARGIN))
+    required = int(least(self._planned) * (1 + _MARGIN))
     free = platforms.free_bytes()
     logging.info(
       '%s needs about %.2f GiB, and %.2f GiB are free',
       spec.model_path,
-      wanted / _GIB,
+      required / _GIB,
       free / _GIB,
     )
-    return wanted <= free
+    return required <= free
 
   def load(
     self, spec: entry_lib.Spec, on_failure: Callable[[str], None]
@@ -70,9 +70,9 @@ class Loads:
     made, self._planned = self._planned, None
     if made is None or made.spec != spec:
       made = loader.plan(spec)
-    wanted, free = least(made), platforms.free_bytes()
-    if wanted > free:
-      raise _refusal(spec, wanted, free)
+    required, free = least(made), platforms.free_bytes()
+    if required > free:
+      raise _refusal(spec, required, free)
     return self._load_fn(made, on_failure)
 
 
@@ -83,7 +83,7 @@ def least(made: loader.Plan) -> int:
   return random_model.size(program.args[0]) + random_model.size(program.results)
 
 
-def _refusal(spec: entry_lib.Spec, wanted: int, free: int) -> errors.SaxError:
+def _refusal(spec: entry_lib.Spec, required: int, free: int) -> errors.SaxError:
   is_random = random_model.is_meant(spec.checkpoint_path)
   remedies = [
     'fewer slots (BATCH_SIZE)',
@@ -93,12 +93,12 @@ def _refusal(spec: entry_lib.Spec, wanted: int, free: int) -> errors.SaxError:
   if is_random:
     remedies.append(random_model.SMALLER)
   text = (
-    f'{spec.model_path} needs {wanted / _GIB:,.2f} GiB for weights and slots.'
+    f'{spec.model_path} needs {required / _GIB:,.2f} GiB for weights and slots.'
     f' Of {platforms.all_bytes() / _GIB:,.2f} GiB here, {free / _GIB:,.2f} GiB'
     f' are free. Publish with {", ".join(remedies)}, or use a larger machine'
     ' or more devices (ICI_MESH_SHAPE)'
   )
   # The size of random weights can be reduced by overrides.
-  if is_random or wanted > platforms.all_bytes():
+  if is_random or required > platforms.all_bytes():
     return errors.InvalidArgument(f'{text}.')
   return errors.ResourceExhausted(f'{text}, or unload another model.')

@@ -45,14 +45,14 @@ def check(experiments: Collection[str]) -> None:
 
 def load_fn(
   experiments: Collection[str],
-  others: lifecycle.LoadFn[servable.Servable] = loader.load,
+  fallback: lifecycle.LoadFn[servable.Servable] = loader.load,
 ) -> lifecycle.LoadFn[servable.Servable]:
   """Returns a function that loads these experiments and all other models.
 
   Args:
     experiments: The Python paths of experiment classes. A load runs the code of
       the module, so only these names are ever imported.
-    others: A function that loads all other models.
+    fallback: A function that loads all other models.
   """
 
   def load(
@@ -60,7 +60,7 @@ def load_fn(
   ) -> servable.Servable:
     if spec.model_path in experiments:
       return _load(spec, on_failure)
-    return others(spec, on_failure)
+    return fallback(spec, on_failure)
 
   return load
 
@@ -122,22 +122,22 @@ def _find(name: str) -> type:
 
   module, _, attribute = name.rpartition('.')
   try:
-    found = getattr(importlib.import_module(module), attribute)
+    experiment = getattr(importlib.import_module(module), attribute)
   except (ImportError, AttributeError) as e:
     raise errors.InvalidArgument(
       f'{name} cannot be imported: {e}. Its module must be on the Python path'
       ' of this server.'
     ) from e
-  if not isinstance(found, type) or not issubclass(
-    found, base_experiment.BaseExperiment
+  if not isinstance(experiment, type) or not issubclass(
+    experiment, base_experiment.BaseExperiment
   ):
     raise errors.InvalidArgument(
-      f'{name} is {found!r}, but must be a subclass of'
+      f'{name} is {experiment!r}, but must be a subclass of'
       ' paxml.base_experiment.BaseExperiment'
     )
-  if isinstance(found, abc.ABCMeta) and inspect.isabstract(found):
-    missing = ', '.join(sorted(found.__abstractmethods__))
+  if isinstance(experiment, abc.ABCMeta) and inspect.isabstract(experiment):
+    missing = ', '.join(sorted(experiment.__abstractmethods__))
     raise errors.InvalidArgument(
       f'{name} is abstract, because it lacks {missing}. Define it.'
     )
-  return found
+  return experiment

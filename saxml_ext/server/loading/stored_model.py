@@ -162,7 +162,7 @@ class StoredModel(Source):
     assert rotary_dim is not None and ln_epsilon is not None
     specs = self._reader.specs
     try:
-      found = config_lib.ModelConfig.from_pax(
+      actual = config_lib.ModelConfig.from_pax(
         specs,
         rotary_dim,
         architecture=settings.family.architecture,
@@ -170,14 +170,14 @@ class StoredModel(Source):
         rotary_base=settings.rotary_base,
         rotary_scaling=settings.rotary_scaling,
       )
-      _check_sizes(found, settings.shape)
-      _check_variables(specs, found, settings.quantization)
+      _check_sizes(actual, settings.shape)
+      _check_variables(specs, actual, settings.quantization)
     except (KeyError, ValueError, pax_errors.CheckpointError) as e:
       raise errors.InvalidArgument(
         f'{self._reader.step_dir} is not a checkpoint that these serving params'
         f' can serve: {e}'
       ) from e
-    return dataclasses.replace(found, ln_epsilon=ln_epsilon)
+    return dataclasses.replace(actual, ln_epsilon=ln_epsilon)
 
   def quantizes_head(self, config: config_lib.ModelConfig) -> bool:
     """Returns True if the head is int8 in the checkpoint, and stays so.
@@ -257,14 +257,14 @@ class _Variables(Mapping):
 
 
 def complete(
-  settings: settings_lib.Settings, said: description_lib.Description
+  settings: settings_lib.Settings, info: description_lib.Description
 ) -> settings_lib.Settings:
   """Returns settings completed with the values of the checkpoint."""
   missing = [
     name
     for name, own, other in (
-      ('EOS_ID', settings.engine.eos_id, said.eos_id),
-      ('ROTARY_DIM', settings.rotary_dim, said.rotary_dim),
+      ('EOS_ID', settings.engine.eos_id, info.eos_id),
+      ('ROTARY_DIM', settings.rotary_dim, info.rotary_dim),
     )
     if own is None and other is None
   ]
@@ -277,24 +277,24 @@ def complete(
       f' {missing[0]}=<number>.'
     )
   total = settings.engine.max_length
-  if settings.engine.max_context > (said.max_positions or math.inf):
+  if settings.engine.max_context > (info.max_positions or math.inf):
     raise errors.InvalidArgument(
-      f'CONTEXT_LEN is {total}, above the {said.max_positions} positions of the'
+      f'CONTEXT_LEN is {total}, above the {info.max_positions} positions of the'
       ' model. Lower it.'
     )
-  if total > (said.max_positions or math.inf):
+  if total > (info.max_positions or math.inf):
     raise errors.InvalidArgument(
       f'INPUT_SEQ_LEN={settings.engine.max_prompt} plus'
       f' MAX_DECODE_STEPS={settings.engine.max_new_tokens} is {total}, above'
-      f' the {said.max_positions} positions of the model. Lower one of them.'
+      f' the {info.max_positions} positions of the model. Lower one of them.'
     )
-  if said.family not in (None, settings.family.name):
+  if info.family not in (None, settings.family.name):
     raise errors.InvalidArgument(
-      f'the checkpoint is a {said.family}, but the serving params are for'
+      f'the checkpoint is a {info.family}, but the serving params are for'
       f' {settings.family.name}. Publish with params of its family.'
     )
   usual = description_lib.Description(ln_epsilon=_DEFAULT_LN_EPSILON)
-  return settings.completed(said).completed(usual)
+  return settings.completed(info).completed(usual)
 
 
 def with_head(
@@ -312,14 +312,14 @@ def with_head(
 
 
 def _check_sizes(
-  found: config_lib.ModelConfig, expected: Mapping[str, int]
+  actual: config_lib.ModelConfig, expected: Mapping[str, int]
 ) -> None:
   """Raises ValueError if a size differs from the one in the params."""
   for name, size in expected.items():
     slack = _VOCAB_SLACK if name == 'vocab_size' else 0
-    if abs(getattr(found, name) - size) > slack:
+    if abs(getattr(actual, name) - size) > slack:
       raise ValueError(
-        f'it has {name}={getattr(found, name)}, but the serving params require'
+        f'it has {name}={getattr(actual, name)}, but the serving params require'
         f' {size}. Publish the checkpoint with the params of its model.'
       )
 

@@ -204,14 +204,14 @@ def _totals(
   for attribute, name, text in _HISTOGRAMS:
     family = core.HistogramMetricFamily(name, text, labels=_METHOD)
     for key, total in totals.items():
-      found = total.histograms[attribute]
-      family.add_metric(key, _buckets(found), found.total)
+      counts = total.histograms[attribute]
+      family.add_metric(key, _buckets(counts), counts.total)
     yield family
 
 
-def _buckets(found: stats_lib.Counts) -> list[tuple[str, float]]:
-  names = [utils.floatToGoString(bound) for bound in found.bounds]
-  return list(zip([*names, '+Inf'], found.counts, strict=True))
+def _buckets(counts: stats_lib.Counts) -> list[tuple[str, float]]:
+  names = [utils.floatToGoString(bound) for bound in counts.bounds]
+  return list(zip([*names, '+Inf'], counts.counts, strict=True))
 
 
 def _memory() -> Iterator[core.Metric]:

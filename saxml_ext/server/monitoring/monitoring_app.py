@@ -138,8 +138,8 @@ class Pages:
   async def _metrics(self, request: requests.Request) -> responses.Response:
     del request
     text = b''.join(
-      exposition.generate_latest(each)
-      for each in (self._registry, prometheus_client.REGISTRY)
+      exposition.generate_latest(registry)
+      for registry in (self._registry, prometheus_client.REGISTRY)
     )
     return responses.Response(
       text, media_type=exposition.CONTENT_TYPE_PLAIN_0_0_4
@@ -153,8 +153,8 @@ class Pages:
     if not self._serves():
       return _unready('this server is starting or stopping')
     entries = self._models.entries()
-    asked = request.query_params.getlist('model') or self._expected
-    for key in asked:
+    keys = request.query_params.getlist('model') or self._expected
+    for key in keys:
       entry = entries.get(key)
       state = 'absent' if entry is None else entry.state.name
       if state != entry_lib.State.LOADED.name:

@@ -103,12 +103,12 @@ class MonitoringTest(absltest.TestCase):
     # ... and the second request waits for a free slot.
     held.append(self.generate('4,5'))
     waiting = ('sax_requests_waiting', _MODEL)
-    while (found := self.scrape())[waiting] != 1:
-      self.assertLess(time.monotonic(), end, found)
+    while (metrics := self.scrape())[waiting] != 1:
+      self.assertLess(time.monotonic(), end, metrics)
     self.assertLen(held, 2)
     with self.assertRaises(grpc.RpcError):
       self.generate('6').result()
-    found = self.scrape()
+    metrics = self.scrape()
     method = ('lm.generate', _MODEL)
     for name, value in (
       (('sax_slots', _MODEL), 2),
@@ -127,9 +127,9 @@ class MonitoringTest(absltest.TestCase):
       (('sax_model_state', _MODEL, 'LOADED'), 1),
       (('sax_model_state', _MODEL, 'FAILED'), 0),
     ):
-      self.assertEqual(found.get(name), value, name)
-    self.assertGreater(found['sax_model_load_seconds', _MODEL], 0)
-    self.assertIn(('process_resident_memory_bytes',), found)
+      self.assertEqual(metrics.get(name), value, name)
+    self.assertGreater(metrics['sax_model_load_seconds', _MODEL], 0)
+    self.assertIn(('process_resident_memory_bytes',), metrics)
     status = self.server.modelet.GetStatus(
       modelet_pb2.GetStatusRequest(include_method_stats=True)
     )
@@ -197,8 +197,8 @@ class MonitoringTest(absltest.TestCase):
     self.assertEmpty(os.listdir(self.folder))
     status, text = self.ask('/profile?seconds=0.1', 'POST')
     self.assertEqual(status, 200, text)
-    found = [p for p in pathlib.Path(self.folder).rglob('*') if p.is_file()]
-    self.assertNotEmpty(found)
+    profiles = [p for p in pathlib.Path(self.folder).rglob('*') if p.is_file()]
+    self.assertNotEmpty(profiles)
     self.start([], '')
     status, text = self.ask('/profile?seconds=0.1', 'POST')
     self.assertEqual(status, 403)

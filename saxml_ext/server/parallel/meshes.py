@@ -64,13 +64,13 @@ def _even(
   size = math.prod(shape)
   counts = collections.Counter(device.process_index for device in devices)
   hosts = len(counts)
-  each = size // hosts
-  if size % hosts or each > min(counts.values()):
-    found = ', '.join(str(counts[host]) for host in sorted(counts))
+  share = size // hosts
+  if size % hosts or share > min(counts.values()):
+    numbers = ', '.join(str(counts[host]) for host in sorted(counts))
     most = min(counts.values()) * hosts
     raise errors.InvalidArgument(
       f'{model_path}: ICI_MESH_SHAPE={list(shape)} has {size} devices, but'
-      f' this group has {hosts} hosts with {found} devices. Each host must'
+      f' this group has {hosts} hosts with {numbers} devices. Each host must'
       " have the same number of the mesh's devices. Publish with"
       f' ICI_MESH_SHAPE=[1, 1, {most}], or another shape of {most} devices.'
     )
@@ -84,5 +84,5 @@ def _even(
   chosen = []
   for host in sorted(counts):
     own = [device for device in devices if device.process_index == host]
-    chosen += own[:each]
+    chosen += own[:share]
   return chosen

@@ -70,8 +70,8 @@ class PreparedTest(absltest.TestCase):
         variables['params.lm.final_ln.bias'][3] = change
       path = self.create_tempdir().full_path
       checkpoint_writer.write_checkpoint(path, variables.items())
-      said = dict(EOS_ID=49, ROTARY_DIM=8)
-      copies.append(self._identity(path, **said))
+      settings = dict(EOS_ID=49, ROTARY_DIM=8)
+      copies.append(self._identity(path, **settings))
     self.assertEqual(self._differ(*copies), {'checkpoint'})
     self.assertRegex(copies[0]['checkpoint'], r'checkpoint_00000000 \w{16}')
     self.assertEqual(copies[0]['checkpoint'], self._identity()['checkpoint'])

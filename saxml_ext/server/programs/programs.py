@@ -154,7 +154,7 @@ class Programs:
         _check_private(path, deep=path != cache)
     return cls(tuple(map(program_set.ProgramSet.open, paths)), mismatch, cache)
 
-  def of(
+  def find(
     self, run: executables.Executables, serving: manifest_lib.Serving
   ) -> Source | None:
     """Returns the program set of a model; None if programs must be compiled.
@@ -177,26 +177,26 @@ class Programs:
     begin = time.monotonic()
     here = configuration.from_executables(run, serving)
     keys = [str(key) for key in run.keys()]
-    found = {s.path: _differences(s, here, keys) for s in self.sets}
-    for each in self.sets:
-      if not found[each.path]:
+    problems = {s.path: _differences(s, here, keys) for s in self.sets}
+    for candidate in self.sets:
+      if not problems[candidate.path]:
         logging.info(
           '%s uses the programs of %s (checked in %.1f s)',
           serving.model_path,
-          each.path,
+          candidate.path,
           time.monotonic() - begin,
         )
-        return Source(each.load, each)
-    for each in self.sets:
-      if _only_versions_differ(each, here, keys):
+        return Source(candidate.load, candidate)
+    for candidate in self.sets:
+      if _only_versions_differ(candidate, here, keys):
         logging.warning(
           'the executables of %s are for other versions, so its programs are'
           ' compiled from StableHLO: %s',
-          each.path,
-          _joined(found[each.path]),
+          candidate.path,
+          _joined(problems[candidate.path]),
         )
-        return Source(each.compile, each)
-    self._mismatched(serving, found)
+        return Source(candidate.compile, candidate)
+    self._mismatched(serving, problems)
     return self._cached(run, serving)
 
   def _cached(
@@ -218,7 +218,7 @@ class Programs:
     return Source(cache.load, build=cache.build)
 
   def _mismatched(
-    self, serving: manifest_lib.Serving, found: dict[str, list[str]]
+    self, serving: manifest_lib.Serving, problems: dict[str, list[str]]
   ) -> None:
     """Refuses a model whose sets do not match, or logs that it is compiled."""
     path = serving.model_path
@@ -230,7 +230,7 @@ class Programs:
     if not own:
       logging.info('%s has no program set, so it is compiled', path)
       return
-    why = '. '.join(f'{s} does not match: {_joined(found[s])}' for s in own)
+    why = '. '.join(f'{s} does not match: {_joined(problems[s])}' for s in own)
     if self.mismatch == COMPILE:
       logging.warning('%s is compiled: %s', path, why)
       return
@@ -272,10 +272,10 @@ def _differences(
 ) -> list[str]:
   manifest = opened.manifest
   missing = [key for key in keys if manifest.program(key) is None]
-  found = manifest_lib.differences(manifest.configuration, here)
-  if missing and not found:
-    found.append(f'the set lacks the programs {", ".join(missing)}')
-  return found
+  problems = manifest_lib.differences(manifest.configuration, here)
+  if missing and not problems:
+    problems.append(f'the set lacks the programs {", ".join(missing)}')
+  return problems
 
 
 def _only_versions_differ(

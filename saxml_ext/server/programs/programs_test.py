@@ -61,10 +61,10 @@ class ProgramsTest(parameterized.TestCase):
       acls={},
     )
 
-  def _of(self, opened, mismatch=programs.REFUSE, **overrides):
+  def _find(self, opened, mismatch=programs.REFUSE, **overrides):
     made = loader.plan(self._spec(**overrides))
     taken = programs.Programs((opened,), mismatch)
-    return taken.of(made.executables(), made.serving)
+    return taken.find(made.executables(), made.serving)
 
   def _answer(self, sets: programs.Programs):
     servable = loader.load(self._spec(), self.fail, sets)
@@ -112,7 +112,7 @@ class ProgramsTest(parameterized.TestCase):
     self.assertIn('7 programs are ready: 7 loaded, 0 compiled', log)
 
   def test_unrelated_settings_may_differ(self):
-    self.assertIsNotNone(self._of(self.opened, MAX_LIVE_BATCHES='2'))
+    self.assertIsNotNone(self._find(self.opened, MAX_LIVE_BATCHES='2'))
 
   def test_other_versions_compile_the_stablehlo(self):
     versions = self.opened.manifest.configuration.versions
@@ -136,14 +136,14 @@ class ProgramsTest(parameterized.TestCase):
   )
   def test_set_of_another_model_is_refused(self, overrides, message):
     if message is None:  # NUM_SLOTS is not an attribute, so it is ignored.
-      self.assertIsNotNone(self._of(self.opened, **overrides))
+      self.assertIsNotNone(self._find(self.opened, **overrides))
       return
     with self.assertRaisesRegex(
       errors.FailedPrecondition, f'does not match: .*{message}'
     ):
-      self._of(self.opened, **overrides)
+      self._find(self.opened, **overrides)
     with self.assertLogs(level='WARNING') as logs:
-      taken = self._of(self.opened, programs.COMPILE, **overrides)
+      taken = self._find(self.opened, programs.COMPILE, **overrides)
     self.assertIsNone(taken)
     self.assertRegex(logs.output[0], f'is compiled: .*{message}')
 
@@ -157,7 +157,7 @@ class ProgramsTest(parameterized.TestCase):
       'target.features: the set has avx9, which is missing here;'
       ' target.threads: the set has',
     ):
-      self._of(_changed(self.opened, target=other))
+      self._find(_changed(self.opened, target=other))
 
   def test_set_of_another_engine_is_refused(self):
     versions = self.opened.manifest.configuration.versions
@@ -165,7 +165,7 @@ class ProgramsTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.FailedPrecondition, 'versions.engine: the set has "f00"'
     ):
-      self._of(opened)
+      self._find(opened)
 
   def test_incomplete_set_is_refused(self):
     rest = self.opened.manifest.programs[1:]
@@ -173,7 +173,7 @@ class ProgramsTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.FailedPrecondition, 'the set lacks the programs decode 1'
     ):
-      self._of(program_set.ProgramSet(self.path, lacking))
+      self._find(program_set.ProgramSet(self.path, lacking))
 
   def test_sets_of_other_params_are_ignored(self):
     serving = manifest_lib.Serving('some.other.Params', {})
@@ -181,7 +181,7 @@ class ProgramsTest(parameterized.TestCase):
       self.opened.manifest.configuration.target, kind='other'
     )
     with self.assertLogs() as logs:
-      taken = self._of(_changed(self.opened, serving=serving, target=target))
+      taken = self._find(_changed(self.opened, serving=serving, target=target))
     self.assertIsNone(taken)
     self.assertIn('has no program set, so it is compiled', logs.output[0])
 

@@ -59,12 +59,12 @@ class RecentPrograms:
 
   def add(self, run: executables.Executables) -> None:
     """Adds the programs of a model."""
-    found = {
+    programs = {
       key: (run.signature(key), program)
       for key in run.keys()
       if (program := run.prepared(key)) is not None
     }
-    added = _Set(run.settings, run.mesh, found)
+    added = _Set(run.settings, run.mesh, programs)
     with self._lock:
       # Sets with equal settings may differ in the types of the weights.
       self._sets = [s for s in self._sets if not _is_part(s, added)]
@@ -72,25 +72,25 @@ class RecentPrograms:
 
   def ready(
     self,
-    wanted: executables.Executables,
+    run: executables.Executables,
     otherwise: executables.Ready | None = None,
   ) -> executables.Ready:
     """Returns a function that looks up programs of the known models.
 
     Args:
-      wanted: The programs of the new model; shapes are sufficient for its
+      run: The programs of the new model; shapes are sufficient for its
         weights.
       otherwise: A function that looks up the programs that no known model has.
     """
     with self._lock:
-      sets = [each for each in self._sets if each.suits(wanted)]
+      sets = [stored for stored in self._sets if stored.suits(run)]
 
     def ready(
       key: executables.Key, signature: executables.Signature
     ) -> Callable | None:
-      for each in sets:
-        if key in each.programs:
-          called, program = each.programs[key]
+      for stored in sets:
+        if key in stored.programs:
+          called, program = stored.programs[key]
           if _same(called, signature):
             return program
       return None if otherwise is None else otherwise(key, signature)
@@ -110,8 +110,8 @@ def _is_part(one: _Set, other: _Set) -> bool:
   )
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(left: Any, right: Any) -> bool:
   """Returns True if structures, shapes, types and shardings are equal."""
-  leaves, structure = jax.tree.flatten(one)
-  others, wanted = jax.tree.flatten(other)
-  return structure == wanted and leaves == others
+  left_leaves, left_structure = jax.tree.flatten(left)
+  right_leaves, right_structure = jax.tree.flatten(right)
+  return left_structure == right_structure and left_leaves == right_leaves

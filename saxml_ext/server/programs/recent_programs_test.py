@@ -12,7 +12,7 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
 from saxml_ext.engine.testing import fast_compile
-from saxml_ext.server.programs import recent_programs as living_lib
+from saxml_ext.server.programs import recent_programs
 
 fast_compile.install()
 
@@ -48,17 +48,17 @@ def _run(
   )
 
 
-class LivingTest(absltest.TestCase):
+class RecentProgramsTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    self.living = living_lib.RecentPrograms()
+    self.recent = recent_programs.RecentPrograms()
     self.old = _run()
     self.old._get(_KEY)
-    self.living.add(self.old)
+    self.recent.add(self.old)
 
   def _takes(self, **changes) -> bool:
     """Returns True if a model with such settings needs no compilation."""
-    run = _run(self.living.ready(_run(**changes)), **changes)
+    run = _run(self.recent.ready(_run(**changes)), **changes)
     run._get(_KEY)
     return run.prepared(_KEY) is self.old.prepared(_KEY)
 
@@ -77,26 +77,26 @@ class LivingTest(absltest.TestCase):
     del self.old
     gc.collect()
     self.assertIsNone(kept())
-    run = _run(self.living.ready(_run()))
+    run = _run(self.recent.ready(_run()))
     run._get(_KEY)
     self.assertIs(run.prepared(_KEY), program)
 
   def test_missing_programs_come_from_the_fallback(self):
-    asked = []
+    missing = []
     other = program_keys.Decode(2)
-    ready = self.living.ready(_run(), lambda key, _: asked.append(key))
+    ready = self.recent.ready(_run(), lambda key, _: missing.append(key))
     self.assertIsNone(ready(other, self.old.signature(other)))
-    self.assertEqual(asked, [other])
+    self.assertEqual(missing, [other])
 
   def test_oldest_programs_are_dropped(self):
-    again = _run(self.living.ready(_run()))
+    again = _run(self.recent.ready(_run()))
     again._get(_KEY)
     for slots in (3, 4, 5):
-      self.living.add(again)  # Equal sets are kept once.
-      self.living.add(_run(num_slots=slots, decode_widths=(slots,)))
+      self.recent.add(again)  # Equal sets are kept once.
+      self.recent.add(_run(num_slots=slots, decode_widths=(slots,)))
     self.assertTrue(self._takes())
     for slots in (6, 7, 8, 9):
-      self.living.add(_run(num_slots=slots, decode_widths=(slots,)))
+      self.recent.add(_run(num_slots=slots, decode_widths=(slots,)))
     self.assertFalse(self._takes())
 
 

@@ -46,43 +46,47 @@ class AdmissionTest(absltest.TestCase):
     while not self.runner.admissions:
       time.sleep(0.001)
 
-  def _admitted(self, asked) -> list[int]:
+  def _admitted(self, requests) -> list[int]:
     """Returns the requests in their order of admission, after all answers."""
     self.runner.gate.set()
-    for future in asked:
+    for future in requests:
       future.result(_TIMEOUT)
     return [tokens[0] for tokens in self.runner.admitted()[1:]]
 
   def test_clients_take_turns(self):
     self._occupy()
-    asked = [self._ask(n, client='flood') for n in (1, 2, 3)]
-    asked += [self._ask(n, client='other') for n in (11, 12)]
-    self.assertEqual(self._admitted(asked), [1, 11, 2, 12, 3])
+    requests = [self._ask(n, client='flood') for n in (1, 2, 3)]
+    requests += [self._ask(n, client='other') for n in (11, 12)]
+    self.assertEqual(self._admitted(requests), [1, 11, 2, 12, 3])
 
   def test_urgent_requests_go_first(self):
     self._occupy()
-    asked = [self._ask(1), self._ask(2, priority=5), self._ask(3, priority=-1)]
-    self.assertEqual(self._admitted(asked), [3, 1, 2])
+    requests = [
+      self._ask(1),
+      self._ask(2, priority=5),
+      self._ask(3, priority=-1),
+    ]
+    self.assertEqual(self._admitted(requests), [3, 1, 2])
 
   def test_flooding_client_is_refused_alone(self):
     self._occupy()
-    asked = [self._ask(n, client='flood') for n in range(1, _LIMIT)]
+    requests = [self._ask(n, client='flood') for n in range(1, _LIMIT)]
     with self.assertRaises(errors.ResourceExhausted) as caught:
       self._ask(99, client='flood')
     self.assertGreater(caught.exception.retry_after, 0)
     with self.assertRaises(errors.ResourceExhausted):
       self.scheduler.check_admission('lm.generate', 'flood')
     self.scheduler.check_admission('lm.generate', 'other')
-    asked += [self._ask(n, client='other') for n in (11, 12, 13)]
+    requests += [self._ask(n, client='other') for n in (11, 12, 13)]
     # This is the limit of all clients together, half above the normal limit.
     with self.assertRaises(errors.ResourceExhausted):
       self._ask(14, client='third')
-    self.assertLen(self._admitted(asked), _LIMIT + 2)
+    self.assertLen(self._admitted(requests), _LIMIT + 2)
 
   def test_texts_of_all_methods_share_a_queue(self):
     text, suffix = np.array([1, 2], np.int32), np.array([3], np.int32)
     self._occupy()
-    asked = [
+    requests = [
       self.scheduler.score(text, suffix),
       self.scheduler.embed(text),
       self.scheduler.gradient(text, suffix),
@@ -92,10 +96,10 @@ class AdmissionTest(absltest.TestCase):
     self.assertEqual(self.scheduler.pending('lm.gradient'), 1)
     with self.assertRaises(errors.ResourceExhausted):
       self.scheduler.score(text, suffix)
-    asked.pop().cancel()
+    requests.pop().cancel()
     self.assertEqual(self.scheduler.pending('lm.embed'), _LIMIT - 3)
     self.runner.gate.set()
-    score, embedding, gradient = (f.result(_TIMEOUT) for f in asked[:3])
+    score, embedding, gradient = (f.result(_TIMEOUT) for f in requests[:3])
     self.assertEqual(score, gradient[0])
     self.assertEqual(embedding.tolist(), [0.5, 1.0])
     self.assertEqual(list(gradient[1]), ['embeddings'])

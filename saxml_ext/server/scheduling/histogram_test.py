@@ -10,15 +10,15 @@ class HistogramTest(absltest.TestCase):
     counted = stats.Histogram((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 2.0, 9.0):
       counted.observe(value)
-    found = counted.snapshot()
-    self.assertEqual(found.bounds, (1.0, 2.0))
-    self.assertEqual(found.counts, (2, 4, 5))
-    self.assertEqual(found.total, 14.0)
+    counts = counted.snapshot()
+    self.assertEqual(counts.bounds, (1.0, 2.0))
+    self.assertEqual(counts.counts, (2, 4, 5))
+    self.assertEqual(counts.total, 14.0)
 
   def test_empty_histogram_has_zero_counts(self):
-    found = stats.Histogram().snapshot()
-    self.assertEqual(found.counts, (0,) * (len(stats.SECONDS) + 1))
-    self.assertEqual(found.total, 0.0)
+    counts = stats.Histogram().snapshot()
+    self.assertEqual(counts.counts, (0,) * (len(stats.SECONDS) + 1))
+    self.assertEqual(counts.total, 0.0)
 
 
 if __name__ == '__main__':

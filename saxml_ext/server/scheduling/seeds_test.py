@@ -26,8 +26,8 @@ class SeedsTest(absltest.TestCase):
       on_failure=self.fail,
     )
     held = [scheduler.generate(_request(value)) for value in given]
-    for each in held:
-      each.result(600)
+    for future in held:
+      future.result(600)
     scheduler.close(drain=True)
     return [request.seed for request in runner.admissions[0]]
 

@@ -220,8 +220,8 @@ class MethodStats:
     with self._lock:
       codes, expired = dict(self._codes), self._expired
       prompt, output = self._tokens
-    found = {name: h.snapshot() for name, h in self._histograms.items()}
-    return Totals(codes, expired, prompt, output, found)
+    histograms = {name: h.snapshot() for name, h in self._histograms.items()}
+    return Totals(codes, expired, prompt, output, histograms)
 
   def snapshot(self) -> Snapshot:
     """Returns the statistics of the last minute."""

@@ -55,16 +55,16 @@ class StreamsTest(absltest.TestCase):
 
   def test_progress_is_reported_after_each_step_but_the_last(self):
     scheduler = self._start(steps=3)
-    told = []
+    reports = []
     future = scheduler.generate(
       _stream(1, 2, 3),
-      on_progress=lambda p: told.append(
+      on_progress=lambda p: reports.append(
         (p.rows[0].tokens.tolist(), threading.current_thread().name)
       ),
     )
     best = future.result(_TIMEOUT).hypotheses[0]
     self.assertEqual(best.tokens.tolist(), [3, 2, 1])
-    self.assertEqual(told, [([3], 'scheduler'), ([3, 2], 'scheduler')])
+    self.assertEqual(reports, [([3], 'scheduler'), ([3, 2], 'scheduler')])
 
   def test_calls_take_the_stream_interval_while_a_stream_runs(self):
     scheduler = self._start(num_slots=1, steps=3, stream_interval=5)
@@ -74,23 +74,23 @@ class StreamsTest(absltest.TestCase):
 
   def test_other_requests_get_no_progress(self):
     scheduler = self._start(steps=4)
-    told: list[int] = []
+    reports: list[int] = []
     mine = scheduler.generate(
-      _stream(1, 2), on_progress=lambda _: told.append(1)
+      _stream(1, 2), on_progress=lambda _: reports.append(1)
     )
     other = scheduler.generate(_request(5, 6))
     self.assertEqual(
       other.result(_TIMEOUT).hypotheses[0].tokens.tolist(), [6, 5]
     )
     mine.result(_TIMEOUT)
-    self.assertLen(told, 3)
+    self.assertLen(reports, 3)
 
   def test_request_cancelled_in_its_slot_interrupts_the_engine(self):
     scheduler = self._start(num_slots=1, steps=10**9)
     self.runner.gate.clear()
-    told: list[int] = []
+    reports: list[int] = []
     running = scheduler.generate(
-      _stream(1), on_progress=lambda _: told.append(1)
+      _stream(1), on_progress=lambda _: reports.append(1)
     )
     self._until(lambda: self.runner.max_steps)
     before = len(self.runner.max_steps)
@@ -100,7 +100,7 @@ class StreamsTest(absltest.TestCase):
     self._until(lambda: self.runner.released)
     # The step in progress was the last one.
     self.assertLen(self.runner.max_steps, before)
-    self.assertEmpty(told)
+    self.assertEmpty(reports)
 
   def test_request_cancelled_in_the_queue_interrupts_no_call(self):
     scheduler = self._start(num_slots=1)

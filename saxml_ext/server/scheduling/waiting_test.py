@@ -38,8 +38,8 @@ def _by_hand(lengths: list[int]) -> list[int]:
     if not left or all(bucket != run for bucket, _ in waiting):
       run, left = waiting[0][0], _RUN
     left -= 1
-    place = next(i for i, (bucket, _) in enumerate(waiting) if bucket == run)
-    order.append(waiting.pop(place)[1])
+    position = next(i for i, (bucket, _) in enumerate(waiting) if bucket == run)
+    order.append(waiting.pop(position)[1])
   return order
 
 
@@ -141,11 +141,11 @@ class WaitingListTest(absltest.TestCase):
     self.assertEqual(self.waiting.next_deadline(), math.inf)
 
   def test_request_is_discarded_once(self):
-    gone, stays = _work(5, deadline=1.0), _work(5)
-    for work in (gone, stays):
+    leaves, stays = _work(5, deadline=1.0), _work(5)
+    for work in (leaves, stays):
       self.waiting.add(work)
-    self.assertTrue(self.waiting.discard(gone))
-    self.assertFalse(self.waiting.discard(gone))
+    self.assertTrue(self.waiting.discard(leaves))
+    self.assertFalse(self.waiting.discard(leaves))
     self.assertEqual(self.waiting.next_deadline(), math.inf)
     self.assertEqual(self.waiting.take(2), [stays])
     self.assertFalse(self.waiting.discard(stays))

@@ -66,7 +66,7 @@ class EmbedGradientTest(absltest.TestCase):
     status = self.server.modelet.GetStatus(
       modelet_pb2.GetStatusRequest(include_method_stats=True)
     )
-    return {each.method: each for each in status.models[0].method_stats}
+    return {stats.method: stats for stats in status.models[0].method_stats}
 
   def test_text_is_embedded(self):
     self._serve()

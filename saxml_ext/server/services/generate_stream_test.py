@@ -103,8 +103,8 @@ class GenerateStreamTest(absltest.TestCase):
     texts, scores = self._read(messages)
     expected = self._generated('99,7,12')
     self.assertEqual(texts, [t.text for t in expected])
-    for score, each in zip(scores, expected):
-      self.assertAlmostEqual(score, each.score)
+    for score, answer in zip(scores, expected):
+      self.assertAlmostEqual(score, answer.score)
 
   def test_fast_reader_gets_a_token_per_step(self):
     self._start(num_slots=1, steps=4)
@@ -127,8 +127,8 @@ class GenerateStreamTest(absltest.TestCase):
     # The fake engine's second hypothesis is in its first row.
     expected = self._generated('99,7,12')[::-1]
     self.assertEqual(texts, [t.text for t in expected])
-    for score, each in zip(scores, expected):
-      self.assertAlmostEqual(score, each.score)
+    for score, answer in zip(scores, expected):
+      self.assertAlmostEqual(score, answer.score)
 
   def test_prompt_is_echoed_if_configured(self):
     self._start(

@@ -61,7 +61,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     access.check_server(context, 'Load')
     if request.model_key not in self._models.entries():
       self._check_static('Load')
-    spec = entry_lib.Spec.of(request)
+    spec = entry_lib.Spec.from_request(request)
     await self._wait(self._models.load(request.model_key, spec))
     return modelet_pb2.LoadResponse()
 
@@ -195,7 +195,7 @@ def _load(
   model: servable.Servable,
 ) -> modelet_pb2.GetStatusResponse.Load:
   now = model.scheduler.load()
-  totals = [each.totals() for each in model.method_stats.values()]
+  totals = [m.totals() for m in model.method_stats.values()]
   codes = sum((collections.Counter(t.codes) for t in totals), _NONE)
   return modelet_pb2.GetStatusResponse.Load(
     queued=now.queued,

@@ -162,7 +162,7 @@ def choices(
 
 def _number(option: request_options.Option, value: Any) -> Any:
   try:
-    return option.of_number(value)
+    return option.convert(value)
   except ValueError as e:
     raise errors.InvalidArgument(
       f'extra input {option.extra_input!r} {e}'

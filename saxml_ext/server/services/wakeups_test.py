@@ -85,49 +85,49 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_request_is_followed_to_its_end(self):
     future = futures.Future()
-    told = []
+    callbacks = []
 
     def begin(on_progress):
-      told.append(on_progress)
+      callbacks.append(on_progress)
       return future
 
-    news = self.wakeups.follow(begin)
-    first = asyncio.create_task(anext(news))
+    updates = self.wakeups.follow(begin)
+    first = asyncio.create_task(anext(updates))
     await asyncio.sleep(0)
-    (on_progress,) = told
+    (on_progress,) = callbacks
     threading.Thread(target=on_progress, args=(1,)).start()
     self.assertEqual(await first, calls.Update(1, is_last=False))
     # While nothing is read, the newest progress replaces the older ones.
     for i in range(2, 100):
       on_progress(i)
-    self.assertEqual(await anext(news), calls.Update(99, is_last=False))
+    self.assertEqual(await anext(updates), calls.Update(99, is_last=False))
     on_progress(100)
     future.set_result('all')
-    self.assertEqual(await anext(news), calls.Update('all', is_last=True))
+    self.assertEqual(await anext(updates), calls.Update('all', is_last=True))
     with self.assertRaises(StopAsyncIteration):
-      await anext(news)
+      await anext(updates)
 
   async def test_failure_ends_a_followed_request(self):
     future = futures.Future()
-    news = self.wakeups.follow(lambda _: future)
+    updates = self.wakeups.follow(lambda _: future)
     future.set_exception(errors.Internal('broken'))
     with self.assertRaisesRegex(errors.Internal, 'broken'):
-      await anext(news)
+      await anext(updates)
 
   async def test_closed_reader_cancels_the_request(self):
     closed, cancelled = futures.Future(), futures.Future()
-    told = []
+    callbacks = []
 
     def begin(on_progress):
-      told.append(on_progress)
+      callbacks.append(on_progress)
       return closed
 
-    news = self.wakeups.follow(begin)
-    first = asyncio.create_task(anext(news))
+    updates = self.wakeups.follow(begin)
+    first = asyncio.create_task(anext(updates))
     await asyncio.sleep(0)
-    told[0](1)
+    callbacks[0](1)
     await first
-    await news.aclose()
+    await updates.aclose()
     self.assertTrue(closed.cancelled())
     waiting = asyncio.create_task(
       anext(self.wakeups.follow(lambda _: cancelled))

@@ -40,14 +40,14 @@ class _NotingRunner:
     self._file = open(path, 'a', encoding='utf-8')  # noqa: SIM115
 
   def __getattr__(self, name):
-    found = getattr(self._runner, name)
+    attribute = getattr(self._runner, name)
     if name not in ('prefill_and_insert', 'step', 'release', 'score'):
-      return found
+      return attribute
 
     def noted(*args):
       while _is_odd('hang'):
         time.sleep(0.05)
-      result = found(*args)
+      result = attribute(*args)
       self._file.write(f'{name} {args} -> {result}\n')
       self._file.flush()
       return result

@@ -51,10 +51,10 @@ def write(
     ((v.name, _value(v.name, v.shape, rng)) for v in layout.variables(shape)),
   )
   if describe:
-    said = description.Description(
+    metadata = description.Description(
       rotary_dim=8, eos_id=EOS_ID, max_positions=64
     )
-    description.write(directory, said)
+    description.write(directory, metadata)
   return directory
 
 

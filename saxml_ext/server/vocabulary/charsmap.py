@@ -41,24 +41,24 @@ def check(rules: bytes) -> None:
     raise ValueError('the last of its normalization rules is not terminated')
   units = np.frombuffer(rules, np.uint32, size // 4, _SIZE_BYTES)
   # A place is the index to which the labels of the next byte are relative.
-  places = _offsets(units[:1])
+  offsets = _offsets(units[:1])
   for _ in range(_LONGEST_RULE + 1):
-    places = _followed(units, places, len(replacements))
-    if not places.size:
+    offsets = _followed(units, offsets, len(replacements))
+    if not offsets.size:
       return
   raise ValueError(
     f'one of its normalization rules is longer than {_LONGEST_RULE} bytes'
   )
 
 
-def _followed(units: np.ndarray, places: np.ndarray, limit: int) -> np.ndarray:
+def _followed(units: np.ndarray, offsets: np.ndarray, limit: int) -> np.ndarray:
   """Returns the places after one more byte; checks results against `limit`."""
   labels = np.arange(_LABELS, dtype=np.uint32)
-  targets = places[:, None] ^ labels
+  targets = offsets[:, None] ^ labels
   _check_inside(targets, units)
-  found = units[targets]
-  matched = (found & (_RESULT | np.uint32(0xFF))) == labels
-  nodes = found[matched]
+  reached = units[targets]
+  matched = (reached & (_RESULT | np.uint32(0xFF))) == labels
+  nodes = reached[matched]
   after = targets[matched] ^ _offsets(nodes)
   ends = after[(nodes >> 8) & 1 == 1]
   _check_inside(ends, units)

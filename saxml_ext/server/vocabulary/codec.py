@@ -154,15 +154,15 @@ def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
     errors.InvalidArgument: There is no such file, or it cannot be read.
     errors.PermissionDenied: This server may not load from the path.
   """
-  found = find_tokenizer(vocabulary_path, checkpoint_path)
-  if found is None:
+  tokenizer = find_tokenizer(vocabulary_path, checkpoint_path)
+  if tokenizer is None:
     candidates = ', '.join(_candidates(vocabulary_path, checkpoint_path))
     raise errors.InvalidArgument(
       'the model needs a tokenizer, but none of these files exists:'
       f' {candidates}. Publish it with VOCABULARY_PATH="<tokenizer.json or'
       ' .model>", or use a tokenized model.'
     )
-  return found
+  return tokenizer
 
 
 def find_tokenizer(
@@ -185,7 +185,7 @@ def _read(path: str) -> Codec:
         ' it with the tokenizer.json of the same model on Hugging Face.'
       )
     return sentencepiece_codec.SentencePieceCodec(data, path, declared)
-  return tokenizer_codec.TokenizerCodec.of(data, path, declared)
+  return tokenizer_codec.TokenizerCodec.from_bytes(data, path, declared)
 
 
 def _bytes(path: str) -> bytes:
@@ -217,8 +217,8 @@ def _candidates(vocabulary_path: str | None, checkpoint_path: str) -> list[str]:
     return [vocabulary_path, *_in(vocabulary_path)]
   base = checkpoint_path.rstrip('/')
   above = os.path.dirname(base)
-  found = [*_in(base), *(_in(above) if above else ())]
-  return [path for path in found if roots.allows(path)]
+  paths = [*_in(base), *(_in(above) if above else ())]
+  return [path for path in paths if roots.allows(path)]
 
 
 def _in(directory: str) -> list[str]:

@@ -104,7 +104,7 @@ class Windowed:
     # The answer may complete the last character of the context.
     if context and is_open(context[-1], text):
       known = text.rstrip('\ufffd')
-    self._told = len(known)  # The length of their text.
+    self._sent = len(known)  # The length of their text.
     self._partial = text[len(known) :]
 
   def push(self, token: int) -> str:
@@ -118,7 +118,7 @@ class Windowed:
     return self._tell(self._decode(self._ids)) if self._ids else ''
 
   def _tell(self, text: str) -> str:
-    new = text[self._told :].removeprefix(self._partial)
+    new = text[self._sent :].removeprefix(self._partial)
     self._partial = ''
     # The new ids are enough context for the next ones. If they have no text,
     # earlier ids are kept, because the next text would be treated as the
@@ -127,7 +127,7 @@ class Windowed:
     if alone:
       del self._ids[: self._before]
     self._before = len(self._ids)
-    self._told = len(alone or text)
+    self._sent = len(alone or text)
     return new
 
 
@@ -142,11 +142,11 @@ class Whole:
     """Creates an empty text; `decode` returns the text of some ids."""
     self._decode = decode
     self._ids = list(context)
-    self._told = len(decode(context))
+    self._sent = len(decode(context))
 
   def push(self, token: int) -> str:
     self._ids.append(token)
     return ''
 
   def finish(self) -> str:
-    return self._decode(self._ids)[self._told :]
+    return self._decode(self._ids)[self._sent :]

@@ -107,11 +107,11 @@ _CODECS = {
 
 
 class GrowingTextTest(parameterized.TestCase):
-  def _told(self, made: codec.Codec, ids: list[int]) -> list[str]:
+  def _parts(self, made: codec.Codec, ids: list[int]) -> list[str]:
     text = made.growing()
-    told = [text.push(i) for i in ids]
-    told.append(text.finish())
-    return told
+    parts = [text.push(i) for i in ids]
+    parts.append(text.finish())
+    return parts
 
   @parameterized.parameters(*_CODECS)
   def test_parts_of_any_ids_join_to_their_text(self, name):
@@ -120,8 +120,8 @@ class GrowingTextTest(parameterized.TestCase):
     rng = random.Random(0)
     for _ in range(300):
       ids = [rng.randrange(size) for _ in range(rng.randrange(12))]
-      told = self._told(made, ids)
-      self.assertEqual(''.join(told), made.decode(ids), ids)
+      parts = self._parts(made, ids)
+      self.assertEqual(''.join(parts), made.decode(ids), ids)
 
   @parameterized.parameters(
     *(name for name in _CODECS if name not in ('ids', 'ctc'))
@@ -138,8 +138,8 @@ class GrowingTextTest(parameterized.TestCase):
       if whole.startswith(before):  # Not if it completes a character.
         continued += 1
         text = made.growing([i for i in prompt if made.piece(i)])
-        told = ''.join(map(text.push, answer)) + text.finish()
-        self.assertEqual(told, whole[len(before) :], str(ids))
+        parts = ''.join(map(text.push, answer)) + text.finish()
+        self.assertEqual(parts, whole[len(before) :], str(ids))
     self.assertGreater(continued, 200)
 
   @parameterized.parameters('bundled', 'small', 'llama', 'gemma', 'first')
@@ -163,7 +163,7 @@ class GrowingTextTest(parameterized.TestCase):
         rng.choice(likely if rng.random() < 0.6 else some)
         for _ in range(rng.randrange(16))
       ]
-      self.assertEqual(''.join(self._told(made, ids)), made.decode(ids), ids)
+      self.assertEqual(''.join(self._parts(made, ids)), made.decode(ids), ids)
 
   def test_bpe_bytes_with_incomplete_characters_join_to_the_text(self):
     made = _bundled()
@@ -175,19 +175,19 @@ class GrowingTextTest(parameterized.TestCase):
         rng.choice(parts) if rng.random() < 0.8 else rng.randrange(4096)
         for _ in range(rng.randrange(16))
       ]
-      self.assertEqual(''.join(self._told(made, ids)), made.decode(ids), ids)
+      self.assertEqual(''.join(self._parts(made, ids)), made.decode(ids), ids)
 
   @parameterized.product(name=('bundled', 'small'), text=_TEXTS)
   def test_parts_consist_of_whole_characters(self, name, text):
     made = _CODECS[name][0]()
     ids = made.encode(text).tolist()
-    told = self._told(made, ids)
-    self.assertEqual(''.join(told), made.decode(ids))
-    for i, delta in enumerate(told):
+    parts = self._parts(made, ids)
+    self.assertEqual(''.join(parts), made.decode(ids))
+    for i, delta in enumerate(parts):
       if '\ufffd' not in text:
-        self.assertNotIn('\ufffd', delta, (i, told))
+        self.assertNotIn('\ufffd', delta, (i, parts))
     # The text must grow with the ids, not only at the end.
-    self.assertGreater(sum(map(bool, told)), len(ids) // 3)
+    self.assertGreater(sum(map(bool, parts)), len(ids) // 3)
 
   @parameterized.parameters(
     'bundled', 'small', 'llama', 'gemma', 'always', 'first', 'never', 'ctc'
@@ -207,7 +207,7 @@ class GrowingTextTest(parameterized.TestCase):
 
   def test_ids_are_separated_by_commas(self):
     self.assertEqual(
-      self._told(codec.IdCodec(99), [12, 7, 9]), ['12', ',7', ',9', '']
+      self._parts(codec.IdCodec(99), [12, 7, 9]), ['12', ',7', ',9', '']
     )
 
 

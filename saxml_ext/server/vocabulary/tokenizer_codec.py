@@ -34,9 +34,9 @@ def _characters() -> dict[str, int]:
   order.
   """
   printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-  others = [b for b in range(256) if b not in printable]
+  unprintable = [b for b in range(256) if b not in printable]
   stand_ins = {chr(b): b for b in printable}
-  return stand_ins | {chr(256 + i): b for i, b in enumerate(others)}
+  return stand_ins | {chr(256 + i): b for i, b in enumerate(unprintable)}
 
 
 _CHARACTERS = _characters()
@@ -71,7 +71,7 @@ class TokenizerCodec:
     self._splitter = special_tokens.Splitter(self._marks)
 
   @classmethod
-  def of(
+  def from_bytes(
     cls,
     data: bytes,
     path: str,
@@ -154,8 +154,8 @@ class TokenizerCodec:
       known = [_CHARACTERS.get(character) for character in piece]
       if None not in known:
         return bytes(b for b in known if b is not None)
-    if found := _BYTE.fullmatch(piece):
-      return bytes([int(found[1], 16)])
+    if match := _BYTE.fullmatch(piece):
+      return bytes([int(match[1], 16)])
     # The decoder may treat the first token of a text differently.
     text = self.decode([*self._anchor, token])
     return text[len(self.decode(self._anchor)) :].encode()

@@ -125,8 +125,8 @@ class GroupCase(absltest.TestCase):
     ]
     answers = []
     for process, result in zip(running, results):
-      _, said = process.communicate(timeout=600)
-      self.assertEqual(process.returncode, 0, said[-4000:])
+      _, stderr = process.communicate(timeout=600)
+      self.assertEqual(process.returncode, 0, stderr[-4000:])
       with open(result, encoding='utf-8') as file:
         answers.append(json.load(file))
     return answers

@@ -60,12 +60,12 @@ def main(argv: Sequence[str]) -> None:
 
 def _answer(case: Mapping[str, Any]) -> dict[str, Any]:
   overrides = {k: json.dumps(v) for k, v in case['overrides'].items()}
-  asked = entry_lib.Spec(case['params'], case['checkpoint'], overrides, acls={})
+  spec = entry_lib.Spec(case['params'], case['checkpoint'], overrides, acls={})
   if 'compile' in case:
-    return _compile(loader.plan(asked), case['compile'])
+    return _compile(loader.plan(spec), case['compile'])
   try:
     sets = programs.Programs.open(case.get('programs', ()))
-    ready = loader.prepare(asked, sets)
+    ready = loader.prepare(spec, sets)
   except errors.SaxError as e:
     return {'error': e.message}
   weights = ready.run.signature(ready.run.keys()[0]).args[0]

@@ -41,12 +41,12 @@ class ShardMemoryTest(absltest.TestCase):
       for i in range(2)
     ]
     for process in running:
-      printed, said = process.communicate(timeout=600)
-      self.assertEqual(process.returncode, 0, said[-4000:])
-      found = json.loads(printed.splitlines()[-1])
-      self.assertBetween(found['weights'], 172e6, 175e6)
-      most = _MOST_OVER_WEIGHTS * found['weights'] + _OF_THE_PROCESS
-      self.assertLess(found['grown'], most)
+      printed, stderr = process.communicate(timeout=600)
+      self.assertEqual(process.returncode, 0, stderr[-4000:])
+      figures = json.loads(printed.splitlines()[-1])
+      self.assertBetween(figures['weights'], 172e6, 175e6)
+      most = _MOST_OVER_WEIGHTS * figures['weights'] + _OF_THE_PROCESS
+      self.assertLess(figures['grown'], most)
 
 
 if __name__ == '__main__':

@@ -53,12 +53,12 @@ def _ask() -> _Ask:
 
 async def _call(ask: _Ask, number: int, output: IO[str]) -> None:
   begin = time.monotonic()
-  told = 'OK'
+  code = 'OK'
   try:
     await ask(number)
   except sax_aio.SaxError as e:
-    told = e.code.name + ('+hint' if e.retry_after is not None else '')
-  output.write(f'{begin:.6f} {time.monotonic() - begin:.6f} {told}\n')
+    code = e.code.name + ('+hint' if e.retry_after is not None else '')
+  output.write(f'{begin:.6f} {time.monotonic() - begin:.6f} {code}\n')
 
 
 async def _run() -> None:

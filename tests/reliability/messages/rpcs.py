@@ -36,7 +36,7 @@ class Rpc:
   gives_stream: bool
 
 
-def of_server(address: str) -> list[Rpc]:
+def list_rpcs(address: str) -> list[Rpc]:
   """Returns all methods of all services that a server's reflection lists.
 
   Raises:
@@ -52,7 +52,7 @@ def services(address: str) -> Sequence[str]:
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     request = reflection_pb2.ServerReflectionRequest(list_services='')
     (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=_SECS)
-  return [each.name for each in answer.list_services_response.service]
+  return [service.name for service in answer.list_services_response.service]
 
 
 def _methods(name: str) -> list[Rpc]:

@@ -95,13 +95,13 @@ def from_json(value: dict[str, Any]) -> Outcome:
   Raises:
     TypeError, KeyError: The value is not an outcome.
   """
-  found = tuple(Figure(**each) for each in value['figures'])
-  return Outcome(**{**value, 'figures': found})
+  figures = tuple(Figure(**figure) for figure in value['figures'])
+  return Outcome(**{**value, 'figures': figures})
 
 
-def none_of(name: str, found: Sequence[Any]) -> Figure:
+def none_of(name: str, items: Sequence[Any]) -> Figure:
   """Returns a figure that counts events that must never happen."""
-  return Figure(name, len(found), most=0)
+  return Figure(name, len(items), most=0)
 
 
 def all_of(name: str, count: int, total: int) -> Figure:

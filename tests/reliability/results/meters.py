@@ -57,10 +57,10 @@ def memory(pid: int) -> float:
   Raises:
     RuntimeError: The process is gone.
   """
-  found = read(pid)
-  if found is None:
+  reading = read(pid)
+  if reading is None:
     raise RuntimeError(f'process {pid} has ended')
-  return found.memory
+  return reading.memory
 
 
 def slope_per_minute(readings: Sequence[Reading]) -> float:

@@ -20,7 +20,7 @@ def read(path: pathlib.Path) -> list[figures.Outcome]:
     value = json.loads(path.read_text(encoding='utf-8'))
     if value['version'] != _VERSION:
       raise ValueError(f'its version is {value["version"]}')
-    return [figures.from_json(each) for each in value['outcomes']]
+    return [figures.from_json(stored) for stored in value['outcomes']]
   except FileNotFoundError:
     return []
   except (KeyError, TypeError, ValueError) as e:
@@ -38,13 +38,13 @@ def add(path: pathlib.Path, outcome: figures.Outcome) -> None:
     OSError: The file cannot be written.
   """
   kept = [
-    each
-    for each in read(path)
-    if (each.row, each.form) != (outcome.row, outcome.form)
+    stored
+    for stored in read(path)
+    if (stored.row, stored.form) != (outcome.row, outcome.form)
   ]
   value = {
     'version': _VERSION,
-    'outcomes': [each.to_json() for each in [*kept, outcome]],
+    'outcomes': [stored.to_json() for stored in [*kept, outcome]],
   }
   path.parent.mkdir(parents=True, exist_ok=True)
   files.write_json(path, value, indent=1)

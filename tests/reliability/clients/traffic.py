@@ -41,7 +41,7 @@ class Windows:
   attacked: list[tuple[float, float]] = dataclasses.field(default_factory=list)
 
 
-class Others:
+class Traffic:
   """An `asker` program that runs until the context ends.
 
   Attributes:
@@ -67,7 +67,7 @@ class Others:
     with (directory / f'{name}.log').open('wb') as log:
       self.process = start(program, [f'--output={self._output}', *flags], log)
 
-  def __enter__(self) -> 'Others':
+  def __enter__(self) -> 'Traffic':
     processes.wait(lambda: any(c.code == 'OK' for c in self.calls()))
     return self
 
@@ -78,12 +78,12 @@ class Others:
     """Returns all calls that have ended so far."""
     if not self._output.exists():
       return []
-    found = []
+    calls = []
     # The last line may be incomplete.
     for line in self._output.read_text().split('\n')[:-1]:
       begin, secs, code = line.split()
-      found.append(Call(float(begin), float(secs), code))
-    return found
+      calls.append(Call(float(begin), float(secs), code))
+    return calls
 
 
 def start(module: str, flags: Sequence[str], log) -> subprocess.Popen[str]:
@@ -132,7 +132,7 @@ def compare(
 
   Args:
     name: The name of the calls, such as "Generate".
-    calls: The calls of `Others`.
+    calls: The calls of `Traffic`.
     windows: The windows of quiet and of attack.
     most: The limit of the ratio of both p99; None if there are too few calls.
       The ratio compares neighboring windows, so that other work on the machine
