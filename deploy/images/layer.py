@@ -163,7 +163,7 @@ def compiled(entries: Mapping[str, Entry]) -> dict[str, Entry]:
   one after another, because Python's output depends on the strings that it has
   seen before.
   """
-  entries: dict[str, Entry] = {}
+  modules: dict[str, Entry] = {}
   with tempfile.TemporaryDirectory() as directory:
     target = pathlib.Path(directory, 'module.pyc')
     for name, entry in sorted(entries.items()):
@@ -185,5 +185,5 @@ def compiled(entries: Mapping[str, Entry]) -> dict[str, Entry]:
       cached = path.with_name('__pycache__') / (
         f'{path.stem}.{sys.implementation.cache_tag}.pyc'
       )
-      entries[str(cached)] = File(target.read_bytes())
-  return entries
+      modules[str(cached)] = File(target.read_bytes())
+  return modules
