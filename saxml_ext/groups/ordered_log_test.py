@@ -1,4 +1,4 @@
-"""Tests of the order in which entries reach followers."""
+"""Tests of the order of entries and calls, and of late calls."""
 
 import queue
 import threading
@@ -75,6 +75,79 @@ class OrderedLogTest(absltest.TestCase):
     self.assertEmpty(first.all())
     self.assertEqual(second.all(), {1: _done(2)})
     self.assertEqual(second.wait(0), [2])
+
+
+class StopwatchTest(absltest.TestCase):
+  def test_first_late_call_is_reported(self):
+    late = queue.Queue()
+    watch = ordered_log.Stopwatch(late.put)
+    watch.start()
+    with watch.timing(1, 'a step', 1000.0):
+      pass
+    with watch.timing(2, 'a score', 0.01):
+      call = late.get(timeout=_TIMEOUT)
+    self.assertEqual(
+      (call.sequence, call.what, call.limit), (2, 'a score', 0.01)
+    )
+    self.assertTrue(late.empty())
+
+  def test_call_that_is_over_is_not_late(self):
+    watch = ordered_log.Stopwatch(lambda _: None)
+    with self.assertRaises(KeyError), watch.timing(1, 'a step', 0.0):
+      raise KeyError
+    self.assertIsNone(watch._call)
+
+
+class FairLockTest(absltest.TestCase):
+  def test_lock_is_given_in_order_of_requests(self):
+    lock = ordered_log.FairLock()
+    order = []
+
+    def take(name):
+      with lock:
+        order.append(name)
+
+    threads = []
+    with lock:
+      for name in range(5):
+        thread = threading.Thread(target=take, args=(name,))
+        thread.start()
+        threads.append(thread)
+        while len(lock._waiting) <= name:
+          time.sleep(0.001)
+      self.assertEmpty(order)
+    # This thread must wait for the earlier ones, even if it is faster.
+    take('last')
+    for thread in threads:
+      thread.join(_TIMEOUT)
+    self.assertEqual(order, [0, 1, 2, 3, 4, 'last'])
+
+  def test_error_gives_it_back(self):
+    lock = ordered_log.FairLock()
+    with self.assertRaises(KeyError), lock:
+      raise KeyError
+    with lock:
+      pass
+
+  def test_one_at_a_time(self):
+    lock = ordered_log.FairLock()
+    inside = 0
+    most = 0
+
+    def work():
+      nonlocal inside, most
+      for _ in range(500):
+        with lock:
+          inside += 1
+          most = max(most, inside)
+          inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+      thread.start()
+    for thread in threads:
+      thread.join(_TIMEOUT)
+    self.assertEqual((inside, most), (0, 1))
 
 
 if __name__ == '__main__':
