@@ -7,6 +7,7 @@ converter reads it. Both know the family only from its config.json.
 import dataclasses
 import json
 import os
+import unittest
 
 from absl.testing import absltest
 from absl.testing import flagsaver
@@ -23,6 +24,7 @@ from converters.convert import sources
 from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
+from converters.testing import compiled
 from converters.testing import small_pax
 from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
@@ -65,6 +67,12 @@ _OWN_SIZES = {
 _FAMILIES = [(name, name) for name in families.convertible()]
 _NEW_TOKENS = 12
 _END = 0
+# One end id, and two of each answer.
+_MAX_ENDS = 7
+
+
+def setUpModule():
+  unittest.enterModuleContext(compiled.once())
 
 
 def _saved(
@@ -153,7 +161,7 @@ class FamiliesTest(parameterized.TestCase):
       num_slots=3,
       max_prompt=16,
       max_new_tokens=_NEW_TOKENS,
-      max_stop_ids=len(ends),
+      max_stop_ids=_MAX_ENDS,
       **{'min_new_tokens': 0, **settings},
     )
     runner = runner_lib.Runner(weights, config, engine)

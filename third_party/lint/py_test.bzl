@@ -28,7 +28,7 @@ def py_test(
       srcs: The module, by default `name` and .py.
       deps: The dependencies. absl is always one of them.
       size: The size of the test.
-      timeout: The timeout. The default of small and medium tests is moderate,
+      timeout: The timeout. The default of small and medium tests is long,
         because a busy machine takes ten times as long as an idle one.
       alone: True if the test can only run alone, for example because it
         restarts itself.
@@ -41,7 +41,7 @@ def py_test(
     elif timeout:
         alone = True
     else:
-        timeout = "moderate"
+        timeout = "long"
     if not alone:
         kwargs["tags"] = ["manual", _MERGED]
     _py_test(
