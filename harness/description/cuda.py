@@ -138,21 +138,21 @@ def describe_accelerators(
 def _cuda_devices(devices: tuple[Device, ...]) -> dict[str, str]:
   values = {
     'accelerators_per_node': str(len(devices)),
-    'accelerator_model_name': _joined(each.name for each in devices),
+    'accelerator_model_name': _joined(device.name for device in devices),
     'accelerator_memory_capacity': _joined(
-      f'{each.memory_bytes / _GIB:.0f} GiB'
-      for each in devices
-      if each.memory_bytes
+      f'{device.memory_bytes / _GIB:.0f} GiB'
+      for device in devices
+      if device.memory_bytes
     ),
     'accelerator_frequency': _joined(
-      f'{each.max_graphics_clock_mhz} MHz (max)'
-      for each in devices
-      if each.max_graphics_clock_mhz
+      f'{device.max_graphics_clock_mhz} MHz (max)'
+      for device in devices
+      if device.max_graphics_clock_mhz
     ),
     'accelerator_host_interconnect': _joined(
-      f'PCIe Gen{each.pcie_generation} x{each.pcie_width}'
-      for each in devices
-      if each.pcie_generation and each.pcie_width
+      f'PCIe Gen{device.pcie_generation} x{device.pcie_width}'
+      for device in devices
+      if device.pcie_generation and device.pcie_width
     ),
   }
   if len(devices) == 1:

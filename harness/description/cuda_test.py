@@ -7,11 +7,11 @@ from harness.description.testing import fake_nvml
 class CudaTest(absltest.TestCase):
   def test_devices(self):
     nvml = fake_nvml.FakeNvml(devices=2)
-    found = cuda.detect(nvml)
-    self.assertEqual((found.driver, found.cuda), ('550.54', '12.4'))
-    self.assertLen(found.devices, 2)
+    detected = cuda.detect(nvml)
+    self.assertEqual((detected.driver, detected.cuda), ('550.54', '12.4'))
+    self.assertLen(detected.devices, 2)
     self.assertEqual(
-      found.devices[1],
+      detected.devices[1],
       cuda.Device(
         index=1,
         name='NVIDIA H200',
@@ -31,21 +31,21 @@ class CudaTest(absltest.TestCase):
       fake_nvml.NVMLError_LibraryNotFound(),
       fake_nvml.NVMLError_DriverNotLoaded(),
     ):
-      found = cuda.detect(fake_nvml.FakeNvml(error=error))
-      self.assertIsNone(found.driver)
-      self.assertEqual(found.devices, ())
+      detected = cuda.detect(fake_nvml.FakeNvml(error=error))
+      self.assertIsNone(detected.driver)
+      self.assertEqual(detected.devices, ())
 
-  def test_a_driver_that_does_not_answer_is_told(self):
+  def test_failing_driver_is_reported(self):
     error = fake_nvml.NVMLError('Driver/library version mismatch')
     with self.assertRaisesRegex(cuda.CudaError, 'mismatch.*nvidia-smi'):
       cuda.detect(fake_nvml.FakeNvml(error=error))
 
-  def test_this_machine_can_be_asked(self):
+  def test_this_machine_is_detected(self):
     self.assertIsInstance(cuda.detect(), cuda.Cuda)
 
   def test_description_of_devices(self):
-    found = cuda.detect(fake_nvml.FakeNvml(devices=2))
-    values = cuda.describe_accelerators(found, None)
+    detected = cuda.detect(fake_nvml.FakeNvml(devices=2))
+    values = cuda.describe_accelerators(detected, None)
     self.assertEqual(
       values,
       {

@@ -375,8 +375,8 @@ def _cuda() -> cuda_lib.Cuda:
 
 
 def _software(cuda: cuda_lib.Cuda) -> dict[str, str]:
-  found = host.versions()
-  words = [host.stack(found)]
+  versions = host.versions()
+  words = [host.stack(versions)]
   for name, version in (
     ('CUDA', cuda.cuda),
     ('cuDNN', cuda.cudnn),
@@ -386,6 +386,6 @@ def _software(cuda: cuda_lib.Cuda) -> dict[str, str]:
     if version:
       words.append(f'{name} {version}')
   values = {'other_software_stack': ', '.join(words)}
-  if 'jax' in found:
-    values['framework'] = host.framework(found)
+  if 'jax' in versions:
+    values['framework'] = host.framework(versions)
   return values

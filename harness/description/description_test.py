@@ -53,14 +53,14 @@ class DescriptionTest(absltest.TestCase):
 
   def test_a_machine_without_accelerator(self):
     files = fake_machine.make(self._dir, fake_machine.SERVER)
-    found = description.detect(files, {}, cuda.Cuda())
-    self.assertEqual(found['host_processors_per_node'], '2')
-    self.assertEqual(found['host_processor_core_count'], '2')
-    self.assertEqual(found['accelerators_per_node'], '0')
-    self.assertEqual(found['accelerator_model_name'], 'N/A')
-    self.assertRegex(found['other_software_stack'], r'Python 3\.')
+    values = description.detect(files, {}, cuda.Cuda())
+    self.assertEqual(values['host_processors_per_node'], '2')
+    self.assertEqual(values['host_processor_core_count'], '2')
+    self.assertEqual(values['accelerators_per_node'], '0')
+    self.assertEqual(values['accelerator_model_name'], 'N/A')
+    self.assertRegex(values['other_software_stack'], r'Python 3\.')
     missing = description.missing(
-      dict.fromkeys(description.REQUIRED, '') | found
+      dict.fromkeys(description.REQUIRED, '') | values
     )
     self.assertContainsSubset(
       missing,
@@ -71,18 +71,18 @@ class DescriptionTest(absltest.TestCase):
   def test_a_machine_with_gpus(self):
     files = fake_machine.make(self._dir, fake_machine.SERVER)
     nvml = fake_nvml.FakeNvml(devices=8)
-    found = description.detect(files, {}, cuda.detect(nvml))
-    self.assertEqual(found['accelerators_per_node'], '8')
-    self.assertIn('CUDA 12.4', found['other_software_stack'])
-    self.assertIn('driver 550.54', found['other_software_stack'])
+    values = description.detect(files, {}, cuda.detect(nvml))
+    self.assertEqual(values['accelerators_per_node'], '8')
+    self.assertIn('CUDA 12.4', values['other_software_stack'])
+    self.assertIn('driver 550.54', values['other_software_stack'])
 
   def test_a_tpu_host(self):
     files = fake_machine.make(
       self._dir, fake_machine.SERVER, fake_machine.TPU_V5E
     )
-    found = description.detect(files, {}, cuda.Cuda())
-    self.assertEqual(found['accelerator_model_name'], 'TPU v5e')
-    self.assertEqual(found['accelerators_per_node'], '4')
+    values = description.detect(files, {}, cuda.Cuda())
+    self.assertEqual(values['accelerator_model_name'], 'TPU v5e')
+    self.assertEqual(values['accelerators_per_node'], '4')
 
   def test_this_machine(self):
     values = description.describe()
@@ -134,7 +134,7 @@ class DescriptionTest(absltest.TestCase):
     for key in ('host_processor_model_name', 'operating_system'):
       self.assertEqual(values[key], here[key])
 
-  def test_presets_say_where_they_are_from(self):
+  def test_presets_name_their_source(self):
     self.assertContainsSubset(
       ('h200_x1', 'this_machine', 'tpu_v5e_x4'), description.preset_names()
     )
@@ -153,7 +153,7 @@ class DescriptionTest(absltest.TestCase):
     path = self._write('{"cooling": "air"}')
     self.assertEqual(description.read_file(path), {'cooling': 'air'})
 
-  def test_mistakes_are_told(self):
+  def test_mistakes_are_reported(self):
     with self.assertRaisesRegex(ValueError, "no system 'tpu'.*tpu_v5e_x4"):
       description.describe('tpu')
     with self.assertRaisesRegex(ValueError, 'did you mean cooling'):
@@ -201,7 +201,7 @@ class FieldsTest(absltest.TestCase):
     )
     self.assertEqual(description.missing(values | {'is_network': 'false'}), [])
 
-  def test_wrong_keys_and_values_are_told(self):
+  def test_wrong_keys_and_values_are_reported(self):
     description.check({'division': 'open', 'status': '', 'filesystem': 'ext4'})
     with self.assertRaisesRegex(ValueError, 'did you mean cooling'):
       description.check({'coolin': 'air'})

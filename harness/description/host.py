@@ -238,8 +238,8 @@ def governor(files: machine_files.MachineFiles | None = None) -> str | None:
     files: A replacement for the files under /.
   """
   files = files or machine_files.MachineFiles()
-  found = {files.text(path) for path in files.find(_GOVERNORS)} - {''}
-  return ', '.join(sorted(found)) or None
+  governors = {files.text(path) for path in files.find(_GOVERNORS)} - {''}
+  return ', '.join(sorted(governors)) or None
 
 
 def _from_lscpu(text: str, files: machine_files.MachineFiles) -> Cpu:
@@ -313,34 +313,34 @@ def versions(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
 
   The commit ends in "-dirty" if files of the repository were changed.
   """
-  found = {'python': platform.python_version()}
+  result = {'python': platform.python_version()}
   for package in PACKAGES:
     version = _version(package)
     if version is not None:
-      found[package] = version
+      result[package] = version
   commit = _commit(environment.get(_WORKSPACE, _SOURCES))
-  return found | ({'commit': commit} if commit else {})
+  return result | ({'commit': commit} if commit else {})
 
 
-def stack(found: Mapping[str, str]) -> str:
+def stack(by_package: Mapping[str, str]) -> str:
   """Returns versions as one line, such as "Python 3.11.7, jax 0.10.2"."""
   packages = [
     f'{name} {version}'
-    for name, version in found.items()
+    for name, version in by_package.items()
     if name not in ('python', 'commit')
   ]
-  return ', '.join([f'Python {found["python"]}', *packages])
+  return ', '.join([f'Python {by_package["python"]}', *packages])
 
 
-def framework(found: Mapping[str, str], package: str = 'jax') -> str:
+def framework(by_package: Mapping[str, str], package: str = 'jax') -> str:
   """Returns the name of a framework, with its version if it is known.
 
   Args:
-    found: The result of `versions`.
+    by_package: The result of `versions`.
     package: The package: jax, torch or onnxruntime.
   """
   name = _FRAMEWORKS.get(package, package)
-  return f'{name} {found[package]}' if package in found else name
+  return f'{name} {by_package[package]}' if package in by_package else name
 
 
 def _version(package: str) -> str | None:

@@ -61,15 +61,15 @@ class HostTest(absltest.TestCase):
       },
     )
 
-  def test_what_is_not_known_is_left_out(self):
+  def test_unknown_values_are_left_out(self):
     files = machine_files.MachineFiles(self.create_tempdir().full_path)
     self.assertCountEqual(host.detect(files), ['operating_system'])
 
   def test_this_machine(self):
-    found = host.detect(machine_files.MachineFiles(), host.run_dmidecode())
+    detected = host.detect(machine_files.MachineFiles(), host.run_dmidecode())
     if os.path.exists('/proc/meminfo'):
-      self.assertRegex(found['host_memory_capacity'], r'^\d+ GiB$')
-    self.assertNotEmpty(found['operating_system'])
+      self.assertRegex(detected['host_memory_capacity'], r'^\d+ GiB$')
+    self.assertNotEmpty(detected['operating_system'])
 
 
 _LSCPU = {
@@ -138,15 +138,15 @@ class CpuTest(absltest.TestCase):
       ),
     )
 
-  def test_an_arm_cpu_that_does_not_tell_its_name(self):
+  def test_arm_cpu_without_a_name(self):
     fields = {
       'Model name:': '-',
       'Core(s) per cluster:': '4',
       'Socket(s):': '-',
       'Cluster(s):': '1',
     }
-    found = host.detect_cpu(self._files, _lscpu(fields))
-    self.assertEqual((found.model, found.sockets, found.cores), ('', 1, 4))
+    cpu = host.detect_cpu(self._files, _lscpu(fields))
+    self.assertEqual((cpu.model, cpu.sockets, cpu.cores), ('', 1, 4))
 
   def test_from_cpuinfo(self):
     self.assertEqual(
@@ -154,7 +154,7 @@ class CpuTest(absltest.TestCase):
       host.Cpu('Some(R) Xeon(R) 8480C', 2, 2, '3800 MHz (max)'),
     )
 
-  def test_nothing_is_known_of_no_machine(self):
+  def test_empty_machine_has_no_cpu(self):
     files = machine_files.MachineFiles(self.create_tempdir().full_path)
     self.assertEqual(host.detect_cpu(files), host.Cpu('', 0, 0))
     self.assertIsNone(host.governor(files))
@@ -170,11 +170,11 @@ class CpuTest(absltest.TestCase):
     self.assertEqual(host.governor(self._files), 'performance, powersave')
 
   def test_this_machine(self):
-    found = host.detect_cpu(machine_files.MachineFiles(), host.run_lscpu())
-    self.assertGreaterEqual(found.sockets, 1)
-    self.assertGreaterEqual(found.cores, 1)
+    cpu = host.detect_cpu(machine_files.MachineFiles(), host.run_lscpu())
+    self.assertGreaterEqual(cpu.sockets, 1)
+    self.assertGreaterEqual(cpu.cores, 1)
     if platform.machine() == 'x86_64':
-      self.assertNotEmpty(found.model)
+      self.assertNotEmpty(cpu.model)
 
 
 class SoftwareTest(absltest.TestCase):
@@ -186,11 +186,11 @@ class SoftwareTest(absltest.TestCase):
     return host.versions({'BUILD_WORKSPACE_DIRECTORY': self._dir})
 
   def test_versions(self):
-    found = self._versions()
-    self.assertEqual(found['python'], platform.python_version())
-    self.assertEqual(found['numpy'], np.__version__)
-    self.assertContainsSubset(found, {'python', 'commit', *host.PACKAGES})
-    self.assertNotIn('commit', found)
+    by_package = self._versions()
+    self.assertEqual(by_package['python'], platform.python_version())
+    self.assertEqual(by_package['numpy'], np.__version__)
+    self.assertContainsSubset(by_package, {'python', 'commit', *host.PACKAGES})
+    self.assertNotIn('commit', by_package)
 
   @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
   def test_commit(self):
@@ -217,10 +217,10 @@ class SoftwareTest(absltest.TestCase):
     self.assertEqual(self._versions()['commit'], commit + '-dirty')
 
   def test_framework(self):
-    found = {'python': '3.11', 'torch': '2.13.0'}
-    self.assertEqual(host.framework(found, 'torch'), 'PyTorch 2.13.0')
-    self.assertEqual(host.framework(found, 'onnxruntime'), 'ONNX Runtime')
-    self.assertEqual(host.framework(found), 'JAX')
+    by_package = {'python': '3.11', 'torch': '2.13.0'}
+    self.assertEqual(host.framework(by_package, 'torch'), 'PyTorch 2.13.0')
+    self.assertEqual(host.framework(by_package, 'onnxruntime'), 'ONNX Runtime')
+    self.assertEqual(host.framework(by_package), 'JAX')
 
   def test_stack(self):
     self.assertEqual(

@@ -141,9 +141,9 @@ def _keys() -> None:
 
 
 def _cuda() -> None:
-  found = cuda.detect()
-  _put(dataclasses.asdict(found))
-  if found.driver is None:
+  detected = cuda.detect()
+  _put(dataclasses.asdict(detected))
+  if detected.driver is None:
     print(
       "system: NVIDIA's driver is not installed on this machine",
       file=sys.stderr,

@@ -22,7 +22,7 @@ class SystemTest(absltest.TestCase):
       system.main(['system', *words])
     return out.getvalue(), err.getvalue()
 
-  def test_a_preset_with_what_the_user_says(self):
+  def test_preset_is_completed_by_flags(self):
     path = self.create_tempfile(content='cooling: air\nhw_notes: a\n').full_path
     out, err = self._run(
       preset='tpu_v5e_x4',
@@ -78,7 +78,7 @@ class SystemTest(absltest.TestCase):
     out, _ = self._run('cuda', out='json')
     self.assertContainsSubset(('driver', 'cudnn', 'devices'), json.loads(out))
 
-  def test_mistakes_are_told(self):
+  def test_mistakes_are_reported(self):
     for settings, message in (
       ({'preset': 'tpu'}, "system: no system 'tpu' is known"),
       ({'set': ['cooling']}, 'must have the form KEY=VALUE'),
