@@ -53,9 +53,9 @@ class PeersTest(absltest.TestCase):
         {f'{r["engine"]}_{r["dtype"]}' for r in rows if r['mode'] == mode},
         {c.name for c in engines} - missing,
       )
-    how = {f'{r["engine"]}_{r["dtype"]}': r['note'] for r in rows}
+    notes = {f'{r["engine"]}_{r["dtype"]}': r['note'] for r in rows}
     for name in ('ct2_int8', 'ct2_float32'):
-      self.assertRegex(how[name], '^(MKL|oneDNN) .*batches of')
+      self.assertRegex(notes[name], '^(MKL|oneDNN) .*batches of')
     for mode in settings.modes:
       for engine in ('ours', 'ct2', 'openvino'):
         self.assertIn(f'{mode}: {engine}_float32 gives 4 of 4', text)

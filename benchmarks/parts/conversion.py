@@ -172,13 +172,13 @@ def _measure(root: str) -> bool:
     ('files of the checkpoint', f'{on_disk / 1e9:.2f} GB'),
     ('seconds', f'{run.seconds:.1f}'),
   ]
-  for what, size in (
+  for label, size in (
     ('source', source_bytes),
     ('variables', num_bytes),
     ('files', on_disk),
   ):
     rate = size / run.seconds
-    rows.append((f'{what} per second', f'{rate / 1e6:.0f} MB/s'))
+    rows.append((f'{label} per second', f'{rate / 1e6:.0f} MB/s'))
     rows.append(('share of the disk rate', f'{100 * rate / disk:.0f} %'))
   rows.append(('peak memory', f'{run.peak_bytes / (1 << 30):.2f} GiB'))
   equal = True

@@ -64,12 +64,12 @@ def main(argv: Sequence[str]) -> None:
   print(f'{len(compiled)} compilations')
 
 
-def _print_time(what: str) -> None:
+def _print_time(stage: str) -> None:
   """Prints a finished stage, its time since the start, and the CPU time."""
   process = psutil.Process()
   wall = time.time() - process.create_time()
   cpu = sum(process.cpu_times()[:2])
-  print(f'{what:12} {wall:6.2f} s, {cpu:6.2f} CPU s', flush=True)
+  print(f'{stage:12} {wall:6.2f} s, {cpu:6.2f} CPU s', flush=True)
 
 
 if __name__ == '__main__':

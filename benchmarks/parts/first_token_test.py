@@ -60,8 +60,8 @@ class FirstTokenTest(absltest.TestCase):
   def _compilations(self, *flags: str) -> int:
     done = self._run('first_token', *flags)
     self.assertEqual(done.returncode, 0, done.stderr)
-    for what in ('imports', 'model', 'first token'):
-      self.assertRegex(done.stdout, rf'(?m)^{what} +[\d.]+ s, +[\d.]+ CPU s$')
+    for stage in ('imports', 'model', 'first token'):
+      self.assertRegex(done.stdout, rf'(?m)^{stage} +[\d.]+ s, +[\d.]+ CPU s$')
     match = re.search(r'(?m)^(\d+) compilations$', done.stdout)
     assert match is not None, done.stdout
     return int(match[1])

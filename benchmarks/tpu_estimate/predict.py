@@ -179,11 +179,11 @@ def predict(
     benchmarks.find(programs).bounds.items() if server else ()
   ):
     interval = stream_interval if bounds.on_tokens else 0
-    how = policy(programs, buckets, interval)
+    batching = policy(programs, buckets, interval)
 
-    def valid(rate: float, how=how, bounds=bounds) -> bool:
+    def valid(rate: float, batching=batching, bounds=bounds) -> bool:
       arrivals = schedule.poisson(len(requests), rate)
-      return bounds.valid(schedule.run(requests, seconds, how, arrivals))
+      return bounds.valid(schedule.run(requests, seconds, batching, arrivals))
 
     rates[name] = schedule.highest_rate(valid, rates[OFFLINE])
   return Prediction(rates, outcome)
@@ -203,19 +203,19 @@ def shares(
   if outcome is None:
     raise ValueError('static batching has no shares of the time.')
   requests = decoded(programs, requests, rule)
-  where, slots = rules.topology_of(programs), rules.live(programs, requests)
-  how = policy(programs)
+  topology, slots = rules.topology_of(programs), rules.live(programs, requests)
+  batching = policy(programs)
   counts = collections.Counter(
-    lengths_lib.bucket(n, how.buckets) for n in requests.prompts
+    lengths_lib.bucket(n, batching.buckets) for n in requests.prompts
   )
   cost = costs.Cost()
   for (rows, length), program in programs.prefills.items():
-    if rows == how.rows[-1]:
+    if rows == batching.rows[-1]:
       cost += program.once.times(counts[length])
   decode = programs.programs[f'decode {programs.slots}']
   assert decode.step is not None  # An outcome has steps.
   prefill, once, step = (
-    rules.parts(part_cost, where, rule, slots)
+    rules.parts(part_cost, topology, rule, slots)
     for part_cost in (cost, decode.once, decode.step)
   )
   total = len(requests) / central.offline
@@ -257,19 +257,19 @@ def predict_sax(
     )
     known[bucket] = rules.times(by_bucket[bucket], rule, padded)
   seconds = {bucket: _between(known, bucket) for bucket in published.buckets}
-  how = schedule.StaticBatching(
+  batching = schedule.StaticBatching(
     batch=_SAX_BATCH,
     buckets=published.buckets,
     wait=_SAX_WAIT,
     longest=_SAX_LONGEST if rule.always_longest else 0,
   )
-  offline = how.offline(requests, seconds)
+  offline = batching.offline(requests, seconds)
   rates = {OFFLINE: offline}
   for name, bounds in benchmarks.GPTJ.bounds.items() if server else ():
 
     def valid(rate: float, bounds=bounds) -> bool:
       arrivals = schedule.poisson(len(requests), rate)
-      return bounds.keeps(how.server(requests, seconds, arrivals))
+      return bounds.keeps(batching.server(requests, seconds, arrivals))
 
     rates[name] = schedule.highest_rate(valid, offline)
   return Prediction(rates)

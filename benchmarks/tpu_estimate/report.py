@@ -95,8 +95,8 @@ def report() -> str:
   """
   sets = [costs.read(user_path.resolve(path)) for path in _COSTS.value]
   if _PROGRAMS.value is not None:
-    programs = pathlib.Path(user_path.resolve(_PROGRAMS.value))
-    sets.append(hlo_costs.read_set(programs))
+    folder = pathlib.Path(user_path.resolve(_PROGRAMS.value))
+    sets.append(hlo_costs.read_set(folder))
   sets = sets or [costs.read(_DATA / 'engine.json')]
   made = sets[-1]
   benchmark = benchmarks.find(made)

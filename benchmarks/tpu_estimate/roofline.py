@@ -86,14 +86,14 @@ def decode(programs: costs.Set, prompt: float, answer: float) -> Point:
 
 
 def points(
-  programs: costs.Set, requests: lengths_lib.Lengths, how: schedule.Policy
+  programs: costs.Set, requests: lengths_lib.Lengths, batching: schedule.Policy
 ) -> Iterator[tuple[str, Point]]:
   """Yields the set's step and its prefills, by their names in reports."""
   prompt, output = requests.prompts.mean(), requests.outputs.mean()
   step = decode(programs, prompt, output / 2)
   yield f'decode {programs.slots}, a step', step
-  for rows in how.rows:
-    for length in how.buckets:
+  for rows in batching.rows:
+    for length in batching.buckets:
       yield f'prefill {rows} x {length}', prefill(programs, rows, length)
 
 

@@ -49,12 +49,12 @@ def terms() -> str:
 
 def programs(made: costs.Set, requests: lengths_lib.Lengths) -> str:
   """Returns the milliseconds of each program, by all rules and by part."""
-  where, slots = rules.topology_of(made), rules.live(made, requests)
+  topology, slots = rules.topology_of(made), rules.live(made, requests)
   names = (rule.name for rule in rules.RULES)
   rows: list[Row] = [('ms (estimates)', *names, *rules.PARTS)]
   for name, cost in timed(made):
-    seconds = [rules.seconds(cost, where, r, slots) for r in rules.RULES]
-    parts = rules.parts(cost, where, rules.CENTRAL, slots)
+    seconds = [rules.seconds(cost, topology, r, slots) for r in rules.RULES]
+    parts = rules.parts(cost, topology, rules.CENTRAL, slots)
     values = (*seconds, *(parts[part] for part in rules.PARTS))
     rows.append((name, *(f'{1e3 * value:.2f}' for value in values)))
   return table(rows) + _unknown_kernels(made)

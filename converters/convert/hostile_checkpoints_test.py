@@ -42,7 +42,7 @@ def _memory() -> int:
     return int(f.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
 
 
-def _forget_peak() -> None:
+def _reset_peak() -> None:
   with open('/proc/self/clear_refs', 'w') as f:
     f.write('5')  # See proc(5).
 
@@ -226,7 +226,7 @@ class HostileCheckpointsTest(parameterized.TestCase):
     spoil(path, self.canary)
     directory = os.path.dirname(path)
     size = sum(e.stat().st_size for e in os.scandir(directory))
-    _forget_peak()
+    _reset_peak()
     memory, begin = _memory(), time.process_time()
     with self.assertRaisesRegex(errors.CheckpointError, f'(?s){message}'):
       model_source.ModelSource(directory)
@@ -239,7 +239,7 @@ class HostileCheckpointsTest(parameterized.TestCase):
     self.assertTrue(os.path.exists(self.canary))
 
   def test_allocations_raise_the_peak_memory(self):
-    _forget_peak()
+    _reset_peak()
     memory = _memory()
     held = np.ones(1 << 22, np.float64)
     del held

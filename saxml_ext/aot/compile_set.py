@@ -133,10 +133,10 @@ def build(
       compiled = lowered.compile(dict(options))
     except jax.errors.JaxRuntimeError as e:
       # The first paragraph describes the problem. A list of buffers may follow.
-      why = str(e).split('\n\n')[0]
-      too_large = why.startswith('RESOURCE_EXHAUSTED')
+      reason = str(e).split('\n\n')[0]
+      too_large = reason.startswith('RESOURCE_EXHAUSTED')
       kind = errors.ResourceExhausted if too_large else errors.Internal
-      raise kind(f'XLA cannot compile {str(key)!r}: {why}') from e
+      raise kind(f'XLA cannot compile {str(key)!r}: {reason}') from e
     executable, dropped = serialization.serialize(compiled)
     if serialization.platform(run) == 'cpu':
       executable = serialization.sort_object_files(executable)

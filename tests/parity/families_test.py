@@ -177,8 +177,8 @@ class FamiliesTest(parameterized.TestCase):
     for prompt in _prompts():
       with torch.no_grad():
         expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
-      found = self._logits(config, weights, prompt)
-      np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
+      logits = self._logits(config, weights, prompt)
+      np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-4)
 
   @parameterized.named_parameters(
     (
@@ -202,8 +202,8 @@ class FamiliesTest(parameterized.TestCase):
     for prompt in _prompts():
       with torch.no_grad():
         expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
-      found = self._logits(config, weights, prompt)
-      np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
+      logits = self._logits(config, weights, prompt)
+      np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-4)
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_bfloat16_rounds_weights_only(self, name):
@@ -230,10 +230,10 @@ class FamiliesTest(parameterized.TestCase):
     for prompt in _prompts():
       with torch.no_grad():
         expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
-      found = self._logits(config, weights, prompt)
-      np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
+      logits = self._logits(config, weights, prompt)
+      np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-4)
       before = self._logits(config, exact, prompt)
-      self.assertGreater(np.abs(found - before).max(), 0.1)
+      self.assertGreater(np.abs(logits - before).max(), 0.1)
 
   @parameterized.named_parameters(
     (f'{name}_{beams}_beams', name, beams)

@@ -136,7 +136,7 @@ class RunTestsTest(absltest.TestCase):
   def test_shards_divide_modules(self):
     names = [self.write(f'{name}_test.py', 'pass') for name in 'abc']
     status = self.root / 'status'
-    for index, wanted in enumerate((('a', 'c'), ('b',))):
+    for index, expected in enumerate((('a', 'c'), ('b',))):
       done = self.run_tests(
         *names,
         TEST_SHARD_INDEX=str(index),
@@ -147,7 +147,7 @@ class RunTestsTest(absltest.TestCase):
       self.assertTrue(status.exists())
       for name in 'abc':
         line = f'{name}_test.py passed: 1 tests ran, 1 skipped'
-        self.assertEqual(line in done.stdout, name in wanted, done.stdout)
+        self.assertEqual(line in done.stdout, name in expected, done.stdout)
 
   def test_children_of_a_module_end_with_it(self):
     name = self.write(

@@ -52,8 +52,10 @@ def build(
     errors.InvalidArgument: The serving params of the set cannot be used.
   """
   if described.params:
-    where = devices or _abstract_mesh(described)
-    return abstract_model.from_params(described.params, {}, where).executables()
+    placement = devices or _abstract_mesh(described)
+    return abstract_model.from_params(
+      described.params, {}, placement
+    ).executables()
   rows, buckets = (tuple(sorted({*n})) for n in zip(*described.prefills))
   kind = _Static if described.static else config_lib.EngineConfig
   engine = platform_configs.tiled(
