@@ -20,10 +20,6 @@ class Request:
     return self.min_new == self.max_new
 
 
-def to_json(requests: Sequence[Request]) -> list[dict]:
-  return [dataclasses.asdict(r) for r in requests]
-
-
 def from_json(items: Sequence[dict]) -> tuple[Request, ...]:
   return tuple(
     Request(tuple(i['tokens']), i['min_new'], i['max_new']) for i in items
