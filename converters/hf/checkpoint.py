@@ -267,7 +267,7 @@ def read_config(
   config = hf_config.read(path, document, family.config)
   path = os.path.join(directory, 'generation_config.json')
   if os.path.exists(path):
-    config = hf_config.with_generation(config, path, read_json(path))
+    config = hf_config.add_generation(config, path, read_json(path))
   return family, config
 
 

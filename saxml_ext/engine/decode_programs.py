@@ -122,11 +122,11 @@ def decode_in_place(
   def index(has_rows: bool):
     return (batch.slots, slice(rows)) if has_rows else batch.slots
 
-  def few(tree, has_rows: bool):
+  def take(tree, has_rows: bool):
     at = index(has_rows)
     return jax.tree.map(lambda x: x[at], tree)
 
-  def many(old, new, has_rows: bool):
+  def put(old, new, has_rows: bool):
     at = index(has_rows)
     return jax.tree.map(lambda x, y: x.at[at].set(y), old, new)
 
@@ -142,11 +142,11 @@ def decode_in_place(
       **{name: field(name, False) for name in by_slot},
     )
 
-  lengths = few((slots.prompt_lengths, slots.moved), False)
+  lengths = take((slots.prompt_lengths, slots.moved), False)
   chosen = state.Slots(
-    map_searches(few, searches),
+    map_searches(take, searches),
     lengths[0],
-    few(slots.ancestry, True),
+    take(slots.ancestry, True),
     lengths[1],
   )
   current, new, steps = _decode(
@@ -154,8 +154,8 @@ def decode_in_place(
   )
   slots = dataclasses.replace(
     slots,
-    searches=map_searches(many, searches, new.searches),
-    ancestry=many(slots.ancestry, new.ancestry, True),
+    searches=map_searches(put, searches, new.searches),
+    ancestry=put(slots.ancestry, new.ancestry, True),
   )
   return current, slots, steps, slots.searches.finished
 

@@ -298,9 +298,9 @@ class Executables:
     e = self._shapes.settings.engine
     inserts: set[program_keys.PrefillAndInsert] = set()
     chunks: set[program_keys.PrefillChunk] = set()
-    of_context: list[Key] = []
+    long: list[Key] = []
     if e.max_context:
-      of_context = [
+      long = [
         *map(program_keys.DecodeSingle, e.widths),
         program_keys.MoveSteps(),
       ]
@@ -319,7 +319,7 @@ class Executables:
             program_keys.PrefillChunk(rows, *chunk) for chunk in firsts
           )
     return [
-      *of_context,
+      *long,
       *map(program_keys.Decode, e.widths),
       *sorted(inserts),
       *sorted(chunks),

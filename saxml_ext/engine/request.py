@@ -155,7 +155,7 @@ class Progress:
   rows: tuple[Partial, ...]
 
 
-def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
+def settle(request: Request, engine: config_lib.EngineConfig) -> Settled:
   """Returns the request with the engine's settings for fields that are None.
 
   The seed is not changed.
@@ -220,7 +220,7 @@ class Checks:
     """Raises ValueError if a request exceeds the engine's limits."""
     e = self.engine
     self.prompt(request.tokens)
-    r = with_defaults(request, e)
+    r = settle(request, e)
     if (
       e.max_context and r.max_new_tokens > e.max_new_tokens and not r.is_single
     ):

@@ -33,14 +33,14 @@ def _values(request):
 
 class RequestTest(parameterized.TestCase):
   def test_unset_options_get_the_engines_defaults(self):
-    completed = request_lib.with_defaults(request_lib.Request(_TOKENS), _ENGINE)
+    completed = request_lib.settle(request_lib.Request(_TOKENS), _ENGINE)
     expected = request_lib.Request(_TOKENS, 14, 3, (5,), 0.5, 8, 0.9, None)
     search = (True, 4, 1.0, True, 0, None, False)
     self.assertEqual(_values(completed), (*_values(expected)[:8], *search))
     request = request_lib.Request(
       *(_TOKENS, 2, 0, (), 0.0, 7, 0.1, 11, True, 2, 0.5, 'never', 3, 0, True)
     )
-    completed = request_lib.with_defaults(request, _ENGINE)
+    completed = request_lib.settle(request, _ENGINE)
     self.assertEqual(_values(completed), _values(request))
 
   def test_a_request_may_have_more_fields(self):
@@ -49,15 +49,15 @@ class RequestTest(parameterized.TestCase):
       on_first_token: object = None
 
     request = Watched(_TOKENS, top_k=7, on_first_token=print)
-    completed = request_lib.with_defaults(request, _ENGINE)
+    completed = request_lib.settle(request, _ENGINE)
     self.assertEqual(completed.top_k, 7)
 
   def test_some_token_has_to_end_an_answer(self):
     engine = dataclasses.replace(_ENGINE, eos_id=None)
     with self.assertRaisesRegex(ValueError, 'no stop_ids and .* no eos_id'):
-      request_lib.with_defaults(request_lib.Request(_TOKENS), engine)
+      request_lib.settle(request_lib.Request(_TOKENS), engine)
     request = request_lib.Request(_TOKENS, stop_ids=(7,))
-    completed = request_lib.with_defaults(request, engine)
+    completed = request_lib.settle(request, engine)
     self.assertEqual(completed.stop_ids, (7,))
 
   @parameterized.parameters(

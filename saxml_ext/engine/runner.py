@@ -136,7 +136,7 @@ class Runner(texts.Texts):
       self._check_slot(slot)
       self.check(request)
     for slot, request in requests.items():
-      settled = request_lib.with_defaults(request, self._engine)
+      settled = request_lib.settle(request, self._engine)
       self._occupied[slot] = settled
       if request.stream:
         self._streams[slot] = streams.Stream(

@@ -64,16 +64,16 @@ def embed(
     tokens: The tokens, [T] int32, padded on the right.
     length: The number of tokens without padding, at least 1, [] int32.
   """
-  of_last = settings.engine.embedding == 'last_token'
+  takes_last = settings.engine.embedding == 'last_token'
   x, _ = model.prefill(
     weights,
     settings.model,
     tokens[None],
     settings.engine.kv_dtype,
-    last=length[None] - 1 if of_last else None,
+    last=length[None] - 1 if takes_last else None,
   )
   x = components.normalize(x[0], weights.final_norm, settings.model)
-  if of_last:
+  if takes_last:
     return x[0]
   within = jnp.arange(len(tokens)) < length
   return jnp.where(within[:, None], x, 0).sum(0) / length

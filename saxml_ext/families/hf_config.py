@@ -249,7 +249,7 @@ def _check_window(
     )
 
 
-def with_generation(
+def add_generation(
   config: HFConfig, path: str, document: Mapping[str, Any]
 ) -> HFConfig:
   """Returns the config with the end ids of generation_config.json, if any.

@@ -44,8 +44,6 @@ from saxml_ext.families import gptj
 from saxml_ext.families import hf_config
 from saxml_ext.pax import metadata
 
-PREFIX = variables_lib.PREFIX
-
 # GPT-J 6B has 50400 tokens. The fine-tuned model of MLPerf has one more, for
 # padding. The files of both may have further padding. Like Sax's own converter,
 # this module cuts the additional rows.

@@ -227,11 +227,11 @@ def _checked(formation: Formation) -> Formation | None:
   if n == 1:
     return None
   return dataclasses.replace(
-    formation, coordinator_address=_with_port(formation.coordinator_address)
+    formation, coordinator_address=_add_port(formation.coordinator_address)
   )
 
 
-def _with_port(address: str) -> str:
+def _add_port(address: str) -> str:
   """Returns an address as "host:port", with the default port if it has none."""
   host, colon, port = address.rpartition(':')
   if not colon or address.endswith(']'):

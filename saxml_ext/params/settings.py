@@ -202,7 +202,7 @@ class Settings:
       engine = dataclasses.replace(engine, max_stop_ids=room)
     return dataclasses.replace(
       self,
-      engine=_with_eos_id(engine, _first(engine.eos_id, stored.eos_id)),
+      engine=_set_eos_id(engine, _first(engine.eos_id, stored.eos_id)),
       stop_ids=stop_ids,
       rotary_dim=_first(self.rotary_dim, stored.rotary_dim),
       ln_epsilon=_first(self.ln_epsilon, stored.ln_epsilon),
@@ -282,7 +282,7 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
   # served.
   if params.GENERATE_ONLY or params.TEXT_TO_EMBEDDING_MODEL_METHOD_NAME is None:
     embedding = None
-  of_request = params.EXTRA_INPUTS.get(request_options.STOP_IDS_KEY, ())
+  accepted = params.EXTRA_INPUTS.get(request_options.STOP_IDS_KEY, ())
   context = params.CONTEXT_LEN or 0
   # Every accepted prompt needs a bucket.
   longest = params.PREFILL_CHUNK_LEN if context else params.INPUT_SEQ_LEN
@@ -296,7 +296,7 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
     prefill_interval=params.PREFILL_INTERVAL_STEPS,
     max_new_tokens=max_new,
     min_new_tokens=min(params.MIN_DECODE_STEPS, max_new),
-    max_stop_ids=max(len(params.STOP_TOKEN_IDS or ()), len(of_request), 1),
+    max_stop_ids=max(len(params.STOP_TOKEN_IDS or ()), len(accepted), 1),
     search=search,
     num_beams=params.NUM_SAMPLES if search == 'sample' else params.BEAM_SIZE,
     num_samples=params.NUM_SAMPLES if mixed else None,
@@ -314,12 +314,12 @@ def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
     kv_dtype=params.KV_CACHE_DTYPE or params.FPROP_DTYPE,
     suffix_block=max_new if context else config_lib.suffix_block(max_new),
   )
-  return _with_eos_id(
+  return _set_eos_id(
     config, _first(params.EOS_ID, *(params.STOP_TOKEN_IDS or ()))
   )
 
 
-def _with_eos_id(
+def _set_eos_id(
   config: config_lib.EngineConfig, eos_id: int | None
 ) -> config_lib.EngineConfig:
   """Returns a copy with the id that ends answers and pads prompts."""

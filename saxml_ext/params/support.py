@@ -59,19 +59,6 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
   'GRADIENT_WRT_MDL_VAR_TENSOR_NAMES': (None,),
 }
 
-# Attributes that change how upstream's server computes, but not its answers.
-# Any value is accepted.
-WITHOUT_EFFECT = frozenset(
-  {
-    'DECODE_MESH_TRANSPOSE',
-    'FPROP_FOR_PREFIX',
-    'SUPPORT_LAZY_PREFIX_BROADCAST',
-    'USE_BATCH_SHARDING',
-    'USE_MATMUL_BEAM_SHUFFLE',
-    'XLA_TPU_FLAGS',
-  }
-)
-
 # The minimum of each attribute. None is also accepted: the checkpoint has the
 # value, or it means 0.
 _LEAST = {

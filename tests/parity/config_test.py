@@ -287,7 +287,7 @@ class ConfigTest(parameterized.TestCase):
   def test_generation_config_of_any_type_is_read_or_refused(self, document):
     sizes = hf_config.HFConfig(2, 32, 4, 48, 11, stop_ids=(3,))
     try:
-      config = hf_config.with_generation(sizes, 'generation_config', document)
+      config = hf_config.add_generation(sizes, 'generation_config', document)
     except errors.CheckpointError as e:
       self.assertIn('eos_token_id', str(e))
     else:

@@ -173,10 +173,10 @@ def insert(
   The other arguments are those of `insert_prompts`, for one block.
   """
   stacked = layers_lib.is_stacked(block.keys)
-  of_block = logical.spec(
+  block_spec = logical.spec(
     *(('layers',) if stacked else ()), 'slots', 'kv_heads'
   )
-  of_rows = logical.spec('slots', 'kv_heads')
+  row_spec = logical.spec('slots', 'kv_heads')
 
   def insert(local, block, keys, values, layer=layer):
     if local.present is not None:
@@ -199,8 +199,8 @@ def insert(
     slots,
     jax.tree.leaves(block.values)[0].shape[1 if stacked else 0],
     (block, keys, values, *traced),
-    (of_block, of_rows, of_rows, *[logical.spec()] * len(traced)),
-    of_block,
+    (block_spec, row_spec, row_spec, *[logical.spec()] * len(traced)),
+    block_spec,
   )
 
 

@@ -355,8 +355,8 @@ def multiply_likeliest(
   """
   rows = x.shape[0]
   parts = max(1, min(_MOST_PARTS, values.shape[0] // _LEAST_OUTPUTS))
-  of_rows, best = (parts, rows), (parts, rows, count)
-  results = _floats(*of_rows), _floats(*of_rows), _floats(*best), _ints(*best)
+  per_row, best = (parts, rows), (parts, rows, count)
+  results = _floats(*per_row), _floats(*per_row), _floats(*best), _ints(*best)
   call = jax.ffi.ffi_call('saxml_multiply_likeliest', results)
   peaks, totals, products, outputs = call(x, values, scale, bias, planes=planes)
   peak = peaks.max(0)

@@ -92,15 +92,15 @@ def silu_gated(
     up_bias: The bias to add to the product with `up`, or None.
   """
 
-  def apart(x: jax.Array) -> jax.Array:
+  def by_einsums(x: jax.Array) -> jax.Array:
     gates = jax.nn.silu(einsum(spec, x, gate))
     return gates * einsum(spec, x, up, up_bias)
 
   if not (multiplied_by_kernel(gate) and multiplied_by_kernel(up)):
-    return apart(x)
+    return by_einsums(x)
   form = matrix_form.from_einsum(spec, x)
 
-  def together(x: jax.Array) -> jax.Array:
+  def by_kernel(x: jax.Array) -> jax.Array:
     rows = form.matrix(x).astype(jnp.float32)
     stacked, layer = _operands(gate)
     gated = kernels.multiply_gated(
@@ -108,7 +108,7 @@ def silu_gated(
     )
     return form.result(gated, up.scale.shape)
 
-  return jax.lax.platform_dependent(x, cpu=together, default=apart)
+  return jax.lax.platform_dependent(x, cpu=by_kernel, default=by_einsums)
 
 
 def multiplied_by_kernel(
@@ -270,8 +270,8 @@ def _planes(x: jax.Array, w: quant.QuantizedArray) -> int:
   """Returns the number of planes of int8 for activations [M, K]."""
   if w.activations == quant.FINE:
     return 2
-  of_prompts = x.shape[0] > _MANY_ROWS and not _decoding.get()
-  return 2 if of_prompts and kernels.prefers_fine_prompts() else 1
+  is_prompt = x.shape[0] > _MANY_ROWS and not _decoding.get()
+  return 2 if is_prompt and kernels.prefers_fine_prompts() else 1
 
 
 def _few_rows(

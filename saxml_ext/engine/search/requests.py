@@ -18,7 +18,7 @@ def options(
   requests: Sequence[request_lib.Request], engine: config_lib.EngineConfig
 ) -> search.Options:
   """Returns the options of validated requests, one row for each request."""
-  settled = [request_lib.with_defaults(r, engine) for r in requests]
+  settled = [request_lib.settle(r, engine) for r in requests]
   stop_ids = np.full(
     (len(settled), engine.max_stop_ids), search.NO_TOKEN, np.int32
   )

@@ -82,7 +82,7 @@ async def parse(
   query = _query(model.settings, request, tokens)
   ends = _stop_ids(model, request, query)
   fit = ends[: model.settings.engine.max_stop_ids]
-  sampled = not request_lib.with_defaults(
+  sampled = not request_lib.settle(
     dataclasses.replace(query, stop_ids=fit), model.settings.engine
   ).beam_search
   if not sampled:

@@ -208,7 +208,7 @@ class StreamedAnswers:
 
   def _is_sampled(self) -> bool:
     engine = self._model.settings.engine
-    return not request_lib.with_defaults(self._request, engine).beam_search
+    return not request_lib.settle(self._request, engine).beam_search
 
   def _row(self, i: int) -> '_Row':
     while len(self._rows) <= i:

@@ -82,8 +82,8 @@ def plan(
   order = jnp.argsort(~flags, stable=True).astype(jnp.int32)
   entries = flags.size // size
   query, entry = order // entries, order % entries
-  of_suffix = entry - begins.size
-  block = jnp.where(of_suffix < 0, entry, of_suffix)
+  suffix_block = entry - begins.size
+  block = jnp.where(suffix_block < 0, entry, suffix_block)
   left = jnp.minimum(lengths[query] - block * blocks.prompt, blocks.prompt)
   chunks = jnp.maximum(-(-left // blocks.chunk), 1)
   count = flags.sum(dtype=jnp.int32)
@@ -92,7 +92,7 @@ def plan(
     count[None],
     jnp.append(jnp.where(valid, query, -1), -1).astype(jnp.int32),
     block,
-    jnp.where(of_suffix < 0, chunks, 0),
+    jnp.where(suffix_block < 0, chunks, 0),
     slots,
     lengths,
     mask.astype(jnp.int8),
