@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import resource
+from typing import Any
 from unittest import mock
 
 from absl import flags
@@ -48,7 +49,8 @@ class ConvertTest(absltest.TestCase):
   def run_main(self, **changes) -> tuple[int, str, str]:
     """Runs the program; returns its exit status, output and errors."""
     values = {'base': self.base, 'pax': self.pax} | changes
-    out, err, status = io.StringIO(), io.StringIO(), 0
+    out, err = io.StringIO(), io.StringIO()
+    status: Any = 0
     with (
       flagsaver.flagsaver(**values),
       contextlib.redirect_stdout(out),

@@ -89,7 +89,8 @@ class ConvertLlamaTest(parameterized.TestCase):
   def run_main(self, **changes: Any) -> tuple[int, str, str]:
     """Runs the program; returns its exit status, output and errors."""
     values = {'pax': self.pax, 'overwrite': True} | changes
-    out, err, status = io.StringIO(), io.StringIO(), 0
+    out, err = io.StringIO(), io.StringIO()
+    status: Any = 0
     with (
       flagsaver.flagsaver(**values),
       contextlib.redirect_stdout(out),

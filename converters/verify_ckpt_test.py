@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+from typing import Any
 import unittest
 
 from absl import app
@@ -37,7 +38,8 @@ _Q = '_quantized_scale'
 
 def _run(flags) -> tuple[int, str]:
   """Runs the program; returns its exit status and output."""
-  out, status = io.StringIO(), 0
+  out = io.StringIO()
+  status: Any = 0
   with (
     flagsaver.flagsaver(**flags),
     contextlib.redirect_stdout(out),

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+from typing import Any
 
 from absl.testing import absltest
 from absl.testing import flagsaver
@@ -38,7 +39,8 @@ class VerifyLogitsTest(parameterized.TestCase):
     self.pax = os.path.join(root, 'pax')
 
   def verify(self) -> tuple[int, str]:
-    out, status = io.StringIO(), 0
+    out = io.StringIO()
+    status: Any = 0
     with (
       flagsaver.flagsaver(
         base=self.base, pax=self.pax, logits=True, text=[_TEXT]

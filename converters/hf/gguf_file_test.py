@@ -46,7 +46,7 @@ def _scales(data: bytes) -> tuple[list[int], list[int]]:
   return scales, minima
 
 
-def _values(kind: TYPES, b: bytes) -> Iterator[float]:
+def _values(kind: gguf_files.TYPES, b: bytes) -> Iterator[float]:
   """Yields the values of a block by the formulas of llama.cpp."""
   if kind == TYPES.Q4_0:
     yield from (_half(b[:2]) * (q - 8) for q in _nibbles(b[2:]))
@@ -81,7 +81,9 @@ def _values(kind: TYPES, b: bytes) -> Iterator[float]:
       yield _half(b[208:]) * int(scales[i // 16]) * (code - 32)
 
 
-def _random_blocks(kind: TYPES, rows: int, columns: int) -> np.ndarray:
+def _random_blocks(
+  kind: gguf_files.TYPES, rows: int, columns: int
+) -> np.ndarray:
   """Returns random blocks with scales that are finite, [rows, bytes]."""
   size, num_bytes = gguf.GGML_QUANT_SIZES[kind]
   rng = np.random.default_rng(kind.value)
@@ -156,7 +158,7 @@ class GGUFFileTest(parameterized.TestCase):
           self.path(),
           tensors,
           gguf_files.metadata(),
-          type_of=lambda _, name=name: TYPES[name],
+          type_of=lambda _, name=name: getattr(TYPES, name),
         )
       )
       value = file.read(_NAME)

@@ -12,8 +12,15 @@ import urllib.parse
 REVISION = '0123456789abcdef0123456789abcdef01234567'
 
 
+class _Server(http.server.ThreadingHTTPServer):
+  model_id: str
+  files: Mapping[str, bytes]
+  downloads: collections.Counter[str]
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
   protocol_version = 'HTTP/1.1'
+  server: _Server
 
   def do_GET(self):  # pylint: disable=invalid-name
     self._answer()
@@ -74,7 +81,7 @@ def running(
   Yields:
     The hub's URL, and the number of downloads of each file so far.
   """
-  with http.server.ThreadingHTTPServer(('127.0.0.1', 0), _Handler) as server:
+  with _Server(('127.0.0.1', 0), _Handler) as server:
     server.model_id, server.files = model_id, files
     server.downloads = collections.Counter()
     server.daemon_threads = True

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 import json
 import os
-from typing import Any
+from typing import Any, TypeAlias
 
 import gguf
 from gguf import quants
@@ -14,7 +14,7 @@ DIM, HEADS, KV_HEADS, HIDDEN, LAYERS = 256, 4, 2, 512, 2
 SPECIAL = ('<|end|>', '<|im_start|>', '<|im_end|>')
 MERGES = ('h e', 'l l', 'he ll', 'hell o', 'Ġ w', '1 2')
 TEMPLATE = '{% for m in messages %}{{ m.content }}{% endfor %}'
-TYPES = gguf.GGMLQuantizationType
+TYPES: TypeAlias = gguf.GGMLQuantizationType
 _NAMES = {
   'model.embed_tokens': 'token_embd',
   'model.norm': 'output_norm',

@@ -37,6 +37,7 @@ def config(**changes) -> dict:
 
 def state_dict(seed: int = 0) -> dict[str, np.ndarray]:
   """Returns random float32 tensors with the names that transformers uses."""
+  shapes: dict[str, tuple[int, ...]]
   shapes = {'transformer.wte.weight': (VOCAB, DIM)}
   for i in range(LAYERS):
     h = f'transformer.h.{i}'

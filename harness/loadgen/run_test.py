@@ -10,13 +10,17 @@ from harness.rules import rounds
 from saxml_ext.common import files
 
 
-class _System(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag='a'):
+class _System(  # type: ignore[call-arg]
+  msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag='a'
+):
   checkpoint: str = ''
   device: str = 'cpu'
   overrides: dict[str, str] = {}
 
 
-class _Other(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag='b'):
+class _Other(  # type: ignore[call-arg]
+  msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag='b'
+):
   """A system of another program."""
 
 

@@ -1,5 +1,6 @@
 import functools
 import os
+from typing import Any
 from unittest import mock
 
 from absl import flags
@@ -25,7 +26,7 @@ _PROGRAM = ('scenario', 'results_dir', 'cache_dir', 'rerun')
 _SAMPLE = {'sample_count': 2}
 _PROMPTS = {'tokenizer_path': bundle.tokenizer_path(), 'max_input_length': 512}
 # The flags of a run on each system.
-_RUNS = {
+_RUNS: dict[str, dict[str, Any]] = {
   flag_table.OWN_CELL: {},
   flag_table.RUNNING_CELL: {
     'model_path': '/sax/test/m',

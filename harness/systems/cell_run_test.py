@@ -126,7 +126,8 @@ class GeneratorTest(absltest.TestCase):
     self._target = (fake_cell.MODEL, made.root)
 
   def _reply(self, prompt: str, stream: bool) -> replies.Reply:
-    generate = cell_run.generator(*self._target, fake_cell.PATIENCE, stream)
+    model_id, root = self._target
+    generate = cell_run.generator(model_id, root, fake_cell.PATIENCE, stream)
     reply = replies.Reply()
     cell_run.CellSystem(generate, [prompt]).answer(0, reply)
     return reply

@@ -21,6 +21,7 @@ import os
 import signal
 import sys
 import tempfile
+from typing import Any
 
 from absl import app
 from absl import flags
@@ -133,7 +134,7 @@ def _run(directory: str) -> None:
     )
     results[_OVERHEAD] = _overhead_report(load, figures)
   if _OFFLINE in _PARTS.value:
-    load = throughput.Load(
+    offline = throughput.Load(
       params=_PARAMS.value,
       rounds=_OFFLINE_ROUNDS.value,
       samples=len(prompts),
@@ -141,8 +142,8 @@ def _run(directory: str) -> None:
       jax_cache_dir=user_path.resolve(_JAX_CACHE_DIR.value)
       or os.path.join(directory, 'jax'),
     )
-    figures = throughput.measure(prompts, load, directory, progress)
-    results[_OFFLINE] = _offline_report(load, figures)
+    rates = throughput.measure(prompts, offline, directory, progress)
+    results[_OFFLINE] = _offline_report(offline, rates)
   if _JSON.value:
     path = user_path.resolve(_JSON.value)
     with open(path, 'w', encoding='utf-8') as file:
@@ -242,7 +243,7 @@ def _verdict(text: str, met: bool) -> None:
   print(f'{text}: {"met" if met else "MISSED"}', flush=True)
 
 
-def _as_json(load: object, figures: Mapping[str, object]) -> dict[str, object]:
+def _as_json(load: Any, figures: Mapping[str, Any]) -> dict[str, Any]:
   rows = {name: dataclasses.asdict(value) for name, value in figures.items()}
   return {'load': dataclasses.asdict(load)} | rows
 

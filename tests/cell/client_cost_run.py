@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from typing import Any
 
 from absl import flags
 import grpc
@@ -179,7 +180,7 @@ def main(argv: Sequence[str]) -> None:
       sut = sut_lib.SystemUnderTest(made, [1] * _COPY, _COPY, _CONCURRENCY)
       threading.Thread(target=_watch, args=(sut,), daemon=True).start()
       used = _run(sut.issue, sut.flush, directory)
-    values = loadgen_log.read(directory).values
+    values: dict[str, Any] = {**loadgen_log.read(directory).values}
   figures = {
     'microseconds': 1e6 * used / values['result_query_count'],
     'samples_per_second': values['result_completed_samples_per_sec'],

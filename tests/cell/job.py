@@ -75,11 +75,11 @@ class Job:
 
   def wait_for(self, *path: str) -> None:
     """Waits until a file of the results is not empty."""
-    path = os.path.join(self.results, *path)
+    file = os.path.join(self.results, *path)
     end = time.monotonic() + _START_SECS
-    while not (os.path.exists(path) and os.path.getsize(path)):
+    while not (os.path.exists(file) and os.path.getsize(file)):
       if self.process.poll() is not None or time.monotonic() > end:
-        raise AssertionError(f'no {path}; the job says:\n{self.output}')
+        raise AssertionError(f'no {file}; the job says:\n{self.output}')
       time.sleep(0.1)
 
   def descendants(self) -> list[psutil.Process]:

@@ -69,8 +69,8 @@ def follow(
   commands = []
   for number, (page, text) in enumerate(pages.items()):
     text = text.replace(_TEMPORARY, f'{directory}/')
-    for path, content in script.files(text).items():
-      (directory / path).write_text(content, encoding='utf-8')
+    for name, content in script.files(text).items():
+      (directory / name).write_text(content, encoding='utf-8')
     _, *lines = script.commands(text, short).split('\n')
     if not any(lines):
       raise ValueError(

@@ -76,9 +76,13 @@ class _Cell(children.Children):
     self.named: dict[str, children.Child] = {}
 
   def start(
-    self, name: str, command: programs.Command, log_path: str
+    self,
+    name: str,
+    command: programs.Command,
+    log_path: str,
+    files: Sequence[int] = (),
   ) -> children.Child:
-    self.named[name] = super().start(name, command, log_path)
+    self.named[name] = super().start(name, command, log_path, files)
     return self.named[name]
 
   @contextlib.contextmanager
@@ -97,7 +101,8 @@ def generate(directory: str) -> list[str]:
   env = install(directory)
   records = pathlib.Path(env[recorder.OUT])
   os.environ.update(env)
-  with _Cell() as group:
+  group = _Cell()
+  with group:
     cell = local_cell.LocalCell(
       group,
       directory,

@@ -67,7 +67,9 @@ def _wait_for_next_answers(results: Sequence[_Result]) -> None:
     time.sleep(_PAUSE_SECS)
 
 
-def _ask(model: lm.LM, closed: threading.Event, result: _Result) -> None:
+def _ask(
+  model: lm.BlockingLM, closed: threading.Event, result: _Result
+) -> None:
   options = sax.ModelOptions(_TIMEOUT_SECS)
   while not closed.wait(_PAUSE_SECS):
     try:

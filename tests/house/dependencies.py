@@ -119,7 +119,9 @@ def _labels(target: targets.Target) -> dict[str, int]:
     if node.value.startswith('@')
     else targets.absolute(node.value, target.package): node.lineno
     for node in ast.walk(expression)
-    if isinstance(node, ast.Constant) and id(node) not in keys
+    if isinstance(node, ast.Constant)
+    and isinstance(node.value, str)
+    and id(node) not in keys
   }
 
 

@@ -47,7 +47,7 @@ def check(module: ast.Module) -> Iterator[tuple[int, str]]:
   """Yields the lines that define names against a rule, and the reasons."""
   for node in ast.walk(module):
     name = _defined(node)
-    if name is None:
+    if name is None or not isinstance(node, ast.expr | ast.stmt | ast.arg):
       continue
     words = name.strip('_').lower().split('_')
     function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)

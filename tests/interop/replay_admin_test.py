@@ -8,6 +8,7 @@ the texts of gRPC for Python.
 """
 
 import asyncio
+import operator
 from unittest import mock
 
 from absl.testing import absltest
@@ -45,7 +46,7 @@ def _listed(response: admin_pb2.ListResponse) -> admin_pb2.ListResponse:
   """Removes allowed differences: the order, and fields of our server only."""
   result = admin_pb2.ListResponse(
     published_models=sorted(
-      response.published_models, key=lambda item: item.model.model_id
+      response.published_models, key=operator.attrgetter('model.model_id')
     )
   )
   for item in result.published_models:

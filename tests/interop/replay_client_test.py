@@ -89,11 +89,11 @@ class ReplayTest(parameterized.TestCase):
   def check_result(self, result, row: recorded.Row) -> None:
     """Compares the result of a call with the recorded response."""
     if row.method == 'GenerateStream':
-      expected = [
+      items = [
         [(i.text, i.prefix_len, list(i.scores)) for i in response.items]
         for response in row.responses
       ]
-      self.assertEqual(result, expected)
+      self.assertEqual(result, items)
       return
     [response] = row.responses
     expected = {

@@ -76,7 +76,7 @@ class CellTest(absltest.TestCase):
       with context.wrap_socket(
         plain, server_hostname=cell_certs.SERVER_NAME
       ) as connection:
-        return connection.getpeercert()['serialNumber']
+        return str(connection.getpeercert()['serialNumber'])
 
   def test_cell_with_tls_survives_renewal_and_a_new_leader(self):
     admin = self.start(processes.ADMIN_SERVER, self.server_tls)

@@ -21,6 +21,7 @@ from saxml_ext.groups import followers
 from saxml_ext.params import gptj
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
+from saxml_ext.protobuf import group_pb2
 from saxml_ext.server import model_server
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.testing import fake_runner
@@ -51,6 +52,12 @@ class _Goodbye(followers.Listener):
 
   def joined(self, member: followers.Member) -> None:
     member.close()
+
+  def answered(
+    self, member: followers.Member, answer: group_pb2.Answer
+  ) -> None: ...
+
+  def left(self, member: followers.Member) -> None: ...
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,9 @@ flags.DEFINE_float('answer_secs', 0.0, 'The time per batch.')
 flags.DEFINE_integer('shift', 0, 'Shifts the answers of performance runs.')
 
 
-class Canned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Canned(  # type: ignore[call-arg]
+  msgspec.Struct, frozen=True, forbid_unknown_fields=True
+):
   """The settings of the answers, by flag name."""
 
   samples: int = 20

@@ -1,6 +1,7 @@
 """Tests of the last minutes of a cell, from the reports of its servers."""
 
 import types
+from typing import Any
 
 from absl.testing import absltest
 
@@ -29,7 +30,7 @@ class HistoryTest(absltest.TestCase):
   def start(self, *servers: _Server) -> history.History:
     self.servers = list(servers)
     members = types.SimpleNamespace(all=lambda: self.servers)
-    self.controller = types.SimpleNamespace(members=members)
+    self.controller: Any = types.SimpleNamespace(members=members)
     return history.History(lambda: self.controller)
 
   def test_rates_come_from_counters(self):

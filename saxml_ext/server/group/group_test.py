@@ -105,7 +105,7 @@ class GroupTest(parameterized.TestCase):
         return self.admin.joins.get(timeout=1)
       for i, process in enumerate(self.processes):
         self.assertIsNone(process.poll(), self._text(i, 'log'))
-    self.fail('nobody joins')
+    raise AssertionError('nobody joins')
 
   @contextlib.contextmanager
   def _odd(self, number: int, oddity: str):

@@ -19,6 +19,7 @@ class _Model:
   """A model that records how it was closed, and can be slow to close."""
 
   admission_limit = 2
+  weights: object = None
 
   def __init__(self, on_failure, may_close):
     self.on_failure = on_failure

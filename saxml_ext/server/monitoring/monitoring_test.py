@@ -1,6 +1,7 @@
 """Tests of a model server's HTTP port, with a fake engine."""
 
 import asyncio
+from collections.abc import Sequence
 import dataclasses
 import http.client
 import os
@@ -207,7 +208,7 @@ class MonitoringTest(absltest.TestCase):
 
 class ProfilesTest(absltest.TestCase):
   def test_second_profile_is_refused(self):
-    async def both() -> list[object]:
+    async def both() -> Sequence[object]:
       taken = monitoring_app.Profiles(self.create_tempdir().full_path)
       return await asyncio.gather(
         taken.take(0.1), taken.take(0.1), return_exceptions=True

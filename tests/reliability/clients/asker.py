@@ -40,8 +40,8 @@ _Ask = Callable[[int], Coroutine[Any, Any, Any]]
 def _ask() -> _Ask:
   """Returns the function that makes a call, given its number."""
   if _WHAT.value == 'list':
-    options = sax_aio.AdminOptions(_TIMEOUT.value)
-    return lambda _: sax_aio.List(_MODEL.value, options)
+    admin_options = sax_aio.AdminOptions(_TIMEOUT.value)
+    return lambda _: sax_aio.List(_MODEL.value, admin_options)
   model = sax_aio.Model(
     _MODEL.value,
     sax_aio.Options(proxy_addr=_ADDRESS.value, fail_fast=_FAIL_FAST.value),

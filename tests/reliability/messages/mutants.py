@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 import math
 import random
-from typing import Any
+from typing import Any, TypeAlias
 
 from google.protobuf import descriptor
 from google.protobuf import message as message_lib
 from google.protobuf import message_factory
 
-_Field = descriptor.FieldDescriptor
+_Field: TypeAlias = descriptor.FieldDescriptor
 _MOST_DEPTH = 4
 _TEXTS = (
   '',
