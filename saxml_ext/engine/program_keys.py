@@ -1,4 +1,4 @@
-"""Defines the keys of the engine's programs: functions, arguments and results."""
+"""Defines the engine's programs by key: functions, arguments and results."""
 
 from collections.abc import Callable
 import dataclasses
@@ -126,7 +126,7 @@ class Decode(state.Key):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class DecodeSingle(Decode):
-  """The program `decode_programs.decode_in_place` for requests with one sample."""
+  """The program `decode_programs.decode_in_place` for single samples."""
 
   name = 'decode_single'
 

@@ -73,7 +73,7 @@ class Runner(texts.Texts):
 
   @classmethod
   def start(cls, run: executables.Executables) -> 'Runner':
-    """Returns a Runner with the programs of `preparation.prepare`; allocates all state.
+    """Allocates the state of a Runner with programs of `preparation.prepare`.
 
     It runs a program. If several processes share the devices, all must call it.
     """

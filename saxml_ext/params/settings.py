@@ -1,7 +1,7 @@
 """Checked settings of serving params, for the loader and the services.
 
-`Settings.from_params` reads a params class once, at load time. It refuses values that
-this server does not support, instead of replacing them.
+`Settings.from_params` reads a params class once, at load time. It refuses
+values that this server does not support, instead of replacing them.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ def published(model_path: str, overrides: Mapping[str, str]) -> 'Settings':
 def checked(
   model_path: str, params: type[template.ServableLMParams]
 ) -> 'Settings':
-  """Returns `Settings.from_params` params; an invalid form raises InvalidArgument."""
+  """Returns settings; an invalid form of an attribute raises InvalidArgument."""
   try:
     return Settings.from_params(params)
   except (TypeError, ValueError) as e:

@@ -115,7 +115,7 @@ class Rows:
     return P((*self.axes, _AXIS))
 
   def _whole(self, *dims: str) -> jax.sharding.PartitionSpec:
-    """Returns the spec of rows that it does not split, and of more dimensions."""
+    """Returns the spec of rows that it leaves whole, and of more dimensions."""
     return P(self.axes or None, *logical.spec(*dims))
 
   def split(self, x: jax.Array) -> jax.Array:
