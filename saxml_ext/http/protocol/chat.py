@@ -94,6 +94,7 @@ class Request(sampling.Sampling):
 class ChatForm(form.Form):
   """A request for the next message of a conversation, and its format."""
 
+  ID = 'chatcmpl'
   OBJECT = 'chat.completion'
   CHUNK = 'chat.completion.chunk'
 
@@ -121,11 +122,6 @@ class ChatForm(form.Form):
   def from_request(
     cls, request: Request, profile_of: templates.ProfileOf
   ) -> Self:
-    """Creates the form of a request.
-
-    Raises:
-      problems.BadRequest: A parameter is invalid or not supported.
-    """
     profile = profile_of(request.model)
     template, prompt = render(request, profile.template)
     settings = request.settings()

@@ -61,6 +61,7 @@ class Request(sampling.Sampling):
 class CompletionForm(form.Form):
   """A request for completions, and the format of its choices."""
 
+  ID = 'cmpl'
   OBJECT = CHUNK = 'text_completion'
 
   def choice(self, answer: answers.Answer, prompt: int) -> dict[str, Any]:
@@ -83,11 +84,6 @@ class CompletionForm(form.Form):
   def from_request(
     cls, request: Request, profile_of: templates.ProfileOf
   ) -> Self:
-    """Creates the form of a request.
-
-    Raises:
-      problems.BadRequest: A parameter is invalid or not supported.
-    """
     settings = request.settings()
     if request.echo and request.logprobs is not None:
       fields.fail(

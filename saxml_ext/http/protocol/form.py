@@ -8,11 +8,12 @@ import abc
 from collections.abc import Mapping, Sequence
 import dataclasses
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from saxml_ext.common import request_options
 from saxml_ext.http.protocol import answers
 from saxml_ext.http.protocol import sampling
+from saxml_ext.http.protocol import templates
 from saxml_ext.protobuf import completion_pb2
 
 
@@ -21,6 +22,7 @@ class Form(abc.ABC):
   """A request for completions, and the format of its answer.
 
   Attributes:
+    ID: The prefix of the ids of answers.
     OBJECT: The type of a complete answer.
     CHUNK: The type of a chunk of a streamed answer.
     request: The request.
@@ -30,6 +32,7 @@ class Form(abc.ABC):
     wants_logprobs: True if answers include log-probabilities.
   """
 
+  ID: ClassVar[str]
   OBJECT: ClassVar[str]
   CHUNK: ClassVar[str]
 
@@ -38,6 +41,19 @@ class Form(abc.ABC):
   settings: Mapping[str, Any]
   defaults: Mapping[str, Any]
   wants_logprobs: bool
+
+  @classmethod
+  @abc.abstractmethod
+  def from_request(cls, request: Any, profile_of: templates.ProfileOf) -> Self:
+    """Creates the form of a request.
+
+    Args:
+      request: The request, which was parsed.
+      profile_of: A function that returns the profile of a model.
+
+    Raises:
+      problems.BadRequest: A parameter is invalid or not supported.
+    """
 
   def all_settings(
     self, limits: completion_pb2.DescribeResponse | None

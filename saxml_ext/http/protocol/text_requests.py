@@ -17,6 +17,7 @@ from saxml_ext.http.protocol import templates
 
 _MOST_TEXTS = 256
 _MOST_INSTANCES = 256
+_OF_MESSAGES = ('chat_template', 'chat_template_kwargs', 'tools', 'tool_choice')
 # The time to render the chats of all instances, in seconds.
 _RENDER_SECS = 2.0
 
@@ -98,12 +99,7 @@ class Tokenize(fields.Request):
       return text, self._adds_start(template.adds_start)
     if self.prompt is None:
       fields.fail('prompt', 'it is missing. Send a text, or messages')
-    for name in (
-      'chat_template',
-      'chat_template_kwargs',
-      'tools',
-      'tool_choice',
-    ):
+    for name in _OF_MESSAGES:
       if getattr(self, name) is not None:
         fields.fail(name, 'it requires messages')
     return self.prompt, self._adds_start(True)

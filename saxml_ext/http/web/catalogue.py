@@ -88,10 +88,7 @@ class Catalogue:
 
   def names(self, model_id: str) -> list[str]:
     """Returns the public names of a model, or its id if it has none."""
-    names = [
-      name for name, target in self.aliases.items() if target == model_id
-    ]
-    return names or [model_id]
+    return [k for k, v in self.aliases.items() if v == model_id] or [model_id]
 
   async def find(self, name: str | None) -> str:
     """Returns the id of the model that a request names.

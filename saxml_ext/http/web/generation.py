@@ -58,6 +58,8 @@ class Generation:
     self._catalogue = catalogue
     self._record = record
     self._form = form
+    self._model: sax_aio.LanguageModel  # Set by `_start`.
+    self._settings: dict[str, Any]
     self._deadline = time.monotonic() + timeout
     self._patience = time.monotonic() + patience
 
@@ -67,10 +69,10 @@ class Generation:
     Raises:
       problems.Problem, errors.SaxError: The request failed.
     """
-    model, settings = await self._start()
+    await self._start()
     head = {**head, 'model': self._record.name, 'object': self._form.OBJECT}
     collected = [answers.Collected() for _ in self._form.prompts]
-    responses = self._responses(model, settings)
+    responses = self._responses()
     async with contextlib.aclosing(responses):
       async for prompt, response in responses:
         collected[prompt].add(response)
@@ -91,13 +93,13 @@ class Generation:
       problems.Problem, errors.SaxError: The request failed before the first
       message.
     """
-    model, settings = await self._start()
+    await self._start()
     head = {**head, 'model': self._record.name}
     if self._form.request.include_usage:
       head['usage'] = None
     if self._form.request.continuous_usage:
-      head['usage'] = answers.total_usage(await self._prompt_usage(model))
-    responses = self._responses(model, settings)
+      head['usage'] = answers.total_usage(await self._prompt_usage())
+    responses = self._responses()
     try:
       first = await anext(responses)
     except BaseException:
@@ -106,50 +108,40 @@ class Generation:
     self._record.began()
     return bodies.Events(self._encoded(head, first, responses))
 
-  async def _start(self) -> tuple[sax_aio.LanguageModel, dict[str, Any]]:
-    """Returns the model, and the settings of the request."""
+  async def _start(self) -> None:
+    """Finds the model, and the settings of the request for it."""
     model_id = await self._catalogue.find_ready(
       self._form.request.model, self._record
     )
     limits = None
     if self._form.defaults:
       limits = await self._catalogue.describe(model_id)
-    return self._catalogue.model(model_id), self._form.all_settings(limits)
+    self._model = self._catalogue.model(model_id)
+    self._settings = self._form.all_settings(limits)
 
-  async def _prompt_usage(
-    self, model: sax_aio.LanguageModel
-  ) -> list[completion_pb2.Usage]:
+  async def _prompt_usage(self) -> list[completion_pb2.Usage]:
     """Returns the token counts of the prompts; answers report them last."""
-    options = sax_aio.ModelOptions(self._remaining())
+    options = self._options()
     adds_start = self._form.settings.get('add_special_tokens', True)
 
     async def count(prompt: sampling.Prompt) -> completion_pb2.Usage:
       ids = prompt
       if isinstance(prompt, sampling.Text):
-        ids = (await model.Tokenize(prompt, options, adds_start)).ids
+        ids = (await self._model.Tokenize(prompt, options, adds_start)).ids
       return completion_pb2.Usage(prompt_tokens=len(ids))
 
     return await concurrency.gather(count, self._form.prompts)
 
-  def _remaining(self) -> float:
-    return max(0.001, self._deadline - time.monotonic())
+  def _options(self) -> sax_aio.ModelOptions:
+    return sax_aio.ModelOptions(max(0.001, self._deadline - time.monotonic()))
 
-  def _responses(
-    self, model: sax_aio.LanguageModel, settings: dict[str, Any]
-  ) -> AsyncGenerator[_Numbered, None]:
-    return concurrency.merge(
-      [self._complete(model, p, settings) for p in self._form.prompts]
-    )
+  def _responses(self) -> AsyncGenerator[_Numbered, None]:
+    return concurrency.merge(list(map(self._complete, self._form.prompts)))
 
-  async def _complete(
-    self,
-    model: sax_aio.LanguageModel,
-    prompt: sampling.Prompt,
-    settings: dict[str, Any],
-  ) -> _Responses:
+  async def _complete(self, prompt: sampling.Prompt) -> _Responses:
     """Yields the cell's messages; waits until the queue has room."""
     while True:
-      responses = self._attempt(model, prompt, settings)
+      responses = self._attempt(prompt)
       async with contextlib.aclosing(responses):
         try:
           first = await anext(responses)
@@ -166,17 +158,12 @@ class Generation:
           return
       await asyncio.sleep(pause)
 
-  async def _attempt(
-    self,
-    model: sax_aio.LanguageModel,
-    prompt: sampling.Prompt,
-    settings: dict[str, Any],
-  ) -> _Responses:
-    options = sax_aio.ModelOptions(self._remaining())
+  async def _attempt(self, prompt: sampling.Prompt) -> _Responses:
+    options = self._options()
     if not self._form.request.stream:
-      yield await model.Complete(prompt, options, **settings)
+      yield await self._model.Complete(prompt, options, **self._settings)
       return
-    responses = model.CompleteStream(prompt, options, **settings)
+    responses = self._model.CompleteStream(prompt, options, **self._settings)
     async with contextlib.aclosing(responses):
       async for response in responses:
         yield response

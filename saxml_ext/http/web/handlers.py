@@ -12,6 +12,7 @@ from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import form as form_lib
+from saxml_ext.http.protocol import sampling
 from saxml_ext.http.protocol import templates
 from saxml_ext.http.protocol import text_requests
 from saxml_ext.http.web import catalogue as catalogue_lib
@@ -42,35 +43,28 @@ class Handlers:
     self, request: requests.Request, body: completions.Request
   ) -> _Answer:
     """Continues a prompt, or several."""
-    form = await self._off_loop.run(
-      request.state.off_loop_key,
-      completions.CompletionForm.from_request,
-      body,
-      self._profile,
-    )
-    return await self._generate(request, form, 'cmpl-')
+    key = request.state.off_loop_key
+    return await self._generate(request, body, completions.CompletionForm, key)
 
   async def chat_completions(
     self, request: requests.Request, body: chat.Request
   ) -> _Answer:
     """Answers a conversation."""
-    form = await self._off_loop.run(
-      self._render_key(request, body.model),
-      chat.ChatForm.from_request,
-      body,
-      self._profile,
-    )
-    return await self._generate(request, form, 'chatcmpl-')
+    key = self._render_key(request, body.model)
+    return await self._generate(request, body, chat.ChatForm, key)
 
   async def _generate(
-    self, request: requests.Request, form: form_lib.Form, prefix: str
+    self,
+    request: requests.Request,
+    body: sampling.Sampling,
+    kind: type[form_lib.Form],
+    key: Hashable,
   ) -> _Answer:
+    form = await self._off_loop.run(key, kind.from_request, body, self._profile)
     stream = form.request.stream
     work = self._generation(request, form, self._timeout(request, stream))
-    head = {
-      'id': prefix + request.state.request_id,
-      'created': int(time.time()),
-    }
+    answer_id = f'{kind.ID}-{request.state.request_id}'
+    head = {'id': answer_id, 'created': int(time.time())}
     return await (work.events(head) if stream else work.whole(head))
 
   async def predict(
