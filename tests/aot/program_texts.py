@@ -4,9 +4,9 @@
 
 The programs are those of a GPT-J and of an LmCloudSpmd, each for this CPU. With
 --tpu, they are also compiled for v5e 2x2, which needs libtpu but no TPU. The
-texts omit the names of instructions and metadata, because these depend on the
-names of functions and files. If two commits compile the same programs, `diff -r
-/tmp/before /tmp/after` prints nothing.
+texts omit metadata and the names of instructions and arguments, because these
+depend on the names of functions, arguments and files. If two commits compile
+the same programs, `diff -r /tmp/before /tmp/after` prints nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,6 +70,9 @@ _TABLES = re.compile(
   re.MULTILINE,
 )
 _NAME = re.compile(r'%[\w.-]+')
+# The program's line with all arguments, and the name of each.
+_ENTRY = re.compile(r'^ENTRY .*$', re.MULTILINE)
+_ARGUMENT = re.compile(r'(?<=[( ])[\w.]+: ')
 
 
 def _on_cpu() -> Iterator[tuple[str, executables.Executables]]:
@@ -99,6 +102,7 @@ def _normal(text: str) -> str:
   def number(match: re.Match[str]) -> str:
     return names.setdefault(match[0], f'%{len(names)}')
 
+  text = _ENTRY.sub(lambda match: _ARGUMENT.sub('', match[0]), text)
   return _NAME.sub(number, _METADATA.sub('', _TABLES.sub('', text)))
 
 
