@@ -174,8 +174,7 @@ def check_private(path: _Path, status: os.stat_result | None = None) -> None:
     shared = info.st_mode & (0o002 if _is_own(info.st_gid) else 0o022)
     if shared:
       raise UnusableFileError(
-        checked,
-        f'other users may write it. Run: chmod go-w {checked}',
+        checked, f'other users may write it. Run: chmod go-w {checked}'
       )
 
 

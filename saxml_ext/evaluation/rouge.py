@@ -249,8 +249,7 @@ def _score_pairs(
 
 
 def _score_in_parallel(
-  names: Sequence[str],
-  pairs: Sequence[tuple[str, str]],
+  names: Sequence[str], pairs: Sequence[tuple[str, str]]
 ) -> list[tuple[float, ...]]:
   workers = os.cpu_count() or 1
   size = -(-len(pairs) // workers)

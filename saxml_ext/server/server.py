@@ -127,7 +127,7 @@ flag_rules.act_only(
 )
 flag_rules.act_only(
   'without --keep_statically_loaded_models',
-  lambda: not server_flags.keeps_static(),
+  lambda: not server_flags.KEEP_STATIC.value,
   'model_filter_regex',
 )
 flag_rules.act_only(
@@ -140,20 +140,6 @@ flag_rules.act_only(
 )
 
 
-def _loads() -> memory_check.Loads:
-  """Returns the loader of models, with the programs that the flags name."""
-  return memory_check.Loads(
-    functools.partial(
-      loader.load, programs=program_flags.sets(), seed=server_flags.seed()
-    )
-  )
-
-
-def _prepare_fn() -> group_leader.PrepareFn:
-  """Returns the function that prepares models in a process of a group."""
-  return functools.partial(loader.prepare, programs=program_flags.sets())
-
-
 def _servable_paths(known: Collection[str]) -> list[str]:
   """Returns the model paths to offer, in random order.
 
@@ -161,7 +147,7 @@ def _servable_paths(known: Collection[str]) -> list[str]:
   had the same order, it would assume that a restarted server still has its
   models loaded.
   """
-  if server_flags.keeps_static():
+  if server_flags.KEEP_STATIC.value:
     return []  # The cell cannot load models here.
   pattern = _MODEL_FILTER_REGEX.value
   try:
@@ -242,9 +228,7 @@ async def _leave(sax_cell: str, address: str, reason: str) -> None:
   """Reports to the cell why the server at an address has ended."""
   if sax_cell:
     await membership.Membership(
-      cell_flags.sax_root(),
-      sax_cell,
-      admin_pb2.JoinRequest(address=address),
+      cell_flags.sax_root(), sax_cell, admin_pb2.JoinRequest(address=address)
     ).leave(reason)
 
 
@@ -264,7 +248,6 @@ def _serve(
   jax_setup.check_devices()
   server_flags.start_profiler()
   memory.settle()
-  leader = None
   limits = group_flags.limits()
   if formed is not None and not formed.leads:
     asyncio.run(
@@ -279,16 +262,18 @@ def _serve(
       )
     )
     return
+  leader = loads = None
+  load_fn: _LoadFn
+  seed = server_flags.seed()
   if formed is not None:
     leader = group_leader.GroupLeader(
-      formed, limits, group_flags.port(), prepare, server_flags.seed()
+      formed, limits, group_flags.PORT.value, prepare, seed
     )
-  loads = None
-  load_fn: _LoadFn
-  if leader is not None:
     load_fn = leader.load
   else:
-    loads = _loads()
+    loads = memory_check.Loads(
+      functools.partial(loader.load, programs=program_flags.sets(), seed=seed)
+    )
     load_fn = extend(loads.load)
 
   def has_room(spec: entry_lib.Spec) -> bool:
@@ -304,8 +289,8 @@ def _serve(
     _PORT.value,
     access_flags.host(),
     has_room=has_room,
-    early_reject=server_flags.early_reject(),
-    keep_static=server_flags.keeps_static(),
+    early_reject=server_flags.EARLY_REJECT.value,
+    keep_static=server_flags.KEEP_STATIC.value,
   )
   asyncio.run(
     serving.serve(
@@ -316,7 +301,7 @@ def _serve(
       server_spec=_server_spec(known, leader.hosts if leader else ()),
       drain_secs=_DRAIN_SECS.value,
       leader=leader,
-      admin_port=server_flags.admin_port(),
+      admin_port=server_flags.ADMIN_PORT.value,
       host=access_flags.host(),
     )
   )
@@ -359,7 +344,9 @@ def main(
       sax_root = cell_flags.sax_root()
     access.use(access_flags.open_access(sax_root, sax_cell))
     server_flags.configure_load_roots()
-    _serve(formed, sax_cell, extend, more_paths, prepare or _prepare_fn())
+    if prepare is None:
+      prepare = functools.partial(loader.prepare, programs=program_flags.sets())
+    _serve(formed, sax_cell, extend, more_paths, prepare)
   except errors.SaxError as e:
     print(f'server: {e.message}', file=sys.stderr)
     status = 1

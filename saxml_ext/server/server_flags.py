@@ -13,7 +13,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.common.security import roots
 
-_ADMIN_PORT = flags.DEFINE_integer(
+ADMIN_PORT = flags.DEFINE_integer(
   'admin_port',
   None,
   'The port of an admin server of --sax_cell in this process; 0 picks a free'
@@ -33,13 +33,13 @@ _DETERMINISTIC_RNG = flags.DEFINE_bool(
   'Derive the seeds of requests without a seed from a fixed seed. The same'
   ' requests in the same order then get the same answers.',
 )
-_EARLY_REJECT_ON_DORMANT = flags.DEFINE_bool(
+EARLY_REJECT = flags.DEFINE_bool(
   'early_reject_on_dormant',
   False,
   'Refuse requests at once while this server is dormant (from SIGTERM to its'
   ' end), instead of answering those that still arrive.',
 )
-_KEEP_STATICALLY_LOADED_MODELS = flags.DEFINE_bool(
+KEEP_STATIC = flags.DEFINE_bool(
   'keep_statically_loaded_models',
   False,
   'Serve only --models. The server offers no model path to the cell, and the'
@@ -63,24 +63,9 @@ _LOAD_ROOTS = flags.DEFINE_list(
 )
 
 
-def admin_port() -> int | None:
-  """Returns the port of the admin server in this process; None for none."""
-  return _ADMIN_PORT.value
-
-
 def seed() -> int | None:
   """Returns the seed from which samples get their seeds; None for random."""
   return _SEED if _DETERMINISTIC_RNG.value else None
-
-
-def keeps_static() -> bool:
-  """Returns True if only the models in the flags are ever served."""
-  return _KEEP_STATICALLY_LOADED_MODELS.value
-
-
-def early_reject() -> bool:
-  """Returns True if requests are refused once the server must stop."""
-  return _EARLY_REJECT_ON_DORMANT.value
 
 
 def overrides(count: int) -> list[dict[str, str]]:

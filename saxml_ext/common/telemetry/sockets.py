@@ -53,8 +53,5 @@ def listen(host: str, port: int) -> socket.socket:
   # asyncio sets TCP_NODELAY only if the protocol is given. Without it, a
   # response in two parts waits 40 ms for the client's delayed acknowledgement.
   return socket.socket(
-    listener.family,
-    listener.type,
-    socket.IPPROTO_TCP,
-    fileno=listener.detach(),
+    listener.family, listener.type, socket.IPPROTO_TCP, fileno=listener.detach()
   )

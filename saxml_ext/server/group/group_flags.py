@@ -36,7 +36,7 @@ _PROCESS_ID = flags.DEFINE_integer(
 _HOST_ORDINAL = flags.DEFINE_integer(
   'host_ordinal', None, "Stock Sax's name for --process_id.", lower_bound=0
 )
-_GROUP_PORT = flags.DEFINE_integer(
+PORT = flags.DEFINE_integer(
   'group_port',
   0,
   "The TCP port of the leader's log, for the followers; 0 picks a free port.",
@@ -97,11 +97,6 @@ def is_group() -> bool | None:
     return find() is not None
   except errors.SaxError:
     return None
-
-
-def port() -> int:
-  """Returns the port of the leader's log; 0 picks a free port."""
-  return _GROUP_PORT.value
 
 
 def limits() -> group_engine.Limits:

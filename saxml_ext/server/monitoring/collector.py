@@ -59,11 +59,7 @@ _COUNTERS = (
     'sax_requests_expired',
     'Requests whose deadline passed before they left the queue.',
   ),
-  (
-    'prompt_tokens',
-    'sax_prompt_tokens',
-    'Tokens of answered prompts.',
-  ),
+  ('prompt_tokens', 'sax_prompt_tokens', 'Tokens of answered prompts.'),
   (
     'output_tokens',
     'sax_output_tokens',

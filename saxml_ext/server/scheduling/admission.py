@@ -63,11 +63,7 @@ class Admission:
   """
 
   def __init__(
-    self,
-    num_slots: int,
-    limit: int,
-    buckets: tuple[int, ...],
-    patience: float,
+    self, num_slots: int, limit: int, buckets: tuple[int, ...], patience: float
   ):
     """Creates an empty object; see `Scheduler` for the arguments."""
     self._num_slots = num_slots

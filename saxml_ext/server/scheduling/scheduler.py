@@ -218,10 +218,7 @@ class Scheduler:
     Raises:
       errors.SaxError: The request is refused, see `generate`.
     """
-    # The loader refuses `embed` and `gradient` for engines without them.
-    runner = self._runner
-    assert isinstance(runner, text_runner.TextRunner)
-    text = _Text(tokens, lambda: runner.embed(tokens))
+    text = _Text(tokens, lambda: self._text_runner.embed(tokens))
     return self._submit(EMBED, text, deadline, client)
 
   def gradient(
@@ -236,9 +233,7 @@ class Scheduler:
     Returns:
       A future of the score and its gradients by name.
     """
-    runner = self._runner
-    assert isinstance(runner, text_runner.TextRunner)
-    text = _Text(prefix, lambda: runner.gradient(prefix, suffix))
+    text = _Text(prefix, lambda: self._text_runner.gradient(prefix, suffix))
     return self._submit(GRADIENT, text, deadline, client)
 
   def check_admission(self, method: str, client: str = '') -> None:
@@ -270,6 +265,12 @@ class Scheduler:
       work.fail(reason)
     self._thread.join()
 
+  @property
+  def _text_runner(self) -> text_runner.TextRunner:
+    # The loader refuses `embed` and `gradient` for engines without them.
+    assert isinstance(self._runner, text_runner.TextRunner)
+    return self._runner
+
   def _submit(
     self,
     method: str,
@@ -280,13 +281,7 @@ class Scheduler:
     on_progress: Callable[[Any], None] | None = None,
   ) -> futures.Future:
     work = admitted.Work(
-      request,
-      deadline,
-      time.monotonic(),
-      method,
-      client,
-      priority,
-      on_progress,
+      request, deadline, time.monotonic(), method, client, priority, on_progress
     )
     if work.arrived >= deadline:
       self._stats[method].expired()

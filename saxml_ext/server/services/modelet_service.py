@@ -34,9 +34,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   """Serves sax.Modelet with the models of this server."""
 
   def __init__(
-    self,
-    models: lifecycle.Models[servable.Servable],
-    keep_static: bool = False,
+    self, models: lifecycle.Models[servable.Servable], keep_static: bool = False
   ):
     """Creates the service; call this on the event loop that will serve.
 
@@ -160,9 +158,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
         for method, counts in entry.model.method_stats.items():
           model.method_stats.append(
             _method_stats(
-              method,
-              counts.snapshot(),
-              entry.model.scheduler.pending(method),
+              method, counts.snapshot(), entry.model.scheduler.pending(method)
             )
           )
     return response
@@ -191,9 +187,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
       stopping.cancel()
 
 
-def _load(
-  model: servable.Servable,
-) -> modelet_pb2.GetStatusResponse.Load:
+def _load(model: servable.Servable) -> modelet_pb2.GetStatusResponse.Load:
   now = model.scheduler.load()
   totals = [m.totals() for m in model.method_stats.values()]
   codes = sum((collections.Counter(t.codes) for t in totals), _NONE)

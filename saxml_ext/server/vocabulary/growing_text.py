@@ -135,9 +135,7 @@ class Whole:
   """The text of tokens with unknown rules, which is decoded only at the end."""
 
   def __init__(
-    self,
-    decode: Callable[[Sequence[int]], str],
-    context: Sequence[int] = (),
+    self, decode: Callable[[Sequence[int]], str], context: Sequence[int] = ()
   ):
     """Creates an empty text; `decode` returns the text of some ids."""
     self._decode = decode
