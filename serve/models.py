@@ -191,8 +191,7 @@ def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
       source.tokenizer,
     )
   template, notes = stored_lib.chat_template(
-    stored,
-    options.chat_template or (_BUNDLED_TEMPLATE if bundled else ''),
+    stored, options.chat_template or (_BUNDLED_TEMPLATE if bundled else '')
   )
   params, overrides = _choose(stored, options, reserved)
   public_name = name if os.path.exists(path) else word

@@ -29,8 +29,7 @@ Messages = Annotated[
   ),
 ]
 Tools = Annotated[
-  Any,
-  msgspec.Meta(description="shown to the model by a checkpoint's template"),
+  Any, msgspec.Meta(description="shown to the model by a checkpoint's template")
 ]
 ToolChoice = Annotated[
   Any, msgspec.Meta(extra_json_schema={'enum': ['auto', 'none', None]})

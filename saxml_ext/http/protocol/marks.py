@@ -19,9 +19,7 @@ class Marks(hidden_tokens.HiddenTokens):
     return prompt(self.parts(rendered))
 
 
-def prompt(
-  parts: Sequence[tuple[str, bool]],
-) -> str | completion_pb2.Segments:
+def prompt(parts: Sequence[tuple[str, bool]]) -> str | completion_pb2.Segments:
   """Returns a prompt of parts; each is a text, with True if it is literal."""
   if len(parts) == 1:
     return parts[0][0]

@@ -67,8 +67,7 @@ def _members(
   role = message.get('role')
   if not isinstance(role, str) or role not in {*_ROLES, *features.roles}:
     fields.fail(
-      f'{where}.role',
-      f'{fields.shown(role)} is not one of {", ".join(_ROLES)}',
+      f'{where}.role', f'{fields.shown(role)} is not one of {", ".join(_ROLES)}'
     )
   yield 'role', _known_role(role, features)
   yield 'content', _content(message, role, where)

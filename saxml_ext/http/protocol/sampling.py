@@ -121,10 +121,7 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
       ((True,), 'skip_special_tokens'),
       (('',), 'suffix'),
       (([],), 'bad_words documents functions logits_processors tools'),
-      (
-        ({},),
-        'kv_transfer_params logit_bias vllm_xargs web_search_options',
-      ),
+      (({},), 'kv_transfer_params logit_bias vllm_xargs web_search_options'),
       (('none', 'auto'), 'function_call tool_choice'),
       ((['text'],), 'modalities'),
       (({'type': 'text'},), 'response_format'),
