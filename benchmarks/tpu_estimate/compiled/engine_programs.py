@@ -27,6 +27,8 @@ from saxml_ext.params import settings as settings_lib
 
 # Matches a table of constants, such as the sines of the rotary embedding.
 _TABLE = re.compile(r'dense<"0x[0-9A-F]+">')
+# Matches the name of a result, which consists of the names of fields.
+_RESULT_NAME = re.compile(r'(?<=jax\.result_info = ")[^"]*')
 
 
 class _Static(config_lib.EngineConfig):
@@ -132,13 +134,14 @@ def lowered(described: costs.Set, program: str) -> str:
 
 
 def fingerprint(described: costs.Set, program: str) -> str:
-  """Returns the SHA-256 of `lowered` without the values of its tables.
+  """Returns the SHA-256 of `lowered` without tables and names of results.
 
   The hash depends on the version of JAX. The values are removed because NumPy
   computes sines with different last bits on processors with AVX-512. They do
-  not change the cost of a program.
+  not change the cost of a program, and neither do names.
   """
   text = _TABLE.sub('dense<>', lowered(described, program))
+  text = _RESULT_NAME.sub('', text)
   return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -39,7 +39,7 @@ def options(
       [length_norm(r, engine, lengths) for r in settled], np.float32
     ),
     early_stopping=np.asarray([_early_stopping(r) for r in settled], np.int32),
-    told=np.asarray([bool(r.logprobs) for r in settled]),
+    alternatives=np.asarray([bool(r.logprobs) for r in settled]),
     temperature=column('temperature', np.float32),
     top_k=np.maximum(column('top_k', np.int32), 0),
     top_p=column('top_p', np.float32),

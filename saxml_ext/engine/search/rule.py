@@ -191,4 +191,4 @@ def _alternatives(
     zeros = jnp.zeros((*logits.shape[:2], count))
     return zeros.astype(jnp.int32), zeros
 
-  return jax.lax.cond((live & state.options.told).any(), find, leave)
+  return jax.lax.cond((live & state.options.alternatives).any(), find, leave)

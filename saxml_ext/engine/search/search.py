@@ -54,8 +54,8 @@ class Options:
     norms: The divisors of a beam's sum of log-probabilities at each length, [S,
       M + 1] float32. The quotient is the score.
     early_stopping: The values of EARLY_STOPPING, [S] int32.
-    told: True if the likeliest tokens at each position are returned too, [S]
-      bool. The name is part of the kept hashes of lowered programs.
+    alternatives: True if the likeliest tokens at each position are returned
+      too, [S] bool.
     temperature: The divisors of the logits in sampling, [S] float32; 0 is
       greedy.
     top_k: The number of tokens from which samples are drawn, [S] int32; 0
@@ -72,7 +72,7 @@ class Options:
   sampled: jax.Array
   norms: jax.Array
   early_stopping: jax.Array
-  told: jax.Array
+  alternatives: jax.Array
   temperature: jax.Array
   top_k: jax.Array
   top_p: jax.Array
@@ -119,7 +119,7 @@ def options_like(
     sampled=jnp.zeros((slots,), bool),
     norms=jnp.ones((slots, max_new + 1), jnp.float32),
     early_stopping=zero,
-    told=jnp.zeros((slots,), bool),
+    alternatives=jnp.zeros((slots,), bool),
     temperature=jnp.zeros((slots,), jnp.float32),
     top_k=zero,
     top_p=jnp.ones((slots,), jnp.float32),
