@@ -14,7 +14,7 @@ def _words(**values):
 
 
 class ChoicesTest(absltest.TestCase):
-  def test_what_the_page_opens_with(self):
+  def test_page_opens_with_the_default_job(self):
     self.assertEqual(
       _words(),
       [
@@ -29,14 +29,14 @@ class ChoicesTest(absltest.TestCase):
       ],
     )
 
-  def test_every_choice_of_its_options_is_one(self):
-    for each in choices.CHOICES:
-      self.assertIn(each.kind, ('one', 'many', 'text', 'number', 'switch'))
-      self.assertEqual(bool(each.options), each.kind in ('one', 'many'))
-      if each.chosen:
-        self.assertIn(each.chosen, each.options)
-      self.assertContainsSubset(each.benchmarks, each.options)
-    flags = [each.flag for each in choices.CHOICES]
+  def test_every_default_is_one_of_its_options(self):
+    for choice in choices.CHOICES:
+      self.assertIn(choice.kind, ('one', 'many', 'text', 'number', 'switch'))
+      self.assertEqual(bool(choice.options), choice.kind in ('one', 'many'))
+      if choice.chosen:
+        self.assertIn(choice.chosen, choice.options)
+      self.assertContainsSubset(choice.benchmarks, choice.options)
+    flags = [choice.flag for choice in choices.CHOICES]
     self.assertLen(set(flags), len(flags))
 
   def test_flags_of_a_whole_submission(self):
@@ -52,13 +52,13 @@ class ChoicesTest(absltest.TestCase):
     for flag, value in flags.items():
       self.assertIn(f'--{flag}={value}', words)
 
-  def test_what_opens_is_allowed(self):
-    for each in choices.CHOICES:
-      if each.kind == 'one' and each.chosen:
-        self.assertTrue(each.allows(each.chosen, 'gptj-99'))
+  def test_defaults_are_allowed(self):
+    for choice in choices.CHOICES:
+      if choice.kind == 'one' and choice.chosen:
+        self.assertTrue(choice.allows(choice.chosen, 'gptj-99'))
 
-  def test_what_a_model_cannot_have(self):
-    by_flag = {each.flag: each for each in choices.CHOICES}
+  def test_choices_without_support_are_not_allowed(self):
+    by_flag = {choice.flag: choice for choice in choices.CHOICES}
     self.assertFalse(by_flag['round'].allows('v5.1', 'gptj-99'))
     self.assertTrue(by_flag['round'].allows('v5.0', 'gptj-99.9'))
     self.assertTrue(by_flag['round'].allows('v6.1', 'bert-99'))

@@ -23,7 +23,7 @@ class CompareTest(absltest.TestCase):
   def ours(self, **changes):
     return compare_page.of_entry(jobs.entry(**changes), 512, None)
 
-  def test_ours_stand_before_the_published(self):
+  def test_own_results_precede_published_ones(self):
     page = reading.Page(
       compare_page.render([*self.published(published.json_row()), self.ours()])
     )
@@ -37,7 +37,7 @@ class CompareTest(absltest.TestCase):
     self.assertEqual(page.outside, [])
     self.assertLen(page.scripts, 3)
 
-  def test_the_table_tells_all(self):
+  def test_table_has_all_records(self):
     page = reading.Page(
       compare_page.render([self.ours(), *self.published(published.json_row())])
     )
@@ -46,7 +46,7 @@ class CompareTest(absltest.TestCase):
     self.assertIn('F1 90.36', page.texts)
     self.assertEqual(page.tags.count('tr'), 3)
 
-  def test_filters_offer_what_is_there(self):
+  def test_filters_offer_existing_values(self):
     rows = [published.json_row(version=v) for v in ('v4.0', 'v4.1')]
     page = reading.Page(compare_page.render(self.published(*rows)))
     self.assertContainsSubset(
@@ -54,12 +54,12 @@ class CompareTest(absltest.TestCase):
     )
     self.assertNotIn('Offline', page.options)
 
-  def test_it_opens_with_our_benchmark(self):
-    found = self.published(published.json_row())
-    page = reading.Page(compare_page.render([self.ours(), *found]))
+  def test_page_opens_with_the_benchmark_of_own_results(self):
+    records = self.published(published.json_row())
+    page = reading.Page(compare_page.render([self.ours(), *records]))
     self.assertEqual(page.selected[0], 'gptj-99')
     self.assertEqual(set(page.selected[1:4]), {''})
-    page = reading.Page(compare_page.render(found))
+    page = reading.Page(compare_page.render(records))
     self.assertEqual(page.selected[0], '')
 
   def test_columns_without_a_figure_are_left_out(self):
@@ -69,12 +69,12 @@ class CompareTest(absltest.TestCase):
     texts = reading.Page(compare_page.render([self.ours()])).texts
     self.assertIn('J per sample', texts)
 
-  def test_ours_alone_need_no_caveat(self):
+  def test_own_results_alone_have_no_note(self):
     text = reading.Page(compare_page.render([self.ours()])).text
     self.assertIn('None was submitted or reviewed', text)
     self.assertNotIn('may not be comparable', text)
 
-  def test_all_is_escaped(self):
+  def test_texts_are_escaped(self):
     row = published.json_row(
       System=_ATTACK, Submitter=_ATTACK, Accuracy=_ATTACK, Platform=_ATTACK
     )
@@ -91,7 +91,7 @@ class CompareTest(absltest.TestCase):
 
 
 class RecordsTest(absltest.TestCase):
-  def test_a_result_of_ours(self):
+  def test_record_of_an_own_result(self):
     entry = jobs.entry()
     record = compare_page.of_entry(entry, 512, 3.6)
     self.assertTrue(record.ours)
@@ -138,7 +138,7 @@ class RecordsTest(absltest.TestCase):
     record = compare_page.of_entry(entry, 512, None)
     self.assertEqual((record.result, record.latency_ms), (2.75, 2.5))
 
-  def test_what_nobody_named(self):
+  def test_unnamed_systems_have_a_placeholder(self):
     accuracy = entry_lib.Accuracy({'rouge1': 70.0, 'rougeLsum': None}, '')
     description = {
       'system_name': '',
@@ -155,7 +155,7 @@ class RecordsTest(absltest.TestCase):
     with self.assertRaisesRegex(ValueError, 'has no performance run'):
       compare_page.of_entry(jobs.entry(performance=None), 512, None)
 
-  def test_published_costs_need_a_price_of_their_own(self):
+  def test_costs_of_published_results_need_their_price(self):
     record = compare_page.Record(
       False, 'f', 'Acme', 'Rack', 'r8', 'closed', 'v4.0', 'gptj-99', 'Offline',
       10.0, compare_page.SAMPLES,

@@ -19,7 +19,7 @@ class CostsTest(absltest.TestCase):
     self.assertAlmostEqual(cost.per_1000_samples, 0.025)
     self.assertAlmostEqual(cost.per_million_tokens, 10.0)
 
-  def test_what_has_no_cost(self):
+  def test_missing_values_have_no_cost(self):
     without = costs.cost(self.performance(tokens_per_second=None), 3.6)
     self.assertIsNone(without.per_million_tokens)
     self.assertIsNone(costs.cost(self.performance(samples=0), 3.6))

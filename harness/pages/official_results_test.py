@@ -96,10 +96,12 @@ class OfficialTest(absltest.TestCase):
 
   def test_a_result_of_two_files_counts_once(self):
     self.json(published.json_row(), published.json_row(System='Other'))
-    found = official_results.read_all([self._path, self._path])
-    self.assertEqual([each.system for each in found], ['Rack, large', 'Other'])
+    records = official_results.read_all([self._path, self._path])
+    self.assertEqual(
+      [record.system for record in records], ['Rack, large', 'Other']
+    )
 
-  def test_what_is_no_table(self):
+  def test_file_without_a_table_is_refused(self):
     for text, reason in (
       ('', 'has no results'),
       ('a,b\n1,2\n', 'record 1 has no Organization'),
@@ -114,7 +116,7 @@ class OfficialTest(absltest.TestCase):
       with self.assertRaisesRegex(ValueError, f'published results: .*{reason}'):
         official_results.read(self._path)
 
-  def test_a_result_that_is_no_figure(self):
+  def test_result_without_a_number_is_refused(self):
     for wrong in ('None', '', 'nan', '-1'):
       with self.assertRaisesRegex(ValueError, 'which is not a valid figure'):
         self.csv(published.csv_row(Result=wrong))

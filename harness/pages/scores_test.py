@@ -39,7 +39,7 @@ class ScoresTest(absltest.TestCase):
     text = scores.scores(self.entry(low), 13368, {}).note
     self.assertIn('reaches 99 %', text)
 
-  def test_other_sets_stand_beside_their_reference(self):
+  def test_other_sets_are_compared_with_their_reference(self):
     figures = {}
     metrics = {'rouge1': 71.0, 'rouge2': 60.0, 'rougeL': 68.0, 'gen_num': 512}
     text = scores.scores(self.entry(metrics, metrics), 512, figures).note
@@ -48,7 +48,7 @@ class ScoresTest(absltest.TestCase):
     names = [trace['name'] for trace in figures['accuracy']['data']]
     self.assertEqual(names, ['this run', 'recorded reference'])
 
-  def test_other_sets_without_a_reference_stand_alone(self):
+  def test_other_sets_without_a_reference_have_no_comparison(self):
     figures = {}
     metrics = {'exact_match': 80.5, 'f1': 88.25}
     entry = self.entry(metrics, benchmark='bert', model='bert-99')
@@ -57,10 +57,10 @@ class ScoresTest(absltest.TestCase):
     self.assertIn('only to the whole official set of 10,833', text)
     self.assertEqual(figures['accuracy']['data'][0]['y'], [88.25, 80.5])
 
-  def test_scores_that_nobody_knows_are_left_out(self):
+  def test_unknown_scores_are_left_out(self):
     metrics = _OFFICIAL | {'rougeLsum': None}
-    found = scores.scores(self.entry(metrics, metrics), 512, {})
-    self.assertNotIn('ROUGE-Lsum', [row[0] for row in found.rows])
+    table = scores.scores(self.entry(metrics, metrics), 512, {})
+    self.assertNotIn('ROUGE-Lsum', [row[0] for row in table.rows])
 
   def test_no_accuracy_run(self):
     directory = self.create_tempdir().full_path

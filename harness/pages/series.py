@@ -70,16 +70,16 @@ def from_times(times: Sequence[loadgen_log.Times]) -> Samples:
   if not times:
     raise ValueError('The timeline has no samples. Run the job again.')
   return Samples(
-    issued=np.array([each.issued for each in times]),
-    sent=np.array([each.sent for each in times]),
+    issued=np.array([sample.issued for sample in times]),
+    sent=np.array([sample.sent for sample in times]),
     first_token=np.array(
       [
-        np.nan if each.first_token is None else each.first_token
-        for each in times
+        np.nan if sample.first_token is None else sample.first_token
+        for sample in times
       ]
     ),
-    done=np.array([each.done for each in times]),
-    tokens=np.array([each.tokens for each in times]),
+    done=np.array([sample.done for sample in times]),
+    tokens=np.array([sample.tokens for sample in times]),
   )
 
 
@@ -127,7 +127,7 @@ def windows(samples: Samples) -> Windows:
     total(samples.answering) / some,
   )
   return Windows(
-    width, middles, *(np.resize(each, len(middles)) for each in rates)
+    width, middles, *(np.resize(rate, len(middles)) for rate in rates)
   )
 
 

@@ -16,12 +16,14 @@ class SeriesTest(absltest.TestCase):
     times = jobs.times(20, rounds.SERVER)
     samples = series.from_times(times)
     self.assertLen(samples, 20)
-    self.assertEqual(samples.tokens.tolist(), [each.tokens for each in times])
+    self.assertEqual(
+      samples.tokens.tolist(), [sample.tokens for sample in times]
+    )
     np.testing.assert_allclose(
       samples.latency, samples.waiting + samples.answering
     )
 
-  def test_nothing_is_no_timeline(self):
+  def test_empty_times_have_no_series(self):
     with self.assertRaisesRegex(ValueError, 'has no samples'):
       series.from_times([])
 
@@ -38,7 +40,7 @@ class SeriesTest(absltest.TestCase):
     waiting = np.nansum(windows.waiting * answered)
     self.assertAlmostEqual(waiting, samples.waiting.sum())
 
-  def test_windows_are_few(self):
+  def test_number_of_windows_is_limited(self):
     self.assertLen(series.windows(self.samples(25)).middles, 2)
     self.assertLen(series.windows(self.samples(5000)).middles, 120)
 
@@ -71,7 +73,7 @@ class SeriesTest(absltest.TestCase):
     self.assertEqual((at[0], at[-1]), (values.min(), values.max()))
     self.assertEqual((percents[0], percents[-1]), (0, 100))
 
-  def test_histograms_count_all(self):
+  def test_histograms_count_every_sample(self):
     samples = self.samples()
     for values in (samples.latency, samples.tokens):
       middles, counts = series.histogram(values)

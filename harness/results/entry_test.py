@@ -32,22 +32,22 @@ class EntryTest(absltest.TestCase):
     self._dir = self.create_tempdir().full_path
 
   def test_written_and_read(self):
-    for each in (_entry(), _entry(accuracy=None, performance=None)):
-      path = each.write(self._dir)
-      self.assertEqual(entry.read(self._dir), each)
+    for written in (_entry(), _entry(accuracy=None, performance=None)):
+      path = written.write(self._dir)
+      self.assertEqual(entry.read(self._dir), written)
       with open(path, encoding='utf-8') as file:
-        self.assertEqual(json.load(file)['id'], each.id)
+        self.assertEqual(json.load(file)['id'], written.id)
     self.assertEqual(os.listdir(self._dir), [entry.FILE])
 
-  def test_figures_stay_as_they_were(self):
+  def test_figures_are_unchanged_after_reading(self):
     metrics = {'rouge1': 40.5, 'gen_num': 20, 'rougeLsum': None}
-    each = _entry(accuracy=entry.Accuracy(metrics, '{}'))
-    each.write(self._dir)
+    written = _entry(accuracy=entry.Accuracy(metrics, '{}'))
+    written.write(self._dir)
     read = entry.read(self._dir)
     self.assertEqual(str(read.accuracy.metrics), str(metrics))
-    self.assertEqual(read.write(self._dir), each.write(self._dir))
+    self.assertEqual(read.write(self._dir), written.write(self._dir))
 
-  def test_a_field_of_another_type_is_refused_with_its_place(self):
+  def test_field_of_another_type_is_refused_with_its_path(self):
     path = _entry().write(self._dir)
     with open(path, encoding='utf-8') as file:
       record = json.load(file)
@@ -59,7 +59,7 @@ class EntryTest(absltest.TestCase):
     ):
       entry.read(self._dir)
 
-  def test_id_is_of_what_decides_the_result(self):
+  def test_id_depends_on_the_parameters(self):
     known = _entry().id
     self.assertRegex(known, '^[0-9a-f]{12}$')
     self.assertEqual(_entry(began='later', governor='performance').id, known)
@@ -109,7 +109,7 @@ class HashesTest(absltest.TestCase):
     with self.assertRaises(FileNotFoundError):
       entry.file_sha256(os.path.join(self._dir, 'b'))
 
-  def test_tree_is_what_sha256sum_would_say(self):
+  def test_hash_of_a_tree_equals_that_of_sha256sum(self):
     self._write('b/c', 'abc')
     self._write('a', '')
     text = (
@@ -123,7 +123,7 @@ class HashesTest(absltest.TestCase):
     os.rename(os.path.join(self._dir, 'a'), os.path.join(self._dir, 'd'))
     self.assertNotEqual(entry.tree_sha256(self._dir), known)
 
-  def test_no_tree(self):
+  def test_missing_tree_has_no_hash(self):
     with self.assertRaisesRegex(ValueError, 'contains no file'):
       entry.tree_sha256(self._dir)
     with self.assertRaises(FileNotFoundError):

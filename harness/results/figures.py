@@ -94,7 +94,7 @@ def token_latencies(
     TokenLatency(
       name,
       short,
-      {each: number(log, keys[0].format(each)) for each in PERCENTILES},
+      {p: number(log, keys[0].format(p)) for p in PERCENTILES},
       number(log, keys[1]),
       limit,
     )
@@ -125,14 +125,14 @@ def over_limits(
   Raises:
     ValueError: There are bounds, but the log has no such latencies.
   """
-  found = token_latencies(log, limits) if limits else []
-  return [each.problem for each in found if each.problem]
+  latencies = token_latencies(log, limits) if limits else []
+  return [latency.problem for latency in latencies if latency.problem]
 
 
 def logged_tokens_per_second(log: loadgen_log.RunLog) -> float | None:
   """Returns the rate of tokens that LoadGen measured; None if it did not."""
-  found = (log.values.get(key) for key in _TOKENS_PER_SECOND)
-  return next((each for each in found if isinstance(each, int | float)), None)
+  values = (log.values.get(key) for key in _TOKENS_PER_SECOND)
+  return next((v for v in values if isinstance(v, int | float)), None)
 
 
 def performance(
@@ -151,10 +151,10 @@ def performance(
     ValueError: A file is malformed, or belongs to another kind of run.
   """
   log = loadgen_log.read(directory)
-  found = log.values.get('effective_scenario')
-  if found != rounds.SCENARIOS[scenario].loadgen_name:
+  logged = log.values.get('effective_scenario')
+  if logged != rounds.SCENARIOS[scenario].loadgen_name:
     raise ValueError(
-      f'{directory} has the logs of a run in scenario {found}, not {scenario}'
+      f'{directory} has the logs of a run in scenario {logged}, not {scenario}'
     )
   if 'result_validity' not in log.values:
     raise ValueError(f'{directory} has no logs of a performance run that ended')
@@ -174,9 +174,7 @@ def performance(
     or queries * int(number(log, 'effective_samples_per_query')),
     tokens_per_second=logged_tokens_per_second(log)
     or _tokens_per_second(times),
-    latency_ns={
-      each: number(log, rules.latency_key(each)) for each in PERCENTILES
-    },
+    latency_ns={p: number(log, rules.latency_key(p)) for p in PERCENTILES},
     first_token_ns=first.percentiles_ns if first else _first_token(times),
     per_token_ns=rest.percentiles_ns if rest else {},
     mean_first_token_ns=first.mean_ns if first else None,
@@ -264,22 +262,21 @@ def _plain(value: object) -> float:
 
 
 def _tokens_per_second(times: Sequence[loadgen_log.Times]) -> float | None:
-  tokens = sum(each.tokens for each in times)
+  tokens = sum(sample.tokens for sample in times)
   if not tokens:
     return None
-  return tokens / max(each.done for each in times)
+  return tokens / max(sample.done for sample in times)
 
 
 def _first_token(times: Sequence[loadgen_log.Times]) -> dict[str, float]:
   waits = sorted(
-    each.first_token - each.issued
-    for each in times
-    if each.first_token is not None
+    sample.first_token - sample.issued
+    for sample in times
+    if sample.first_token is not None
   )
   if not waits:
     return {}
   # LoadGen computes its percentiles in the same way (loadgen/results.cc).
   return {
-    each: round(1e9 * waits[int(len(waits) * float(each) / 100)])
-    for each in PERCENTILES
+    p: round(1e9 * waits[int(len(waits) * float(p) / 100)]) for p in PERCENTILES
   }

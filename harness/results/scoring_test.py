@@ -61,7 +61,7 @@ class ScoringTest(absltest.TestCase):
       },
     )
 
-  def test_writes_the_line_where_it_is_told(self):
+  def test_line_is_written_to_the_given_file(self):
     self._write([1, 2])
     scored = scoring.score_log(self._log, ['one two'], _tokenizer())
     self.assertEqual(scored.answers, {0: (1, 2)})
@@ -104,16 +104,16 @@ class ComparisonTest(parameterized.TestCase):
       (0.0, 1, ['rouge1 is 0.0000', 'gen_len is 1; it must be at least 3615']),
     ):
       scores = rouge.Scores(rouge1, 25.0, 40.0, gen_len, 2)
-      found = scoring.Comparison(
+      comparison = scoring.Comparison(
         scores, None, 0, scoring.Rule(None, False, least, 'the target')
       )
-      problems = found.problems()
+      problems = comparison.problems()
       self.assertLen(problems, len(missed), problems)
       for problem, expected in zip(problems, missed):
         self.assertStartsWith(problem, expected)
         self.assertEndsWith(problem, ', the target')
-      self.assertEqual('FAILED' in found.verdict, bool(missed))
-      self.assertEqual(found.passed, not missed)
+      self.assertEqual('FAILED' in comparison.verdict, bool(missed))
+      self.assertEqual(comparison.passed, not missed)
 
   def test_the_largest_figure_decides_too(self):
     rule = scoring.Rule(
@@ -125,40 +125,40 @@ class ComparisonTest(parameterized.TestCase):
       (101, ['gen_len is 101; it must be at most 100.0000, the target']),
     ):
       scores = rouge.Scores(1.0, 1.0, 1.0, gen_len, 2)
-      found = scoring.Comparison(scores, None, 0, rule)
-      self.assertEqual(found.problems(), problems)
-      self.assertEqual(found.verdict.count('PASSED'), 2 - len(problems))
-      self.assertEndsWith(found.verdict, '\nthe target\nno Lsum')
+      comparison = scoring.Comparison(scores, None, 0, rule)
+      self.assertEqual(comparison.problems(), problems)
+      self.assertEqual(comparison.verdict.count('PASSED'), 2 - len(problems))
+      self.assertEndsWith(comparison.verdict, '\nthe target\nno Lsum')
 
   def test_a_reference_has_rouge_lsum_if_texts_are_split(self):
     highlights = ['one two', 'three']
-    found = scoring.load_reference(
+    reference = scoring.load_reference(
       self._path, highlights, _tokenizer(), str.splitlines
     )
-    self.assertEqual(found.scores.rougeLsum, 100.0)
+    self.assertEqual(reference.scores.rougeLsum, 100.0)
     self.assertEqual(
-      found.shares(0.5),
-      dict.fromkeys(found.scores.rouge, 50.0) | {'rouge2': 25.0},
+      reference.shares(0.5),
+      dict.fromkeys(reference.scores.rouge, 50.0) | {'rouge2': 25.0},
     )
     rule = scoring.Rule(0.01, False)
-    ours = dataclasses.replace(found.scores, rougeLsum=99.9)
-    comparison = scoring.Comparison(ours, found.scores, 2, rule)
+    ours = dataclasses.replace(reference.scores, rougeLsum=99.9)
+    comparison = scoring.Comparison(ours, reference.scores, 2, rule)
     self.assertRegex(comparison.problems()[0], 'by 0.1000; the limit')
     self.assertRegex(comparison.table, r'rougeLsum +99\.9000 +100\.0000 +-0\.1')
 
-  def test_a_note_says_why_nothing_is_required(self):
+  def test_note_explains_missing_requirements(self):
     rule = scoring.Rule(None, False, note='not judged: one beam')
-    found = self._compare({}, rule, rouge.Scores(1.0, 1.0, 1.0, 9, 2))
-    self.assertTrue(found.passed)
-    self.assertIn('not judged: one beam', found.verdict)
-    self.assertNotIn('tolerance', found.verdict)
+    comparison = self._compare({}, rule, rouge.Scores(1.0, 1.0, 1.0, 9, 2))
+    self.assertTrue(comparison.passed)
+    self.assertIn('not judged: one beam', comparison.verdict)
+    self.assertNotIn('tolerance', comparison.verdict)
 
   def test_recorded_scores_are_used_for_all_articles(self):
     reference = self._reference()
     self.assertEqual(reference.scores.rouge1, 50.004)
     self.assertEqual(reference.tokens, ((1, 2), (3,)))
 
-  def test_fewer_articles_are_scored_anew(self):
+  def test_fewer_articles_are_scored_again(self):
     reference = self._reference(['one'])
     # Precision is 1/2 and recall is 1, so F = 2/3.
     self.assertEqual(reference.scores.rouge1, 66.6667)
@@ -184,13 +184,11 @@ class ComparisonTest(parameterized.TestCase):
     ({0: (1, 0, 2), 1: (3,)}, 1),
     ({0: (1, 2)}, 1),
   )
-  def test_counts_identical_answers_whatever_their_padding(
-    self, answers, identical
-  ):
-    found = self._compare(answers, _BY_ROUGE)
-    self.assertEqual(found.identical, identical)
+  def test_identical_answers_count_with_any_padding(self, answers, identical):
+    comparison = self._compare(answers, _BY_ROUGE)
+    self.assertEqual(comparison.identical, identical)
     self.assertIn(
-      f"identical to the reference's: {identical} of 2", found.table
+      f"identical to the reference's: {identical} of 2", comparison.table
     )
 
   def test_table_shows_both_sides(self):
@@ -203,46 +201,47 @@ class ComparisonTest(parameterized.TestCase):
     values = dict(rouge1=50.004, rouge2=25.0, rougeL=40.0)
     values[name] -= 0.02
     scores = rouge.Scores(**values, gen_len=101, gen_num=2)
-    found = self._compare(_SAME, _BY_ROUGE, scores)
-    self.assertFalse(found.passed)
-    self.assertAlmostEqual(found.worst, 0.02)
-    self.assertRegex(found.problems()[0], 'by 0.0200; the limit is 0.01')
+    comparison = self._compare(_SAME, _BY_ROUGE, scores)
+    self.assertFalse(comparison.passed)
+    self.assertAlmostEqual(comparison.worst, 0.02)
+    self.assertRegex(comparison.problems()[0], 'by 0.0200; the limit is 0.01')
     self.assertIn(
       'largest ROUGE difference 0.0200: BEYOND the tolerance of 0.01',
-      found.verdict,
+      comparison.verdict,
     )
 
   def test_float32_passes_with_every_answer_identical(self):
-    found = self._compare(_SAME, _BY_TOKENS)
-    self.assertTrue(found.passed)
-    self.assertIn('token for token; 2 of 2 are: PASSED', found.verdict)
+    comparison = self._compare(_SAME, _BY_TOKENS)
+    self.assertTrue(comparison.passed)
+    self.assertIn('token for token; 2 of 2 are: PASSED', comparison.verdict)
 
   @parameterized.parameters(
     ({0: (1, 2), 1: (3, 3)},),
     ({0: (1, 2)},),
   )
   def test_float32_fails_with_one_other_answer(self, answers):
-    found = self._compare(answers, _BY_TOKENS)
-    self.assertFalse(found.passed)
+    comparison = self._compare(answers, _BY_TOKENS)
+    self.assertFalse(comparison.passed)
     self.assertRegex(
-      found.problems()[0], '1 of 2 answers .*; a float32 run must give all 2'
+      comparison.problems()[0],
+      '1 of 2 answers .*; a float32 run must give all 2',
     )
-    self.assertIn('token for token; 1 of 2 are: FAILED', found.verdict)
+    self.assertIn('token for token; 1 of 2 are: FAILED', comparison.verdict)
     # The ROUGE difference is within the tolerance even so.
-    self.assertIn('within the tolerance', found.verdict)
+    self.assertIn('within the tolerance', comparison.verdict)
 
   def test_other_formats_are_judged_by_rouge(self):
-    found = self._compare({0: (3, 3), 1: (1,)}, _BY_ROUGE)
-    self.assertTrue(found.passed)
-    self.assertIn('not judged as a float32 run', found.verdict)
+    comparison = self._compare({0: (3, 3), 1: (1,)}, _BY_ROUGE)
+    self.assertTrue(comparison.passed)
+    self.assertIn('not judged as a float32 run', comparison.verdict)
 
-  def test_no_reference_passes_and_says_so(self):
-    found = scoring.compare(
+  def test_missing_reference_passes_with_a_note(self):
+    comparison = scoring.compare(
       scoring.Scored(_SCORES, {}), None, _BY_TOKENS, _tokenizer()
     )
-    self.assertTrue(found.passed)
-    self.assertIn('no reference', found.table)
-    self.assertEqual(found.verdict, '')
+    self.assertTrue(comparison.passed)
+    self.assertIn('no reference', comparison.table)
+    self.assertEqual(comparison.verdict, '')
 
 
 if __name__ == '__main__':

@@ -185,15 +185,15 @@ class Store:
       ValueError: No id starts with these letters, or several do.
     """
     ids = sorted({_id(directory) for directory in self._directories()})
-    found = [each for each in ids if letters and each.startswith(letters)]
-    if len(found) == 1:
-      return found[0]
-    if not found:
+    matches = [i for i in ids if letters and i.startswith(letters)]
+    if len(matches) == 1:
+      return matches[0]
+    if not matches:
       raise ValueError(
         f'no result {letters!r} in {self.root}. `list` shows the results'
       )
     raise ValueError(
-      f'{letters!r} matches {", ".join(found)}. Enter more letters of the id'
+      f'{letters!r} matches {", ".join(matches)}. Enter more letters of the id'
     )
 
   def all(self) -> Content:
@@ -212,7 +212,7 @@ class Store:
         entries.append(stored)
       if not _finished(directory) and os.path.isdir(directory):
         unfinished.append(Unfinished(entry_id, directory, process))
-    entries.sort(key=lambda each: each.entry.began, reverse=True)
+    entries.sort(key=lambda s: s.entry.began, reverse=True)
     return Content(tuple(entries), tuple(unfinished), tuple(unreadable))
 
   @contextlib.contextmanager
@@ -340,37 +340,37 @@ def find_job(name: str, results_dir: str) -> str:
       f'{directory} has no {entry_lib.FILE}, so it is not the result of a job.'
       ' Pass the directory that a job printed'
     )
-  found, unreadable = _with_id(name, results_dir)
-  if not found:
+  paths, unreadable = _with_id(name, results_dir)
+  if not paths:
     but = f' ({unreadable[0]})' if unreadable else ''
     raise FileNotFoundError(
       f'{name!r} is neither a directory nor the id of a result below'
       f' {results_dir}{but}. Pass a directory with a {entry_lib.FILE}, or'
       ' correct --results_dir'
     )
-  if len(found) > 1:
+  if len(paths) > 1:
     raise ValueError(
-      f'{name!r} matches {len(found)} results: {", ".join(sorted(found))}.'
+      f'{name!r} matches {len(paths)} results: {", ".join(sorted(paths))}.'
       ' Pass more letters of the id, or the directory'
     )
-  return found[0]
+  return paths[0]
 
 
 def _with_id(beginning: str, results_dir: str) -> tuple[list[str], list[str]]:
   """Returns the directories with matching ids, and the errors of others."""
-  found: list[str] = []
+  paths: list[str] = []
   unreadable: list[str] = []
   if len(beginning) < _FEWEST_LETTERS:
-    return found, unreadable
+    return paths, unreadable
   for directory, names, files in os.walk(results_dir):
     if entry_lib.FILE not in files:
       # An old result that a rerun will replace has the same id.
-      names[:] = [each for each in names if not each.endswith(_PREVIOUS)]
+      names[:] = [name for name in names if not name.endswith(_PREVIOUS)]
       continue
     names.clear()  # A job's directory contains no other jobs.
     try:
       if entry_lib.read(directory).id.startswith(beginning):
-        found.append(directory)
+        paths.append(directory)
     except ValueError as error:
       unreadable.append(str(error))
-  return found, unreadable
+  return paths, unreadable

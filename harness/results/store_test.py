@@ -31,9 +31,9 @@ class StoreTest(absltest.TestCase):
     self._root = os.path.join(self.create_tempdir().full_path, 'results')
     self._store = store_lib.Store(self._root)
 
-  def _add(self, each: entry.Entry, name: str = 'gptj') -> str:
-    with self._store.begin(each.id, name) as directory:
-      each.write(directory)
+  def _add(self, new: entry.Entry, name: str = 'gptj') -> str:
+    with self._store.begin(new.id, name) as directory:
+      new.write(directory)
     return directory
 
   def _begin_and_fail(self, entry_id: str, name: str = 'gptj') -> str:
@@ -43,7 +43,7 @@ class StoreTest(absltest.TestCase):
           raise KeyboardInterrupt
     return directory
 
-  def test_nothing_is_there_at_first(self):
+  def test_new_store_is_empty(self):
     self.assertIsNone(self._store.find(_OLD.id))
     self.assertEqual(self._store.all(), store_lib.Content((), (), ()))
     self.assertEqual(self._store.remove(_OLD.id), [])
@@ -62,10 +62,10 @@ class StoreTest(absltest.TestCase):
     self.assertIsNone(self._store.find('0' * 12))
 
   def test_the_newest_come_first(self):
-    for each in (_OLD, _OTHER):
-      self._add(each)
+    for item in (_OLD, _OTHER):
+      self._add(item)
     self.assertEqual(
-      [each.id for each in self._store.all().entries], [_OTHER.id, _OLD.id]
+      [item.id for item in self._store.all().entries], [_OTHER.id, _OLD.id]
     )
 
   def test_unfinished_is_kept_until_it_is_run_again(self):
@@ -80,10 +80,10 @@ class StoreTest(absltest.TestCase):
     self.assertEqual(os.listdir(directory), [entry.FILE])
     self.assertEqual(self._store.all().unfinished, ())
 
-  def test_a_job_that_runs_is_told(self):
+  def test_running_job_is_listed(self):
     with self._store.begin(_OLD.id, 'gptj'):
-      (found,) = self._store.all().unfinished
-      self.assertEqual(found.process, os.getpid())
+      (unfinished,) = self._store.all().unfinished
+      self.assertEqual(unfinished.process, os.getpid())
       with self.assertRaisesRegex(
         store_lib.Busy, f'result {_OLD.id} belongs to another job'
       ):
@@ -92,14 +92,14 @@ class StoreTest(absltest.TestCase):
         self._store.remove(_OLD.id)
       self._add(_OTHER)
 
-  def test_a_rerun_that_fails_costs_nothing(self):
+  def test_failed_rerun_keeps_the_result(self):
     self._add(_OLD)
     directory = self._begin_and_fail(_OLD.id)
-    found = self._store.find(_OLD.id)
-    self.assertEqual(found.entry, _OLD)
-    self.assertEqual(found.directory, directory + '.previous')
+    stored = self._store.find(_OLD.id)
+    self.assertEqual(stored.entry, _OLD)
+    self.assertEqual(stored.directory, directory + '.previous')
     content = self._store.all()
-    self.assertEqual(content.entries, (found,))
+    self.assertEqual(content.entries, (stored,))
     self.assertLen(content.unfinished, 1)
     self._begin_and_fail(_OLD.id, 'other name')
     self.assertEqual(self._store.find(_OLD.id).entry, _OLD)
@@ -109,7 +109,7 @@ class StoreTest(absltest.TestCase):
       os.listdir(self._root), ['.locks', os.path.basename(directory)]
     )
 
-  def test_removed_with_all_that_is_left_of_it(self):
+  def test_remove_deletes_all_directories_of_a_result(self):
     self._add(_OTHER)
     self._add(_OLD)
     directory = self._begin_and_fail(_OLD.id)
@@ -119,7 +119,7 @@ class StoreTest(absltest.TestCase):
     self.assertIsNone(self._store.find(_OLD.id))
     self.assertLen(self._store.all().entries, 1)
 
-  def test_what_cannot_be_read_is_told(self):
+  def test_unreadable_results_are_listed(self):
     directory = self._add(_OLD)
     wrong = self._store.directory_for('0' * 12, 'renamed')
     os.makedirs(wrong)
@@ -173,7 +173,7 @@ class FindTest(absltest.TestCase):
     with self.assertRaisesRegex(ValueError, 'matches 2 results'):
       store_lib.find_job(self.entry.id, self.root)
 
-  def test_damaged_results_are_told_only_if_none_is_found(self):
+  def test_damaged_results_are_reported_only_without_another(self):
     damaged = os.path.join(self.root, 'damaged')
     os.makedirs(damaged)
     with open(os.path.join(damaged, 'result.json'), 'w') as file:
@@ -207,7 +207,7 @@ class LocksTest(absltest.TestCase):
     self.assertEqual(process.stdout.readline(), b'held\n')
     return process
 
-  def test_one_holds_it(self):
+  def test_lock_has_one_holder(self):
     self.assertIsNone(store_lib.lock_holder(self._path))
     with store_lib.hold_lock(self._path, 'it'):
       self.assertEqual(store_lib.lock_holder(self._path), os.getpid())
@@ -218,7 +218,7 @@ class LocksTest(absltest.TestCase):
     with store_lib.hold_lock(self._path, 'it'):
       pass
 
-  def test_another_process_holds_it(self):
+  def test_lock_of_another_process_is_respected(self):
     other = self._other()
     self.assertEqual(store_lib.lock_holder(self._path), other.pid)
     with self.assertRaisesRegex(
@@ -228,7 +228,7 @@ class LocksTest(absltest.TestCase):
       with store_lib.hold_lock(self._path, 'it'):
         self.fail('held twice')
 
-  def test_a_killed_process_holds_nothing(self):
+  def test_killed_process_releases_its_lock(self):
     other = self._other()
     other.send_signal(signal.SIGKILL)
     other.wait()

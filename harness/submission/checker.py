@@ -109,8 +109,8 @@ def run(
       *(folder, python, tree, round_name, submitter, summary_csv, options)
     )
   for line in reversed(output.splitlines()):
-    _, found, summary = line.partition(_VERDICT)
-    if found:
+    _, verdict, summary = line.partition(_VERDICT)
+    if verdict:
       return Verdict(summary.strip(), output, version)
   remedy = ''
   if 'ModuleNotFoundError' in output:

@@ -99,26 +99,26 @@ class EndpointsReportTest(parameterized.TestCase):
     sources = mock.Mock(return_value={'serve/serve.py': b'# A source.'})
     with mock.patch.object(plan, 'source_files', sources):
       files = plan.files(submission)
-    place = 'open/Example/results/box/llama3.1-8b/Interactive'
+    folder = 'open/Example/results/box/llama3.1-8b/Interactive'
     self.assertCountEqual(
       files,
       [
         'open/Example/systems/box.json',
         'open/Example/src/llama3.1-8b/README.md',
         'open/Example/src/llama3.1-8b/serve/serve.py',
-        f'{place}/README.md',
-        f'{place}/accuracy/accuracy_results.json',
-        f'{place}/config.yaml',
-        f'{place}/measurements.json',
-        f'{place}/performance/result_summary.json',
+        f'{folder}/README.md',
+        f'{folder}/accuracy/accuracy_results.json',
+        f'{folder}/config.yaml',
+        f'{folder}/measurements.json',
+        f'{folder}/performance/result_summary.json',
       ],
     )
     root = pathlib.Path(self.create_tempdir().full_path, 'tree')
     tree.write(files, root)
-    (found,), problems = existing_tree.read(root, None, None)
+    (restored,), problems = existing_tree.read(root, None, None)
     self.assertEqual(problems, [])
-    self.assertLen(found.reports, 1)
-    self.assertEqual(list(existing_tree.problems(root, found, ())), [])
+    self.assertLen(restored.reports, 1)
+    self.assertEqual(list(existing_tree.problems(root, restored, ())), [])
 
   @parameterized.parameters(
     ('type', 'offline', 'type of config.yaml is offline, but .* be online'),
@@ -155,16 +155,16 @@ class EndpointsReportTest(parameterized.TestCase):
     (note,) = submission_checks.notes(submission)
     self.assertRegex(note, '512 samples were .* --skip-dataset-size-check')
 
-  def test_what_cannot_be_submitted(self):
+  def test_unsupported_reports_are_refused(self):
     self.assert_problem('v6.0 has no runs of MLPerf Endp', round='v6.0')
     self.assert_problem('Offline, .* can be sub', scenario='MultiStream')
     self.assert_problem(
       'lacks retraining', measurements=_MEASURED | {'retraining': ''}
     )
-    found = submission_checks.problems(self.submission(division='closed'))
-    self.assertRegex(found[0], 'only to the open division')
+    texts = submission_checks.problems(self.submission(division='closed'))
+    self.assertRegex(texts[0], 'only to the open division')
 
-  def test_files_that_are_not_there(self):
+  def test_missing_files_are_reported(self):
     with self.assertRaisesRegex(OSError, 'config.yaml'):
       endpoints_report.read('llama3.1-8b', 'Offline', self.directory)
 

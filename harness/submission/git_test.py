@@ -71,7 +71,7 @@ class BranchTest(absltest.TestCase):
       self.git('ls-tree', '-r', '--name-only', 'mine'), 'open/Example/new.txt'
     )
 
-  def test_what_speaks_against_it(self):
+  def test_unusable_repositories_are_refused(self):
     self.commit()
     self.git('branch', 'taken')
     for repo, name, pattern in (
@@ -82,7 +82,7 @@ class BranchTest(absltest.TestCase):
     ):
       self.assertRegex(git.branch_problem(repo, name), pattern)
 
-  def test_gits_own_words(self):
+  def test_errors_of_git_are_shown(self):
     self.commit()
     git.make_branch(self.repo, 'mine', self.tree, 'one')
     with self.assertRaisesRegex(git.BranchError, 'git branch failed in .*mine'):

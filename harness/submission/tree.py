@@ -15,23 +15,23 @@ _MAX_BYTES = 50 * 1024 * 1024
 
 def problems(files: Mapping[str, plan.Content]) -> list[str]:
   """Returns the problems of files that every checker rejects."""
-  found = []
+  texts = []
   for path, content in files.items():
     if isinstance(content, bytes):
       size = len(content)
     elif content.is_file():
       size = content.stat().st_size
     else:
-      found.append(f'{content} is missing. It becomes {path} in the tree.')
+      texts.append(f'{content} is missing. It becomes {path} in the tree.')
       continue
     if size > _MAX_BYTES:
-      found.append(
+      texts.append(
         f'{content if isinstance(content, pathlib.Path) else path} has {size}'
         f' bytes. Files of submissions may have up to {_MAX_BYTES} bytes.'
       )
     if not size:
-      found.append(f'{path} would be empty.')
-  return found
+      texts.append(f'{path} would be empty.')
+  return texts
 
 
 def may_write(output: pathlib.Path, clean: bool) -> str | None:
@@ -93,7 +93,7 @@ def archive(tree: pathlib.Path, path: pathlib.Path) -> None:
     files_lib.replacing(path, 'wb') as whole,
     tarfile.open(path.name, 'w:gz', whole) as tar,
   ):
-    for file in sorted(each for each in tree.rglob('*') if each.is_file()):
+    for file in sorted(p for p in tree.rglob('*') if p.is_file()):
       tar.add(file, str(file.relative_to(tree)), filter=_anonymous)
 
 

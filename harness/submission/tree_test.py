@@ -23,12 +23,12 @@ class TreeTest(absltest.TestCase):
     self.assertEqual((self.output / 'open/a/b/log.txt').read_text(), 'log')
     self.assertCountEqual(os.listdir(self.root), ['log.txt', 'submission'])
 
-  def test_replaces_what_was_there(self):
+  def test_existing_tree_is_replaced(self):
     tree_lib.write({'open/old.md': b'old'}, self.output)
     tree_lib.write({'open/new.md': b'new'}, self.output)
     self.assertEqual(os.listdir(self.output / 'open'), ['new.md'])
 
-  def test_a_failure_leaves_what_was_there(self):
+  def test_failure_keeps_the_existing_tree(self):
     tree_lib.write({'open/old.md': b'old'}, self.output)
     with self.assertRaises(FileNotFoundError):
       tree_lib.write({'open/new.md': self.root / 'missing'}, self.output)
@@ -51,11 +51,11 @@ class TreeTest(absltest.TestCase):
       'is not a directory', tree_lib.may_write(self.output, clean=True)
     )
 
-  def test_files_that_no_checker_takes(self):
+  def test_files_refused_by_the_checker_are_reported(self):
     large = self.root / 'large.txt'
     with open(large, 'wb') as file:
       file.truncate(50 * 1024 * 1024 + 1)
-    found = tree_lib.problems(
+    texts = tree_lib.problems(
       {
         'open/a': b'',
         'open/b': self.root / 'missing',
@@ -63,10 +63,10 @@ class TreeTest(absltest.TestCase):
         'open/d': b'good',
       }
     )
-    self.assertLen(found, 3)
-    self.assertEqual(found[0], 'open/a would be empty.')
-    self.assertRegex(found[1], 'missing is missing. It becomes open/b')
-    self.assertRegex(found[2], 'large.txt has 52428801 bytes')
+    self.assertLen(texts, 3)
+    self.assertEqual(texts[0], 'open/a would be empty.')
+    self.assertRegex(texts[1], 'missing is missing. It becomes open/b')
+    self.assertRegex(texts[2], 'large.txt has 52428801 bytes')
 
 
 class ArchiveTest(absltest.TestCase):

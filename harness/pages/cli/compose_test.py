@@ -28,40 +28,40 @@ class ComposeTest(absltest.TestCase):
     page = self._run(path)
     table = page.data['table']
     self.assertEqual(
-      [each['flag'] for each in table['choices']],
-      [each.flag for each in choices.CHOICES],
+      [choice['flag'] for choice in table['choices']],
+      [choice.flag for choice in choices.CHOICES],
     )
-    for each in choices.CHOICES:
-      self.assertIn(f'--{each.flag}', page.texts)
-      if each.kind == 'one':
-        self.assertContainsSubset(each.options, page.options)
-      ids = [f'flag-{each.flag}']
-      if each.kind == 'many':
-        ids = [f'flag-{each.flag}-{option}' for option in each.options]
+    for choice in choices.CHOICES:
+      self.assertIn(f'--{choice.flag}', page.texts)
+      if choice.kind == 'one':
+        self.assertContainsSubset(choice.options, page.options)
+      ids = [f'flag-{choice.flag}']
+      if choice.kind == 'many':
+        ids = [f'flag-{choice.flag}-{option}' for option in choice.options]
       self.assertContainsSubset(ids, page.ids)
     self.assertIn(choices.command(choices.defaults()), page.texts)
 
   def test_every_flag_is_one_of_the_program(self):
     self.assertEqual(choices.PROGRAM, '//harness:main')
     self.assertTrue(main.__file__)  # The import defines its flags.
-    for each in choices.CHOICES:
-      self.assertIn(each.flag, flags.FLAGS)
-      if each.flag in ('round', 'execution_mode'):
-        parser = flags.FLAGS[each.flag].parser
-        self.assertCountEqual(each.options, parser.enum_values)
+    for choice in choices.CHOICES:
+      self.assertIn(choice.flag, flags.FLAGS)
+      if choice.flag in ('round', 'execution_mode'):
+        parser = flags.FLAGS[choice.flag].parser
+        self.assertCountEqual(choice.options, parser.enum_values)
 
-  def test_it_loads_nothing(self):
+  def test_page_loads_no_other_file(self):
     path = os.path.join(self.create_tempdir().full_path, 'compose.html')
     page = self._run(path)
     self.assertEqual(page.outside, [])
     self.assertLen(page.scripts, 1)
     self.assertLess(os.path.getsize(path), 100_000)
 
-  def test_tells_what_cannot_be_written(self):
+  def test_unwritable_output_is_reported(self):
     with self.assertRaisesRegex(SystemExit, 'compose: .*Is a directory'):
       self._run(self.create_tempdir().full_path)
 
-  def test_refuses_arguments(self):
+  def test_arguments_are_refused(self):
     with self.assertRaisesRegex(app.UsageError, "'more'"):
       self._run('/nowhere', ['compose', 'more'])
 

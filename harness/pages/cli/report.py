@@ -64,8 +64,8 @@ def _page() -> str:
     run_page.read(store.find_job(name, results_dir)) for name in _RESULT.value
   ]
   published = [
-    dataclasses.replace(each, cost_per_1000=compare_page.cost(each, prices))
-    for each in official_results.read_all(
+    dataclasses.replace(record, cost_per_1000=compare_page.cost(record, prices))
+    for record in official_results.read_all(
       [user_path.resolve(path) for path in _OFFICIAL.value]
     )
   ]

@@ -34,7 +34,7 @@ class ReportTest(absltest.TestCase):
     with open(output, encoding='utf-8') as file:
       return reading.Page(file.read())
 
-  def test_one_result_has_a_page_of_its_own(self):
+  def test_single_result_has_its_own_page(self):
     page = self._run(result=[self._server], price_per_hour=['3.6'])
     self.assertIn('gptj-99 · Server', page.texts)
     self.assertIn('0.025', page.texts)
@@ -52,7 +52,7 @@ class ReportTest(absltest.TestCase):
       [r['cost_per_1000'] for r in page.data['records']], [0.025, 0.025]
     )
 
-  def test_official_results_stand_beside(self):
+  def test_official_results_are_compared(self):
     path = os.path.join(self._dir, 'summary.csv')
     published.write_csv(path, [published.csv_row()])
     page = self._run(
@@ -64,7 +64,7 @@ class ReportTest(absltest.TestCase):
     self.assertEqual(page.data['records'][0]['cost_per_1000'], None)
     self.assertAlmostEqual(page.data['records'][1]['cost_per_1000'], 0.1)
 
-  def test_tells_what_cannot_be_used(self):
+  def test_unusable_inputs_are_reported(self):
     for values, message in (
       ({}, 'There are no results'),
       ({'result': ['ffffffff']}, 'neither a directory nor the id'),
@@ -83,7 +83,7 @@ class ReportTest(absltest.TestCase):
         self._run(**values)
       self.assertNotIn('Errno', str(error.exception))
 
-  def test_refuses_arguments(self):
+  def test_arguments_are_refused(self):
     with self.assertRaisesRegex(app.UsageError, "'more'"):
       self._run(['report', 'more'])
 

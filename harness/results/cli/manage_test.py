@@ -43,8 +43,8 @@ class ManageTest(absltest.TestCase):
     self.assertEqual(self._run(), f'no results in {self._root}\n')
 
   def test_list(self):
-    for each in (entries.make(), _OTHER):
-      self._add(each)
+    for entry in (entries.make(), _OTHER):
+      self._add(entry)
     lines = self._run('list').splitlines()
     self.assertStartsWith(lines[0], 'id')
     self.assertStartsWith(lines[1], _OTHER.id)
@@ -53,8 +53,8 @@ class ManageTest(absltest.TestCase):
     self.assertLen(lines, 3)
 
   def test_list_filters(self):
-    for each in (entries.make(), _OTHER):
-      self._add(each)
+    for entry in (entries.make(), _OTHER):
+      self._add(entry)
     for name, value, count in (
       ('scenario', 'Server', 1),
       ('benchmark', 'bert', 0),
@@ -69,7 +69,7 @@ class ManageTest(absltest.TestCase):
       self.assertEqual(text.count('gptj-99'), count, (name, text))
       self.assertEqual('no results of that kind' in text, not count)
 
-  def test_list_tells_what_is_no_result(self):
+  def test_list_names_unreadable_results(self):
     with self.assertRaises(KeyboardInterrupt):
       with self._store.begin(_OTHER.id, 'gptj') as unfinished:
         raise KeyboardInterrupt
@@ -128,8 +128,8 @@ class ManageTest(absltest.TestCase):
     self.assertEqual(self._run('show', entry.id, 'summary'), measured.summary)
 
   def test_compare(self):
-    for each in (entries.make(), _OTHER):
-      self._add(each)
+    for entry in (entries.make(), _OTHER):
+      self._add(entry)
     text = self._run('compare', _OTHER.id, entries.make().id)
     self.assertRegex(text, 'scenario +Server +Offline')
 
@@ -144,7 +144,7 @@ class ManageTest(absltest.TestCase):
     self.assertEqual(text, f'removed {directory}\n')
     self.assertFalse(os.path.exists(directory))
 
-  def test_mistakes_are_told(self):
+  def test_mistakes_are_reported(self):
     self._add(entries.make())
     entry_id = entries.make().id
     self._add(_OTHER)

@@ -30,7 +30,7 @@ def _entry(benchmark='gptj', kind='cell', notes=None, **system):
 
 
 class MeasurementTest(parameterized.TestCase):
-  def test_what_a_result_tells(self):
+  def test_measurement_has_the_values_of_a_result(self):
     model = {
       'params': _GPTJ + 'GPTJ4TokenizedINT8BS32XLA',
       'checkpoint': '/m/checkpoint_00/',
@@ -73,7 +73,7 @@ class MeasurementTest(parameterized.TestCase):
   def test_weight_type(self, system, expected):
     self.assertEqual(descriptions.weight_type(_entry(**system)), expected)
 
-  def test_the_user_goes_before_notes_and_those_before_the_rest(self):
+  def test_values_of_the_user_precede_notes_and_defaults(self):
     noted = {'weight_data_types': 'fp16', 'retraining': 'yes'}
     entry = _entry(
       kind='pytorch', precision='float32', notes={'measurements': noted}
@@ -83,12 +83,12 @@ class MeasurementTest(parameterized.TestCase):
     self.assertEqual(record['retraining'], 'fine-tuned')
     self.assertEqual(record['weight_transformations'], 'none')
 
-  def test_what_nobody_knows(self):
+  def test_unknown_values_are_a_problem(self):
     values = descriptions.measurements(_entry(), {})
-    found = list(descriptions.measurement_problems(values, 'my job'))
-    self.assertLen(found, 1)
+    texts = list(descriptions.measurement_problems(values, 'my job'))
+    self.assertLen(texts, 1)
     self.assertStartsWith(
-      found[0],
+      texts[0],
       'my job lacks starting_weights_filename, weight_data_types. Write',
     )
 
@@ -153,7 +153,7 @@ class SystemJsonTest(absltest.TestCase):
     ):
       self.assertEqual(descriptions.system_id(name), expected)
 
-  def test_flags_go_before_the_file_and_the_file_before_detection(self):
+  def test_flags_precede_the_file_and_detected_values(self):
     record = descriptions.merged(
       {'cooling': 'detected', 'framework': 'detected', 'status': 'rdi'},
       {'cooling': 'given', 'status': 'preview'},
@@ -189,12 +189,12 @@ class SystemJsonTest(absltest.TestCase):
     self.assertEqual(list(descriptions.system_problems(_whole())), [])
     self.assertEqual(json.loads(files.encode_json(_whole())), _whole())
 
-  def test_all_that_is_missing_is_told_at_once(self):
-    found = list(
+  def test_all_missing_values_are_reported_together(self):
+    texts = list(
       descriptions.system_problems(_whole(cooling='', framework='TODO'))
     )
-    self.assertLen(found, 1)
-    self.assertIn('lacks cooling, framework.', found[0])
+    self.assertLen(texts, 1)
+    self.assertIn('lacks cooling, framework.', texts[0])
 
   def test_counts_are_whole_numbers(self):
     self.assertRegex(
@@ -211,12 +211,12 @@ class SystemJsonTest(absltest.TestCase):
     )
 
   def test_networked_system(self):
-    found = list(
+    texts = list(
       descriptions.system_problems(_whole(is_network='true', network_rate='10'))
     )
-    self.assertLen(found, 1)
-    self.assertIn('nic_loadgen', found[0])
-    self.assertNotIn('network_rate', found[0])
+    self.assertLen(texts, 1)
+    self.assertIn('nic_loadgen', texts[0])
+    self.assertNotIn('network_rate', texts[0])
 
 
 if __name__ == '__main__':

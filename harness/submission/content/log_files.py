@@ -91,15 +91,13 @@ def truncation_problems(directory: pathlib.Path) -> Iterator[str]:
   if size > MAX_BYTES:
     yield f'{log} has {size} bytes. Truncate it to at most {MAX_BYTES} bytes.'
   line = re.search(r'^hash=.*$', score.read_text('utf-8'), re.MULTILINE)
-  found = line[0] + '\n' if line else ''
-  if (
-    not re.fullmatch(r'hash=[0-9a-f]{64}\n', found) or len(set(found[5:-1])) < 3
-  ):
+  head = line[0] + '\n' if line else ''
+  if not re.fullmatch(r'hash=[0-9a-f]{64}\n', head) or len(set(head[5:-1])) < 3:
     yield (
       f'{score} has no line "hash=" with the SHA-256 of the whole log. It has'
-      f' {found.strip()!r}.'
+      f' {head.strip()!r}.'
     )
-  elif size < _END_BYTES and found != hash_line(log):
+  elif size < _END_BYTES and head != hash_line(log):
     yield f'{score} has another SHA-256 than the complete log {log}.'
 
 

@@ -62,7 +62,7 @@ class TruncationTest(absltest.TestCase):
     data = bytes(ord('a') + i % 26 for i in range(size))
     return pathlib.Path(self.create_tempfile(content=data, mode='wb').full_path)
 
-  def test_short_log_stays(self):
+  def test_short_log_is_unchanged(self):
     log = self.log(4095)
     self.assertEqual(log_files.truncated(log), log.read_bytes())
 

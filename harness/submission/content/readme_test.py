@@ -80,7 +80,7 @@ class ReadmeTest(absltest.TestCase):
       readme.text(entry, 'box', 'gptj-99', {}),
     )
 
-  def test_what_is_not_known_has_no_section(self):
+  def test_unknown_values_have_no_section(self):
     page = readme.text(_entry(versions={}, hashes={}), 'box', 'gptj-99', {})
     self.assertNotIn('## Versions', page)
     self.assertNotIn('SHA-256', page)
