@@ -292,8 +292,8 @@ class Cutter:
 
   The possible beginning of a stop text is held back until more text arrives. If
   there are several stop texts, the one that ends first is used. If several end
-  at the same position, the longest is used. The result does not depend on how the
-  text is split into parts.
+  at the same position, the longest is used. The result does not depend on how
+  the text is split into parts.
 
   Attributes:
     stop: The stop text that ended the text; '' before that.

@@ -8,7 +8,7 @@ import numpy as np
 
 @runtime_checkable
 class TextRunner(Protocol):
-  """An engine that embeds and differentiates texts, see `engine.texts.Texts`."""
+  """An engine that embeds and differentiates texts, see `engine.texts`."""
 
   def embed(self, tokens: np.ndarray) -> np.ndarray:
     """Returns the embedding of a text [T] as [D] float32."""

@@ -1,4 +1,4 @@
-"""Tests of extra inputs."""
+"""Tests of the conversion of extra inputs to requests of the engine."""
 
 from absl.testing import absltest
 from absl.testing import parameterized
