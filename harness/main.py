@@ -26,11 +26,11 @@ import numpy as np
 
 from harness import dashes
 from harness import errors
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
-from harness.rules import requirements
 from harness.rules import rounds
-from harness.rules import summaries
 from harness.scenarios import flag_table
 from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
@@ -80,8 +80,8 @@ def write_published_logs(
         shutil.copy(os.path.join(source, name), target)
       log = os.path.join(source, loadgen_log.ACCURACY_LOG)
       if answers and mode == run_lib.ACCURACY and os.path.isfile(log):
-        dtype = summaries.BENCHMARKS[_benchmark()].dtype
-        _write_answers(log, os.path.join(directory, _ANSWERS), dtype)
+        path = os.path.join(directory, _ANSWERS)
+        _write_answers(log, path, _benchmark().dtype)
 
 
 def _write_answers(log: str, path: str, dtype: str) -> None:
@@ -107,23 +107,6 @@ _ALIASES = {
   'max_examples': 'sample_count',
   'perf_examples': 'buffer_count',
   'num_client_threads': 'concurrency',
-}
-
-# CM's names of implementations and frameworks, mapped to our names of systems.
-_BACKENDS = {
-  **dict.fromkeys(
-    summaries.BENCHMARKS,
-    {
-      'reference': flag_table.REFERENCE,
-      'pytorch': flag_table.REFERENCE,
-      'saxml': flag_table.OWN_CELL,
-      'jax': flag_table.ENGINE,
-    },
-  ),
-  rounds.BERT: {
-    'reference': flag_table.BERT_SYSTEMS[0],
-    **{name: name for name in flag_table.BERT_SYSTEMS},
-  },
 }
 
 _SCENARIO = flags.DEFINE_list(
@@ -191,7 +174,7 @@ _IMPLEMENTATION = flags.DEFINE_enum(
 _BACKEND = flags.DEFINE_enum(
   'backend',
   None,
-  sorted({name for names in _BACKENDS.values() for name in names}),
+  sorted({n for b in benchmarks.BENCHMARKS.values() for n in b.backends}),
   "CM's name of the framework. It selects the system, like --system.",
 )
 for _alias, _name in _ALIASES.items():
@@ -216,7 +199,7 @@ def main(argv: Sequence[str]) -> int:
       scenarios,
       extra_dir=_EXTRA_LOG_DIR.value is not False,
       answers=_STORE_SAX_ACCURACY.value is not False
-      and _benchmark() in summaries.BENCHMARKS,
+      and _benchmark().summarizes,
     )
   return code
 
@@ -226,8 +209,8 @@ def _is_published() -> bool:
   return bool(flags.FLAGS['log_path'].present)
 
 
-def _benchmark() -> str:
-  return rounds.MODELS[job_lib.MODEL.value]
+def _benchmark() -> benchmark_lib.Benchmark:
+  return benchmarks.MODELS[job_lib.MODEL.value]
 
 
 def _submit(results: Sequence[str]) -> None:
@@ -269,7 +252,7 @@ def _scenarios() -> list[str]:
   category, model = job_lib.CATEGORY.value, job_lib.MODEL.value
   if _SCENARIO.value == [_ALL] and category:
     round_name = load_lib.round_name(_benchmark())
-    found = list(requirements.scenarios(round_name, category, model))
+    found = list(_benchmark().required(round_name, category, model))
     if not found:
       raise ValueError(
         f'--category={category}: {round_name} has no scenario of {model} in'
@@ -278,7 +261,7 @@ def _scenarios() -> list[str]:
       )
     return found
   if _SCENARIO.value == [_ALL]:
-    return list(rounds.scenarios_of(_benchmark()))
+    return list(_benchmark().scenarios)
   known = {_plain(name): name for name in rounds.SCENARIOS}
   found = []
   for text in _SCENARIO.value:
@@ -319,11 +302,11 @@ def _translate() -> None:
     path = user_path.resolve(_MLPERF_CONF_PATH.value)
     _set(_MLPERF_CONF_PATH, 'round', rounds.round_of(path))
   for flag in (_IMPLEMENTATION, _BACKEND):
-    system = _BACKENDS[_benchmark()].get(flag.value)
+    system = _benchmark().backends.get(flag.value)
     if flag.value and not system:
       raise ValueError(
         f'--{flag.name}={flag.value} does not run {job_lib.MODEL.value}.'
-        f' Choose one of {", ".join(_BACKENDS[_benchmark()])}.'
+        f' Choose one of {", ".join(_benchmark().backends)}.'
       )
     if system and not (flag is _IMPLEMENTATION and _BACKEND.value):
       _set(flag, 'system', system)

@@ -9,6 +9,7 @@ import numpy as np
 
 from harness import dashes
 from harness import main
+from harness.benchmarks import gptj
 from harness.rules import rounds
 from harness.scenarios import program
 
@@ -156,7 +157,7 @@ class MainTest(absltest.TestCase):
 
   def test_scenarios(self):
     self._main('--scenario=all')
-    self.assertEqual(self.scenarios, list(rounds.scenarios_of(rounds.GPTJ)))
+    self.assertEqual(self.scenarios, list(gptj.GPTJ.scenarios))
     self._main('--scenario=all', '--model=llama3.1-8b')
     self.assertEqual(self.scenarios, ['Offline', 'Server', 'Interactive'])
     self._main('--scenario=single_stream,server,MultiStream')

@@ -16,23 +16,22 @@ import time
 from absl import flags
 import numpy as np
 
+from harness.benchmarks import bert
 from harness.bert import answering
 from harness.bert import features as features_lib
 from harness.bert import graph
 from harness.bert import loadgen_onnxruntime
 from harness.bert import loadgen_pytorch
 from harness.bert import span_scoring
-from harness.data import bundle
 from harness.loadgen import run as run_lib
 from harness.loadgen import system
-from harness.rules import requirements
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.pages import text_columns
 from saxml_ext.evaluation import f1
 
 # The share of the float32 F1 that a lower precision must keep.
-_KEPT = requirements.SHARES['bert-99']
+_KEPT = bert.BERT.models['bert-99']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +104,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   with program.exit_on('bench'):
     model = run_lib.CHECKPOINT.value
-    path = user_path.resolve(model) or bundle.bert_model_dir()
+    path = user_path.resolve(model) or bert.BUNDLE.model
     features = answering.features(path, run_lib.fill(run_lib.Samples))
     trials = [_trial(name, path) for name in _WAYS.value]
   if not trials:

@@ -7,12 +7,12 @@ import torch
 
 from bundled.bert import batches
 from bundled.bert import rows
-from harness.data import bundle
+from harness.benchmarks import bert
 
 
 def _stream(longest: int = 384) -> batches.Batches:
   return batches.Batches(
-    rows.Reader(bundle.bert_vocab_path(), 384),
+    rows.Reader(bert.BUNDLE.vocabulary, 384),
     tokens=1024,
     longest=longest,
     furthest=384,

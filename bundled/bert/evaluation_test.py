@@ -5,13 +5,13 @@ import json
 from absl.testing import absltest
 
 from bundled.bert import evaluation
+from harness.benchmarks import bert
 from harness.bert import features as features_lib
-from harness.data import bundle
 
 
 class EvaluationTest(absltest.TestCase):
   def test_bundled_file_matches_the_generator(self):
-    with open(bundle.bert_squad_path(), encoding='utf-8') as file:
+    with open(bert.BUNDLE.dataset, encoding='utf-8') as file:
       self.assertEqual(json.load(file), evaluation.squad())
 
   def test_schema(self):
@@ -32,14 +32,12 @@ class EvaluationTest(absltest.TestCase):
     self.assertLen(ids, 20 * 2 * 4)
 
   def test_features(self):
-    features = features_lib.load(
-      bundle.bert_squad_path(), bundle.bert_vocab_path()
-    )
+    features = features_lib.load(bert.BUNDLE.dataset, bert.BUNDLE.vocabulary)
     self.assertLen(features.questions, 1200)
     self.assertGreater(len(features), 1200)
     self.assertGreater(sum(features.lengths == 384), 100)
     self.assertLess(features.lengths.min(), 100)
-    with open(bundle.bert_vocab_path(), encoding='utf-8') as file:
+    with open(bert.BUNDLE.vocabulary, encoding='utf-8') as file:
       unknown = file.read().split('\n').index('[UNK]')
     self.assertNotIn(unknown, features.input_ids)
 

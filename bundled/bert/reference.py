@@ -16,18 +16,18 @@ from absl import flags
 
 from bundled import reference_program
 from bundled.bert import reference_model
+from harness.benchmarks import bert
 from harness.bert import features as features_lib
 from harness.bert import span_scoring
-from harness.data import bundle
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import f1
 
 _MODEL = flags.DEFINE_string(
-  'model', bundle.bert_model_dir(), 'The model directory, with vocab.txt.'
+  'model', bert.BUNDLE.model, 'The model directory, with vocab.txt.'
 )
 _VAL_DATA = flags.DEFINE_string(
-  'val_data', bundle.bert_squad_path(), 'The questions, as in SQuAD v1.1.'
+  'val_data', bert.BUNDLE.dataset, 'The questions, as in SQuAD v1.1.'
 )
 
 

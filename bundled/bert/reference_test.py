@@ -6,9 +6,9 @@ from absl.testing import absltest
 import torch
 
 from bundled.bert import reference_model
+from harness.benchmarks import bert
 from harness.bert import features as features_lib
 from harness.bert import span_scoring
-from harness.data import bundle
 from saxml_ext.evaluation import f1
 
 # The number of features, from the start of the set, to compute again.
@@ -22,13 +22,11 @@ def setUpModule():
 class ReferenceTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    with open(bundle.bert_reference_path(), encoding='utf-8') as file:
+    with open(bert.BUNDLE.reference, encoding='utf-8') as file:
       self._recorded = json.load(file)
 
   def test_recorded_scores_match_the_recorded_answers(self):
-    features = features_lib.load(
-      bundle.bert_squad_path(), bundle.bert_vocab_path()
-    )
+    features = features_lib.load(bert.BUNDLE.dataset, bert.BUNDLE.vocabulary)
     scores = f1.score(
       self._recorded['answers'], {q.id: q.answers for q in features.questions}
     )
@@ -38,9 +36,9 @@ class ReferenceTest(absltest.TestCase):
 
   def test_model_gives_the_recorded_answers(self):
     features = features_lib.load(
-      bundle.bert_squad_path(), bundle.bert_vocab_path(), _COUNT
+      bert.BUNDLE.dataset, bert.BUNDLE.vocabulary, _COUNT
     )
-    model = reference_model.load(bundle.bert_model_dir())
+    model = reference_model.load(bert.BUNDLE.model)
     answers = span_scoring.answers(
       features, reference_model.logits(model, features, 'reference')
     )

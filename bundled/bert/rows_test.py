@@ -8,12 +8,12 @@ import tokenizers
 from bundled.bert import passages
 from bundled.bert import questions
 from bundled.bert import rows
-from harness.data import bundle
+from harness.benchmarks import bert
 
 
 def _text(ids: Sequence[int]) -> str:
   pieces = tokenizers.BertWordPieceTokenizer(
-    bundle.bert_vocab_path(), lowercase=True
+    bert.BUNDLE.vocabulary, lowercase=True
   )
   words = ' '.join(pieces.id_to_token(i) for i in ids).replace(' ##', '')
   return ''.join(words.split())
@@ -25,7 +25,7 @@ def _plain(text: str) -> str:
 
 class RowsTest(absltest.TestCase):
   def test_answers_are_at_the_positions_of_the_row(self):
-    reader = rows.Reader(bundle.bert_vocab_path(), 384)
+    reader = rows.Reader(bert.BUNDLE.vocabulary, 384)
     for index in range(30):
       passage = passages.write_passage('train', index)
       drawn = questions.ask('train', index, passage, 4)
@@ -43,7 +43,7 @@ class RowsTest(absltest.TestCase):
           self.assertEqual(set(inside) - {2 + 2 * row.topic}, set())
 
   def test_windows_of_long_passages(self):
-    reader = rows.Reader(bundle.bert_vocab_path(), 100)
+    reader = rows.Reader(bert.BUNDLE.vocabulary, 100)
     read = [row for index in range(40) for row in reader.rows(index)]
     self.assertLessEqual(max(len(row.ids) for row in read), 100)
     empty = [row for row in read if not row.start]

@@ -8,19 +8,19 @@ import torch
 
 from bundled.bert import batches
 from bundled.bert import training_run
-from harness.data import bundle
+from harness.benchmarks import bert
 
 _RECIPE = training_run.Recipe(steps=20, tokens=1024)
 
 
 def _run() -> training_run.Run:
-  with open(bundle.bert_vocab_path(), encoding='utf-8') as file:
+  with open(bert.BUNDLE.vocabulary, encoding='utf-8') as file:
     config = training_run.bundled_config(sum(1 for _ in file))
   config.hidden_size = 16
   config.num_hidden_layers = 2
   config.num_attention_heads = 2
   config.intermediate_size = 32
-  return training_run.Run(_RECIPE, config, bundle.bert_vocab_path())
+  return training_run.Run(_RECIPE, config, bert.BUNDLE.vocabulary)
 
 
 def setUpModule():
@@ -67,9 +67,9 @@ class TrainingRunTest(absltest.TestCase):
     self.assertAlmostEqual(rates[-1], 1 / 1000)
 
   def test_first_heads_look_at_neighbours(self):
-    with open(bundle.bert_vocab_path(), encoding='utf-8') as file:
+    with open(bert.BUNDLE.vocabulary, encoding='utf-8') as file:
       config = training_run.bundled_config(sum(1 for _ in file))
-    run = training_run.Run(_RECIPE, config, bundle.bert_vocab_path())
+    run = training_run.Run(_RECIPE, config, bert.BUNDLE.vocabulary)
     ids = torch.randint(5, config.vocab_size, (1, 100))
     with torch.inference_mode():
       seen = run.model.bert(ids, output_attentions=True).attentions[0][0]

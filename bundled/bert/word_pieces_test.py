@@ -6,7 +6,7 @@ from absl.testing import absltest
 import tokenizers
 
 from bundled.bert import word_pieces
-from harness.data import bundle
+from harness.benchmarks import bert
 
 
 class WordPiecesTest(absltest.TestCase):
@@ -24,7 +24,7 @@ class WordPiecesTest(absltest.TestCase):
 
   def test_bundled_pieces_know_every_ascii_word(self):
     pieces = tokenizers.BertWordPieceTokenizer(
-      bundle.bert_vocab_path(), lowercase=True
+      bert.BUNDLE.vocabulary, lowercase=True
     )
     self.assertBetween(pieces.get_vocab_size(), 3800, 4000)
     for text in (string.printable.strip(), 'Zyxwvu 1234567890 qjq'):

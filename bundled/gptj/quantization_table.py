@@ -13,7 +13,7 @@ from absl import flags
 from bundled.news import corpus
 from converters.convert import conversion
 from converters.quantize.report import settings_table
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
@@ -31,8 +31,8 @@ _CALIBRATION = flags.DEFINE_integer(
 
 def main(argv: list[str]) -> None:
   del argv
-  base = user_path.resolve(_BASE.value) or bundle.model_dir()
-  articles = dataset.load_articles(bundle.eval_path())
+  base = user_path.resolve(_BASE.value) or gptj.BUNDLE.model
+  articles = dataset.load_articles(gptj.BUNDLE.dataset)
   with tempfile.TemporaryDirectory() as directory:
     source = f'{directory}/float'
     conversion.convert(base, source, 'float32')

@@ -7,13 +7,13 @@ r"""Records the reference's answers of the bundled GPT-J.
 """
 
 from bundled.summaries import recording
-from harness.rules import rounds
+from harness.benchmarks import gptj
 from saxml_ext.common import program
 
 
 def main(argv: list[str]) -> None:
   del argv
-  recording.run(rounds.GPTJ)
+  recording.run(gptj.GPTJ)
 
 
 if __name__ == '__main__':

@@ -5,7 +5,7 @@ import json
 from absl.testing import absltest
 
 from bundled.summaries import reference_model
-from harness.data import bundle
+from harness.benchmarks import gptj
 from harness.systems.reference import causal_lm
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
@@ -15,13 +15,13 @@ from saxml_ext.evaluation import tokenizer as tokenizer_lib
 class ReferenceTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    with open(bundle.reference_path(), encoding='utf-8') as file:
+    with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
       self._record = json.load(file)
     self._recorded = self._record['tokens']
-    self._articles = dataset.load_articles(bundle.eval_path())
-    self._tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
+    self._articles = dataset.load_articles(gptj.BUNDLE.dataset)
+    self._tokenizer = tokenizer_lib.load(gptj.BUNDLE.tokenizer)
     self._prompts = dataset.encode_prompts(
-      self._articles, self._tokenizer, bundle.MAX_INPUT_LENGTH
+      self._articles, self._tokenizer, gptj.BUNDLE.max_input_length
     )
 
   def _lengths(self):
@@ -34,25 +34,27 @@ class ReferenceTest(absltest.TestCase):
     some = {
       0,
       next(i for i, n in enumerate(lengths) if n == 128),
-      prompts.index(bundle.MAX_INPUT_LENGTH),
+      prompts.index(gptj.BUNDLE.max_input_length),
       min(range(len(lengths)), key=lengths.__getitem__),
     }
-    model = causal_lm.load(bundle.model_dir())
+    model = causal_lm.load(gptj.BUNDLE.model)
     for index in sorted(some):
       tokens = reference_model.generate(
-        model, [self._prompts[index]], 'reference'
+        model,
+        [self._prompts[index]],
+        'reference',
+        gptj.GPTJ.search.generation,
       )
       self.assertEqual(tokens, [self._recorded[index]], f'article {index}')
 
   def test_batches_keep_the_order_of_answers(self):
     # The lengths are very different, so most of the prompts are padded.
     prompts = [self._prompts[0][:40], self._prompts[1][:9], self._prompts[2]]
-    model = causal_lm.load(bundle.model_dir())
-    changes = dict(max_new_tokens=12, min_new_tokens=2)
-    alone = reference_model.generate(model, prompts, 'alone', **changes)
-    together = reference_model.generate(
-      model, prompts, 'together', 3, **changes
-    )
+    model = causal_lm.load(gptj.BUNDLE.model)
+    search = gptj.GPTJ.search.generation
+    search |= dict(max_new_tokens=12, min_new_tokens=2)
+    alone = reference_model.generate(model, prompts, 'alone', search)
+    together = reference_model.generate(model, prompts, 'together', search, 3)
     self.assertEqual(together, alone)
     self.assertLessEqual(max(map(len, alone)), 12)
 

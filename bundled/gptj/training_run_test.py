@@ -13,7 +13,7 @@ from bundled.gptj import training_run
 from bundled.news import corpus
 from bundled.summaries import batches
 from bundled.summaries import summary_run
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _HERE = os.path.dirname(__file__)
@@ -28,7 +28,7 @@ def setUpModule():
 class TrainingRunTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    self._bpe = tokenizer_lib.load(bundle.tokenizer_path())
+    self._bpe = tokenizer_lib.load(gptj.BUNDLE.tokenizer)
 
   def test_a_row_is_prompt_answer_and_end(self):
     row_of = training_run.RowMaker(self._bpe, _END)

@@ -13,9 +13,9 @@ from absl.testing import flagsaver
 from bundled.llama import eval_set
 from bundled.news import corpus
 from bundled.summaries.baselines import overlap
-from harness.data import bundle
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.data import summarization
-from harness.rules import rounds
 from saxml_ext.evaluation import dataset
 
 _COUNT = 200
@@ -32,7 +32,7 @@ class EvalSetTest(absltest.TestCase):
     with flagsaver.flagsaver(
       output=path,
       count=count,
-      tokenizer=bundle.tokenizer_path(rounds.LLAMA),
+      tokenizer=llama.BUNDLE.tokenizer,
     ):
       eval_set.main(['eval_set'])
     return path
@@ -44,9 +44,10 @@ class EvalSetTest(absltest.TestCase):
     smaller = dataset.load_articles(self._write('c.json', 9))
     task = summarization.load(
       first,
-      bundle.tokenizer_path(rounds.LLAMA),
-      bundle.MAX_INPUT_LENGTH_OF[rounds.LLAMA],
-      benchmark=rounds.LLAMA,
+      llama.BUNDLE.tokenizer,
+      llama.BUNDLE.max_input_length,
+      0,
+      llama.LLAMA.name,
     )
     self.assertLen(task.articles, 40)
     self.assertEqual(task.articles[:9], smaller)
@@ -62,7 +63,7 @@ class EvalSetTest(absltest.TestCase):
       dataset.Article('', entry['input'], entry['output'])
       for entry in itertools.islice(eval_set.entries(), _COUNT)
     ]
-    recorded = dataset.load_articles(bundle.eval_path())
+    recorded = dataset.load_articles(gptj.BUNDLE.dataset)
     self.assertLen(recorded, corpus.RECORDED)
     for texts in (
       [story.input for story in (*articles, *recorded)],

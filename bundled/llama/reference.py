@@ -5,13 +5,13 @@ bazel run //bundled/llama:reference -- \
 """
 
 from bundled.summaries import recording
-from harness.rules import rounds
+from harness.benchmarks import llama
 from saxml_ext.common import program
 
 
 def main(argv: list[str]) -> None:
   del argv
-  recording.run(rounds.LLAMA)
+  recording.run(llama.LLAMA)
 
 
 if __name__ == '__main__':

@@ -8,7 +8,7 @@ from bundled.news import corpus
 from bundled.news import events
 from bundled.news import lexicon
 from bundled.news import writing
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
@@ -24,7 +24,7 @@ def _beginning(template: str) -> str:
 
 class CorpusTest(absltest.TestCase):
   def test_bundled_articles_match_the_generator(self):
-    bundled = dataset.load_articles(bundle.eval_path())
+    bundled = dataset.load_articles(gptj.BUNDLE.dataset)
     self.assertLen(bundled, 512)
     self.assertSequenceEqual(bundled, list(corpus.stories('eval', 512)))
 
@@ -71,7 +71,7 @@ class CorpusTest(absltest.TestCase):
       self.assertEqual(needed, set(range(len(event.facts))), kind)
 
   def test_lengths_in_tokens(self):
-    bpe = tokenizer_lib.load(bundle.tokenizer_path())
+    bpe = tokenizer_lib.load(gptj.BUNDLE.tokenizer)
     stories = list(corpus.stories('eval', 512))
     prompts = [len(bpe.encode(s.prompt).ids) for s in stories]
     highlights = [len(bpe.encode(' ' + s.output).ids) for s in stories]

@@ -15,8 +15,8 @@ from absl import flags
 
 from bundled import reference_program
 from bundled.summaries import reference_model
-from harness.data import bundle
-from harness.rules import summaries
+from harness.benchmarks import benchmark as benchmark_lib
+from harness.benchmarks import gptj
 from harness.systems.reference import causal_lm
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
@@ -27,28 +27,28 @@ _MODEL = flags.DEFINE_string(
   'model', None, 'The Hugging Face directory. Default: the bundled model.'
 )
 _DATASET = flags.DEFINE_string(
-  'dataset', bundle.eval_path(), 'The evaluation file.'
+  'dataset', gptj.BUNDLE.dataset, 'The evaluation file.'
 )
 
 
-def run(benchmark: str) -> None:
+def run(benchmark: benchmark_lib.Benchmark) -> None:
   """Records the answers of a benchmark's model, as the flags describe."""
-  model_dir = user_path.resolve(_MODEL.value) or bundle.model_dir(benchmark)
-  rules = summaries.BENCHMARKS[benchmark]
-  length = bundle.MAX_INPUT_LENGTH_OF[benchmark]
+  model_dir = user_path.resolve(_MODEL.value) or benchmark.bundle.model
+  length = benchmark.bundle.max_input_length
+  template, search = benchmark.prompt.template, benchmark.search.generation
   articles = dataset.load_articles(
     user_path.resolve(_DATASET.value), reference_program.COUNT.value
   )
   bpe = tokenizer_lib.load(os.path.join(model_dir, 'tokenizer.json'))
-  prompts = dataset.encode_prompts(articles, bpe, length, rules.template)
+  prompts = dataset.encode_prompts(articles, bpe, length, template)
   began = time.monotonic()
   model = causal_lm.load(model_dir)
-  tokens = reference_model.generate(model, prompts, 'reference')
+  tokens = reference_model.generate(model, prompts, 'reference', search)
   seconds = time.monotonic() - began
   scores = rouge.score_tokens(
     dict(enumerate(tokens)), [article.output for article in articles], bpe
   )
-  settings = {'generation': rules.generation, 'max_input_length': length}
+  settings = {'generation': search, 'max_input_length': length}
   reference_program.write(_json(settings, tokens, scores))
   print(scores.line)
   print(f'{len(tokens)} articles in {seconds:.0f} s')

@@ -1,6 +1,6 @@
 """Generates the reference's answers to many prompts, with a progress bar."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import console
@@ -15,8 +15,8 @@ def generate(
   model: transformers.PreTrainedModel,
   prompts: Sequence[Sequence[int]],
   label: str,
+  search: Mapping[str, Any],
   batch_size: int = 1,
-  **changes: Any,
 ) -> list[list[int]]:
   """Answers prompts as the reference does.
 
@@ -24,8 +24,8 @@ def generate(
     model: The model that `causal_lm.load` returns.
     prompts: The token ids of each prompt.
     label: The label of the progress bar.
+    search: The search, as in `causal_lm.answer`.
     batch_size: The number of prompts answered together, as in `causal_lm.answer`.
-    **changes: The settings that differ from the benchmark's.
 
   Returns:
     The generated ids of each prompt, without the end of sequence.
@@ -40,6 +40,6 @@ def generate(
     rows = [list(row) for row in prompts[start : start + batch_size]]
     answers += (
       list(summarization.until_end(ids, ends))
-      for ids in causal_lm.answer(model, rows, changes)
+      for ids in causal_lm.answer(model, rows, search)
     )
   return answers

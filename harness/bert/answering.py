@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from absl import flags
 import numpy as np
 
+from harness.benchmarks import bert
 from harness.bert import features as features_lib
-from harness.data import bundle
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
 from harness.loadgen import system
@@ -93,7 +93,7 @@ def features(model: str, samples: run_lib.Samples) -> features_lib.FeatureSet:
   """
   directory = model if os.path.isdir(model) else os.path.dirname(model)
   return features_lib.load(
-    samples.dataset_path or bundle.bert_squad_path(),
+    samples.dataset_path or bert.BUNDLE.dataset,
     samples.tokenizer_path or os.path.join(directory, 'vocab.txt'),
     samples.sample_count,
   )

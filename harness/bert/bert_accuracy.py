@@ -9,9 +9,9 @@ import json
 
 from absl import flags
 
+from harness.benchmarks import bert
 from harness.bert import features
 from harness.bert import span_scoring
-from harness.data import bundle
 from saxml_ext.common import files
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -58,8 +58,8 @@ def main(argv: Sequence[str]) -> None:
     scored = span_scoring.score_log(
       user_path.resolve(_LOG_FILE.value),
       features.load(
-        user_path.resolve(_VAL_DATA.value) or bundle.bert_squad_path(),
-        user_path.resolve(_VOCAB_FILE.value) or bundle.bert_vocab_path(),
+        user_path.resolve(_VAL_DATA.value) or bert.BUNDLE.dataset,
+        user_path.resolve(_VOCAB_FILE.value) or bert.BUNDLE.vocabulary,
       ),
       span_scoring.Format(_OUTPUT_DTYPE.value, _OUTPUT_TRANSPOSED.value),
       _MAX_EXAMPLES.value,

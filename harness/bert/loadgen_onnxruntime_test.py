@@ -5,6 +5,7 @@ from absl.testing import parameterized
 import numpy as np
 import onnx
 
+from harness.benchmarks import bert
 from harness.bert import answering
 from harness.bert import features
 from harness.bert import graph
@@ -20,7 +21,7 @@ _MODULE = 'harness.bert.loadgen_onnxruntime'
 
 
 class LoadgenOnnxruntimeTest(parameterized.TestCase):
-  @parameterized.parameters(*rounds.scenarios_of(rounds.BERT))
+  @parameterized.parameters(*bert.BERT.scenarios)
   def test_performance(self, scenario):
     directory = self.create_tempdir().full_path
     done = tiny_run.run(_MODULE, directory, scenario, 'performance')

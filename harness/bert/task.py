@@ -5,16 +5,13 @@ import dataclasses
 import json
 import os
 
+from harness.benchmarks import all as benchmarks
 from harness.bert import features as features_lib
 from harness.bert import span_scoring
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.results import scoring
-from harness.rules import requirements
-from harness.rules import rounds
 from saxml_ext.evaluation import f1
-
-_TOLERANCE = requirements.FLOAT32_TOLERANCE[rounds.BERT]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +33,14 @@ class Judged(scoring.Judgement[f1.Scores]):
 
   Attributes:
     questions: The number of questions.
+    tolerance: The error of float32.
     share: The share of the reference's F1 that passes; None: F1 must be equal
       within the error of float32.
     target: The published target; None: the questions are not the official set.
   """
 
   questions: int
+  tolerance: float
   share: float | None
   target: float | None = None
 
@@ -53,8 +52,8 @@ class Judged(scoring.Judgement[f1.Scores]):
       found.append((self.target, 'the published target for the official set'))
     share, reference = self.share, self.reference
     if reference is not None and share is None:
-      least = reference.f1 - _TOLERANCE
-      found.append((least, f"the reference's, within {_TOLERANCE}"))
+      least = reference.f1 - self.tolerance
+      found.append((least, f"the reference's, within {self.tolerance}"))
     elif reference is not None and share is not None:
       least = reference.f1 * share
       found.append((least, f"{100 * share:g} % of the reference's"))
@@ -90,12 +89,10 @@ class Judged(scoring.Judgement[f1.Scores]):
 class BertTask:
   """The features of a set of questions."""
 
-  benchmark = rounds.BERT
-
   def __init__(
     self,
     samples: run_lib.Samples,
-    model: str = 'bert-99',
+    model: str,
     reference_path: str | None = None,
   ):
     """Reads the inputs, so that a mistake is reported before anything starts.
@@ -111,6 +108,7 @@ class BertTask:
       OSError, ValueError: An input cannot be used.
     """
     self.samples = samples
+    self.benchmark = benchmarks.MODELS[model]
     self._model = model
     self._reference_path = reference_path
     self._features = features_lib.load(
@@ -126,7 +124,7 @@ class BertTask:
       self.inputs['reference'] = reference_path
     self.parameters = {
       'max_examples': samples.sample_count,
-      'share': requirements.SHARES[model],
+      'share': self.benchmark.models[model],
     }
 
   def judge(
@@ -156,9 +154,10 @@ class BertTask:
       )
       if reference
       else 0,
-      share=None if exact else requirements.SHARES[self._model],
-      target=requirements.ACCURACY[self._model]['f1']
-      if self.sample_count == rounds.FULL_SET[rounds.BERT]
+      tolerance=self.benchmark.float32_tolerance,
+      share=None if exact else self.benchmark.models[self._model],
+      target=self.benchmark.least(self._model)['f1']
+      if self.sample_count == self.benchmark.full_set
       else None,
     )
 

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 from unittest import mock
@@ -5,29 +6,29 @@ from unittest import mock
 from absl.testing import absltest
 import numpy as np
 
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import bert
 from harness.bert import task as task_lib
-from harness.data import bundle
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
-from harness.rules import rounds
 from saxml_ext.evaluation import f1
 
 _COUNT = 20
 _SAMPLES = run_lib.Samples(
-  bundle.bert_squad_path(), bundle.bert_vocab_path(), sample_count=_COUNT
+  bert.BUNDLE.dataset, bert.BUNDLE.vocabulary, sample_count=_COUNT
 )
 
 
 class TaskTest(absltest.TestCase):
   def _task(self, reference: str | None = None):
-    return task_lib.BertTask(_SAMPLES, reference_path=reference)
+    return task_lib.BertTask(_SAMPLES, 'bert-99', reference)
 
   def test_describes_the_bundled_questions(self):
-    task = self._task(bundle.bert_reference_path())
-    self.assertEqual(task.benchmark, 'bert')
+    task = self._task(bert.BUNDLE.reference)
+    self.assertIs(task.benchmark, bert.BERT)
     self.assertEqual(task.sample_count, _COUNT)
     self.assertEqual(task.samples, _SAMPLES)
-    self.assertEqual(task.inputs['reference'], bundle.bert_reference_path())
+    self.assertEqual(task.inputs['reference'], bert.BUNDLE.reference)
     self.assertEqual(task.parameters, {'max_examples': _COUNT, 'share': 0.99})
 
   def test_judges_a_log_beside_the_reference(self):
@@ -41,9 +42,7 @@ class TaskTest(absltest.TestCase):
     path = os.path.join(directory, loadgen_log.ACCURACY_LOG)
     with open(path, 'w', encoding='utf-8') as file:
       json.dump(entries, file)
-    judged = self._task(bundle.bert_reference_path()).judge(
-      directory, exact=True
-    )
+    judged = self._task(bert.BUNDLE.reference).judge(directory, exact=True)
     self.assertLess(judged.metrics['f1'], judged.reference_metrics['f1'])
     self.assertFalse(judged.passed)
     self.assertRegex(judged.problems()[0], 'F1 is .* must be at least')
@@ -61,7 +60,7 @@ class TaskTest(absltest.TestCase):
       (90.78, 90.783126, False),
     ):
       scores = f1.Scores(80.0, ours)
-      judged = task_lib.Judged(scores, None, 0, 9, 0.99, target)
+      judged = task_lib.Judged(scores, None, 0, 9, 0.05, 0.99, target)
       self.assertEqual(judged.passed, passed, (ours, target))
       self.assertEqual('FAILED' in judged.verdict, not passed)
     directory = self.create_tempdir().full_path
@@ -72,13 +71,13 @@ class TaskTest(absltest.TestCase):
     path = os.path.join(directory, loadgen_log.ACCURACY_LOG)
     with open(path, 'w', encoding='utf-8') as file:
       json.dump(entries, file)
-    task = self._task()
-    judged = task.judge(directory, exact=True)
+    judged = self._task().judge(directory, exact=True)
     self.assertTrue(judged.passed)
     self.assertIn('not judged: the samples are not the', judged.verdict)
     # Only the number of features identifies the official set, which has 10,833.
-    with mock.patch.dict(rounds.FULL_SET, {rounds.BERT: _COUNT}):
-      judged = task.judge(directory, exact=True)
+    small = dataclasses.replace(bert.BERT, full_set=_COUNT)
+    with mock.patch.dict(benchmarks.MODELS, {'bert-99': small}):
+      judged = self._task().judge(directory, exact=True)
     [problem] = judged.problems()
     self.assertRegex(problem, 'must be at least 89.9653, the published target')
 
@@ -91,7 +90,9 @@ class TaskTest(absltest.TestCase):
       (79.19, 0.99, False),
       (79.90, 0.999, False),
     ):
-      judged = task_lib.Judged(f1.Scores(80.0, ours), reference, 9, 9, share)
+      judged = task_lib.Judged(
+        f1.Scores(80.0, ours), reference, 9, 9, 0.05, share
+      )
       self.assertEqual(judged.passed, passed, (ours, share))
 
   def test_other_references_are_refused(self):

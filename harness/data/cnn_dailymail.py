@@ -17,16 +17,17 @@ import pyarrow
 from pyarrow import parquet
 import tokenizers
 
-from harness.rules import rounds
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from saxml_ext.common import files
 from saxml_ext.evaluation import dataset
 
 # The instruction of every entry in GPT-J's files. Llama's files have the
 # prompt's template instead, and that of the evaluation has it in an object.
 INSTRUCTION = 'Summarize the following news article:'
-EVAL_COUNT = rounds.FULL_SET[rounds.GPTJ]
+EVAL_COUNT = gptj.GPTJ.full_set
 LLAMA_INSTRUCTION = {'llama': dataset.LLAMA_TEMPLATE}
-EDGE_COUNT = rounds.FULL_SET[rounds.LLAMA_EDGE]
+EDGE_COUNT = llama.LLAMA_EDGE.full_set
 TRAIN_COUNT = 287113
 CALIBRATION_COUNT = 1000
 # The hash of language/gpt-j/calibration-list.txt, which is the same in all

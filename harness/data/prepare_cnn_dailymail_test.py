@@ -10,11 +10,10 @@ from absl.testing import flagsaver
 import pyarrow
 from pyarrow import parquet
 
+from harness.benchmarks import llama
 from harness.caching import cache as cache_lib
-from harness.data import bundle
 from harness.data import cnn_dailymail
 from harness.data import prepare_cnn_dailymail
-from harness.rules import rounds
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
@@ -92,7 +91,7 @@ class PrepareCnnDailymailTest(absltest.TestCase):
     self._parquet('train', 3000)
     printed = self._run(
       calibration_list=self._list(),
-      tokenizer_path=bundle.tokenizer_path(rounds.LLAMA),
+      tokenizer_path=llama.BUNDLE.tokenizer,
     )
     folder = os.path.join(self._cache.data, 'cnn_dailymail_llama')
     for line, (name, count) in zip(
@@ -108,7 +107,7 @@ class PrepareCnnDailymailTest(absltest.TestCase):
       self.assertStartsWith(line, f'{path}: {count} articles, SHA-256 ')
       articles = dataset.load_articles(path)
       self.assertLen(articles, count)
-      tokenizer = tokenizer_lib.load(bundle.tokenizer_path(rounds.LLAMA))
+      tokenizer = tokenizer_lib.load(llama.BUNDLE.tokenizer)
       ids = dataset.encode_prompts(articles, tokenizer, None)[-1]
       self.assertEqual(
         tokenizer.decode(ids), articles[-1].filled(dataset.LLAMA_TEMPLATE)

@@ -9,9 +9,8 @@ import os
 import numpy as np
 import tokenizers
 
-from harness.data import bundle
-from harness.rules import rounds
-from harness.rules import summaries
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
@@ -24,13 +23,13 @@ class Summarization:
     articles: The articles in the file's order.
     tokenizer: The tokenizer of the model.
     max_input_length: The maximum number of tokens of a prompt.
-    rules: The rules of the benchmark, with the template of the prompts.
+    benchmark: The benchmark, with the template of the prompts.
   """
 
   articles: tuple[dataset.Article, ...]
   tokenizer: tokenizers.Tokenizer
   max_input_length: int
-  rules: summaries.Benchmark
+  benchmark: benchmark_lib.Benchmark
 
   @property
   def highlights(self) -> list[str]:
@@ -45,12 +44,12 @@ class Summarization:
       ValueError: The benchmark cuts no prompts, and one is too long. Or the
         token ids of the file are for another tokenizer.
     """
-    limit, cuts = self.max_input_length, self.rules.cuts_prompts
+    limit, rules = self.max_input_length, self.benchmark.prompt
     prompts = dataset.encode_prompts(
       self.articles,
       self.tokenizer,
-      limit if cuts else None,
-      self.rules.template,
+      limit if rules.cuts else None,
+      rules.template,
     )
     lengths = [len(ids) for ids in prompts]
     if max(lengths) > limit:
@@ -58,7 +57,7 @@ class Summarization:
         f'sample {lengths.index(max(lengths))} has a prompt of'
         f' {max(lengths)} tokens, the longest of'
         f' {sum(length > limit for length in lengths)} above the limit {limit}.'
-        f' {self.rules.title} cuts no prompts. Choose serving params that take'
+        f' {self.benchmark.title} cuts no prompts. Choose serving params that take'
         ' them, raise --max_input_length, or lower --sample_count'
       )
     return prompts
@@ -73,8 +72,8 @@ def load(
   dataset_path: str,
   tokenizer_path: str,
   max_input_length: int | None,
-  sample_count: int = 0,
-  benchmark: str = rounds.GPTJ,
+  sample_count: int,
+  benchmark: str,
 ) -> Summarization:
   """Reads the articles and the tokenizer.
 
@@ -93,10 +92,10 @@ def load(
     raise ValueError(
       'The model is unknown. Pass --tokenizer_path and --max_input_length.'
     )
-  rules = summaries.BENCHMARKS[benchmark]
-  path = dataset_path or bundle.eval_path()
+  rules = benchmarks.get(benchmark)
+  path = dataset_path or rules.bundle.dataset
   articles = dataset.load_articles(path, sample_count)
-  if rules.cuts_prompts and articles[0].tok_input is not None:
+  if rules.prompt.cuts and articles[0].tok_input is not None:
     raise ValueError(
       f'{path} has tok_input, the token ids of a Llama, but the model is a'
       f' {rules.title}. Pass a file without tok_input'
@@ -108,7 +107,7 @@ def load(
       ' is unknown. Pass the tokenizer.json of the model with --tokenizer_path.'
     )
   task = Summarization(articles, tokenizer, max_input_length, rules)
-  if not rules.cuts_prompts:
+  if not rules.prompt.cuts:
     _ = task.prompt_ids  # Reports prompts that cannot be used.
   return task
 
@@ -120,8 +119,8 @@ def load_beside(
   dataset_path: str,
   tokenizer_path: str,
   max_input_length: int | None,
-  sample_count: int = 0,
-  benchmark: str = rounds.GPTJ,
+  sample_count: int,
+  benchmark: str,
 ) -> Summarization:
   """Reads the articles, and by default the tokenizer of a model.
 
@@ -175,16 +174,17 @@ def until_end(tokens: Sequence[int], ends: Collection[int]) -> tuple[int, ...]:
 
 
 def logged(
-  tokens: Sequence[int], ends: Collection[int], benchmark: str
+  tokens: Sequence[int],
+  ends: Collection[int],
+  benchmark: benchmark_lib.Benchmark,
 ) -> np.ndarray:
   """Returns an answer as LoadGen logs it, [T].
 
   Args:
     tokens: The generated ids, with any number of end ids.
     ends: The ids that end an answer.
-    benchmark: LoadGen's name of the benchmark. It decides the type of the ids,
-      and whether the first end id belongs to the answer.
+    benchmark: The benchmark. It decides the type of the ids, and whether the
+      first end id belongs to the answer.
   """
-  rules = summaries.BENCHMARKS[benchmark]
-  length = len(until_end(tokens, ends)) + rules.logs_end
-  return np.array(tokens[:length], rules.dtype)
+  length = len(until_end(tokens, ends)) + benchmark.logs_end
+  return np.array(tokens[:length], benchmark.dtype)

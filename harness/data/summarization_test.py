@@ -4,9 +4,9 @@ import os
 from absl.testing import absltest
 import tokenizers
 
-from harness.data import bundle
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.data import summarization
-from harness.rules import rounds
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
@@ -33,6 +33,8 @@ class SummarizationTest(absltest.TestCase):
       'dataset_path': os.path.join(directory, 'eval.json'),
       'tokenizer_path': os.path.join(directory, 'tokenizer.json'),
       'max_input_length': 1000,
+      'sample_count': 0,
+      'benchmark': gptj.GPTJ.name,
     }
     return summarization.load(**(values | changes))
 
@@ -49,26 +51,26 @@ class SummarizationTest(absltest.TestCase):
     with self.assertRaisesRegex(
       ValueError, 'tokenizer.json has no special tokens.*--tokenizer_path'
     ):
-      self._load(benchmark=rounds.LLAMA)
+      self._load(benchmark=llama.LLAMA.name)
 
   def test_what_loadgen_logs(self):
     for tokens, benchmark, expected, dtype in (
-      ([1, 2], rounds.GPTJ, [1, 2], 'int64'),
-      ([1, 2, 0, 0], rounds.GPTJ, [1, 2], 'int64'),
-      ([1, 2], rounds.LLAMA, [1, 2], 'int32'),
-      ([1, 2, 0], rounds.LLAMA, [1, 2, 0], 'int32'),
-      ([1, 2, 0, 0, 9], rounds.LLAMA_EDGE, [1, 2, 0], 'int32'),
-      ([1, 9, 0], rounds.LLAMA, [1, 9], 'int32'),
+      ([1, 2], gptj.GPTJ, [1, 2], 'int64'),
+      ([1, 2, 0, 0], gptj.GPTJ, [1, 2], 'int64'),
+      ([1, 2], llama.LLAMA, [1, 2], 'int32'),
+      ([1, 2, 0], llama.LLAMA, [1, 2, 0], 'int32'),
+      ([1, 2, 0, 0, 9], llama.LLAMA_EDGE, [1, 2, 0], 'int32'),
+      ([1, 9, 0], llama.LLAMA, [1, 9], 'int32'),
     ):
       data = summarization.logged(tokens, {0, 9}, benchmark)
       self.assertEqual(data.tolist(), expected)
       self.assertEqual(data.dtype, dtype)
 
   def test_prompts_of_llama_are_never_cut(self):
-    own = {'tokenizer_path': bundle.tokenizer_path(rounds.LLAMA)}
-    task = self._load(benchmark=rounds.LLAMA, **own)
+    own = {'tokenizer_path': llama.BUNDLE.tokenizer}
+    task = self._load(benchmark=llama.LLAMA.name, **own)
     longest = len(task.prompt_ids[0])
-    for benchmark in rounds.LLAMAS:
+    for benchmark in (llama.LLAMA.name, llama.LLAMA_EDGE.name):
       self._load(benchmark=benchmark, max_input_length=longest, **own)
       with self.assertRaisesRegex(
         ValueError,
@@ -98,19 +100,19 @@ class SummarizationTest(absltest.TestCase):
     return path
 
   def test_token_ids_of_llamas_file(self):
-    ours = bundle.tokenizer_path(rounds.LLAMA)
+    ours = llama.BUNDLE.tokenizer
     path = self._official(ours)
     values = {'dataset_path': path, 'tokenizer_path': ours}
-    task = self._load(benchmark=rounds.LLAMA_EDGE, **values)
+    task = self._load(benchmark=llama.LLAMA_EDGE.name, **values)
     first = task.articles[0].tok_input
     self.assertEqual(task.prompts[0], ','.join(map(str, first)))
     with self.assertRaisesRegex(ValueError, 'sample 0 has a prompt of .* 9'):
-      self._load(benchmark=rounds.LLAMA, max_input_length=9, **values)
+      self._load(benchmark=llama.LLAMA.name, max_input_length=9, **values)
     with self.assertRaisesRegex(ValueError, 'a Llama, but the model is a GPT-'):
       self._load(**values)
-    values['tokenizer_path'] = bundle.tokenizer_path()
+    values['tokenizer_path'] = gptj.BUNDLE.tokenizer
     with self.assertRaisesRegex(ValueError, 'the file is for another|The file'):
-      self._load(benchmark=rounds.LLAMA, **values)
+      self._load(benchmark=llama.LLAMA.name, **values)
 
   def test_takes_all_articles_by_itself(self):
     self.assertLen(self._load().articles, 3)
@@ -136,9 +138,10 @@ def _lengths(**changes) -> list[int]:
     'tokenizer_path': '',
     'max_input_length': None,
     'sample_count': 40,
+    'benchmark': gptj.GPTJ.name,
   }
   task = summarization.load_beside(
-    bundle.model_dir(), 600, 300, **(values | changes)
+    gptj.BUNDLE.model, 600, 300, **(values | changes)
   )
   assert task.tokenizer.get_vocab_size() == 4096
   return [len(ids) for ids in task.prompt_ids]
@@ -166,7 +169,7 @@ class LoadBesideTest(absltest.TestCase):
 
   def test_without_a_model_both_are_needed(self):
     with self.assertRaisesRegex(ValueError, 'Pass --tokenizer_path and --max'):
-      summarization.load('', '', 512)
+      summarization.load('', '', 512, 0, gptj.GPTJ.name)
 
 
 if __name__ == '__main__':

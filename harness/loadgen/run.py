@@ -14,7 +14,6 @@ from typing import Any, Generic, TypeVar
 from absl import flags
 import msgspec
 
-from harness.rules import rounds
 from saxml_ext.common import files
 from saxml_ext.common import user_path
 
@@ -47,7 +46,7 @@ class Samples(  # type: ignore[call-arg]
   tokenizer_path: str = ''
   max_input_length: int | None = None
   sample_count: int = 0
-  benchmark: str = rounds.GPTJ
+  benchmark: str = ''
 
 
 class Run(  # type: ignore[call-arg]

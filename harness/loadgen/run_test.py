@@ -5,6 +5,7 @@ from absl.testing import absltest
 from absl.testing import flagsaver
 import msgspec
 
+from harness.benchmarks import gptj
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
 from saxml_ext.common import files
@@ -25,7 +26,7 @@ class _Other(  # type: ignore[call-arg]
 
 
 _RUN = run_lib.Run(
-  benchmark=rounds.GPTJ,
+  benchmark=gptj.GPTJ.name,
   scenario=rounds.OFFLINE,
   mode=run_lib.ACCURACY,
   user_conf='user.conf',

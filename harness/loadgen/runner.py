@@ -21,6 +21,7 @@ from absl import flags
 import mlperf_loadgen
 
 from harness import errors
+from harness.benchmarks import all as benchmarks
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
@@ -36,7 +37,10 @@ _TEST_MODES = {
 }
 
 flags.DEFINE_enum(
-  'benchmark', rounds.GPTJ, rounds.BENCHMARKS, "LoadGen's benchmark."
+  'benchmark',
+  benchmarks.DEFAULT.name,
+  list(benchmarks.BENCHMARKS),
+  "LoadGen's benchmark.",
 )
 flags.DEFINE_enum(
   'scenario', rounds.OFFLINE, list(rounds.SCENARIOS), 'LoadGen scenario.'
@@ -139,7 +143,8 @@ def main(
     )
   try:
     bursts = system_lib.parse_bursts(run.warm_up)
-    user_conf.read(run.user_conf, run.benchmark, run.scenario)
+    benchmark = benchmarks.get(run.benchmark)
+    user_conf.read(run.user_conf, benchmark, run.scenario)
     subject = make()
   except (OSError, ValueError) as error:
     _give_up(str(error), None)
@@ -202,6 +207,7 @@ class _Process:
 
   def __init__(self, run: run_lib.Run[Any], subject: Subject):
     self._spec = run
+    self._benchmark = benchmarks.get(run.benchmark)
     self._subject = subject
     self._count = count = len(subject.sizes)
     self._buffer_count = min(run.buffer_count or count, count)
@@ -212,7 +218,7 @@ class _Process:
       # An accuracy run makes one pass over the whole set.
       count if run.mode == run_lib.ACCURACY else self._buffer_count,
       run.concurrency,
-      settings.reports_first_tokens(run.benchmark, run.scenario),
+      settings.reports_first_tokens(self._benchmark, run.scenario),
     )
 
   def run(self) -> None:
@@ -237,7 +243,7 @@ class _Process:
     """Runs LoadGen to its end; blocks."""
     run, sut = self._spec, self._sut
     test = settings.load(
-      run.user_conf, run.benchmark, run.scenario, run.loadgen_attributes
+      run.user_conf, self._benchmark, run.scenario, run.loadgen_attributes
     )
     test.mode = _TEST_MODES[run.mode]
     log = mlperf_loadgen.LogSettings()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 import typing
 
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.rules import rounds
 
 if typing.TYPE_CHECKING:
@@ -25,7 +26,7 @@ class RunSettings:
   """The settings of one LoadGen run.
 
   Attributes:
-    benchmark: LoadGen's name of the benchmark, which selects its own defaults.
+    benchmark: The benchmark, which selects LoadGen's own defaults.
     scenario: LoadGen's name of the scenario, such as "Offline".
     round: The name of the round whose seeds and rules apply.
     sample_count: The number of samples in the set.
@@ -48,7 +49,7 @@ class RunSettings:
       rules of the round.
   """
 
-  benchmark: str
+  benchmark: benchmark_lib.Benchmark
   scenario: str
   round: str
   sample_count: int
@@ -95,7 +96,7 @@ class RunSettings:
     """True if all samples are issued equally often."""
     if self.equal_issue is not None:
       return self.equal_issue
-    return self.rules.must_issue_equally(self.benchmark, self.scenario)
+    return self.benchmark.must_issue_equally(self.round, self.scenario)
 
   @property
   def user_conf(self) -> str:
@@ -133,9 +134,9 @@ class RunSettings:
       **self.rules.seeds,
       'sample_concatenate_permutation': int(self.issues_equally),
     }
-    if rounds.uses_tokens(self.benchmark):
+    if self.benchmark.uses_tokens:
       attributes['use_token_latencies'] = 1
-    if limits := rounds.token_limits(self.benchmark, self.scenario):
+    if limits := self.benchmark.token_limits.get(self.scenario):
       attributes |= {
         'ttft_latency': round(limits.ttft_ms * 1e6),
         'tpot_latency': round(limits.tpot_ms * 1e6),
@@ -145,23 +146,28 @@ class RunSettings:
     return attributes
 
 
-def reports_first_tokens(benchmark: str, scenario: str) -> bool:
+def reports_first_tokens(
+  benchmark: benchmark_lib.Benchmark, scenario: str
+) -> bool:
   """Returns True if LoadGen requires the first token of every answer."""
-  return (
-    rounds.uses_tokens(benchmark) and not rounds.SCENARIOS[scenario].at_once
-  )
+  return benchmark.uses_tokens and not rounds.SCENARIOS[scenario].at_once
 
 
-def _in_loadgen(benchmark: str, scenario: str) -> tuple[str, str]:
+def _in_loadgen(
+  benchmark: benchmark_lib.Benchmark, scenario: str
+) -> tuple[str, str]:
   """Returns LoadGen's own names of the model and the scenario."""
   return (
-    rounds.loadgen_model(benchmark, scenario),
+    benchmark.loadgen_model(scenario),
     rounds.SCENARIOS[scenario].loadgen_name,
   )
 
 
 def load(
-  user_conf: str, benchmark: str, scenario: str, attributes: Mapping[str, int]
+  user_conf: str,
+  benchmark: benchmark_lib.Benchmark,
+  scenario: str,
+  attributes: Mapping[str, int],
 ) -> 'mlperf_loadgen.TestSettings':
   """Returns LoadGen's settings from a file and from attributes.
 
@@ -170,7 +176,7 @@ def load(
 
   Args:
     user_conf: The path of the file.
-    benchmark: LoadGen's name of the benchmark.
+    benchmark: The benchmark.
     scenario: The name of the scenario.
     attributes: The value of RunSettings.attributes.
   """

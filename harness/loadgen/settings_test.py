@@ -4,13 +4,17 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import mlperf_loadgen
 
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import bert
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.loadgen import settings
 from harness.rules import rounds
 
 
 def _settings(**changes) -> settings.RunSettings:
   values = dict(
-    benchmark=rounds.GPTJ,
+    benchmark=gptj.GPTJ,
     scenario=rounds.OFFLINE,
     round='v4.0',
     sample_count=512,
@@ -61,8 +65,8 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(getattr(test, field), expected)
 
   @parameterized.parameters(
-    (rounds.LLAMA, rounds.SERVER, 'llama3_1-8b', 2000, 100),
-    (rounds.LLAMA, rounds.INTERACTIVE, 'llama3_1-8b-interactive', 500, 30),
+    (llama.LLAMA, rounds.SERVER, 'llama3_1-8b', 2000, 100),
+    (llama.LLAMA, rounds.INTERACTIVE, 'llama3_1-8b-interactive', 500, 30),
   )
   def test_limits_of_tokens(self, benchmark, scenario, model, ttft, tpot):
     for name in ('v5.1', 'v6.0', 'v6.1'):
@@ -83,31 +87,31 @@ class SettingsTest(parameterized.TestCase):
   def test_scenarios_with_first_tokens(self):
     found = [
       (benchmark, scenario)
-      for benchmark in rounds.BENCHMARKS
-      for scenario in rounds.scenarios_of(benchmark)
+      for benchmark in benchmarks.BENCHMARKS.values()
+      for scenario in benchmark.scenarios
       if settings.reports_first_tokens(benchmark, scenario)
     ]
     self.assertEqual(
       found,
       [
-        (rounds.LLAMA, rounds.SERVER),
-        (rounds.LLAMA, rounds.INTERACTIVE),
-        (rounds.LLAMA_EDGE, rounds.SINGLE_STREAM),
+        (llama.LLAMA, rounds.SERVER),
+        (llama.LLAMA, rounds.INTERACTIVE),
+        (llama.LLAMA_EDGE, rounds.SINGLE_STREAM),
       ],
     )
-    run = _settings(benchmark=rounds.LLAMA_EDGE, scenario=rounds.SINGLE_STREAM)
+    run = _settings(benchmark=llama.LLAMA_EDGE, scenario=rounds.SINGLE_STREAM)
     self.assertEqual(run.attributes['use_token_latencies'], 1)
     self.assertNotIn('ttft_latency', run.attributes)
     self.assertNotIn('use_token_latencies', _settings().attributes)
 
   @parameterized.parameters(
-    ('v3.1', rounds.GPTJ, rounds.SINGLE_STREAM, True),
-    ('v3.1', rounds.GPTJ, rounds.SERVER, False),
-    ('v4.0', rounds.GPTJ, rounds.SERVER, True),
-    ('v4.0', rounds.GPTJ, rounds.OFFLINE, False),
-    ('v4.1', rounds.GPTJ, rounds.OFFLINE, True),
-    ('v5.0', rounds.GPTJ, rounds.MULTI_STREAM, True),
-    ('v6.1', rounds.BERT, rounds.SINGLE_STREAM, False),
+    ('v3.1', gptj.GPTJ, rounds.SINGLE_STREAM, True),
+    ('v3.1', gptj.GPTJ, rounds.SERVER, False),
+    ('v4.0', gptj.GPTJ, rounds.SERVER, True),
+    ('v4.0', gptj.GPTJ, rounds.OFFLINE, False),
+    ('v4.1', gptj.GPTJ, rounds.OFFLINE, True),
+    ('v5.0', gptj.GPTJ, rounds.MULTI_STREAM, True),
+    ('v6.1', bert.BERT, rounds.SINGLE_STREAM, False),
   )
   def test_equal_issue(self, round_name, benchmark, scenario, expected):
     run = _settings(round=round_name, benchmark=benchmark, scenario=scenario)

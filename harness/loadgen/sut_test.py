@@ -10,6 +10,7 @@ from absl.testing import absltest
 import mlperf_loadgen
 import numpy as np
 
+from harness.benchmarks import gptj
 from harness.loadgen import loadgen_log
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
@@ -87,7 +88,7 @@ class SystemUnderTestTest(absltest.TestCase):
     directory = self.create_tempdir().full_path
     conf = os.path.join(directory, 'user.conf')
     run = settings.RunSettings(
-      rounds.GPTJ, rounds.OFFLINE, 'v4.0', 40, 40, 1, target_qps=1.0
+      gptj.GPTJ, rounds.OFFLINE, 'v4.0', 40, 40, 1, target_qps=1.0
     )
     with open(conf, 'w', encoding='utf-8') as file:
       file.write(run.user_conf)

@@ -8,6 +8,8 @@ a *. So lines are checked here, and written with full names.
 import math
 import re
 
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.rules import rounds
 from saxml_ext.common import ids
 
@@ -39,12 +41,12 @@ _KEYS = {
 }
 
 
-def read(path: str, benchmark: str, scenario: str) -> str:
+def read(path: str, benchmark: benchmark_lib.Benchmark, scenario: str) -> str:
   """Returns the lines of a file that apply to a run, with full names.
 
   Args:
     path: The path of the file.
-    benchmark: LoadGen's name of the benchmark.
+    benchmark: The benchmark.
     scenario: The name of the scenario.
 
   Raises:
@@ -53,7 +55,7 @@ def read(path: str, benchmark: str, scenario: str) -> str:
   """
   with open(path, encoding='utf-8') as file:
     lines = file.read().splitlines()
-  model = rounds.loadgen_model(benchmark, scenario)
+  model = benchmark.loadgen_model(scenario)
   name = rounds.SCENARIOS[scenario].loadgen_name
   found: dict[str, tuple[int, str]] = {}
   for number, line in enumerate(lines, 1):
@@ -83,8 +85,8 @@ def _parse(line: str, scenario: str) -> tuple[tuple[str, str], str, str]:
     )
   scenarios = {rule.loadgen_name for rule in rounds.SCENARIOS.values()}
   models = {
-    rounds.loadgen_model(benchmark, name)
-    for benchmark in rounds.BENCHMARKS
+    benchmark.loadgen_model(name)
+    for benchmark in benchmarks.BENCHMARKS.values()
     for name in rounds.SCENARIOS
   }
   for name, known in zip(

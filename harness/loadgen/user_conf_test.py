@@ -3,12 +3,13 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.loadgen import user_conf
-from harness.rules import rounds
 
 
 class UserConfTest(parameterized.TestCase):
-  def _read(self, text, benchmark=rounds.GPTJ, scenario='Offline') -> str:
+  def _read(self, text, benchmark=gptj.GPTJ, scenario='Offline') -> str:
     self.path = self.create_tempfile(content=text).full_path
     return user_conf.read(self.path, benchmark, scenario)
 
@@ -33,7 +34,7 @@ class UserConfTest(parameterized.TestCase):
       'gptj.Server.min_duration = 5\ngptj.Server.target_qps = 7\n',
     )
     self.assertEqual(
-      self._read('*.Server.max_duration = 9', rounds.LLAMA, 'Interactive'),
+      self._read('*.Server.max_duration = 9', llama.LLAMA, 'Interactive'),
       'llama3_1-8b-interactive.Server.max_duration = 9\n',
     )
 

@@ -18,8 +18,8 @@ import tempfile
 from absl import flags
 
 from harness import errors
+from harness.benchmarks import gptj
 from harness.caching import cache as cache_lib
-from harness.data import bundle
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -177,7 +177,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   progress = progress_lib.Progress()
   wanted = Wanted(
-    user_path.resolve(_BASE.value) or bundle.model_dir(),
+    user_path.resolve(_BASE.value) or gptj.BUNDLE.model,
     _DTYPE.value,
     _QUANTIZE.value,
     user_path.resolve(_CALIBRATION.value),

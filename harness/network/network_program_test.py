@@ -6,7 +6,7 @@ import subprocess
 
 from absl.testing import absltest
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
@@ -49,7 +49,7 @@ class ProgramTest(absltest.TestCase):
     """Returns the command of LoadGen's side for an accuracy run."""
     conf = os.path.join(self.directory, 'user.conf')
     run = settings.RunSettings(
-      rounds.GPTJ, rounds.OFFLINE, 'v4.0', count, count, 1, target_qps=1.0
+      gptj.GPTJ, rounds.OFFLINE, 'v4.0', count, count, 1, target_qps=1.0
     )
     with open(conf, 'w', encoding='utf-8') as file:
       file.write(run.user_conf)
@@ -120,15 +120,15 @@ class ProgramTest(absltest.TestCase):
       _LON,
       5,
       sut_server=self.sut('a')[1],
-      dataset_path=bundle.eval_path(),
-      tokenizer_path=bundle.tokenizer_path(),
+      dataset_path=gptj.BUNDLE.dataset,
+      tokenizer_path=gptj.BUNDLE.tokenizer,
       max_input_length=100,
       sample_count=5,
     )
     self.assertEqual((status.done, status.failure), (5, None))
     prompts = dataset.encode_prompts(
-      dataset.load_articles(bundle.eval_path(), 5),
-      tokenizer_lib.load(bundle.tokenizer_path()),
+      dataset.load_articles(gptj.BUNDLE.dataset, 5),
+      tokenizer_lib.load(gptj.BUNDLE.tokenizer),
       100,
     )
     logged = rouge.read_accuracy_log(
@@ -141,7 +141,7 @@ class ProgramTest(absltest.TestCase):
   def run_json(self, system) -> run_lib.RunStatus:
     """Runs LoadGen's side with a run.json."""
     run = run_lib.Run(
-      benchmark=rounds.GPTJ,
+      benchmark=gptj.GPTJ.name,
       scenario=rounds.OFFLINE,
       mode=run_lib.ACCURACY,
       user_conf=os.path.join(self.directory, 'user.conf'),
@@ -150,7 +150,7 @@ class ProgramTest(absltest.TestCase):
       silence_secs=60.0,
       system=system,
       samples=run_lib.Samples(
-        bundle.eval_path(), bundle.tokenizer_path(), 100, 5
+        gptj.BUNDLE.dataset, gptj.BUNDLE.tokenizer, 100, 5, gptj.GPTJ.name
       ),
     )
     path = os.path.join(self.directory, run_lib.FILE)
@@ -195,8 +195,8 @@ class ProgramTest(absltest.TestCase):
       network='lon',
       sax_root=cell.root,
       model_path=fake_cell.MODEL,
-      dataset_path=bundle.eval_path(),
-      tokenizer_path=bundle.tokenizer_path(),
+      dataset_path=gptj.BUNDLE.dataset,
+      tokenizer_path=gptj.BUNDLE.tokenizer,
       max_input_length=100,
       sample_count=5,
     )

@@ -1,10 +1,12 @@
 """Renders the page that composes a command, and defines its choices."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 import pathlib
 import shlex
 
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.rules import rounds
 from saxml_ext.common.pages import page_kit
 
@@ -13,11 +15,6 @@ PROGRAM = '//harness:main'
 _TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'compose.html'
 _LM_SYSTEMS = ('cell', 'engine', 'reference')
 _BERT_SYSTEMS = ('onnxruntime', 'pytorch')
-_LM = (rounds.GPTJ, *rounds.LLAMAS)
-_BERT = (rounds.BERT,)
-_GPTJ_ROUNDS = tuple(rounds.ROUNDS)[
-  : list(rounds.ROUNDS).index(rounds.LAST_OF_GPTJ) + 1
-]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,9 +48,17 @@ class Choice:
 
   def allows(self, option: str, model: str) -> bool:
     """Returns True if a model supports an option."""
-    return rounds.MODELS[model] in self.benchmarks.get(
-      option, rounds.BENCHMARKS
-    )
+    name = benchmarks.MODELS[model].name
+    return name in self.benchmarks.get(option, (name,))
+
+
+def _names(
+  holds: Callable[[benchmark_lib.Benchmark], bool],
+) -> tuple[str, ...]:
+  """Returns the names of the benchmarks for which a condition holds."""
+  return tuple(
+    name for name, each in benchmarks.BENCHMARKS.items() if holds(each)
+  )
 
 
 _ON_DEVICE = ('reference', 'onnxruntime', 'pytorch')
@@ -66,8 +71,8 @@ GROUPS = {
       'Model',
       'The benchmark and its accuracy target.',
       'one',
-      tuple(rounds.MODELS),
-      'gptj-99',
+      tuple(benchmarks.MODELS),
+      next(iter(benchmarks.DEFAULT.models)),
     ),
     Choice(
       'scenario',
@@ -77,11 +82,7 @@ GROUPS = {
       tuple(rounds.SCENARIOS),
       rounds.OFFLINE,
       {
-        name: tuple(
-          each
-          for each in rounds.BENCHMARKS
-          if name in rounds.scenarios_of(each)
-        )
+        name: _names(lambda benchmark: name in benchmark.scenarios)
         for name in rounds.SCENARIOS
       },
     ),
@@ -92,10 +93,7 @@ GROUPS = {
       'one',
       tuple(rounds.ROUNDS),
       benchmarks={
-        name: (
-          *_BERT,
-          *((rounds.GPTJ,) if name in _GPTJ_ROUNDS else rounds.LLAMAS),
-        )
+        name: tuple(sorted(_names(lambda benchmark: benchmark.is_in(name))))
         for name in rounds.ROUNDS
       },
     ),
@@ -125,7 +123,10 @@ GROUPS = {
       'one',
       (*_LM_SYSTEMS, *_BERT_SYSTEMS),
       'cell',
-      dict.fromkeys(_LM_SYSTEMS, _LM) | dict.fromkeys(_BERT_SYSTEMS, _BERT),
+      {
+        name: _names(lambda benchmark: name in benchmark.systems)
+        for name in (*_LM_SYSTEMS, *_BERT_SYSTEMS)
+      },
     ),
     Choice(
       'device',
@@ -277,9 +278,10 @@ def command(values: Mapping[str, str]) -> str:
 def page() -> str:
   """Returns the page as HTML that works without a server."""
   table = [dataclasses.asdict(each) for each in CHOICES]
+  models = {name: each.name for name, each in benchmarks.MODELS.items()}
   return page_kit.render(
     _TEMPLATE,
     command=command(defaults()),
     groups=list(GROUPS.items()),
-    table={'program': PROGRAM, 'choices': table, 'models': rounds.MODELS},
+    table={'program': PROGRAM, 'choices': table, 'models': models},
   )

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 import pathlib
 
+from harness.benchmarks import all as benchmarks
 from harness.pages import costs
 from harness.results import entry as entry_lib
 from harness.rules import rounds
@@ -142,7 +143,7 @@ def of_entry(
       ' Run it with --mode=performance, or omit it.'
     )
   metrics = entry.accuracy.metrics if entry.accuracy else {}
-  first = 'f1' if entry.benchmark == rounds.BERT else 'rouge1'
+  benchmark = benchmarks.get(entry.benchmark)
   cost = None if price_per_hour is None else costs.cost(run, price_per_hour)
   count = str(entry.description.get('accelerators_per_node')).strip()
   accelerator_count = int(count) if count.isdecimal() else None
@@ -151,7 +152,7 @@ def of_entry(
   if rounds.SCENARIOS[entry.scenario].streams:
     unit, latency = LATENCY, run.value
     result = (run.early_stopping_ns or run.value) / 1e6
-  elif rounds.uses_tokens(entry.benchmark) and run.tokens_per_second:
+  elif benchmark.uses_tokens and run.tokens_per_second:
     unit, result = TOKENS, run.tokens_per_second
   return Record(
     ours=True,
@@ -170,7 +171,7 @@ def of_entry(
       str(entry.description.get('accelerator_model_name') or ''),
     ),
     accelerator_count=accelerator_count,
-    score=metrics.get(first),
+    score=metrics.get(benchmark.scores[0]),
     accuracy=', '.join(
       f'{k}: {v:g}' for k, v in metrics.items() if v is not None
     ),
@@ -213,7 +214,7 @@ def _remarks(
       yield f'p99 {name} {found["99.00"] / 1e6:.1f} ms'
   if run.seconds < rounds.MIN_DURATION_MS / 1000:
     yield f'run of {run.seconds:.1f} s'
-  if set_size != rounds.FULL_SET[entry.benchmark]:
+  if set_size != benchmarks.get(entry.benchmark).full_set:
     size = 'unknown size' if set_size is None else f'{set_size:,} samples'
     yield f'not the official set ({size})'
 

@@ -16,6 +16,7 @@ import json
 import os
 from typing import Any
 
+from harness.benchmarks import all as benchmarks
 from harness.pages import compare_page
 from harness.rules import rounds
 
@@ -210,14 +211,19 @@ def _record(
 
 
 def _counts_tokens(model: str, scenario: str, unit: str, version: str) -> bool:
-  """Returns True if a result of GPT-J is in inferred tokens/s.
+  """Returns True if a result of a benchmark is in inferred tokens/s.
 
   The unit alone is not enough, so the round is checked too. The checker of v4.1
   writes "Samples/s" for tokens/s.
   """
-  if not model.startswith('gptj') or scenario not in compare_page.RATES:
+  benchmark = benchmarks.MODELS.get(model)
+  since = benchmark.tokens_since if benchmark else ''
+  if not since or scenario not in compare_page.RATES:
     return False
-  return unit == compare_page.TOKENS or version not in ('', 'v3.1', 'v4.0')
+  return unit == compare_page.TOKENS or version not in (
+    '',
+    *list(rounds.ROUNDS)[: rounds.index(since)],
+  )
 
 
 def _accelerators(row: Row) -> int | None:

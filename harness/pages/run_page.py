@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.benchmarks import all as benchmarks
 from harness.loadgen import loadgen_log
 from harness.pages import charts
 from harness.pages import costs
@@ -117,7 +118,7 @@ def _token_cards(
   entry: entry_lib.Entry, run: entry_lib.Performance
 ) -> Iterator[tuple[str, str, str]]:
   """Yields the name, the figure and the detail of each latency of tokens."""
-  limits = rounds.token_limits(entry.benchmark, entry.scenario)
+  limits = benchmarks.get(entry.benchmark).token_limits.get(entry.scenario)
   for name, found, mean, limit in (
     ('TTFT', run.first_token_ns, run.mean_first_token_ns, 'ttft_ms'),
     ('TPOT', run.per_token_ns, run.mean_per_token_ns, 'tpot_ms'),
@@ -221,11 +222,11 @@ def _timeline(job: Job, mode: str) -> dict[str, Any]:
   """Returns the charts of a timeline, and the values for the template."""
   samples, scenario = job.samples[mode], job.entry.scenario
   rules = rounds.SCENARIOS[scenario]
-  benchmark = job.entry.benchmark
-  limits = rounds.token_limits(benchmark, scenario)
+  benchmark = benchmarks.get(job.entry.benchmark)
+  limits = benchmark.token_limits.get(scenario)
   bound = None
   if rules.bounded and not limits:
-    bound = rounds.SERVER_LATENCY_MS[benchmark] / 1000
+    bound = benchmark.server_latency_ms / 1000
   windows = series.windows(samples)
   latency = series.query_latency(samples, scenario)
   seconds = max(samples.seconds, 1e-6)

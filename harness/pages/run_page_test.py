@@ -5,6 +5,7 @@ import os
 
 from absl.testing import absltest
 
+from harness.benchmarks import llama
 from harness.pages import run_page
 from harness.pages import series
 from harness.pages.testing import jobs
@@ -47,7 +48,7 @@ class PageTest(absltest.TestCase):
     )
     entry = jobs.entry(
       rounds.INTERACTIVE,
-      benchmark=rounds.LLAMA,
+      benchmark=llama.LLAMA.name,
       model='llama3.1-8b',
       performance=run,
     )

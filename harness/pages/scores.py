@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 import dataclasses
 
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.pages import charts
 from harness.results import entry as entry_lib
-from harness.rules import requirements
-from harness.rules import rounds
 
 TITLES = {
   'rouge1': 'ROUGE-1',
@@ -17,11 +17,6 @@ TITLES = {
   'exact_match': 'exact match',
   'gen_len': 'characters generated (gen_len)',
   'gen_num': 'answers (gen_num)',
-}
-_DRAWN = {
-  rounds.GPTJ: ('rouge1', 'rouge2', 'rougeL'),
-  rounds.BERT: ('f1', 'exact_match'),
-  **dict.fromkeys(rounds.LLAMAS, ('rouge1', 'rouge2', 'rougeL', 'rougeLsum')),
 }
 
 
@@ -48,18 +43,18 @@ def scores(
   """Returns the scores of a result, and adds their chart to `figures`."""
   accuracy = entry.accuracy
   assert accuracy is not None
-  full = rounds.FULL_SET[entry.benchmark]
+  benchmark = benchmarks.get(entry.benchmark)
+  full = benchmark.full_set
   beside: list[tuple[str, Mapping[str, float]]] = []
   size = 'The number of samples in the set was not recorded.'
   if set_size is not None:
     size = f'The set has {set_size:,} samples.'
   if set_size == full:
     beside = [
-      (f'threshold {100 * requirements.SHARES[model]:g} %', least)
-      for model, least in requirements.ACCURACY.items()
-      if rounds.MODELS[model] == entry.benchmark
+      (f'threshold {100 * share:g} %', benchmark.least(model))
+      for model, share in benchmark.models.items()
     ]
-    note = _official_note(entry, accuracy)
+    note = _official_note(benchmark, entry.model, accuracy)
   elif accuracy.reference is not None:
     beside = [('recorded reference', accuracy.reference)]
     verdict = 'passed' if accuracy.passed else 'did NOT pass'
@@ -77,9 +72,7 @@ def scores(
     )
   columns = [('this run', accuracy.metrics), *beside]
   names = [
-    name
-    for name in _DRAWN[entry.benchmark]
-    if accuracy.metrics.get(name) is not None
+    name for name in benchmark.scores if accuracy.metrics.get(name) is not None
   ]
   if names:
     figures['accuracy'] = charts.scores(
@@ -99,20 +92,21 @@ def scores(
   )
 
 
-def _official_note(entry: entry_lib.Entry, accuracy: entry_lib.Accuracy) -> str:
-  level = 100 * requirements.SHARES[entry.model]
+def _official_note(
+  benchmark: benchmark_lib.Benchmark, model: str, accuracy: entry_lib.Accuracy
+) -> str:
+  level = 100 * benchmark.models[model]
   missed = [
-    TITLES[name]
-    for name, _, _ in requirements.missed(entry.model, accuracy.metrics)
+    TITLES[name] for name, _, _ in benchmark.missed(model, accuracy.metrics)
   ]
   unknown = [
     TITLES[name]
-    for name in requirements.ACCURACY[entry.model]
+    for name in benchmark.least(model)
     if accuracy.metrics.get(name) is None
   ]
   verdict = f'reaches {level:g} % of the reference model'
   if missed:
-    verdict = f'misses the target of {entry.model} in {", ".join(missed)}'
+    verdict = f'misses the target of {model} in {", ".join(missed)}'
   return (
     'The set has as many samples as the official set. By the official'
     f' thresholds, this run {verdict}.'

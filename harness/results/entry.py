@@ -110,7 +110,7 @@ class Entry:
   """A finished job.
 
   Attributes:
-    benchmark: LoadGen's name of the benchmark: gptj or bert.
+    benchmark: LoadGen's name of the benchmark.
     model: The name of the model in submissions: gptj-99, gptj-99.9, bert-99 or
       bert-99.9.
     scenario: LoadGen's name of the scenario.

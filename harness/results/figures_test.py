@@ -3,6 +3,7 @@ import re
 
 from absl.testing import absltest
 
+from harness.benchmarks import llama
 from harness.loadgen import loadgen_log
 from harness.results import figures
 from harness.results import scoring
@@ -76,7 +77,7 @@ class PerformanceTest(absltest.TestCase):
     self.assertGreaterEqual(found.early_stopping_ns, found.value)
     self.assertEqual(found.samples % rounds.MULTI_STREAM_SAMPLES, 0)
 
-  def _tokens(self, scenario: str, benchmark: str = rounds.LLAMA):
+  def _tokens(self, scenario: str, benchmark=llama.LLAMA):
     run = logs.make(self._dir, scenario, benchmark=benchmark)
     values = self._values(run)
     self.assertEqual(loadgen_log.read(run.directory).problems, ())
@@ -116,7 +117,7 @@ class PerformanceTest(absltest.TestCase):
       self.assertEqual(found.metric, 'queries_per_second')
 
   def test_tokens_of_single_stream(self):
-    _, found = self._tokens(rounds.SINGLE_STREAM, rounds.LLAMA_EDGE)
+    _, found = self._tokens(rounds.SINGLE_STREAM, llama.LLAMA_EDGE)
     self.assertEqual(found.value, found.latency_ns['90.00'])
 
   def test_a_short_run_has_no_early_stopping_estimate(self):
@@ -192,7 +193,7 @@ def _log(ttft_ms: float, tpot_ms: float) -> loadgen_log.RunLog:
 
 class LimitsTest(absltest.TestCase):
   def _over(self, scenario: str, ttft_ms: float, tpot_ms: float) -> list[str]:
-    limits = rounds.token_limits(rounds.LLAMA, scenario)
+    limits = llama.LLAMA.token_limits.get(scenario)
     return figures.over_limits(_log(ttft_ms, tpot_ms), limits)
 
   def test_a_run_below_the_limits_passes(self):
@@ -224,7 +225,7 @@ class LimitsTest(absltest.TestCase):
   def test_a_log_without_tokens_does_not_pass(self):
     log = loadgen_log.RunLog('d', '', {'result_validity': 'VALID'}, ())
     with self.assertRaisesRegex(ValueError, 'no number result_first_token'):
-      figures.over_limits(log, rounds.token_limits(rounds.LLAMA, rounds.SERVER))
+      figures.over_limits(log, llama.LLAMA.token_limits.get(rounds.SERVER))
     self.assertEmpty(figures.token_latencies(log))
 
 

@@ -1,4 +1,4 @@
-"""Defines the scenarios, benchmarks and rounds of MLPerf Inference.
+"""Defines the scenarios and rounds of MLPerf Inference.
 
 Source of the differences between rounds: loadgen/mlperf.conf (until v4.0
 mlperf.conf) of mlcommons/inference at the tags v3.1 to v5.1. For v6.0 it is the
@@ -10,31 +10,6 @@ module `requirements` has the rules for submissions.
 from collections.abc import Mapping
 import dataclasses
 import re
-
-GPTJ = 'gptj'
-BERT = 'bert'
-LLAMA = 'llama3_1-8b'
-LLAMA_EDGE = 'llama3_1-8b-edge'
-LLAMAS = (LLAMA, LLAMA_EDGE)
-BENCHMARKS = (GPTJ, BERT, *LLAMAS)
-
-# The benchmark of each model, by the submitted name of the model.
-MODELS = {
-  'gptj-99': GPTJ,
-  'gptj-99.9': GPTJ,
-  'bert-99': BERT,
-  'bert-99.9': BERT,
-  'llama3.1-8b': LLAMA,
-  'llama3.1-8b-edge': LLAMA_EDGE,
-}
-
-# The number of samples in the benchmark's whole set, which closed runs must
-# hold.
-FULL_SET = {GPTJ: 13368, BERT: 10833, LLAMA: 13368, LLAMA_EDGE: 5000}
-
-# The latency bound of the Server scenario in ms. It is the same in all rounds.
-# Llama has bounds on tokens instead.
-SERVER_LATENCY_MS = {GPTJ: 20_000, BERT: 130}
 
 # The shortest performance run in ms, the same in all rounds and scenarios.
 MIN_DURATION_MS = 600_000
@@ -64,30 +39,6 @@ class TokenLimits:
   tpot_ms: float
 
 
-# The bounds of Llama by scenario. Source: loadgen/mlperf.conf of LoadGen 6.0.17.
-_LLAMA_LIMITS = {
-  SERVER: TokenLimits(2000, 100),
-  INTERACTIVE: TokenLimits(500, 30),
-}
-
-
-def token_limits(benchmark: str, scenario: str) -> TokenLimits | None:
-  """Returns the bounds on token latencies; None if there are none."""
-  return _LLAMA_LIMITS.get(scenario) if benchmark == LLAMA else None
-
-
-def uses_tokens(benchmark: str) -> bool:
-  """Returns True if LoadGen measures the latencies of tokens."""
-  return benchmark in LLAMAS
-
-
-def loadgen_model(benchmark: str, scenario: str) -> str:
-  """Returns the name under which LoadGen's mlperf.conf has the settings."""
-  if scenario == INTERACTIVE:
-    return f'{benchmark}-interactive'
-  return benchmark
-
-
 @dataclasses.dataclass(frozen=True)
 class Scenario:
   """A scenario: LoadGen's way to issue queries, and the measured figure.
@@ -105,6 +56,8 @@ class Scenario:
       is the key of the percentile.
     official_key: The key of the figure in official results. For a latency, it
       is the key of the estimate that LoadGen's early stopping makes.
+    tokens_key: The key of the figure in official results of a benchmark with
+      token latencies.
     min_queries: The minimum number of queries of a closed run, by LoadGen's
       defaults; None: the number of samples of the whole set.
     enough_queries: The number of queries after which early stopping can report
@@ -122,6 +75,7 @@ class Scenario:
   percentile: str
   figure_key: str
   official_key: str
+  tokens_key: str = ''
   min_queries: int | None = 100
   enough_queries: int = 0
   samples_per_query: int = 1
@@ -189,6 +143,7 @@ SCENARIOS: Mapping[str, Scenario] = {
       '99.00',
       'result_samples_per_second',
       'result_samples_per_second',
+      'result_tokens_per_second',
       min_queries=None,
       samples_per_query=0,
     ),
@@ -199,6 +154,7 @@ SCENARIOS: Mapping[str, Scenario] = {
       '99.00',
       'result_completed_samples_per_sec',
       'result_completed_samples_per_sec',
+      'result_completed_tokens_per_second',
       enough_queries=512,
     ),
     # Server with the shorter bounds of interactive use.
@@ -209,6 +165,7 @@ SCENARIOS: Mapping[str, Scenario] = {
       '99.00',
       'result_completed_samples_per_sec',
       'result_completed_samples_per_sec',
+      'result_completed_tokens_per_second',
       enough_queries=512,
       run_as=SERVER,
     ),
@@ -219,6 +176,8 @@ SCENARIOS: Mapping[str, Scenario] = {
       '90.00',
       'result_90.00_percentile_latency_ns',
       'early_stopping_latency_ss',
+      # The estimate of early stopping is that of the first token.
+      'result_90.00_percentile_latency_ns',
       enough_queries=64,
     ),
     Scenario(
@@ -236,15 +195,6 @@ SCENARIOS: Mapping[str, Scenario] = {
 }
 
 
-def scenarios_of(benchmark: str) -> tuple[str, ...]:
-  """Returns the scenarios in which a benchmark can run."""
-  if benchmark == LLAMA_EDGE:
-    return (OFFLINE, SINGLE_STREAM)
-  if benchmark == LLAMA:
-    return (OFFLINE, SERVER, INTERACTIVE)
-  return tuple(name for name in SCENARIOS if name != INTERACTIVE)
-
-
 @dataclasses.dataclass(frozen=True)
 class Round:
   """A round of MLPerf Inference.
@@ -254,7 +204,7 @@ class Round:
     qsl_seed: The seed that selects the samples to load.
     sample_seed: The seed that selects the order of samples.
     schedule_seed: The seed that selects the arrival times of Server queries.
-    equal_issue: The scenarios of GPT-J and Llama in which all samples must be
+    equal_issue: The scenarios of generated text in which all samples must be
       issued equally often (sample_concatenate_permutation).
     offline_min_queries: The minimum number of samples of an Offline run; None:
       the number of samples of the whole set.
@@ -274,21 +224,6 @@ class Round:
   def seeds(self) -> dict[str, int]:
     """The seeds by LoadGen's names of their settings."""
     return named_seeds(self.qsl_seed, self.sample_seed, self.schedule_seed)
-
-  def must_issue_equally(self, benchmark: str, scenario: str) -> bool:
-    """Returns True if all samples must be issued equally often."""
-    return benchmark in (GPTJ, *LLAMAS) and scenario in self.equal_issue
-
-  def min_queries(self, benchmark: str, scenario: str) -> int:
-    """Returns the minimum number of queries of a closed run.
-
-    For Offline, it is the number of samples.
-    """
-    return (
-      SCENARIOS[scenario].min_queries
-      or self.offline_min_queries
-      or FULL_SET[benchmark]
-    )
 
 
 def named_seeds(qsl: int, sample: int, schedule: int) -> dict[str, int]:
@@ -354,20 +289,26 @@ ROUNDS = {
   )
 }
 
-# The latest round, the latest round that has GPT-J, and the first that has
-# Llama in its place.
+FIRST = 'v3.1'
 LATEST = 'v6.1'
-LAST_OF_GPTJ = 'v5.0'
-FIRST_OF_LLAMA = 'v5.1'
 
 # The latest round whose checker only logs a run that is shorter than 600 s.
 SHORT_RUNS = 'v4.0'
 
 
+def index(name: str) -> int:
+  """Returns the position of a round in the order of time."""
+  return list(ROUNDS).index(name)
+
+
 def is_at_least(name: str, other: str) -> bool:
   """Returns True if a round is not before another one."""
-  names = list(ROUNDS)
-  return names.index(name) >= names.index(other)
+  return index(name) >= index(other)
+
+
+def is_between(name: str, first: str, last: str) -> bool:
+  """Returns True if a round is one of those from `first` to `last`."""
+  return index(first) <= index(name) <= index(last)
 
 
 _SEED = re.compile(r'^\s*\*\.\*\.qsl_rng_seed\s*=\s*(\d+)\s*$', re.MULTILINE)

@@ -70,64 +70,10 @@ class RoundsTest(parameterized.TestCase):
     )
 
   def test_limits(self):
-    # Source: gptj.Server.target_latency, bert.Server.target_latency,
-    # *.*.min_duration and the counts of mlperf.conf at v4.0.
-    self.assertEqual(
-      rounds.SERVER_LATENCY_MS, {rounds.GPTJ: 20_000, rounds.BERT: 130}
-    )
+    # Source: *.*.min_duration and the counts of mlperf.conf at v4.0.
     self.assertEqual(rounds.MIN_DURATION_MS, 600_000)
-    self.assertEqual(
-      rounds.FULL_SET,
-      {
-        rounds.GPTJ: 13_368,
-        rounds.BERT: 10_833,
-        rounds.LLAMA: 13_368,
-        rounds.LLAMA_EDGE: 5_000,
-      },
-    )
     self.assertEqual(rounds.MULTI_STREAM_SAMPLES, 8)
     self.assertEqual(rounds.MULTI_STREAM_MIN_QUERIES, 662)
-
-  @parameterized.parameters(
-    ('v3.1', rounds.GPTJ, 24_576),
-    ('v4.0', rounds.GPTJ, 13_368),
-    ('v4.0', rounds.BERT, 10_833),
-  )
-  def test_fewest_samples_of_offline(self, name, benchmark, expected):
-    # Source: OFFLINE_MIN_SPQ and OFFLINE_MIN_SPQ_SINCE_V4 of
-    # submission_checker.py.
-    self.assertEqual(
-      rounds.ROUNDS[name].min_queries(benchmark, rounds.OFFLINE), expected
-    )
-
-  def test_limits_on_tokens(self):
-    # Source: llama3_1-8b.Server and llama3_1-8b-interactive.Server in the
-    # mlperf.conf of LoadGen 6.0.17.
-    limits = rounds.token_limits
-    self.assertEqual(
-      limits(rounds.LLAMA, rounds.SERVER), rounds.TokenLimits(2000, 100)
-    )
-    self.assertEqual(
-      limits(rounds.LLAMA, rounds.INTERACTIVE), rounds.TokenLimits(500, 30)
-    )
-    self.assertIsNone(limits(rounds.LLAMA, rounds.OFFLINE))
-    self.assertIsNone(limits(rounds.GPTJ, rounds.SERVER))
-    self.assertEqual(
-      rounds.loadgen_model(rounds.LLAMA, rounds.INTERACTIVE),
-      'llama3_1-8b-interactive',
-    )
-    self.assertEqual(
-      rounds.loadgen_model(rounds.LLAMA, rounds.SERVER), 'llama3_1-8b'
-    )
-    interactive = rounds.SCENARIOS[rounds.INTERACTIVE]
-    self.assertEqual(interactive.loadgen_name, rounds.SERVER)
-
-  def test_scenarios_of_a_benchmark(self):
-    self.assertEqual(
-      rounds.scenarios_of(rounds.LLAMA_EDGE),
-      (rounds.OFFLINE, rounds.SINGLE_STREAM),
-    )
-    self.assertNotIn(rounds.INTERACTIVE, rounds.scenarios_of(rounds.GPTJ))
 
   def test_scenarios(self):
     # The keys are from mlperf_log_detail.txt of LoadGen 6.0.17.

@@ -10,6 +10,7 @@ import os
 import shlex
 import sys
 
+from harness.benchmarks import all as benchmarks
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
 from harness.scenarios import load as load_lib
@@ -26,11 +27,10 @@ ENGINE = 'engine'
 REFERENCE = 'reference'
 NETWORK = launch.NETWORK
 _CELLS = (OWN_CELL, RUNNING_CELL)
-GPTJ_SYSTEMS = (*_CELLS, ENGINE, REFERENCE, NETWORK)
-# The systems of Llama. Its prompts do not reach the nodes of a network yet.
-LLAMA_SYSTEMS = (*_CELLS, ENGINE, REFERENCE)
+# The systems of benchmarks that summarize news.
+LM_SYSTEMS = (*_CELLS, ENGINE, REFERENCE, NETWORK)
 BERT_SYSTEMS = (bert_systems.OnnxRuntimeBert.kind, bert_systems.TorchBert.kind)
-SYSTEMS = (*GPTJ_SYSTEMS, *BERT_SYSTEMS)
+SYSTEMS = (*LM_SYSTEMS, *BERT_SYSTEMS)
 # _STARTED has the systems whose serving params the flags choose. SERVING has
 # those with the engine of a model server, and _COMPUTES those that compute in
 # another framework.
@@ -221,19 +221,21 @@ ACTS: Mapping[str, Acts] = {
     )
   ),
   # The flags of the samples and their judge.
-  'max_input_length': Acts(GPTJ_SYSTEMS),
+  'max_input_length': Acts(LM_SYSTEMS),
   'reference_path': Acts(modes=(run_lib.ACCURACY,)),
-  'rouge_tolerance': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
-  'nltk_data': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
-  'require_identical': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
+  'rouge_tolerance': Acts(LM_SYSTEMS, modes=(run_lib.ACCURACY,)),
+  'nltk_data': Acts(LM_SYSTEMS, modes=(run_lib.ACCURACY,)),
+  'require_identical': Acts(LM_SYSTEMS, modes=(run_lib.ACCURACY,)),
 }
 
 # The environment variables of the published recipes. Each name contains its
 # benchmark, so a variable of GPT-J has no meaning for BERT.
 VARIABLES: Mapping[str, Acts] = {
-  launch.BEAM_VARIABLE: Acts(
+  benchmark.beam_variable: Acts(
     (REFERENCE, *BERT_SYSTEMS), instead=_own('BEAM_SIZE')
-  ),
+  )
+  for benchmark in benchmarks.BENCHMARKS.values()
+  if benchmark.beam_variable
 }
 
 

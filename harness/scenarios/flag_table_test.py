@@ -8,7 +8,8 @@ from absl.testing import absltest
 from absl.testing import flagsaver
 from absl.testing import parameterized
 
-from harness.data import bundle
+from harness.benchmarks import bert
+from harness.benchmarks import gptj
 from harness.data.testing import punkt
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
@@ -24,7 +25,7 @@ from saxml_ext.common.security import tls_flags
 _PROGRAM = ('scenario', 'results_dir', 'cache_dir', 'rerun')
 
 _SAMPLE = {'sample_count': 2}
-_PROMPTS = {'tokenizer_path': bundle.tokenizer_path(), 'max_input_length': 512}
+_PROMPTS = {'tokenizer_path': gptj.BUNDLE.tokenizer, 'max_input_length': 512}
 # The flags of a run on each system.
 _RUNS: dict[str, dict[str, Any]] = {
   flag_table.OWN_CELL: {},
@@ -74,12 +75,12 @@ class FlagTableTest(parameterized.TestCase):
     of_bert = system in flag_table.BERT_SYSTEMS
     vocabulary, questions, model = (
       (
-        bundle.bert_vocab_path(),
-        bundle.bert_squad_path(),
-        bundle.bert_model_dir(),
+        bert.BUNDLE.vocabulary,
+        bert.BUNDLE.dataset,
+        bert.BUNDLE.model,
       )
       if of_bert
-      else (bundle.tokenizer_path(), bundle.eval_path(), bundle.model_dir())
+      else (gptj.BUNDLE.tokenizer, gptj.BUNDLE.dataset, gptj.BUNDLE.model)
     )
     return {
       'model': 'bert-99.9' if of_bert else 'gptj-99.9',
@@ -132,7 +133,7 @@ class FlagTableTest(parameterized.TestCase):
       'max_input_length': 9,
       'reference_path': ''
       if system not in (flag_table.RUNNING_CELL, flag_table.NETWORK)
-      else bundle.reference_path(),
+      else gptj.BUNDLE.reference,
       'rouge_tolerance': 0.5,
       'nltk_data': self._punkt,
       'require_identical': False,
@@ -204,7 +205,7 @@ class FlagTableTest(parameterized.TestCase):
           continue
         needs = {'warm_up': '1'} if name == 'warm_up_rest_secs' else {}
         if name in ('rouge_tolerance', 'require_identical'):
-          needs['reference_path'] = bundle.reference_path()
+          needs['reference_path'] = gptj.BUNDLE.reference
         before = self._result(scenario, base | needs) if needs else known
         self.assertNotEqual(
           self._result(scenario, base | needs | {name: value}), before
@@ -214,7 +215,7 @@ class FlagTableTest(parameterized.TestCase):
   def test_every_flag_acts_or_is_refused_on(self, system):
     self._check(rounds.OFFLINE, system)
 
-  @parameterized.parameters(*rounds.scenarios_of(rounds.GPTJ))
+  @parameterized.parameters(*gptj.GPTJ.scenarios)
   def test_every_flag_acts_or_is_refused_in(self, scenario):
     self._check(scenario, flag_table.OWN_CELL)
 

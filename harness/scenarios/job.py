@@ -9,8 +9,9 @@ from typing import Any
 
 from absl import flags
 
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.caching import cache as cache_lib
-from harness.data import bundle
 from harness.description import description
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
@@ -34,14 +35,6 @@ from serve import local_cell
 # The file that keeps the speeds that find_performance found.
 _TARGETS = 'targets.json'
 
-SYSTEMS = {
-  benchmark: tuple(kind for kind in kinds if kind != flag_table.RUNNING_CELL)
-  for benchmark, kinds in (
-    (rounds.GPTJ, flag_table.GPTJ_SYSTEMS),
-    (rounds.BERT, flag_table.BERT_SYSTEMS),
-    *((each, flag_table.LLAMA_SYSTEMS) for each in rounds.LLAMAS),
-  )
-}
 # The class of each system. The flags of the same names fill its fields.
 KINDS: Mapping[str, type[Any]] = {
   flag_table.RUNNING_CELL: launch.RunningCell,
@@ -55,8 +48,8 @@ KINDS: Mapping[str, type[Any]] = {
 
 MODEL = flags.DEFINE_enum(
   'model',
-  'gptj-99',
-  list(rounds.MODELS),
+  next(iter(benchmarks.DEFAULT.models)),
+  list(benchmarks.MODELS),
   'The benchmark and its accuracy target, by the name in submissions.',
 )
 RESULTS_DIR = flags.DEFINE_string(
@@ -73,7 +66,7 @@ RERUN = flags.DEFINE_bool(
 _SYSTEM = flags.DEFINE_enum(
   'system',
   None,
-  sorted({kind for kinds in SYSTEMS.values() for kind in kinds}),
+  sorted({*KINDS} - {flag_table.RUNNING_CELL}),
   'The system that answers. GPT-J and Llama: cell (the default), a Sax cell'
   ' that the job starts unless --model_path names a model of a running cell;'
   " engine, the cell's engine in LoadGen's process; reference, transformers on"
@@ -121,7 +114,7 @@ class Job:
   """A job: one scenario of a benchmark on a system.
 
   Attributes:
-    model: The submitted name of the model, from rounds.MODELS.
+    model: The submitted name of the model, from benchmarks.MODELS.
     modes: The modes to run, from load.MODES.
     results_dir: The directory for logs, report and entry; '' until the job
       begins.
@@ -194,7 +187,7 @@ class Job:
     self, model: str, round_name: str, parameters: Mapping[str, object]
   ) -> str:
     return entry.make_id(
-      self.task.benchmark,
+      self.task.benchmark.name,
       model,
       self.load.scenario,
       round_name,
@@ -224,7 +217,7 @@ def jobs(
       f' {", ".join(load_lib.MODES)}, separated by commas'
     )
   model = MODEL.value
-  benchmark = rounds.MODELS[model]
+  benchmark = benchmarks.MODELS[model]
   asked = kind(benchmark)
   flag_table.check(
     flag_table.Run(asked, scenarios, modes, load_lib.EXECUTION_MODE.value)
@@ -232,11 +225,13 @@ def jobs(
   round_name = load_lib.round_name(benchmark)
   _check_scenarios(scenarios, benchmark, asked)
   flag_table.check_included(asked, KINDS[asked].program, scenarios, MODEL.value)
-  if benchmark in rounds.LLAMAS:
-    _check_llama(round_name)
-  if load_lib.COMPLIANCE in modes and not requirements.compliance_tests(
-    round_name, model
-  ):
+  if not rounds.is_at_least(round_name, benchmark.first_round):
+    raise ValueError(
+      f'--round={round_name} has no {model}. It is in {benchmark.first_round}'
+      ' and later'
+    )
+  tests = benchmark.compliance_tests(round_name)
+  if load_lib.COMPLIANCE in modes and not tests:
     raise ValueError(
       f'--mode={load_lib.COMPLIANCE}: {model} has no compliance tests in'
       f' {round_name}'
@@ -279,20 +274,20 @@ def jobs(
   )
 
 
-def kind(benchmark: str) -> str:
+def kind(benchmark: benchmark_lib.Benchmark) -> str:
   """Returns the system that the flags select, one of flag_table.SYSTEMS.
 
   Args:
-    benchmark: LoadGen's name of the benchmark.
+    benchmark: The benchmark.
 
   Raises:
     ValueError: The system does not support the benchmark.
   """
-  kinds = SYSTEMS[benchmark]
+  kinds = benchmark.systems
   asked = _SYSTEM.value or kinds[0]
   if asked not in kinds:
     raise ValueError(
-      f'--system={asked} does not support {benchmark}. Available:'
+      f'--system={asked} does not support {benchmark.name}. Available:'
       f' {", ".join(kinds)}'
     )
   if asked == flag_table.OWN_CELL and run_lib.MODEL_PATH.value:
@@ -301,14 +296,14 @@ def kind(benchmark: str) -> str:
 
 
 def _check_scenarios(
-  scenarios: Sequence[str], benchmark: str, asked: str
+  scenarios: Sequence[str], benchmark: benchmark_lib.Benchmark, asked: str
 ) -> None:
   """Checks that a benchmark and a system can run in scenarios.
 
   Raises:
     ValueError: They cannot. The message names the remedy.
   """
-  name, known = MODEL.value, rounds.scenarios_of(benchmark)
+  name, known = MODEL.value, benchmark.scenarios
   for scenario in scenarios:
     if scenario not in known:
       raise ValueError(
@@ -325,28 +320,14 @@ def _check_scenarios(
       )
 
 
-def _check_llama(round_name: str) -> None:
-  """Checks that the harness supports a job of Llama.
-
-  Raises:
-    ValueError: It does not. The message names the remedy.
-  """
-  name = MODEL.value
-  if not rounds.is_at_least(round_name, rounds.FIRST_OF_LLAMA):
-    raise ValueError(
-      f'--round={round_name} has no {name}. It is in'
-      f' {rounds.FIRST_OF_LLAMA} and later'
-    )
-
-
 def _system(
-  asked: str, benchmark: str, cache: cache_lib.Cache
+  asked: str, benchmark: benchmark_lib.Benchmark, cache: cache_lib.Cache
 ) -> launch.System:
   """Returns the system that the flags describe.
 
   Args:
     asked: The system that `kind` returned.
-    benchmark: LoadGen's name of the benchmark.
+    benchmark: The benchmark.
     cache: The cache, for files whose path no flag sets.
 
   Raises:
@@ -375,15 +356,16 @@ def _system(
       if not re.match('[^=]+=', text):
         raise ValueError(f'--override={text} must have the form NAME=JSON')
     overrides = run_lib.overrides()
-    params = run_lib.PARAMS.value or bundle.PARAMS_OF[benchmark]
+    params = run_lib.PARAMS.value or benchmark.bundle.params
     if slip := overrides_lib.find_path_mistake(params):
       raise ValueError(f'--params={params}: {slip}')
     overrides_lib.check(params, overrides)
-    if rounds.uses_tokens(benchmark):
+    if benchmark.uses_tokens:
       overrides = {'ENABLE_GENERATE_STREAM': 'true'} | overrides
     values['overrides'] = local_cell.group_overrides(_HOSTS.value, overrides)
     if run_lib.JAX_CACHE_DIR.value is None:
       values['jax_cache_dir'] = cache.jax
-  if asked in flag_table.LLAMA_SYSTEMS:
-    values['benchmark'] = benchmark
-  return run_lib.fill(KINDS[asked], **values)
+  system = KINDS[asked]
+  if 'benchmark' in system.__struct_fields__:
+    values['benchmark'] = benchmark.name
+  return run_lib.fill(system, **values)

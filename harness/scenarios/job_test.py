@@ -7,7 +7,9 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import flagsaver
 
-from harness.data import bundle
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.loadgen import loadgen_log
 from harness.rules import rounds
 from harness.scenarios import job as job_lib
@@ -43,9 +45,9 @@ class JobTest(absltest.TestCase):
     self.assertIsNone(config.load.execution_mode)
     # The answers are compared with the bundled reference, also if the bundled
     # articles are named by path.
-    copied = shutil.copy(bundle.eval_path(), self.create_tempdir().full_path)
+    copied = shutil.copy(gptj.BUNDLE.dataset, self.create_tempdir().full_path)
     for each in (config, self._config(dataset_path=copied)):
-      self.assertEqual(each.task.inputs['reference'], bundle.reference_path())
+      self.assertEqual(each.task.inputs['reference'], gptj.BUNDLE.reference)
 
   def test_llama_is_a_job_with_its_own_model_and_search(self):
     config = self._config(model='llama3.1-8b')
@@ -53,15 +55,13 @@ class JobTest(absltest.TestCase):
     self.assertEqual(
       config.system.params, 'saxml_ext.params.llama.TinyTokenizedFP32'
     )
-    self.assertEqual(config.task.benchmark, 'llama3_1-8b')
+    self.assertIs(config.task.benchmark, llama.LLAMA)
     self.assertEqual(config.load.round, 'v6.1')
-    self.assertEqual(
-      config.task.inputs['reference'], bundle.reference_path(rounds.LLAMA)
-    )
-    self.assertEqual(config.task.samples.benchmark, rounds.LLAMA)
+    self.assertEqual(config.task.inputs['reference'], llama.BUNDLE.reference)
+    self.assertEqual(config.task.samples.benchmark, 'llama3_1-8b')
     self.assertEqual(config.task.samples.max_input_length, 1024)
     prompt = config.task.samples.tokenizer_path
-    self.assertEqual(prompt, bundle.tokenizer_path(rounds.LLAMA))
+    self.assertEqual(prompt, llama.BUNDLE.tokenizer)
     with mock.patch.dict(os.environ, GPTJ_BEAM_SIZE='2'):
       reference = self._config(model='llama3.1-8b', system='reference')
     self.assertIsNone(reference.system.parameters['beam_size'])
@@ -76,7 +76,7 @@ class JobTest(absltest.TestCase):
 
   def test_llama_streams_in_a_cell(self):
     name = 'ENABLE_GENERATE_STREAM'
-    for scenario in rounds.scenarios_of(rounds.LLAMA):
+    for scenario in llama.LLAMA.scenarios:
       config = self._config(scenario, model='llama3.1-8b')
       self.assertEqual(config.system.overrides, {name: 'true'})
     config = self._config(
@@ -160,7 +160,7 @@ class JobTest(absltest.TestCase):
   def _model(self, **sizes) -> str:
     """Returns the directory of another model with its own tokenizer."""
     directory = self.create_tempdir().full_path
-    shutil.copy(bundle.tokenizer_path(), directory)
+    shutil.copy(gptj.BUNDLE.tokenizer, directory)
     with open(os.path.join(directory, 'config.json'), 'w') as file:
       json.dump(sizes, file)
     return directory
@@ -236,7 +236,7 @@ class JobTest(absltest.TestCase):
     config = self._config(
       model_path='/sax/test/m',
       sax_root='/root',
-      tokenizer_path=bundle.tokenizer_path(),
+      tokenizer_path=gptj.BUNDLE.tokenizer,
       max_input_length=512,
     )
     self.assertEqual(
@@ -325,7 +325,7 @@ class JobTest(absltest.TestCase):
     config = self._config(
       model_path=fake_cell.MODEL,
       sax_root=cell.root,
-      tokenizer_path=bundle.tokenizer_path(),
+      tokenizer_path=gptj.BUNDLE.tokenizer,
     )
     progress = progress_lib.Progress(quiet=True)
     with session_lib.started(config.system, self._cache, progress) as session:
@@ -333,7 +333,7 @@ class JobTest(absltest.TestCase):
         dataclasses.replace(config, results_dir=self._cache),
         'performance',
         self._cache,
-        load.run_settings(config.load, rounds.GPTJ, 4, load.Speed()),
+        load.run_settings(config.load, gptj.GPTJ, 4, load.Speed()),
         warm_up=False,
         test=None,
       )
@@ -342,8 +342,9 @@ class JobTest(absltest.TestCase):
   def test_answers_are_held_to_the_targets_of_the_model(self):
     # Only the number of samples identifies an official set, so four samples
     # stand for it.
-    counts = dict.fromkeys(rounds.FULL_SET, 4)
-    self.enter_context(mock.patch.dict(rounds.FULL_SET, counts))
+    for model, benchmark in benchmarks.MODELS.items():
+      small = {model: dataclasses.replace(benchmark, full_set=4)}
+      self.enter_context(mock.patch.dict(benchmarks.MODELS, small))
     logs = self.create_tempdir()
     for model, zeros, least in (
       ('gptj-99', 8, 'rouge1 .* at least 42.5566'),

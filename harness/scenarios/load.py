@@ -10,6 +10,8 @@ import math
 
 from absl import flags
 
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
 from harness.loadgen import user_conf
@@ -41,8 +43,8 @@ _ROUND = flags.DEFINE_enum(
   None,
   list(rounds.ROUNDS),
   'The round of MLPerf Inference whose seeds and rules LoadGen uses. Default:'
-  f' {rounds.LAST_OF_GPTJ} for GPT-J, its last round, and {rounds.LATEST} for'
-  ' the other models.',
+  f'{benchmarks.ended(" {0.last_round} for {0.title}, its last round,")} and'
+  f' {rounds.LATEST} for the other models.',
 )
 
 
@@ -51,10 +53,12 @@ class _RoundParser(flags.EnumParser):
 
   def parse(self, argument: str) -> str:
     if argument not in self.enum_values:
+      ended = benchmarks.ended(
+        ' {0.title} is in {0.first_round} to {0.last_round},'
+      )
       raise ValueError(
-        'The harness has no seeds and rules of this round. GPT-J is in'
-        f' {min(self.enum_values)} to {rounds.LAST_OF_GPTJ}, and other models are in'
-        f' rounds up to {rounds.LATEST}. Available:'
+        f'The harness has no seeds and rules of this round.{ended} and other'
+        f' models are in rounds up to {rounds.LATEST}. Available:'
         f' {", ".join(self.enum_values)}'
       )
     return super().parse(argument)
@@ -226,40 +230,41 @@ class Speed:
     return 'nothing'
 
 
-def round_name(benchmark: str) -> str:
+def round_name(benchmark: benchmark_lib.Benchmark) -> str:
   """Returns the name of the round whose rules apply to a benchmark."""
-  latest = rounds.LAST_OF_GPTJ if benchmark == rounds.GPTJ else rounds.LATEST
-  return _ROUND.value or latest
+  return _ROUND.value or benchmark.last_round
 
 
 def of_flags(
-  scenario: str, benchmark: str, watched: bool, serves: bool
+  scenario: str,
+  benchmark: benchmark_lib.Benchmark,
+  watched: bool,
+  serves: bool,
 ) -> Load:
   """Returns the load that the flags request in a scenario.
 
   Args:
     scenario: LoadGen's name of the scenario.
-    benchmark: LoadGen's name of the benchmark.
+    benchmark: The benchmark.
     watched: True if the job starts and watches the system.
     serves: True if the engine of a model server answers.
 
   Raises:
     OSError, ValueError: The value of a flag cannot be used.
   """
-  qps = _TARGET_QPS.value
+  qps, latency = _TARGET_QPS.value, _TARGET_LATENCY_MS.value
   if qps is not None and not (qps > 0 and math.isfinite(qps)):
     raise ValueError(f'--target_qps={qps} must be above 0 and finite')
-  latency = _TARGET_LATENCY_MS.value
   if scenario == rounds.SERVER and latency and latency % 1:
     raise ValueError(
       f'--target_latency_ms={latency} must be a whole number in {scenario},'
       ' because LoadGen cuts off decimals'
     )
-  limits = rounds.token_limits(benchmark, scenario)
-  if limits and _TARGET_LATENCY_MS.value:
+  limits = benchmark.token_limits.get(scenario)
+  if limits and latency:
     raise ValueError(
-      f'--target_latency_ms={_TARGET_LATENCY_MS.value:g} has no effect in'
-      f' {scenario} of {benchmark}. Its limits are {limits.ttft_ms:g} ms to the'
+      f'--target_latency_ms={latency:g} has no effect in'
+      f' {scenario} of {benchmark.name}. Its limits are {limits.ttft_ms:g} ms to the'
       f' first token and {limits.tpot_ms:g} ms per output token. Remove the'
       ' flag'
     )
@@ -274,7 +279,7 @@ def of_flags(
     execution_mode=EXECUTION_MODE.value,
     min_duration_ms=_MIN_DURATION.value,
     target_qps=qps,
-    target_latency_ms=_TARGET_LATENCY_MS.value,
+    target_latency_ms=latency,
     buffer_count=run_lib.BUFFER_COUNT.value,
     test_query_count=_TEST_QUERY_COUNT.value,
     equal_issue=_EQUAL_ISSUE.value,
@@ -310,24 +315,25 @@ def _warm_up(default: bool) -> tuple[str, float]:
   return run_lib.WARM_UP_BURSTS if default else bursts or '', rest_secs
 
 
-def server_share(load: Load, benchmark: str) -> float:
+def server_share(load: Load, benchmark: benchmark_lib.Benchmark) -> float:
   """Returns the share of a trial's rate that a Server run sends."""
-  limits = rounds.token_limits(benchmark, load.scenario)
-  if limits:
+  bound = load.target_latency_ms or benchmark.server_latency_ms
+  if limits := benchmark.token_limits.get(load.scenario):
     bound = limits.ttft_ms
-  else:
-    bound = load.target_latency_ms or rounds.SERVER_LATENCY_MS[benchmark]
   return _SERVER_SHARE_SHORT if bound < _SHORT_BOUND_MS else _SERVER_SHARE
 
 
 def run_settings(
-  load: Load, benchmark: str, sample_count: int, speed: Speed
+  load: Load,
+  benchmark: benchmark_lib.Benchmark,
+  sample_count: int,
+  speed: Speed,
 ) -> settings.RunSettings:
   """Returns LoadGen's settings for the runs of a scenario.
 
   Args:
     load: The load that the user requests.
-    benchmark: LoadGen's name of the benchmark.
+    benchmark: The benchmark.
     sample_count: The number of samples in the set.
     speed: The known speed of the system.
 
@@ -374,12 +380,14 @@ def _equal_issue(load: Load) -> bool | None:
 
 
 def _min_queries(
-  load: Load, benchmark: str, buffer_count: int, speed: Speed
+  load: Load,
+  benchmark: benchmark_lib.Benchmark,
+  buffer_count: int,
+  speed: Speed,
 ) -> int:
-  official = rounds.ROUNDS[load.round].min_queries(benchmark, load.scenario)
   enough = load.rules.enough_queries or buffer_count
   if load.execution_mode == VALID:
-    return max(official, enough)
+    return max(enough, benchmark.min_queries(load.round, load.scenario))
   if load.execution_mode == FAST and not load.rules.at_once:
     # LoadGen logs an error if max_duration ends a run before this number of
     # queries.

@@ -2,6 +2,9 @@ from absl import flags
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.benchmarks import bert
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.rules import rounds
 from harness.scenarios import load as load_lib
 
@@ -12,7 +15,7 @@ def _load(**changes) -> load_lib.Load:
   )
 
 
-def _settings(speed=None, benchmark=rounds.GPTJ, samples=512, **changes):
+def _settings(speed=None, benchmark=gptj.GPTJ, samples=512, **changes):
   return load_lib.run_settings(
     _load(**changes), benchmark, samples, speed or load_lib.Speed()
   )
@@ -65,12 +68,12 @@ class LoadTest(parameterized.TestCase):
     self.assertFalse(settings.issues_equally)
 
   @parameterized.parameters(
-    ('v5.0', rounds.GPTJ, rounds.OFFLINE, 13368),
-    ('v3.1', rounds.GPTJ, rounds.OFFLINE, 24576),
-    ('v6.1', rounds.BERT, rounds.OFFLINE, 10833),
-    ('v5.0', rounds.GPTJ, rounds.SERVER, 512),
-    ('v5.0', rounds.GPTJ, rounds.MULTI_STREAM, 662),
-    ('v5.0', rounds.GPTJ, rounds.SINGLE_STREAM, 100),
+    ('v5.0', gptj.GPTJ, rounds.OFFLINE, 13368),
+    ('v3.1', gptj.GPTJ, rounds.OFFLINE, 24576),
+    ('v6.1', bert.BERT, rounds.OFFLINE, 10833),
+    ('v5.0', gptj.GPTJ, rounds.SERVER, 512),
+    ('v5.0', gptj.GPTJ, rounds.MULTI_STREAM, 662),
+    ('v5.0', gptj.GPTJ, rounds.SINGLE_STREAM, 100),
   )
   def test_valid_mode_is_as_the_rules_ask(self, name, benchmark, scenario, n):
     settings = _settings(
@@ -115,11 +118,11 @@ class LoadTest(parameterized.TestCase):
     self.assertEqual(_load(scenario=scenario, **given).needs_target, expected)
 
   @parameterized.parameters(
-    (rounds.GPTJ, rounds.SERVER, {}, 0.6),
-    (rounds.GPTJ, rounds.SERVER, {'target_latency_ms': 900.0}, 0.35),
-    (rounds.BERT, rounds.SERVER, {}, 0.35),
-    (rounds.LLAMA, rounds.SERVER, {}, 0.6),
-    (rounds.LLAMA, rounds.INTERACTIVE, {}, 0.35),
+    (gptj.GPTJ, rounds.SERVER, {}, 0.6),
+    (gptj.GPTJ, rounds.SERVER, {'target_latency_ms': 900.0}, 0.35),
+    (bert.BERT, rounds.SERVER, {}, 0.35),
+    (llama.LLAMA, rounds.SERVER, {}, 0.6),
+    (llama.LLAMA, rounds.INTERACTIVE, {}, 0.35),
   )
   def test_a_short_bound_needs_spare_capacity(
     self, benchmark, scenario, changes, expected

@@ -11,6 +11,7 @@ from typing import Any
 
 from harness.description import description
 from harness.description import host
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.results import entry as entry_lib
@@ -20,7 +21,6 @@ from harness.results import store as store_lib
 from harness.rules import rounds
 from harness.scenarios import job as job_lib
 from harness.scenarios import session
-from harness.submission.content import compliance
 from saxml_ext.common.pages import text_columns
 
 REPORT = 'report.md'
@@ -310,7 +310,7 @@ class Recorder:
     """
     began, self._began = self._began, entry_lib.now()
     return entry_lib.Entry(
-      benchmark=job.task.benchmark,
+      benchmark=job.task.benchmark.name,
       model=job.model,
       scenario=job.load.scenario,
       round=job.load.round,

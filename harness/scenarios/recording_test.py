@@ -3,6 +3,7 @@ import os
 
 from absl.testing import absltest
 
+from harness.benchmarks import llama
 from harness.loadgen import loadgen_log
 from harness.results import figures
 from harness.results import scoring
@@ -70,7 +71,7 @@ class OutcomeTest(absltest.TestCase):
       },
       **_timed_run('00:00:34.716').values,
     }
-    limits = rounds.token_limits(rounds.LLAMA, rounds.INTERACTIVE)
+    limits = llama.LLAMA.token_limits.get(rounds.INTERACTIVE)
     outcome = recording.Outcome(
       performance=loadgen_log.RunLog('d', 'Result is : VALID', values, ()),
       limits=limits,

@@ -9,12 +9,13 @@ import shutil
 import tempfile
 
 from harness.energy import energy
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings as settings_lib
 from harness.results import figures
+from harness.results import job_result
 from harness.results import scoring
-from harness.rules import requirements
 from harness.rules import rounds
 from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
@@ -23,8 +24,6 @@ from harness.scenarios import search
 from harness.scenarios import session as session_lib
 from harness.scenarios import tasks
 from harness.scenarios import time_plan
-from harness.submission import job_result
-from harness.submission.content import compliance
 from serve import progress as progress_lib
 
 
@@ -148,7 +147,7 @@ class ScenarioRun:
 
   @property
   def _limits(self) -> rounds.TokenLimits | None:
-    return rounds.token_limits(self._job.task.benchmark, self._load.scenario)
+    return self._job.task.benchmark.token_limits.get(self._load.scenario)
 
   def _settings(self, **changes) -> settings_lib.RunSettings:
     settings = load_lib.run_settings(
@@ -175,7 +174,7 @@ class ScenarioRun:
       self._job.task.benchmark,
       self._job.task.sample_count,
       self._job.modes,
-      len(requirements.compliance_tests(self._load.round, self._job.model)),
+      len(self._job.task.benchmark.compliance_tests(self._load.round)),
       speed,
     )
 
@@ -323,9 +322,7 @@ class ScenarioRun:
   def _compliance(self) -> dict[str, compliance.Verdict]:
     """Repeats the performance run for each compliance test of the round."""
     verdicts = {}
-    for test in requirements.compliance_tests(
-      self._load.round, self._job.model
-    ):
+    for test in self._job.task.benchmark.compliance_tests(self._load.round):
       _, log = self._loadgen(
         run_lib.PERFORMANCE,
         os.path.join(job_result.COMPLIANCE, test),

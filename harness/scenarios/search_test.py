@@ -2,6 +2,7 @@ import io
 
 from absl.testing import absltest
 
+from harness.benchmarks import llama
 from harness.loadgen import loadgen_log
 from harness.results import figures
 from harness.rules import rounds
@@ -132,7 +133,7 @@ class SearchTest(absltest.TestCase):
       self._search(rounds.SERVER, load.Speed(target_qps=10.0), limit=0.01)
 
   def test_a_rate_above_a_limit_on_tokens_is_not_held(self):
-    limits = rounds.token_limits(rounds.LLAMA, rounds.INTERACTIVE)
+    limits = llama.LLAMA.token_limits.get(rounds.INTERACTIVE)
     asked = []
 
     def run(speed: load.Speed, number: int) -> search.Trial:

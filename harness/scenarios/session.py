@@ -11,12 +11,13 @@ import time
 from typing import Any
 
 from harness import errors
+from harness.benchmarks import benchmark as benchmark_lib
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings as settings_lib
 from harness.results import scoring
 from harness.scenarios import job as job_lib
-from harness.submission.content import compliance
 from harness.systems import launch
 from saxml_ext.common import files
 from serve import children
@@ -175,7 +176,9 @@ class Session:
     self.trial_rate: float | None = None
     self._runs = 0
 
-  def check_streams(self, benchmark: str, scenario: str) -> None:
+  def check_streams(
+    self, benchmark: benchmark_lib.Benchmark, scenario: str
+  ) -> None:
     """Checks that the model can stream if LoadGen requires first tokens.
 
     Raises:
@@ -185,7 +188,7 @@ class Session:
       benchmark, scenario
     ):
       raise ValueError(
-        f'{scenario} of {benchmark} measures the time to the first token, but'
+        f'{scenario} of {benchmark.name} measures the time to the first token, but'
         ' the model does not stream: ENABLE_GENERATE_STREAM is false. Publish'
         ' it with ENABLE_GENERATE_STREAM=true, or remove that --override'
       )
@@ -262,7 +265,7 @@ class Session:
       attributes |= compliance.attributes(test, settings.round)
       audit_conf = _audit_conf(test, directory)
     return run_lib.Run(
-      benchmark=settings.benchmark,
+      benchmark=settings.benchmark.name,
       scenario=settings.scenario,
       mode=mode,
       user_conf=user_conf,

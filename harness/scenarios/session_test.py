@@ -9,6 +9,7 @@ from unittest import mock
 from absl.testing import absltest
 
 from harness import errors
+from harness.benchmarks import llama
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
 from harness.scenarios import session
@@ -42,12 +43,12 @@ class StreamsTest(absltest.TestCase):
         place, launch.Started('p', None, exact=False, streams=streams)
       )
       if not refused:
-        made.check_streams(rounds.LLAMA, scenario)
+        made.check_streams(llama.LLAMA, scenario)
         continue
       with self.assertRaisesRegex(
         ValueError, 'Server of llama3_1-8b .* ENABLE_GENERATE_STREAM=true'
       ):
-        made.check_streams(rounds.LLAMA, scenario)
+        made.check_streams(llama.LLAMA, scenario)
 
 
 class RunProcessTest(absltest.TestCase):

@@ -15,15 +15,13 @@ import msgspec
 
 from converters.hf import checkpoint as hf_checkpoint
 from converters.hf import hub
-from harness.data import bundle
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.data import sentences
 from harness.data import summarization
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.results import scoring
-from harness.rules import requirements
-from harness.rules import rounds
-from harness.rules import summaries
 from harness.scenarios import load as load_lib
 from harness.systems import launch
 from harness.systems import served
@@ -46,7 +44,7 @@ _ROUGE_TOLERANCE = flags.DEFINE_float(
   'rouge_tolerance',
   None,
   "The largest difference from the reference's ROUGE that passes. Default:"
-  f' {requirements.FLOAT32_TOLERANCE[rounds.GPTJ]} in float32. Other formats'
+  f' {benchmark_lib.Benchmark.float32_tolerance} in float32. Other formats'
   " must reach 99 % of the reference's ROUGE, and 99.9 % for gptj-99.9.",
   lower_bound=0,
 )
@@ -62,8 +60,8 @@ class Task(Protocol):
   """The samples of a benchmark, in memory."""
 
   @property
-  def benchmark(self) -> str:
-    """LoadGen's name of the benchmark."""
+  def benchmark(self) -> benchmark_lib.Benchmark:
+    """The benchmark."""
 
   @property
   def sample_count(self) -> int:
@@ -104,7 +102,7 @@ class SummaryTask:
   def __init__(
     self,
     samples: run_lib.Samples,
-    model: str = 'gptj-99',
+    model: str,
     reference_path: str | None = None,
     rouge_tolerance: float | None = None,
     require_identical: bool | None = None,
@@ -131,7 +129,7 @@ class SummaryTask:
     Raises:
       OSError, ValueError: An input cannot be used.
     """
-    self.benchmark = samples.benchmark
+    self.benchmark = benchmarks.MODELS[model]
     self._task = summarization.load(*msgspec.structs.astuple(samples))
     self.sample_count = len(self._task.articles)
     self.samples = msgspec.structs.replace(
@@ -172,7 +170,7 @@ class SummaryTask:
       os.path.join(directory, loadgen_log.ACCURACY_LOG),
       self._task.highlights,
       self._task.tokenizer,
-      summaries.BENCHMARKS[self.benchmark].dtype,
+      self.benchmark.dtype,
       clean_up=tokenizer_lib.cleans_up(self.samples.tokenizer_path),
       split=self._split,
     )
@@ -185,24 +183,24 @@ class SummaryTask:
 
   def _comparison_rule(self, exact: bool, other_search: str) -> scoring.Rule:
     """Returns the rule that the answers must meet; see `judge`."""
-    count = rounds.FULL_SET[self.benchmark]
+    benchmark, count = self.benchmark, self.benchmark.full_set
     source = self._task.articles[0].source
     official = self.sample_count == count and not source
-    least = dict(requirements.ACCURACY[self._model]) if official else {}
-    most = requirements.MOST.get(self._model, {}) if official else {}
+    least = benchmark.least(self._model) if official else {}
+    most = benchmark.most if official else {}
     notes = [f'the published target for {count} articles'] if official else []
     remark = ''
     if not self._split:
       least.pop('rougeLsum', None)
-      if self.benchmark in rounds.LLAMAS:
+      if 'rougeLsum' in benchmark.reference:
         remark = f'rougeLsum is not checked: {self._no_splitter}'
     alike = self._reference is not None and not other_search
     tolerance = self._tolerance
     if tolerance is None and alike and exact:
-      tolerance = requirements.FLOAT32_TOLERANCE[self.benchmark]
+      tolerance = benchmark.float32_tolerance
     elif tolerance is None and alike and not official:
       assert self._reference is not None
-      share = requirements.SHARES[self._model]
+      share = benchmark.models[self._model]
       least |= self._reference.shares(share)
       notes.append(f"{100 * share:g} % of the reference's figures")
     identical = self._identical
@@ -232,11 +230,11 @@ def task(model: str, system: launch.System) -> Task:
     OSError, ValueError: An input cannot be used.
     SaxError: The running cell does not report its settings.
   """
-  benchmark = rounds.MODELS[model]
-  bundled = _is_bundled(system) and _is_bundled_set(benchmark)
-  if benchmark == rounds.BERT:
-    return _bert(model, system, bundled)
-  reference = _reference(bundle.reference_path(benchmark) if bundled else None)
+  benchmark = benchmarks.MODELS[model]
+  bundled = _is_bundled(system) and _is_bundled_set(benchmark.bundle.dataset)
+  reference = _reference(benchmark.bundle.reference if bundled else None)
+  if not benchmark.summarizes:
+    return _questions(model, system, reference)
   for flag in (_ROUGE_TOLERANCE, _REQUIRE_IDENTICAL):
     if flag.value is not None and not reference:
       raise ValueError(
@@ -250,13 +248,13 @@ def task(model: str, system: launch.System) -> Task:
     _ROUGE_TOLERANCE.value,
     _REQUIRE_IDENTICAL.value,
     *sentences.of_flags(),
-    _end_ids(system, benchmark)
+    _end_ids(system, benchmark.bundle.pax)
     if load_lib.COMPLIANCE in run_lib.MODE.value
     else (),
   )
 
 
-def _end_ids(system: launch.System, benchmark: str) -> Sequence[int]:
+def _end_ids(system: launch.System, pax: str | None) -> Sequence[int]:
   """Returns the ids that end an answer, of the params or the checkpoint.
 
   Raises:
@@ -270,7 +268,7 @@ def _end_ids(system: launch.System, benchmark: str) -> Sequence[int]:
   elif isinstance(system, launch.OwnCell | launch.Engine):
     found = served.Served(system.params, system.overrides).end_ids
     if _is_bundled(system):
-      path = bundle.pax_checkpoint(benchmark) or path
+      path = pax or path
   if not found and path:
     found = hf_checkpoint.end_ids(path)
   if not found:
@@ -282,24 +280,28 @@ def _end_ids(system: launch.System, benchmark: str) -> Sequence[int]:
   return found
 
 
-def _articles(benchmark: str, system: launch.System) -> run_lib.Samples:
+def _articles(
+  benchmark: benchmark_lib.Benchmark, system: launch.System
+) -> run_lib.Samples:
   """Returns the articles that the flags and the model determine."""
   length = run_lib.MAX_INPUT_LENGTH.value
   directory, longest = '', None
   if not (run_lib.TOKENIZER_PATH.value and length):
     directory, longest = _model(benchmark, system)
-  most = summaries.BENCHMARKS[benchmark].max_input_length
+  most = benchmark.prompt.max_tokens
   return run_lib.fill(
     run_lib.Samples,
     dataset_path=user_path.resolve(run_lib.DATASET_PATH.value)
-    or bundle.eval_path(),
+    or benchmark.bundle.dataset,
     tokenizer_path=_tokenizer() or _beside(directory, _TOKENIZERS),
     max_input_length=length or min(longest or most, most),
-    benchmark=benchmark,
+    benchmark=benchmark.name,
   )
 
 
-def _model(benchmark: str, system: launch.System) -> tuple[str, int | None]:
+def _model(
+  benchmark: benchmark_lib.Benchmark, system: launch.System
+) -> tuple[str, int | None]:
   """Returns a model's directory, and its longest prompt if that is known."""
   if isinstance(system, launch.NetworkSut):
     return '', None
@@ -311,31 +313,26 @@ def _model(benchmark: str, system: launch.System) -> tuple[str, int | None]:
     model = served.Served(system.params, system.overrides)
     return directory, model.max_input_length
   if _is_bundled(system):
-    return directory, bundle.MAX_INPUT_LENGTH_OF[benchmark]
+    return directory, benchmark.bundle.max_input_length
   path = os.path.join(directory, 'config.json')
   if not os.path.isfile(path):
     return directory, None  # The reference reports the error.
   with open(path, encoding='utf-8') as file:
     config = json.load(file)
   positions = config.get('n_positions') or config.get('max_position_embeddings')
-  answer = summaries.BENCHMARKS[benchmark].max_new_tokens
-  return directory, positions and positions - answer
+  return directory, positions and positions - benchmark.search.max_tokens
 
 
 def _is_bundled(system: launch.System) -> bool:
   """Returns True if the job starts the system, with the bundled model."""
-  return system.inputs.get('checkpoint') in (
-    *map(bundle.model_dir, summaries.BENCHMARKS),
-    bundle.bert_model_dir(),
-  )
+  return system.inputs.get('checkpoint') in {
+    each.bundle.model for each in benchmarks.BENCHMARKS.values()
+  }
 
 
-def _is_bundled_set(benchmark: str) -> bool:
+def _is_bundled_set(own: str) -> bool:
   """Returns True if the samples are the bundled ones, also if named by path."""
   path = user_path.resolve(run_lib.DATASET_PATH.value)
-  own = bundle.eval_path()
-  if benchmark == rounds.BERT:
-    own = bundle.bert_squad_path()
   return not path or (
     os.path.isfile(path) and filecmp.cmp(path, own, shallow=False)
   )
@@ -377,18 +374,22 @@ def _vocabulary() -> str | None:
   return path
 
 
-def _bert(model: str, system: launch.System, bundled: bool) -> Task:
+def _questions(
+  model: str, system: launch.System, reference: str | None
+) -> Task:
   # pylint: disable=g-import-not-at-top
   from harness.bert import task as bert_task  # Imports transformers.
 
+  benchmark = benchmarks.MODELS[model]
   return bert_task.BertTask(
     run_lib.Samples(
-      user_path.resolve(run_lib.DATASET_PATH.value) or bundle.bert_squad_path(),
+      user_path.resolve(run_lib.DATASET_PATH.value) or benchmark.bundle.dataset,
       _vocabulary() or _beside(system.inputs['checkpoint'], _VOCABULARIES),
       sample_count=run_lib.SAMPLE_COUNT.value,
+      benchmark=benchmark.name,
     ),
     model,
-    _reference(bundle.bert_reference_path() if bundled else None),
+    reference,
   )
 
 

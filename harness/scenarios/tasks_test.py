@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 from unittest import mock
@@ -5,12 +6,14 @@ from unittest import mock
 from absl.testing import absltest
 import numpy as np
 
-from harness.data import bundle
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.data import sentences
 from harness.data.testing import punkt
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
-from harness.rules import rounds
 from harness.scenarios import tasks
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
@@ -22,7 +25,7 @@ class SummaryTaskTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self._dir = self.create_tempdir().full_path
-    self._tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
+    self._tokenizer = tokenizer_lib.load(gptj.BUNDLE.tokenizer)
 
   def _articles(self, count: int, **fields: str) -> str:
     entry = {'instruction': 'a', 'input': 'b', 'output': 'the cat sat'} | fields
@@ -31,10 +34,13 @@ class SummaryTaskTest(absltest.TestCase):
       json.dump([entry] * count, file)
     return path
 
-  def _task(self, dataset_path: str, count=0, **rule) -> tasks.SummaryTask:
-    return tasks.SummaryTask(
-      run_lib.Samples(dataset_path, bundle.tokenizer_path(), 9, count), **rule
+  def _task(
+    self, dataset_path: str, count=0, model='gptj-99', **rule
+  ) -> tasks.SummaryTask:
+    samples = run_lib.Samples(
+      dataset_path, gptj.BUNDLE.tokenizer, 9, count, gptj.GPTJ.name
     )
+    return tasks.SummaryTask(samples, model, **rule)
 
   def _log(self, count: int, answer: str, dtype: type = np.int64) -> None:
     data = np.array(self._tokenizer.encode(answer).ids, dtype)
@@ -46,11 +52,17 @@ class SummaryTaskTest(absltest.TestCase):
     with open(path, 'w', encoding='utf-8') as file:
       json.dump(entries, file)
 
+  def _shrink(self, benchmark: benchmark_lib.Benchmark) -> None:
+    """Gives a benchmark a set of three samples."""
+    small = dataclasses.replace(benchmark, full_set=3)
+    models = dict.fromkeys(benchmark.models, small)
+    self.enter_context(mock.patch.dict(benchmarks.MODELS, models))
+
   def test_the_published_targets_decide_on_the_official_set(self):
-    self.assertEqual(rounds.FULL_SET[rounds.GPTJ], _OFFICIAL)
+    self.assertEqual(gptj.GPTJ.full_set, _OFFICIAL)
     # Only the number of articles identifies the official set. Three articles
     # are scored faster.
-    self.enter_context(mock.patch.dict(rounds.FULL_SET, {rounds.GPTJ: 3}))
+    self._shrink(gptj.GPTJ)
     path = self._articles(3)
     for model in ('gptj-99', 'gptj-99.9'):
       task = self._task(path, model=model)
@@ -71,14 +83,14 @@ class SummaryTaskTest(absltest.TestCase):
   def _llama(self, **more) -> tasks.SummaryTask:
     return tasks.SummaryTask(
       run_lib.Samples(
-        self._articles(3), bundle.tokenizer_path(), 99, 0, rounds.LLAMA
+        self._articles(3), gptj.BUNDLE.tokenizer, 99, 0, llama.LLAMA.name
       ),
       'llama3.1-8b',
       **more,
     )
 
   def test_rouge_lsum_and_the_largest_length_of_llama(self):
-    self.enter_context(mock.patch.dict(rounds.FULL_SET, {rounds.LLAMA: 3}))
+    self._shrink(llama.LLAMA)
     self._log(3, 'a dog', np.int32)
     judged = self._llama(no_splitter='it needs a file').judge(self._dir, False)
     self.assertNotIn('rougeLsum is 0', '; '.join(judged.problems()))
@@ -111,7 +123,7 @@ class SummaryTaskTest(absltest.TestCase):
     )
 
   def test_published_targets_are_not_for_generated_articles(self):
-    self.enter_context(mock.patch.dict(rounds.FULL_SET, {rounds.GPTJ: 3}))
+    self._shrink(gptj.GPTJ)
     self._log(3, 'a dog')
     task = self._task(self._articles(3, source='//bundled/news'))
     judged = task.judge(self._dir, exact=False)
@@ -124,7 +136,7 @@ class SummaryTaskTest(absltest.TestCase):
 
   def _bundled(self, **rule) -> tasks.SummaryTask:
     return self._task(
-      bundle.eval_path(), 2, reference_path=bundle.reference_path(), **rule
+      gptj.BUNDLE.dataset, 2, reference_path=gptj.BUNDLE.reference, **rule
     )
 
   def test_another_search_is_not_held_to_the_recorded_answers(self):
@@ -147,7 +159,7 @@ class SummaryTaskTest(absltest.TestCase):
     )
     self.assertLen(problems, 3)
     self.assertIn("99.9 % of the reference's figures", problems[0])
-    with open(bundle.reference_path(), encoding='utf-8') as file:
+    with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
       recorded = json.load(file)['tokens']
     entries = [
       {

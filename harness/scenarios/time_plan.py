@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import dataclasses
 import math
 
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings as settings_lib
 from harness.scenarios import load as load_lib
@@ -29,7 +30,7 @@ class Work:
 
   Attributes:
     load: The load that LoadGen generates.
-    benchmark: LoadGen's name of the benchmark.
+    benchmark: The benchmark.
     sample_count: The number of samples in the set.
     modes: The modes of the job.
     tests: The number of compliance tests.
@@ -37,7 +38,7 @@ class Work:
   """
 
   load: load_lib.Load
-  benchmark: str
+  benchmark: benchmark_lib.Benchmark
   sample_count: int
   modes: Sequence[str]
   tests: int

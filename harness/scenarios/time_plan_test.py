@@ -1,5 +1,6 @@
 from absl.testing import absltest
 
+from harness.benchmarks import llama
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
 from harness.scenarios import load as load_lib
@@ -8,7 +9,7 @@ from harness.scenarios import time_plan
 
 def _work(scenario: str, speed, modes=run_lib.MODES, **changes):
   values = {
-    'benchmark': rounds.LLAMA,
+    'benchmark': llama.LLAMA,
     'sample_count': 13368,
     'execution_mode': load_lib.VALID,
     'tests': 0,
@@ -59,7 +60,7 @@ class TimePlanTest(absltest.TestCase):
     work = _work(
       rounds.SINGLE_STREAM,
       load_lib.Speed(latency_ms=200),
-      benchmark=rounds.LLAMA_EDGE,
+      benchmark=llama.LLAMA_EDGE,
       sample_count=5000,
     )
     # The 5,000 samples take 1,000 s in either mode.

@@ -8,7 +8,7 @@ import sys
 
 from absl import flags
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from harness.data import sentences
 from harness.results import scoring
 from saxml_ext.common import program
@@ -53,12 +53,12 @@ def main(argv: Sequence[str]) -> None:
         f'--dataset={_DATASET.value} needs --tokenizer_path, the tokenizer.json'
         ' of the model that answered.'
       )
-    path = path or bundle.tokenizer_path()
+    path = path or gptj.BUNDLE.tokenizer
     splitter, reason = sentences.of_flags()
     if reason:
       print(f'accuracy: rougeLsum is omitted: {reason}', file=sys.stderr)
     articles = dataset.load_articles(
-      user_path.resolve(_DATASET.value) or bundle.eval_path()
+      user_path.resolve(_DATASET.value) or gptj.BUNDLE.dataset
     )
     tokenizer = tokenizer_lib.load(path)
     dataset.check_tokenizer(articles, tokenizer)

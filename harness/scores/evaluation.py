@@ -14,8 +14,8 @@ from absl import app
 from absl import flags
 
 from harness import dashes
+from harness.benchmarks import gptj
 from harness.caching import cache as cache_lib
-from harness.data import bundle
 from harness.data import official
 from harness.data import sentences
 from saxml_ext.common import user_path
@@ -67,7 +67,7 @@ def _score() -> rouge.Scores:
   if reason:
     _say(f'rougeLsum is omitted: {reason}. The other scores do not need it.')
   articles = dataset.load_articles(
-    user_path.resolve(_DATASET.value) or bundle.eval_path()
+    user_path.resolve(_DATASET.value) or gptj.BUNDLE.dataset
   )
   path = _tokenizer_path()
   tokenizer = tokenizer_lib.load(path)
@@ -96,7 +96,7 @@ def _tokenizer_path() -> str:
   if _CHECKPOINT.value:
     return user_path.resolve(_CHECKPOINT.value)
   if not _DATASET.value:
-    return bundle.model_dir()
+    return gptj.BUNDLE.model
   try:
     return official.path('gptj', 'tokenizer', cache_lib.get())
   except ValueError as error:

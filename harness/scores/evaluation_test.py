@@ -14,10 +14,10 @@ import numpy as np
 from rouge_score import rouge_scorer
 import tokenizers
 
-from harness.data import bundle
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.data import sentences
 from harness.data.testing import punkt
-from harness.rules import rounds
 from harness.scores import evaluation
 from saxml_ext.common.testing import modules
 from saxml_ext.evaluation import dataset
@@ -48,7 +48,7 @@ class EvaluationTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     self._dir = self.create_tempdir().full_path
-    with open(bundle.reference_path(), encoding='utf-8') as file:
+    with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
       self._record = json.load(file)
     self._log = self._write_log('log.json', self._record['tokens'], 'int64')
     self.enter_context(mock.patch.dict(os.environ))
@@ -106,8 +106,8 @@ class EvaluationTest(parameterized.TestCase):
     # This is the reference's own conversion from the texts to the line, with
     # the same Punkt.
     splitter = sentences.Splitter(self._punkt)
-    tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
-    articles = dataset.load_articles(bundle.eval_path(), count)
+    tokenizer = tokenizer_lib.load(gptj.BUNDLE.tokenizer)
+    articles = dataset.load_articles(gptj.BUNDLE.dataset, count)
     answers = tokenizer.decode_batch(self._record['tokens'][:count])
     answers = ['\n'.join(splitter.split(text.strip())) for text in answers]
     targets = ['\n'.join(splitter.split(a.output.strip())) for a in articles]
@@ -124,14 +124,14 @@ class EvaluationTest(parameterized.TestCase):
     self.assertEqual(out.splitlines()[-1], str(figures))
 
   def test_equals_the_official_program_in_all_digits(self):
-    with open(bundle.reference_path(rounds.LLAMA), encoding='utf-8') as file:
+    with open(llama.BUNDLE.reference, encoding='utf-8') as file:
       tokens = json.load(file)['tokens']
     # An answer that LoadGen logs again does not count.
     log = self._write_log('llama.json', tokens, 'int32', again=3)
     out, _ = self._run(
       mlperf_accuracy_file=log,
       dtype='int32',
-      model_name=bundle.model_dir(rounds.LLAMA),
+      model_name=llama.BUNDLE.model,
       nltk_data=punkt.train(os.path.join(self._dir, 'all')),
     )
     self.assertEqual(out.splitlines()[-1], str(_OFFICIAL_LLAMA))
@@ -152,7 +152,7 @@ class EvaluationTest(parameterized.TestCase):
   def test_verbose_prints_each_pair(self):
     log = self._write_log('2.json', self._record['tokens'][:2], 'int64')
     out, _ = self._run(mlperf_accuracy_file=log, verbose=True)
-    article = dataset.load_articles(bundle.eval_path(), 2)[1]
+    article = dataset.load_articles(gptj.BUNDLE.dataset, 2)[1]
     self.assertIn(f'[1] target: {article.output}\n', out)
     self.assertLen(re.findall(r'^\[\d\] answer: ', out, re.MULTILINE), 2)
 
@@ -199,7 +199,7 @@ class EvaluationTest(parameterized.TestCase):
       (
         {
           'dataset_file': self._articles(),
-          'checkpoint_path': bundle.model_dir(),
+          'checkpoint_path': gptj.BUNDLE.model,
         },
         'answer for sample 511, but the dataset has only 1 articles',
       ),
@@ -216,9 +216,9 @@ class EvaluationTest(parameterized.TestCase):
       '--mlperf-accuracy-file',
       self._write_log('2.json', self._record['tokens'][:2], 'int32'),
       '--dataset-file',
-      bundle.eval_path(),
+      gptj.BUNDLE.dataset,
       '--model-name-or-path',
-      bundle.model_dir(),
+      gptj.BUNDLE.model,
       '--dtype',
       'int32',
       '--verbose',

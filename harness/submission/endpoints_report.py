@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from harness.benchmarks import all as benchmarks
 from harness.rules import requirements
 from harness.rules import rounds
 from saxml_ext.common import files
@@ -86,7 +87,7 @@ def problems(
   report: Report, round_name: str, division: str, category: str
 ) -> Iterator[str]:
   """Yields the reasons why a report cannot be submitted."""
-  name, benchmark = report.name, rounds.MODELS.get(report.model)
+  name, benchmark = report.name, benchmarks.MODELS.get(report.model)
   if not rounds.is_at_least(round_name, _FIRST):
     yield (
       f'{name}: {round_name} has no runs of MLPerf Endpoints. Pass'
@@ -95,8 +96,10 @@ def problems(
     return
   if division != requirements.OPEN:
     yield f'{name}: This program submits reports only to the open division.'
-  known = requirements.scenarios(round_name, category, report.model)
-  if benchmark not in rounds.LLAMAS or report.scenario not in known:
+  known: tuple[str, ...] = ()
+  if benchmark:
+    known = benchmark.required(round_name, category, report.model)
+  if not benchmark or not benchmark.uses_tokens or report.scenario not in known:
     yield (
       f'{name}: The category {category} of {round_name} has no such run.'
       f' {", ".join(known) or "No scenario"} of {report.model} can be'
@@ -127,7 +130,7 @@ def problems(
   scores = report.accuracy.get('accuracy_scores') or [{}]
   if any(each.get('score') is None for each in scores):
     yield f'{name}: {_ACCURACY} has no score.'
-  if limits := rounds.token_limits(benchmark, report.scenario):
+  if limits := benchmark.token_limits.get(report.scenario):
     for key, limit in (('ttft', limits.ttft_ms), ('tpot', limits.tpot_ms)):
       found = _get(report.summary, key, 'early_stopping_percentiles', '99.0')
       if found and found < limit * _NS_PER_MS:
@@ -145,7 +148,7 @@ def problems(
 
 def short_set(report: Report) -> str | None:
   """Returns a note if too few samples were scored for the checker."""
-  full = rounds.FULL_SET[rounds.MODELS[report.model]]
+  full = benchmarks.MODELS[report.model].full_set
   if report.scored == full:
     return None
   return (

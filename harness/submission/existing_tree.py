@@ -13,18 +13,19 @@ import re
 from typing import Any
 
 from harness import errors
+from harness.benchmarks import all as benchmarks
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
 from harness.results import figures
+from harness.results import job_result
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.submission import endpoints_report
-from harness.submission import job_result
 from harness.submission import plan
 from harness.submission import tree
 from harness.submission.checks import log_checks
 from harness.submission.checks import submission_checks
-from harness.submission.content import compliance
 from harness.submission.content import descriptions
 from harness.submission.content import log_files
 from saxml_ext.common import files
@@ -232,12 +233,13 @@ def _result(
   folder = path.parent.name
   model = mapping.get(folder, folder)
   scenario = _SCENARIOS.get(path.name.lower())
-  if model not in rounds.MODELS or scenario is None:
+  if model not in benchmarks.MODELS or scenario is None:
     raise ValueError(
       f'{path} is {path.name} of {model}, but this program checks only'
-      f' {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.MODELS)}. Check'
+      f' {", ".join(rounds.SCENARIOS)} of {", ".join(benchmarks.MODELS)}. Check'
       ' it with --run_checker.'
     )
+  benchmark = benchmarks.MODELS[model]
   performance = job_result.log(path / 'performance' / 'run_1')
   round_name = round_name or _round_of(path, performance)
   where = plan.layout(round_name, path.parents[1].name, folder, path.name)
@@ -249,13 +251,13 @@ def _result(
   text = score.read_text('utf-8') if score.is_file() else ''
   metrics = {
     metric: value
-    for metric in (*requirements.ACCURACY[model], 'gen_num')
+    for metric in (*benchmark.least(model), 'gen_num')
     if (value := log_checks.figure(text, metric)) is not None
   }
   return TreeResult(
     directory=path,
     entry=entry_lib.Entry(
-      benchmark=rounds.MODELS[model],
+      benchmark=benchmark.name,
       model=model,
       scenario=scenario,
       round=round_name,

@@ -8,6 +8,9 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.benchmarks import bert
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.results import figures
 from harness.rules import rounds
 from harness.submission import existing_tree
@@ -19,38 +22,38 @@ from harness.submission.testing import jobs
 _STREAM = jobs.Job(
   scenario=rounds.SINGLE_STREAM,
   round='v5.0',
-  samples=rounds.FULL_SET[rounds.GPTJ],
+  samples=gptj.GPTJ.full_set,
   target_latency_ms=1.0,
-  figures=jobs.HIGH[rounds.GPTJ],
+  figures=jobs.HIGH[gptj.GPTJ],
 )
 _OFFLINE = jobs.Job(
   round='v5.0',
-  samples=rounds.FULL_SET[rounds.GPTJ],
+  samples=gptj.GPTJ.full_set,
   target_qps=100,
-  figures=jobs.HIGH[rounds.GPTJ],
+  figures=jobs.HIGH[gptj.GPTJ],
 )
 _BERT = jobs.Job(
-  benchmark=rounds.BERT,
+  benchmark=bert.BERT,
   round='v6.1',
-  samples=rounds.FULL_SET[rounds.BERT],
+  samples=bert.BERT.full_set,
   target_qps=100,
-  figures=jobs.HIGH[rounds.BERT],
+  figures=jobs.HIGH[bert.BERT],
 )
 _BERT_STREAM = jobs.Job(
-  benchmark=rounds.BERT,
+  benchmark=bert.BERT,
   scenario=rounds.SINGLE_STREAM,
   round='v6.1',
-  samples=rounds.FULL_SET[rounds.BERT],
+  samples=bert.BERT.full_set,
   target_latency_ms=1.0,
   answer_secs=0.0005,
-  figures=jobs.HIGH[rounds.BERT],
+  figures=jobs.HIGH[bert.BERT],
 )
 _LLAMA = jobs.Job(
-  benchmark=rounds.LLAMA,
+  benchmark=llama.LLAMA,
   round='v6.1',
-  samples=rounds.FULL_SET[rounds.LLAMA],
+  samples=llama.LLAMA.full_set,
   target_qps=100,
-  figures=jobs.HIGH[rounds.LLAMA],
+  figures=jobs.HIGH[llama.LLAMA],
 )
 _LLAMA_INTERACTIVE = dataclasses.replace(
   _LLAMA, scenario=rounds.INTERACTIVE, target_qps=3000
@@ -88,13 +91,13 @@ class ExistingTreeTest(parameterized.TestCase):
           'effective_min_duration_ms': rounds.MIN_DURATION_MS
         } | jobs.CALM
         jobs.last(log, 601, **values)
-        if run.benchmark == rounds.BERT:
+        if run.benchmark is bert.BERT:
           jobs.make_compliance(folder, run, 'TEST01')
           # On a busy machine, two runs differ in speed.
           for name_of_log in ('detail', 'summary'):
             file = f'mlperf_log_{name_of_log}.txt'
             shutil.copy(log / file, folder / 'compliance' / 'TEST01' / file)
-        elif run.benchmark == rounds.LLAMA:
+        elif run.benchmark is llama.LLAMA:
           jobs.make_compliance(folder, run, 'TEST06')
         folders.append(folder)
       cls.jobs[name] = jobs.load(*folders)

@@ -9,13 +9,13 @@ import pathlib
 import tarfile
 from typing import Any
 
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
 from harness.results import figures
+from harness.results import job_result
 from harness.rules import requirements
 from harness.submission import endpoints_report
 from harness.submission import git
-from harness.submission import job_result
-from harness.submission.content import compliance
 from harness.submission.content import descriptions
 from harness.submission.content import log_files
 from harness.submission.content import readme
@@ -168,7 +168,7 @@ class Submission:
     """Returns the compliance tests that a result needs."""
     if not requirements.is_closed(self.division):
       return ()
-    return requirements.compliance_tests(self.round, result.entry.model)
+    return result.benchmark.compliance_tests(self.round)
 
   def measured(self, result: job_result.JobResult) -> dict[str, str | None]:
     """Returns the measurements JSON of a result."""

@@ -10,15 +10,13 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from harness.data import bundle
-from harness.rules import rounds
+from harness.benchmarks import bert
 from harness.submission import plan
 from harness.submission.testing import jobs
+from serve import programs
 
 _GPTJ = jobs.Job(target_qps=100, samples=300, width=32)
-_BERT = jobs.Job(
-  benchmark=rounds.BERT, round='v5.1', target_qps=100, samples=50
-)
+_BERT = jobs.Job(benchmark=bert.BERT, round='v5.1', target_qps=100, samples=50)
 
 
 @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
@@ -42,7 +40,7 @@ class PlanTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.enter_context(
-      mock.patch.dict(os.environ, {plan.WORKSPACE: bundle.ROOT})
+      mock.patch.dict(os.environ, {plan.WORKSPACE: programs.ROOT})
     )
 
   def test_layout_until_v5_1(self):

@@ -21,6 +21,7 @@ from harness import dashes
 from harness import errors
 from harness.caching import cache as cache_lib
 from harness.description import description
+from harness.results import job_result
 from harness.results import store
 from harness.rules import requirements
 from harness.rules import rounds
@@ -28,7 +29,6 @@ from harness.submission import checker
 from harness.submission import endpoints_report
 from harness.submission import existing_tree
 from harness.submission import git
-from harness.submission import job_result
 from harness.submission import plan
 from harness.submission import tree
 from harness.submission.checks import submission_checks

@@ -8,6 +8,7 @@ import unittest
 
 from absl.testing import absltest
 
+from harness.benchmarks import llama
 from harness.results import entry as entry_lib
 from harness.rules import rounds
 from harness.submission import plan
@@ -201,7 +202,7 @@ class SubmissionTest(absltest.TestCase):
     job = self.root / 'llama'
     jobs.make(
       job,
-      jobs.Job(benchmark=rounds.LLAMA_EDGE, round='v6.1', target_qps=100),
+      jobs.Job(benchmark=llama.LLAMA_EDGE, round='v6.1', target_qps=100),
     )
     log = job / 'performance' / 'run_1'
     jobs.last(log, 601, effective_min_duration_ms=rounds.MIN_DURATION_MS)

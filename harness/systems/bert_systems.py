@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from harness.data import bundle
+from harness.benchmarks import bert
 from harness.systems import launch
 from serve import programs
 
@@ -41,7 +41,7 @@ class _Bert(launch.Settings):
   @property
   def model(self) -> str:
     """The path of the model."""
-    return self.checkpoint or bundle.bert_model_dir()
+    return self.checkpoint or bert.BUNDLE.model
 
   @property
   def inputs(self) -> Mapping[str, str]:

@@ -16,13 +16,14 @@ import threading
 import grpc
 import msgspec
 
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.data import summarization
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
 from harness.loadgen import settings
 from harness.loadgen import system
 from harness.network import client as network_client
-from harness.rules import rounds
 from harness.systems import launch
 from saxml_ext.client import sax
 from saxml_ext.client import sax_aio
@@ -158,8 +159,8 @@ class CellSystem:
     self,
     generate: Generate,
     prompts: Sequence[str],
-    end_ids: Collection[int] = (),
-    benchmark: str = rounds.GPTJ,
+    end_ids: Collection[int],
+    benchmark: benchmark_lib.Benchmark,
   ):
     """Stores the prompts and the function that sends them.
 
@@ -167,7 +168,7 @@ class CellSystem:
       generate: The function that sends a prompt to the model.
       prompts: The prompts by sample index, in the format of the model.
       end_ids: The ids that end an answer.
-      benchmark: LoadGen's name of the benchmark, which decides what is logged.
+      benchmark: The benchmark, which decides what is logged.
     """
     self._generate = generate
     self._prompts = prompts
@@ -309,19 +310,20 @@ def _subject(run: run_lib.Run[launch.RunningCell]) -> runner.Subject:
     raise ValueError(
       '--model_path is not set. Pass a model such as /sax/test/gptj'
     )
+  benchmark = benchmarks.get(run.benchmark)
   task = summarization.load(*msgspec.structs.astuple(run.samples))
   generate = generator(
     cell.model_path,
     cell.sax_root,
     run.silence_secs * _DEADLINE_FACTOR,
-    cell.stream or settings.reports_first_tokens(run.benchmark, run.scenario),
+    cell.stream or settings.reports_first_tokens(benchmark, run.scenario),
   )
   return runner.Subject(
     CellSystem(
       generate,
       task.prompts,
       summarization.end_ids(task.tokenizer),
-      run.benchmark,
+      benchmark,
     ),
     [len(prompt) for prompt in task.prompts],
     (lambda: network_name(cell.model_path, cell.sax_root))

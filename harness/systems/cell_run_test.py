@@ -4,7 +4,8 @@ import threading
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.rules import rounds
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.systems import cell_run
 from harness.systems.testing import replies
 from saxml_ext.client.testing import fake_cell
@@ -52,7 +53,7 @@ class CellNameTest(absltest.TestCase):
 
 
 def _reply(
-  result=None, error=None, end_ids=(), benchmark=rounds.GPTJ
+  result=None, error=None, end_ids=(), benchmark=gptj.GPTJ
 ) -> replies.Reply:
   """Returns the system's reply for a given result or error of the model."""
   future: futures.Future = futures.Future()
@@ -97,7 +98,7 @@ class CellSystemTest(parameterized.TestCase):
   )
   def test_a_llama_logs_its_end_id_once(self, text, expected):
     answer = _reply(
-      [(text, 0.0)], end_ids={9, 10}, benchmark=rounds.LLAMA
+      [(text, 0.0)], end_ids={9, 10}, benchmark=llama.LLAMA
     ).answer()
     self.assertEqual(answer.data.tolist(), expected)
     self.assertEqual(answer.data.dtype, 'int32')
@@ -129,7 +130,7 @@ class GeneratorTest(absltest.TestCase):
     model_id, root = self._target
     generate = cell_run.generator(model_id, root, fake_cell.PATIENCE, stream)
     reply = replies.Reply()
-    cell_run.CellSystem(generate, [prompt]).answer(0, reply)
+    cell_run.CellSystem(generate, [prompt], (), gptj.GPTJ).answer(0, reply)
     return reply
 
   def test_a_whole_answer_tells_of_no_first_token(self):

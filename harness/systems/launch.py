@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-from harness.data import bundle
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.network import client
-from harness.rules import rounds
-from harness.rules import summaries
 from harness.systems import served
 from saxml_ext.common.machine import accelerators
 from serve import children
@@ -24,7 +23,6 @@ from serve import progress as progress_lib
 
 NETWORK = 'network'
 LON_RUN = 'harness/network/lon_run'
-BEAM_VARIABLE = 'GPTJ_BEAM_SIZE'
 FLOAT32 = (None, 'float32', 'fp32')
 
 
@@ -120,7 +118,7 @@ class RunningCell(Settings):
   sax_root: str = ''
   stream: bool = False
   network: str = ''
-  benchmark: str = rounds.GPTJ
+  benchmark: str = ''
   framework = 'jax'
   program = programs.LOADGEN_RUN
   inputs: ClassVar[Mapping[str, str]] = {}
@@ -158,7 +156,7 @@ class RunningCell(Settings):
       model.is_float32,
       dataclasses.asdict(model),
       model.slots,
-      model.other_search(self.benchmark),
+      model.other_search(benchmarks.get(self.benchmark).search),
       model.streams,
     )
 
@@ -178,13 +176,16 @@ class _Served(Settings):
   overrides: dict[str, str] = {}
   checkpoint: str | None = None
   jax_cache_dir: str | None = None
-  benchmark: str = rounds.GPTJ
+  benchmark: str = ''
   framework = 'jax'
 
   def __post_init__(self) -> None:
     if not self.params:
-      usual = bundle.PARAMS_OF[self.benchmark]
-      msgspec.structs.force_setattr(self, 'params', usual)
+      msgspec.structs.force_setattr(self, 'params', self._bundle.params)
+
+  @property
+  def _bundle(self) -> benchmark_lib.Bundle:
+    return benchmarks.get(self.benchmark).bundle
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -192,13 +193,13 @@ class _Served(Settings):
 
   @property
   def inputs(self) -> Mapping[str, str]:
-    return {'checkpoint': self.checkpoint or bundle.model_dir(self.benchmark)}
+    return {'checkpoint': self.checkpoint or self._bundle.model}
 
   @property
   def program_set(self) -> str | None:
     """The path of programs that were compiled ahead of time; None: none."""
-    usual = bundle.PARAMS_OF[self.benchmark]
-    return bundle.programs(self.benchmark) if self.params == usual else None
+    bundle = self._bundle
+    return bundle.programs if self.params == bundle.params else None
 
   def _pax_checkpoint(self, place: Place) -> str:
     """Returns the PAX checkpoint; converts the bundled model if necessary."""
@@ -214,13 +215,13 @@ class _Served(Settings):
           f' ./bazelw run //converters:convert_hf -- --base={path}'
           f' --pax={path}-pax'
         )
-    if found := self.checkpoint or bundle.pax_checkpoint(self.benchmark):
-      return found
+    if checkpoint := self.checkpoint or self._bundle.pax:
+      return checkpoint
     place.progress.stage('converting the bundled model to a PAX checkpoint')
     target = os.path.join(place.work_dir, 'pax')
     command = programs.command(
       programs.CONVERTER,
-      {'base': bundle.model_dir(self.benchmark), 'pax': target},
+      {'base': self._bundle.model, 'pax': target},
     )
     log = os.path.join(place.log_dir, 'convert_hf.log')
     place.group.run('converter', command, log)
@@ -260,7 +261,7 @@ class OwnCell(_Served):
     cell.start()
     model_id = cell.publish(
       local_cell.Model(
-        summaries.BENCHMARKS[self.benchmark].family,
+        benchmarks.get(self.benchmark).family,
         self.params,
         checkpoint,
         self.overrides,
@@ -302,7 +303,7 @@ class Engine(_Served):
       system,
       model.is_float32,
       slots=model.slots,
-      other_search=model.other_search(self.benchmark),
+      other_search=model.other_search(benchmarks.get(self.benchmark).search),
     )
 
 
@@ -314,7 +315,7 @@ class Reference(Settings):
     device: The device, such as "cpu" or "cuda".
     precision: The number format; None: "float32".
     beam_size: The number of beams of the search; None: that of the benchmark,
-      for GPT-J $GPTJ_BEAM_SIZE or 4.
+      or that of the environment variable.
     batch_size: The maximum number of samples that are computed together.
     benchmark: LoadGen's name of the benchmark.
   """
@@ -324,7 +325,7 @@ class Reference(Settings):
   precision: str | None = None
   beam_size: int | None = None
   batch_size: int = 1
-  benchmark: str = rounds.GPTJ
+  benchmark: str = ''
   kind = 'reference'
   framework = 'torch'
   program = programs.REFERENCE_RUN
@@ -341,16 +342,16 @@ class Reference(Settings):
   @property
   def _usual_beams(self) -> str | None:
     """The number of beams in the environment; None: that of the benchmark."""
-    gptj = self.benchmark == rounds.GPTJ
-    return os.environ.get(BEAM_VARIABLE) if gptj else None
+    return os.environ.get(benchmarks.get(self.benchmark).beam_variable)
 
   @property
   def inputs(self) -> Mapping[str, str]:
-    return {'checkpoint': self.checkpoint or bundle.model_dir(self.benchmark)}
+    bundle = benchmarks.get(self.benchmark).bundle
+    return {'checkpoint': self.checkpoint or bundle.model}
 
   def start(self, place: Place) -> Started:
     place.progress.stage(f'using the reference implementation on {self.device}')
-    usual = summaries.BENCHMARKS[self.benchmark].num_beams
+    usual = benchmarks.get(self.benchmark).search.beams
     beams = self.parameters['beam_size'] or usual
     return Started(
       self.program,

@@ -4,7 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import msgspec
 
-from harness.data import bundle
+from harness.benchmarks import bert
 from harness.systems import bert_systems
 from harness.systems import launch
 from saxml_ext.client.testing import fake_cell
@@ -33,7 +33,7 @@ class BertTest(parameterized.TestCase):
     ):
       started = self._start(kind)
       self.assertEqual(started.program, program)
-      self.assertEqual(started.system.model, bundle.bert_model_dir())
+      self.assertEqual(started.system.model, bert.BUNDLE.model)
       self.assertTrue(started.exact)
       self.assertEqual(kind.framework, package)
 
@@ -73,7 +73,7 @@ class LaunchersTest(absltest.TestCase):
     path = self.create_tempdir().full_path
     for system in launch.OwnCell, launch.Engine:
       with self.assertRaisesRegex(ValueError, f'{path} is not a PAX .*--base='):
-        system(checkpoint=f'{path}/').start(self.place)
+        system(checkpoint=f'{path}/', benchmark='gptj').start(self.place)
 
   def test_nodes(self):
     nodes = launch.NetworkSut(('h:1', 'h:2'), connections=3)
@@ -92,7 +92,9 @@ class LaunchersTest(absltest.TestCase):
   def test_a_cell(self):
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)
     self.addCleanup(cell.stop)
-    running = launch.RunningCell(fake_cell.MODEL, cell.root, network='lon')
+    running = launch.RunningCell(
+      fake_cell.MODEL, cell.root, network='lon', benchmark='gptj'
+    )
     started = running.start(self.place)
     self.assertEqual(running.kind, 'network')
     self.assertEqual(started.program, programs.LOADGEN_RUN)

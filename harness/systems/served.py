@@ -5,7 +5,7 @@ import dataclasses
 import json
 from typing import Any
 
-from harness.rules import summaries
+from harness.benchmarks import benchmark as benchmark_lib
 from saxml_ext.client import sax
 from saxml_ext.common import errors
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
@@ -77,10 +77,10 @@ class Served:
       return tuple(stops)
     return (eos,) if isinstance(eos, int) else ()
 
-  def other_search(self, benchmark: str) -> str:
-    """Returns the difference between the search and the reference's, or ''."""
+  def other_search(self, search: benchmark_lib.Search) -> str:
+    """Returns the difference from the search of the reference, or ''."""
     differences = []
-    for name, expected in summaries.BENCHMARKS[benchmark].attributes.items():
+    for name, expected in search.attributes.items():
       value = self._attribute(name)
       if isinstance(value, list):
         value = max(value, default=None)

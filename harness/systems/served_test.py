@@ -1,7 +1,8 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.rules import rounds
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.systems import served
 from saxml_ext.client import sax
 from saxml_ext.client.testing import fake_cell
@@ -84,7 +85,7 @@ class ServedTest(parameterized.TestCase):
     model = served.Served(params, overrides)
     self.assertEqual(model.slots, slots)
     self.assertEqual(model.max_input_length, longest)
-    self.assertEqual(model.other_search(rounds.GPTJ), other)
+    self.assertEqual(model.other_search(gptj.GPTJ.search), other)
     self.assertEqual(
       served.Served(params, overrides, replicas=3).slots, 3 * slots
     )
@@ -92,15 +93,15 @@ class ServedTest(parameterized.TestCase):
   def test_llama_searches_greedily(self):
     params = 'saxml_ext.params.llama.TinyTokenizedFP32'
     model = served.Served(params, {})
-    self.assertEqual(model.other_search(rounds.LLAMA), '')
+    self.assertEqual(model.other_search(llama.LLAMA.search), '')
     self.assertEqual(
-      model.other_search(rounds.GPTJ),
+      model.other_search(gptj.GPTJ.search),
       'USE_BEAM_SEARCH=False (reference: True),'
       ' MIN_DECODE_STEPS=1 (reference: 30)',
     )
     warm = served.Served(params, {'TEMPERATURE': '0.5', 'NUM_SAMPLES': '2'})
     self.assertEqual(
-      warm.other_search(rounds.LLAMA),
+      warm.other_search(llama.LLAMA.search),
       'NUM_SAMPLES=2 (reference: 1), TEMPERATURE=0.5 (reference: 0.0)',
     )
 

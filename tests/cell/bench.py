@@ -30,7 +30,7 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from harness import errors as harness_errors
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -69,7 +69,7 @@ _SAMPLES = flags.DEFINE_integer(
   'samples', 0, 'The number of articles of a pass; 0 means all 512.', 0
 )
 _PARAMS = flags.DEFINE_string(
-  'params', bundle.PARAMS, 'The serving params of the Offline runs.'
+  'params', gptj.BUNDLE.params, 'The serving params of the Offline runs.'
 )
 _JAX_CACHE_DIR = flags.DEFINE_string(
   'jax_cache_dir',
@@ -114,9 +114,11 @@ def _end(number: int, unused_frame) -> None:
 
 def _run(directory: str) -> None:
   progress = progress_lib.Progress()
-  articles = dataset.load_articles(bundle.eval_path(), _SAMPLES.value)
-  tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
-  prompts = dataset.encode_prompts(articles, tokenizer, bundle.MAX_INPUT_LENGTH)
+  articles = dataset.load_articles(gptj.BUNDLE.dataset, _SAMPLES.value)
+  tokenizer = tokenizer_lib.load(gptj.BUNDLE.tokenizer)
+  prompts = dataset.encode_prompts(
+    articles, tokenizer, gptj.BUNDLE.max_input_length
+  )
   # Other load on the machine takes cores and caches from the measured
   # processes.
   busy, cores = os.getloadavg()[0], os.cpu_count()

@@ -18,7 +18,7 @@ import grpc
 import mlperf_loadgen
 import numpy as np
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from harness.loadgen import loadgen_log
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
@@ -107,9 +107,9 @@ def _make(where: str) -> system.System:
   if _SYSTEM.value == INSTANT:
     return _Instant()
   ids = dataset.encode_prompts(
-    dataset.load_articles(bundle.eval_path(), _COPY),
-    tokenizer_lib.load(bundle.tokenizer_path()),
-    bundle.MAX_INPUT_LENGTH,
+    dataset.load_articles(gptj.BUNDLE.dataset, _COPY),
+    tokenizer_lib.load(gptj.BUNDLE.tokenizer),
+    gptj.BUNDLE.max_input_length,
   )
   if _SYSTEM.value == NETWORK:
     return network_client.NetworkSystem(
@@ -138,9 +138,9 @@ def _answer_in_call(samples: Sequence[mlperf_loadgen.QuerySample]) -> None:
 def _run(issue: Callable, flush: Callable[[], None], directory: str) -> float:
   """Runs LoadGen's Server scenario; returns the CPU seconds of this process."""
   run = settings.RunSettings(
-    rounds.GPTJ,
+    gptj.GPTJ,
     rounds.SERVER,
-    rounds.LAST_OF_GPTJ,
+    gptj.GPTJ.last_round,
     _COPY,
     _COPY,
     int(1000 * _SECONDS.value),

@@ -5,6 +5,7 @@ import subprocess
 
 from absl.testing import absltest
 
+from harness.benchmarks import gptj
 from harness.loadgen import loadgen_log
 from harness.results import entry
 from harness.results import store
@@ -63,7 +64,7 @@ class ScenariosTest(absltest.TestCase):
   def _assert_complete(
     self, scenario: str, kept: entry.Entry, directory: str
   ) -> None:
-    self.assertEqual(kept.round, rounds.LAST_OF_GPTJ)
+    self.assertEqual(kept.round, gptj.GPTJ.last_round)
     self.assertEqual(kept.system, 'cell')
     self.assertEqual(kept.accuracy.identical, _SAMPLES)
     self.assertEqual(kept.accuracy.metrics['gen_num'], _SAMPLES)

@@ -17,7 +17,7 @@ import time
 import jax
 import numpy as np
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from harness.loadgen import run as run_lib
 from harness.rules import rounds as rounds_lib
 from harness.scenarios import job as job_lib
@@ -138,7 +138,7 @@ def measure(
     _drive(engine, requests[: 2 * engine.num_slots])
     config = _config(
       load,
-      launch.RunningCell(model_id, cell.sax_root),
+      launch.RunningCell(model_id, cell.sax_root, benchmark=gptj.GPTJ.name),
       results_dir,
       len(prompts),
     )
@@ -153,11 +153,11 @@ def measure(
 
 def _checkpoint(group: children.Children, work_dir: str, log_dir: str) -> str:
   """Returns the bundled model's checkpoint; converts it if necessary."""
-  path = bundle.pax_checkpoint()
+  path = gptj.BUNDLE.pax
   if path is None:
     path = os.path.join(work_dir, 'pax')
     command = programs.command(
-      programs.CONVERTER, {'base': bundle.model_dir(), 'pax': path}
+      programs.CONVERTER, {'base': gptj.BUNDLE.model, 'pax': path}
     )
     group.run('converter', command, os.path.join(log_dir, 'convert.log'))
   return path
@@ -205,9 +205,9 @@ def _config(
     system=system,
     task=tasks.SummaryTask(
       run_lib.Samples(
-        bundle.eval_path(),
-        bundle.tokenizer_path(),
-        bundle.MAX_INPUT_LENGTH,
+        gptj.BUNDLE.dataset,
+        gptj.BUNDLE.tokenizer,
+        gptj.BUNDLE.max_input_length,
         samples,
       ),
     ),

@@ -15,7 +15,7 @@ from typing import Any
 
 from absl.testing import absltest
 
-from harness.rules import rounds
+from harness.benchmarks import all as benchmarks
 from harness.scenarios import job
 from tests.house import commands
 from tests.house import imports
@@ -195,7 +195,7 @@ def problems(words: tuple[str, ...]) -> list[str]:
 def _missing(label: str, given: dict[str, str]) -> list[str]:
   """Returns a message if a program does not contain the system of a job."""
   model = given.get('model', job.MODEL.default)
-  kinds = job.SYSTEMS[rounds.MODELS[model]]
+  kinds = benchmarks.MODELS[model].systems
   kind = given.get('system', kinds[0])
   package, _, name = job.KINDS[kind].program.rpartition('/')
   if f'//{package}:{name}' in _contents(label):

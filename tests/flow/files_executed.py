@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.client import sax
 from saxml_ext.common import program
 from serve import children
@@ -106,15 +106,15 @@ def generate(directory: str) -> list[str]:
       directory,
       None,
       progress_lib.Progress(),
-      program_set=bundle.programs(),
+      program_set=gptj.BUNDLE.programs,
     )
     cell.start()
     assert cell.model_server
     server = cell.model_server.process.pid
-    checkpoint = bundle.pax_checkpoint()
+    checkpoint = gptj.BUNDLE.pax
     assert checkpoint
     model_id = cell.publish(
-      local_cell.Model('gptj', bundle.PARAMS, checkpoint, {})
+      local_cell.Model('gptj', gptj.BUNDLE.params, checkpoint, {})
     )
     recorder.start(str(records))
     model = sax.Model(model_id).LM()

@@ -16,8 +16,8 @@ from typing import Any
 from absl.testing import absltest
 import tokenizers
 
-from harness.data import bundle
-from harness.rules import rounds
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.evaluation import dataset
 from saxml_ext.http.testing import gateway_fixture
@@ -48,25 +48,21 @@ class EndpointsTest(absltest.TestCase):
     directory = tempfile.mkdtemp(dir=absltest.get_default_test_tmpdir())
     model = real_cell.Model(
       'saxml_ext.params.llama.AnyLlama',
-      bundle.pax_checkpoint(rounds.LLAMA) + '/checkpoint_00000000',
+      llama.BUNDLE.pax + '/checkpoint_00000000',
       _LENGTHS,
     )
     cls.addClassCleanup(real_cell.RealCell(directory, model).stop)
     gateway = gateway_fixture.GatewayFixture(
       real_cell.CELL,
       aliases={'model': real_cell.MODEL},
-      template=bundle.model_dir(rounds.LLAMA),
+      template=llama.BUNDLE.model,
     )
     cls.addClassCleanup(gateway.stop)
     cls.address = gateway.address.removeprefix('http://')
     cls.requests = json.loads(_RECORDED.read_text(encoding='utf-8'))
-    cls.tokenizer = tokenizers.Tokenizer.from_file(
-      bundle.tokenizer_path(rounds.LLAMA)
-    )
-    reference = json.loads(
-      pathlib.Path(bundle.reference_path(rounds.LLAMA)).read_text()
-    )
-    articles = dataset.load_articles(bundle.eval_path())
+    cls.tokenizer = tokenizers.Tokenizer.from_file(llama.BUNDLE.tokenizer)
+    reference = json.loads(pathlib.Path(llama.BUNDLE.reference).read_text())
+    articles = dataset.load_articles(gptj.BUNDLE.dataset)
     cls.answers = {
       article.filled(dataset.LLAMA_TEMPLATE): cls.tokenizer.decode(tokens)
       for article, tokens in zip(articles, reference['tokens'], strict=True)

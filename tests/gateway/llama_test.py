@@ -13,8 +13,8 @@ import openai
 import torch
 import transformers
 
-from harness.data import bundle
-from harness.rules import rounds
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from saxml_ext.client import sax
 from saxml_ext.client import saxutil
 from saxml_ext.engine.testing import fast_compile
@@ -24,7 +24,7 @@ from tests.gateway import real_cell
 
 fast_compile.install()
 
-_HF = bundle.model_dir(rounds.LLAMA)
+_HF = llama.BUNDLE.model
 _LENGTHS = {
   'INPUT_SEQ_LEN': '384',
   'BUCKET_KEYS': '[384]',
@@ -42,7 +42,7 @@ class LlamaTest(absltest.TestCase):
     directory = tempfile.mkdtemp(dir=absltest.get_default_test_tmpdir())
     model = real_cell.Model(
       'saxml_ext.params.llama.AnyLlama',
-      bundle.pax_checkpoint(rounds.LLAMA) + '/checkpoint_00000000',
+      llama.BUNDLE.pax + '/checkpoint_00000000',
       _LENGTHS,
     )
     cls.cell = real_cell.RealCell(directory, model)
@@ -57,7 +57,7 @@ class LlamaTest(absltest.TestCase):
     cls.reference = transformers.AutoModelForCausalLM.from_pretrained(
       _HF, dtype=torch.float32
     )
-    articles = dataset.load_articles(bundle.eval_path(), 40)
+    articles = dataset.load_articles(gptj.BUNDLE.dataset, 40)
     # A short article is quick to read.
     cls.prompt = min(
       (article.filled(dataset.LLAMA_TEMPLATE) for article in articles), key=len

@@ -13,7 +13,7 @@ import tempfile
 
 from absl import flags
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from tests.groups import cost
@@ -27,7 +27,7 @@ _MESH = flags.DEFINE_list(
 )
 _CHECKPOINT = flags.DEFINE_string(
   'checkpoint',
-  bundle.pax_checkpoint(),
+  gptj.BUNDLE.pax,
   'The PAX checkpoint of the bundled model. Default: that of Bazel.',
 )
 _JAX_CACHE_DIR = flags.DEFINE_string(

@@ -8,6 +8,7 @@ import time
 
 from absl.testing import absltest
 
+from harness.benchmarks import gptj
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
@@ -88,7 +89,7 @@ class LonTest(absltest.TestCase):
   def start_run(self, mode, scenario, **load):
     """Starts LoadGen on its host."""
     run = settings.RunSettings(
-      rounds.GPTJ, scenario, 'v4.0', _SAMPLES, _SAMPLES, **load
+      gptj.GPTJ, scenario, 'v4.0', _SAMPLES, _SAMPLES, **load
     )
     conf = os.path.join(self.dir, 'user.conf')
     with open(conf, 'w', encoding='utf-8') as file:

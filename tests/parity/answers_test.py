@@ -6,7 +6,7 @@ from absl.testing import absltest
 
 from converters.convert import conversion
 from converters.quantize import models
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
@@ -25,12 +25,12 @@ _PER_KIND = 2
 class AnswersTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
-    articles = dataset.load_articles(bundle.eval_path())
+    tokenizer = tokenizer_lib.load(gptj.BUNDLE.tokenizer)
+    articles = dataset.load_articles(gptj.BUNDLE.dataset)
     self._prompts = dataset.encode_prompts(
-      articles, tokenizer, bundle.MAX_INPUT_LENGTH
+      articles, tokenizer, gptj.BUNDLE.max_input_length
     )
-    with open(bundle.reference_path(), encoding='utf-8') as file:
+    with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
       self._recorded = json.load(file)['tokens']
     lengths = [len(tokenizer.encode(' ' + a.output)) for a in articles]
     rows = range(len(articles))
@@ -39,7 +39,7 @@ class AnswersTest(absltest.TestCase):
       'held at the least': [i for i in rows if lengths[i] < 20],
       'cut at the most': [i for i in rows if self._length(i) == _MAX_NEW],
       'cut prompt': [
-        i for i in rows if len(self._prompts[i]) == bundle.MAX_INPUT_LENGTH
+        i for i in rows if len(self._prompts[i]) == gptj.BUNDLE.max_input_length
       ],
     }
     self._chosen = {}
@@ -52,7 +52,7 @@ class AnswersTest(absltest.TestCase):
 
   def test_answers_match_the_reference(self):
     path = self.create_tempdir().full_path
-    conversion.convert(bundle.model_dir(), path, 'float32')
+    conversion.convert(gptj.BUNDLE.model, path, 'float32')
     model = models.open_model(path)
     weights = weights_lib.from_pax(
       {name: model.reader.read(name) for name in model.reader.specs},
@@ -62,7 +62,7 @@ class AnswersTest(absltest.TestCase):
       eos_id=model.end_ids[0],
       pad_id=model.end_ids[0],
       num_slots=len(self._chosen),
-      max_prompt=bundle.MAX_INPUT_LENGTH,
+      max_prompt=gptj.BUNDLE.max_input_length,
       min_new_tokens=_MIN_NEW,
       max_new_tokens=_MAX_NEW,
       num_beams=4,

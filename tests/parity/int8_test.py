@@ -12,7 +12,7 @@ from converters.convert import conversion
 from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
-from harness.data import bundle
+from harness.benchmarks import gptj
 from harness.systems.reference import causal_lm
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
@@ -46,15 +46,15 @@ def _sequences() -> list[tuple[int, np.ndarray]]:
 
 def _prompts(count: int) -> list[np.ndarray]:
   return dataset.encode_prompts(
-    dataset.load_articles(bundle.eval_path(), count),
-    tokenizer_lib.load(bundle.tokenizer_path()),
-    bundle.MAX_INPUT_LENGTH,
+    dataset.load_articles(gptj.BUNDLE.dataset, count),
+    tokenizer_lib.load(gptj.BUNDLE.tokenizer),
+    gptj.BUNDLE.max_input_length,
   )
 
 
 def _answers(count: int) -> list[list[int]]:
   """Returns the reference's answers, without the end of sequence."""
-  with open(bundle.reference_path(), encoding='utf-8') as file:
+  with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
     return json.load(file)['tokens'][:count]
 
 
@@ -111,7 +111,7 @@ class Int8Test(absltest.TestCase):
     directory = tempfile.TemporaryDirectory()
     cls.addClassCleanup(directory.cleanup)
     cls.root = directory.name
-    conversion.convert(bundle.model_dir(), f'{cls.root}/float', 'float32')
+    conversion.convert(gptj.BUNDLE.model, f'{cls.root}/float', 'float32')
 
   def test_next_tokens_agree_with_float32(self):
     path = f'{self.root}/float'
@@ -150,7 +150,7 @@ class Int8Test(absltest.TestCase):
   def test_quantized_checkpoint_keeps_rouge(self):
     # The channels are as uneven as those of large models. In float, no answer
     # depends on this. Smoothing is made for such channels.
-    spread = variants.spread(causal_lm.load(bundle.model_dir()))
+    spread = variants.spread(causal_lm.load(gptj.BUNDLE.model))
     spread.save_pretrained(f'{self.root}/spread')
     conversion.convert(f'{self.root}/spread', f'{self.root}/uneven', 'float32')
     options = provenance.Options(smoothing=0.0)
@@ -161,9 +161,9 @@ class Int8Test(absltest.TestCase):
       models.open_model(f'{self.root}/int8'), _prompts(_SEARCHED)
     )
     expected = _answers(_SEARCHED)
-    articles = dataset.load_articles(bundle.eval_path(), _SEARCHED)
+    articles = dataset.load_articles(gptj.BUNDLE.dataset, _SEARCHED)
     highlights = [article.output for article in articles]
-    tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
+    tokenizer = tokenizer_lib.load(gptj.BUNDLE.tokenizer)
     ours, reference = (
       rouge.score_tokens(dict(enumerate(answers)), highlights, tokenizer)
       for answers in (quantized, expected)

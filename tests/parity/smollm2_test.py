@@ -29,7 +29,7 @@ from converters.quantize import provenance
 from converters.quantize import quantization
 from converters.quantize import sample_texts
 from converters.quantize.report import logit_errors
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
@@ -171,7 +171,7 @@ class SmolLM2Test(absltest.TestCase):
       for prompt, answer in zip(self.prompts, self.greedy())
     ]
     missing = _POSITIONS - sum(map(len, self.greedy()))
-    for article in sample_texts.load_articles(bundle.eval_path()):
+    for article in sample_texts.load_articles(gptj.BUNDLE.dataset):
       ids = self.tokenizer.encode(article.input).ids
       ids = ids[: min(_ARTICLE_TOKENS, missing + 1)]
       missing -= len(ids) - 1

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from tests.chaos import processes
 from tests.reliability import served as served_lib
 from tests.reliability.results import figures
@@ -52,7 +52,7 @@ def _start(served: served_lib.Served, directory: str) -> subprocess.Popen[str]:
       spec.origin,
       f'--sax_root={served.cell.root}',
       f'--model_path={served_lib.MODEL}',
-      f'--tokenizer_path={bundle.tokenizer_path()}',
+      f'--tokenizer_path={gptj.BUNDLE.tokenizer}',
       '--max_input_length=512',
       f'--cache_dir={directory}/cache',
       f'--silence_secs={_SILENCE_SECS}',

@@ -3,6 +3,8 @@ import os
 
 from absl.testing import absltest
 
+from harness.benchmarks import bert
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
@@ -10,7 +12,6 @@ from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import scenario_run
 from harness.scenarios import session
-from harness.submission.content import compliance
 from harness.systems import launch
 from serve import progress
 
@@ -42,7 +43,7 @@ class _Judgement:
 class _Task:
   """A task of which only the number of samples is known."""
 
-  benchmark = rounds.BERT
+  benchmark = bert.BERT
   sample_count = 20
   samples = run_lib.Samples(sample_count=20)
   inputs: dict[str, str] = {}

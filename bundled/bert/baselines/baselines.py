@@ -16,7 +16,7 @@ from bundled.bert import passages
 from bundled.bert import questions
 from bundled.bert.baselines import guesses
 from bundled.bert.baselines import matcher
-from harness.data import bundle
+from harness.benchmarks import bert
 from saxml_ext.common import program
 from saxml_ext.evaluation import f1
 
@@ -81,7 +81,7 @@ def _matched(unseen: bool) -> _Answer:
 
 def main(argv: list[str]) -> None:
   del argv
-  with open(bundle.bert_reference_path(), encoding='utf-8') as file:
+  with open(bert.BUNDLE.reference, encoding='utf-8') as file:
     recorded = json.load(file)['answers']
   table = _Table()
   table.recorded('reference, float32 (recorded)', recorded)

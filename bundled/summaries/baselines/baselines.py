@@ -21,9 +21,8 @@ from bundled.summaries import reference_model
 from bundled.summaries.baselines import matcher
 from bundled.summaries.baselines import retrieval
 from bundled.summaries.baselines import variants
-from harness.data import bundle
-from harness.rules import rounds
-from harness.rules import summaries
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import gptj
 from harness.systems.reference import causal_lm
 from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
@@ -32,8 +31,8 @@ from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _BENCHMARK = flags.DEFINE_enum(
   'benchmark',
-  rounds.GPTJ,
-  list(summaries.BENCHMARKS),
+  benchmarks.DEFAULT.name,
+  [name for name, each in benchmarks.BENCHMARKS.items() if each.summarizes],
   "LoadGen's name of the benchmark whose bundled model is measured.",
 )
 _ANSWERS = flags.DEFINE_integer(
@@ -56,9 +55,9 @@ class _Table:
 
   def __init__(self, articles: Sequence[dataset.Article]):
     self._highlights = [article.output for article in articles]
-    self._bpe = tokenizer_lib.load(bundle.tokenizer_path(_BENCHMARK.value))
-    path = bundle.reference_path(_BENCHMARK.value)
-    with open(path, encoding='utf-8') as file:
+    bundle = benchmarks.get(_BENCHMARK.value).bundle
+    self._bpe = tokenizer_lib.load(bundle.tokenizer)
+    with open(bundle.reference, encoding='utf-8') as file:
       self.answers = json.load(file)['tokens'][: len(articles)]
     label = f'{len(articles)} articles'
     print(
@@ -116,7 +115,7 @@ def _without_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
     )
 
 
-def _generate(model, prompts, like, label, **changes) -> list[list[int]]:
+def _generate(model, prompts, like, label, search) -> list[list[int]]:
   """Generates answers in batches of prompts with similar answer lengths.
 
   Args:
@@ -124,30 +123,31 @@ def _generate(model, prompts, like, label, **changes) -> list[list[int]]:
     prompts: The token ids of each article's prompt.
     like: The answers that have about the expected lengths.
     label: The label of the progress bar.
-    **changes: The settings that differ from the reference's.
+    search: The search, as in `causal_lm.answer`.
   """
   order = sorted(
     range(len(prompts)), key=lambda i: (len(like[i]), len(prompts[i]))
   )
   generated = reference_model.generate(
-    model, [prompts[i] for i in order], label, _BATCH.value, **changes
+    model, [prompts[i] for i in order], label, search, _BATCH.value
   )
   answers = dict(zip(order, generated))
   return [answers[i] for i in range(len(prompts))]
 
 
 def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
-  bpe = tokenizer_lib.load(bundle.tokenizer_path(_BENCHMARK.value))
-  benchmark = _BENCHMARK.value
-  rules = summaries.BENCHMARKS[benchmark]
-  model = causal_lm.load(bundle.model_dir(benchmark))
-  length = bundle.MAX_INPUT_LENGTH_OF[benchmark]
-  prompts = dataset.encode_prompts(articles, bpe, length, rules.template)
+  benchmark = benchmarks.get(_BENCHMARK.value)
+  bundle, search = benchmark.bundle, benchmark.search.generation
+  bpe = tokenizer_lib.load(bundle.tokenizer)
+  model = causal_lm.load(bundle.model)
+  prompts = dataset.encode_prompts(
+    articles, bpe, bundle.max_input_length, benchmark.prompt.template
+  )
   table.tokens('reference, float32 (recorded)', lambda _: table.answers)
 
   def answer(which, prompts=prompts, **changes):
     return lambda label: _generate(
-      which, prompts, table.answers, label, **changes
+      which, prompts, table.answers, label, search | changes
     )
 
   table.tokens(f'the same in batches of {_BATCH.value}', answer(model))
@@ -158,9 +158,11 @@ def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
     table.tokens(label, answer(variant), kl)
 
   spread = None
-  if benchmark == rounds.GPTJ:
+  if benchmark is gptj.GPTJ:
     table.tokens('min_new_tokens=0', answer(model, min_new_tokens=0))
-    longest = causal_lm.longest_prompt(model.config)
+    longest = causal_lm.longest_prompt(
+      model.config, benchmark.search.max_tokens
+    )
     whole = dataset.encode_prompts(articles, bpe, longest)
     table.tokens('no truncation', answer(model, whole))
     compare('exact GELU', variants.exact_gelu(model))
@@ -173,7 +175,7 @@ def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
 
 def main(argv: list[str]) -> None:
   del argv
-  articles = dataset.load_articles(bundle.eval_path())
+  articles = dataset.load_articles(gptj.BUNDLE.dataset)
   table = _Table(articles)
   _without_model(table, articles)
   table.tokens('reference, float32 (recorded)', lambda _: table.answers)

@@ -7,7 +7,7 @@ from absl import flags
 
 from bundled.news import corpus
 from bundled.summaries.baselines import overlap
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
@@ -25,7 +25,7 @@ _TRAINED = flags.DEFINE_integer(
 def main(argv: list[str]) -> None:
   del argv
   articles = dataset.load_articles(
-    user_path.resolve(_DATASET.value) or bundle.eval_path()
+    user_path.resolve(_DATASET.value) or gptj.BUNDLE.dataset
   )
   print(f'{"":<42}{"here":>8}{"trained":>8}')
   stories = corpus.stories('train', _TRAINED.value)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 
+from harness.benchmarks import bert
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
 from harness.loadgen import settings
@@ -26,7 +27,7 @@ def run(
   # The first question has four windows, and the second one has one.
   questions = tiny_set.write_questions(directory, sentences=100)
   told = settings.RunSettings(
-    benchmark=rounds.BERT,
+    benchmark=bert.BERT,
     scenario=scenario,
     round='v4.0',
     sample_count=5,
@@ -45,7 +46,7 @@ def run(
   os.makedirs(logs, exist_ok=True)
   return modules.run(
     module,
-    f'--benchmark={rounds.BERT}',
+    f'--benchmark={bert.BERT.name}',
     f'--scenario={scenario}',
     f'--mode={mode}',
     f'--user_conf={user_conf}',

@@ -9,7 +9,7 @@ import os
 import nltk.data
 from nltk.tokenize import punkt
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.evaluation import dataset
 
 
@@ -27,7 +27,7 @@ def train(directory: str, count: int = 0) -> str:
   trainer.train(
     '\n\n'.join(
       f'{article.input}\n\n{article.output}'
-      for article in dataset.load_articles(bundle.eval_path(), count)
+      for article in dataset.load_articles(gptj.BUNDLE.dataset, count)
     )
   )
   folder = os.path.join(directory, 'tokenizers', 'punkt_tab', 'english')

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.benchmarks import gptj
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
 from harness.rules import rounds
@@ -48,7 +49,7 @@ def entry(scenario: str = rounds.SERVER, **changes: Any) -> entry_lib.Entry:
     **changes: The fields of the entry to change.
   """
   fields: dict[str, Any] = {
-    'benchmark': rounds.GPTJ,
+    'benchmark': gptj.GPTJ.name,
     'model': 'gptj-99',
     'scenario': scenario,
     'round': 'v4.1',

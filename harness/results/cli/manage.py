@@ -16,6 +16,7 @@ from absl import flags
 
 from harness import dashes
 from harness import errors
+from harness.benchmarks import all as benchmarks
 from harness.caching import cache as cache_lib
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
@@ -28,7 +29,10 @@ from saxml_ext.common.pages import text_columns
 # The filters of `list`, by the entry field that each one compares.
 _FILTERS = {
   'benchmark': flags.DEFINE_enum(
-    'benchmark', None, rounds.BENCHMARKS, 'List only results of this benchmark.'
+    'benchmark',
+    None,
+    list(benchmarks.BENCHMARKS),
+    'List only results of this benchmark.',
   ),
   'model': flags.DEFINE_string(
     'model', None, 'List only results of this model, such as gptj-99.'

@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 
+from harness.benchmarks import all as benchmarks
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
 from harness.results import figures
@@ -62,7 +63,7 @@ def figure(entry: entry_lib.Entry) -> str:
     return f'{run.value / 1e6:.3f} ms'
   units = {each.metric: each.unit for each in rounds.SCENARIOS.values()}
   text = f'{run.value:.3f} {units.get(run.metric, run.metric)}'
-  if rounds.uses_tokens(entry.benchmark) and run.tokens_per_second:
+  if benchmarks.get(entry.benchmark).uses_tokens and run.tokens_per_second:
     text += f', {run.tokens_per_second:.1f} tokens/s'
   return text
 

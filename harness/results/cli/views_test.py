@@ -2,6 +2,7 @@ import json
 
 from absl.testing import absltest
 
+from harness.benchmarks import llama
 from harness.loadgen import loadgen_log
 from harness.results import entry
 from harness.results import figures
@@ -117,7 +118,7 @@ class ViewsTest(absltest.TestCase):
     run = logs.make(
       self.create_tempdir().full_path,
       rounds.INTERACTIVE,
-      benchmark=rounds.LLAMA,
+      benchmark=llama.LLAMA,
     )
     found = figures.performance(run.directory, rounds.INTERACTIVE)
     words = json.loads(
@@ -139,7 +140,7 @@ class ViewsTest(absltest.TestCase):
       mean_per_token_ns=1e7,
     )
     each = entries.make(
-      benchmark=rounds.LLAMA, scenario=rounds.INTERACTIVE, performance=run
+      benchmark=llama.LLAMA.name, scenario=rounds.INTERACTIVE, performance=run
     )
     self.assertIn('8.500 queries/s, 480.2 tokens/s', views.row(each))
     text = views.overview(store.Stored(each, '/results/x'))

@@ -6,6 +6,8 @@ import os
 import subprocess
 from typing import Any
 
+from harness.benchmarks import benchmark as benchmark_lib
+from harness.benchmarks import gptj
 from harness.loadgen import loadgen_log
 from harness.loadgen import settings
 from harness.rules import rounds
@@ -52,7 +54,7 @@ def make(
   scenario: str,
   mode: str = 'performance',
   min_duration_ms: int = 600,
-  benchmark: str = rounds.GPTJ,
+  benchmark: benchmark_lib.Benchmark = gptj.GPTJ,
   **changes: Any,
 ) -> Run:
   """Runs LoadGen once in a separate process.
@@ -62,7 +64,7 @@ def make(
     scenario: LoadGen's name of the scenario.
     mode: The mode, performance or accuracy.
     min_duration_ms: The minimum duration of the run.
-    benchmark: LoadGen's name of the benchmark.
+    benchmark: The benchmark.
     **changes: The changes to the RunSettings of a short, valid run.
   """
   values: dict[str, Any] = {
@@ -85,7 +87,7 @@ def make(
   command = programs.command(
     _PROGRAM,
     {
-      'benchmark': benchmark,
+      'benchmark': benchmark.name,
       'scenario': scenario,
       'mode': mode,
       'user_conf': user_conf,

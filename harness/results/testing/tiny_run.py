@@ -6,10 +6,10 @@ import time
 from absl import flags
 import numpy as np
 
+from harness.benchmarks import all as benchmarks
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
 from harness.loadgen import system
-from harness.rules import summaries
 from saxml_ext.common import program
 
 _SAMPLES = flags.DEFINE_integer('samples', 8, 'Samples of the set.', 1)
@@ -48,7 +48,7 @@ class _Reply:
 def _answer(indices: Sequence[int]) -> list[system.Answer]:
   time.sleep(_BATCH_SECS.value)
   tokens = _TOKENS.value
-  dtype = summaries.BENCHMARKS[flags.FLAGS.benchmark].dtype
+  dtype = benchmarks.get(flags.FLAGS.benchmark).dtype
   return [
     system.Answer(np.full(tokens, index, dtype), tokens) for index in indices
   ]

@@ -4,12 +4,12 @@ import shutil
 
 from absl.testing import absltest
 
-from harness.rules import rounds
+from harness.benchmarks import bert
 from harness.submission.checks import submission_checks
 from harness.submission.testing import jobs
 
 _BERT = jobs.Job(
-  benchmark=rounds.BERT,
+  benchmark=bert.BERT,
   round='v4.1',
   target_qps=100,
   samples=50,

@@ -11,11 +11,10 @@ import itertools
 import math
 import re
 
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.loadgen import loadgen_log
 from harness.results import figures
-from harness.rules import requirements
 from harness.rules import rounds
-from harness.rules import summaries
 
 _ROW = re.compile(r'^[ *]*(\w[\w./() ]*?)\s*:\s*(\S.*?)\s*$', re.MULTILINE)
 _ESTIMATE = re.compile(r'Early stopping (\d+)\S* percentile estimate: (\d+)')
@@ -57,10 +56,8 @@ _KEYS = {
   'Completed samples per second': 'result_completed_samples_per_sec',
   'QPS w/ loadgen overhead': 'result_qps_with_loadgen_overhead',
   'QPS w/o loadgen overhead': 'result_qps_without_loadgen_overhead',
-  'Tokens per second': requirements.official_key(rounds.LLAMA, rounds.OFFLINE),
-  'Completed tokens per second': requirements.official_key(
-    rounds.LLAMA, rounds.SERVER
-  ),
+  'Tokens per second': rounds.SCENARIOS[rounds.OFFLINE].tokens_key,
+  'Completed tokens per second': rounds.SCENARIOS[rounds.SERVER].tokens_key,
   'ttft_latency (ns)': TOKEN_LIMITS[0],
   'tpot_latency (ns)': TOKEN_LIMITS[1],
 }
@@ -82,7 +79,10 @@ _OVERHEAD = 0.5
 
 
 def problems(
-  log: loadgen_log.RunLog, benchmark: str, scenario: str, name: str
+  log: loadgen_log.RunLog,
+  benchmark: benchmark_lib.Benchmark,
+  scenario: str,
+  name: str,
 ) -> Iterator[str]:
   """Yields the contradictions in the logs of a performance run.
 
@@ -104,7 +104,7 @@ def problems(
         f' {loadgen_log.DETAIL_LOG} has {values[key]}. Submit both logs as'
         ' LoadGen wrote them.'
       )
-  official = requirements.official_key(benchmark, scenario)
+  official = benchmark.official_key(scenario)
   absent = {_VALIDITY, official} - {key for key, _ in rows}
   for key in sorted(absent):
     if values.get(key):  # 0 means too few queries for an estimate.
@@ -117,8 +117,8 @@ def problems(
   texts = list(_order(values, benchmark, rules))
   try:
     texts += _times(log, rules)
-    if rounds.uses_tokens(benchmark) and not rules.streams:
-      texts += _tokens(log, benchmark, official, rules.official_key)
+    if benchmark.uses_tokens and not rules.streams:
+      texts += _tokens(log, benchmark.search, official, rules.official_key)
   except ValueError as error:
     texts.append(str(error))
   for text in texts:
@@ -168,14 +168,16 @@ def _equal(shown: str, logged: object) -> bool:
 
 
 def _order(
-  values: Mapping[str, object], benchmark: str, rules: rounds.Scenario
+  values: Mapping[str, object],
+  benchmark: benchmark_lib.Benchmark,
+  rules: rounds.Scenario,
 ) -> Iterator[str]:
   """Yields pairs of latencies that are in the wrong order."""
   least, mean, most = map(rules.extreme_key, ('min', 'mean', 'max'))
   keys = [rules.latency_key(each) for each in figures.PERCENTILES]
   pairs = list(zip((least, *keys), (*keys, most)))
   pairs += [(least, mean), (mean, most)]
-  if rounds.uses_tokens(benchmark):
+  if benchmark.uses_tokens:
     for key in (_TTFT, _TPOT):
       of = [key.format(each) for each in figures.PERCENTILES]
       pairs += itertools.pairwise(of)
@@ -222,16 +224,18 @@ def _times(log: loadgen_log.RunLog, rules: rounds.Scenario) -> Iterator[str]:
 
 
 def _tokens(
-  log: loadgen_log.RunLog, benchmark: str, tokens_key: str, samples_key: str
+  log: loadgen_log.RunLog,
+  search: benchmark_lib.Search,
+  tokens_key: str,
+  samples_key: str,
 ) -> Iterator[str]:
   """Yields a rate of tokens that answers of valid lengths cannot have."""
   number = functools.partial(figures.number, log)
-  rules = summaries.BENCHMARKS[benchmark]
   tokens, samples = number(tokens_key), number(samples_key)
   count = number('result_query_count') * number('generated_samples_per_query')
   # In Server, LoadGen does not count one of the samples.
   margin = 1 + _MARGIN + 1 / max(count, 1)
-  least, most = rules.min_new_tokens, rules.max_new_tokens
+  least, most = search.min_tokens, search.max_tokens
   if not samples * least / margin <= tokens <= samples * most * margin:
     yield (
       f'{tokens_key} is {tokens:g}, but {samples_key} is {samples:g}. Answers'

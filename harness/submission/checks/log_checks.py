@@ -9,9 +9,9 @@ import re
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
 from harness.results import figures
+from harness.results import job_result
 from harness.rules import requirements
 from harness.rules import rounds
-from harness.submission import job_result
 from harness.submission import plan
 from harness.submission.checks import consistency
 
@@ -36,7 +36,7 @@ def accuracy(
   text = result.accuracy_text.read_text(encoding='utf-8')
   shown = {
     metric: figure(text, metric)
-    for metric in requirements.ACCURACY.get(entry.model, {})
+    for metric in result.benchmark.least(entry.model)
   }
   if not requirements.is_closed(submission.division):
     # It needs data of nltk, and no checker requires it of open results.
@@ -72,7 +72,7 @@ def short_set(
 
   The option that the note names is passed to the checker; see `checker.run`.
   """
-  log, full = result.accuracy, rounds.FULL_SET[result.entry.benchmark]
+  log, full = result.accuracy, result.benchmark.full_set
   closed = requirements.is_closed(submission.division)
   if log is None or closed:  # Closed requires the whole set.
     return None
@@ -90,7 +90,7 @@ def short_set(
 
 def int32(result: job_result.JobResult, path: pathlib.Path) -> Iterator[str]:
   """Yields a problem if answers have other than four bytes per token."""
-  if not rounds.uses_tokens(result.entry.benchmark):
+  if not result.benchmark.uses_tokens:
     return
   with open(path, encoding='utf-8') as file:
     wrong = [
@@ -120,7 +120,7 @@ def performance(
       f'{name}: LoadGen reports the performance run as {validity}. Its summary'
       ' has the reason.'
     )
-  yield from consistency.problems(log, entry.benchmark, entry.scenario, name)
+  yield from consistency.problems(log, result.benchmark, entry.scenario, name)
   yield from _entry(result)
   yield from settings(submission, result, log, name)
   wanted = rounds.ROUNDS[submission.round].seeds
@@ -178,7 +178,7 @@ def settings(
 ) -> Iterator[str]:
   """Yields invalid settings of a performance or compliance run."""
   entry, round_name = result.entry, submission.round
-  full = rounds.FULL_SET[entry.benchmark]
+  benchmark, full = result.benchmark, result.benchmark.full_set
   scenario = rounds.SCENARIOS.get(entry.scenario)
   logged = log.values.get('effective_scenario')
   if scenario and logged != scenario.loadgen_name:
@@ -190,9 +190,7 @@ def settings(
       f' requires {full}.'
     )
   if scenario and scenario.at_once:
-    least = rounds.ROUNDS[round_name].min_queries(
-      entry.benchmark, entry.scenario
-    )
+    least = benchmark.min_queries(round_name, entry.scenario)
     asked = _number(log, 'effective_samples_per_query')
     if asked < least and requirements.needs_samples_per_query(
       round_name, submission.division
@@ -201,10 +199,10 @@ def settings(
         f'{name}: {entry.scenario} requested {asked:.0f} samples, but'
         f' {round_name} requires {least}.'
       )
-  if rounds.uses_tokens(entry.benchmark):
-    yield from _tokens(entry, log, name)
+  if benchmark.uses_tokens:
+    yield from _tokens(result, log, name)
   elif scenario and scenario.bounded:
-    limit = rounds.SERVER_LATENCY_MS[entry.benchmark]
+    limit = benchmark.server_latency_ms
     bound = _number(log, 'effective_target_latency_ns') / _NS_PER_MS
     if bound > limit:
       yield (
@@ -214,7 +212,7 @@ def settings(
 
 
 def _tokens(
-  entry: entry_lib.Entry, log: loadgen_log.RunLog, name: str
+  result: job_result.JobResult, log: loadgen_log.RunLog, name: str
 ) -> Iterator[str]:
   """Yields violations of the rules on token latencies.
 
@@ -223,9 +221,10 @@ def _tokens(
   if not log.values.get('requested_use_token_latencies'):
     yield (
       f'{name}: LoadGen did not measure the latencies of tokens, but'
-      f' {entry.model} requires it (use_token_latencies).'
+      f' {result.entry.model} requires it (use_token_latencies).'
     )
-  limits = rounds.token_limits(entry.benchmark, entry.scenario)
+  scenario = result.entry.scenario
+  limits = result.benchmark.token_limits.get(scenario)
   if limits is None:
     return
   try:
@@ -241,7 +240,7 @@ def _tokens(
     if bound > limit:
       yield (
         f'{name}: The limit of the {latency.name} was {bound:g} ms, but'
-        f' {entry.scenario} allows at most {limit:g} ms.'
+        f' {scenario} allows at most {limit:g} ms.'
       )
     if latency.problem is not None:
       yield f'{name}: {latency.problem}.'

@@ -8,16 +8,16 @@ follow every rule that the logs can show. All problems are reported together.
 from collections.abc import Iterator
 import pathlib
 
+from harness.benchmarks import all as benchmarks
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
+from harness.results import job_result
 from harness.rules import requirements
 from harness.rules import rounds
-from harness.rules import summaries
 from harness.submission import endpoints_report
-from harness.submission import job_result
 from harness.submission import plan
 from harness.submission.checks import consistency
 from harness.submission.checks import log_checks
-from harness.submission.content import compliance
 from harness.submission.content import descriptions
 
 
@@ -108,9 +108,12 @@ def _models(submission: plan.Submission) -> Iterator[str]:
       f' {", ".join(models)}. Submit them separately.'
     )
   for model in models:
-    if requirements.scenarios(submission.round, submission.category, model):
+    benchmark = benchmarks.MODELS.get(model)
+    names: tuple[str, ...] = ()
+    if benchmark:
+      names = benchmark.rounds_of(submission.category, model)
+    if submission.round in names:
       continue
-    names = requirements.rounds_of(submission.category, model)
     other = next(
       each for each in requirements.CATEGORIES if each != submission.category
     )
@@ -120,7 +123,7 @@ def _models(submission: plan.Submission) -> Iterator[str]:
       + (f' These rounds have it: {", ".join(names)}.' if names else '')
       + (
         f' Pass --category={other}.'
-        if requirements.scenarios(submission.round, other, model)
+        if benchmark and benchmark.required(submission.round, other, model)
         else ''
       )
     )
@@ -165,7 +168,7 @@ def _closed(submission: plan.Submission) -> Iterator[str]:
     yield from _full_set(result)
     yield from _targets(result)
     # A tree has no parameters.
-    if result.entry.benchmark in summaries.BENCHMARKS and not result.truncated:
+    if result.benchmark.summarizes and not result.truncated:
       yield from _search(result)
     yield from _equal_issue(submission, result)
     yield from _compliance(submission, result)
@@ -217,11 +220,12 @@ def _scenarios(submission: plan.Submission) -> Iterator[str]:
   where = f'category {submission.category} of {submission.round}'
   for model, scenarios in found.items():
     rules = submission.round, submission.category, model
-    known = requirements.scenarios(*rules)
-    if not known:
+    benchmark = benchmarks.MODELS.get(model)
+    known = benchmark.required(*rules) if benchmark else ()
+    if not benchmark or not known:
       continue  # This was already reported.
-    if missing := requirements.lacking(scenarios, *rules):
-      required = requirements.lacking((), *rules)
+    if missing := benchmark.lacking(scenarios, *rules):
+      required = benchmark.lacking((), *rules)
       yield (
         f'{model} lacks {", ".join(missing)}. The {where} requires'
         f' {", ".join(required)}.'
@@ -231,7 +235,7 @@ def _scenarios(submission: plan.Submission) -> Iterator[str]:
 
 
 def _full_set(result: job_result.JobResult) -> Iterator[str]:
-  name, full = result.name, rounds.FULL_SET[result.entry.benchmark]
+  name, full = result.name, result.benchmark.full_set
   for run, log in (
     ('accuracy', result.accuracy),
     ('performance', result.performance),
@@ -252,7 +256,7 @@ def _full_set(result: job_result.JobResult) -> Iterator[str]:
           f' {full}.'
         )
   scored = result.entry.accuracy
-  if result.entry.benchmark in summaries.BENCHMARKS and scored:
+  if result.benchmark.summarizes and scored:
     count = scored.metrics.get('gen_num')
     if count != full:
       yield f'{name}: {count} answers were scored, but closed requires {full}.'
@@ -265,9 +269,9 @@ def _targets(result: job_result.JobResult) -> Iterator[str]:
   text, model = result.accuracy_text.read_text('utf-8'), result.entry.model
   figures = {
     metric: log_checks.figure(text, metric)  # None was already reported.
-    for metric in requirements.ACCURACY.get(model, {})
+    for metric in result.benchmark.least(model)
   }
-  for metric, found, bound in requirements.missed(model, figures):
+  for metric, found, bound in result.benchmark.missed(model, figures):
     yield (
       f'{result.name}: {metric} is {found:g}, but {model} requires {bound}.'
     )
@@ -275,7 +279,7 @@ def _targets(result: job_result.JobResult) -> Iterator[str]:
 
 def _search(result: job_result.JobResult) -> Iterator[str]:
   beams = descriptions.beams(result.entry)
-  required = summaries.BENCHMARKS[result.entry.benchmark].num_beams
+  required = result.benchmark.search.beams
   if beams is None:
     yield (
       f'{result.name} does not record its beam size, which must be {required}.'
@@ -298,8 +302,8 @@ def _search(result: job_result.JobResult) -> Iterator[str]:
 def _equal_issue(
   submission: plan.Submission, result: job_result.JobResult
 ) -> Iterator[str]:
-  required = rounds.ROUNDS[submission.round].must_issue_equally(
-    result.entry.benchmark, result.entry.scenario
+  required = result.benchmark.must_issue_equally(
+    submission.round, result.entry.scenario
   )
   log = result.performance
   key = 'effective_sample_concatenate_permutation'
@@ -329,7 +333,7 @@ def _compliance(
     elif log and result.performance and result.accuracy:  # Or was reported.
       name = f'{result.name}, {test}'
       yield from consistency.problems(
-        log, result.entry.benchmark, result.entry.scenario, name
+        log, result.benchmark, result.entry.scenario, name
       )
       yield from log_checks.settings(submission, result, log, name)
       yield from _test(submission.round, result, log, test, name)
@@ -363,13 +367,15 @@ def _test(
       ' the accuracy run and of the test for the samples that the test logged.'
     )
   else:
-    yield from _scores(result.entry.model, directory, name)
+    yield from _scores(result, directory, name)
 
 
-def _scores(model: str, directory: pathlib.Path, name: str) -> Iterator[str]:
+def _scores(
+  result: job_result.JobResult, directory: pathlib.Path, name: str
+) -> Iterator[str]:
   """Yields test scores that differ too much from the accuracy run's."""
-  percent = requirements.TEST_PERCENT[model]
-  for metric in requirements.ACCURACY[model]:
+  percent = result.benchmark.test_percent[result.entry.model]
+  for metric in result.benchmark.least(result.entry.model):
     baseline, test = (
       log_checks.figure((directory / each).read_text('utf-8'), metric)
       for each in compliance.SCORES

@@ -5,15 +5,16 @@ import shutil
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.benchmarks import gptj
 from harness.description import description as description_lib
 from harness.rules import rounds
 from harness.submission.checks import submission_checks
 from harness.submission.testing import jobs
 
 _OFFLINE = jobs.Job(
-  samples=rounds.FULL_SET[rounds.GPTJ],
+  samples=gptj.GPTJ.full_set,
   target_qps=100,
-  figures=jobs.HIGH[rounds.GPTJ],
+  figures=jobs.HIGH[gptj.GPTJ],
 )
 _STREAM = dataclasses.replace(
   _OFFLINE,
@@ -181,7 +182,7 @@ class WholeTest(parameterized.TestCase):
 
   @parameterized.parameters('rouge1', 'rouge2', 'rougeL', 'gen_len')
   def test_a_figure_below_its_target(self, metric):
-    high = jobs.HIGH[rounds.GPTJ]
+    high = jobs.HIGH[gptj.GPTJ]
     low = high | {metric: high[metric] * 0.89}
     (self.accuracy / 'accuracy.txt').write_text(f'{low}\n', 'utf-8')
     scored = dataclasses.replace(
@@ -196,7 +197,7 @@ class WholeTest(parameterized.TestCase):
     )
 
   def test_figures_that_are_not_those_of_the_result(self):
-    high = jobs.HIGH[rounds.GPTJ] | {'rouge1': 43.5}
+    high = jobs.HIGH[gptj.GPTJ] | {'rouge1': 43.5}
     (self.accuracy / 'accuracy.txt').write_text(f'{high}\n', 'utf-8')
     for division in ('open', 'closed'):
       self.assert_problem(

@@ -7,10 +7,9 @@ import pathlib
 import re
 from typing import Any
 
+from harness.benchmarks import all as benchmarks
 from harness.description import description as description_lib
 from harness.results import entry as entry_lib
-from harness.rules import rounds
-from harness.rules import summaries
 from saxml_ext.common import errors
 from saxml_ext.common import files
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
@@ -30,7 +29,6 @@ NOTE = 'measurements'
 
 # Official names of types, by their names in results.
 _TYPES = {'float32': 'fp32', 'float16': 'fp16', 'bfloat16': 'bf16'}
-_INPUTS = dict.fromkeys(rounds.BENCHMARKS, 'int32') | {rounds.BERT: 'int64'}
 _INTEGERS = ('int4', 'int8')
 
 
@@ -120,7 +118,7 @@ def measurements(
     (os.path.basename(str(p).rstrip('/')) for p in paths if p), None
   )
   known: dict[str, Any] = {
-    'input_data_types': _INPUTS.get(entry.benchmark),
+    'input_data_types': benchmarks.get(entry.benchmark).input_type,
     'retraining': 'no',
     'starting_weights_filename': weights,
     'weight_data_types': kind,
@@ -186,7 +184,7 @@ def attribute(entry: entry_lib.Entry, name: str) -> Any:
 def beams(entry: entry_lib.Entry) -> int | None:
   """Returns the beam size, 1 without a beam search, or None if unknown."""
   if entry.system == 'reference':
-    usual = summaries.BENCHMARKS[entry.benchmark].num_beams
+    usual = benchmarks.get(entry.benchmark).search.beams
     return int(system(entry).get('beam_size') or usual)
   size = attribute(entry, 'BEAM_SIZE')
   if size is None:

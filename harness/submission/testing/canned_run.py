@@ -11,10 +11,10 @@ from absl import flags
 import msgspec
 import numpy as np
 
+from harness.benchmarks import all as benchmarks
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
 from harness.loadgen import system
-from harness.rules import rounds
 from saxml_ext.common import program
 
 flags.DEFINE_integer('samples', 20, 'The number of samples in the set.', 1)
@@ -58,15 +58,14 @@ class _WithFirstToken:
 def main(argv: Sequence[str]) -> None:
   run = runner.asked(argv, Canned)
   canned = run.system
-  tokens = rounds.uses_tokens(run.benchmark)
-  kind = np.int32 if tokens else np.int64
+  benchmark = benchmarks.get(run.benchmark)
   shift = canned.shift if run.mode == run_lib.PERFORMANCE else 0
 
   def answer(index: int) -> system.Answer:
     value, width = index + shift, canned.width
     if canned.logits:
       return system.Answer(np.full((width, 2), value, np.float32))
-    ids = np.arange(value, value + width, dtype=kind)
+    ids = np.arange(value, value + width, dtype=benchmark.dtype)
     return system.Answer(ids, width)
 
   def answer_batch(indices: Sequence[int]) -> list[system.Answer]:
@@ -75,7 +74,9 @@ def main(argv: Sequence[str]) -> None:
 
   runner.main(
     lambda: runner.Subject(
-      (_Streaming if tokens else system.BatchedSystem)(answer_batch, 4096),
+      (_Streaming if benchmark.uses_tokens else system.BatchedSystem)(
+        answer_batch, 4096
+      ),
       [1] * canned.samples,
     ),
     run,

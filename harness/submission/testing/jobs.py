@@ -6,16 +6,20 @@ import json
 import pathlib
 import subprocess
 
+from harness.benchmarks import benchmark as benchmark_lib
+from harness.benchmarks import bert
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.description import description as description_lib
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
 from harness.loadgen import settings
 from harness.results import entry as entry_lib
 from harness.results import figures
+from harness.results import job_result
 from harness.rules import rounds
-from harness.submission import job_result
 from harness.submission import plan
 from harness.submission.checks import consistency
-from harness.submission.content import compliance
 from serve import programs
 
 _PROGRAM = 'harness/submission/testing/canned_run'
@@ -25,16 +29,16 @@ _TIME_FORMAT = '%m-%d-%Y %H:%M:%S.%f'
 
 # Figures that miss every target, and figures that meet all targets.
 LOW = {
-  rounds.GPTJ: {
+  gptj.GPTJ: {
     'rouge1': 5.1,
     'rouge2': 1.2,
     'rougeL': 4.3,
     'gen_len': 1234,
     'gen_num': 20,
   },
-  rounds.BERT: {'exact_match': 1.5, 'f1': 2.5},
+  bert.BERT: {'exact_match': 1.5, 'f1': 2.5},
   **dict.fromkeys(
-    rounds.LLAMAS,
+    (llama.LLAMA, llama.LLAMA_EDGE),
     {
       'rouge1': 6.1,
       'rouge2': 1.2,
@@ -46,15 +50,15 @@ LOW = {
   ),
 }
 HIGH = {
-  rounds.GPTJ: {
+  gptj.GPTJ: {
     'rouge1': 42.9865,
     'rouge2': 20.1235,
     'rougeL': 29.9881,
     'gen_len': 4016878,
     'gen_num': 13368,
   },
-  rounds.BERT: {'exact_match': 83.67, 'f1': 90.8749},
-  rounds.LLAMA: {
+  bert.BERT: {'exact_match': 83.67, 'f1': 90.8749},
+  llama.LLAMA: {
     'rouge1': 38.7792,
     'rouge2': 15.9075,
     'rougeL': 24.4957,
@@ -62,7 +66,7 @@ HIGH = {
     'gen_len': 8167644,
     'gen_num': 13368,
   },
-  rounds.LLAMA_EDGE: {
+  llama.LLAMA_EDGE: {
     'rouge1': 39.06,
     'rouge2': 16.1147,
     'rougeL': 24.6375,
@@ -80,7 +84,6 @@ CALM = dict.fromkeys(
   ),
   1_000,
 )
-_MODELS = {of: name for name, of in reversed(rounds.MODELS.items())}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +107,7 @@ class Job:
     parameters: The parameters of that system; None for a tiny model.
   """
 
-  benchmark: str = rounds.GPTJ
+  benchmark: benchmark_lib.Benchmark = gptj.GPTJ
   scenario: str = rounds.OFFLINE
   round: str = rounds.SHORT_RUNS
   model: str | None = None
@@ -131,7 +134,7 @@ class Job:
   @property
   def settings(self) -> settings.RunSettings:
     """LoadGen's settings of the performance run."""
-    full = rounds.FULL_SET[self.benchmark]
+    full = self.benchmark.full_set
     return settings.RunSettings(
       benchmark=self.benchmark,
       scenario=self.scenario,
@@ -140,9 +143,7 @@ class Job:
       # LoadGen logs this value unchanged, for any size of the set.
       buffer_count=full,
       min_duration_ms=self.min_duration_ms,
-      min_query_count=rounds.ROUNDS[self.round].min_queries(
-        self.benchmark, self.scenario
-      ),
+      min_query_count=self.benchmark.min_queries(self.round, self.scenario),
       target_qps=self.target_qps,
       target_latency_ms=self.target_latency_ms,
     )
@@ -163,13 +164,13 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
   run(job, 'accuracy', directory / 'accuracy', user_conf)
   run(job, 'performance', directory / 'performance' / 'run_1', user_conf)
   scores = job.figures or LOW[job.benchmark]
-  bert = job.benchmark == rounds.BERT
-  line = json.dumps(scores) if bert else str(scores)
+  summarizes = job.benchmark.summarizes
+  line = str(scores) if summarizes else json.dumps(scores)
   (directory / 'accuracy' / 'accuracy.txt').write_text(line + '\n', 'utf-8')
   run_1 = str(directory / 'performance' / 'run_1')
   entry = entry_lib.Entry(
-    benchmark=job.benchmark,
-    model=job.model or _MODELS[job.benchmark],
+    benchmark=job.benchmark.name,
+    model=job.model or next(iter(job.benchmark.models)),
     scenario=job.scenario,
     round=job.round,
     system=job.system,
@@ -189,9 +190,9 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
   return entry
 
 
-def _parameters(benchmark: str) -> dict[str, object]:
+def _parameters(benchmark: benchmark_lib.Benchmark) -> dict[str, object]:
   params = 'gptj.TinyFP32'
-  if benchmark in rounds.LLAMAS:
+  if benchmark.uses_tokens:
     params = 'llama.TinyTokenizedFP32'
   return {
     'params': f'saxml_ext.params.{params}',
@@ -230,7 +231,7 @@ def run(
   command = programs.command(
     _PROGRAM,
     {
-      'benchmark': job.benchmark,
+      'benchmark': job.benchmark.name,
       'scenario': job.scenario,
       'mode': mode,
       'user_conf': user_conf,
@@ -240,7 +241,7 @@ def run(
       'silence_secs': _SILENCE_SECS,
       'samples': job.samples,
       'width': job.width,
-      'logits': str(job.benchmark == rounds.BERT).lower(),
+      'logits': str(not job.benchmark.summarizes).lower(),
       'answer_secs': job.batch_secs if mode == 'performance' else 0,
     }
     | more,

@@ -18,7 +18,8 @@ from absl import logging
 import msgspec
 import numpy as np
 
-from harness.data import bundle
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.data import summarization
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
@@ -27,8 +28,6 @@ from harness.loadgen import system
 from harness.network import client
 from harness.network import network_program
 from harness.network import payload
-from harness.rules import rounds
-from harness.rules import summaries
 from harness.systems import launch
 from saxml_ext.common import errors
 from saxml_ext.common import program as program_lib
@@ -121,7 +120,7 @@ class EngineSystem:
     self,
     model: servable.Servable,
     inputs: network_program.Inputs,
-    benchmark: str = rounds.GPTJ,
+    benchmark: benchmark_lib.Benchmark,
     stream: bool = False,
   ):
     """Stores the model and its inputs.
@@ -130,7 +129,7 @@ class EngineSystem:
       model: The model that `load` returned.
       inputs: The inputs by sample index. "input_ids" has the token ids of the
         prompt, int32 [T].
-      benchmark: LoadGen's name of the benchmark, which decides what is logged.
+      benchmark: The benchmark, which decides what is logged.
       stream: True if the first token is reported with its id. The engine then
         decodes as few steps in a call as for streaming clients.
     """
@@ -304,12 +303,13 @@ def make(
       f'{engine.params} generates nothing (SCORE_ONLY or ENABLE_GENERATE). Use'
       ' other --params'
     )
-  return EngineSystem(model, inputs, engine.benchmark, stream)
+  benchmark = benchmarks.get(engine.benchmark)
+  return EngineSystem(model, inputs, benchmark, stream)
 
 
 def _checkpoint(engine: launch.Engine) -> str:
   path = (
-    bundle.pax_checkpoint(engine.benchmark)
+    benchmarks.get(engine.benchmark).bundle.pax
     if engine.checkpoint is None
     else engine.checkpoint
   )
@@ -334,16 +334,16 @@ def main(argv: Sequence[str]) -> None:
   run: run_lib.Run[launch.Engine]
   run = runner.asked(argv, launch.Engine, overrides=run_lib.overrides())
   engine = run.system
+  benchmark = benchmarks.get(engine.benchmark)
   changes = ''.join(f' {n}={text}' for n, text in engine.overrides.items())
   network_program.main(
     lambda inputs: make(
       engine,
       inputs,
-      settings_lib.reports_first_tokens(run.benchmark, run.scenario),
+      settings_lib.reports_first_tokens(benchmark, run.scenario),
     ),
     lambda: prompts(engine, run.samples),
-    f'{summaries.BENCHMARKS[engine.benchmark].title} by the JAX engine,'
-    f' {engine.params}{changes}',
+    f'{benchmark.title} by the JAX engine, {engine.params}{changes}',
     run,
   )
 

@@ -7,7 +7,7 @@ import os
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
 from harness.rules import rounds
@@ -31,9 +31,9 @@ class LoadgenRunTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     directory = self.create_tempdir().full_path
-    with open(bundle.eval_path(), encoding='utf-8') as file:
+    with open(gptj.BUNDLE.dataset, encoding='utf-8') as file:
       articles = json.load(file)
-    with open(bundle.reference_path(), encoding='utf-8') as file:
+    with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
       tokens = json.load(file)['tokens']
     self._recorded = {n: tokens[index] for n, index in enumerate(_SHORT)}
     self._dataset = os.path.join(directory, 'eval.json')
@@ -46,7 +46,7 @@ class LoadgenRunTest(absltest.TestCase):
     self, mode: str, scenario: str, overrides: Sequence[str] = _SMALL, **flags
   ) -> program_run.Outcome:
     run_settings = settings.RunSettings(
-      benchmark=rounds.GPTJ,
+      benchmark=gptj.GPTJ,
       scenario=scenario,
       round='v4.0',
       sample_count=len(_SHORT),
@@ -57,7 +57,7 @@ class LoadgenRunTest(absltest.TestCase):
       equal_issue=False,
     )
     flags = {
-      'checkpoint': bundle.pax_checkpoint(),
+      'checkpoint': gptj.BUNDLE.pax,
       'dataset_path': self._dataset,
       'jax_cache_dir': self._cache,
       **flags,
@@ -90,7 +90,7 @@ class LoadgenRunTest(absltest.TestCase):
 
   def test_the_bundled_programs_need_no_compiling(self):
     found = self._run(
-      'accuracy', rounds.OFFLINE, overrides=(), programs=bundle.programs()
+      'accuracy', rounds.OFFLINE, overrides=(), programs=gptj.BUNDLE.programs
     )
     self.assertEqual(found.code, 0, found.status.failure or found.errors)
     self.assertEqual(found.answers, self._recorded)
@@ -135,11 +135,11 @@ class SubjectTest(parameterized.TestCase):
     ),
   )
   def test_what_cannot_be_used(self, values, message):
-    values = {'checkpoint': bundle.model_dir(), **values}
+    values = {'checkpoint': gptj.BUNDLE.model, **values}
     samples = run_lib.Samples(
-      **{'sample_count': 2, **values.pop('samples', {})}
+      **{'sample_count': 2, 'benchmark': 'gptj', **values.pop('samples', {})}
     )
-    engine = launch.Engine(**values)
+    engine = launch.Engine(benchmark='gptj', **values)
     with self.assertRaisesRegex((OSError, ValueError), message):
       engine_run.make(engine, engine_run.prompts(engine, samples))
 

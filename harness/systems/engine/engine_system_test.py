@@ -5,8 +5,9 @@ import tempfile
 from absl.testing import absltest
 import numpy as np
 
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.loadgen import system
-from harness.rules import rounds
 from harness.systems.engine import engine_run
 from harness.systems.testing import replies
 from saxml_ext.common import errors
@@ -41,7 +42,7 @@ class EngineSystemTest(absltest.TestCase):
     jax_setup.configure(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
 
   def _make(
-    self, benchmark=rounds.GPTJ, stream=False, **overrides
+    self, benchmark=gptj.GPTJ, stream=False, **overrides
   ) -> engine_run.EngineSystem:
     overrides = {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4', **overrides}
     model = engine_run.load(
@@ -103,7 +104,7 @@ class EngineSystemTest(absltest.TestCase):
       (whole[0], whole[:1]),  # Ends in the engine's first call.
     ):
       made = self._make(
-        rounds.LLAMA,
+        llama.LLAMA,
         stream=True,
         **_GREEDY,
         MIN_DECODE_STEPS='0',

@@ -16,7 +16,7 @@ import psutil
 import torch
 import transformers
 
-from harness.rules import summaries
+from harness.benchmarks import all as benchmarks
 
 _GIB = 2**30
 
@@ -91,18 +91,6 @@ def _gib(size: int) -> str:
   return f'{gib:.1f} GiB' if gib >= 1 else f'{gib:.3g} GiB'
 
 
-def benchmark(config: transformers.PreTrainedConfig) -> summaries.Benchmark:
-  """Returns the benchmark of a model, which has its search.
-
-  Raises:
-    ValueError: No benchmark has a model of this type.
-  """
-  found = summaries.of_family(config.model_type)
-  if found is None:
-    raise ValueError(f'no benchmark has a model of type {config.model_type!r}')
-  return found
-
-
 def read_config(
   path: str, family: str | None = None
 ) -> transformers.PreTrainedConfig:
@@ -125,20 +113,21 @@ def read_config(
       f' ({error}). Pass a directory with config.json, tokenizer.json and the'
       ' weights with --checkpoint'
     ) from error
-  known = sorted({each.family for each in summaries.BENCHMARKS.values()})
-  wanted = known if family is None else [family]
-  if kind not in wanted:
+  families = [family] if family else sorted(benchmarks.families())
+  if kind not in families:
     raise ValueError(
       f'{path} contains a model of type {kind!r}, but the reference runs only'
-      f' {" or ".join(wanted)} here. Pass the directory of such a model with'
+      f' {" or ".join(families)} here. Pass the directory of such a model with'
       ' --checkpoint'
     )
   return transformers.AutoConfig.from_pretrained(path, local_files_only=True)
 
 
-def longest_prompt(config: transformers.PreTrainedConfig) -> int:
+def longest_prompt(
+  config: transformers.PreTrainedConfig, answer_tokens: int
+) -> int:
   """Returns the longest prompt in tokens that leaves room for the answer."""
-  return config.max_position_embeddings - benchmark(config).max_new_tokens
+  return config.max_position_embeddings - answer_tokens
 
 
 def end_ids(config: transformers.PreTrainedConfig) -> tuple[int, ...]:
@@ -199,7 +188,7 @@ def load(
 def answer(
   model: transformers.PreTrainedModel,
   prompts: Sequence[Sequence[int]],
-  changes: Mapping[str, Any] | None = None,
+  settings: Mapping[str, Any],
 ) -> list[list[int]]:
   """Answers prompts together, as the reference answers one.
 
@@ -210,7 +199,7 @@ def answer(
   Args:
     model: The model that `load` returned.
     prompts: The token ids of each prompt.
-    changes: The settings that differ from the benchmark's.
+    settings: The search, as arguments of transformers' `generate`.
 
   Returns:
     The generated ids of each prompt. End ids make them equally long.
@@ -219,7 +208,7 @@ def answer(
     ValueError: The model cannot process a prompt.
   """
   for row in prompts:
-    _check(row, model.config)
+    _check(row, model.config, settings['max_new_tokens'])
   ends = end_ids(model.config)
   width = max(map(len, prompts))
   ids = torch.full((len(prompts), width), ends[0])
@@ -227,11 +216,6 @@ def answer(
   for i, row in enumerate(prompts):
     ids[i, width - len(row) :] = torch.tensor(row)
     mask[i, width - len(row) :] = 1
-  settings = {**benchmark(model.config).generation, **(changes or {})}
-  if settings['num_beams'] == 1:
-    # The setting has no effect with one beam, and transformers would print a
-    # warning.
-    settings.pop('early_stopping', None)
   with torch.autocast(
     model.device.type, model.dtype, enabled=model.dtype != torch.float32
   ):
@@ -246,8 +230,12 @@ def answer(
   return output[:, width:].tolist()
 
 
-def _check(ids: Sequence[int], config: transformers.PreTrainedConfig) -> None:
-  longest = longest_prompt(config)
+def _check(
+  ids: Sequence[int],
+  config: transformers.PreTrainedConfig,
+  answer_tokens: int,
+) -> None:
+  longest = longest_prompt(config, answer_tokens)
   if not 1 <= len(ids) <= longest:
     raise ValueError(
       f'a prompt has {len(ids)} tokens. With room for the answer, the model'

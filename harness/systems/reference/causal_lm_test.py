@@ -9,25 +9,28 @@ import safetensors.torch
 import torch
 import transformers
 
-from harness.data import bundle
+from harness.benchmarks import benchmark
+from harness.benchmarks import gptj
+from harness.benchmarks import llama
 from harness.data import summarization
-from harness.rules import rounds
 from harness.systems.reference import causal_lm
 
 # Articles with short prompts, of different lengths, and short answers.
 _SHORT = (12, 25, 38, 19)
+
+_SEARCH = gptj.GPTJ.search.generation
 
 
 def setUpModule():
   torch.set_num_threads(1)  # More threads only wait for each other.
 
 
-def _answers(model, prompts) -> list[list[int]]:
+def _answers(model, prompts, search=_SEARCH) -> list[list[int]]:
   """Returns the answers without their end ids."""
   ends = causal_lm.end_ids(model.config)
   return [
     list(summarization.until_end(ids, ends))
-    for ids in causal_lm.answer(model, prompts)
+    for ids in causal_lm.answer(model, prompts, search)
   ]
 
 
@@ -36,18 +39,19 @@ class CausalLMTest(absltest.TestCase):
   def setUpClass(cls):
     super().setUpClass()
     task = summarization.load(
-      bundle.eval_path(),
-      bundle.tokenizer_path(),
-      bundle.MAX_INPUT_LENGTH,
+      gptj.BUNDLE.dataset,
+      gptj.BUNDLE.tokenizer,
+      gptj.BUNDLE.max_input_length,
       max(_SHORT) + 1,
+      gptj.GPTJ.name,
     )
     cls.prompts = [task.prompt_ids[index].tolist() for index in _SHORT]
-    with open(bundle.reference_path(), encoding='utf-8') as file:
+    with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
       tokens = json.load(file)['tokens']
     cls.recorded = [tokens[index] for index in _SHORT]
 
   def test_answers_are_the_recorded_ones(self):
-    model = causal_lm.load(bundle.model_dir())
+    model = causal_lm.load(gptj.BUNDLE.model)
     with self.subTest('one at a time'):
       found = [_answers(model, [prompt])[0] for prompt in self.prompts[:2]]
       self.assertEqual(found, self.recorded[:2])
@@ -57,54 +61,55 @@ class CausalLMTest(absltest.TestCase):
 
   def test_formats_of_16_bits(self):
     for dtype in (torch.bfloat16, torch.float16):
-      model = causal_lm.load(bundle.model_dir(), dtype=dtype)
+      model = causal_lm.load(gptj.BUNDLE.model, dtype=dtype)
       self.assertEqual(model.dtype, dtype)
       (found,) = causal_lm.answer(
-        model, self.prompts[:1], {'max_new_tokens': 32}
+        model, self.prompts[:1], _SEARCH | {'max_new_tokens': 32}
       )
       self.assertBetween(len(found), 30, 32)
       self.assertEqual(found[:4], self.recorded[0][:4])
 
   def test_prompts_that_the_model_does_not_take(self):
-    model = causal_lm.load(bundle.model_dir())
+    model = causal_lm.load(gptj.BUNDLE.model)
     for prompt, message in (
       ([], 'has 0 tokens. With .* accepts 1 to 896'),
       ([1] * 897, 'has 897 tokens'),
       ([4096], 'the id 4096, but the ids of the model are below 4096'),
     ):
       with self.assertRaisesRegex(ValueError, message):
-        causal_lm.answer(model, [[1, 2], prompt])
+        causal_lm.answer(model, [[1, 2], prompt], _SEARCH)
 
   def test_one_beam_is_greedy(self):
-    model = causal_lm.load(bundle.model_dir())
-    changes = {'num_beams': 1, 'max_new_tokens': 4, 'min_new_tokens': 1}
-    (found,) = causal_lm.answer(model, self.prompts[:1], changes)
+    model = causal_lm.load(gptj.BUNDLE.model)
+    search = benchmark.Search(1, 1, 4).generation
+    (found,) = causal_lm.answer(model, self.prompts[:1], search)
     logits = model(torch.tensor([self.prompts[0] + found[:-1]])).logits
     wanted = logits[0, len(self.prompts[0]) - 1 :].argmax(-1)
     self.assertEqual(found, wanted.tolist())
 
   def test_a_model_without_an_end_id_is_refused(self):
-    config = causal_lm.read_config(bundle.model_dir(rounds.LLAMA))
+    config = causal_lm.read_config(llama.BUNDLE.model)
     config.eos_token_id = None
     with self.assertRaisesRegex(ValueError, 'no eos_token_id.*Add it'):
       causal_lm.end_ids(config)
 
   def test_llama_answers_greedily_and_ends_at_any_end_id(self):
-    path = bundle.model_dir(rounds.LLAMA)
+    path = llama.BUNDLE.model
     model = causal_lm.load(path)
     ends = causal_lm.end_ids(model.config)
     self.assertLen(ends, 2)
     task = summarization.load(
-      bundle.eval_path(),
-      bundle.tokenizer_path(rounds.LLAMA),
-      bundle.MAX_INPUT_LENGTH_OF[rounds.LLAMA],
+      gptj.BUNDLE.dataset,
+      llama.BUNDLE.tokenizer,
+      llama.BUNDLE.max_input_length,
       max(_SHORT) + 1,
-      rounds.LLAMA,
+      llama.LLAMA.name,
     )
     prompts = [task.prompt_ids[index].tolist() for index in _SHORT]
-    with open(bundle.reference_path(rounds.LLAMA), encoding='utf-8') as file:
+    with open(llama.BUNDLE.reference, encoding='utf-8') as file:
       tokens = json.load(file)['tokens']
-    found = _answers(model, prompts[:1])
+    search = llama.LLAMA.search.generation
+    found = _answers(model, prompts[:1], search)
     self.assertEqual(found, [tokens[_SHORT[0]]])
     # In a chat, the other end id follows an answer.
     begin, head, end = (
@@ -118,13 +123,13 @@ class CausalLMTest(absltest.TestCase):
       return [head, *ids, end, *line_ends]
 
     chat = [begin, *header('user'), *prompts[0][1:], ends[1]]
-    (answer,) = _answers(model, [chat + header('assistant')])
+    (answer,) = _answers(model, [chat + header('assistant')], search)
     self.assertNotEmpty(answer)
     self.assertLess(len(answer), 128)
 
   def _copy(self) -> str:
     path = os.path.join(self.create_tempdir().full_path, 'model')
-    shutil.copytree(bundle.model_dir(), path)
+    shutil.copytree(gptj.BUNDLE.model, path)
     os.chmod(path, 0o755)
     for name in os.listdir(path):
       os.chmod(os.path.join(path, name), 0o644)
@@ -151,7 +156,7 @@ class CausalLMTest(absltest.TestCase):
     with self.assertRaisesRegex(
       ValueError, "type 'gptj', but the reference runs only llama here"
     ):
-      causal_lm.read_config(bundle.model_dir(), 'llama')
+      causal_lm.read_config(gptj.BUNDLE.model, 'llama')
 
   def test_weights_that_are_not_whole_are_refused(self):
     path = self._copy()
@@ -177,13 +182,13 @@ _CPU = torch.device('cpu')
 
 class MemoryTest(absltest.TestCase):
   def test_weights_are_those_of_the_model(self):
-    model = causal_lm.load(bundle.model_dir(), dtype=torch.bfloat16)
+    model = causal_lm.load(gptj.BUNDLE.model, dtype=torch.bfloat16)
     size = sum(p.numel() * p.element_size() for p in model.parameters())
-    config = causal_lm.read_config(bundle.model_dir())
+    config = causal_lm.read_config(gptj.BUNDLE.model)
     self.assertEqual(causal_lm.weights_bytes(config, torch.bfloat16), size)
 
   def test_cache_is_that_of_the_model(self):
-    model = causal_lm.load(bundle.model_dir())
+    model = causal_lm.load(gptj.BUNDLE.model)
     with torch.inference_mode():
       cache = model(torch.zeros((3, 7), dtype=torch.long)).past_key_values
     size = sum(
@@ -195,7 +200,7 @@ class MemoryTest(absltest.TestCase):
     self.assertEqual(found, size)
 
   def test_shared_keys_and_values_are_cached_once(self):
-    model = causal_lm.load(bundle.model_dir(rounds.LLAMA))
+    model = causal_lm.load(llama.BUNDLE.model)
     with torch.inference_mode():
       cache = model(torch.zeros((1, 5), dtype=torch.long)).past_key_values
     size = sum(

@@ -4,6 +4,7 @@ With --network=sut, only the reference runs, and LoadGen is on another machine.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import os
 import re
 
@@ -11,7 +12,8 @@ import msgspec
 import torch
 import transformers
 
-from harness.data import bundle
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
 from harness.data import summarization
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
@@ -19,8 +21,6 @@ from harness.loadgen import system
 from harness.network import client
 from harness.network import network_program
 from harness.network import payload
-from harness.rules import rounds
-from harness.rules import summaries
 from harness.systems import launch
 from harness.systems.reference import causal_lm
 from saxml_ext.common import program as program_lib
@@ -63,22 +63,21 @@ def find_device(name: str) -> torch.device:
   return torch.device('cuda', index)
 
 
-def beam_size(asked: int | None, benchmark: str = rounds.GPTJ) -> int:
+def beam_size(beams: int | None, benchmark: benchmark_lib.Benchmark) -> int:
   """Returns the number of beams: the given one, or that of the benchmark.
 
-  For GPT-J, $GPTJ_BEAM_SIZE replaces the benchmark's 4.
+  The environment variable of the benchmark replaces the latter.
 
   Raises:
     ValueError: The variable is not a number above 0.
   """
-  if asked is not None:
-    return asked
-  usual = summaries.BENCHMARKS[benchmark].num_beams
-  variable = launch.BEAM_VARIABLE if benchmark == rounds.GPTJ else ''
+  if beams is not None:
+    return beams
+  variable, usual = benchmark.beam_variable, benchmark.search.beams
   text = os.environ.get(variable) or str(usual)
   if not re.fullmatch('[1-9][0-9]*', text):
     raise ValueError(
-      f'the environment variable {launch.BEAM_VARIABLE} is {text!r}. Set it to'
+      f'the environment variable {variable} is {text!r}. Set it to'
       f' an integer of at least 1, such as {usual}, or unset it'
     )
   return int(text)
@@ -105,11 +104,12 @@ def prompts(
   Raises:
     OSError, ValueError: A file or a setting cannot be used.
   """
-  path, config = _checkpoint(reference)
+  benchmark = benchmarks.get(reference.benchmark)
+  path, config = _checkpoint(reference, benchmark)
   task = summarization.load_beside(
     path,
-    causal_lm.longest_prompt(config),
-    _usual_prompt(reference, config),
+    causal_lm.longest_prompt(config, benchmark.search.max_tokens),
+    _usual_prompt(path, config, benchmark),
     *msgspec.structs.astuple(samples),
   )
   return [{'input_ids': ids} for ids in task.prompt_ids]
@@ -134,10 +134,11 @@ def make(
   # Steps that may fail come before the slow step, the loading of the weights.
   device = find_device(reference.device)
   dtype = find_dtype(reference.precision)
-  beams = beam_size(reference.beam_size, reference.benchmark)
-  path, config = _checkpoint(reference)
+  benchmark = benchmarks.get(reference.benchmark)
+  beams = beam_size(reference.beam_size, benchmark)
+  path, config = _checkpoint(reference, benchmark)
   ends = causal_lm.end_ids(config)
-  tokens = max_input_length or _usual_prompt(reference, config)
+  tokens = max_input_length or _usual_prompt(path, config, benchmark)
   causal_lm.check_memory(
     {
       'weights': causal_lm.weights_bytes(config, dtype),
@@ -145,18 +146,19 @@ def make(
         config,
         dtype,
         beams * reference.batch_size,
-        tokens + causal_lm.benchmark(config).max_new_tokens,
+        tokens + benchmark.search.max_tokens,
       ),
     },
     device,
   )
   model = causal_lm.load(path, device, dtype)
+  search = dataclasses.replace(benchmark.search, beams=beams).generation
 
   def answer(indices: Sequence[int]) -> list[system.Answer]:
     rows = [inputs[index]['input_ids'].tolist() for index in indices]
     logged = (
-      summarization.logged(ids, ends, reference.benchmark)
-      for ids in causal_lm.answer(model, rows, {'num_beams': beams})
+      summarization.logged(ids, ends, benchmark)
+      for ids in causal_lm.answer(model, rows, search)
     )
     return [system.Answer(data, len(data)) for data in logged]
 
@@ -164,22 +166,23 @@ def make(
 
 
 def _checkpoint(
-  reference: launch.Reference,
+  reference: launch.Reference, benchmark: benchmark_lib.Benchmark
 ) -> tuple[str, transformers.PreTrainedConfig]:
   path = reference.inputs['checkpoint']
-  rules = summaries.BENCHMARKS[reference.benchmark]
-  return path, causal_lm.read_config(path, rules.family)
+  return path, causal_lm.read_config(path, benchmark.family)
 
 
 def _usual_prompt(
-  reference: launch.Reference, config: transformers.PreTrainedConfig
+  path: str,
+  config: transformers.PreTrainedConfig,
+  benchmark: benchmark_lib.Benchmark,
 ) -> int:
   """Returns the number of tokens after which prompts are cut by default."""
-  path, name = reference.inputs['checkpoint'], reference.benchmark
-  if os.path.realpath(path) == os.path.realpath(bundle.model_dir(name)):
-    return bundle.MAX_INPUT_LENGTH_OF[name]
-  longest = causal_lm.longest_prompt(config)
-  return min(causal_lm.benchmark(config).max_input_length, longest)
+  bundle = benchmark.bundle
+  if os.path.realpath(path) == os.path.realpath(bundle.model):
+    return bundle.max_input_length
+  longest = causal_lm.longest_prompt(config, benchmark.search.max_tokens)
+  return min(benchmark.prompt.max_tokens, longest)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -190,7 +193,7 @@ def main(argv: Sequence[str]) -> None:
   network_program.main(
     lambda inputs: make(reference, run.samples.max_input_length, inputs),
     lambda: prompts(reference, run.samples),
-    f'{summaries.BENCHMARKS[reference.benchmark].title} by transformers'
+    f'{benchmarks.get(reference.benchmark).title} by transformers'
     f' {transformers.__version__} on PyTorch'
     f' {torch.__version__}, {reference.precision or "float32"},'
     f' {reference.device}',

@@ -8,7 +8,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import torch
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
 from harness.loadgen import system
@@ -26,7 +26,7 @@ class LoadgenRunTest(absltest.TestCase):
     self, mode: str, scenario: str, count: int, **flags
   ) -> program_run.Outcome:
     run_settings = settings.RunSettings(
-      benchmark=rounds.GPTJ,
+      benchmark=gptj.GPTJ,
       scenario=scenario,
       round='v4.0',
       sample_count=count,
@@ -55,7 +55,7 @@ class LoadgenRunTest(absltest.TestCase):
   def test_answers_of_a_batch_are_the_recorded_ones(self):
     found = self._run('accuracy', rounds.OFFLINE, 2, batch_size=2)
     self.assertEqual(found.code, 0, found.errors)
-    with open(bundle.reference_path(), encoding='utf-8') as file:
+    with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
       recorded = json.load(file)['tokens']
     self.assertEqual(found.answers, {0: recorded[0], 1: recorded[1]})
 
@@ -72,8 +72,10 @@ def setUpModule():
 
 def _make(samples=None, **values) -> system.System:
   """Makes the system with its inputs."""
-  asked = run_lib.Samples(**{'sample_count': 2, **(samples or {})})
-  reference = launch.Reference(**values)
+  asked = run_lib.Samples(
+    **{'sample_count': 2, 'benchmark': 'gptj', **(samples or {})}
+  )
+  reference = launch.Reference(benchmark='gptj', **values)
   inputs = reference_run.prompts(reference, asked)
   return reference_run.make(reference, asked.max_input_length, inputs)
 
@@ -85,7 +87,7 @@ class SubjectTest(parameterized.TestCase):
     made.answer(0, reply)
     answer = reply.answer()  # The reference reports no first token.
     made.close()
-    with open(bundle.reference_path(), encoding='utf-8') as file:
+    with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
       recorded = json.load(file)['tokens'][0]
     self.assertEqual(answer.data.tolist(), recorded)
     self.assertEqual(answer.data.dtype, 'int64')
@@ -127,7 +129,7 @@ class ChoicesTest(parameterized.TestCase):
 
   def _beams(self, asked, variable):
     with mock.patch.dict(os.environ, {'GPTJ_BEAM_SIZE': variable}):
-      return reference_run.beam_size(asked)
+      return reference_run.beam_size(asked, gptj.GPTJ)
 
   def test_beams_as_asked_or_as_the_variable_says(self):
     self.assertEqual(self._beams(2, '3'), 2)

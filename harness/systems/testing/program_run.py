@@ -80,7 +80,7 @@ def run(
   command = programs.command(
     program,
     {
-      'benchmark': settings.benchmark,
+      'benchmark': settings.benchmark.name,
       'scenario': settings.scenario,
       'mode': mode,
       'user_conf': user_conf,

@@ -9,7 +9,7 @@ from typing import Any
 from absl.testing import absltest
 import numpy as np
 
-from harness.data import bundle
+from harness.benchmarks import gptj
 from saxml_ext.common import net
 from saxml_ext.common.testing import modules
 from saxml_ext.engine import config as config_lib
@@ -67,7 +67,7 @@ def random_case(directory: str, **overrides) -> dict[str, Any]:
 
 def bundled_case(directory: str, **overrides) -> dict[str, Any]:
   """Returns requests to continue the beginnings of some reference answers."""
-  with open(bundle.reference_path(), encoding='utf-8') as file:
+  with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
     texts = json.load(file)['tokens']
   return {
     'params': _TINY,
@@ -93,7 +93,7 @@ class GroupCase(absltest.TestCase):
       directory, random_model.variables(_RANDOM, scale=3.0).items()
     )
     cls.random_checkpoint = directory
-    bundled = bundle.pax_checkpoint()
+    bundled = gptj.BUNDLE.pax
     assert bundled is not None
     cls.bundled_checkpoint = bundled
 

@@ -7,12 +7,13 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
+from harness.benchmarks import bert
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
 from harness.rules import rounds
-from harness.submission.content import compliance
 from harness.submission.testing import jobs
 
-_TEST = jobs.Job(benchmark=rounds.BERT, round='v5.1', target_qps=100)
+_TEST = jobs.Job(benchmark=bert.BERT, round='v5.1', target_qps=100)
 
 
 def _run(scenario: str, score: float, **values) -> loadgen_log.RunLog:

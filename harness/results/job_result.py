@@ -6,10 +6,12 @@ import pathlib
 from typing import ClassVar
 
 from harness import errors
+from harness.benchmarks import all as benchmarks
+from harness.benchmarks import benchmark as benchmark_lib
+from harness.loadgen import compliance as compliance_lib
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
 from harness.results import figures
-from harness.submission.content import compliance as compliance_lib
 
 USER_CONF = 'user.conf'
 COMPLIANCE = 'compliance'
@@ -40,6 +42,11 @@ class JobResult:
   def name(self) -> str:
     """The name of the result in messages."""
     return f'{self.entry.model} {self.entry.scenario} ({self.directory})'
+
+  @property
+  def benchmark(self) -> benchmark_lib.Benchmark:
+    """The benchmark of the result."""
+    return benchmarks.get(self.entry.benchmark)
 
   @property
   def accuracy_dir(self) -> pathlib.Path:

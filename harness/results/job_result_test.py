@@ -3,7 +3,7 @@ import shutil
 
 from absl.testing import absltest
 
-from harness.submission import job_result
+from harness.results import job_result
 from harness.submission.testing import jobs
 
 
