@@ -69,11 +69,11 @@ class Run(training.Run):
 
   def _loss(self, batch):
     loss, answer = _loss(self._hidden, self.model.lm_head, *batch)
-    loss = answer.item()
-    before = self.progress.get('answer_loss', loss)
+    latest = answer.item()
+    before = self.progress.get('answer_loss', latest)
     return loss, {
       'loss': loss.item(),
-      'answer_loss': 0.95 * before + 0.05 * loss,
+      'answer_loss': 0.95 * before + 0.05 * latest,
     }
 
 
