@@ -53,14 +53,14 @@ def list_entries(cache: cache_lib.Cache) -> list[Entry]:
   Raises:
     OSError: A folder cannot be read.
   """
-  found = []
+  entries = []
   for kind in cache_lib.KINDS:
     folder = cache.folder(kind)
     if os.path.isdir(folder) and not os.path.islink(folder):
-      found += [
+      entries += [
         _entry(kind, folder, name) for name in sorted(os.listdir(folder))
       ]
-  return found
+  return entries
 
 
 def links(cache: cache_lib.Cache) -> list[str]:
@@ -96,7 +96,7 @@ def _files(path: str) -> Iterator[str]:
 
 
 def select(
-  found: Sequence[Entry],
+  entries: Sequence[Entry],
   names: Sequence[str] = (),
   kind: str | None = None,
   unused_since: float | None = None,
@@ -104,7 +104,7 @@ def select(
   """Selects the entries that meet all conditions.
 
   Args:
-    found: The entries to select from.
+    entries: The entries to select from.
     names: The names, written as "name" or "kind/name". An empty list selects
       all entries.
     kind: The kind of the entries; None: any kind.
@@ -114,7 +114,7 @@ def select(
   Raises:
     ValueError: A name matches no entry, or entries of several kinds.
   """
-  pool = [entry for entry in found if kind in (None, entry.kind)]
+  pool = [entry for entry in entries if kind in (None, entry.kind)]
   if names:
     pool = list(dict.fromkeys(_named(pool, name) for name in names))
   if unused_since is not None:
@@ -212,12 +212,12 @@ def seconds(age: str) -> int:
   Raises:
     ValueError: The duration has another format.
   """
-  found = re.fullmatch(r'(\d+)([hdw])', age)
-  if not found:
+  match = re.fullmatch(r'(\d+)([hdw])', age)
+  if not match:
     raise ValueError(
       f'--older_than={age}: write a number and h, d or w, such as 30d'
     )
-  return int(found[1]) * _SECONDS[found[2]]
+  return int(match[1]) * _SECONDS[match[2]]
 
 
 def _show(cache: cache_lib.Cache) -> None:

@@ -120,7 +120,7 @@ class CacheProgramTest(parameterized.TestCase):
       self._run('rm', 'thesis', cache_dir=home, yes=True)
     self.assertTrue(os.path.isdir(os.path.join(home, 'data', 'thesis')))
 
-  def test_says_that_a_linked_kind_is_left_out(self):
+  def test_linked_kind_is_reported_as_left_out(self):
     os.rmdir(self._cache.results)
     os.symlink(self.create_tempdir().full_path, self._cache.results)
     self.assertIn('results is a symbolic link', self._run('show'))
@@ -155,8 +155,8 @@ class EntriesTest(absltest.TestCase):
     os.utime(path, (day * _DAY, day * _DAY))
     return path
 
-  def _names(self, found) -> list[str]:
-    return [f'{entry.kind}/{entry.name}' for entry in found]
+  def _names(self, entries) -> list[str]:
+    return [f'{entry.kind}/{entry.name}' for entry in entries]
 
   def _list(self) -> list[program.Entry]:
     return program.list_entries(self._cache)
@@ -181,20 +181,20 @@ class EntriesTest(absltest.TestCase):
       ('jax/c', 1),
     ):
       self._write(path, day=day)
-    found = self._list()
+    entries = self._list()
     select = program.select
-    self.assertEqual(self._names(select(found, ['b'])), ['data/b'])
-    self.assertEqual(self._names(select(found, ['models/a'])), ['models/a'])
-    self.assertEqual(self._names(select(found, ['a'], 'data')), ['data/a'])
+    self.assertEqual(self._names(select(entries, ['b'])), ['data/b'])
+    self.assertEqual(self._names(select(entries, ['models/a'])), ['models/a'])
+    self.assertEqual(self._names(select(entries, ['a'], 'data')), ['data/a'])
     self.assertEqual(
-      self._names(select(found, unused_since=5 * _DAY)), ['data/a', 'jax/c']
+      self._names(select(entries, unused_since=5 * _DAY)), ['data/a', 'jax/c']
     )
-    self.assertLen(select(found, ['b', 'data/b']), 1)
+    self.assertLen(select(entries, ['b', 'data/b']), 1)
     with self.assertRaisesRegex(ValueError, 'say data/a or models/a'):
-      select(found, ['a'])
+      select(entries, ['a'])
     for name in ('..', '../cache', '/etc/passwd', 'data/..', '.', '', 'data'):
       with self.assertRaisesRegex(ValueError, 'the cache holds no'):
-        select(found, [name])
+        select(entries, [name])
 
   def test_removes_files_and_folders(self):
     self._write('data/squad/deep/dev.json')

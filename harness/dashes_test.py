@@ -37,7 +37,7 @@ class DashesTest(parameterized.TestCase):
     )
     self.assertEqual(self._known.log_path, '--my-file')
 
-  def test_unknown_flag_is_told_as_it_was_typed(self):
+  def test_unknown_flag_is_reported_as_it_was_typed(self):
     with self.assertRaisesRegex(flags.UnrecognizedFlagError, 'log-paht'):
       self._parse('--log-paht=x')
 

@@ -87,7 +87,7 @@ def write_published_logs(
 def _write_answers(log: str, path: str, dtype: str) -> None:
   with open(log, encoding='utf-8') as file:
     entries = json.load(file)
-  found = [
+  answers = [
     {
       'qsl_idx': entry['qsl_idx'],
       'data': ','.join(
@@ -97,7 +97,7 @@ def _write_answers(log: str, path: str, dtype: str) -> None:
     for entry in entries
   ]
   with open(path, 'w', encoding='utf-8') as file:
-    json.dump(found, file)
+    json.dump(answers, file)
 
 
 _ALL = 'all'
@@ -223,7 +223,7 @@ def _submit(results: Sequence[str]) -> None:
     return
   command = programs.command(programs.SUBMISSION, {'result': list(results)})
   done = subprocess.run(
-    [*command.argv, *_of_category(), *shlex.split(_SUBMISSION.value)],
+    [*command.argv, *_category_flags(), *shlex.split(_SUBMISSION.value)],
     env=dict(command.env),
     check=False,
   )
@@ -234,7 +234,7 @@ def _submit(results: Sequence[str]) -> None:
     )
 
 
-def _of_category() -> list[str]:
+def _category_flags() -> list[str]:
   """Returns the flags of a run that also apply to its submission."""
   return [
     f'--{flag.name}={flag.value}'
@@ -252,18 +252,18 @@ def _scenarios() -> list[str]:
   category, model = job_lib.CATEGORY.value, job_lib.MODEL.value
   if _SCENARIO.value == [_ALL] and category:
     round_name = load_lib.round_name(_benchmark())
-    found = list(_benchmark().required(round_name, category, model))
-    if not found:
+    scenarios = list(_benchmark().required(round_name, category, model))
+    if not scenarios:
       raise ValueError(
         f'--category={category}: {round_name} has no scenario of {model} in'
         ' this category. Choose another --round or --category, or name the'
         ' scenarios.'
       )
-    return found
+    return scenarios
   if _SCENARIO.value == [_ALL]:
     return list(_benchmark().scenarios)
   known = {_plain(name): name for name in rounds.SCENARIOS}
-  found = []
+  scenarios = []
   for text in _SCENARIO.value:
     name = known.get(_plain(text))
     if name is None:
@@ -271,12 +271,12 @@ def _scenarios() -> list[str]:
         f'--scenario={text} is unknown. Choose one or more of'
         f' {", ".join(rounds.SCENARIOS)}, separated by commas, or {_ALL}.'
       )
-    found.append(name)
-  if not found:
+    scenarios.append(name)
+  if not scenarios:
     raise ValueError(
       f'--scenario is empty. Choose from {", ".join(rounds.SCENARIOS)}.'
     )
-  return found
+  return scenarios
 
 
 def _plain(name: str) -> str:

@@ -77,16 +77,18 @@ class MainTest(absltest.TestCase):
     self.assertEqual(self.values['warm_up'], '')
 
   def test_published_names_of_logs(self):
-    place = self.create_tempdir().full_path
-    os.makedirs(os.path.join(place, 'accuracy'))
-    with open(os.path.join(place, 'accuracy', 'log.txt'), 'w') as file:
+    directory = self.create_tempdir().full_path
+    os.makedirs(os.path.join(directory, 'accuracy'))
+    with open(os.path.join(directory, 'accuracy', 'log.txt'), 'w') as file:
       file.write('x')
-    self._main(f'--log-path={place}', '--accuracy', '--nostore-sax-accuracy')
-    self.assertTrue(
-      os.path.isfile(os.path.join(place, 'Offline_accuracy', 'log.txt'))
+    self._main(
+      f'--log-path={directory}', '--accuracy', '--nostore-sax-accuracy'
     )
-    self._main(f'--log-path={place}', '--accuracy', '--noextra_log_dir')
-    self.assertTrue(os.path.isfile(os.path.join(place, 'log.txt')))
+    self.assertTrue(
+      os.path.isfile(os.path.join(directory, 'Offline_accuracy', 'log.txt'))
+    )
+    self._main(f'--log-path={directory}', '--accuracy', '--noextra_log_dir')
+    self.assertTrue(os.path.isfile(os.path.join(directory, 'log.txt')))
 
   def test_published_names_need_a_place(self):
     for word in ('--nostore_sax_accuracy', '--noextra_log_dir'):
@@ -199,18 +201,18 @@ class PublishedLogsTest(absltest.TestCase):
       ('accuracy', json.dumps([{'seq_id': 0, 'qsl_idx': 3, 'data': data}])),
       ('performance/run_1', '[]'),
     ):
-      place = os.path.join(directory, run)
-      os.makedirs(place)
+      path = os.path.join(directory, run)
+      os.makedirs(path)
       for name in ('mlperf_log_accuracy.json', 'mlperf_log_detail.txt'):
-        with open(os.path.join(place, name), 'w', encoding='utf-8') as file:
+        with open(os.path.join(path, name), 'w', encoding='utf-8') as file:
           file.write(text)
 
   def _files(self) -> list[str]:
     return sorted(
-      os.path.relpath(os.path.join(place, name), self._dir)
-      for place, _, names in os.walk(self._dir)
+      os.path.relpath(os.path.join(folder, name), self._dir)
+      for folder, _, names in os.walk(self._dir)
       for name in names
-      if not os.path.relpath(place, self._dir).startswith(('acc', 'perf'))
+      if not os.path.relpath(folder, self._dir).startswith(('acc', 'perf'))
     )
 
   def test_one_scenario(self):

@@ -33,17 +33,17 @@ def load(directory: str) -> Iterator[benchmark.Benchmark]:
       f'{DIRECTORY}={directory} is not a directory. Set it to a directory of'
       ' modules that define BENCHMARKS, or unset it.'
     )
-  names = {name for each in _BUILT_IN for name in (each.name, *each.models)}
+  names = {name for value in _BUILT_IN for name in (value.name, *value.models)}
   for module in sorted(path.glob('*.py')):
     try:
       added = runpy.run_path(str(module))['BENCHMARKS']
-      for each in added:
-        if not isinstance(each, benchmark.Benchmark):
-          raise TypeError(f'{each!r} is not a benchmark.Benchmark')
-        if taken := names & {each.name, *each.models}:
+      for value in added:
+        if not isinstance(value, benchmark.Benchmark):
+          raise TypeError(f'{value!r} is not a benchmark.Benchmark')
+        if taken := names & {value.name, *value.models}:
           raise ValueError(f'{", ".join(taken)} already exists')
-        names |= {each.name, *each.models}
-        yield each
+        names |= {value.name, *value.models}
+        yield value
     except Exception as error:
       raise ValueError(
         f'{DIRECTORY}: {module} cannot be used ({error!r}). It must define'
@@ -61,23 +61,23 @@ def _all() -> Iterator[benchmark.Benchmark]:
 
 
 # The benchmarks by name, and the benchmark of each submitted model.
-BENCHMARKS = {each.name: each for each in _all()}
-MODELS = {name: each for each in BENCHMARKS.values() for name in each.models}
+BENCHMARKS = {value.name: value for value in _all()}
+MODELS = {name: value for value in BENCHMARKS.values() for name in value.models}
 # The default of the flags --model and --benchmark.
 DEFAULT = gptj.GPTJ
 
 
 def families() -> set[str]:
   """Returns the model types of the benchmarks that summarize news."""
-  return {each.family for each in BENCHMARKS.values() if each.summarizes}
+  return {value.family for value in BENCHMARKS.values() if value.summarizes}
 
 
 def ended(form: str) -> str:
   """Returns a text for each benchmark that the latest round does not have."""
   return ''.join(
-    form.format(each)
-    for each in BENCHMARKS.values()
-    if each.last_round != rounds.LATEST
+    form.format(value)
+    for value in BENCHMARKS.values()
+    if value.last_round != rounds.LATEST
   )
 
 

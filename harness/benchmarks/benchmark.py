@@ -257,12 +257,16 @@ class Benchmark:
   @property
   def first_round(self) -> str:
     """The first round that has the benchmark."""
-    return min((each.first for each in self.categories), key=rounds.index)
+    return min(
+      (category.first for category in self.categories), key=rounds.index
+    )
 
   @property
   def last_round(self) -> str:
     """The latest round that has the benchmark."""
-    return max((each.last for each in self.categories), key=rounds.index)
+    return max(
+      (category.last for category in self.categories), key=rounds.index
+    )
 
   def is_in(self, round_name: str) -> bool:
     """Returns True if a round has the benchmark."""
@@ -349,14 +353,14 @@ class Benchmark:
       dict.fromkeys(
         scenario
         for name in category.split(',')
-        for each in self.categories
-        if each.name == name and each.has(round_name, model)
-        for scenario in each.scenarios
+        for entry in self.categories
+        if entry.name == name and entry.has(round_name, model)
+        for scenario in entry.scenarios
       )
     )
 
   def lacking(
-    self, found: Collection[str], round_name: str, category: str, model: str
+    self, scenarios: Collection[str], round_name: str, category: str, model: str
   ) -> tuple[str, ...]:
     """Returns the scenarios that a closed submission of a model still needs.
 
@@ -364,15 +368,17 @@ class Benchmark:
     them, either Server or Interactive is enough.
 
     Args:
-      found: The scenarios of the submission.
+      scenarios: The scenarios of the submission.
       round_name: The round.
       category: The category.
       model: The submitted name of the model.
     """
     known = self.required(round_name, category, model)
     one_of = _ONLINE if rounds.INTERACTIVE in known else ()
-    missing = tuple(each for each in known if each not in (*found, *one_of))
-    if one_of and not any(each in found for each in one_of):
+    missing = tuple(
+      scenario for scenario in known if scenario not in (*scenarios, *one_of)
+    )
+    if one_of and not any(scenario in scenarios for scenario in one_of):
       missing += (' or '.join(one_of),)
     return missing
 

@@ -57,10 +57,10 @@ class BenchmarkTest(parameterized.TestCase):
     (('Offline', 'Interactive'), ()),
     (('Offline', 'Server', 'Interactive'), ()),
   )
-  def test_closed_llama_has_one_of_two_scenarios(self, found, lacking):
+  def test_closed_llama_has_one_of_two_scenarios(self, scenarios, lacking):
     # Source: check_scenarios of submission_checker/loader.py of 2026.
     rules = ('v6.1', 'datacenter', 'llama3.1-8b')
-    self.assertEqual(llama.LLAMA.lacking(found, *rules), lacking)
+    self.assertEqual(llama.LLAMA.lacking(scenarios, *rules), lacking)
 
   def test_other_models_have_all_scenarios(self):
     for model in ('llama3.1-8b-edge', 'bert-99'):
@@ -132,8 +132,8 @@ class BenchmarkTest(parameterized.TestCase):
       ),
       ({'rougeLsum': None}, []),
     ):
-      found = [*llama.LLAMA.missed('llama3.1-8b', good | changes)]
-      self.assertEqual(found, expected)
+      problems = [*llama.LLAMA.missed('llama3.1-8b', good | changes)]
+      self.assertEqual(problems, expected)
     # The reference of GPT-J has no upper bound.
     self.assertEmpty([*gptj.GPTJ.missed('gptj-99', {'gen_len': 10**9})])
 
@@ -143,7 +143,10 @@ class BenchmarkTest(parameterized.TestCase):
     # shares of ROUGE 42.9865, 20.1235 and 29.9881, of F1 90.874, and 90 % of
     # 4016878.
     self.assertEqual(
-      {name: each.least(name) for name, each in benchmarks.MODELS.items()},
+      {
+        name: benchmark.least(name)
+        for name, benchmark in benchmarks.MODELS.items()
+      },
       {
         'gptj-99': {
           'rouge1': 42.556635,
@@ -177,7 +180,9 @@ class BenchmarkTest(parameterized.TestCase):
     )
     self.assertEqual(
       {
-        name: each.most for name, each in benchmarks.MODELS.items() if each.most
+        name: benchmark.most
+        for name, benchmark in benchmarks.MODELS.items()
+        if benchmark.most
       },
       {
         'llama3.1-8b': {'gen_len': 1.1 * 8167644},
@@ -187,8 +192,8 @@ class BenchmarkTest(parameterized.TestCase):
     self.assertEqual(
       {
         name: share
-        for each in benchmarks.BENCHMARKS.values()
-        for name, share in each.models.items()
+        for benchmark in benchmarks.BENCHMARKS.values()
+        for name, share in benchmark.models.items()
       },
       {
         'gptj-99': 0.99,
@@ -243,7 +248,10 @@ class BenchmarkTest(parameterized.TestCase):
     self.assertEqual(gptj.GPTJ.server_latency_ms, 20_000)
     self.assertEqual(bert.BERT.server_latency_ms, 130)
     self.assertEqual(
-      {each.name: each.full_set for each in benchmarks.BENCHMARKS.values()},
+      {
+        benchmark.name: benchmark.full_set
+        for benchmark in benchmarks.BENCHMARKS.values()
+      },
       {
         'gptj': 13_368,
         'bert': 10_833,

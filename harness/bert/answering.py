@@ -108,7 +108,7 @@ def main(argv: Sequence[str], kind: type, load: Callable[..., Model]) -> None:
     load: The function that loads a model, with the arguments path, number
       format, device and threads.
   """
-  run: run_lib.Run[Any] = runner.asked(argv, kind)
+  run: run_lib.Run[Any] = runner.requested_run(argv, kind)
   bert = run.system
 
   def subject() -> runner.Subject:

@@ -31,11 +31,11 @@ class AnsweringTest(absltest.TestCase):
 
   def test_pads_to_the_longest_and_answers_with_what_was_asked(self):
     model = _Model()
-    found = answering.answer(model, self._features, [4, 3])
+    answers = answering.answer(model, self._features, [4, 3])
     # 322 tokens are rounded up to a multiple of 8.
     self.assertEqual(model.masks[0].shape, (2, 328))
     self.assertEqual(model.masks[0].sum(1).tolist(), [12, 322])
-    for answer, index, length in zip(found, (4, 3), (12, 322)):
+    for answer, index, length in zip(answers, (4, 3), (12, 322)):
       ids = self._features.input_ids[index, :length]
       np.testing.assert_array_equal(answer.data, np.stack([ids, -ids], 1))
       self.assertEqual(answer.data.dtype, np.float32)

@@ -63,9 +63,9 @@ def load(path: str) -> Checkpoint:
     config, tensors = _read_config(path), _read_safetensors(path)
   for name, shape in shapes(config).items():
     if name not in tensors or tensors[name].shape != shape:
-      found = tensors[name].shape if name in tensors else 'missing'
+      actual = tensors[name].shape if name in tensors else 'missing'
       raise ValueError(
-        f'{path}: Tensor {name} is {found}, but must be {shape}. Pass the'
+        f'{path}: Tensor {name} is {actual}, but must be {shape}. Pass the'
         ' checkpoint of a BertForQuestionAnswering.'
       )
   return Checkpoint(

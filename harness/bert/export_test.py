@@ -25,7 +25,7 @@ class ExportTest(parameterized.TestCase):
 
   @parameterized.parameters(*graph.PRECISIONS)
   def test_a_file_answers_as_the_checkpoint_does(self, precision):
-    asked = features.load(
+    questions = features.load(
       tiny_set.write_questions(self._dir), tiny_set.write_vocab(self._dir)
     )
     path = os.path.join(self._dir, 'new', 'bert.onnx')
@@ -33,7 +33,7 @@ class ExportTest(parameterized.TestCase):
     self.assertEqual(os.listdir(os.path.dirname(path)), ['bert.onnx'])
     (one,), (other,) = (
       answering.answer(
-        loadgen_onnxruntime.load(model, kind, 'cpu', 1), asked, [0]
+        loadgen_onnxruntime.load(model, kind, 'cpu', 1), questions, [0]
       )
       for model, kind in (
         (path, None),
@@ -63,8 +63,8 @@ class ExportTest(parameterized.TestCase):
     (('--output=x', '--model=/nowhere'), 'does not end in .onnx'),
     (('--output=x', '--float32_layers=x', '--random_large'), 'int8'),
   )
-  def test_says_what_is_wrong(self, told, message):
-    done = _run(*told)
+  def test_unusable_input_is_reported(self, inputs, message):
+    done = _run(*inputs)
     self.assertEqual(done.returncode, 1)
     self.assertIn(message, done.stderr)
     self.assertNotIn('Traceback', done.stderr)

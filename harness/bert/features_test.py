@@ -17,8 +17,8 @@ class FeaturesTest(parameterized.TestCase):
     self._tokenizer = features.tokenizer(self._vocab)
 
   def _convert(self, question: str, context: str) -> features.FeatureSet:
-    asked = features.Question('q', question, features.split_words(context), ())
-    return features.convert([asked], self._tokenizer)
+    parsed = features.Question('q', question, features.split_words(context), ())
+    return features.convert([parsed], self._tokenizer)
 
   def test_one_window_by_hand(self):
     made = self._convert('Who sat?', 'The cats sat.')
@@ -182,7 +182,7 @@ class SquadTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, message):
       features.read_questions(path)
 
-  def test_says_how_to_get_the_questions(self):
+  def test_missing_questions_are_reported_with_the_commands(self):
     with self.assertRaisesRegex(FileNotFoundError, 'curl .*dev-v1.1.json'):
       features.read_questions('/nowhere/dev-v1.1.json')
 

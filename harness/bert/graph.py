@@ -169,11 +169,11 @@ class _Graph:
     self._mask = self.node('Mul', [mask, 'hidden'])  # [B, 1, 1, T]
 
   def _embeddings(self) -> str:
-    found = []
+    outputs = []
     for kind, ids in (('word', 'input_ids'), ('token_type', 'token_type_ids')):
       name = f'bert.embeddings.{kind}_embeddings.weight'
       table = self.weight(name, self._tensors[name])
-      found.append(self.node('Gather', [table, ids]))
+      outputs.append(self.node('Gather', [table, ids]))
     name = 'bert.embeddings.position_embeddings.weight'
     table = self.weight(name, self._tensors[name])
     zero = self.weight('zero', np.array([0]))
@@ -182,7 +182,7 @@ class _Graph:
     shape = self.node('Shape', ['input_ids'])
     length = self.node('Slice', [shape, one, two])
     positions = self.node('Slice', [table, zero, length, zero])
-    total = self.node('Add', [self.node('Add', found), positions])
+    total = self.node('Add', [self.node('Add', outputs), positions])
     return self.norm(total, 'bert.embeddings')
 
   def _layer(self, hidden: str, layer: str) -> str:

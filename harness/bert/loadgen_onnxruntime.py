@@ -43,8 +43,8 @@ class OnnxRuntimeModel:
       ValueError: The model has other inputs or outputs.
     """
     self._session = session
-    inputs = {each.name: each for each in session.get_inputs()}
-    outputs = [each.name for each in session.get_outputs()]
+    inputs = {tensor.name: tensor for tensor in session.get_inputs()}
+    outputs = [tensor.name for tensor in session.get_outputs()]
     self._inputs = [
       inputs[name] for names in _NAMES for name in names if name in inputs
     ]
@@ -65,8 +65,8 @@ class OnnxRuntimeModel:
     self, input_ids: np.ndarray, mask: np.ndarray, segment_ids: np.ndarray
   ) -> tuple[np.ndarray, np.ndarray]:
     feed = {
-      each.name: part.astype(_TYPES[each.type], copy=False)
-      for each, part in zip(self._inputs, (input_ids, mask, segment_ids))
+      tensor.name: part.astype(_TYPES[tensor.type], copy=False)
+      for tensor, part in zip(self._inputs, (input_ids, mask, segment_ids))
     }
     start, end = self._session.run(self._outputs, feed)
     return start, end

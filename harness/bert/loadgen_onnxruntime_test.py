@@ -40,16 +40,16 @@ class LoadgenOnnxruntimeTest(parameterized.TestCase):
       _MODULE, directory, rounds.OFFLINE, 'accuracy', '--precision=int8'
     )
     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-    asked = features.load(
+    questions = features.load(
       os.path.join(directory, 'squad.json'),
       os.path.join(directory, 'vocab.txt'),
     )
     log = os.path.join(directory, 'logs', 'mlperf_log_accuracy.json')
-    scored = span_scoring.score_log(log, asked)
+    scored = span_scoring.score_log(log, questions)
     self.assertCountEqual(scored.logits, range(5))
     self.assertCountEqual(scored.answers, ['q0', 'q1'])
 
-  def test_says_what_is_wrong(self):
+  def test_unusable_input_is_reported(self):
     directory = self.create_tempdir().full_path
     done = tiny_run.run(
       _MODULE,
@@ -77,8 +77,8 @@ class OnnxRuntimeModelTest(parameterized.TestCase):
     return loadgen_onnxruntime.load(path or self._model, precision, 'cpu', 1)
 
   def _answers(self, model, *indices: int) -> list[np.ndarray]:
-    found = answering.answer(model, self._features, indices)
-    return [each.data for each in found]
+    answers = answering.answer(model, self._features, indices)
+    return [answer.data for answer in answers]
 
   @parameterized.parameters((graph.FLOAT16, 0.01), (graph.INT8, 0.15))
   def test_lower_precision_is_close(self, precision, tolerance):

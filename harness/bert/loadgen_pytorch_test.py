@@ -27,13 +27,13 @@ class LoadgenPytorchTest(absltest.TestCase):
       '--max_examples=4',
     )
     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-    asked = features.load(
+    questions = features.load(
       os.path.join(directory, 'squad.json'),
       os.path.join(directory, 'vocab.txt'),
       4,
     )
     log = os.path.join(directory, 'logs', 'mlperf_log_accuracy.json')
-    scored = span_scoring.score_log(log, asked)
+    scored = span_scoring.score_log(log, questions)
     self.assertCountEqual(scored.logits, range(4))
     self.assertCountEqual(scored.answers, ['q0'])
 
@@ -49,8 +49,8 @@ class TorchModelTest(absltest.TestCase):
     )
 
   def _answers(self, model: answering.Model) -> list[np.ndarray]:
-    found = answering.answer(model, self._features, range(5))
-    return [each.data for each in found]
+    answers = answering.answer(model, self._features, range(5))
+    return [answer.data for answer in answers]
 
   def test_onnx_runtime_gives_the_same_logits(self):
     exact = self._answers(

@@ -84,9 +84,11 @@ def score_log(
     OSError, ValueError: The log cannot be used, or is from another set.
   """
   logits = read_log(log_path, len(features), answer_format)
-  found = answers(features, logits)
+  predictions = answers(features, logits)
   truths = {q.id: q.answers for q in features.questions}
-  scored = Scored(f1.score(found, truths, max_examples), found, logits)
+  scored = Scored(
+    f1.score(predictions, truths, max_examples), predictions, logits
+  )
   path = output or os.path.join(os.path.dirname(log_path), ACCURACY_FILE)
   with files.replacing(path) as file:
     file.write(scored.scores.line + '\n')

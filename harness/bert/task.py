@@ -47,17 +47,17 @@ class Judged(scoring.Judgement[f1.Scores]):
   @property
   def _least(self) -> list[tuple[float, str]]:
     """The minimum F1 that passes and its source, for each rule that applies."""
-    found = []
+    items = []
     if self.target is not None:
-      found.append((self.target, 'the published target for the official set'))
+      items.append((self.target, 'the published target for the official set'))
     share, reference = self.share, self.reference
     if reference is not None and share is None:
       least = reference.f1 - self.tolerance
-      found.append((least, f"the reference's, within {self.tolerance}"))
+      items.append((least, f"the reference's, within {self.tolerance}"))
     elif reference is not None and share is not None:
       least = reference.f1 * share
-      found.append((least, f"{100 * share:g} % of the reference's"))
-    return found
+      items.append((least, f"{100 * share:g} % of the reference's"))
+    return items
 
   def problems(self) -> list[str]:
     return [

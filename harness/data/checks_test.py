@@ -22,7 +22,7 @@ class ChecksTest(absltest.TestCase):
       file.write(content if isinstance(content, str) else json.dumps(content))
     return path
 
-  def test_articles_are_counted_and_their_sum_is_told(self):
+  def test_articles_are_counted_and_their_sum_is_reported(self):
     entries = [
       cnn_dailymail.entry({'article': 'a', 'highlights': 'b', 'id': 'c'})
     ]
@@ -74,7 +74,7 @@ class ChecksTest(absltest.TestCase):
     ):
       checks.llama_checkpoint(model)
 
-  def test_squad_is_known_by_its_sum_and_told_by_its_content(self):
+  def test_squad_is_known_by_its_sum_and_described_by_its_content(self):
     content = {
       'version': 'v2.0',
       'data': [{'paragraphs': [{'qas': [1, 2]}, {'qas': [3]}]}],
@@ -140,7 +140,7 @@ class ChecksTest(absltest.TestCase):
     self._write('m/m-2.bin', 'x')
     self.assertIn('in 2 files', checks.gptj_checkpoint(model))
 
-  def test_other_models_are_told(self):
+  def test_other_models_are_reported(self):
     self._write('m/config.json', {'model_type': 'gptj', 'n_layer': 2})
     with self.assertRaisesRegex(ValueError, "'gptj' with 2 layers"):
       checks.gptj_checkpoint(os.path.join(self._dir, 'm'))

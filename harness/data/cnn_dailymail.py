@@ -68,19 +68,19 @@ def find(inputs: Sequence[str], split: str) -> list[str]:
   Raises:
     FileNotFoundError: An input is missing.
   """
-  found = set()
+  ids = set()
   for path in inputs:
     if not os.path.exists(path):
       raise FileNotFoundError(f'{path} does not exist.')
     if not os.path.isdir(path):
-      found.add(path)
+      ids.add(path)
     else:
       # The hub's client records its downloads in hidden folders, which glob
       # skips.
-      found.update(glob.glob(os.path.join(path, '**', '*'), recursive=True))
+      ids.update(glob.glob(os.path.join(path, '**', '*'), recursive=True))
   return sorted(
     path
-    for path in found
+    for path in ids
     if path.endswith(_ENDINGS)
     and any(part.startswith(split) for part in path.split(os.sep)[-2:])
   )
@@ -190,13 +190,13 @@ def with_tokens(
     tokenizer: The tokenizer of the model, which puts BOS before a prompt.
     instruction: The instruction of each entry.
   """
-  for each in entries:
-    prompt = dataset.LLAMA_TEMPLATE.format(input=each['input'])
+  for entry in entries:
+    prompt = dataset.LLAMA_TEMPLATE.format(input=entry['input'])
     yield {
       'instruction': instruction,
-      'input': each['input'],
+      'input': entry['input'],
       'tok_input': tokenizer.encode(prompt).ids,
-      **{k: v for k, v in each.items() if k not in ('instruction', 'input')},
+      **{k: v for k, v in entry.items() if k not in ('instruction', 'input')},
     }
 
 
@@ -213,21 +213,21 @@ def calibration_set(
     ValueError: An article is missing.
     OSError: A file cannot be read.
   """
-  wanted, found, count = set(ids), {}, 0
+  needed, articles, count = set(ids), {}, 0
   for path in paths:
     for row in rows(path):
       count += 1
-      if row['id'] in wanted:
-        found[row['id']] = entry(row)
-  missing = sorted(wanted - set(found))
+      if row['id'] in needed:
+        articles[row['id']] = entry(row)
+  missing = sorted(needed - set(articles))
   if missing:
     raise ValueError(
-      f'{len(missing)} of {len(wanted)} articles of the calibration list, such'
+      f'{len(missing)} of {len(needed)} articles of the calibration list, such'
       f' as {missing[0]}, are not in {", ".join(paths) or "any file"}. The'
       f' input has {count} of the {TRAIN_COUNT} articles of the train split.'
       ' Pass all train-*.parquet files of version 3.0.0.'
     )
-  return [found[name] for name in ids]
+  return [articles[name] for name in ids]
 
 
 def read_ids(path: str) -> list[str]:
@@ -240,10 +240,10 @@ def read_ids(path: str) -> list[str]:
   with open(path, encoding='utf-8') as file:
     ids = file.read().split()
   lines = ''.join(f'{name}\n' for name in ids)
-  found = hashlib.sha256(lines.encode()).hexdigest()
-  if found != LIST_SHA256:
+  digest = hashlib.sha256(lines.encode()).hexdigest()
+  if digest != LIST_SHA256:
     raise ValueError(
-      f'{path} has {len(ids)} ids with the SHA-256 {found}, but the'
+      f'{path} has {len(ids)} ids with the SHA-256 {digest}, but the'
       f' calibration list of the benchmark has {CALIBRATION_COUNT} with'
       f' {LIST_SHA256}. Pass language/gpt-j/calibration-list.txt of a checkout'
       ' of mlcommons/inference.'
@@ -260,10 +260,10 @@ def write(path: str, entries: Iterable[Mapping[str, Any]]) -> None:
   os.makedirs(os.path.dirname(path), exist_ok=True)
   with files.replacing(path) as file:
     before = '['
-    for each in entries:
+    for entry in entries:
       # One entry at a time, because formatting a whole set with token ids takes
       # more than a gigabyte.
-      text = json.dumps(each, indent=4, ensure_ascii=False)
+      text = json.dumps(entry, indent=4, ensure_ascii=False)
       if os.path.basename(path) != CALIBRATION_FILE:
         # The published file is written by simplejson, which escapes these two
         # characters.

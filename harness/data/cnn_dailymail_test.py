@@ -56,13 +56,13 @@ class CnnDailymailTest(parameterized.TestCase):
     )
     for name in names:
       self._text(name, '')
-    found = cnn_dailymail.find([self._dir], cnn_dailymail.TRAIN)
-    self.assertEqual(found, [self._path(names[1]), self._path(names[0])])
-    found = cnn_dailymail.find([self._dir], cnn_dailymail.VALIDATION)
-    self.assertEqual(found, [self._path(names[2]), self._path(names[3])])
+    articles = cnn_dailymail.find([self._dir], cnn_dailymail.TRAIN)
+    self.assertEqual(articles, [self._path(names[1]), self._path(names[0])])
+    articles = cnn_dailymail.find([self._dir], cnn_dailymail.VALIDATION)
+    self.assertEqual(articles, [self._path(names[2]), self._path(names[3])])
     one = self._path(names[2])
-    found = cnn_dailymail.find([one], cnn_dailymail.VALIDATION)
-    self.assertEqual(found, [one])
+    articles = cnn_dailymail.find([one], cnn_dailymail.VALIDATION)
+    self.assertEqual(articles, [one])
     with self.assertRaisesRegex(FileNotFoundError, '/no/where does not exist'):
       cnn_dailymail.find(['/no/where'], cnn_dailymail.TRAIN)
 
@@ -176,7 +176,7 @@ class CnnDailymailTest(parameterized.TestCase):
   def test_edge_set_is_the_published_draw(self):
     # The `datasets` package draws these for shuffle(seed=42) of 13,368 rows.
     entries = [{'input': str(n)} for n in range(cnn_dailymail.EVAL_COUNT)]
-    chosen = [int(each['input']) for each in cnn_dailymail.edge_set(entries)]
+    chosen = [int(entry['input']) for entry in cnn_dailymail.edge_set(entries)]
     self.assertLen(set(chosen), 5000)
     self.assertEqual(chosen[:5], [1517, 10554, 910, 12519, 158])
 
@@ -186,20 +186,20 @@ class CnnDailymailTest(parameterized.TestCase):
     )
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     entries = [cnn_dailymail.entry(row) for row in _rows(600)]
-    found = list(
+    articles = list(
       cnn_dailymail.with_tokens(iter(entries), tokenizer, {'llama': 'x'})
     )
-    self.assertLen(found, 600)
+    self.assertLen(articles, 600)
     self.assertEqual(
-      list(found[599]), ['instruction', 'input', 'tok_input', 'output']
+      list(articles[599]), ['instruction', 'input', 'tok_input', 'output']
     )
-    self.assertEqual(found[599]['input'], 'Article 599 .')
-    self.assertEqual(found[599]['tok_input'].count(1), 2)
+    self.assertEqual(articles[599]['input'], 'Article 599 .')
+    self.assertEqual(articles[599]['tok_input'].count(1), 2)
     path = self._path('out/cnn_eval.json')
-    cnn_dailymail.write(path, found[:2])
+    cnn_dailymail.write(path, articles[:2])
     with open(path, encoding='utf-8') as file:
       text = file.read()
-    self.assertEqual(text, json.dumps(found[:2], indent=4))
+    self.assertEqual(text, json.dumps(articles[:2], indent=4))
 
   def test_leaves_no_half_of_a_file(self):
     path = self._path('out/cnn_eval.json')

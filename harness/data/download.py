@@ -32,13 +32,13 @@ def main(argv: Sequence[str]) -> None:
   for item in official.ITEMS:
     if _BENCHMARK.value not in (None, item.benchmark):
       continue
-    found = item.found(cache)
-    if found is None:
+    path = item.usable_path(cache)
+    if path is None:
       _print_commands(item, cache)
     elif _VERIFY.value:
-      wrong += not _verify(item, found)
+      wrong += not _verify(item, path)
     else:
-      print(f'\n# {item.benchmark} {item.name}: {found} (--verify checks it)')
+      print(f'\n# {item.benchmark} {item.name}: {path} (--verify checks it)')
   if wrong:
     raise SystemExit(
       f'download: {wrong} of the files in {cache.root} are not the official'
@@ -49,17 +49,17 @@ def main(argv: Sequence[str]) -> None:
 def _print_commands(item: official.Item, cache: cache_lib.Cache) -> None:
   optional = ' (optional)' if item.optional else ''
   print(f'\n# {item.benchmark} {item.name}{optional}: {item.what}')
-  print(f'# path: {item.place(cache)}')
+  print(f'# path: {item.cache_path(cache)}')
   print(f'# MD5 {item.md5}' if item.md5 else '# no checksum is published')
   for line in item.instructions(cache):
     print(line)
 
 
-def _verify(item: official.Item, found: str) -> bool:
-  print(f'\n# {item.benchmark} {item.name}: {found}')
+def _verify(item: official.Item, path: str) -> bool:
+  print(f'\n# {item.benchmark} {item.name}: {path}')
   sys.stdout.flush()
   try:
-    print(f'# OK: {item.check(found)}')
+    print(f'# OK: {item.check(path)}')
   except (OSError, ValueError) as error:
     print(f'# WRONG: {error}')
     return False

@@ -39,12 +39,12 @@ class DownloadTest(absltest.TestCase):
     self.assertNotIn('bert', self._run(benchmark='gptj'))
 
   def test_verifies_what_is_there(self):
-    place = official.item('bert', 'vocab').place(self._cache)
-    os.makedirs(os.path.dirname(place))
-    with open(place, 'w', encoding='utf-8') as file:
+    path = official.item('bert', 'vocab').cache_path(self._cache)
+    os.makedirs(os.path.dirname(path))
+    with open(path, 'w', encoding='utf-8') as file:
       file.write('[PAD]\n')
     printed = self._run(benchmark='bert')
-    self.assertIn(f'# bert vocab: {place} (--verify checks it)', printed)
+    self.assertIn(f'# bert vocab: {path} (--verify checks it)', printed)
     self.assertNotIn('vocab.txt https', printed)
     with self.assertRaisesRegex(SystemExit, '1 of the files in'):
       self._run(benchmark='bert', verify=True)

@@ -77,13 +77,13 @@ class Item:
   md5: str = ''
   optional: bool = False
 
-  def place(self, cache: cache_lib.Cache) -> str:
+  def cache_path(self, cache: cache_lib.Cache) -> str:
     """Returns the path of the item in the cache."""
     return os.path.join(cache.root, self.path)
 
-  def found(self, cache: cache_lib.Cache) -> str | None:
+  def usable_path(self, cache: cache_lib.Cache) -> str | None:
     """Returns the path to use if the item is in the cache, or None."""
-    return self.find(self.place(cache))
+    return self.find(self.cache_path(cache))
 
   def instructions(self, cache: cache_lib.Cache) -> list[str]:
     """Returns the commands that fetch the item into this cache."""
@@ -107,11 +107,11 @@ def _tokenizer(path: str) -> str | None:
 
   The tokenizer is in `path` or beside the fine-tuned weights.
   """
-  for place in (path, os.path.join(os.path.dirname(path), _CHECKPOINT)):
+  for directory in (path, os.path.join(os.path.dirname(path), _CHECKPOINT)):
     for name in ('tokenizer.json', 'vocab.json'):
-      found = containing(name, place)
-      if found:
-        return found
+      folder = containing(name, directory)
+      if folder:
+        return folder
   return None
 
 
@@ -138,13 +138,13 @@ def _file(
     check: The function that checks a path with the argument `md5`. None checks
       only the MD5, and the benchmark runs without the item.
   """
-  folder, _, place = path.partition('/')
+  folder, _, rest = path.partition('/')
   return Item(
     'bert',
     name,
     what,
     path,
-    (_curl(f'{{{folder}}}/{place}', url),),
+    (_curl(f'{{{folder}}}/{rest}', url),),
     functools.partial(check or checks.by_md5, md5=md5),
     md5=md5,
     optional=check is None,
@@ -343,7 +343,7 @@ def item(benchmark: str, name: str) -> Item:
   Raises:
     ValueError: There is no such item.
   """
-  items = {each.name: each for each in ITEMS if each.benchmark == benchmark}
+  items = {entry.name: entry for entry in ITEMS if entry.benchmark == benchmark}
   if name in items:
     return items[name]
   raise ValueError(
@@ -363,15 +363,15 @@ def path(benchmark: str, name: str, cache: cache_lib.Cache) -> str:
   Raises:
     ValueError: The item is missing. The text has the commands that fetch it.
   """
-  wanted = item(benchmark, name)
-  found = wanted.found(cache)
-  if found is None:
-    lines = '\n'.join(f'  {line}' for line in wanted.instructions(cache))
+  entry = item(benchmark, name)
+  usable = entry.usable_path(cache)
+  if usable is None:
+    lines = '\n'.join(f'  {line}' for line in entry.instructions(cache))
     raise ValueError(
-      f'{wanted.what}: {wanted.place(cache)} does not exist. Fetch it'
+      f'{entry.what}: {entry.cache_path(cache)} does not exist. Fetch it'
       f' with:\n{lines}'
     )
-  return found
+  return usable
 
 
 def paths(

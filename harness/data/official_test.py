@@ -43,7 +43,7 @@ class OfficialTest(parameterized.TestCase):
       official.path('gptj', 'tokenizer', self._cache), os.path.dirname(own)
     )
 
-  def test_missing_file_is_told_with_the_commands(self):
+  def test_missing_file_is_reported_with_the_commands(self):
     with self.assertRaises(ValueError) as caught:
       official.path('gptj', 'calibration', self._cache)
     data = self._cache.data
@@ -93,7 +93,7 @@ class OfficialTest(parameterized.TestCase):
       self.assertNotEmpty(lines)
       for line in lines:
         self.assertNotRegex(line, r'[{}]')
-      self.assertIsNone(item.found(self._cache))
+      self.assertIsNone(item.usable_path(self._cache))
 
 
 if __name__ == '__main__':

@@ -36,12 +36,12 @@ def main(argv: Sequence[str]) -> None:
 def _keep(name: str, path: str, cache: cache_lib.Cache) -> None:
   item = official.item('bert', name)
   verdict = item.check(path)
-  place = item.place(cache)
-  if not (os.path.exists(place) and os.path.samefile(path, place)):
-    os.makedirs(os.path.dirname(place), exist_ok=True)
-    with open(path, 'rb') as source, files.replacing(place, 'wb') as copy:
+  target = item.cache_path(cache)
+  if not (os.path.exists(target) and os.path.samefile(path, target)):
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    with open(path, 'rb') as source, files.replacing(target, 'wb') as copy:
       shutil.copyfileobj(source, copy)
-  print(f'{place}: {verdict}')
+  print(f'{target}: {verdict}')
 
 
 if __name__ == '__main__':

@@ -64,7 +64,7 @@ class Splitter:
       nltk.data.path[:] = before
 
 
-def of_flags() -> tuple[Splitter | None, str]:
+def from_flags() -> tuple[Splitter | None, str]:
   """Returns the splitter, or None and the reason if nltk's data is missing.
 
   Raises:

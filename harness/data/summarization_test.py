@@ -53,7 +53,7 @@ class SummarizationTest(absltest.TestCase):
     ):
       self._load(benchmark=llama.LLAMA.name)
 
-  def test_what_loadgen_logs(self):
+  def test_logged_answer_is_as_in_the_reference(self):
     for tokens, benchmark, expected, dtype in (
       ([1, 2], gptj.GPTJ, [1, 2], 'int64'),
       ([1, 2, 0, 0], gptj.GPTJ, [1, 2], 'int64'),
@@ -151,7 +151,7 @@ class LoadBesideTest(absltest.TestCase):
   def test_prompts_are_cut_where_the_model_is_meant_to(self):
     self.assertEqual(max(_lengths()), 300)
 
-  def test_prompts_are_cut_where_the_flag_says(self):
+  def test_prompts_are_cut_at_the_flag(self):
     self.assertEqual(max(_lengths(max_input_length=20)), 20)
     self.assertLen(_lengths(sample_count=3), 3)
 

@@ -144,9 +144,9 @@ class Meter:
     self.problems: list[str] = []
 
   def __enter__(self) -> 'Meter':
-    found, self.problems = find_counters(self._files)
+    sources, self.problems = find_counters(self._files)
     self._devices = _Devices(self._nvml)
-    self._sources = [*found, *self._devices.sources]
+    self._sources = [*sources, *self._devices.sources]
     self.problems += self._devices.problems
     self._update(self._sources)
     self._thread = threading.Thread(
@@ -208,7 +208,7 @@ def find_counters(
   includes the CPU's cores. The zone "psys" of the whole platform includes the
   packages, and few machines have it. The memory (dram) is in neither of them.
   """
-  found: list[Source] = []
+  sources: list[Source] = []
   problems = []
   for zone in files.find(_ZONES):
     name = _zone_name(zone, files.text(f'{zone}/name'))
@@ -227,8 +227,8 @@ def find_counters(
       problems.append(f'{path} cannot be read: {error}')
     else:
       read = functools.partial(_read, path)
-      found.append(Counter(name, read, _MICRO, size))
-  return found, problems
+      sources.append(Counter(name, read, _MICRO, size))
+  return sources, problems
 
 
 def _zone_name(zone: str, label: str) -> str | None:

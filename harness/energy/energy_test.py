@@ -55,10 +55,10 @@ class EnergyTest(absltest.TestCase):
     with energy.Meter(self._files(_ZONES), self._no_gpu) as m:
       self._set('intel-rapl:0', 2_000_000)  # The counter wrapped around.
       self._set('intel-rapl:0:1', 1_500_000)
-    found = m.joules()
-    self.assertCountEqual(found, ['rapl:package-0', 'rapl:dram-0'])
-    self.assertAlmostEqual(found['rapl:package-0'], 3.0)
-    self.assertAlmostEqual(found['rapl:dram-0'], 0.5)
+    joules = m.joules()
+    self.assertCountEqual(joules, ['rapl:package-0', 'rapl:dram-0'])
+    self.assertAlmostEqual(joules['rapl:package-0'], 3.0)
+    self.assertAlmostEqual(joules['rapl:dram-0'], 0.5)
     self.assertEqual(m.problems, [])
 
   def test_counter_of_a_device(self):
@@ -82,7 +82,7 @@ class EnergyTest(absltest.TestCase):
     self.assertEqual(m.joules(), {})
     self.assertEqual(m.problems, [])
 
-  def test_what_cannot_be_read_is_told(self):
+  def test_unreadable_counter_is_reported(self):
     files = self._files(_zone('intel-rapl:0', 'package-0', 1))
     path = files.path(f'{_ROOT}/intel-rapl:0/energy_uj')
     os.remove(path)
@@ -96,7 +96,7 @@ class EnergyTest(absltest.TestCase):
     self.assertStartsWith(first, f'{path} cannot be read')
     self.assertStartsWith(second, 'nvml:0 reports neither energy nor power')
 
-  def test_permission_is_told(self):
+  def test_missing_permission_is_reported(self):
     files = self._files(_zone('intel-rapl:0', 'package-0', 1))
     # Tests may run as root, and root can read every file.
     with mock.patch.object(energy, '_read', side_effect=PermissionError):

@@ -160,20 +160,20 @@ def verify_tokens(
   skips = rounds.SCENARIOS[scenario].at_once
   # Offline logs have no token_data.
   reported_key = 'data' if skips else 'token_data'
-  found = [
+  runs = [
     (_tokens(log, data), _tokens(log, first), count)
     for data, first, count in _read(log, 'data', reported_key, 'token_count')
   ]
   first = all(
     len(reported) and np.array_equal(tokens[: len(reported)], reported)
-    for tokens, reported, _ in found
+    for tokens, reported, _ in runs
   )
   ends = all(
     len(list(itertools.takewhile(lambda i: i in end_ids, tokens[::-1]))) <= 1
-    for tokens, _, _ in found
+    for tokens, _, _ in runs
   )
-  counts = all(len(tokens) == count for tokens, _, count in found)
-  passed = bool(found) and (skips or first) and ends and counts
+  counts = all(len(tokens) == count for tokens, _, count in runs)
+  passed = bool(runs) and (skips or first) and ends and counts
   return Verdict(
     f'First token check pass: {"Skipped" if skips else first}\n'
     f'EOS check pass: {ends}\n'
@@ -270,9 +270,9 @@ def write_baseline(
   Raises:
     OSError, ValueError: A log cannot be read.
   """
-  wanted = {index for index, _ in answers(test_log)}
+  indices = {index for index, _ in answers(test_log)}
   with open(accuracy_log, encoding='utf-8') as file:
-    kept = [item for item in json.load(file) if item['qsl_idx'] in wanted]
+    kept = [item for item in json.load(file) if item['qsl_idx'] in indices]
   path.write_text(json.dumps(kept, indent=1) + '\n', encoding='utf-8')
   return len(kept)
 

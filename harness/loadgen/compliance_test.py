@@ -179,7 +179,7 @@ class ComplianceTest(parameterized.TestCase):
     self.assertFalse(verdict.passed)
     self.assertIn('num_missing_qsl_idxs = 1', verdict.text)
 
-  def test_what_is_no_log(self):
+  def test_other_file_is_no_log(self):
     path = self.log((0, '00'))
     path.write_text('{', 'utf-8')
     with self.assertRaisesRegex(ValueError, 'is not an accuracy log'):

@@ -83,8 +83,8 @@ class TimelineTest(absltest.TestCase):
       loadgen_log.Times(1, 0.5, 0.75, 1.0, 2.0, 0),
     ]
     kept = loadgen_log.Timeline()
-    for each in times:
-      kept.add(*dataclasses.astuple(each))
+    for sample in times:
+      kept.add(*dataclasses.astuple(sample))
     path = os.path.join(
       self.create_tempdir().full_path, 'new', loadgen_log.TIMELINE
     )

@@ -329,8 +329,8 @@ def keep(*what: type | str) -> None:
     *what: The structs that `fill` makes, and the names of other flags.
   """
   kept: set[str] = set()
-  for each in what:
-    kept.update([each] if isinstance(each, str) else _fields(each))
+  for kind in what:
+    kept.update([kind] if isinstance(kind, str) else _fields(kind))
   kept |= {_FLAGS[name] for name in kept & set(_FLAGS)}
   for flag in list(flags.FLAGS.flags_by_module_dict()[__name__]):
     if flag.name not in kept:

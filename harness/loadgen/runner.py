@@ -89,7 +89,7 @@ class Subject:
   network_name: Callable[[], str] | None = None
 
 
-def asked(
+def requested_run(
   argv: Sequence[str] = (), kind: type[_S] | Any = None, **system: Any
 ) -> run_lib.Run[_S]:
   """Returns the run that the command line describes.
@@ -133,7 +133,7 @@ def main(
       reported to the harness.
     run: The run that `asked` returned; None: the run that the flags describe.
   """
-  run = run or asked()
+  run = run or requested_run()
   for name in _REQUIRED:
     if getattr(run, name) is None:
       raise app.UsageError(f'flag --{name} must be given')

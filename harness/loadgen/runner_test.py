@@ -25,12 +25,12 @@ class SilenceTest(parameterized.TestCase):
     )
 
   @parameterized.parameters((25.0, 301.0, '300'), (900.0, 901.0, '900'))
-  def test_a_system_that_never_answered_is_told_apart(
-    self, limit, waited, told
+  def test_a_system_that_never_answered_is_distinguished(
+    self, limit, waited, message
   ):
     reason = runner.silence(_counts(64, 0, waited), limit)
     self.assertIn(f'no answer at all within {waited:.0f} s', reason)
-    self.assertIn(f'(limit {told} s to the first one)', reason)
+    self.assertIn(f'(limit {message} s to the first one)', reason)
     self.assertIn('still compiling its programs', reason)
 
 

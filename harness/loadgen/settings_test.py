@@ -85,14 +85,14 @@ class SettingsTest(parameterized.TestCase):
       self.assertEqual(test.server_target_qps, 12.5)
 
   def test_scenarios_with_first_tokens(self):
-    found = [
+    values = [
       (benchmark, scenario)
       for benchmark in benchmarks.BENCHMARKS.values()
       for scenario in benchmark.scenarios
       if settings.reports_first_tokens(benchmark, scenario)
     ]
     self.assertEqual(
-      found,
+      values,
       [
         (llama.LLAMA, rounds.SERVER),
         (llama.LLAMA, rounds.INTERACTIVE),

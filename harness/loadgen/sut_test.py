@@ -117,12 +117,12 @@ class SystemUnderTestTest(absltest.TestCase):
     self.assertEqual((counts.issued, counts.done), (40, 40))
     self.assertEqual(loadgen_log.read(directory).problems, ())
     times = sut.timeline.samples
-    self.assertCountEqual([each.index for each in times], range(40))
-    for each in times:
-      self.assertEqual(each.tokens, 2)
-      self.assertLessEqual(each.issued, each.sent)
-      self.assertLessEqual(each.sent, each.first_token)
-      self.assertLessEqual(each.first_token, each.done)
+    self.assertCountEqual([sample.index for sample in times], range(40))
+    for sample in times:
+      self.assertEqual(sample.tokens, 2)
+      self.assertLessEqual(sample.issued, sample.sent)
+      self.assertLessEqual(sample.sent, sample.first_token)
+      self.assertLessEqual(sample.first_token, sample.done)
 
   def _sent(self, sizes: list[int], copy: int, indices: list[int]) -> list[int]:
     """Returns the indices of one query in the order in which they are sent."""
@@ -266,14 +266,14 @@ class SystemUnderTestTest(absltest.TestCase):
       failure, _ = self._first_tokens(function)
       self.assertRegex(failure, message)
 
-  def test_failed_sample_is_told(self):
+  def test_failed_sample_is_reported(self):
     error = RuntimeError('connection refused')
     self.assertEqual(
       self._failure(lambda index, reply: reply.failed(error)),
       'sample 1 failed: connection refused',
     )
 
-  def test_refused_sample_is_told(self):
+  def test_refused_sample_is_reported(self):
     def refuse(index, reply):
       raise RuntimeError(f'no {index}')
 

@@ -36,17 +36,17 @@ class BatchedSystemTest(absltest.TestCase):
     for index in range(count):
       made.answer(index, _Reply(index, replies))
     go.set()
-    found = dict(replies.get(timeout=60) for _ in range(count))
+    answers = dict(replies.get(timeout=60) for _ in range(count))
     made.close()
-    return found, sizes
+    return answers, sizes
 
   def test_answers_in_batches(self):
-    found, sizes = self._run(
+    answers, sizes = self._run(
       lambda indices: [system_lib.Answer(np.array([i, i])) for i in indices],
       9,
       4,
     )
-    self.assertEqual(found, {i: [i, i] for i in range(9)})
+    self.assertEqual(answers, {i: [i, i] for i in range(9)})
     self.assertLessEqual(max(sizes), 4)
     # The first batch may have begun before all samples were waiting.
     self.assertIn(4, sizes)
@@ -55,12 +55,14 @@ class BatchedSystemTest(absltest.TestCase):
     def fail(indices):
       raise ValueError('no memory')
 
-    found, _ = self._run(fail, 3, 4)
-    self.assertEqual(found, {i: 'no memory' for i in range(3)})
+    answers, _ = self._run(fail, 3, 4)
+    self.assertEqual(answers, {i: 'no memory' for i in range(3)})
 
   def test_a_missing_answer_fails_the_batch(self):
-    found, _ = self._run(lambda indices: [], 1, 4)
-    self.assertEqual(found, {0: 'the system returned 0 answers for 1 samples'})
+    answers, _ = self._run(lambda indices: [], 1, 4)
+    self.assertEqual(
+      answers, {0: 'the system returned 0 answers for 1 samples'}
+    )
 
   def test_close_ends_an_idle_thread(self):
     made = system_lib.BatchedSystem(lambda indices: [], 1)
@@ -73,18 +75,18 @@ class _System:
 
   def __init__(self, bursts):
     self._bursts = list(bursts)
-    self.asked = []
+    self.indices = []
     self._waiting = []
 
   def answer(self, index, reply):
-    self.asked.append(index)
+    self.indices.append(index)
     self._waiting.append(reply)
     if len(self._waiting) == self._bursts[0]:
       waiting, self._waiting = self._waiting, []
       del self._bursts[0]
-      for each in waiting:
+      for pending in waiting:
         threading.Thread(
-          target=each.done, args=(system_lib.Answer(np.zeros(1)),)
+          target=pending.done, args=(system_lib.Answer(np.zeros(1)),)
         ).start()
 
 
@@ -122,10 +124,10 @@ class WarmUpTest(parameterized.TestCase):
     system_lib.warm_up(
       cell, 4, [1, 2, 3], 0.0, 60.0, on_answer=lambda: answers.append(1)
     )
-    self.assertEqual(cell.asked, [0, 1, 2, 3, 0, 1])
+    self.assertEqual(cell.indices, [0, 1, 2, 3, 0, 1])
     self.assertLen(answers, 6)
 
-  def test_failure_and_silence_are_told(self):
+  def test_failure_and_silence_are_reported(self):
     with self.assertRaisesRegex(system_lib.WarmUpError, 'failed: no model'):
       system_lib.warm_up(_Broken(), 1, [1], 0.0, 60.0)
     with self.assertRaisesRegex(

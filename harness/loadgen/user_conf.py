@@ -57,7 +57,7 @@ def read(path: str, benchmark: benchmark_lib.Benchmark, scenario: str) -> str:
     lines = file.read().splitlines()
   model = benchmark.loadgen_model(scenario)
   name = rounds.SCENARIOS[scenario].loadgen_name
-  found: dict[str, tuple[int, str]] = {}
+  values: dict[str, tuple[int, str]] = {}
   for number, line in enumerate(lines, 1):
     if not line.split() or line.split()[0].startswith('#'):
       continue
@@ -65,14 +65,14 @@ def read(path: str, benchmark: benchmark_lib.Benchmark, scenario: str) -> str:
       names, key, value = _parse(' '.join(line.split()), name)
       if names[0] not in (_ANY, model) or names[1] not in (_ANY, name):
         continue  # It is for another run.
-      if key in found:
+      if key in values:
         raise ValueError(
-          f'Line {found[key][0]} sets it too. Remove one of them'
+          f'Line {values[key][0]} sets it too. Remove one of them'
         )
     except ValueError as e:
       raise ValueError(f'{path}, line {number}: {line.strip()!r}. {e}') from e
-    found[key] = number, f'{model}.{name}.{key} = {value}\n'
-  return ''.join(text for _, text in found.values())
+    values[key] = number, f'{model}.{name}.{key} = {value}\n'
+  return ''.join(text for _, text in values.values())
 
 
 def _parse(line: str, scenario: str) -> tuple[tuple[str, str], str, str]:

@@ -32,8 +32,8 @@ _PARTIAL = '.partial'
 
 
 @dataclasses.dataclass(frozen=True)
-class Wanted:
-  """A description of the wanted checkpoint.
+class Recipe:
+  """Describes a checkpoint to make.
 
   Attributes:
     base: The Hugging Face directory of the GPT-J.
@@ -51,7 +51,7 @@ class Wanted:
 
 
 class PaxModels:
-  """The checkpoints below a directory, one for each `Wanted`."""
+  """The checkpoints below a directory, one for each `Recipe`."""
 
   def __init__(self, root: str, run: Callable[[str, programs.Command], None]):
     """Stores the directory and the runner; creates no checkpoint yet.
@@ -63,7 +63,7 @@ class PaxModels:
     self._root = root
     self._run = run
 
-  def get(self, wanted: Wanted) -> str:
+  def get(self, recipe: Recipe) -> str:
     """Returns the directory of a checkpoint and creates it if it is missing.
 
     The work of an interrupted run is continued.
@@ -72,33 +72,33 @@ class PaxModels:
       FileNotFoundError: `wanted.base` has no config.json.
       errors.HarnessError: The converter or the quantizer failed.
     """
-    path = self._path(wanted)
+    path = self._path(recipe)
     if os.path.isdir(path):
       return path
-    if wanted.quantize:
-      source = self.get(dataclasses.replace(wanted, quantize=False))
-      self._run('quantizer', _quantizer(wanted, source, path + _PARTIAL))
+    if recipe.quantize:
+      source = self.get(dataclasses.replace(recipe, quantize=False))
+      self._run('quantizer', _quantizer(recipe, source, path + _PARTIAL))
     else:
-      self._run('converter', _converter(wanted, path + _PARTIAL))
+      self._run('converter', _converter(recipe, path + _PARTIAL))
     os.rename(path + _PARTIAL, path)
     return path
 
-  def _path(self, wanted: Wanted) -> str:
-    what = 'int8' if wanted.quantize else wanted.dtype
-    return os.path.join(self._root, f'gptj-pax-{what}_{_key(wanted)}')
+  def _path(self, recipe: Recipe) -> str:
+    what = 'int8' if recipe.quantize else recipe.dtype
+    return os.path.join(self._root, f'gptj-pax-{what}_{_key(recipe)}')
 
 
-def _key(wanted: Wanted) -> str:
+def _key(recipe: Recipe) -> str:
   """Returns a hexadecimal key that is equal for equal files and options."""
   files = {}
-  for path in (wanted.base, wanted.calibration):
+  for path in (recipe.base, recipe.calibration):
     if path is not None:
       files[os.path.realpath(path)] = _state(path)
-  options = dataclasses.asdict(wanted)
-  if not wanted.quantize:
+  options = dataclasses.asdict(recipe)
+  if not recipe.quantize:
     options['calibration'] = None
     files = {
-      os.path.realpath(wanted.base): files[os.path.realpath(wanted.base)]
+      os.path.realpath(recipe.base): files[os.path.realpath(recipe.base)]
     }
   del options['base']
   text = json.dumps([files, options], sort_keys=True)
@@ -119,32 +119,32 @@ def _state(path: str) -> list[tuple[str, int, int]]:
         f'{path} has no config.json. Pass the Hugging Face directory of a'
         ' GPT-J.'
       )
-  found = []
+  entries = []
   for name in names:
     stat = os.stat(os.path.join(path, name) if name else path)
-    found.append((name, stat.st_size, stat.st_mtime_ns))
-  return found
+    entries.append((name, stat.st_size, stat.st_mtime_ns))
+  return entries
 
 
-def _converter(wanted: Wanted, target: str) -> programs.Command:
+def _converter(recipe: Recipe, target: str) -> programs.Command:
   return programs.command(
     programs.CONVERTER,
     {
-      'base': wanted.base,
+      'base': recipe.base,
       'pax': target,
-      'dtype': wanted.dtype,
+      'dtype': recipe.dtype,
       'resume': os.path.isdir(target),
     },
   )
 
 
-def _quantizer(wanted: Wanted, source: str, target: str) -> programs.Command:
+def _quantizer(recipe: Recipe, source: str, target: str) -> programs.Command:
   return programs.command(
     programs.QUANTIZER,
     {
       'input_dir': source,
       'output_dir': target,
-      'calibration': wanted.calibration,
+      'calibration': recipe.calibration,
       'resume': os.path.isdir(target),
     },
   )
@@ -176,7 +176,7 @@ flag_rules.act_only('with --quantize', lambda: _QUANTIZE.value, 'calibration')
 def main(argv: Sequence[str]) -> None:
   del argv
   progress = progress_lib.Progress()
-  wanted = Wanted(
+  recipe = Recipe(
     user_path.resolve(_BASE.value) or gptj.BUNDLE.model,
     _DTYPE.value,
     _QUANTIZE.value,
@@ -190,7 +190,7 @@ def main(argv: Sequence[str]) -> None:
         group.run(name, command, os.path.join(logs, f'{name}.log'))
 
       models = PaxModels(cache_lib.get().create().models, run)
-      print(models.get(wanted))
+      print(models.get(recipe))
 
 
 if __name__ == '__main__':

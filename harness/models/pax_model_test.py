@@ -29,13 +29,13 @@ class PaxModelsTest(absltest.TestCase):
     subprocess.run(command.argv, env=dict(command.env), check=True)
 
   def test_made_once(self):
-    wanted = pax_model.Wanted(self._base)
-    path = self._models.get(wanted)
+    recipe = pax_model.Recipe(self._base)
+    path = self._models.get(recipe)
     self.assertIn('gptj_config.json', os.listdir(path))
-    self.assertEqual(self._models.get(wanted), path)
+    self.assertEqual(self._models.get(recipe), path)
     self.assertEqual(self.ran, ['converter'])
     # The quantizer reads the converted checkpoint of the first call.
-    int8 = self._models.get(pax_model.Wanted(self._base, quantize=True))
+    int8 = self._models.get(pax_model.Recipe(self._base, quantize=True))
     self.assertEqual(self.ran, ['converter', 'quantizer'])
     self.assertNotEqual(int8, path)
     self.assertIn('gptj_config.json', os.listdir(int8))
@@ -46,18 +46,18 @@ class PaxModelsTest(absltest.TestCase):
     self.assertNotEmpty(scaled)
     self.assertEmpty([name for name in scaled if 'softmax' in name])
     self.assertEqual(
-      self._models.get(pax_model.Wanted(self._base, quantize=True)), int8
+      self._models.get(pax_model.Recipe(self._base, quantize=True)), int8
     )
     self.assertLen(self.ran, 2)
-    other = self._models.get(pax_model.Wanted(self._base, 'bfloat16'))
+    other = self._models.get(pax_model.Recipe(self._base, 'bfloat16'))
     self.assertNotEqual(other, path)
 
   def test_other_weights_are_another_model(self):
-    wanted = pax_model.Wanted(self._base)
-    path = self._models.get(wanted)
+    recipe = pax_model.Recipe(self._base)
+    path = self._models.get(recipe)
     weights = os.path.join(self._base, 'model.safetensors')
     os.utime(weights, (1, 1))
-    self.assertNotEqual(self._models.get(wanted), path)
+    self.assertNotEqual(self._models.get(recipe), path)
     self.assertEqual(self.ran, ['converter', 'converter'])
 
   def test_an_interrupted_run_leaves_no_model(self):
@@ -66,13 +66,13 @@ class PaxModelsTest(absltest.TestCase):
 
     root = os.path.join(self._dir, 'models')
     with self.assertRaisesRegex(RuntimeError, 'killed'):
-      pax_model.PaxModels(root, fail).get(pax_model.Wanted(self._base))
-    self._models.get(pax_model.Wanted(self._base))
+      pax_model.PaxModels(root, fail).get(pax_model.Recipe(self._base))
+    self._models.get(pax_model.Recipe(self._base))
     self.assertEqual(self.ran, ['converter'])
 
-  def test_another_directory_is_told(self):
+  def test_another_directory_is_reported(self):
     with self.assertRaisesRegex(FileNotFoundError, 'has no config.json'):
-      self._models.get(pax_model.Wanted(self._dir))
+      self._models.get(pax_model.Recipe(self._dir))
 
   def test_the_bundled_model_is_the_default(self):
     command = programs.command(

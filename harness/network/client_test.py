@@ -21,29 +21,29 @@ class _Reply:
   """A reply that puts its calls into a queue."""
 
   def __init__(self):
-    self.news: queue.SimpleQueue = queue.SimpleQueue()
+    self.calls: queue.SimpleQueue = queue.SimpleQueue()
 
   def first_token(self, token: int | None = None) -> None:
-    self.news.put('first token')
+    self.calls.put('first token')
 
   def done(self, answer: system.Answer) -> None:
-    self.news.put(answer)
+    self.calls.put(answer)
 
   def failed(self, error: Exception) -> None:
-    self.news.put(error)
+    self.calls.put(error)
 
   def next(self):
-    return self.news.get(timeout=_PATIENCE_SECS)
+    return self.calls.get(timeout=_PATIENCE_SECS)
 
 
-class _Holding:
+class _Silent:
   """A system that never answers."""
 
   def __init__(self, unused_inputs):
-    self.asked = threading.Semaphore(0)
+    self.requests = threading.Semaphore(0)
 
   def answer(self, index: int, reply: system.Reply) -> None:
-    self.asked.release()
+    self.requests.release()
 
   def close(self) -> None:
     pass
@@ -96,13 +96,13 @@ class ClientTest(absltest.TestCase):
       self.assertEqual(reply.next().data.tolist(), [index + 1, index])
 
   def test_the_node_with_fewest_unanswered_samples_is_next(self):
-    suts = [self.sut(_Holding, 'a'), self.sut(_Holding, 'b')]
+    suts = [self.sut(_Silent, 'a'), self.sut(_Silent, 'b')]
     made = self.system([s.address for s in suts], [{'ids': np.zeros(1)}])
     for _ in range(6):
       made.answer(0, _Reply())
     for sut in suts:
       for _ in range(3):
-        self.assertTrue(sut.system.asked.acquire(timeout=_PATIENCE_SECS))
+        self.assertTrue(sut.system.requests.acquire(timeout=_PATIENCE_SECS))
       self.assertLen(sut.inputs, 3)
 
   def test_two_nodes_of_one_name(self):
@@ -119,7 +119,7 @@ class ClientTest(absltest.TestCase):
     with self.assertRaisesRegex(ValueError, 'has no node'):
       client.NetworkSystem([], [])
 
-  def test_an_error_of_the_system_is_told_with_the_address(self):
+  def test_an_error_of_the_system_is_reported_with_the_address(self):
     sut = self.sut()
     made = self.system([sut.address], [{'input_ids': np.array([-5])}])
     reply = _Reply()
@@ -131,13 +131,13 @@ class ClientTest(absltest.TestCase):
     )
     self.assertEmpty(sut.inputs)
 
-  def test_a_sut_that_goes_away_is_told(self):
-    sut = self.sut(_Holding)
+  def test_a_sut_that_goes_away_is_reported(self):
+    sut = self.sut(_Silent)
     made = self.system([sut.address], [{'ids': np.zeros(1)}])
     replies = [_Reply(), _Reply()]
     for reply in replies:
       made.answer(0, reply)
-      self.assertTrue(sut.system.asked.acquire(timeout=_PATIENCE_SECS))
+      self.assertTrue(sut.system.requests.acquire(timeout=_PATIENCE_SECS))
     sut.stop()
     for reply in replies:
       self.assertRegex(
@@ -147,7 +147,7 @@ class ClientTest(absltest.TestCase):
     with self.assertRaisesRegex(client.SutError, 'disconnected'):
       made.answer(0, _Reply())
 
-  def test_nobody_is_there(self):
+  def test_missing_sut_is_reported(self):
     with socket.socket() as taken:
       taken.bind(('127.0.0.1', 0))
       address = f'127.0.0.1:{taken.getsockname()[1]}'

@@ -61,8 +61,8 @@ def main(
     make: The function that makes the system, ready to answer.
     load: The function that loads the inputs of the set.
     name: The model and the framework that compute, for LoadGen's log.
-    run: The run that `runner.asked` returned; None: the run that the flags
-      describe.
+    run: The run that `runner.requested_run` returned; None: the run that the
+      flags describe.
   """
   network = run_lib.NETWORK.value
   if network == 'lon':

@@ -107,7 +107,7 @@ class ProgramTest(absltest.TestCase):
       os.path.join(self.directory, loadgen_log.TIMELINE)
     )
     self.assertLen(times, 40)
-    self.assertNotIn(None, [each.first_token for each in times])
+    self.assertNotIn(None, [sample.first_token for sample in times])
 
   def test_the_same_program_alone(self):
     status = self.run_lon(_TOY, 40)
@@ -165,8 +165,8 @@ class ProgramTest(absltest.TestCase):
       timeout=_SECONDS,
       check=False,
     )
-    found = [run_lib.parse(line) for line in done.stdout.splitlines()]
-    return [status for status in found if status][-1]
+    statuses = [run_lib.parse(line) for line in done.stdout.splitlines()]
+    return [status for status in statuses if status][-1]
 
   def test_prompts_of_a_run_json(self):
     _, address = self.sut('a')

@@ -76,4 +76,4 @@ def decode_array(tensor: dispatch_pb2.Tensor) -> np.ndarray:
 
 def sizes(payloads: Sequence[Payload]) -> list[int]:
   """Returns the length of each sample: the size of its largest array."""
-  return [max(array.size for array in each.values()) for each in payloads]
+  return [max(array.size for array in arrays.values()) for arrays in payloads]

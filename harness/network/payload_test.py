@@ -19,7 +19,8 @@ class PayloadTest(parameterized.TestCase):
   def test_arrays_come_as_they_went(self, array):
     sent = payload.encode({'a': array, 'b': array[..., None]})
     wire = [
-      dispatch_pb2.Tensor.FromString(each.SerializeToString()) for each in sent
+      dispatch_pb2.Tensor.FromString(tensor.SerializeToString())
+      for tensor in sent
     ]
     came = payload.decode(wire)
     self.assertEqual(list(came), ['a', 'b'])

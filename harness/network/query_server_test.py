@@ -24,21 +24,21 @@ _PATIENCE_SECS = 300.0
 _TOY = 'harness/network/testing/toy_sut'
 
 
-class _Holding:
+class _Pending:
   """A system that keeps its samples until the test answers them."""
 
   def __init__(self, inputs: query_server.Inputs):
-    self.asked: queue.SimpleQueue = queue.SimpleQueue()
+    self.requests: queue.SimpleQueue = queue.SimpleQueue()
     self.inputs = inputs
 
   def answer(self, index: int, reply: system.Reply) -> None:
-    self.asked.put((index, reply))
+    self.requests.put((index, reply))
 
   def close(self) -> None:
     pass
 
   def next(self) -> tuple[int, system.Reply]:
-    return self.asked.get(timeout=_PATIENCE_SECS)
+    return self.requests.get(timeout=_PATIENCE_SECS)
 
 
 def _sample(sample_id: int) -> dispatch_pb2.Sample:
@@ -49,7 +49,7 @@ def _sample(sample_id: int) -> dispatch_pb2.Sample:
 
 
 class ServerTest(absltest.TestCase):
-  def enter(self, make=_Holding) -> background.Sut:
+  def enter(self, make=_Pending) -> background.Sut:
     sut = self.enterContext(background.Sut(make))
     channel = self.enterContext(grpc.insecure_channel(sut.address))
     self.stub = dispatch_pb2_grpc.NetworkSutStub(channel)
@@ -70,22 +70,22 @@ class ServerTest(absltest.TestCase):
   def test_answers_come_in_the_systems_order(self):
     sut = self.enter()
     outcomes = self.stub.Answer(map(_sample, range(3)), timeout=_PATIENCE_SECS)
-    asked = [sut.system.next() for _ in range(3)]
-    for _, reply in reversed(asked):
+    requests = [sut.system.next() for _ in range(3)]
+    for _, reply in reversed(requests):
       reply.done(system.Answer(np.zeros(1)))
     self.assertEqual([outcome.id for outcome in outcomes], [2, 1, 0])
 
   def test_indices_of_two_streams_differ(self):
     sut = self.enter()
     streams = [self.stub.Answer(map(_sample, range(2))) for _ in range(2)]
-    asked = [sut.system.next() for _ in range(4)]
-    self.assertLen({index for index, _ in asked}, 4)
-    for _, reply in asked:
+    requests = [sut.system.next() for _ in range(4)]
+    self.assertLen({index for index, _ in requests}, 4)
+    for _, reply in requests:
       reply.failed(ValueError('no'))
     for stream in streams:
       self.assertCountEqual([outcome.id for outcome in stream], [0, 1])
 
-  def test_a_sample_that_is_not_what_it_says(self):
+  def test_a_damaged_sample_is_refused(self):
     self.enter(toy_sut.Reversing)
     wrong = _sample(1)
     wrong.inputs[0].shape[0] = 3
@@ -103,11 +103,11 @@ class ServerTest(absltest.TestCase):
       sut = self.enter()
       outcomes = self.stub.Answer(map(_sample, range(5)))
       waiting = collections.deque(sut.system.next() for _ in range(2))
-      self.assertTrue(sut.system.asked.empty())
+      self.assertTrue(sut.system.requests.empty())
       for _ in range(3):
         waiting.popleft()[1].done(system.Answer(np.zeros(1)))
         waiting.append(sut.system.next())
-        self.assertTrue(sut.system.asked.empty())
+        self.assertTrue(sut.system.requests.empty())
         self.assertLen(sut.inputs, 2)
       for _, reply in waiting:
         reply.done(system.Answer(np.zeros(1)))
@@ -115,10 +115,10 @@ class ServerTest(absltest.TestCase):
 
   def test_a_client_that_goes_away(self):
     sut = self.enter()
-    gone = self.stub.Answer(iter([_sample(1)]))
+    cancelled = self.stub.Answer(iter([_sample(1)]))
     _, reply = sut.system.next()
     with self.assertLogs(level='WARNING') as logs:
-      gone.cancel()
+      cancelled.cancel()
       # The server accepts samples of other clients before and after the
       # disconnect.
       outcomes = self.stub.Answer(iter([_sample(2)]), timeout=_PATIENCE_SECS)
@@ -133,7 +133,7 @@ class ServerTest(absltest.TestCase):
 
   def test_no_name(self):
     with self.assertRaisesRegex(ValueError, 'needs a name'):
-      asyncio.run(query_server.run(_Holding, 0, ' ', asyncio.Event(), print))
+      asyncio.run(query_server.run(_Pending, 0, ' ', asyncio.Event(), print))
 
 
 class ProgramTest(absltest.TestCase):

@@ -5,7 +5,7 @@ from harness.rules import rounds
 
 
 class RequirementsTest(absltest.TestCase):
-  def test_what_changed_with_a_round(self):
+  def test_changes_of_each_round(self):
     for rule, last_without in (
       (requirements.results_hold_all, 'v5.1'),
       (lambda name: not requirements.needs_mlperf_conf(name), 'v4.1'),

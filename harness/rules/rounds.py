@@ -134,8 +134,8 @@ class Scenario:
 
 
 SCENARIOS: Mapping[str, Scenario] = {
-  each.name: each
-  for each in (
+  part.name: part
+  for part in (
     Scenario(
       OFFLINE,
       'samples_per_second',
@@ -236,8 +236,8 @@ def named_seeds(qsl: int, sample: int, schedule: int) -> dict[str, int]:
 
 
 ROUNDS = {
-  each.name: each
-  for each in (
+  part.name: part
+  for part in (
     Round(
       'v3.1',
       148687905518835231,
@@ -328,9 +328,9 @@ def round_of(path: str) -> str:
       f'{path} has no line "*.*.qsl_rng_seed = ...". Pass the mlperf.conf of a'
       ' round, or --round.'
     )
-  for each in ROUNDS.values():
-    if each.qsl_seed == int(match[1]):
-      return each.name
+  for rules in ROUNDS.values():
+    if rules.qsl_seed == int(match[1]):
+      return rules.name
   raise ValueError(
     f'{path} has the seed {match[1]}, but none of these rounds has it:'
     f' {", ".join(ROUNDS)}.'

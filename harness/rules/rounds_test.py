@@ -107,40 +107,45 @@ class RoundsTest(parameterized.TestCase):
         '99th',
       ),
     ):
-      each = rounds.SCENARIOS[name]
+      scenario = rounds.SCENARIOS[name]
       self.assertEqual(
-        (each.figure_key, each.official_key, each.target, each.rank),
+        (
+          scenario.figure_key,
+          scenario.official_key,
+          scenario.target,
+          scenario.rank,
+        ),
         (figure, official, target, rank),
       )
-      if each.streams:
-        self.assertEqual(each.latency_key(each.percentile), figure)
+      if scenario.streams:
+        self.assertEqual(scenario.latency_key(scenario.percentile), figure)
     several = rounds.SCENARIOS[rounds.MULTI_STREAM]
     self.assertEqual(
       several.extreme_key('mean'), 'result_mean_query_latency_ns'
     )
     self.assertEqual(several.what, 'queries')
     self.assertEqual(
-      [name for name, each in rounds.SCENARIOS.items() if each.bounded],
+      [name for name, scenario in rounds.SCENARIOS.items() if scenario.bounded],
       [rounds.SERVER, rounds.INTERACTIVE],
     )
     self.assertEqual(
-      [name for name, each in rounds.SCENARIOS.items() if each.at_once],
+      [name for name, scenario in rounds.SCENARIOS.items() if scenario.at_once],
       [rounds.OFFLINE],
     )
 
   def test_every_round_is_known_by_its_seed(self):
-    for each in rounds.ROUNDS.values():
-      conf = f'# Seeds.\n*.*.qsl_rng_seed = {each.qsl_seed}\n*.*.other = 1\n'
+    for rules in rounds.ROUNDS.values():
+      conf = f'# Seeds.\n*.*.qsl_rng_seed = {rules.qsl_seed}\n*.*.other = 1\n'
       path = self.create_tempfile(content=conf).full_path
-      self.assertEqual(rounds.round_of(path), each.name)
+      self.assertEqual(rounds.round_of(path), rules.name)
 
   def test_other_files_are_refused(self):
-    for text, told in (
+    for text, message in (
       ('gptj.Offline.target_qps = 1\n', 'has no line'),
       ('*.*.qsl_rng_seed = 12\n', 'seed 12, but none of these rounds has it'),
     ):
       path = self.create_tempfile(content=text).full_path
-      with self.assertRaisesRegex(ValueError, told):
+      with self.assertRaisesRegex(ValueError, message):
         rounds.round_of(path)
 
 

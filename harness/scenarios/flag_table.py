@@ -39,7 +39,7 @@ SERVING = (*_CELLS, ENGINE)
 _COMPUTES = (REFERENCE, *BERT_SYSTEMS)
 
 # The flag that selects each system, for messages.
-_ASKED = {
+_CHOICES = {
   OWN_CELL: 'a cell that is started here (--system=cell)',
   RUNNING_CELL: 'a running cell (--model_path)',
 } | {name: f'--system={name}' for name in SYSTEMS if name not in _CELLS}
@@ -94,7 +94,7 @@ class Acts:
       run: The choices of the run.
     """
     for choice, chosen, acting in (
-      ('', [_ASKED[run.system]], [_ASKED[name] for name in self.systems]),
+      ('', [_CHOICES[run.system]], [_CHOICES[name] for name in self.systems]),
       ('--scenario=', run.scenarios, self.scenarios),
       ('--mode=', run.modes, self.modes),
       ('--execution_mode=', [run.execution_mode], self.execution_modes),
@@ -105,7 +105,9 @@ class Acts:
           f'{name} has no effect with {choice}{_words(chosen)}. It has an'
           f' effect with {choice}{_words(acting)}. {instead}'
         )
-    searched = [each for each in run.scenarios if each in self.searched]
+    searched = [
+      scenario for scenario in run.scenarios if scenario in self.searched
+    ]
     if searched and load_lib.FIND_PERFORMANCE in run.modes:
       return (
         f'{name} has no effect with --mode={load_lib.FIND_PERFORMANCE}, which'
@@ -124,7 +126,9 @@ def _named(
   holds: Callable[[rounds.Scenario], bool],
 ) -> tuple[str, ...]:
   """Returns the names of the scenarios for which a condition holds."""
-  return tuple(name for name, each in rounds.SCENARIOS.items() if holds(each))
+  return tuple(
+    name for name, scenario in rounds.SCENARIOS.items() if holds(scenario)
+  )
 
 
 _PUBLISHED = {
@@ -132,7 +136,7 @@ _PUBLISHED = {
 }
 _ALWAYS = Acts()
 # The scenarios in which LoadGen sends samples at a rate.
-_RATED = _named(lambda each: not each.streams)
+_RATED = _named(lambda scenario: not scenario.streams)
 
 ACTS: Mapping[str, Acts] = {
   # The flags of the job and its results.
@@ -207,9 +211,11 @@ ACTS: Mapping[str, Acts] = {
   'target_latency_ms': Acts(
     # Interactive has bounds on the latencies of tokens only.
     scenarios=_named(
-      lambda each: each.streams or (each.bounded and not each.run_as)
+      lambda scenario: (
+        scenario.streams or (scenario.bounded and not scenario.run_as)
+      )
     ),
-    searched=_named(lambda each: each.streams),
+    searched=_named(lambda scenario: scenario.streams),
   ),
   'test_query_count': Acts(modes=_TIMED, execution_modes=(load_lib.TEST,)),
   'equal_issue': Acts(modes=_TIMED, execution_modes=_NO_TEST),
@@ -217,7 +223,7 @@ ACTS: Mapping[str, Acts] = {
   # answer.
   'concurrency': Acts(
     scenarios=_named(
-      lambda each: not each.streams or each.samples_per_query > 1
+      lambda scenario: not scenario.streams or scenario.samples_per_query > 1
     )
   ),
   # The flags of the samples and their judge.
@@ -253,8 +259,8 @@ def check(run: Run, environ: Mapping[str, str] = os.environ) -> None:
     for name, acts in VARIABLES.items()
     if environ.get(name)
   ]
-  if found := [problem for problem in problems if problem]:
-    raise ValueError(' '.join(f'{problem}.' for problem in found))
+  if reasons := [problem for problem in problems if problem]:
+    raise ValueError(' '.join(f'{problem}.' for problem in reasons))
 
 
 def check_included(

@@ -250,9 +250,9 @@ class FlagTableTest(parameterized.TestCase):
   def test_the_table_has_every_flag(self):
     defined = {
       flag.name
-      for module, found in flags.FLAGS.flags_by_module_dict().items()
+      for module, definitions in flags.FLAGS.flags_by_module_dict().items()
       if module.startswith('harness.')
-      for flag in found
+      for flag in definitions
     }
     self.assertCountEqual(defined | {'scenario'}, flag_table.ACTS)
     self.assertCountEqual(

@@ -218,13 +218,15 @@ def jobs(
     )
   model = MODEL.value
   benchmark = benchmarks.MODELS[model]
-  asked = kind(benchmark)
+  system_kind = kind(benchmark)
   flag_table.check(
-    flag_table.Run(asked, scenarios, modes, load_lib.EXECUTION_MODE.value)
+    flag_table.Run(system_kind, scenarios, modes, load_lib.EXECUTION_MODE.value)
   )
   round_name = load_lib.round_name(benchmark)
-  _check_scenarios(scenarios, benchmark, asked)
-  flag_table.check_included(asked, KINDS[asked].program, scenarios, MODEL.value)
+  _check_scenarios(scenarios, benchmark, system_kind)
+  flag_table.check_included(
+    system_kind, KINDS[system_kind].program, scenarios, MODEL.value
+  )
   if not rounds.is_at_least(round_name, benchmark.first_round):
     raise ValueError(
       f'--round={round_name} has no {model}. It is in {benchmark.first_round}'
@@ -238,7 +240,7 @@ def jobs(
     )
   results_dir = user_path.resolve(RESULTS_DIR.value)
   cache = cache_lib.get(results_dir).create()
-  system = _system(asked, benchmark, cache)
+  system = _system(system_kind, benchmark, cache)
   task = tasks.task(model, system)
   described = {}
   if _SYSTEM_DESCRIPTION.value:
@@ -259,11 +261,11 @@ def jobs(
         targets_path=os.path.join(cache.results, _TARGETS),
         system=system,
         task=task,
-        load=load_lib.of_flags(
+        load=load_lib.from_flags(
           scenario,
           benchmark,
-          watched=asked != flag_table.RUNNING_CELL,
-          serves=asked in flag_table.SERVING,
+          watched=system_kind != flag_table.RUNNING_CELL,
+          serves=system_kind in flag_table.SERVING,
         ),
         command=tuple(sys.argv),
         system_preset=_SYSTEM_PRESET.value,
@@ -284,19 +286,19 @@ def kind(benchmark: benchmark_lib.Benchmark) -> str:
     ValueError: The system does not support the benchmark.
   """
   kinds = benchmark.systems
-  asked = _SYSTEM.value or kinds[0]
-  if asked not in kinds:
+  system_kind = _SYSTEM.value or kinds[0]
+  if system_kind not in kinds:
     raise ValueError(
-      f'--system={asked} does not support {benchmark.name}. Available:'
+      f'--system={system_kind} does not support {benchmark.name}. Available:'
       f' {", ".join(kinds)}'
     )
-  if asked == flag_table.OWN_CELL and run_lib.MODEL_PATH.value:
+  if system_kind == flag_table.OWN_CELL and run_lib.MODEL_PATH.value:
     return flag_table.RUNNING_CELL
-  return asked
+  return system_kind
 
 
 def _check_scenarios(
-  scenarios: Sequence[str], benchmark: benchmark_lib.Benchmark, asked: str
+  scenarios: Sequence[str], benchmark: benchmark_lib.Benchmark, system_kind: str
 ) -> None:
   """Checks that a benchmark and a system can run in scenarios.
 
@@ -310,23 +312,23 @@ def _check_scenarios(
         f'--model={name} has no scenario {scenario}. Available:'
         f' {", ".join(known)}'
       )
-    if asked == flag_table.REFERENCE and settings.reports_first_tokens(
+    if system_kind == flag_table.REFERENCE and settings.reports_first_tokens(
       benchmark, scenario
     ):
       raise ValueError(
-        f'--system={asked} does not report first tokens, which LoadGen'
+        f'--system={system_kind} does not report first tokens, which LoadGen'
         f' measures in {scenario} of {name}. Use --system=cell or'
         f' --system=engine, or --scenario={rounds.OFFLINE}'
       )
 
 
 def _system(
-  asked: str, benchmark: benchmark_lib.Benchmark, cache: cache_lib.Cache
+  system_kind: str, benchmark: benchmark_lib.Benchmark, cache: cache_lib.Cache
 ) -> launch.System:
   """Returns the system that the flags describe.
 
   Args:
-    asked: The system that `kind` returned.
+    system_kind: The system that `kind` returned.
     benchmark: The benchmark.
     cache: The cache, for files whose path no flag sets.
 
@@ -344,14 +346,14 @@ def _system(
       ' or remove the flag to use the bundled model'
     )
   values: dict[str, object] = {}
-  if asked == flag_table.RUNNING_CELL:
+  if system_kind == flag_table.RUNNING_CELL:
     values['sax_root'] = cell_files.sax_root(run_lib.SAX_ROOT.value)
-  elif asked == flag_table.NETWORK and not run_lib.SUT_SERVER.value:
+  elif system_kind == flag_table.NETWORK and not run_lib.SUT_SERVER.value:
     raise ValueError(
       '--system=network needs --sut_server, the address of every node, such as'
       ' --sut_server=10.0.0.7:8000,10.0.0.8:8000'
     )
-  elif asked in (flag_table.OWN_CELL, flag_table.ENGINE):
+  elif system_kind in (flag_table.OWN_CELL, flag_table.ENGINE):
     for text in run_lib.OVERRIDE.value:
       if not re.match('[^=]+=', text):
         raise ValueError(f'--override={text} must have the form NAME=JSON')
@@ -365,7 +367,7 @@ def _system(
     values['overrides'] = local_cell.group_overrides(_HOSTS.value, overrides)
     if run_lib.JAX_CACHE_DIR.value is None:
       values['jax_cache_dir'] = cache.jax
-  system = KINDS[asked]
+  system = KINDS[system_kind]
   if 'benchmark' in system.__struct_fields__:
     values['benchmark'] = benchmark.name
   return run_lib.fill(system, **values)

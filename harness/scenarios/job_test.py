@@ -46,8 +46,8 @@ class JobTest(absltest.TestCase):
     # The answers are compared with the bundled reference, also if the bundled
     # articles are named by path.
     copied = shutil.copy(gptj.BUNDLE.dataset, self.create_tempdir().full_path)
-    for each in (config, self._config(dataset_path=copied)):
-      self.assertEqual(each.task.inputs['reference'], gptj.BUNDLE.reference)
+    for made in (config, self._config(dataset_path=copied)):
+      self.assertEqual(made.task.inputs['reference'], gptj.BUNDLE.reference)
 
   def test_llama_is_a_job_with_its_own_model_and_search(self):
     config = self._config(model='llama3.1-8b')
@@ -101,7 +101,7 @@ class JobTest(absltest.TestCase):
       ):
         self._config(scenario, model=model)
 
-  def test_what_llama_does_not_support_is_refused_by_name(self):
+  def test_unsupported_option_of_llama_is_refused_by_name(self):
     for scenario, changes, message in (
       (
         rounds.INTERACTIVE,
@@ -257,7 +257,7 @@ class JobTest(absltest.TestCase):
     # The requests are split among the devices of all hosts.
     self.assertEqual(set(system.overrides), {'ICI_MESH_SHAPE'})
 
-  def test_what_decides_the_result_makes_the_id(self):
+  def test_id_depends_on_all_that_decides_the_result(self):
     known = self._config().id
     self.assertEqual(self._config(silence_secs=3.0).id, known)
     self.assertEqual(self._config(jax_cache_dir='').id, known)
@@ -305,9 +305,11 @@ class JobTest(absltest.TestCase):
       ({'execution_mode': load.FAST}, '', 0.0),
       ({}, '', 0.0),
     ):
-      found = self._config(**changes).load
+      parameters = self._config(**changes).load
       self.assertEqual(
-        (found.warm_up, found.warm_up_rest_secs), (bursts, rest_secs), changes
+        (parameters.warm_up, parameters.warm_up_rest_secs),
+        (bursts, rest_secs),
+        changes,
       )
 
   def test_requests_in_flight_fill_the_slots_twice(self):
@@ -316,7 +318,7 @@ class JobTest(absltest.TestCase):
       self.assertEqual(default.in_flight(slots), expected)
     self.assertEqual(self._config(concurrency=3).load.in_flight(128), 3)
 
-  def test_loadgen_is_told_the_requests_in_flight(self):
+  def test_loadgen_gets_the_requests_in_flight(self):
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)
     self.addCleanup(cell.stop)
     model = cell.admin.models[fake_cell.MODEL].model
@@ -369,7 +371,7 @@ class JobTest(absltest.TestCase):
     with self.assertRaisesRegex(ValueError, f'{path}, line 1: .* number from'):
       self._config(user_conf_override_path=path)
 
-  def test_wrong_values_are_told(self):
+  def test_wrong_values_are_reported(self):
     for values, message in (
       ({'mode': ['speed']}, '--mode=speed must be one or more of accuracy'),
       ({'checkpoint': '/no'}, '--checkpoint=/no does not exist. Pass the path'),

@@ -235,7 +235,7 @@ def round_name(benchmark: benchmark_lib.Benchmark) -> str:
   return _ROUND.value or benchmark.last_round
 
 
-def of_flags(
+def from_flags(
   scenario: str,
   benchmark: benchmark_lib.Benchmark,
   watched: bool,

@@ -86,7 +86,7 @@ class LoadTest(parameterized.TestCase):
     self.assertEqual(settings.min_duration_ms, 600_000)
     self.assertEqual(settings.min_query_count, n)
 
-  def test_what_the_user_gives_wins(self):
+  def test_value_of_the_user_wins(self):
     speed = load_lib.Speed(target_qps=3.0, latency_ms=4.0)
     self.assertEqual(_settings(speed, target_qps=7.0).target_qps, 7.0)
     self.assertEqual(_settings(speed).target_qps, 3.0)

@@ -193,16 +193,16 @@ class _Ended(BaseException):
 def _end(number: int, unused_frame) -> None:
   # Unwinding the stack also stops everything that was started. A second signal,
   # such as another Ctrl-C, must not interrupt that.
-  for each in _ENDING:
-    signal.signal(each, signal.SIG_IGN)
+  for error in _ENDING:
+    signal.signal(error, signal.SIG_IGN)
   raise _Ended(number)
 
 
 def _text(error: OSError) -> str:
   """Returns the text of an error, without its number if it concerns a file."""
   if error.errno == errno.ENOSPC:
-    place = f'the disk of {error.filename}' if error.filename else 'a disk'
-    return f'{place} is full. {session.MAKE_ROOM}'
+    disk = f'the disk of {error.filename}' if error.filename else 'a disk'
+    return f'{disk} is full. {session.MAKE_ROOM}'
   if error.filename is None or error.strerror is None:
     return str(error)
   return (

@@ -101,21 +101,21 @@ class ProgramTest(absltest.TestCase):
       code = program.run('offline', scenarios, ['offline'])
     return code, printed.getvalue()
 
-  def _place(self) -> str:
+  def _directory(self) -> str:
     return os.path.join(self._dir, 'here')
 
   def _report(self) -> str:
-    path = os.path.join(self._place(), 'report.md')
+    path = os.path.join(self._directory(), 'report.md')
     with open(path, encoding='utf-8') as file:
       return file.read()
 
   def test_identical_answers_pass(self):
-    code, text = self._run(_judgement(2, True), results_dir=self._place())
+    code, text = self._run(_judgement(2, True), results_dir=self._directory())
     self.assertEqual(code, 0, text)
     for shown in (text, self._report()):
       self.assertIn('token for token; 2 of 2 are: PASSED', shown)
       self.assertIn('This run lasted', shown)
-    kept = entry.read(self._place())
+    kept = entry.read(self._directory())
     self.assertEqual(kept.accuracy.metrics['rouge1'], 50.0)
     self.assertEqual(kept.accuracy.identical, 2)
     self.assertTrue(kept.performance.valid)
@@ -124,21 +124,21 @@ class ProgramTest(absltest.TestCase):
     self.assertIn('host_processor_model_name', kept.description)
     self.assertIn('jax', kept.versions)
 
-  def test_hosts_of_a_group_are_told(self):
+  def test_hosts_of_a_group_are_reported(self):
     _, text = self._run(
       _judgement(2, True),
       served={'groups': [['a', 'b']]},
-      results_dir=self._place(),
+      results_dir=self._directory(),
     )
-    told = 'The model was computed by a group of 2 hosts (a, b).'
+    line = 'The model was computed by a group of 2 hosts (a, b).'
     for shown in (text, self._report()):
-      self.assertIn(told, shown)
-    description = entry.read(self._place()).description
+      self.assertIn(line, shown)
+    description = entry.read(self._directory()).description
     self.assertEqual(description['number_of_nodes'], '2')
-    self.assertIn(told, description['sw_notes'])
+    self.assertIn(line, description['sw_notes'])
 
   def test_one_other_answer_of_a_float32_run_fails(self):
-    code, text = self._run(_judgement(1, True), results_dir=self._place())
+    code, text = self._run(_judgement(1, True), results_dir=self._directory())
     self.assertEqual(code, 1, text)
     self.assertIn('offline: 1 of 2 answers', text)
     for shown in (text, self._report()):
@@ -149,21 +149,21 @@ class ProgramTest(absltest.TestCase):
     self.assertEqual(code, 0, text)
 
   def test_the_same_parameters_give_the_stored_result(self):
-    for place in ({}, {'results_dir': self._place()}):
+    for options in ({}, {'results_dir': self._directory()}):
       self._jobs = 0
-      _, text = self._run(_judgement(1, True), **place)
+      _, text = self._run(_judgement(1, True), **options)
       self.assertEqual(self._jobs, 1)
-      code, again = self._run(_judgement(2, True), **place)
+      code, again = self._run(_judgement(2, True), **options)
       self.assertEqual(self._jobs, 1)
       # The stored result fails again for the same reason.
       self.assertEqual(code, 1)
       self.assertIn('1 of 2 are: FAILED', again)
       self.assertIn('--rerun runs the job again', again)
-      code, _ = self._run(_judgement(2, True), **place, rerun=True)
+      code, _ = self._run(_judgement(2, True), **options, rerun=True)
       self.assertEqual((code, self._jobs), (0, 2))
-      code, _ = self._run(_judgement(1, True), **place)
+      code, _ = self._run(_judgement(1, True), **options)
       self.assertEqual((code, self._jobs), (0, 2))
-      self._run(_judgement(2, True), **place, target_qps=3.0)
+      self._run(_judgement(2, True), **options, target_qps=3.0)
       self.assertEqual(self._jobs, 3)
 
   def test_a_failed_job_leaves_no_result(self):
@@ -211,16 +211,16 @@ class ProgramTest(absltest.TestCase):
     code, text = self._run(
       _judgement(2, True),
       (rounds.OFFLINE, rounds.SERVER),
-      results_dir=self._place(),
+      results_dir=self._directory(),
     )
     self.assertEqual(code, 0, text)
     for scenario in (rounds.OFFLINE, rounds.SERVER):
-      path = os.path.join(self._place(), scenario, 'report.md')
+      path = os.path.join(self._directory(), scenario, 'report.md')
       self.assertIn(path, text)
       with open(path, encoding='utf-8') as file:
         self.assertIn(f'# MLPerf {scenario}', file.read())
 
-  def test_failures_are_told_in_a_line(self):
+  def test_failures_are_reported_in_a_line(self):
     code, text = self._run(errors.HarnessError('the cell is gone'))
     self.assertEqual((code, text), (1, 'offline: the cell is gone\n'))
 
@@ -246,7 +246,7 @@ class ProgramTest(absltest.TestCase):
   def _keep(self, number, handler) -> None:
     self._handlers = getattr(self, '_handlers', {}) | {int(number): handler}
 
-  def test_an_absent_file_is_told_in_words(self):
+  def test_an_absent_file_is_reported_in_words(self):
     code, text = self._run(_judgement(2, True), dataset_path='/nowhere.json')
     self.assertEqual(code, 1)
     self.assertStartsWith(
@@ -254,7 +254,7 @@ class ProgramTest(absltest.TestCase):
     )
     self.assertNotIn('Errno', text)
 
-  def test_a_full_disk_is_told_in_words(self):
+  def test_a_full_disk_is_reported_in_words(self):
     full = errno.ENOSPC, os.strerror(errno.ENOSPC)
     for error, disk in (
       (OSError(*full), 'a disk is full. '),
@@ -266,7 +266,7 @@ class ProgramTest(absltest.TestCase):
       self.assertIn('choose another disk with --results_dir', text)
       self.assertNotIn('Errno', text)
 
-  def test_wrong_flags_are_told(self):
+  def test_wrong_flags_are_reported(self):
     code, text = self._run(_judgement(2, True), mode=['speed'])
     self.assertEqual(code, 1)
     self.assertIn('--mode=speed must be one or more of accuracy', text)

@@ -142,17 +142,21 @@ def _tokens(
   rate = figures.logged_tokens_per_second(performance)
   if rate is None:
     return ''
-  found = figures.token_latencies(performance, limits)
-  rows = [('Tokens', 'p99', 'mean', 'limit of p99', '')] if found else []
+  latencies = figures.token_latencies(performance, limits)
+  rows = [('Tokens', 'p99', 'mean', 'limit of p99', '')] if latencies else []
   rows += [
     (
-      f'{each.name} ({each.abbreviation})',
-      f'{each.bounded_ms:.3f} ms',
-      f'{each.mean_ns / 1e6:.3f} ms',
-      'none' if each.limit_ms is None else f'{each.limit_ms:g} ms',
-      '' if each.limit_ms is None else 'FAILED' if each.problem else 'PASSED',
+      f'{latency.name} ({latency.abbreviation})',
+      f'{latency.bounded_ms:.3f} ms',
+      f'{latency.mean_ns / 1e6:.3f} ms',
+      'none' if latency.limit_ms is None else f'{latency.limit_ms:g} ms',
+      ''
+      if latency.limit_ms is None
+      else 'FAILED'
+      if latency.problem
+      else 'PASSED',
     )
-    for each in found
+    for latency in latencies
   ]
   table = f'{text_columns.render(rows)}\n' if rows else ''
   return f'{table}{rate:.2f} tokens/s, by LoadGen'

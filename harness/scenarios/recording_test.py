@@ -65,9 +65,9 @@ class OutcomeTest(absltest.TestCase):
       'result_first_token_mean_latency_ns': 2e6,
       'result_time_to_output_token_mean': 1e6,
       **{
-        f'result_{key.format(each)}_ns': ms * 1e6
+        f'result_{key.format(percentile)}_ns': ms * 1e6
         for key, ms in zip(keys, (501, 29))
-        for each in figures.PERCENTILES
+        for percentile in figures.PERCENTILES
       },
       **_timed_run('00:00:34.716').values,
     }
@@ -108,18 +108,18 @@ def _report(performance: loadgen_log.RunLog, **results) -> str:
 
 
 class ReportTest(absltest.TestCase):
-  def test_a_short_run_says_so_beside_valid(self):
+  def test_a_short_run_is_marked_beside_valid(self):
     text = _report(_timed_run('00:00:06.250'))
     self.assertIn('Result is : VALID', text)
     self.assertIn('lasted 11.2 s, but the rules require at least 600 s', text)
     self.assertIn('--min_duration=600000', text)
 
-  def test_a_run_of_official_length_says_so(self):
+  def test_a_run_of_official_length_is_marked(self):
     text = _report(_timed_run('00:09:55.500'))
     self.assertIn('lasted 600.5 s; the rules require at least 600 s.', text)
     self.assertNotIn('not an official result', text)
 
-  def test_hosts_that_computed_together_are_told(self):
+  def test_hosts_that_computed_together_are_reported(self):
     text = _report(_timed_run('00:09:55.500'), served={'groups': [['a', 'b']]})
     self.assertEndsWith(
       text, '600 s.\n\nThe model was computed by a group of 2 hosts (a, b).\n'
@@ -141,7 +141,7 @@ class ReportTest(absltest.TestCase):
 
 
 class NodesTest(absltest.TestCase):
-  def test_without_groups_nothing_is_said(self):
+  def test_without_groups_the_description_is_unchanged(self):
     for served in ({}, _NONE, {'groups': []}):
       self.assertEqual(recording.hosts_text(served), '')
       self.assertEqual(
@@ -149,31 +149,33 @@ class NodesTest(absltest.TestCase):
       )
 
   def test_processes_of_one_machine_are_one_node(self):
-    told = (
+    notes = (
       'The model was computed by a group of 2 hosts on one machine (vm, vm).'
     )
-    self.assertEqual(recording.hosts_text(_LOCAL), told)
+    self.assertEqual(recording.hosts_text(_LOCAL), notes)
     self.assertEqual(
       recording.describe_hosts(_DETECTED, (), _LOCAL),
-      _DETECTED | {'sw_notes': told},
+      _DETECTED | {'sw_notes': notes},
     )
 
   def test_machines_of_all_groups_are_counted(self):
-    told = (
+    notes = (
       'The model was computed by a group of 2 hosts (a, b), and by a group of'
       ' 2 hosts (c, d).'
     )
-    self.assertEqual(recording.hosts_text(_TWO), told)
-    found = recording.describe_hosts(
+    self.assertEqual(recording.hosts_text(_TWO), notes)
+    description = recording.describe_hosts(
       _DETECTED | {'sw_notes': 'Tuned'}, (), _TWO
     )
-    self.assertEqual(found['number_of_nodes'], '4')
-    self.assertEqual(found['sw_notes'], f'Tuned. {told}')
+    self.assertEqual(description['number_of_nodes'], '4')
+    self.assertEqual(description['sw_notes'], f'Tuned. {notes}')
 
-  def test_what_the_user_says_stays(self):
+  def test_description_of_the_user_stays(self):
     own = _DETECTED | {'number_of_nodes': '9', 'sw_notes': 'Mine'}
-    found = recording.describe_hosts(own, ('number_of_nodes', 'sw_notes'), _TWO)
-    self.assertEqual(found, own)
+    description = recording.describe_hosts(
+      own, ('number_of_nodes', 'sw_notes'), _TWO
+    )
+    self.assertEqual(description, own)
 
 
 if __name__ == '__main__':

@@ -114,17 +114,17 @@ class ScenarioRun:
     if load_lib.FIND_PERFORMANCE in job.modes:
       if not self._tried:
         self._try_out()
-      found = search.search(
+      outcome = search.search(
         self._load.scenario, self._speed, self._probe, self._progress
       )
-      self._speed = found.speed
+      self._speed = outcome.speed
       if job.targets_path:
-        search.keep(job.targets_path, job.targets_key, found.speed)
-        self._progress.stage(f'kept for later runs: {found.speed}')
+        search.keep(job.targets_path, job.targets_key, outcome.speed)
+        self._progress.stage(f'kept for later runs: {outcome.speed}')
       result = dataclasses.replace(
         result,
-        probes=found.probes,
-        performance=found.log,
+        probes=outcome.probes,
+        performance=outcome.log,
       )
     if self._load.needs_target and self._speed == load_lib.Speed():
       self._try_out()
@@ -184,15 +184,15 @@ class ScenarioRun:
       return
     self._looked_up = True
     job = self._job
-    found = search.find(job.targets_path, job.targets_key)
+    speed = search.find(job.targets_path, job.targets_key)
     given = self._load.target_qps
     if self._load.streams:
       given = self._load.target_latency_ms
-    if found and given is None:
-      self._speed = found.speed
+    if speed and given is None:
+      self._speed = speed.speed
       self._progress.stage(
-        f'using the speed that find_performance found on {found.when}:'
-        f' {found.speed}'
+        f'using the speed that find_performance found on {speed.when}:'
+        f' {speed.speed}'
       )
 
   def _try_out(self) -> None:

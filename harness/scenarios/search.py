@@ -73,8 +73,8 @@ class Trial:
     takes 3 times as long.
     """
     waits = [
-      each.done - each.issued
-      for each in sorted(self.times, key=lambda each: each.issued)
+      sample.done - sample.issued
+      for sample in sorted(self.times, key=lambda sample: sample.issued)
     ]
     half = len(waits) // 2
     if not half:
@@ -104,7 +104,7 @@ class Trial:
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class Outcome:
   """The result of a search.
 
   Attributes:
@@ -124,7 +124,7 @@ def search(
   run: Callable[[load_lib.Speed, int], Trial],
   progress: progress_lib.Progress,
   clock: Callable[[], float] = time.monotonic,
-) -> Found:
+) -> Outcome:
   """Searches for the highest valid speed.
 
   No probe begins after MOST_SECS. Only the best rate of Server is then still
@@ -147,7 +147,7 @@ def search(
   return _until_long_enough(scenario, start, run, progress, clock)
 
 
-def _until_long_enough(scenario, speed, run, progress, clock) -> Found:
+def _until_long_enough(scenario, speed, run, progress, clock) -> Outcome:
   probes: list[str] = []
   end = clock() + MOST_SECS
   for number in range(1, _MOST_PROBES + 1):
@@ -160,7 +160,7 @@ def _until_long_enough(scenario, speed, run, progress, clock) -> Found:
     probes.append(probe_text(speed, verdict, _words(scenario, log)))
     progress.stage(f'probe {number}: {probes[-1]}')
     if log.valid:
-      return Found(measured, log, tuple(probes))
+      return Outcome(measured, log, tuple(probes))
     speed = measured
   raise SearchError(_nothing(probes))
 
@@ -184,7 +184,7 @@ class _Server:
     self._end = clock() + MOST_SECS
     self._probes: list[str] = []
 
-  def search(self, start: load_lib.Speed) -> Found:
+  def search(self, start: load_lib.Speed) -> Outcome:
     rate = start.target_qps
     assert rate, 'a Server search starts at a rate'
     best: float | None = None
@@ -206,7 +206,7 @@ class _Server:
     if best is None:
       raise SearchError(_nothing(self._probes))
     rate, log = self._again(best)
-    return Found(load_lib.Speed(target_qps=rate), log, tuple(self._probes))
+    return Outcome(load_lib.Speed(target_qps=rate), log, tuple(self._probes))
 
   def _again(self, rate: float) -> tuple[float, loadgen_log.RunLog]:
     """Repeats the best run, because a short run may be valid by chance.
@@ -247,8 +247,8 @@ def _words(scenario: str, log: loadgen_log.RunLog) -> str:
     return f'{figures.number(log, rules.figure_key):.2f} {rules.unit}'
   if rules.bounded and (tokens := figures.token_latencies(log)):
     return ', '.join(
-      f'{rules.rank} percentile of {each.abbreviation} {each.bounded_ms:.1f} ms'
-      for each in tokens
+      f'{rules.rank} percentile of {t.abbreviation} {t.bounded_ms:.1f} ms'
+      for t in tokens
     )
   latency = figures.number(log, rules.latency_key(rules.percentile))
   return f'{rules.rank} percentile {latency / 1e6:.1f} ms'

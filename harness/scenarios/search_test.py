@@ -21,11 +21,11 @@ class _System:
   def __init__(self, scenario: str, limit: float = 10.0):
     self._scenario = scenario
     self.limit = limit
-    self.asked: list[load.Speed] = []
+    self.speeds: list[load.Speed] = []
 
   def run(self, speed: load.Speed, number: int) -> search.Trial:
-    self.asked.append(speed)
-    assert number == len(self.asked)
+    self.speeds.append(speed)
+    assert number == len(self.speeds)
     values: dict[str, object] = {}
     if self._scenario == rounds.OFFLINE:
       valid = speed.target_qps >= self.limit
@@ -89,41 +89,45 @@ class SearchTest(absltest.TestCase):
   def _search(self, scenario: str, start: load.Speed, limit: float = 10.0):
     system = _System(scenario, limit)
     shown = io.StringIO()
-    found = search.search(scenario, start, system.run, progress.Progress(shown))
-    self.assertLen(found.probes, len(system.asked))
-    self.assertTrue(found.log.valid)
-    for number in range(1, len(system.asked) + 1):
+    outcome = search.search(
+      scenario, start, system.run, progress.Progress(shown)
+    )
+    self.assertLen(outcome.probes, len(system.speeds))
+    self.assertTrue(outcome.log.valid)
+    for number in range(1, len(system.speeds) + 1):
       self.assertIn(f'probe {number}: asked for', shown.getvalue())
-    return found, system
+    return outcome, system
 
   def test_server_rate_is_found_from_below_and_above(self):
     for start in (1.0, 9.9, 10.0, 40.0):
-      found, system = self._search(rounds.SERVER, load.Speed(target_qps=start))
-      self.assertLessEqual(found.speed.target_qps, 10.0)
-      self.assertGreater(found.speed.target_qps, 10.0 / 1.06)
+      outcome, system = self._search(
+        rounds.SERVER, load.Speed(target_qps=start)
+      )
+      self.assertLessEqual(outcome.speed.target_qps, 10.0)
+      self.assertGreater(outcome.speed.target_qps, 10.0 / 1.06)
       # The last logs must be those of the found rate, which was held twice.
-      self.assertEqual(system.asked[-1], found.speed)
-      self.assertEqual(system.asked.count(found.speed), 2)
+      self.assertEqual(system.speeds[-1], outcome.speed)
+      self.assertEqual(system.speeds.count(outcome.speed), 2)
 
   def test_a_rate_that_is_held_only_once_is_lowered(self):
     system = _System(rounds.SERVER)
 
     def run(speed: load.Speed, number: int) -> search.Trial:
       # The first run at each rate above 8 is valid by chance.
-      system.limit = 8.0 if speed in system.asked else 10.0
+      system.limit = 8.0 if speed in system.speeds else 10.0
       return system.run(speed, number)
 
-    found = search.search(
+    outcome = search.search(
       rounds.SERVER,
       load.Speed(target_qps=9.9),
       run,
       progress.Progress(io.StringIO()),
     )
-    self.assertLess(found.speed.target_qps, 10.0)
-    self.assertTrue(found.log.valid)
-    repeated = [s for s in system.asked if system.asked.count(s) == 2]
+    self.assertLess(outcome.speed.target_qps, 10.0)
+    self.assertTrue(outcome.log.valid)
+    repeated = [s for s in system.speeds if system.speeds.count(s) == 2]
     self.assertNotEmpty(repeated)
-    self.assertNotIn(found.speed, repeated)
+    self.assertNotIn(outcome.speed, repeated)
 
   def test_server_that_holds_nothing(self):
     with self.assertRaisesRegex(
@@ -134,36 +138,36 @@ class SearchTest(absltest.TestCase):
 
   def test_a_rate_above_a_limit_on_tokens_is_not_held(self):
     limits = llama.LLAMA.token_limits.get(rounds.INTERACTIVE)
-    asked = []
+    speeds = []
 
     def run(speed: load.Speed, number: int) -> search.Trial:
       # LoadGen reports all runs as valid. The time per token reaches 30 ms at
       # 10 queries/s, and the time to the first token 500 ms at 8.
-      asked.append(speed.target_qps)
+      speeds.append(speed.target_qps)
       values = {
         'result_validity': 'VALID',
         'result_first_token_mean_latency_ns': 1,
         'result_time_to_output_token_mean': 1,
       }
-      for each in figures.PERCENTILES:
+      for percentile in figures.PERCENTILES:
         values |= {
-          f'result_first_token_{each}_percentile_latency_ns': 62.5e6
+          f'result_first_token_{percentile}_percentile_latency_ns': 62.5e6
           * speed.target_qps,
-          f'result_time_per_output_token_{each}_percentile_ns': 3e6
+          f'result_time_per_output_token_{percentile}_percentile_ns': 3e6
           * speed.target_qps,
         }
       log = loadgen_log.RunLog('d', '', values, ())
       return search.Trial(log, (), limits)
 
     shown = io.StringIO()
-    found = search.search(
+    outcome = search.search(
       rounds.INTERACTIVE,
       load.Speed(target_qps=3.0),
       run,
       progress.Progress(shown),
     )
-    self.assertBetween(found.speed.target_qps, 8 / 1.06, 8)
-    self.assertEqual(asked[-1], found.speed.target_qps)
+    self.assertBetween(outcome.speed.target_qps, 8 / 1.06, 8)
+    self.assertEqual(speeds[-1], outcome.speed.target_qps)
     self.assertIn('VALID, but not below a limit on tokens', shown.getvalue())
     self.assertRegex(
       shown.getvalue(),
@@ -178,15 +182,15 @@ class SearchTest(absltest.TestCase):
     ):
       system = _System(scenario)
       # Each probe takes 25 minutes.
-      found = search.search(
+      outcome = search.search(
         scenario,
         start,
         system.run,
         progress.Progress(io.StringIO()),
-        clock=lambda: 1500.0 * len(system.asked),
+        clock=lambda: 1500.0 * len(system.speeds),
       )
-      self.assertLessEqual(len(system.asked), 5)
-      self.assertLessEqual(found.speed.target_qps, 12.5)
+      self.assertLessEqual(len(system.speeds), 5)
+      self.assertLessEqual(outcome.speed.target_qps, 12.5)
     system = _System(rounds.SERVER, limit=0.01)
     with self.assertRaisesRegex(search.SearchError, 'within 60 minutes'):
       search.search(
@@ -194,16 +198,16 @@ class SearchTest(absltest.TestCase):
         load.Speed(target_qps=40.0),
         system.run,
         progress.Progress(io.StringIO()),
-        clock=lambda: 1500.0 * len(system.asked),
+        clock=lambda: 1500.0 * len(system.speeds),
       )
-    self.assertLen(system.asked, 3)
+    self.assertLen(system.speeds, 3)
 
   def test_repeats_end_in_time(self):
     system = _System(rounds.SERVER)
 
     def run(speed: load.Speed, number: int) -> search.Trial:
       # The first run is valid by chance.
-      system.limit = 0.01 if system.asked else 10.0
+      system.limit = 0.01 if system.speeds else 10.0
       return system.run(speed, number)
 
     with self.assertRaisesRegex(search.SearchError, 'no rate was held twice'):
@@ -212,22 +216,22 @@ class SearchTest(absltest.TestCase):
         load.Speed(target_qps=9.9),
         run,
         progress.Progress(io.StringIO()),
-        clock=lambda: 1500.0 * len(system.asked),
+        clock=lambda: 1500.0 * len(system.speeds),
       )
     # Three trials begin within an hour, and one repeat in the half hour after.
-    self.assertLen(system.asked, 4)
+    self.assertLen(system.speeds, 4)
 
   def test_offline_is_repeated_until_it_is_long_enough(self):
-    found, system = self._search(rounds.OFFLINE, load.Speed(target_qps=2.0))
-    self.assertLen(system.asked, 2)
-    self.assertEqual(found.speed.target_qps, 12.5)
+    outcome, system = self._search(rounds.OFFLINE, load.Speed(target_qps=2.0))
+    self.assertLen(system.speeds, 2)
+    self.assertEqual(outcome.speed.target_qps, 12.5)
 
   def test_streams(self):
     for scenario in (rounds.SINGLE_STREAM, rounds.MULTI_STREAM):
-      found, system = self._search(scenario, load.Speed(latency_ms=500.0))
-      self.assertLen(system.asked, 2)
-      self.assertEqual(found.speed.latency_ms, 160.0)
-      self.assertIn('percentile 100.0 ms', found.probes[-1])
+      outcome, system = self._search(scenario, load.Speed(latency_ms=500.0))
+      self.assertLen(system.speeds, 2)
+      self.assertEqual(outcome.speed.latency_ms, 160.0)
+      self.assertIn('percentile 100.0 ms', outcome.probes[-1])
 
 
 if __name__ == '__main__':

@@ -167,8 +167,8 @@ class Session:
     trial_rate: The rate in samples/s that a trial measured; None: no trial yet.
   """
 
-  def __init__(self, place: launch.Place, started: launch.Started):
-    self._place = place
+  def __init__(self, workspace: launch.Workspace, started: launch.Started):
+    self._workspace = workspace
     self._started = started
     self.exact = started.exact
     self.other_search = started.other_search
@@ -227,18 +227,18 @@ class Session:
     run = self.specification(job, mode, directory, settings, warm_up, test)
     path = os.path.join(directory, run_lib.FILE)
     files.write_json(path, run)
-    progress = self._place.progress
+    progress = self._workspace.progress
     progress.stage(f'{label}: LoadGen {settings.scenario}')
     self._runs += 1
-    child = self._place.group.start_piped(
+    child = self._workspace.group.start_piped(
       label,
       programs.command(self._started.program, {}, words=[path]),
       os.path.join(
-        self._place.log_dir, f'loadgen_{self._runs:02d}_{test or mode}.log'
+        self._workspace.log_dir, f'loadgen_{self._runs:02d}_{test or mode}.log'
       ),
     )
     with disk_errors(directory):
-      status = follow(self._place.group, child, label, progress)
+      status = follow(self._workspace.group, child, label, progress)
       log = loadgen_log.read(directory)
     progress.stage(f'{label}: {status.done} samples in {status.seconds:.1f} s')
     return status, log
@@ -308,6 +308,6 @@ def started(
     tempfile.TemporaryDirectory(prefix='sax_cell_') as work_dir,
     children.Children() as group,
   ):
-    place = launch.Place(group, work_dir, log_dir, progress)
-    yield Session(place, system.start(place))
+    workspace = launch.Workspace(group, work_dir, log_dir, progress)
+    yield Session(workspace, system.start(workspace))
     progress.stage('stopping all started processes')

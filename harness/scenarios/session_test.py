@@ -32,7 +32,7 @@ def _command(code: str) -> programs.Command:
 
 class StreamsTest(absltest.TestCase):
   def test_a_model_that_does_not_stream_is_refused(self):
-    place = launch.Place(*[mock.Mock()] * 4)
+    workspace = launch.Workspace(*[mock.Mock()] * 4)
     for streams, scenario, refused in (
       (False, rounds.SERVER, True),
       (False, rounds.OFFLINE, False),
@@ -40,7 +40,7 @@ class StreamsTest(absltest.TestCase):
       (None, rounds.INTERACTIVE, False),
     ):
       made = session.Session(
-        place, launch.Started('p', None, exact=False, streams=streams)
+        workspace, launch.Started('p', None, exact=False, streams=streams)
       )
       if not refused:
         made.check_streams(llama.LLAMA, scenario)

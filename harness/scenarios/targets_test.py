@@ -19,14 +19,14 @@ class TargetsTest(absltest.TestCase):
     search.keep(self._path, 'a', load.Speed(target_qps=3.5))
     search.keep(self._path, 'b', load.Speed(latency_ms=7.0))
     search.keep(self._path, 'a', load.Speed(target_qps=4.5))
-    found = search.find(self._path, 'a')
-    self.assertEqual(found.speed, load.Speed(target_qps=4.5))
-    self.assertRegex(found.when, r'^20\d\d-')
+    speed = search.find(self._path, 'a')
+    self.assertEqual(speed.speed, load.Speed(target_qps=4.5))
+    self.assertRegex(speed.when, r'^20\d\d-')
     self.assertEqual(
       search.find(self._path, 'b').speed, load.Speed(latency_ms=7.0)
     )
 
-  def test_a_damaged_file_is_told(self):
+  def test_a_damaged_file_is_reported(self):
     search.keep(self._path, 'a', load.Speed(target_qps=3.5))
     with open(self._path, 'w', encoding='utf-8') as file:
       file.write('{')

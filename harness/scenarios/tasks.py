@@ -247,7 +247,7 @@ def task(model: str, system: launch.System) -> Task:
     reference,
     _ROUGE_TOLERANCE.value,
     _REQUIRE_IDENTICAL.value,
-    *sentences.of_flags(),
+    *sentences.from_flags(),
     _end_ids(system, benchmark.bundle.pax)
     if load_lib.COMPLIANCE in run_lib.MODE.value
     else (),
@@ -261,23 +261,23 @@ def _end_ids(system: launch.System, pax: str | None) -> Sequence[int]:
     ValueError: They are unknown.
   """
   path = system.inputs.get('checkpoint', '')
-  found: tuple[int, ...] = ()
+  end_ids: tuple[int, ...] = ()
   if isinstance(system, launch.RunningCell):
     model = served.ask(system.model_path, system.sax_root)
-    path, found = model.checkpoint, model.end_ids
+    path, end_ids = model.checkpoint, model.end_ids
   elif isinstance(system, launch.OwnCell | launch.Engine):
-    found = served.Served(system.params, system.overrides).end_ids
+    end_ids = served.Served(system.params, system.overrides).end_ids
     if _is_bundled(system):
       path = pax or path
-  if not found and path:
-    found = hf_checkpoint.end_ids(path)
-  if not found:
+  if not end_ids and path:
+    end_ids = hf_checkpoint.end_ids(path)
+  if not end_ids:
     raise ValueError(
       f'--mode={load_lib.COMPLIANCE} counts the end ids of answers, but the'
       f' params and the checkpoint {path or "(unknown)"} name none. Publish the'
       ' model with an --override such as STOP_TOKEN_IDS=[128001,128009]'
     )
-  return found
+  return end_ids
 
 
 def _articles(
@@ -326,7 +326,7 @@ def _model(
 def _is_bundled(system: launch.System) -> bool:
   """Returns True if the job starts the system, with the bundled model."""
   return system.inputs.get('checkpoint') in {
-    each.bundle.model for each in benchmarks.BENCHMARKS.values()
+    benchmark.bundle.model for benchmark in benchmarks.BENCHMARKS.values()
   }
 
 

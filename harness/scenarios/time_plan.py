@@ -101,7 +101,7 @@ class Work:
 
 def text(works: Sequence[Work]) -> str:
   """Returns the time plan of several jobs as a table."""
-  ranges = [each.range_secs for each in works]
+  ranges = [work.range_secs for work in works]
   rows = [('Time plan', 'minutes', 'from the speed')]
   for work, secs in zip(works, ranges, strict=True):
     speed = f'{work.rate:.2f} samples/s'

@@ -25,9 +25,9 @@ def _work(scenario: str, speed, modes=run_lib.MODES, **changes):
 
 class TimePlanTest(absltest.TestCase):
   def _between(self, work: time_plan.Work, low: float, high: float) -> None:
-    found = work.range_secs
-    self.assertAlmostEqual(found[0], low, delta=0.01 * low)
-    self.assertAlmostEqual(found[1], high, delta=0.01 * high)
+    range_secs = work.range_secs
+    self.assertAlmostEqual(range_secs[0], low, delta=0.01 * low)
+    self.assertAlmostEqual(range_secs[1], high, delta=0.01 * high)
 
   def test_server_sends_whole_passes_at_its_rate(self):
     # 600 s at 30 queries/s are 18,000 queries, which are two passes.
@@ -94,8 +94,8 @@ class TimePlanTest(absltest.TestCase):
 
   def test_the_table_has_a_total(self):
     works = [
-      _work(each, load_lib.Speed(target_qps=30), [run_lib.PERFORMANCE])
-      for each in (rounds.SERVER, rounds.INTERACTIVE)
+      _work(scenario, load_lib.Speed(target_qps=30), [run_lib.PERFORMANCE])
+      for scenario in (rounds.SERVER, rounds.INTERACTIVE)
     ]
     lines = time_plan.text(works).splitlines()
     self.assertRegex(lines[0], 'Time plan +minutes +from the speed')

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> None:
         ' of the model that answered.'
       )
     path = path or gptj.BUNDLE.tokenizer
-    splitter, reason = sentences.of_flags()
+    splitter, reason = sentences.from_flags()
     if reason:
       print(f'accuracy: rougeLsum is omitted: {reason}', file=sys.stderr)
     articles = dataset.load_articles(

@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _score() -> rouge.Scores:
-  splitter, reason = sentences.of_flags()
+  splitter, reason = sentences.from_flags()
   if reason:
     _say(f'rougeLsum is omitted: {reason}. The other scores do not need it.')
   articles = dataset.load_articles(

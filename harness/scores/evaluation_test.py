@@ -93,8 +93,8 @@ class EvaluationTest(parameterized.TestCase):
     self.assertEqual(out, f'\nResults\n\n{figures}\n')
     self.assertIn('rougeLsum is omitted', err)
     for name, pattern in _CHECKED:
-      found = re.match(pattern, out.splitlines()[-1])
-      self.assertEqual(float(found[1]), self._record[name])
+      match = re.match(pattern, out.splitlines()[-1])
+      self.assertEqual(float(match[1]), self._record[name])
 
   def test_equals_the_references_sums_with_sentences(self):
     count = 60

@@ -47,8 +47,8 @@ class _Bert(launch.Settings):
   def inputs(self) -> Mapping[str, str]:
     return {'checkpoint': self.model}
 
-  def start(self, place: launch.Place) -> launch.Started:
-    place.progress.stage(f'using BERT in {self.kind} on {self.device}')
+  def start(self, workspace: launch.Workspace) -> launch.Started:
+    workspace.progress.stage(f'using BERT in {self.kind} on {self.device}')
     # The number format of an ONNX file is unknown.
     exact = self.precision in launch.FLOAT32 and not self.model.endswith(
       '.onnx'

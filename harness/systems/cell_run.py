@@ -98,11 +98,11 @@ class Streams:
     future: 'futures.Future[Answers]',
   ) -> None:
     try:
-      found = await self._read(prompt, on_first_token)
+      answers = await self._read(prompt, on_first_token)
     except Exception as error:  # Any error ends the run.
       future.set_exception(error)
       return
-    future.set_result(found)
+    future.set_result(answers)
 
   async def _read(
     self, prompt: str, on_first_token: Callable[[int], None]
@@ -300,7 +300,7 @@ def _check_loaded(address: str, model_id: str) -> None:
 
 def main(argv: Sequence[str]) -> None:
   run: run_lib.Run[launch.RunningCell]
-  run = runner.asked(argv, launch.RunningCell)
+  run = runner.requested_run(argv, launch.RunningCell)
   runner.main(lambda: _subject(run), run)
 
 

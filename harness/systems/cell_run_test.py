@@ -210,7 +210,7 @@ def _opener(*messages):
 
 def _future(open_stream, on_first_token=lambda token: None) -> futures.Future:
   """Sends the prompt "5"; checks that both callbacks are on one thread."""
-  found: futures.Future = futures.Future()
+  answer: futures.Future = futures.Future()
   threads = set()
 
   def first(token: int) -> None:
@@ -220,29 +220,29 @@ def _future(open_stream, on_first_token=lambda token: None) -> futures.Future:
   def done(future: futures.Future) -> None:
     threads.add(threading.get_ident())
     if error := future.exception():
-      found.set_exception(error)
+      answer.set_exception(error)
     elif len(threads) > 1 or threading.main_thread().ident in threads:
-      found.set_exception(AssertionError(threads))
+      answer.set_exception(AssertionError(threads))
     else:
-      found.set_result(future.result())
+      answer.set_result(future.result())
 
   cell_run.Streams(open_stream).generate('5', first, done)
-  return found
+  return answer
 
 
 class StreamsTest(absltest.TestCase):
   def _generate(self, *messages) -> tuple[list[tuple[str, float]], list[int]]:
     """Returns the answers to "5" and the reported first tokens."""
-    told = []
-    future = _future(_opener(*messages), told.append)
-    return future.result(timeout=60), told
+    tokens = []
+    future = _future(_opener(*messages), tokens.append)
+    return future.result(timeout=60), tokens
 
   def test_texts_and_scores_grow(self):
-    found = self._generate(
+    answer = self._generate(
       [('?,1', 0, -1.0), ('7', 0, -2.0)],
       [('2,3', 2, -0.5), ('8', 0, -0.25)],  # Keeps 2 bytes, then none.
     )
-    self.assertEqual(found, ([('5,2,3', -1.5), ('8', -2.25)], [5]))
+    self.assertEqual(answer, ([('5,2,3', -1.5), ('8', -2.25)], [5]))
 
   def test_messages_without_text_are_no_token(self):
     self.assertEqual(self._generate([('', 0, 0.0)]), ([('', 0.0)], []))

@@ -27,7 +27,7 @@ FLOAT32 = (None, 'float32', 'fp32')
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class Workspace:
   """The resources with which a job starts a system.
 
   Attributes:
@@ -88,7 +88,7 @@ class System(Protocol):
   def inputs(self) -> Mapping[str, str]:
     """The paths of the files that decide a result, by role."""
 
-  def start(self, place: Place) -> Started:
+  def start(self, workspace: Workspace) -> Started:
     """Starts the processes that the run needs; they end with the job's group.
 
     Raises:
@@ -143,8 +143,8 @@ class RunningCell(Settings):
       **network,
     }
 
-  def start(self, place: Place) -> Started:
-    place.progress.stage(f'using {self.model_path} of a running cell')
+  def start(self, workspace: Workspace) -> Started:
+    workspace.progress.stage(f'using {self.model_path} of a running cell')
     return self.answering()
 
   def answering(self) -> Started:
@@ -201,10 +201,10 @@ class _Served(Settings):
     bundle = self._bundle
     return bundle.programs if self.params == bundle.params else None
 
-  def _pax_checkpoint(self, place: Place) -> str:
+  def _pax_checkpoint(self, workspace: Workspace) -> str:
     """Returns the PAX checkpoint; converts the bundled model if necessary."""
     if idle := accelerators.idle():
-      place.progress.stage(f'warning: {idle}')
+      workspace.progress.stage(f'warning: {idle}')
     if self.checkpoint and os.path.isdir(self.checkpoint):
       path = self.checkpoint.rstrip('/')
       names = [os.path.basename(path), *os.listdir(path)]
@@ -217,14 +217,14 @@ class _Served(Settings):
         )
     if checkpoint := self.checkpoint or self._bundle.pax:
       return checkpoint
-    place.progress.stage('converting the bundled model to a PAX checkpoint')
-    target = os.path.join(place.work_dir, 'pax')
+    workspace.progress.stage('converting the bundled model to a PAX checkpoint')
+    target = os.path.join(workspace.work_dir, 'pax')
     command = programs.command(
       programs.CONVERTER,
       {'base': self._bundle.model, 'pax': target},
     )
-    log = os.path.join(place.log_dir, 'convert_hf.log')
-    place.group.run('converter', command, log)
+    log = os.path.join(workspace.log_dir, 'convert_hf.log')
+    workspace.group.run('converter', command, log)
     return target
 
 
@@ -246,14 +246,14 @@ class OwnCell(_Served):
     hosts = {'hosts': self.hosts} if self.hosts > 1 else {}
     return {**_Served.parameters.fget(self), **hosts}  # type: ignore[attr-defined]
 
-  def start(self, place: Place) -> Started:
-    checkpoint = self._pax_checkpoint(place)
+  def start(self, workspace: Workspace) -> Started:
+    checkpoint = self._pax_checkpoint(workspace)
     cell = local_cell.LocalCell(
-      place.group,
-      place.work_dir,
-      place.log_dir,
+      workspace.group,
+      workspace.work_dir,
+      workspace.log_dir,
       self.jax_cache_dir,
-      place.progress,
+      workspace.progress,
       # The build's programs are for one process and one device.
       program_set=self.program_set if self.hosts == 1 else None,
       hosts=self.hosts,
@@ -287,15 +287,15 @@ class Engine(_Served):
   programs_cache: str = ''
   kind = 'engine'
 
-  def start(self, place: Place) -> Started:
+  def start(self, workspace: Workspace) -> Started:
     system = msgspec.structs.replace(
-      self, checkpoint=self._pax_checkpoint(place)
+      self, checkpoint=self._pax_checkpoint(workspace)
     )
     # Overrides and another checkpoint also work in the engine, as in the cell,
     # because programs that do not match are compiled.
-    if found := self.program_set:
+    if directory := self.program_set:
       system = msgspec.structs.replace(
-        system, programs=[found], programs_mismatch='compile'
+        system, programs=[directory], programs_mismatch='compile'
       )
     model = served.Served(self.params, self.overrides)
     return Started(
@@ -349,8 +349,10 @@ class Reference(Settings):
     bundle = benchmarks.get(self.benchmark).bundle
     return {'checkpoint': self.checkpoint or bundle.model}
 
-  def start(self, place: Place) -> Started:
-    place.progress.stage(f'using the reference implementation on {self.device}')
+  def start(self, workspace: Workspace) -> Started:
+    workspace.progress.stage(
+      f'using the reference implementation on {self.device}'
+    )
     usual = benchmarks.get(self.benchmark).search.beams
     beams = self.parameters['beam_size'] or usual
     return Started(
@@ -379,6 +381,8 @@ class NetworkSut(client.Nodes, tag=NETWORK):  # type: ignore[call-arg]
       'connections': self.connections,
     }
 
-  def start(self, place: Place) -> Started:
-    place.progress.stage(f'using the systems at {", ".join(self.sut_server)}')
+  def start(self, workspace: Workspace) -> Started:
+    workspace.progress.stage(
+      f'using the systems at {", ".join(self.sut_server)}'
+    )
     return Started(self.program, self, exact=False)

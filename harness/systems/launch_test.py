@@ -17,10 +17,10 @@ class BertTest(parameterized.TestCase):
   def _start(
     self, kind=bert_systems.OnnxRuntimeBert, **values
   ) -> launch.Started:
-    place = launch.Place(
+    workspace = launch.Workspace(
       children.Children(), '/work', '/logs', progress.Progress(io.StringIO())
     )
-    return kind(**values).start(place)
+    return kind(**values).start(workspace)
 
   def test_bundled_model_by_itself(self):
     for kind, program, package in (
@@ -47,7 +47,7 @@ class BertTest(parameterized.TestCase):
     started = self._start(checkpoint=model, precision=precision)
     self.assertEqual(started.exact, exact)
 
-  def test_what_decides_a_result(self):
+  def test_parameters_decide_a_result(self):
     made = bert_systems.TorchBert('/bert', 'cuda', 'bfloat16', 4, 2)
     self.assertEqual(made.kind, 'pytorch')
     self.assertEqual(
@@ -67,17 +67,19 @@ class LaunchersTest(absltest.TestCase):
     super().setUp()
     directory = self.create_tempdir().full_path
     group = self.enterContext(children.Children())
-    self.place = launch.Place(group, directory, directory, progress.Progress())
+    self.workspace = launch.Workspace(
+      group, directory, directory, progress.Progress()
+    )
 
   def test_no_cell_starts_for_another_kind_of_checkpoint(self):
     path = self.create_tempdir().full_path
     for system in launch.OwnCell, launch.Engine:
       with self.assertRaisesRegex(ValueError, f'{path} is not a PAX .*--base='):
-        system(checkpoint=f'{path}/', benchmark='gptj').start(self.place)
+        system(checkpoint=f'{path}/', benchmark='gptj').start(self.workspace)
 
   def test_nodes(self):
     nodes = launch.NetworkSut(('h:1', 'h:2'), connections=3)
-    started = nodes.start(self.place)
+    started = nodes.start(self.workspace)
     self.assertEqual(nodes.kind, 'network')
     self.assertEqual(started.program, 'harness/network/lon_run')
     self.assertEqual(
@@ -95,7 +97,7 @@ class LaunchersTest(absltest.TestCase):
     running = launch.RunningCell(
       fake_cell.MODEL, cell.root, network='lon', benchmark='gptj'
     )
-    started = running.start(self.place)
+    started = running.start(self.workspace)
     self.assertEqual(running.kind, 'network')
     self.assertEqual(started.program, programs.LOADGEN_RUN)
     self.assertEqual(

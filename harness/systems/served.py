@@ -131,7 +131,7 @@ def ask(model_id: str, sax_root: str) -> Served:
   return Served(
     detail.model,
     dict(detail.overrides),
-    tuple(each.hosts for each in detail.replicas if each.hosts),
+    tuple(replica.hosts for replica in detail.replicas if replica.hosts),
     detail.ckpt,
     max(1, detail.active_replicas),
   )

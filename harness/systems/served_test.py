@@ -55,9 +55,11 @@ class ServedTest(parameterized.TestCase):
     sax.SetRoot(cell.root)
     sax.Publish(model_id, params, '/ckpt', 1, overrides)
     sax.SetRoot('/nowhere')
-    said = served.ask(model_id, cell.root)
-    self.assertEqual(said, served.Served(params, overrides, checkpoint='/ckpt'))
-    self.assertEqual(said.is_float32, expected)
+    report = served.ask(model_id, cell.root)
+    self.assertEqual(
+      report, served.Served(params, overrides, checkpoint='/ckpt')
+    )
+    self.assertEqual(report.is_float32, expected)
 
   @parameterized.parameters(
     ('saxml_ext.params.gptj.TinyTokenizedFP32', {}, 32, 512, ''),
@@ -81,7 +83,9 @@ class ServedTest(parameterized.TestCase):
       'USE_BEAM_SEARCH=False (reference: True)',
     ),
   )
-  def test_what_the_params_say(self, params, overrides, slots, longest, other):
+  def test_params_decide_slots_and_lengths(
+    self, params, overrides, slots, longest, other
+  ):
     model = served.Served(params, overrides)
     self.assertEqual(model.slots, slots)
     self.assertEqual(model.max_input_length, longest)

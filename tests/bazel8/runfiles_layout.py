@@ -151,7 +151,7 @@ def _launchers(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 def _write_program(root: pathlib.Path, launcher: pathlib.Path, stub: str):
   """Replaces a launcher of Bazel 4, whose text is `stub`."""
   main = _runfile(_MAIN.search(stub)[1])
-  imports = [_runfile(each) for each in _IMPORTS.search(stub)[1].split(':')]
+  imports = [_runfile(item) for item in _IMPORTS.search(stub)[1].split(':')]
   folder = launcher.parent
   venv = folder / f'_{launcher.name}.venv'
   second = folder / f'_{launcher.name}_stage2_bootstrap.py'

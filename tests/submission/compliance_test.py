@@ -26,7 +26,7 @@ class _System:
   def __init__(self, shift: int):
     self._shift = shift
 
-  def start(self, place: launch.Place) -> launch.Started:
+  def start(self, workspace: launch.Workspace) -> launch.Started:
     program = 'harness/submission/testing/canned_run'
     system = {'logits': True, 'shift': self._shift}
     return launch.Started(program, system, exact=False)

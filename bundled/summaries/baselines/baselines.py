@@ -32,7 +32,11 @@ from saxml_ext.evaluation import tokenizer as tokenizer_lib
 _BENCHMARK = flags.DEFINE_enum(
   'benchmark',
   benchmarks.DEFAULT.name,
-  [name for name, each in benchmarks.BENCHMARKS.items() if each.summarizes],
+  [
+    name
+    for name, benchmark in benchmarks.BENCHMARKS.items()
+    if benchmark.summarizes
+  ],
   "LoadGen's name of the benchmark whose bundled model is measured.",
 )
 _ANSWERS = flags.DEFINE_integer(

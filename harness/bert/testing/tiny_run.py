@@ -26,7 +26,7 @@ def run(
   """
   # The first question has four windows, and the second one has one.
   questions = tiny_set.write_questions(directory, sentences=100)
-  told = settings.RunSettings(
+  run_settings = settings.RunSettings(
     benchmark=bert.BERT,
     scenario=scenario,
     round='v4.0',
@@ -41,7 +41,7 @@ def run(
   )
   user_conf = os.path.join(directory, 'user.conf')
   with open(user_conf, 'w', encoding='utf-8') as file:
-    file.write(told.user_conf)
+    file.write(run_settings.user_conf)
   logs = os.path.join(directory, 'logs')
   os.makedirs(logs, exist_ok=True)
   return modules.run(
@@ -50,7 +50,7 @@ def run(
     f'--scenario={scenario}',
     f'--mode={mode}',
     f'--user_conf={user_conf}',
-    f'--loadgen_attributes={json.dumps(told.attributes)}',
+    f'--loadgen_attributes={json.dumps(run_settings.attributes)}',
     f'--output_dir={logs}',
     f'--timeline={directory}/timeline.csv',
     '--concurrency=100',

@@ -56,7 +56,7 @@ class _WithFirstToken:
 
 
 def main(argv: Sequence[str]) -> None:
-  run = runner.asked(argv, Canned)
+  run = runner.requested_run(argv, Canned)
   canned = run.system
   benchmark = benchmarks.get(run.benchmark)
   shift = canned.shift if run.mode == run_lib.PERFORMANCE else 0

@@ -332,7 +332,7 @@ def main(argv: Sequence[str]) -> None:
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)  # A load may take minutes.
   run: run_lib.Run[launch.Engine]
-  run = runner.asked(argv, launch.Engine, overrides=run_lib.overrides())
+  run = runner.requested_run(argv, launch.Engine, overrides=run_lib.overrides())
   engine = run.system
   benchmark = benchmarks.get(engine.benchmark)
   changes = ''.join(f' {n}={text}' for n, text in engine.overrides.items())

@@ -73,35 +73,35 @@ class LoadgenRunTest(absltest.TestCase):
     )
 
   def test_answers_are_the_recorded_ones(self):
-    found = self._run('accuracy', rounds.OFFLINE)
-    self.assertEqual(found.code, 0, found.status.failure or found.errors)
-    self.assertEqual(found.stray, [])
-    self.assertEqual(found.answers, self._recorded)
+    status = self._run('accuracy', rounds.OFFLINE)
+    self.assertEqual(status.code, 0, status.status.failure or status.errors)
+    self.assertEqual(status.stray, [])
+    self.assertEqual(status.answers, self._recorded)
     self.assertNotEmpty(os.listdir(self._cache))
 
-    found = self._run('performance', rounds.SINGLE_STREAM)
-    self.assertEqual(found.code, 0, found.status.failure or found.errors)
-    self.assertEqual((found.status.issued, found.status.done), (3, 3))
-    self.assertEqual(found.log.problems, ())
-    self.assertLen(found.times, 3)
-    for times in found.times:
+    status = self._run('performance', rounds.SINGLE_STREAM)
+    self.assertEqual(status.code, 0, status.status.failure or status.errors)
+    self.assertEqual((status.status.issued, status.status.done), (3, 3))
+    self.assertEqual(status.log.problems, ())
+    self.assertLen(status.times, 3)
+    for times in status.times:
       self.assertEqual(times.tokens, len(self._recorded[times.index]))
       self.assertIsNone(times.first_token)
 
   def test_the_bundled_programs_need_no_compiling(self):
-    found = self._run(
+    status = self._run(
       'accuracy', rounds.OFFLINE, overrides=(), programs=gptj.BUNDLE.programs
     )
-    self.assertEqual(found.code, 0, found.status.failure or found.errors)
-    self.assertEqual(found.answers, self._recorded)
+    self.assertEqual(status.code, 0, status.status.failure or status.errors)
+    self.assertEqual(status.answers, self._recorded)
     # The cache would contain all programs that were compiled.
     self.assertEmpty(os.listdir(self._cache))
 
-  def test_what_cannot_run_is_said(self):
-    found = self._run('accuracy', rounds.OFFLINE, checkpoint='/none')
-    self.assertEqual(found.code, 1)
-    self.assertRegex(found.status.failure or '', "'/none' is no")
-    self.assertNotIn('Traceback', found.errors)
+  def test_run_that_cannot_start_is_reported(self):
+    status = self._run('accuracy', rounds.OFFLINE, checkpoint='/none')
+    self.assertEqual(status.code, 1)
+    self.assertRegex(status.status.failure or '', "'/none' is no")
+    self.assertNotIn('Traceback', status.errors)
 
 
 class SubjectTest(parameterized.TestCase):
@@ -134,7 +134,7 @@ class SubjectTest(parameterized.TestCase):
       'has 512 samples, but 9999 were requested',
     ),
   )
-  def test_what_cannot_be_used(self, values, message):
+  def test_unusable_values_are_refused(self, values, message):
     values = {'checkpoint': gptj.BUNDLE.model, **values}
     samples = run_lib.Samples(
       **{'sample_count': 2, 'benchmark': 'gptj', **values.pop('samples', {})}

@@ -89,12 +89,12 @@ class EngineSystemTest(absltest.TestCase):
     return reply.answer().data.tolist()
 
   def test_an_answer_that_is_certain_tells_of_its_first_token(self):
-    found = []
+    answers = []
     # With chunks, the prompt is prefilled in several steps.
     for more in ({}, {'PREFILL_CHUNK_LEN': '8'}):
       made = self._make(**_GREEDY, **more)
-      found.append([self._greedy(made, index) for index in (0, 2)])
-    self.assertEqual(found[0], found[1])
+      answers.append([self._greedy(made, index) for index in (0, 2)])
+    self.assertEqual(answers[0], answers[1])
 
   def test_a_stream_tells_its_first_token(self):
     made = self._make(**_GREEDY, MIN_DECODE_STEPS='0')

@@ -31,7 +31,9 @@ def weights_bytes(
   """Returns the size of a model's weights in bytes."""
   with torch.device('meta'):
     model = transformers.AutoModelForCausalLM.from_config(config)
-  return sum(each.numel() for each in model.parameters()) * dtype.itemsize
+  return (
+    sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
+  )
 
 
 def cache_bytes(

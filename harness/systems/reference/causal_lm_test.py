@@ -53,8 +53,8 @@ class CausalLMTest(absltest.TestCase):
   def test_answers_are_the_recorded_ones(self):
     model = causal_lm.load(gptj.BUNDLE.model)
     with self.subTest('one at a time'):
-      found = [_answers(model, [prompt])[0] for prompt in self.prompts[:2]]
-      self.assertEqual(found, self.recorded[:2])
+      answers = [_answers(model, [prompt])[0] for prompt in self.prompts[:2]]
+      self.assertEqual(answers, self.recorded[:2])
     with self.subTest('padded in a batch'):
       self.assertLen(set(map(len, self.prompts)), len(self.prompts))
       self.assertEqual(_answers(model, self.prompts), self.recorded)
@@ -63,11 +63,11 @@ class CausalLMTest(absltest.TestCase):
     for dtype in (torch.bfloat16, torch.float16):
       model = causal_lm.load(gptj.BUNDLE.model, dtype=dtype)
       self.assertEqual(model.dtype, dtype)
-      (found,) = causal_lm.answer(
+      (answers,) = causal_lm.answer(
         model, self.prompts[:1], _SEARCH | {'max_new_tokens': 32}
       )
-      self.assertBetween(len(found), 30, 32)
-      self.assertEqual(found[:4], self.recorded[0][:4])
+      self.assertBetween(len(answers), 30, 32)
+      self.assertEqual(answers[:4], self.recorded[0][:4])
 
   def test_prompts_that_the_model_does_not_take(self):
     model = causal_lm.load(gptj.BUNDLE.model)
@@ -82,10 +82,10 @@ class CausalLMTest(absltest.TestCase):
   def test_one_beam_is_greedy(self):
     model = causal_lm.load(gptj.BUNDLE.model)
     search = benchmark.Search(1, 1, 4).generation
-    (found,) = causal_lm.answer(model, self.prompts[:1], search)
-    logits = model(torch.tensor([self.prompts[0] + found[:-1]])).logits
-    wanted = logits[0, len(self.prompts[0]) - 1 :].argmax(-1)
-    self.assertEqual(found, wanted.tolist())
+    (answers,) = causal_lm.answer(model, self.prompts[:1], search)
+    logits = model(torch.tensor([self.prompts[0] + answers[:-1]])).logits
+    expected = logits[0, len(self.prompts[0]) - 1 :].argmax(-1)
+    self.assertEqual(answers, expected.tolist())
 
   def test_a_model_without_an_end_id_is_refused(self):
     config = causal_lm.read_config(llama.BUNDLE.model)
@@ -109,8 +109,8 @@ class CausalLMTest(absltest.TestCase):
     with open(llama.BUNDLE.reference, encoding='utf-8') as file:
       tokens = json.load(file)['tokens']
     search = llama.LLAMA.search.generation
-    found = _answers(model, prompts[:1], search)
-    self.assertEqual(found, [tokens[_SHORT[0]]])
+    answers = _answers(model, prompts[:1], search)
+    self.assertEqual(answers, [tokens[_SHORT[0]]])
     # In a chat, the other end id follows an answer.
     begin, head, end = (
       task.tokenizer.token_to_id(f'<|{name}|>')
@@ -192,31 +192,31 @@ class MemoryTest(absltest.TestCase):
     with torch.inference_mode():
       cache = model(torch.zeros((3, 7), dtype=torch.long)).past_key_values
     size = sum(
-      each.nbytes
+      array.nbytes
       for layer in cache.layers
-      for each in (layer.keys, layer.values)
+      for array in (layer.keys, layer.values)
     )
-    found = causal_lm.cache_bytes(model.config, torch.float32, 3, 7)
-    self.assertEqual(found, size)
+    estimate = causal_lm.cache_bytes(model.config, torch.float32, 3, 7)
+    self.assertEqual(estimate, size)
 
   def test_shared_keys_and_values_are_cached_once(self):
     model = causal_lm.load(llama.BUNDLE.model)
     with torch.inference_mode():
       cache = model(torch.zeros((1, 5), dtype=torch.long)).past_key_values
     size = sum(
-      each.nbytes
+      array.nbytes
       for layer in cache.layers
-      for each in (layer.keys, layer.values)
+      for array in (layer.keys, layer.values)
     )
-    found = causal_lm.cache_bytes(model.config, torch.float32, 1, 5)
-    self.assertEqual(found, size)
+    estimate = causal_lm.cache_bytes(model.config, torch.float32, 1, 5)
+    self.assertEqual(estimate, size)
 
   def test_gptj_6b_has_six_billion_weights(self):
     config = transformers.GPTJConfig()
     billions = causal_lm.weights_bytes(config, torch.bfloat16) / 2e9
     self.assertAlmostEqual(billions, 6.05, places=2)
 
-  def test_what_does_not_fit_is_refused(self):
+  def test_model_that_does_not_fit_is_refused(self):
     causal_lm.check_memory({'weights': 1}, _CPU)
     with self.assertRaisesRegex(
       causal_lm.TooLarge,

@@ -188,7 +188,7 @@ def _usual_prompt(
 def main(argv: Sequence[str]) -> None:
   transformers.utils.logging.disable_progress_bar()
   run: run_lib.Run[launch.Reference]
-  run = runner.asked(argv, launch.Reference)
+  run = runner.requested_run(argv, launch.Reference)
   reference = run.system
   network_program.main(
     lambda inputs: make(reference, run.samples.max_input_length, inputs),

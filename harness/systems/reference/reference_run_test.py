@@ -40,30 +40,30 @@ class LoadgenRunTest(absltest.TestCase):
     return program_run.run(_PROGRAM, mode, run_settings, directory, flags)
 
   def test_single_stream(self):
-    found = self._run('performance', rounds.SINGLE_STREAM, 2, beam_size=1)
-    self.assertEqual(found.code, 0, found.errors)
-    self.assertTrue(found.status.finished)
-    self.assertEqual((found.status.issued, found.status.done), (3, 3))
-    self.assertEqual(found.stray, [])
-    self.assertEqual(found.log.problems, ())
-    self.assertIn('SUT name', found.log.summary)
-    self.assertLen(found.times, 3)
-    for times in found.times:
+    status = self._run('performance', rounds.SINGLE_STREAM, 2, beam_size=1)
+    self.assertEqual(status.code, 0, status.errors)
+    self.assertTrue(status.status.finished)
+    self.assertEqual((status.status.issued, status.status.done), (3, 3))
+    self.assertEqual(status.stray, [])
+    self.assertEqual(status.log.problems, ())
+    self.assertIn('SUT name', status.log.summary)
+    self.assertLen(status.times, 3)
+    for times in status.times:
       self.assertBetween(times.tokens, 29, 128)
       self.assertIsNone(times.first_token)
 
   def test_answers_of_a_batch_are_the_recorded_ones(self):
-    found = self._run('accuracy', rounds.OFFLINE, 2, batch_size=2)
-    self.assertEqual(found.code, 0, found.errors)
+    status = self._run('accuracy', rounds.OFFLINE, 2, batch_size=2)
+    self.assertEqual(status.code, 0, status.errors)
     with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
       recorded = json.load(file)['tokens']
-    self.assertEqual(found.answers, {0: recorded[0], 1: recorded[1]})
+    self.assertEqual(status.answers, {0: recorded[0], 1: recorded[1]})
 
-  def test_what_cannot_run_is_said(self):
-    found = self._run('accuracy', rounds.OFFLINE, 2, device='cuda:999')
-    self.assertEqual(found.code, 1)
-    self.assertRegex(found.status.failure or '', 'cuda:999.*--device=cpu')
-    self.assertNotIn('Traceback', found.errors)
+  def test_run_that_cannot_start_is_reported(self):
+    status = self._run('accuracy', rounds.OFFLINE, 2, device='cuda:999')
+    self.assertEqual(status.code, 1)
+    self.assertRegex(status.status.failure or '', 'cuda:999.*--device=cpu')
+    self.assertNotIn('Traceback', status.errors)
 
 
 def setUpModule():
@@ -72,12 +72,12 @@ def setUpModule():
 
 def _make(samples=None, **values) -> system.System:
   """Makes the system with its inputs."""
-  asked = run_lib.Samples(
+  selection = run_lib.Samples(
     **{'sample_count': 2, 'benchmark': 'gptj', **(samples or {})}
   )
   reference = launch.Reference(benchmark='gptj', **values)
-  inputs = reference_run.prompts(reference, asked)
-  return reference_run.make(reference, asked.max_input_length, inputs)
+  inputs = reference_run.prompts(reference, selection)
+  return reference_run.make(reference, selection.max_input_length, inputs)
 
 
 class SubjectTest(parameterized.TestCase):
@@ -107,7 +107,7 @@ class SubjectTest(parameterized.TestCase):
       'and cache [0-9.]+ GiB.*a smaller --batch_size or --beam_size',
     ),
   )
-  def test_what_cannot_be_used(self, values, message):
+  def test_unusable_values_are_refused(self, values, message):
     with self.assertRaisesRegex((OSError, ValueError), message):
       _make(**values)
 
@@ -127,11 +127,11 @@ class ChoicesTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, 'is unknown. Use cpu, cuda'):
       reference_run.find_device(name)
 
-  def _beams(self, asked, variable):
+  def _beams(self, beams, variable):
     with mock.patch.dict(os.environ, {'GPTJ_BEAM_SIZE': variable}):
-      return reference_run.beam_size(asked, gptj.GPTJ)
+      return reference_run.beam_size(beams, gptj.GPTJ)
 
-  def test_beams_as_asked_or_as_the_variable_says(self):
+  def test_beams_come_from_the_flag_or_the_variable(self):
     self.assertEqual(self._beams(2, '3'), 2)
     self.assertEqual(self._beams(None, '3'), 3)
     self.assertEqual(self._beams(None, ''), 4)

@@ -16,26 +16,26 @@ class Reply:
   """
 
   def __init__(self) -> None:
-    self._said: queue.SimpleQueue[object] = queue.SimpleQueue()
+    self._calls: queue.SimpleQueue[object] = queue.SimpleQueue()
     self.token: int | None = None
 
   def first_token(self, token: int | None = None) -> None:
     self.token = token
-    self._said.put(FIRST_TOKEN)
+    self._calls.put(FIRST_TOKEN)
 
   def done(self, answer: system.Answer) -> None:
-    self._said.put(answer)
+    self._calls.put(answer)
 
   def failed(self, error: Exception) -> None:
-    self._said.put(error)
+    self._calls.put(error)
 
   def next(self) -> object:
     """Waits for FIRST_TOKEN, an answer or an error, and returns it."""
-    return self._said.get(timeout=600)
+    return self._calls.get(timeout=600)
 
   def answer(self) -> system.Answer:
     """Returns the answer; raises the error if there is one instead."""
-    said = self.next()
-    if isinstance(said, Exception):
-      raise said
-    return typing.cast(system.Answer, said)
+    call = self.next()
+    if isinstance(call, Exception):
+      raise call
+    return typing.cast(system.Answer, call)
