@@ -119,7 +119,10 @@ def _make(where: str) -> system.System:
   if _SYSTEM.value == GRPC:
     return _Grpc(where, prompts)
   return cell_run.CellSystem(
-    cell_run.generator('/sax/local/instant', where, _TIMEOUT_SECS), prompts
+    cell_run.generator('/sax/local/instant', where, _TIMEOUT_SECS),
+    prompts,
+    end_ids=(),
+    benchmark=gptj.GPTJ,
   )
 
 
