@@ -91,9 +91,9 @@ def _fish(
       f' -d {_quoted(flag.help)}'
       for flag in group
     ]
-  for name, words in (('help', sorted(synopses)), ('completion', SHELLS)):
+  for name, values in (('help', sorted(synopses)), ('completion', SHELLS)):
     lines.append(
-      f'complete -c saxutil -f -n {_seen(name)} -a {_quoted(" ".join(words))}'
+      f'complete -c saxutil -f -n {_seen(name)} -a {_quoted(" ".join(values))}'
     )
   return '\n'.join(lines) + '\n'
 

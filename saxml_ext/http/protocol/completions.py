@@ -41,7 +41,7 @@ class Request(sampling.Sampling):
       problems.BadRequest: Texts and ids are mixed, or there are too many
       prompts.
     """
-    prompts = self.prompt
+    prompts: Any = self.prompt
     if isinstance(prompts, str):
       return [prompts]
     are_ids = [isinstance(item, int) for item in prompts]
