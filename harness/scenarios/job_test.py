@@ -305,11 +305,9 @@ class JobTest(absltest.TestCase):
       ({'execution_mode': load.FAST}, '', 0.0),
       ({}, '', 0.0),
     ):
-      parameters = self._config(**changes).load
+      made = self._config(**changes).load
       self.assertEqual(
-        (parameters.warm_up, parameters.warm_up_rest_secs),
-        (bursts, rest_secs),
-        changes,
+        (made.warm_up, made.warm_up_rest_secs), (bursts, rest_secs), changes
       )
 
   def test_requests_in_flight_fill_the_slots_twice(self):
