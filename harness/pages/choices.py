@@ -57,7 +57,7 @@ def _names(
 ) -> tuple[str, ...]:
   """Returns the names of the benchmarks for which a condition holds."""
   return tuple(
-    name for name, each in benchmarks.BENCHMARKS.items() if holds(each)
+    name for name, value in benchmarks.BENCHMARKS.items() if holds(value)
   )
 
 
@@ -248,7 +248,7 @@ CHOICES = tuple(choice for group in GROUPS.values() for choice in group)
 
 def defaults() -> dict[str, str]:
   """Returns the initial values of the page, by flag."""
-  return {each.flag: each.chosen for each in CHOICES}
+  return {choice.flag: choice.chosen for choice in CHOICES}
 
 
 def command(values: Mapping[str, str]) -> str:
@@ -261,24 +261,24 @@ def command(values: Mapping[str, str]) -> str:
       separated by commas. A switch that is on has the value "1".
   """
   words = [f'./bazelw run {PROGRAM} --']
-  for each in CHOICES:
-    value = values.get(each.flag, '').strip()
-    wrong_system = each.systems and values.get('system') not in each.systems
+  for choice in CHOICES:
+    value = values.get(choice.flag, '').strip()
+    wrong_system = choice.systems and values.get('system') not in choice.systems
     if not value or wrong_system:
       continue
-    if each.kind == 'switch':
-      words.append(f'--{each.flag}')
-    elif each.kind == 'many' and set(value.split(',')) == set(each.options):
-      words.append(f'--{each.flag}=all')
+    if choice.kind == 'switch':
+      words.append(f'--{choice.flag}')
+    elif choice.kind == 'many' and set(value.split(',')) == set(choice.options):
+      words.append(f'--{choice.flag}=all')
     else:
-      words.append(shlex.quote(f'--{each.flag}={value}'))
+      words.append(shlex.quote(f'--{choice.flag}={value}'))
   return ' \\\n    '.join(words)
 
 
 def page() -> str:
   """Returns the page as HTML that works without a server."""
-  table = [dataclasses.asdict(each) for each in CHOICES]
-  models = {name: each.name for name, each in benchmarks.MODELS.items()}
+  table = [dataclasses.asdict(choice) for choice in CHOICES]
+  models = {name: b.name for name, b in benchmarks.MODELS.items()}
   return page_kit.render(
     _TEMPLATE,
     command=command(defaults()),

@@ -128,7 +128,7 @@ class Record:
   remark: str = ''
 
 
-def of_entry(
+def from_entry(
   entry: entry_lib.Entry, set_size: int | None, price_per_hour: float | None
 ) -> Record:
   """Returns the record of one of our results.
@@ -209,9 +209,12 @@ def _remarks(
 ) -> Iterator[str]:
   if not run.valid:
     yield 'INVALID'
-  for name, found in (('TTFT', run.first_token_ns), ('TPOT', run.per_token_ns)):
+  for name, values in (
+    ('TTFT', run.first_token_ns),
+    ('TPOT', run.per_token_ns),
+  ):
     if run.per_token_ns:
-      yield f'p99 {name} {found["99.00"] / 1e6:.1f} ms'
+      yield f'p99 {name} {values["99.00"] / 1e6:.1f} ms'
   if run.seconds < rounds.MIN_DURATION_MS / 1000:
     yield f'run of {run.seconds:.1f} s'
   if set_size != benchmarks.get(entry.benchmark).full_set:
@@ -219,39 +222,40 @@ def _remarks(
     yield f'not the official set ({size})'
 
 
-def render(found: Sequence[Record]) -> str:
+def render(records: Sequence[Record]) -> str:
   """Returns the page as HTML.
 
   Raises:
     ValueError: There are no records.
   """
-  if not found:
+  if not records:
     raise ValueError('There are no results to compare.')
-  ordered = sorted(found, key=_order)
-  ours = [each for each in ordered if each.ours]
+  ordered = sorted(records, key=_order)
+  ours = [record for record in ordered if record.ours]
   # If all our results are of one model, the page initially shows that model.
-  models = {each.model for each in ours}
+  models = {record.model for record in ours}
   empty = {
     key
     for key, _, number in _COLUMNS
-    if number and all(getattr(each, key) is None for each in ordered)
+    if number and all(getattr(record, key) is None for record in ordered)
   }
   return plotly_charts.render(
     _TEMPLATE,
     found=ordered,
     ours=len(ours),
-    notes=list(_notes([each for each in ordered if not each.ours])),
+    notes=list(_notes([record for record in ordered if not record.ours])),
     filters=_FILTERS,
     model=models.pop() if len(models) == 1 else '',
     columns=[column for column in _COLUMNS if column[0] not in empty],
-    records=[dataclasses.asdict(each) for each in ordered],
+    records=[dataclasses.asdict(record) for record in ordered],
   )
 
 
-def _order(each: Record) -> tuple:
+def _order(record: Record) -> tuple:
   """Returns a sort key: ours first, then by model and scenario, best first."""
-  better = each.result if each.unit.startswith('Latency') else -each.result
-  return (not each.ours, each.model, each.scenario, each.unit, better)
+  sign = 1 if record.unit.startswith('Latency') else -1
+  better = sign * record.result
+  return (not record.ours, record.model, record.scenario, record.unit, better)
 
 
 def _notes(published: Sequence[Record]) -> Iterator[str]:
@@ -259,7 +263,7 @@ def _notes(published: Sequence[Record]) -> Iterator[str]:
     yield 'All results come from this harness. None was submitted or reviewed.'
     return
   yield _CAVEAT
-  if any(each.published for each in published):
+  if any(record.published for record in published):
     yield _TOKENS
-  if any(each.joules_per_sample is not None for each in published):
+  if any(record.joules_per_sample is not None for record in published):
     yield _ENERGY

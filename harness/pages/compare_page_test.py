@@ -21,7 +21,7 @@ class CompareTest(absltest.TestCase):
     return official_results.read(published.write_json(path, list(rows)))
 
   def ours(self, **changes):
-    return compare_page.of_entry(jobs.entry(**changes), 512, None)
+    return compare_page.from_entry(jobs.entry(**changes), 512, None)
 
   def test_own_results_precede_published_ones(self):
     page = reading.Page(
@@ -93,7 +93,7 @@ class CompareTest(absltest.TestCase):
 class RecordsTest(absltest.TestCase):
   def test_record_of_an_own_result(self):
     entry = jobs.entry()
-    record = compare_page.of_entry(entry, 512, 3.6)
+    record = compare_page.from_entry(entry, 512, 3.6)
     self.assertTrue(record.ours)
     self.assertEqual(record.origin, entry.id)
     self.assertEqual((record.result, record.unit), (40.0, 'Queries/s'))
@@ -122,7 +122,7 @@ class RecordsTest(absltest.TestCase):
         'accelerator_model_name': 'Some GPU',
       },
     )
-    record = compare_page.of_entry(entry, 10833, None)
+    record = compare_page.from_entry(entry, 10833, None)
     self.assertEqual(record.remark, '')
     self.assertEqual((record.result, record.unit), (2.5, 'Latency (ms)'))
     self.assertEqual(record.latency_ms, 2.5)
@@ -135,7 +135,7 @@ class RecordsTest(absltest.TestCase):
       True, 'latency_ns', 2.5e6, 601.0, 1000, early_stopping_ns=2.75e6
     )
     entry = jobs.entry(rounds.SINGLE_STREAM, performance=performance)
-    record = compare_page.of_entry(entry, 512, None)
+    record = compare_page.from_entry(entry, 512, None)
     self.assertEqual((record.result, record.latency_ms), (2.75, 2.5))
 
   def test_unnamed_systems_have_a_placeholder(self):
@@ -146,14 +146,14 @@ class RecordsTest(absltest.TestCase):
       'host_processor_model_name': 'Some CPU',
     }
     entry = jobs.entry(accuracy=accuracy, description=description)
-    record = compare_page.of_entry(entry, 512, None)
+    record = compare_page.from_entry(entry, 512, None)
     self.assertEqual(
       (record.system, record.accuracy), ('Some CPU', 'rouge1: 70')
     )
 
   def test_without_a_performance_run(self):
     with self.assertRaisesRegex(ValueError, 'has no performance run'):
-      compare_page.of_entry(jobs.entry(performance=None), 512, None)
+      compare_page.from_entry(jobs.entry(performance=None), 512, None)
 
   def test_costs_of_published_results_need_their_price(self):
     record = compare_page.Record(

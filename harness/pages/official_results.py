@@ -88,11 +88,11 @@ def read_all(paths: Iterable[str]) -> list[compare_page.Record]:
     OSError: A file cannot be read.
     ValueError: A file has an unknown format.
   """
-  found: dict[compare_page.Record, compare_page.Record] = {}
+  records: dict[compare_page.Record, compare_page.Record] = {}
   for path in paths:
-    for each in read(path):
-      found.setdefault(dataclasses.replace(each, origin=''), each)
-  return list(found.values())
+    for record in read(path):
+      records.setdefault(dataclasses.replace(record, origin=''), record)
+  return list(records.values())
 
 
 def _csv(text: str) -> list[Row]:
@@ -229,8 +229,8 @@ def _counts_tokens(model: str, scenario: str, unit: str, version: str) -> bool:
 def _accelerators(row: Row) -> int | None:
   """Returns the number of accelerators of all nodes, or None if unknown."""
   try:
-    each = int(float(row.get('accelerators_per_node') or 0))
-    return each * int(float(row.get('number_of_nodes') or 1)) or None
+    per_node = int(float(row.get('accelerators_per_node') or 0))
+    return per_node * int(float(row.get('number_of_nodes') or 1)) or None
   except (TypeError, ValueError):
     return None  # Some open submissions have words here.
 

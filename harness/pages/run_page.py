@@ -119,7 +119,7 @@ def _token_cards(
 ) -> Iterator[tuple[str, str, str]]:
   """Yields the name, the figure and the detail of each latency of tokens."""
   limits = benchmarks.get(entry.benchmark).token_limits.get(entry.scenario)
-  for name, found, mean, limit in (
+  for name, latencies, mean, limit in (
     ('TTFT', run.first_token_ns, run.mean_first_token_ns, 'ttft_ms'),
     ('TPOT', run.per_token_ns, run.mean_per_token_ns, 'tpot_ms'),
   ):
@@ -127,21 +127,21 @@ def _token_cards(
       detail = f'ms, 99th percentile; mean {page_kit.number(mean / 1e6)} ms'
       if limits:
         detail += f'; limit {getattr(limits, limit):g} ms'
-      yield name, page_kit.number(found['99.00'] / 1e6), detail
+      yield name, page_kit.number(latencies['99.00'] / 1e6), detail
 
 
 def _percentiles(
   run: entry_lib.Performance,
 ) -> Iterator[tuple[str, list[str], list[str]]]:
   """Yields the title, headings and row of each table of percentiles."""
-  for title, found in (
+  for title, values in (
     ('Latency', run.latency_ns),
     ('Time to the first token', run.first_token_ns),
     ('Time per output token', run.per_token_ns),
   ):
-    if found:
-      row = ['ms', *(page_kit.number(value / 1e6) for value in found.values())]
-      yield title, ['Percentile', *(f'p{float(key):g}' for key in found)], row
+    if values:
+      row = ['ms', *(page_kit.number(value / 1e6) for value in values.values())]
+      yield title, ['Percentile', *(f'p{float(key):g}' for key in values)], row
 
 
 def _accuracy_card(accuracy: entry_lib.Accuracy) -> tuple[str, str]:

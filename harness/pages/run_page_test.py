@@ -60,17 +60,17 @@ class PageTest(absltest.TestCase):
     ):
       self.assertIn(text, shown.texts)
     names = [
-      each['name'] for each in shown.data['figures']['first-token']['data']
+      trace['name'] for trace in shown.data['figures']['first-token']['data']
     ]
     self.assertIn('latency limit', names)
     self.assertNotIn('TTFT', self.read(self.job()).texts)
 
   def test_every_chart_has_its_data(self):
     shown = self.read(self.job())
-    places = [i.removeprefix('chart-') for i in shown.ids if 'chart-' in i]
-    self.assertCountEqual(places, shown.data['figures'])
+    charts = [i.removeprefix('chart-') for i in shown.ids if 'chart-' in i]
+    self.assertCountEqual(charts, shown.data['figures'])
 
-  def test_the_charts_tell_the_timeline(self):
+  def test_charts_show_the_timeline(self):
     job = self.job()
     figures = self.read(job).data['figures']
     samples = job.samples['performance']
@@ -112,7 +112,7 @@ class PageTest(absltest.TestCase):
     names = [t['name'] for t in near.data['figures']['latency-cdf']['data']]
     self.assertIn('latency limit', names)
 
-  def test_nothing_is_loaded_and_all_is_escaped(self):
+  def test_page_loads_nothing_and_escapes_texts(self):
     entry = jobs.entry(
       system=_ATTACK,
       parameters={_ATTACK: _ATTACK},
@@ -127,7 +127,7 @@ class PageTest(absltest.TestCase):
     self.assertGreater(shown.text.count('<img src=x onerror'), 5)
     self.assertLen(shown.scripts, 2)
 
-  def test_an_invalid_short_run_is_called_so(self):
+  def test_invalid_short_run_is_marked(self):
     performance = entry_lib.Performance(
       valid=False,
       metric='latency_ns',
@@ -162,10 +162,10 @@ class PageTest(absltest.TestCase):
     self.assertIn('answered in the accuracy run', shown.text)
     self.assertNotIn('loadgen', shown.ids)
 
-  def test_a_model_that_generates_nothing(self):
+  def test_model_without_generated_tokens(self):
     times = [
-      dataclasses.replace(each, tokens=0, first_token=None)
-      for each in jobs.times(100, rounds.MULTI_STREAM)
+      dataclasses.replace(sample, tokens=0, first_token=None)
+      for sample in jobs.times(100, rounds.MULTI_STREAM)
     ]
     entry = jobs.entry(
       rounds.MULTI_STREAM,

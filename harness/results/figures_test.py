@@ -20,89 +20,97 @@ class PerformanceTest(absltest.TestCase):
     return loadgen_log.read(run.directory).values
 
   def _check_common(self, run: logs.Run, scenario: str):
-    found = figures.performance(run.directory, scenario, run.timeline)
-    self.assertTrue(found.valid, found.summary)
-    self.assertGreater(found.seconds, 0)
+    performance = figures.performance(run.directory, scenario, run.timeline)
+    self.assertTrue(performance.valid, performance.summary)
+    self.assertGreater(performance.seconds, 0)
     times = loadgen_log.read_timeline(run.timeline)
-    self.assertLen(times, found.samples)
-    self.assertSequenceEqual(list(found.latency_ns), figures.PERCENTILES)
-    for each in (found.latency_ns, found.first_token_ns):
-      self.assertSequenceEqual(list(each.values()), sorted(each.values()))
+    self.assertLen(times, performance.samples)
+    self.assertSequenceEqual(list(performance.latency_ns), figures.PERCENTILES)
+    for item in (performance.latency_ns, performance.first_token_ns):
+      self.assertSequenceEqual(list(item.values()), sorted(item.values()))
     self.assertAlmostEqual(
-      found.tokens_per_second,
-      2 * found.samples / max(each.done for each in times),
+      performance.tokens_per_second,
+      2 * performance.samples / max(item.done for item in times),
     )
-    self.assertIn(f'Scenario : {scenario}', found.summary)
-    return found
+    self.assertIn(f'Scenario : {scenario}', performance.summary)
+    return performance
 
   def test_offline(self):
     run = logs.make(self._dir, rounds.OFFLINE)
-    found = self._check_common(run, rounds.OFFLINE)
-    self.assertEqual(found.metric, 'samples_per_second')
+    performance = self._check_common(run, rounds.OFFLINE)
+    self.assertEqual(performance.metric, 'samples_per_second')
     self.assertAlmostEqual(
-      found.value,
-      found.samples * 1e9 / self._values(run)['result_max_latency_ns'],
-      delta=found.value * 1e-4,
+      performance.value,
+      performance.samples * 1e9 / self._values(run)['result_max_latency_ns'],
+      delta=performance.value * 1e-4,
     )
-    self.assertIsNone(found.early_stopping_ns)
+    self.assertIsNone(performance.early_stopping_ns)
 
   def test_server(self):
     run = logs.make(self._dir, rounds.SERVER)
-    found = self._check_common(run, rounds.SERVER)
-    self.assertEqual(found.metric, 'queries_per_second')
-    shown = re.search(r'Completed samples per second +: (\S+)', found.summary)
+    performance = self._check_common(run, rounds.SERVER)
+    self.assertEqual(performance.metric, 'queries_per_second')
+    shown = re.search(
+      r'Completed samples per second +: (\S+)', performance.summary
+    )
     # The summary rounds the exact rate. The detail log has a rounded rate, so
     # both may round to different hundredths.
-    self.assertAlmostEqual(float(shown[1]), found.value, delta=0.0051)
-    self.assertIsNone(found.early_stopping_ns)
+    self.assertAlmostEqual(float(shown[1]), performance.value, delta=0.0051)
+    self.assertIsNone(performance.early_stopping_ns)
 
   def test_single_stream(self):
     run = logs.make(self._dir, rounds.SINGLE_STREAM)
-    found = self._check_common(run, rounds.SINGLE_STREAM)
-    self.assertEqual(found.metric, 'latency_ns')
-    self.assertEqual(found.value, found.latency_ns['90.00'])
+    performance = self._check_common(run, rounds.SINGLE_STREAM)
+    self.assertEqual(performance.metric, 'latency_ns')
+    self.assertEqual(performance.value, performance.latency_ns['90.00'])
     self.assertIn(
-      f'90.0th percentile latency (ns) : {found.value:.0f}', found.summary
+      f'90.0th percentile latency (ns) : {performance.value:.0f}',
+      performance.summary,
     )
-    self.assertGreaterEqual(found.early_stopping_ns, found.value)
+    self.assertGreaterEqual(performance.early_stopping_ns, performance.value)
 
   def test_multi_stream(self):
     run = logs.make(self._dir, rounds.MULTI_STREAM)
-    found = self._check_common(run, rounds.MULTI_STREAM)
-    self.assertEqual(found.metric, 'latency_ns')
-    self.assertEqual(found.value, found.latency_ns['99.00'])
+    performance = self._check_common(run, rounds.MULTI_STREAM)
+    self.assertEqual(performance.metric, 'latency_ns')
+    self.assertEqual(performance.value, performance.latency_ns['99.00'])
     self.assertIn(
-      f'99.0th percentile latency (ns) : {found.value:.0f}', found.summary
+      f'99.0th percentile latency (ns) : {performance.value:.0f}',
+      performance.summary,
     )
-    self.assertGreaterEqual(found.early_stopping_ns, found.value)
-    self.assertEqual(found.samples % rounds.MULTI_STREAM_SAMPLES, 0)
+    self.assertGreaterEqual(performance.early_stopping_ns, performance.value)
+    self.assertEqual(performance.samples % rounds.MULTI_STREAM_SAMPLES, 0)
 
   def _tokens(self, scenario: str, benchmark=llama.LLAMA):
     run = logs.make(self._dir, scenario, benchmark=benchmark)
     values = self._values(run)
     self.assertEqual(loadgen_log.read(run.directory).problems, ())
-    found = figures.performance(run.directory, scenario, run.timeline)
-    self.assertTrue(found.valid, found.summary)
-    self.assertIsNone(found.early_stopping_ns)
+    performance = figures.performance(run.directory, scenario, run.timeline)
+    self.assertTrue(performance.valid, performance.summary)
+    self.assertIsNone(performance.early_stopping_ns)
     if scenario == rounds.OFFLINE:
-      self.assertEqual(found.per_token_ns, {})
-      self.assertIsNone(found.mean_first_token_ns)
+      self.assertEqual(performance.per_token_ns, {})
+      self.assertIsNone(performance.mean_first_token_ns)
       key = 'result_tokens_per_second'
     else:
-      for each in (found.first_token_ns, found.per_token_ns):
-        self.assertSequenceEqual(list(each), figures.PERCENTILES)
-        self.assertSequenceEqual(list(each.values()), sorted(each.values()))
-      self.assertGreater(found.mean_first_token_ns, 0)
+      for latencies in (performance.first_token_ns, performance.per_token_ns):
+        self.assertSequenceEqual(list(latencies), figures.PERCENTILES)
+        self.assertSequenceEqual(
+          list(latencies.values()), sorted(latencies.values())
+        )
+      self.assertGreater(performance.mean_first_token_ns, 0)
       # The rest of the two tokens takes this time.
-      self.assertGreater(found.mean_per_token_ns, 0.2e6)
+      self.assertGreater(performance.mean_per_token_ns, 0.2e6)
       key = 'result_completed_tokens_per_second'
-    self.assertEqual(found.tokens_per_second, values[key])
-    return values, found
+    self.assertEqual(performance.tokens_per_second, values[key])
+    return values, performance
 
   def test_tokens_of_offline(self):
-    _, found = self._tokens(rounds.OFFLINE)
+    _, performance = self._tokens(rounds.OFFLINE)
     self.assertAlmostEqual(
-      found.tokens_per_second, 2 * found.value, delta=found.value * 1e-3
+      performance.tokens_per_second,
+      2 * performance.value,
+      delta=performance.value * 1e-3,
     )
 
   def test_tokens_of_server_and_interactive(self):
@@ -110,15 +118,15 @@ class PerformanceTest(absltest.TestCase):
       (rounds.SERVER, 2_000_000_000, 100_000_000),
       (rounds.INTERACTIVE, 500_000_000, 30_000_000),
     ):
-      values, found = self._tokens(scenario)
+      values, performance = self._tokens(scenario)
       self.assertEqual(values['effective_scenario'], rounds.SERVER)
       self.assertEqual(values['requested_server_ttft_latency'], ttft)
       self.assertEqual(values['requested_server_tpot_latency'], tpot)
-      self.assertEqual(found.metric, 'queries_per_second')
+      self.assertEqual(performance.metric, 'queries_per_second')
 
   def test_tokens_of_single_stream(self):
-    _, found = self._tokens(rounds.SINGLE_STREAM, llama.LLAMA_EDGE)
-    self.assertEqual(found.value, found.latency_ns['90.00'])
+    _, performance = self._tokens(rounds.SINGLE_STREAM, llama.LLAMA_EDGE)
+    self.assertEqual(performance.value, performance.latency_ns['90.00'])
 
   def test_a_short_run_has_no_early_stopping_estimate(self):
     run = logs.make(
@@ -128,11 +136,11 @@ class PerformanceTest(absltest.TestCase):
       min_query_count=20,
       max_query_count=20,
     )
-    found = figures.performance(run.directory, rounds.SINGLE_STREAM)
-    self.assertFalse(found.valid)
-    self.assertIsNone(found.early_stopping_ns)
-    self.assertIsNone(found.tokens_per_second)
-    self.assertEqual(found.first_token_ns, {})
+    performance = figures.performance(run.directory, rounds.SINGLE_STREAM)
+    self.assertFalse(performance.valid)
+    self.assertIsNone(performance.early_stopping_ns)
+    self.assertIsNone(performance.tokens_per_second)
+    self.assertEqual(performance.first_token_ns, {})
 
   def test_logs_of_other_runs_are_refused(self):
     run = logs.make(self._dir, rounds.OFFLINE, 'accuracy')
@@ -157,12 +165,12 @@ class AccuracyTest(absltest.TestCase):
     run = logs.make(self._dir, rounds.OFFLINE, 'accuracy')
     line = "{'rouge1': 41.5, 'gen_len': 12}"
     self._write(run.directory, f'{line}\nhash=12ab\n')
-    found = figures.accuracy(run.directory, {'rouge1': 41.0}, 3, False)
-    self.assertEqual(found.metrics, {'rouge1': 41.5, 'gen_len': 12})
-    self.assertEqual(found.line, line)
-    self.assertEqual(found.reference, {'rouge1': 41.0})
-    self.assertEqual((found.identical, found.passed), (3, False))
-    self.assertGreater(found.seconds, 0)
+    accuracy = figures.accuracy(run.directory, {'rouge1': 41.0}, 3, False)
+    self.assertEqual(accuracy.metrics, {'rouge1': 41.5, 'gen_len': 12})
+    self.assertEqual(accuracy.line, line)
+    self.assertEqual(accuracy.reference, {'rouge1': 41.0})
+    self.assertEqual((accuracy.identical, accuracy.passed), (3, False))
+    self.assertGreater(accuracy.seconds, 0)
 
   def test_line_of_bert(self):
     path = self._write(self._dir, '{"exact_match": 83.5, "f1": 90.9}\n')
@@ -170,7 +178,7 @@ class AccuracyTest(absltest.TestCase):
       figures.read_score(path)[1], {'exact_match': 83.5, 'f1': 90.9}
     )
 
-  def test_what_is_no_score_is_refused(self):
+  def test_text_without_scores_is_refused(self):
     for text in ('', 'hash=12\n', "{'rouge1': np.float64(1.0)}\n", '{1, 2}\n'):
       path = self._write(self._dir, text)
       with self.assertRaisesRegex(ValueError, 'accuracy.txt has no'):
@@ -183,9 +191,9 @@ def _log(ttft_ms: float, tpot_ms: float) -> loadgen_log.RunLog:
     'result_time_to_output_token_mean': 1,
     'result_validity': 'VALID',
   }
-  for each in figures.PERCENTILES:
-    values[f'result_first_token_{each}_percentile_latency_ns'] = 1
-    values[f'result_time_per_output_token_{each}_percentile_ns'] = 1
+  for percentile in figures.PERCENTILES:
+    values[f'result_first_token_{percentile}_percentile_latency_ns'] = 1
+    values[f'result_time_per_output_token_{percentile}_percentile_ns'] = 1
   values['result_first_token_99.00_percentile_latency_ns'] = ttft_ms * 1e6
   values['result_time_per_output_token_99.00_percentile_ns'] = tpot_ms * 1e6
   return loadgen_log.RunLog('d', '', values, ())

@@ -20,7 +20,7 @@ class JobResultTest(absltest.TestCase):
     self.job = pathlib.Path(self.create_tempdir().full_path, 'job')
     shutil.copytree(self.made, self.job)
 
-  def test_reads_what_a_job_wrote(self):
+  def test_result_has_the_values_of_the_job(self):
     result = job_result.load(str(self.job))
     self.assertEqual(result.entry.model, 'gptj-99')
     self.assertTrue(result.performance.valid)
@@ -30,7 +30,7 @@ class JobResultTest(absltest.TestCase):
     self.assertTrue(result.user_conf.is_file())
     self.assertEqual(result.name, f'gptj-99 Offline ({self.job})')
 
-  def test_runs_that_were_not_made(self):
+  def test_missing_runs_are_none(self):
     shutil.rmtree(self.job / 'accuracy')
     shutil.copytree(
       self.job / 'performance' / 'run_1', self.job / 'compliance' / 'TEST01'
@@ -39,7 +39,7 @@ class JobResultTest(absltest.TestCase):
     self.assertIsNone(result.accuracy)
     self.assertEqual(list(result.compliance), ['TEST01'])
 
-  def test_all_that_cannot_be_read_is_told(self):
+  def test_unreadable_jobs_are_reported(self):
     log = self.job / 'performance' / 'run_1' / 'mlperf_log_detail.txt'
     log.write_text(log.read_text('utf-8')[:-9], 'utf-8')
     names = ['made', 'cut', 'nowhere', 'unknown']
@@ -47,11 +47,11 @@ class JobResultTest(absltest.TestCase):
     def find(name: str) -> str:
       if name == 'unknown':
         raise ValueError('the store has no such result')
-      places = {'made': self.made, 'cut': self.job}
-      return str(places.get(name, self.job / 'nowhere'))
+      paths = {'made': self.made, 'cut': self.job}
+      return str(paths.get(name, self.job / 'nowhere'))
 
     results, problems = job_result.load_all(names, find)
-    self.assertEqual([each.directory for each in results], [self.made])
+    self.assertEqual([result.directory for result in results], [self.made])
     self.assertLen(problems, 3)
     self.assertRegex(problems[0], '^cut: .* was cut off')
     self.assertRegex(problems[1], '^nowhere: .*result.json: No such file')

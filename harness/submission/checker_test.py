@@ -148,7 +148,7 @@ class CheckerTest(absltest.TestCase):
     self.assertIn('package --input', self.run_checker('v6.1').output)
     self.assertFalse(any(self.tools.rglob('__pycache__')))
 
-  def test_rounds_that_nobody_knows(self):
+  def test_unknown_rounds_are_refused(self):
     with self.assertRaisesRegex(
       checker.CheckerError, 'neither a tag v5.0 nor a checker .* "git clone'
     ):

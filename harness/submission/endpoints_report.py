@@ -56,7 +56,7 @@ class Report:
   def scored(self) -> int:
     """The number of scored samples."""
     scores = self.accuracy.get('accuracy_scores') or []
-    return sum(int(each.get('total_samples') or 0) for each in scores)
+    return sum(int(score.get('total_samples') or 0) for score in scores)
 
 
 def read(model: str, scenario: str, directory: pathlib.Path) -> Report:
@@ -107,16 +107,16 @@ def problems(
     )
     return
   seeds = rounds.ROUNDS[round_name]
-  for path, wanted in (
+  for path, expected in (
     (('type',), 'offline' if report.scenario == rounds.OFFLINE else 'online'),
     ((*_RUNTIME, 'dataloader_random_seed'), seeds.sample_seed),
     ((*_RUNTIME, 'scheduler_random_seed'), seeds.schedule_seed),
   ):
-    found = _get(report.config, *path)
-    if found != wanted:
+    value = _get(report.config, *path)
+    if value != expected:
       yield (
-        f'{name}: {".".join(path)} of {CONFIG} is {found}, but it must be'
-        f' {wanted}.'
+        f'{name}: {".".join(path)} of {CONFIG} is {value}, but it must be'
+        f' {expected}.'
       )
   duration = _get(report.config, *_RUNTIME, 'min_duration_ms') or 0
   if duration < rounds.MIN_DURATION_MS:
@@ -128,16 +128,16 @@ def problems(
   if failed != 0 or not report.summary.get('complete'):
     yield f'{name}: {failed} samples failed, or the run did not end.'
   scores = report.accuracy.get('accuracy_scores') or [{}]
-  if any(each.get('score') is None for each in scores):
+  if any(score.get('score') is None for score in scores):
     yield f'{name}: {_ACCURACY} has no score.'
   if limits := benchmark.token_limits.get(report.scenario):
     for key, limit in (('ttft', limits.ttft_ms), ('tpot', limits.tpot_ms)):
-      found = _get(report.summary, key, 'early_stopping_percentiles', '99.0')
-      if found and found < limit * _NS_PER_MS:
+      value = _get(report.summary, key, 'early_stopping_percentiles', '99.0')
+      if value and value < limit * _NS_PER_MS:
         continue
       estimate = (
-        f'{found / _NS_PER_MS:,.1f} ms'
-        if found
+        f'{value / _NS_PER_MS:,.1f} ms'
+        if value
         else 'missing, as in runs of fewer than 662 samples'
       )
       yield (

@@ -30,7 +30,7 @@ from harness.submission.content import descriptions
 from harness.submission.content import log_files
 from saxml_ext.common import files
 
-_SCENARIOS = {each.lower(): each for each in rounds.SCENARIOS}
+_SCENARIOS = {name.lower(): name for name in rounds.SCENARIOS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,12 +78,12 @@ class TreeResult(job_result.JobResult):
     text = path.read_text('utf-8')
     lines = re.findall(r'^(.*) check pass: (True|Skipped)$', text, re.MULTILINE)
     skips = rounds.SCENARIOS[self.entry.scenario].at_once
-    wanted = {
+    expected = {
       'First token': 'Skipped' if skips else 'True',
       'EOS': 'True',
       'Sample length': 'True',
     }
-    return compliance.Verdict(text, dict(lines) == wanted)
+    return compliance.Verdict(text, dict(lines) == expected)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,20 +119,20 @@ def read(
   Returns:
     The submissions, and the problems of unreadable files.
   """
-  found, problems = [], []
+  submissions, problems = [], []
   for path in sorted(root.glob(f'*/{submitter or "*"}/results/*/')):
     division = path.relative_to(root).parts[0]
     if division in requirements.DIVISIONS:
       submission, unread = _submission(path, division, round_name)
       problems += unread
-      found += [submission] if submission else []
-  if not found and not problems:
+      submissions += [submission] if submission else []
+  if not submissions and not problems:
     problems.append(
       f'{root} has no results of {submitter or "any submitter"}. A tree has'
       f' {{{",".join(requirements.DIVISIONS)}}}/<submitter>/results/<system>/'
       '<model>/<scenario>.'
     )
-  return found, problems
+  return submissions, problems
 
 
 def problems(
@@ -284,9 +284,9 @@ def _result(
 
 def _round_of(path: pathlib.Path, log: loadgen_log.RunLog | None) -> str:
   seed = log and log.values.get('effective_qsl_rng_seed')
-  for each in rounds.ROUNDS.values():
-    if each.qsl_seed == seed:
-      return each.name
+  for round_ in rounds.ROUNDS.values():
+    if round_.qsl_seed == seed:
+      return round_.name
   raise ValueError(
     f'{path}: The seed of its performance run is {seed}, but none of'
     f' these rounds has it: {", ".join(rounds.ROUNDS)}. Pass --round.'
@@ -333,9 +333,9 @@ def _unlike(result: TreeResult, job: job_result.JobResult) -> Iterator[str]:
   """Yields the files of the tree that differ from those of the result's job."""
   for path, content in plan.logs(job, result.directory.as_posix()).items():
     expected = content if isinstance(content, bytes) else content.read_bytes()
-    found = pathlib.Path(path)
-    if not found.is_file() or found.read_bytes() != expected:
-      yield f'{found} differs from {job.directory}. Create the tree again.'
+    file = pathlib.Path(path)
+    if not file.is_file() or file.read_bytes() != expected:
+      yield f'{file} differs from {job.directory}. Create the tree again.'
 
 
 def _json(path: pathlib.Path) -> dict[str, Any]:

@@ -119,19 +119,19 @@ class ExistingTreeTest(parameterized.TestCase):
 
   def problems(self, results=(), **values) -> list[str]:
     values = {'round_name': None, 'submitter': None} | values
-    submissions, found = existing_tree.read(self.root, **values)
+    submissions, texts = existing_tree.read(self.root, **values)
     for submission in submissions:
-      found += existing_tree.problems(self.root, submission, results)
-    return found
+      texts += existing_tree.problems(self.root, submission, results)
+    return texts
 
   def assert_problem(self, pattern: str, **values) -> None:
-    found = self.problems(**values)
-    self.assertRegex('\n'.join(found), pattern)
-    for problem in found:
+    texts = self.problems(**values)
+    self.assertRegex('\n'.join(texts), pattern)
+    for problem in texts:
       self.assertIn(str(self.root), problem)
 
   @parameterized.parameters('gptj', 'bert', 'llama')
-  def test_what_this_program_made_keeps_every_rule(self, name):
+  def test_tree_of_this_program_has_no_problem(self, name):
     self.copy(name)
     self.assertEqual(self.problems(results=self.jobs[name]), [])
 
@@ -166,7 +166,7 @@ class ExistingTreeTest(parameterized.TestCase):
       problem, '13368 answers, .* do not have four bytes per tok'
     )
 
-  def test_samples_of_llama_that_were_not_issued_equally(self):
+  def test_unequal_issue_of_llama_is_a_problem(self):
     offline, interactive = self.jobs['llama']
     folder = self.root / 'job'
     shutil.copytree(offline.directory, folder)
@@ -175,7 +175,7 @@ class ExistingTreeTest(parameterized.TestCase):
     (problem,) = self.closed_llama(*jobs.load(folder), interactive)
     self.assertIn('Samples were not issued equally often', problem)
 
-  def test_an_early_stopping_estimate_that_was_edited(self):
+  def test_edited_early_stopping_estimate_is_a_problem(self):
     run = self.copy('gptj') / 'results/box/gptj-99/SingleStream/performance'
     jobs.edit(run / 'run_1', early_stopping_latency_ss=10)
     self.assert_problem('SingleStream: .*shows early_stopping_latency_ss as')
@@ -203,11 +203,11 @@ class ExistingTreeTest(parameterized.TestCase):
   )
   def test_limits_of_interactive(self, key, milliseconds, pattern):
     run = self.copy('llama') / 'results/box/llama3.1-8b/Interactive/performance'
-    keys = [key.format(each) for each in ('99.00', '99.90')]
+    keys = [key.format(percentile) for percentile in ('99.00', '99.90')]
     # No first token is later than the answer.
     late = {
-      f'result_{each}_latency_ns': 10**12
-      for each in ('99.00_percentile', '99.90_percentile', 'max')
+      f'result_{percentile}_latency_ns': 10**12
+      for percentile in ('99.00_percentile', '99.90_percentile', 'max')
     }
     jobs.change(
       run / 'run_1', **late, **dict.fromkeys(keys, milliseconds * 1_000_000)
@@ -233,7 +233,7 @@ class ExistingTreeTest(parameterized.TestCase):
     ('Interactive', figures.PER_TOKEN[0].format('99.00'), 7),
     ('Interactive', 'requested_server_tpot_latency', 7),
   )
-  def test_figures_of_tokens_that_were_edited(self, scenario, key, value):
+  def test_edited_figures_of_tokens_are_a_problem(self, scenario, key, value):
     home = self.copy('llama')
     run = home / f'results/box/llama3.1-8b/{scenario}/performance/run_1'
     jobs.edit(run, **{key: value})
@@ -243,7 +243,7 @@ class ExistingTreeTest(parameterized.TestCase):
     jobs.change(run, **{key: value})
     self.assert_problem(f'{scenario}: .*contradicts itself: .*{key} is')
 
-  def test_latencies_of_tokens_were_not_measured(self):
+  def test_missing_latencies_of_tokens_are_a_problem(self):
     home = self.copy('llama')
     run = home / 'results/box/llama3.1-8b/Offline/performance/run_1'
     jobs.edit(run, requested_use_token_latencies=False)
@@ -251,10 +251,10 @@ class ExistingTreeTest(parameterized.TestCase):
 
   @parameterized.product(
     digest=('0' * 64, 'f' * 64, 'deadbeef', ''),
-    place=(('gptj', 'gptj-99'), ('llama', 'llama3.1-8b')),
+    folder=(('gptj', 'gptj-99'), ('llama', 'llama3.1-8b')),
   )
-  def test_a_hash_that_is_none(self, digest, place):
-    tree_name, model = place
+  def test_invalid_hash_is_a_problem(self, digest, folder):
+    tree_name, model = folder
     home = self.copy(tree_name)
     score = home / f'results/box/{model}/Offline/accuracy/accuracy.txt'
     lines = score.read_text('utf-8').splitlines()
@@ -274,18 +274,18 @@ class ExistingTreeTest(parameterized.TestCase):
     system.write_text(json.dumps(record | {'division': 'open'}), 'utf-8')
     self.assertEqual(self.problems(), [])
 
-  def test_logs_that_are_not_those_of_the_results(self):
+  def test_foreign_logs_are_a_problem(self):
     home = self.copy('gptj')
-    place = home / 'results/box/gptj-99/Offline'
-    score = place / 'accuracy/accuracy.txt'
+    folder = home / 'results/box/gptj-99/Offline'
+    score = folder / 'accuracy/accuracy.txt'
     text = score.read_text('utf-8').replace('hash=', 'hash=a')[:-2]
     score.write_text(f'{text}\n', 'utf-8')
-    jobs.last(place / 'performance/run_1', 602)
+    jobs.last(folder / 'performance/run_1', 602)
     self.assertEqual(self.problems(), [])
-    found = self.problems(results=self.jobs['gptj'])
-    self.assertLen(found, 3)
-    self.assertIn(f'{score} differs from', found[0])
-    self.assertIn('run_1/mlperf_log_detail.txt differs from', found[1])
+    texts = self.problems(results=self.jobs['gptj'])
+    self.assertLen(texts, 3)
+    self.assertIn(f'{score} differs from', texts[0])
+    self.assertIn('run_1/mlperf_log_detail.txt differs from', texts[1])
 
   @parameterized.parameters(
     (
@@ -313,7 +313,7 @@ class ExistingTreeTest(parameterized.TestCase):
       'mlperf_log_summary.txt: No such file',
     ),
   )
-  def test_what_is_missing(self, path, pattern):
+  def test_missing_files_are_a_problem(self, path, pattern):
     target = self.copy('gptj') / path
     shutil.rmtree(target) if target.is_dir() else target.unlink()
     self.assert_problem(pattern)
@@ -325,7 +325,7 @@ class ExistingTreeTest(parameterized.TestCase):
     self.assert_problem("division is 'open', but the folder is 'closed'")
     self.assert_problem('box.json: The system description lacks cooling')
 
-  def test_compliance_that_does_not_pass(self):
+  def test_failed_compliance_is_a_problem(self):
     base = self.copy('bert') / 'results/box/bert-99/Offline/TEST01'
     (base / 'verify_accuracy.txt').write_text('TEST FAIL\n')
     (base / 'verify_performance.txt').write_text('TEST FAIL\n')
@@ -343,7 +343,7 @@ class ExistingTreeTest(parameterized.TestCase):
     ('Offline', 'Sample length check pass: True', ''),
     ('Interactive', 'token check pass: True', 'token check pass: Skipped'),
   )
-  def test_tokens_that_do_not_pass(self, scenario, line, other):
+  def test_failed_token_check_is_a_problem(self, scenario, line, other):
     base = self.copy('llama') / f'results/box/llama3.1-8b/{scenario}/TEST06'
     path = base / 'verify_accuracy.txt'
     text = path.read_text('utf-8')
@@ -353,7 +353,7 @@ class ExistingTreeTest(parameterized.TestCase):
     shutil.rmtree(base)
     self.assert_problem(f'{scenario} has no TEST06. Closed results of llama3.1')
 
-  def test_trees_that_cannot_be_judged(self):
+  def test_unsupported_trees_are_refused(self):
     self.assertRegex(
       self.problems()[0], 'has no results of any submitter. A tree'
     )

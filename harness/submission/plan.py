@@ -51,7 +51,7 @@ def source_files(commit: str) -> dict[str, bytes]:
   if commit and not commit.endswith(_DIRTY):
     archive = git.run('-C', root, 'archive', '--format=tar', commit)
     if archive.returncode == 0:
-      return _of_archive(archive.stdout)
+      return _from_archive(archive.stdout)
   return {
     path.relative_to(root).as_posix(): path.read_bytes()
     for folder in _FOLDERS
@@ -61,14 +61,14 @@ def source_files(commit: str) -> dict[str, bytes]:
   }
 
 
-def _of_archive(content: bytes) -> dict[str, bytes]:
-  found = {}
+def _from_archive(content: bytes) -> dict[str, bytes]:
+  files = {}
   with tarfile.open(fileobj=io.BytesIO(content)) as archive:
     for member in archive:
       file = archive.extractfile(member) if member.isfile() else None
       if file and _is_source(pathlib.PurePosixPath(member.name), member.size):
-        found[member.name] = file.read()
-  return found
+        files[member.name] = file.read()
+  return files
 
 
 def _is_source(path: pathlib.PurePath, size: int) -> bool:
@@ -157,8 +157,8 @@ class Submission:
   @property
   def models(self) -> list[str]:
     """The benchmark's models of all results and reports."""
-    found = {result.entry.model for result in self.results}
-    return sorted(found | {report.model for report in self.reports})
+    names = {result.entry.model for result in self.results}
+    return sorted(names | {report.model for report in self.reports})
 
   def model(self, result: job_result.JobResult) -> str:
     """Returns the model name of a result in the submission."""
@@ -189,34 +189,34 @@ def files(submission: Submission) -> Files:
     OSError, ValueError: A log cannot be read.
   """
   root = submission.root
-  found: Files = {
+  outputs: Files = {
     f'{root}/systems/{submission.system}.json': _json(
       submission.system_description
     )
   }
-  found |= _calibration(submission)
+  outputs |= _calibration(submission)
   if submission.diagram:
     name = descriptions.system_id(submission.diagram.name)
-    found[f'{root}/documentation/{name}'] = submission.diagram
+    outputs[f'{root}/documentation/{name}'] = submission.diagram
   if submission.model_name:
     mapping = {submission.model_name: submission.models[0]}
-    found[f'{root}/model_mapping.json'] = _json(mapping)
+    outputs[f'{root}/model_mapping.json'] = _json(mapping)
   by_model: dict[str, list[job_result.JobResult]] = {}
   for result in submission.results:
     by_model.setdefault(submission.model(result), []).append(result)
-    found |= _result(submission, result)
+    outputs |= _result(submission, result)
   for report in submission.reports:
     by_model.setdefault(submission.model_name or report.model, [])
-    found |= _report(submission, report)
+    outputs |= _report(submission, report)
   for model, results in by_model.items():
     text = readme.code(model, [result.entry for result in results])
-    place = layout(submission.round, submission.system, model, '').code
-    place = f'{root}/{place}'
-    found[f'{place}/README.md'] = text.encode()
-    commits = [each.entry.versions.get('commit', '') for each in results]
+    folder = layout(submission.round, submission.system, model, '').code
+    folder = f'{root}/{folder}'
+    outputs[f'{folder}/README.md'] = text.encode()
+    commits = [item.entry.versions.get('commit', '') for item in results]
     sources = source_files(commits[0] if commits else '')
-    found |= {f'{place}/{path}': sources[path] for path in sources}
-  return found
+    outputs |= {f'{folder}/{path}': sources[path] for path in sources}
+  return outputs
 
 
 def _calibration(submission: Submission) -> Files:
@@ -253,15 +253,15 @@ class Layout:
 
 def layout(round_name: str, system: str, model: str, scenario: str) -> Layout:
   """Returns the layout of a result in a round."""
-  place = f'{system}/{model}/{scenario}'
-  results = f'results/{place}'
+  path = f'{system}/{model}/{scenario}'
+  results = f'results/{path}'
   if requirements.results_hold_all(round_name):
     code = f'src/{model}'
     return Layout(results, results, results, code, 'measurements.json')
   return Layout(
     results,
-    f'measurements/{place}',
-    f'compliance/{place}',
+    f'measurements/{path}',
+    f'compliance/{path}',
     f'code/{model}/{_IMPLEMENTATION}',
     f'{system}_{_IMPLEMENTATION}_{scenario}.json',
   )
@@ -284,17 +284,17 @@ def _result(submission: Submission, result: job_result.JobResult) -> Files:
   page = readme.text(
     result.entry, submission.system_name, submission.model(result), values
   )
-  found: Files = {
+  outputs: Files = {
     f'{measured}/{where.measurements}': _json(values),
     f'{measured}/user.conf': result.user_conf,
     f'{measured}/README.md': page.encode(),
   }
   if requirements.needs_mlperf_conf(submission.round):
-    found[f'{measured}/{log_files.MLPERF_CONF}'] = _conf(submission, result)
-  found |= logs(result, f'{root}/{where.results}')
+    outputs[f'{measured}/{log_files.MLPERF_CONF}'] = _conf(submission, result)
+  outputs |= logs(result, f'{root}/{where.results}')
   for test in submission.compliance_tests(result):
-    found |= _compliance(result, test, f'{root}/{where.tests}/{test}')
-  return found
+    outputs |= _compliance(result, test, f'{root}/{where.tests}/{test}')
+  return outputs
 
 
 def _report(submission: Submission, report: endpoints_report.Report) -> Files:
@@ -303,12 +303,12 @@ def _report(submission: Submission, report: endpoints_report.Report) -> Files:
   where = layout(submission.round, submission.system, model, report.scenario)
   values = submission.measured_for(report)
   page = readme.report(submission.system_name, model, report.scenario, values)
-  place = f'{submission.root}/{where.results}'
+  folder = f'{submission.root}/{where.results}'
   return {
-    f'{place}/{where.measurements}': _json(values),
-    f'{place}/README.md': page.encode(),
+    f'{folder}/{where.measurements}': _json(values),
+    f'{folder}/README.md': page.encode(),
   } | {
-    f'{place}/{name}': report.directory / name
+    f'{folder}/{name}': report.directory / name
     for name in endpoints_report.FILES
   }
 
@@ -334,60 +334,60 @@ def _conf(submission: Submission, result: job_result.JobResult) -> bytes:
   )
 
 
-def _accuracy(result: job_result.JobResult, place: str) -> Files:
+def _accuracy(result: job_result.JobResult, folder: str) -> Files:
   log = result.accuracy_dir / loadgen_log.ACCURACY_LOG
   score = result.accuracy_text.read_text(encoding='utf-8').rstrip('\n')
   return {
-    f'{place}/{figures.ACCURACY_FILE}': (
+    f'{folder}/{figures.ACCURACY_FILE}': (
       f'{score}\n{log_files.hash_line(log)}'.encode()
     ),
-    f'{place}/{loadgen_log.ACCURACY_LOG}': log_files.truncated(log),
-  } | _performance(result.accuracy_dir, place)
+    f'{folder}/{loadgen_log.ACCURACY_LOG}': log_files.truncated(log),
+  } | _performance(result.accuracy_dir, folder)
 
 
-def _performance(directory: pathlib.Path, place: str) -> Files:
+def _performance(directory: pathlib.Path, folder: str) -> Files:
   return {
-    f'{place}/{name}': directory / name
+    f'{folder}/{name}': directory / name
     for name in (loadgen_log.DETAIL_LOG, loadgen_log.SUMMARY_LOG)
   }
 
 
-def _compliance(result: job_result.JobResult, test: str, place: str) -> Files:
+def _compliance(result: job_result.JobResult, test: str, folder: str) -> Files:
   """Returns the files of a compliance test, created from its run's logs."""
   directory = result.compliance_dir(test)
   if test == compliance.TEST06:
     name = loadgen_log.ACCURACY_LOG
     return {
-      f'{place}/{compliance.ACCURACY_VERDICT}': (
+      f'{folder}/{compliance.ACCURACY_VERDICT}': (
         result.tokens_verdict().text.encode()
       ),
-      f'{place}/accuracy/{name}': directory / name,
+      f'{folder}/accuracy/{name}': directory / name,
     }
   assert result.performance is not None  # The checks ensure this.
   speed = compliance.verify_performance(
     test, result.entry.scenario, result.performance, result.compliance[test]
   )
-  found = _performance(directory, f'{place}/performance/run_1')
-  found[f'{place}/{compliance.PERFORMANCE_VERDICT}'] = speed.text.encode()
+  outputs = _performance(directory, f'{folder}/performance/run_1')
+  outputs[f'{folder}/{compliance.PERFORMANCE_VERDICT}'] = speed.text.encode()
   if test == compliance.TEST01:
     answers_log = directory / loadgen_log.ACCURACY_LOG
     answers = compliance.verify_accuracy(
       result.accuracy_dir / loadgen_log.ACCURACY_LOG, answers_log
     )
-    found |= {
-      f'{place}/{compliance.ACCURACY_VERDICT}': answers.text.encode(),
-      f'{place}/accuracy/{loadgen_log.ACCURACY_LOG}': log_files.truncated(
+    outputs |= {
+      f'{folder}/{compliance.ACCURACY_VERDICT}': answers.text.encode(),
+      f'{folder}/accuracy/{loadgen_log.ACCURACY_LOG}': log_files.truncated(
         answers_log
       ),
-      f'{place}/accuracy/{figures.ACCURACY_FILE}': (
+      f'{folder}/accuracy/{figures.ACCURACY_FILE}': (
         log_files.hash_line(answers_log).encode()
       ),
     }
     if not answers.passed:
-      found |= {
-        f'{place}/accuracy/{n}': directory / n for n in compliance.SCORES
+      outputs |= {
+        f'{folder}/accuracy/{n}': directory / n for n in compliance.SCORES
       }
-  return found
+  return outputs
 
 
 def _json(record: Mapping[str, Any]) -> bytes:

@@ -83,14 +83,14 @@ class PlanTest(absltest.TestCase):
     )
 
   def test_accuracy_log_is_cut_and_hashed(self):
-    place = 'open/Example/results/box/gptj-99/Offline/accuracy'
+    folder = 'open/Example/results/box/gptj-99/Offline/accuracy'
     files = plan.files(jobs.submission(self.gptj))
     log = self.gptj[0].accuracy_dir / 'mlperf_log_accuracy.json'
     whole = log.read_bytes()
-    short = files[f'{place}/mlperf_log_accuracy.json']
+    short = files[f'{folder}/mlperf_log_accuracy.json']
     self.assertGreater(len(whole), 10 * 1024)
     self.assertEqual(short, whole[:4096] + b'\n\n...\n\n' + whole[-4096:])
-    text = files[f'{place}/accuracy.txt'].decode()
+    text = files[f'{folder}/accuracy.txt'].decode()
     # The official checkers use this pattern.
     self.assertEqual(re.match(r".*'rouge1':\s([\d.]+).*", text).group(1), '5.1')
     digest = hashlib.sha256(whole).hexdigest()
@@ -146,13 +146,13 @@ class PlanTest(absltest.TestCase):
     )
     self.assertEqual(given[f'{base}/calibration.md'], page)
 
-  def test_scores_where_answers_are_not_the_same(self):
+  def test_different_answers_are_scored(self):
     files = plan.files(jobs.submission(self.other, division='closed'))
-    place = 'closed/Example/compliance/box/bert-99/Offline/TEST01'
-    self.assertIn(b'TEST FAIL', files[f'{place}/verify_accuracy.txt'])
+    folder = 'closed/Example/compliance/box/bert-99/Offline/TEST01'
+    self.assertIn(b'TEST FAIL', files[f'{folder}/verify_accuracy.txt'])
     for name in ('baseline_accuracy.txt', 'compliance_accuracy.txt'):
       self.assertEqual(
-        files[f'{place}/accuracy/{name}'],
+        files[f'{folder}/accuracy/{name}'],
         self.other[0].compliance_dir('TEST01') / name,
       )
 
@@ -161,16 +161,16 @@ class PlanTest(absltest.TestCase):
       jobs.submission(self.bert, division='closed', round='v6.1')
     )
     base = 'closed/Example'
-    place = f'{base}/results/box/bert-99/Offline'
+    folder = f'{base}/results/box/bert-99/Offline'
     for path in (
       f'{base}/src/bert-99/README.md',
       f'{base}/systems/box.json',
-      f'{place}/measurements.json',
-      f'{place}/README.md',
-      f'{place}/user.conf',
-      f'{place}/accuracy/accuracy.txt',
-      f'{place}/TEST01/verify_performance.txt',
-      f'{place}/TEST01/performance/run_1/mlperf_log_detail.txt',
+      f'{folder}/measurements.json',
+      f'{folder}/README.md',
+      f'{folder}/user.conf',
+      f'{folder}/accuracy/accuracy.txt',
+      f'{folder}/TEST01/verify_performance.txt',
+      f'{folder}/TEST01/performance/run_1/mlperf_log_detail.txt',
     ):
       self.assertIn(path, files)
     kinds = {path.split('/')[2] for path in files if path.count('/') > 2}

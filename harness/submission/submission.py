@@ -211,7 +211,7 @@ def _main() -> None:
 def _note(submissions: Sequence[plan.Submission]) -> bool:
   """Prints the notes of submissions, and returns True if there are any."""
   notes = [
-    note for each in submissions for note in submission_checks.notes(each)
+    note for item in submissions for note in submission_checks.notes(item)
   ]
   for note in notes:
     print(f'note: {note}')
@@ -234,7 +234,7 @@ def _judge() -> None:
   if problems:
     print(f'{root}: {_listed(problems)}')
   short = _note(submissions)
-  judged = {(each.submitter, each.round) for each in submissions}
+  judged = {(s.submitter, s.round) for s in submissions}
   accepted = True
   if _RUN_CHECKER.value and _INFERENCE_DIR.value:
     for submitter, round_name in sorted(judged):
@@ -244,7 +244,7 @@ def _judge() -> None:
       f'submission: {root} breaks rules. Fix the problems above, and run the'
       ' check again.'
     )
-  count = sum(len(each.results) + len(each.reports) for each in submissions)
+  count = sum(len(s.results) + len(s.reports) for s in submissions)
   print(f'{root}: {count} results follow all rules that can be checked')
 
 
@@ -309,15 +309,15 @@ def _submission(
 
 def _problems_of_flags(output: pathlib.Path) -> list[str]:
   """Returns problems that would otherwise appear after the tree is written."""
-  found = _problems_of_checker()
+  texts = _problems_of_checker()
   if reason := tree.may_write(output, _CLEAN.value):
-    found.append(reason)
+    texts.append(reason)
   if _GIT_BRANCH.value and not _REPO.value:
-    found.append('--git_branch needs --repo, a clone on this machine.')
+    texts.append('--git_branch needs --repo, a clone on this machine.')
   elif _GIT_BRANCH.value:
     if reason := git.branch_problem(_path(_REPO), _GIT_BRANCH.value):
-      found.append(reason)
-  return found
+      texts.append(reason)
+  return texts
 
 
 def _problems_of_checker() -> list[str]:

@@ -68,7 +68,7 @@ class SubmissionTest(absltest.TestCase):
   def results(self) -> list[str]:
     return [f'--result={self.made / name}' for name in ('offline', 'stream')]
 
-  def test_a_program_that_bazel_did_not_start(self):
+  def test_program_started_without_bazel(self):
     self.workspace = {}
     code, output = self.run_program(*self.results)
     self.assertEqual(code, 1)
@@ -99,7 +99,7 @@ class SubmissionTest(absltest.TestCase):
     )
     self.assertLen(names.stdout.split(), files)
 
-  def test_all_problems_are_told_and_nothing_is_written(self):
+  def test_all_problems_are_reported_and_nothing_is_written(self):
     code, output = self.run_program(
       *self.results,
       '--result=nowhere',
@@ -126,7 +126,7 @@ class SubmissionTest(absltest.TestCase):
     self.assertEqual(code, 1)
     self.assertIn('requires a diagram', output)
 
-  def test_a_tree_is_replaced_only_if_asked(self):
+  def test_tree_is_replaced_only_with_clean(self):
     self.assertEqual(self.run_program(*self.results)[0], 0)
     code, output = self.run_program(*self.results)
     self.assertEqual(code, 1)
@@ -138,7 +138,7 @@ class SubmissionTest(absltest.TestCase):
     self.assertFalse(any(self.root.rglob('SingleStream')))
     self.assertTrue((self.root / 'out.tgz').is_file())
 
-  def test_a_checker_that_refuses(self):
+  def test_refusal_of_the_checker_is_reported(self):
     tools = self.root / 'inference' / 'tools' / 'submission'
     tools.mkdir(parents=True)
     (tools / 'submission_checker.py').write_text(
@@ -171,8 +171,8 @@ class SubmissionTest(absltest.TestCase):
       output.strip(),
       f'{tree}: 2 results follow all rules that can be checked',
     )
-    place = 'results/box/gptj-99/SingleStream/performance/run_1'
-    run = tree / 'open/Example' / place
+    folder = 'results/box/gptj-99/SingleStream/performance/run_1'
+    run = tree / 'open/Example' / folder
     jobs.edit(run, early_stopping_latency_ss=10)
     code, output = self.run_plain(check=tree)
     self.assertEqual(code, 1)
@@ -225,8 +225,8 @@ class SubmissionTest(absltest.TestCase):
     )
     self.assertIn('[a.py:2 ERROR] --skip-dataset-size-check\n', output)
     self.assertIn('--skip-dataset-size-check): SUMMARY: submission lo', output)
-    place = 'open/Example/results/box/llama3.1-8b-edge/Offline'
-    self.assertTrue((self.root / 'submission' / place / 'user.conf').is_file())
+    folder = 'open/Example/results/box/llama3.1-8b-edge/Offline'
+    self.assertTrue((self.root / 'submission' / folder / 'user.conf').is_file())
     code, output = self.run_program(
       *(f'--result={job}', '--clean'), division='closed'
     )
@@ -240,7 +240,7 @@ class SubmissionTest(absltest.TestCase):
     ):
       self.assertIn(text, output)
 
-  def test_reports_that_are_misnamed(self):
+  def test_misnamed_reports_are_refused(self):
     code, output = self.run_program('--endpoints_report=reports')
     self.assertEqual(code, 1)
     self.assertIn('=reports is not MODEL/SCENARIO=DIR, such as', output)
@@ -270,7 +270,7 @@ class SubmissionTest(absltest.TestCase):
     self.assertEqual(code, 1)
     self.assertIn('Pass --submitter and --system_name, or --check', output)
 
-  def test_files_that_are_not_there(self):
+  def test_missing_files_are_reported(self):
     for flag in ('system_description', 'measurements'):
       code, output = self.run_program(self.results[0], **{flag: 'absent'})
       self.assertEqual(code, 1)

@@ -74,7 +74,7 @@ def _page() -> str:
   if len(jobs) == 1 and not published:
     return run_page.render(jobs[0], costs.price(jobs[0].entry, prices))
   ours = [
-    compare_page.of_entry(
+    compare_page.from_entry(
       job.entry, job.set_size, costs.price(job.entry, prices)
     )
     for job in jobs

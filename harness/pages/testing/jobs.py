@@ -106,7 +106,7 @@ def write(
   for mode, samples in (('performance', performance), ('accuracy', accuracy)):
     if samples is not None:
       kept = loadgen_log.Timeline()
-      for each in samples:
-        kept.add(*dataclasses.astuple(each))
+      for sample in samples:
+        kept.add(*dataclasses.astuple(sample))
       kept.write(os.path.join(directory, 'timeline', f'{mode}.csv'))
   return directory

@@ -87,7 +87,7 @@ def main(argv: Sequence[str]) -> None:
     elif command == 'show' and len(arguments) in (1, 2):
       _show(store, *arguments)
     elif command == 'compare' and arguments:
-      entries = [_find(store, each).entry for each in arguments]
+      entries = [_find(store, entry_id).entry for entry_id in arguments]
       text_columns.show(views.side_by_side(entries))
     elif command == 'rerun' and len(arguments) == 1:
       print(views.command(_find(store, arguments[0]).entry, '--rerun'))
@@ -104,40 +104,40 @@ def _find(store: store_lib.Store, letters: str) -> store_lib.Stored:
     OSError, ValueError: There is no such result, or it cannot be read.
   """
   entry_id = store.resolve(letters)
-  found = store.find(entry_id)
-  if found is None:
+  stored = store.find(entry_id)
+  if stored is None:
     raise ValueError(
       f'result {entry_id} is not finished. Its job is running or has failed.'
       ' `list` prints the directory of its files'
     )
-  return found
+  return stored
 
 
 def _list(store: store_lib.Store) -> None:
   content = store.all()
-  chosen = [each.entry for each in content.entries if _wanted(each.entry)]
+  chosen = [item.entry for item in content.entries if _matches(item.entry)]
   if chosen:
     rows = [views.HEADING, *map(views.row, chosen)]
     text_columns.show(rows, left=range(len(rows[0])))
   else:
     print(f'no results{" of that kind" if content.entries else ""}', end='')
     print(f' in {store.root}')
-  failed = [each for each in content.unfinished if not each.process]
-  for each in content.unfinished:
-    if each.process:
-      print(f'running: {each.id}, process {each.process}; {each.directory}')
+  failed = [item for item in content.unfinished if not item.process]
+  for item in content.unfinished:
+    if item.process:
+      print(f'running: {item.id}, process {item.process}; {item.directory}')
   if failed and not _UNFINISHED.value:
     print(
       f'jobs that ended without a result: {len(failed)}. --unfinished lists'
       ' them, and rm removes their files'
     )
-  for each in failed if _UNFINISHED.value else ():
-    print(f'unfinished: {each.id}, no result; {each.directory}')
-  for each in content.unreadable:
-    print(f'unreadable: {each.id}; {each.error}', file=sys.stderr)
+  for item in failed if _UNFINISHED.value else ():
+    print(f'unfinished: {item.id}, no result; {item.directory}')
+  for item in content.unreadable:
+    print(f'unreadable: {item.id}; {item.error}', file=sys.stderr)
 
 
-def _wanted(entry: entry_lib.Entry) -> bool:
+def _matches(entry: entry_lib.Entry) -> bool:
   for name, flag in _FILTERS.items():
     if flag.value is not None and getattr(entry, name) != flag.value:
       return False

@@ -61,7 +61,7 @@ def figure(entry: entry_lib.Entry) -> str:
     return _NONE
   if run.metric == figures.LATENCY_NS:
     return f'{run.value / 1e6:.3f} ms'
-  units = {each.metric: each.unit for each in rounds.SCENARIOS.values()}
+  units = {rule.metric: rule.unit for rule in rounds.SCENARIOS.values()}
   text = f'{run.value:.3f} {units.get(run.metric, run.metric)}'
   if benchmarks.get(entry.benchmark).uses_tokens and run.tokens_per_second:
     text += f', {run.tokens_per_second:.1f} tokens/s'
@@ -174,12 +174,12 @@ def _figures(
   yield f'{name}_per_second={run.value:g}'
   yield f'target_qps={target:g}'
   if scenario.bounded and run.per_token_ns:
-    for name, found in (
+    for name, latencies in (
       ('ttft', run.first_token_ns),
       ('tpot', run.per_token_ns),
     ):
       bound = figures.number(log, f'requested_server_{name}_latency') / 1e6
-      latency = found[scenario.percentile] / 1e6
+      latency = latencies[scenario.percentile] / 1e6
       yield f'{rank}_percentile_{name}={latency:.3f}ms'
       yield f'target_{name}={bound:g}ms'
   elif scenario.bounded:
@@ -221,17 +221,17 @@ def side_by_side(
   Args:
     entries: The entries to compare; at least one.
   """
-  table = [('', *(each.id for each in entries))]
+  table = [('', *(entry.id for entry in entries))]
   for name in ('model', 'scenario', 'round', 'system'):
-    table.append((name, *(getattr(each, name) for each in entries)))
-  runs = [each.performance for each in entries]
+    table.append((name, *(getattr(entry, name) for entry in entries)))
+  runs = [entry.performance for entry in entries]
   table.append(('valid', *(validity(run) if run else _NONE for run in runs)))
   metric = runs[0].metric if runs[0] else None
-  cells = [figure(each) for each in entries]
+  cells = [figure(entry) for entry in entries]
   values = [run.value if run and run.metric == metric else None for run in runs]
   table.append(('result', *_with_ratios(cells, values)))
   for label, field, key, form in _MEASURES:
-    values = [_measure(each, field, key) for each in entries]
+    values = [_measure(entry, field, key) for entry in entries]
     if any(value is not None for value in values):
       cells = [_NONE if v is None else form.format(v) for v in values]
       table.append((label, *_with_ratios(cells, values)))
@@ -240,8 +240,8 @@ def side_by_side(
 
 def _measure(entry: entry_lib.Entry, field: str, key: str) -> float | None:
   holder = entry.accuracy if field == 'metrics' else entry.performance
-  found = getattr(holder, field, None)
-  value = found.get(key) if key and found is not None else found
+  measured = getattr(holder, field, None)
+  value = measured.get(key) if key and measured is not None else measured
   return value / 1e6 if field.endswith('_ns') and value is not None else value
 
 

@@ -51,11 +51,11 @@ class ViewsTest(absltest.TestCase):
     )
 
   def test_row(self):
-    each = entries.make()
+    made = entries.make()
     self.assertEqual(
-      views.row(each),
+      views.row(made),
       (
-        each.id,
+        made.id,
         '2026-01-01 00:00',
         'gptj-99',
         'Offline',
@@ -120,9 +120,9 @@ class ViewsTest(absltest.TestCase):
       rounds.INTERACTIVE,
       benchmark=llama.LLAMA,
     )
-    found = figures.performance(run.directory, rounds.INTERACTIVE)
+    performance = figures.performance(run.directory, rounds.INTERACTIVE)
     words = json.loads(
-      views.performance_line(found, loadgen_log.read(run.directory))
+      views.performance_line(performance, loadgen_log.read(run.directory))
     )
     self.assertEqual(words[2], 'target_qps=500')
     self.assertRegex(words[3], r'^99th_percentile_ttft=[\d.]+ms$')
@@ -139,14 +139,14 @@ class ViewsTest(absltest.TestCase):
       mean_first_token_ns=1e8,
       mean_per_token_ns=1e7,
     )
-    each = entries.make(
+    made = entries.make(
       benchmark=llama.LLAMA.name, scenario=rounds.INTERACTIVE, performance=run
     )
-    self.assertIn('8.500 queries/s, 480.2 tokens/s', views.row(each))
-    text = views.overview(store.Stored(each, '/results/x'))
+    self.assertIn('8.500 queries/s, 480.2 tokens/s', views.row(made))
+    text = views.overview(store.Stored(made, '/results/x'))
     self.assertRegex(text, 'first token +p99 400.000 ms, mean 100.000 ms')
     self.assertRegex(text, 'per token +p99 20.000 ms, mean 10.000 ms')
-    rows = {row[0]: row[1:] for row in views.side_by_side([each, each])}
+    rows = {row[0]: row[1:] for row in views.side_by_side([made, made])}
     for name, cell in (
       ('p99 first token', '400.000 ms'),
       ('mean first token', '100.000 ms'),
@@ -162,14 +162,14 @@ class ViewsTest(absltest.TestCase):
     self.assertRegex(words[2], r'^early_stopping_90th_percentile=[\d.]+ms$')
     self.assertRegex(words[3], r'^loadgen_overhead=[\d.]+%$')
 
-  def test_overview_tells_what_is_known(self):
-    each = entries.make(
+  def test_overview_shows_known_values(self):
+    entry = entries.make(
       energy={'rapl': 12.5},
       notes={'problems': ['too slow'], 'probes': []},
       versions={'jax': '1.0'},
       hashes={'dataset': 'ab'},
     )
-    text = views.overview(store.Stored(each, '/results/x'))
+    text = views.overview(store.Stored(entry, '/results/x'))
     for part in (
       '/results/x',
       '8.500 samples/s, VALID',

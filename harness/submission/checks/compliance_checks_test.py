@@ -42,23 +42,23 @@ class ComplianceTest(absltest.TestCase):
   def problems(self) -> list[str]:
     """Returns the reported problems of the compliance tests."""
     submission = jobs.submission(jobs.load(self.job), division='closed')
-    found = submission_checks.problems(submission)
-    return [problem for problem in found if 'TEST0' in problem]
+    texts = submission_checks.problems(submission)
+    return [problem for problem in texts if 'TEST0' in problem]
 
-  def test_both_pass(self):
+  def test_both_tests_pass(self):
     self.assertEqual(self.problems(), [])
 
-  def test_one_is_missing(self):
+  def test_missing_test_is_a_problem(self):
     shutil.rmtree(self.job / 'compliance' / 'TEST05')
     (problem,) = self.problems()
     self.assertRegex(problem, 'has no TEST05[.] .*,compliance')
 
-  def test_seeds_are_those_of_the_test(self):
+  def test_wrong_seeds_are_a_problem(self):
     jobs.change(self.job / 'compliance' / 'TEST05', effective_qsl_rng_seed=3)
     (problem,) = self.problems()
     self.assertRegex(problem, 'TEST05: qsl_rng_seed was 3 instead of 167994585')
 
-  def test_another_speed(self):
+  def test_different_speed_is_a_problem(self):
     jobs.last(self.test, 1.2 * _SECS)
     (problem,) = self.problems()
     self.assertRegex(problem, 'TEST01 failed: .*Test score = .*, TEST FAIL')

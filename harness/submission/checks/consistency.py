@@ -27,9 +27,9 @@ _OUTPUT_TOKEN = re.compile(r'([\d.]+) percentile time to output token \(ns\)')
 _VALIDITY = 'result_validity'
 # The key of the early-stopping estimate, by percentile.
 _ESTIMATES = {
-  f'{float(each.percentile):g}': each.official_key
-  for each in rounds.SCENARIOS.values()
-  if each.streams
+  f'{float(rules.percentile):g}': rules.official_key
+  for rules in rounds.SCENARIOS.values()
+  if rules.streams
 }
 
 # Keys of the detail log with percentiles of the latencies of tokens, and with
@@ -141,13 +141,13 @@ def _key(label: str, rules: rounds.Scenario) -> str:
 
   For a line that is not a figure, the key exists in no log.
   """
-  if found := _PERCENTILE.fullmatch(label):
-    return rules.latency_key(f'{float(found[1]):.2f}')
-  if found := _EXTREME.fullmatch(label):
-    return rules.extreme_key(found[1].lower())
+  if match := _PERCENTILE.fullmatch(label):
+    return rules.latency_key(f'{float(match[1]):.2f}')
+  if match := _EXTREME.fullmatch(label):
+    return rules.extreme_key(match[1].lower())
   for pattern, key in ((_FIRST_TOKEN, _TTFT), (_OUTPUT_TOKEN, _TPOT)):
-    if found := pattern.fullmatch(label):
-      return key.format(f'{float(found[1]):.2f}')
+    if match := pattern.fullmatch(label):
+      return key.format(f'{float(match[1]):.2f}')
   setting = label.replace(' (', '_').rstrip(')')
   return _KEYS.get(label, f'effective_{setting}')
 
@@ -174,16 +174,16 @@ def _order(
 ) -> Iterator[str]:
   """Yields pairs of latencies that are in the wrong order."""
   least, mean, most = map(rules.extreme_key, ('min', 'mean', 'max'))
-  keys = [rules.latency_key(each) for each in figures.PERCENTILES]
+  keys = [rules.latency_key(percentile) for percentile in figures.PERCENTILES]
   pairs = list(zip((least, *keys), (*keys, most)))
   pairs += [(least, mean), (mean, most)]
   if benchmark.uses_tokens:
     for key in (_TTFT, _TPOT):
-      of = [key.format(each) for each in figures.PERCENTILES]
-      pairs += itertools.pairwise(of)
+      latencies = [key.format(percentile) for percentile in figures.PERCENTILES]
+      pairs += itertools.pairwise(latencies)
     pairs += [
-      (_TTFT.format(each), rules.latency_key(each))
-      for each in figures.PERCENTILES
+      (_TTFT.format(percentile), rules.latency_key(percentile))
+      for percentile in figures.PERCENTILES
     ]
   elif rules.streams:
     pairs.append((rules.figure_key, rules.official_key))

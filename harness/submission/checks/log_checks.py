@@ -61,8 +61,8 @@ def covered(log: loadgen_log.RunLog) -> int:
   """Returns the number of samples in the set that a run used."""
   # Since v6.0, an accuracy run can be limited to a part of the set.
   keys = ('qsl_reported_total_count', 'effective_accuracy_sample_count')
-  found = [int(_number(log, key)) for key in keys if key in log.values]
-  return min(found, default=0)
+  counts = [int(_number(log, key)) for key in keys if key in log.values]
+  return min(counts, default=0)
 
 
 def short_set(
@@ -123,8 +123,8 @@ def performance(
   yield from consistency.problems(log, result.benchmark, entry.scenario, name)
   yield from _entry(result)
   yield from settings(submission, result, log, name)
-  wanted = rounds.ROUNDS[submission.round].seeds
-  yield from wrong_seeds(log, wanted, f'{name}, {submission.round}')
+  seeds = rounds.ROUNDS[submission.round].seeds
+  yield from wrong_seeds(log, seeds, f'{name}, {submission.round}')
   shortest = rounds.MIN_DURATION_MS
   duration = _number(log, 'effective_min_duration_ms')
   short = submission.division == requirements.OPEN and (
@@ -154,11 +154,11 @@ def _entry(result: job_result.JobResult) -> Iterator[str]:
     ('value', kept.metric),
     ('early_stopping_ns', 'early_stopping_ns'),
   ):
-    was, found = getattr(kept, field), getattr(logged, field)
-    if was != found:
+    was, value = getattr(kept, field), getattr(logged, field)
+    if was != value:
       yield (
         f"{result.name}: {entry_lib.FILE} has {key} {was}, but LoadGen's log"
-        f' has {found}. Run it again.'
+        f' has {value}. Run it again.'
       )
 
 
@@ -191,12 +191,12 @@ def settings(
     )
   if scenario and scenario.at_once:
     least = benchmark.min_queries(round_name, entry.scenario)
-    asked = _number(log, 'effective_samples_per_query')
-    if asked < least and requirements.needs_samples_per_query(
+    samples = _number(log, 'effective_samples_per_query')
+    if samples < least and requirements.needs_samples_per_query(
       round_name, submission.division
     ):
       yield (
-        f'{name}: {entry.scenario} requested {asked:.0f} samples, but'
+        f'{name}: {entry.scenario} requested {samples:.0f} samples, but'
         f' {round_name} requires {least}.'
       )
   if benchmark.uses_tokens:
@@ -228,13 +228,13 @@ def _tokens(
   if limits is None:
     return
   try:
-    found = figures.token_latencies(log, limits)
+    latencies = figures.token_latencies(log, limits)
   except ValueError as error:
     yield f'{name}: {error}.'
     return
   bounds = (limits.ttft_ms, limits.tpot_ms)
   for latency, key, limit in zip(
-    found, consistency.TOKEN_LIMITS, bounds, strict=True
+    latencies, consistency.TOKEN_LIMITS, bounds, strict=True
   ):
     bound = _number(log, key) / _NS_PER_MS
     if bound > limit:
@@ -251,12 +251,12 @@ def wrong_seeds(
 ) -> Iterator[str]:
   """Yields a problem if the log has other seeds than the required ones."""
   wrong = {
-    key: found
+    key: value
     for key, seed in seeds.items()
-    if (found := log.values.get(f'effective_{key}')) != seed
+    if (value := log.values.get(f'effective_{key}')) != seed
   }
   if wrong:
-    were = ', '.join(f'{key} was {found}' for key, found in wrong.items())
+    were = ', '.join(f'{key} was {value}' for key, value in wrong.items())
     yield (
       f'{name}: {were} instead of'
       f' {", ".join(str(seeds[key]) for key in wrong)}. Run it again with the'
@@ -269,8 +269,8 @@ def figure(text: str, metric: str) -> float | None:
   pattern = rf".*'{metric}': ([\d.]+).*"
   if metric == 'f1':
     pattern = r'^\{"exact_match": [\d.]+, "f1": ([\d.]+)\}'
-  found = re.search(pattern, text, re.MULTILINE)
-  return float(found[1]) if found else None
+  match = re.search(pattern, text, re.MULTILINE)
+  return float(match[1]) if match else None
 
 
 def _errors(log: loadgen_log.RunLog, name: str, run: str) -> Iterator[str]:

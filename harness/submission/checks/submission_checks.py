@@ -25,27 +25,27 @@ def problems(submission: plan.Submission) -> list[str]:
   """Returns all problems of a submission."""
   if not submission.results and not submission.reports:
     return ['There are no results to submit. Pass --result.']
-  found = list(_whole(submission))
+  texts = list(_whole(submission))
   for result in submission.results:
-    found += _result(submission, result)
+    texts += _result(submission, result)
   for report in submission.reports:
-    found += endpoints_report.problems(
+    texts += endpoints_report.problems(
       *(report, submission.round, submission.division, submission.category)
     )
     measured = submission.measured_for(report)
-    found += descriptions.measurement_problems(measured, report.name)
+    texts += descriptions.measurement_problems(measured, report.name)
   if requirements.is_closed(submission.division):
-    found += _closed(submission)
-  return found
+    texts += _closed(submission)
+  return texts
 
 
 def notes(submission: plan.Submission) -> list[str]:
   """Returns the short accuracy runs, which need an option of the checker."""
-  found = [
-    log_checks.short_set(submission, each) for each in submission.results
+  texts = [
+    log_checks.short_set(submission, result) for result in submission.results
   ]
-  found += map(endpoints_report.short_set, submission.reports)
-  return [note for note in found if note]
+  texts += map(endpoints_report.short_set, submission.reports)
+  return [note for note in texts if note]
 
 
 def _whole(submission: plan.Submission) -> Iterator[str]:
@@ -79,13 +79,13 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
 
 def _one_system(submission: plan.Submission) -> Iterator[str]:
   """Yields a problem if the results describe different systems."""
-  found: dict[str, set[str]] = {}
+  systems: dict[str, set[str]] = {}
   for result in submission.results:
     for key, value in result.entry.description.items():
-      found.setdefault(key, set()).add(str(value))
+      systems.setdefault(key, set()).add(str(value))
   unlike = [
     f'{key} ({" / ".join(sorted(values))})'
-    for key, values in found.items()
+    for key, values in systems.items()
     if len(values) > 1 and key not in submission.description
   ]
   if unlike:
@@ -115,7 +115,7 @@ def _models(submission: plan.Submission) -> Iterator[str]:
     if submission.round in names:
       continue
     other = next(
-      each for each in requirements.CATEGORIES if each != submission.category
+      name for name in requirements.CATEGORIES if name != submission.category
     )
     yield (
       f'{submission.round} has no {model} in the category'
@@ -186,11 +186,11 @@ def _closed(submission: plan.Submission) -> Iterator[str]:
 
 def _network(submission: plan.Submission) -> Iterator[str]:
   """Yields problems of runs over a network, and of the Network division."""
-  wanted = submission.division == requirements.NETWORK
+  expected = submission.division == requirements.NETWORK
   for result in submission.results:
-    if log_checks.over_network(result) == wanted:
+    if log_checks.over_network(result) == expected:
       continue
-    if wanted:
+    if expected:
       yield (
         f'{result.name}: LoadGen did not log the system as a'
         f' "{requirements.NETWORK_SUT}" in both runs, but the Network division'
@@ -201,12 +201,12 @@ def _network(submission: plan.Submission) -> Iterator[str]:
         f'{result.name} was run over a network. Submit it with'
         ' --division=network.'
       )
-  if wanted and submission.category != requirements.DATACENTER:
+  if expected and submission.category != requirements.DATACENTER:
     yield (
       f'The Network division has no category {submission.category}. Pass'
       ' --category=datacenter.'
     )
-  if wanted and submission.diagram is None:
+  if expected and submission.diagram is None:
     yield (
       'The Network division requires a diagram of the connections between the'
       ' LoadGen node and the nodes of the system. Pass it as --system_diagram.'
@@ -214,11 +214,11 @@ def _network(submission: plan.Submission) -> Iterator[str]:
 
 
 def _scenarios(submission: plan.Submission) -> Iterator[str]:
-  found: dict[str, set[str]] = {}
+  by_model: dict[str, set[str]] = {}
   for result in submission.results:
-    found.setdefault(result.entry.model, set()).add(result.entry.scenario)
+    by_model.setdefault(result.entry.model, set()).add(result.entry.scenario)
   where = f'category {submission.category} of {submission.round}'
-  for model, scenarios in found.items():
+  for model, scenarios in by_model.items():
     rules = submission.round, submission.category, model
     benchmark = benchmarks.MODELS.get(model)
     known = benchmark.required(*rules) if benchmark else ()
@@ -271,9 +271,9 @@ def _targets(result: job_result.JobResult) -> Iterator[str]:
     metric: log_checks.figure(text, metric)  # None was already reported.
     for metric in result.benchmark.least(model)
   }
-  for metric, found, bound in result.benchmark.missed(model, figures):
+  for metric, value, bound in result.benchmark.missed(model, figures):
     yield (
-      f'{result.name}: {metric} is {found:g}, but {model} requires {bound}.'
+      f'{result.name}: {metric} is {value:g}, but {model} requires {bound}.'
     )
 
 
@@ -377,8 +377,8 @@ def _scores(
   percent = result.benchmark.test_percent[result.entry.model]
   for metric in result.benchmark.least(result.entry.model):
     baseline, test = (
-      log_checks.figure((directory / each).read_text('utf-8'), metric)
-      for each in compliance.SCORES
+      log_checks.figure((directory / file).read_text('utf-8'), metric)
+      for file in compliance.SCORES
     )
     if not baseline or not test or abs(1 - baseline / test) * 100 > percent:
       yield (

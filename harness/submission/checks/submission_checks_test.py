@@ -68,9 +68,9 @@ class WholeTest(parameterized.TestCase):
     return submission_checks.problems(jobs.submission(results, **values))
 
   def assert_problem(self, pattern: str, **values) -> None:
-    found = self.problems(**values)
-    self.assertLen(found, 1, found)
-    self.assertRegex(found[0], pattern)
+    texts = self.problems(**values)
+    self.assertLen(texts, 1, texts)
+    self.assertRegex(texts[0], pattern)
 
   def with_entry(self, **values) -> dict[str, object]:
     """Returns the results, with a changed entry in the first one."""
@@ -78,7 +78,7 @@ class WholeTest(parameterized.TestCase):
     entry = dataclasses.replace(first.entry, **values)
     return {'results': (dataclasses.replace(first, entry=entry), second)}
 
-  def test_what_keeps_all_rules_passes(self):
+  def test_valid_submission_has_no_problem(self):
     self.assertEqual(self.problems(), [])
     self.assertEqual(self.problems(division='open'), [])
 
@@ -108,11 +108,11 @@ class WholeTest(parameterized.TestCase):
     ('stream', {'result_mean_latency_ns': 10}, 'shows result_mean_latency_ns'),
     ('stream', {'power_end': None}, 'has no power_end'),
   )
-  def test_detail_log_that_was_edited(self, name, values, pattern):
+  def test_edited_detail_log_is_a_problem(self, name, values, pattern):
     jobs.edit(self.root / name / 'performance' / 'run_1', **values)
     for division in ('open', 'closed'):
-      found = self.problems(division=division)
-      self.assertRegex('\n'.join(found), pattern)
+      texts = self.problems(division=division)
+      self.assertRegex('\n'.join(texts), pattern)
 
   @parameterized.parameters(
     ('offline', 'result_samples_per_second', 99.0, 'is 99, but .* samples in'),
@@ -130,10 +130,10 @@ class WholeTest(parameterized.TestCase):
       'queries of .* ns .* tak',
     ),
   )
-  def test_both_logs_were_edited(self, name, key, value, pattern):
+  def test_two_edited_logs_are_a_problem(self, name, key, value, pattern):
     jobs.change(self.root / name / 'performance' / 'run_1', **{key: value})
-    found = '\n'.join(self.problems(division='open'))
-    self.assertRegex(found, f'contradicts itself: .*{pattern}')
+    text = '\n'.join(self.problems(division='open'))
+    self.assertRegex(text, f'contradicts itself: .*{pattern}')
 
   def test_a_summary_without_its_figures(self):
     log = self.performance / 'mlperf_log_summary.txt'
@@ -142,12 +142,12 @@ class WholeTest(parameterized.TestCase):
       line for line in lines if not line.startswith(('Result', 'Samples'))
     )
     log.write_text('\n'.join(left), 'utf-8')
-    found = self.problems(division='open')
-    self.assertLen(found, 2)
-    self.assertIn('does not show result_samples_per_second', found[0])
-    self.assertIn('does not show result_validity', found[1])
+    texts = self.problems(division='open')
+    self.assertLen(texts, 2)
+    self.assertIn('does not show result_samples_per_second', texts[0])
+    self.assertIn('does not show result_validity', texts[1])
 
-  def test_figures_that_are_not_those_of_the_log(self):
+  def test_figures_must_equal_the_log(self):
     faster = dataclasses.replace(
       jobs.load(self.root / 'offline')[0].entry.performance, value=1e4
     )
@@ -173,7 +173,7 @@ class WholeTest(parameterized.TestCase):
     self.assert_problem('SingleStream .* not issued equally often')
     self.assertEqual(self.problems(division='open'), [])
 
-  def test_errors_that_loadgen_logged(self):
+  def test_logged_errors_are_a_problem(self):
     log = self.accuracy / 'mlperf_log_detail.txt'
     lines = log.read_text('utf-8').splitlines()
     lines[-1] = lines[-1].replace('"is_error": false', '"is_error": true')
@@ -181,7 +181,7 @@ class WholeTest(parameterized.TestCase):
     self.assert_problem('LoadGen logged 1 errors in the accuracy run')
 
   @parameterized.parameters('rouge1', 'rouge2', 'rougeL', 'gen_len')
-  def test_a_figure_below_its_target(self, metric):
+  def test_figure_below_its_target_is_a_problem(self, metric):
     high = jobs.HIGH[gptj.GPTJ]
     low = high | {metric: high[metric] * 0.89}
     (self.accuracy / 'accuracy.txt').write_text(f'{low}\n', 'utf-8')
@@ -196,7 +196,7 @@ class WholeTest(parameterized.TestCase):
       self.problems(division='open', **self.with_entry(accuracy=scored)), []
     )
 
-  def test_figures_that_are_not_those_of_the_result(self):
+  def test_figures_must_equal_the_result(self):
     high = jobs.HIGH[gptj.GPTJ] | {'rouge1': 43.5}
     (self.accuracy / 'accuracy.txt').write_text(f'{high}\n', 'utf-8')
     for division in ('open', 'closed'):
@@ -204,7 +204,7 @@ class WholeTest(parameterized.TestCase):
         'has rouge1 43.5, but the result has 42.9865', division=division
       )
 
-  def test_figures_that_no_checker_reads(self):
+  def test_unread_figures_may_differ(self):
     text = "{'rouge1': np.float64(43.1), 'rouge2': 20.1235, 'gen_len': 4016878}"
     (self.accuracy / 'accuracy.txt').write_text(text, 'utf-8')
     self.assert_problem('lacks rouge1, rougeL in the format', division='open')
@@ -213,13 +213,13 @@ class WholeTest(parameterized.TestCase):
     results = jobs.load(self.root / 'offline', self.root / 'stream')
     renamed = tuple(
       dataclasses.replace(
-        each, entry=dataclasses.replace(each.entry, model='gptj-99.9')
+        result, entry=dataclasses.replace(result.entry, model='gptj-99.9')
       )
-      for each in results
+      for result in results
     )
     self.assertEqual(self.problems(results=renamed), [])
 
-  def test_answers_that_were_not_logged(self):
+  def test_missing_answers_are_a_problem(self):
     log = self.accuracy / 'mlperf_log_accuracy.json'
     lines = log.read_text('utf-8').splitlines()
     log.write_text('\n'.join(lines[:-3] + [lines[-2], ']']), 'utf-8')
@@ -237,9 +237,9 @@ class WholeTest(parameterized.TestCase):
     ),
   )
   def test_entry(self, values, pattern):
-    found = self.problems(**self.with_entry(**values))
-    self.assertNotEmpty(found)
-    for problem in found:
+    texts = self.problems(**self.with_entry(**values))
+    self.assertNotEmpty(texts)
+    for problem in texts:
       self.assertRegex(problem, pattern)
 
   def test_network_division(self):
@@ -249,9 +249,9 @@ class WholeTest(parameterized.TestCase):
     served = {'description': network, 'diagram': picture} | values
     shutil.rmtree(self.root / 'stream')
     shutil.copytree(self.made / 'server', self.root / 'stream')
-    found = self.problems(**served)
-    self.assertLen(found, 2)
-    self.assertRegex(found[0], 'did not log .* as a "Network SUT" in both runs')
+    texts = self.problems(**served)
+    self.assertLen(texts, 2)
+    self.assertRegex(texts[0], 'did not log .* as a "Network SUT" in both runs')
     served['results'] = self.over_network()
     self.assertEqual(self.problems(**served), [])
     self.assert_problem(
@@ -259,11 +259,11 @@ class WholeTest(parameterized.TestCase):
       **served | {'description': {}},
     )
     self.assert_problem('requires a diagram', **served | {'diagram': None})
-    found = self.problems(**served | {'category': 'edge'})
-    self.assertIn('The Network division has no category edge.', found[-1])
-    found = self.problems(**served | {'division': 'closed'})
-    self.assertLen(found, 2)
-    self.assertRegex(found[0], 'over a network. Submit it with --division=net')
+    texts = self.problems(**served | {'category': 'edge'})
+    self.assertIn('The Network division has no category edge.', texts[-1])
+    texts = self.problems(**served | {'division': 'closed'})
+    self.assertLen(texts, 2)
+    self.assertRegex(texts[0], 'over a network. Submit it with --division=net')
 
   def over_network(self) -> tuple:
     """Returns the results, with logs of a run with the Network SUT."""
@@ -278,15 +278,15 @@ class WholeTest(parameterized.TestCase):
     self.assertLen(self.problems(category='datacenter'), 2)
     self.assertEqual(self.problems(division='open', results=(first,)), [])
 
-  def test_round_that_has_no_gptj(self):
-    found = self.problems(round='v5.1', division='open')
+  def test_round_without_gptj_is_a_problem(self):
+    texts = self.problems(round='v5.1', division='open')
     self.assertIn(
       'v5.1 has no gptj-99 in the category edge. These rounds have it: v3.1,'
       ' v4.0, v4.1, v5.0.',
-      found,
+      texts,
     )
     self.assertTrue(
-      any('run with the rules of v4.0, not v5.1' in p for p in found)
+      any('run with the rules of v4.0, not v5.1' in p for p in texts)
     )
 
   def test_model_of_the_other_category(self):
@@ -308,7 +308,7 @@ class WholeTest(parameterized.TestCase):
       'are both gptj-99 Offline', results=(first, first, second)
     )
 
-  def test_what_only_the_user_knows(self):
+  def test_values_of_the_user_are_required(self):
     self.assert_problem('lacks cooling[.] Write', description={'cooling': ' '})
     self.assert_problem("status is 'sold'", description={'status': 'sold'})
     self.assert_problem(
@@ -335,14 +335,14 @@ class WholeTest(parameterized.TestCase):
       self.problems(description=given, **self.with_entry(description=other)), []
     )
 
-  def test_names_that_folders_can_have(self):
+  def test_names_must_fit_folders(self):
     self.assert_problem("--submitter 'a/b' cannot be a folder", submitter='a/b')
     self.assertEqual(self.problems(system_name='Two words'), [])
     self.assert_problem(
       'closed submission cannot have a --model', model_name='tiny'
     )
 
-  def test_runs_that_are_missing(self):
+  def test_missing_runs_are_a_problem(self):
     shutil.rmtree(self.performance)
     self.assert_problem('Offline .* has no performance run')
     shutil.rmtree(self.root / 'stream' / 'accuracy')

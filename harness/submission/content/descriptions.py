@@ -144,7 +144,7 @@ def weight_type(entry: entry_lib.Entry) -> str | None:
   """Returns the type of the weights, such as fp32, or None if it is unknown."""
   quantized = attribute(entry, 'QUANTIZATION')
   if quantized and quantized != 'none':
-    return next((each for each in _INTEGERS if each in quantized), quantized)
+    return next((name for name in _INTEGERS if name in quantized), quantized)
   kind = attribute(entry, 'FPROP_DTYPE') or system(entry).get('precision')
   return _TYPES.get(str(kind), str(kind)) if kind else None
 

@@ -261,28 +261,28 @@ def change(directory: pathlib.Path, **values: object) -> None:
   log = loadgen_log.read(str(directory))
   edit(directory, **values)
   lines = log.summary.splitlines()
-  for place, line in enumerate(lines):
+  for number, line in enumerate(lines):
     for key, shown in consistency.summary_rows(line, _scenario(log)):
       if key in values:
-        lines[place] = line.removesuffix(shown) + str(values[key])
+        lines[number] = line.removesuffix(shown) + str(values[key])
   (directory / loadgen_log.SUMMARY_LOG).write_text('\n'.join(lines), 'utf-8')
   job = directory.parents[1]
   if directory.name == 'run_1' and (job / entry_lib.FILE).is_file():
-    found = figures.performance(str(directory), _scenario(log))
+    performance = figures.performance(str(directory), _scenario(log))
     entry = entry_lib.read(str(job))
-    dataclasses.replace(entry, performance=found).write(str(job))
+    dataclasses.replace(entry, performance=performance).write(str(job))
 
 
 def edit(directory: pathlib.Path, **values: object) -> None:
   """Changes values in a detail log only."""
   path = directory / loadgen_log.DETAIL_LOG
   lines = path.read_text('utf-8').splitlines()
-  for place, line in enumerate(lines):
+  for number, line in enumerate(lines):
     prefix, _, text = line.partition(' ')
     record = json.loads(text)
     if record['key'] in values:
       record['value'] = values[record['key']]
-      lines[place] = f'{prefix} {json.dumps(record)}'
+      lines[number] = f'{prefix} {json.dumps(record)}'
   path.write_text('\n'.join(lines) + '\n', 'utf-8')
 
 
