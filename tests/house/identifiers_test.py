@@ -6,6 +6,14 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from tests.house import identifiers
+from tests.house import problems
+from tests.house import tree
+
+# docs/pax.md names this function.
+_PUBLIC = (
+  'saxml_ext/params/experiments/experiment.py',
+  '\'of\' begins with "of"',
+)
 
 
 def _reasons(code: str) -> list[str]:
@@ -51,6 +59,12 @@ class IdentifiersTest(parameterized.TestCase):
   )
   def test_plain_name_is_accepted(self, code):
     self.assertEqual(_reasons(code), [])
+
+  def test_repository_has_no_odd_names(self):
+    paths = tree.files('*.py')
+    self.assertGreater(len(paths), 500)
+    odd = problems.find(identifiers.check, paths)
+    self.assertEqual([(str(p.path), p.reason) for p in odd], [_PUBLIC])
 
   def test_problem_has_its_line(self):
     module = ast.parse('x = 1\n\nfound = 2\n')
