@@ -131,7 +131,7 @@ def main(
   Args:
     make: The function that makes the system. Its OSError and ValueError are
       reported to the harness.
-    run: The run that `asked` returned; None: the run that the flags describe.
+    run: The run that `requested_run` returned; None: the run that the flags describe.
   """
   run = run or requested_run()
   for name in _REQUIRED:

@@ -90,12 +90,15 @@ class ContextTest(parameterized.TestCase):
     expected = serving.serve(_runner(*kind, long=False), requests)
     got = serving.serve(_runner(*kind), requests)
     self.assertEqual(serving.tokens(got), serving.tokens(expected))
+    # The ring adds sums in another order, which changes their last bits. In
+    # int8, that can move an activation to the next of its 255 codes.
+    one, total = (2e-2, 5e-2) if kind[:1] == ('int8',) else (1e-4, 5e-4)
     for some, alone in zip(got, expected):
       for a, b in zip(some.hypotheses, alone.hypotheses):
-        self.assertAlmostEqual(a.logprob, b.logprob, places=3)
+        self.assertAlmostEqual(a.logprob, b.logprob, delta=total)
         if b.token_logprobs is not None:
           np.testing.assert_allclose(
-            a.token_logprobs, b.token_logprobs, atol=1e-4
+            a.token_logprobs, b.token_logprobs, atol=one
           )
           np.testing.assert_array_equal(a.alternatives[0], b.alternatives[0])
 

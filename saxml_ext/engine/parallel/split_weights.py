@@ -87,7 +87,7 @@ def from_pax(
 
   Returns:
     The same weights as `weights.from_pax`, `weights.stack`, `sharding.pad` and
-    `sharding.place` in sequence.
+    `sharding.shard` in sequence.
 
   Raises:
     ValueError: The variables do not fit the model, as in `weights.PaxReader`.

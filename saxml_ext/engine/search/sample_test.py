@@ -249,7 +249,7 @@ class SampleTest(parameterized.TestCase):
       stop_ids=_EOS,
       min_new=[2, 0],
       temperature=temperature,
-      told=True,
+      alternatives=True,
     )
     state = rule.initial(options, 4)
     expected, _ = rule.advance(state, logits)
