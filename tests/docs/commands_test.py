@@ -52,6 +52,8 @@ class _Names(dict):
           self._imported[name.asname or name.name] = own
       elif isinstance(node, ast.Assign):
         self._assigned[ast.unparse(node.targets[0])] = node.value
+      elif isinstance(node, ast.AnnAssign) and node.value:
+        self._assigned[ast.unparse(node.target)] = node.value
 
   def __missing__(self, name: str) -> Any:
     if name in self._imported:
