@@ -16,11 +16,11 @@ import os
 import pathlib
 import re
 
+from tests.house import problems
 from tests.house import targets
 from tests.house import tree
 
 _KINDS = ('py_binary', 'py_library', 'py_test')
-_KEPT = re.compile(r'# keep: \S')
 _IMPORT = re.compile(r'(?:from ([\w.]+) )?\bimport ([\w., ]+)')
 # The modules of packages whose distribution has another name.
 _MODULES = {
@@ -137,7 +137,9 @@ def unused(target: targets.Target) -> Iterator[tuple[str, int]]:
   build = (tree.ROOT / target.package / 'BUILD').read_text(encoding='utf-8')
   lines = build.splitlines()
   labels = _labels(target)
-  if labels and _KEPT.search(lines[target.expressions['deps'].lineno - 2]):
+  if labels and problems.KEPT.search(
+    lines[target.expressions['deps'].lineno - 2]
+  ):
     return
   for label, line in labels.items():
     used = any(
@@ -145,5 +147,5 @@ def unused(target: targets.Target) -> Iterator[tuple[str, int]]:
       for name in named
       for module in modules(label)
     )
-    if not used and not _KEPT.search(lines[line - 1]):
+    if not used and not problems.KEPT.search(lines[line - 1]):
       yield label, line

@@ -2,7 +2,8 @@
 
   bazel run //tests/house:identifiers -- saxml_ext/engine
 
-Prints each definition that breaks a rule:
+Prints each definition that breaks a rule, unless its line has a comment with a
+reason to keep the name, such as `# keep: docs/pax.md names it`:
 
 - A variable, argument, attribute, function or class is not named with a
   participle or pronoun such as `found` or `each`. A name says what the value

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Callable, Iterable, Sequence
 import pathlib
+import re
 from typing import NamedTuple
 
 from tests.house import tree
@@ -22,19 +23,24 @@ class Problem(NamedTuple):
   reason: str
 
 
+# A comment on a line that may break a rule, with the reason.
+KEPT = re.compile(r'# keep: \S')
 # Returns the lines of a module that break a rule, and the reasons.
 Check = Callable[[ast.Module], Iterable[tuple[int, str]]]
 
 
 def find(check: Check, paths: Iterable[pathlib.Path]) -> list[Problem]:
-  """Returns the problems in Python files."""
-  return [
-    Problem(path, line, reason)
-    for path in paths
-    for line, reason in check(
-      ast.parse((tree.ROOT / path).read_text(encoding='utf-8'))
-    )
-  ]
+  """Returns the problems in Python files, except on lines that are `KEPT`."""
+  problems = []
+  for path in paths:
+    text = (tree.ROOT / path).read_text(encoding='utf-8')
+    lines = text.splitlines()
+    problems += [
+      Problem(path, line, reason)
+      for line, reason in check(ast.parse(text))
+      if not KEPT.search(lines[line - 1])
+    ]
+  return problems
 
 
 def report(check: Check, argv: Sequence[str]) -> int:

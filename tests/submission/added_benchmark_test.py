@@ -1,14 +1,12 @@
 """Tests a benchmark that only a module of $HARNESS_BENCHMARKS defines."""
 
 import pathlib
-import subprocess
 
 from absl.testing import absltest
 
 from harness.benchmarks import all as benchmarks
-from harness.submission import plan
 from saxml_ext.engine.testing import fast_compile
-from serve import programs
+from tests.submission import commands
 
 fast_compile.install()
 
@@ -40,13 +38,6 @@ NOTES = benchmark.Benchmark(
 )
 BENCHMARKS = (NOTES,)
 '''
-# Only a person knows these facts about a machine.
-_DESCRIPTION = """\
-status: available
-cooling: air
-host_memory_configuration: 1x 24 GB
-host_networking_topology: N/A
-"""
 
 
 class AddedBenchmarkTest(absltest.TestCase):
@@ -58,23 +49,8 @@ class AddedBenchmarkTest(absltest.TestCase):
     (self._modules / 'notes.py').write_text(_MODULE)
 
   def _run(self, program: str, **flags) -> tuple[int, str]:
-    command = programs.command(
-      program,
-      flags,
-      {
-        benchmarks.DIRECTORY: str(self._modules),
-        plan.WORKSPACE: programs.ROOT,
-      },
-    )
-    done = subprocess.run(
-      command.argv,
-      env=dict(command.env),
-      stdout=subprocess.PIPE,
-      stderr=subprocess.STDOUT,
-      text=True,
-      check=False,
-    )
-    return done.returncode, done.stdout
+    modules = {benchmarks.DIRECTORY: str(self._modules)}
+    return commands.run(program, flags, **modules)
 
   def _page(self, program: str, **flags) -> str:
     page = self._dir / 'page.html'
@@ -83,7 +59,7 @@ class AddedBenchmarkTest(absltest.TestCase):
     return page.read_text(encoding='utf-8')
 
   def test_offline_pages_and_a_tree(self):
-    (self._dir / 'mine.yaml').write_text(_DESCRIPTION)
+    (self._dir / 'mine.yaml').write_text(commands.DESCRIPTION)
     tree, job = self._dir / 'tree', self._dir / 'job'
     code, output = self._run(
       'harness/main',

@@ -2,34 +2,24 @@
 
 import os
 import pathlib
-import subprocess
 
 from absl.testing import absltest
 
-from harness.submission import plan
 from saxml_ext.engine.testing import fast_compile
-from serve import programs
+from tests.submission import commands
 
 fast_compile.install()
-
-# Only a person knows these facts about a machine.
-_DESCRIPTION = """\
-status: available
-cooling: air
-host_memory_configuration: 1x 24 GB
-host_networking_topology: N/A
-"""
 
 
 class OneCommandTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self._dir = pathlib.Path(self.create_tempdir().full_path)
-    (self._dir / 'mine.yaml').write_text(_DESCRIPTION)
+    (self._dir / 'mine.yaml').write_text(commands.DESCRIPTION)
     self._output = self._dir / 'submission'
 
   def _run(self, submission: str) -> tuple[int, str]:
-    command = programs.command(
+    return commands.run(
       'harness/main',
       {
         'cache_dir': self._dir / 'cache',
@@ -41,17 +31,7 @@ class OneCommandTest(absltest.TestCase):
         'quiet': True,
         'submission': submission,
       },
-      {plan.WORKSPACE: programs.ROOT},
     )
-    done = subprocess.run(
-      command.argv,
-      env=dict(command.env),
-      stdout=subprocess.PIPE,
-      stderr=subprocess.STDOUT,
-      text=True,
-      check=False,
-    )
-    return done.returncode, done.stdout
 
   def test_the_short_form_of_an_open_submission(self):
     who = '--submitter=Example --system_name=vm --model_name=tiny-gptj'

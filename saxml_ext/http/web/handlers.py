@@ -95,10 +95,8 @@ class Handlers:
       try:
         return vector, len((await model.Tokenize(text, options)).ids)
       except (errors.InvalidArgument, errors.PermissionDenied):
-        return (
-          vector,
-          None,
-        )  # The model takes ids, or the caller may only embed.
+        # The model takes ids, or the caller may only embed.
+        return vector, None
 
     results = await concurrency.gather(embed, body.texts())
     counts = [count for _, count in results if count is not None]

@@ -54,7 +54,7 @@ _LEARNING_RATE = 1e-5
 _NORM = 'params.lm.final_ln.scale'
 
 
-def of(
+def of(  # keep: docs/pax.md names it
   params: type[template.ServableLMParams], checkpoint_path: str | None = None
 ) -> type[base_experiment.BaseExperiment]:
   """Returns the experiment of these serving params.

@@ -61,7 +61,7 @@ import math
 import random
 import threading
 import time
-from typing import Any, TypeAlias
+from typing import Any, Protocol, runtime_checkable, TypeAlias
 
 from absl import logging
 import numpy as np
@@ -72,7 +72,6 @@ from saxml_ext.groups import group_engine
 from saxml_ext.server.scheduling import admission
 from saxml_ext.server.scheduling import admitted
 from saxml_ext.server.scheduling import stats
-from saxml_ext.server.scheduling import text_runner
 
 Runner: TypeAlias = group_engine.Runner
 GENERATE = admitted.GENERATE
@@ -89,6 +88,19 @@ _SHORT_CALL = 8
 
 _IN_QUEUE = 'the deadline passed while the request waited for a free slot'
 _IN_SLOT = 'the deadline passed while the answer was being decoded'
+
+
+@runtime_checkable
+class _TextRunner(Protocol):
+  """An engine on one host, which embeds and differentiates texts."""
+
+  def embed(self, tokens: np.ndarray) -> np.ndarray:
+    """Returns the embedding of a text [T] as [D] float32."""
+
+  def gradient(
+    self, prefix: np.ndarray, suffix: np.ndarray
+  ) -> tuple[float, Mapping[str, np.ndarray]]:
+    """Returns log p(suffix | prefix) and its gradients by name."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -266,9 +278,9 @@ class Scheduler:
     self._thread.join()
 
   @property
-  def _text_runner(self) -> text_runner.TextRunner:
+  def _text_runner(self) -> _TextRunner:
     # The loader refuses `embed` and `gradient` for engines without them.
-    assert isinstance(self._runner, text_runner.TextRunner)
+    assert isinstance(self._runner, _TextRunner)
     return self._runner
 
   def _submit(
@@ -362,13 +374,13 @@ class Scheduler:
     if not self.load().running:
       return
     results = self._runner.step(self._max_steps())
-    self._tell_progress()
+    self._report_progress()
     ended = self._admission.empty_slots(list(results))
     for work, result in zip(ended, results.values()):
       if work is not None:
         work.finish(result, self._stats[GENERATE])
 
-  def _tell_progress(self) -> None:
+  def _report_progress(self) -> None:
     progress = self._runner.progress
     for slot, work in self._admission.streams().items():
       if slot in progress:
