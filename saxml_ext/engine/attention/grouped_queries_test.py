@@ -43,9 +43,9 @@ _GROUPED = dataclasses.replace(
 _ENGINE = config_lib.EngineConfig(
   eos_id=0,
   num_slots=4,
-  decode_widths=(2, 4),
+  decode_widths=(4,),
   max_prompt=24,
-  prompt_buckets=(12, 24),
+  prompt_buckets=(24,),
   prefill_chunk=12,
   max_new_tokens=12,
   min_new_tokens=3,
@@ -71,11 +71,11 @@ def _variables() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
   return grouped, {**repeated, **arrays}
 
 
-def _requests() -> list[request_lib.Request]:
+def _requests(count: int) -> list[request_lib.Request]:
   rng = np.random.default_rng(7)
   return [
     request_lib.Request(rng.integers(1, 61, rng.integers(1, 25)).astype('i4'))
-    for _ in range(7)
+    for _ in range(count)
   ]
 
 
@@ -84,14 +84,16 @@ class GroupedQueriesTest(parameterized.TestCase):
     super().setUp()
     self.grouped, self.repeated = _variables()
 
-  def _answers(self, variables, config, quantization, engine, mesh, stacked):
+  def _answers(
+    self, variables, config, quantization, engine, mesh, stacked, count=7
+  ):
     weights = weights_lib.from_pax(variables, config, quantization=quantization)
     if stacked:
       weights = weights_lib.stack(weights)
     if mesh is not None:
       mesh = sharding.make_mesh(mesh)
     runner = runner_lib.Runner(weights, config, engine, mesh)
-    return serving.tokens(serving.serve(runner, _requests()))
+    return serving.tokens(serving.serve(runner, _requests(count)))
 
   @parameterized.parameters(
     (None, False, 4),
@@ -126,9 +128,7 @@ class GroupedQueriesTest(parameterized.TestCase):
     whole = weights_lib.stack(whole) if stacked else whole
     expected = sharding.shard(mesh, sharding.pad(mesh, whole))
     jax.tree.map(np.testing.assert_array_equal, actual, expected)
-    engine = dataclasses.replace(
-      _ENGINE, decode_widths=(4,), prompt_buckets=(24,)
-    )
+    engine = _ENGINE
     if quantization:
       engine = dataclasses.replace(engine, kv_dtype='int8')
     args = variables, config, quantization, engine
@@ -149,22 +149,22 @@ class GroupedQueriesTest(parameterized.TestCase):
       _PLAIN, architecture=architecture.Architecture(biases=architecture.BIASES)
     )
     engine = dataclasses.replace(_ENGINE, kv_dtype='int8')
-    args = quantization, engine, None, False
+    args = quantization, engine, None, True
     actual = self._answers(self.grouped, _GROUPED, *args)
     self.assertEqual(actual, self._answers(self.repeated, plain, *args))
 
   def test_kernel_of_tpu_reads_shared_keys(self):
+    # Interpreted steps are slow: there are few, and one slot is used again.
     engine = dataclasses.replace(
-      _ENGINE, prompt_segments=(24,), suffix_block=12
+      _ENGINE, prompt_segments=(24,), suffix_block=12, max_new_tokens=8
     )
+    args = self.grouped, _GROUPED, None, engine, None, True, 5
     actual = []
     for blocks in None, block_list.Blocks(8, 12, 4):
       with contextlib.ExitStack() as stack:
         if blocks is not None:
           stack.enter_context(decode_attention.interpreted(blocks))
-        actual.append(
-          self._answers(self.grouped, _GROUPED, None, engine, None, True)
-        )
+        actual.append(self._answers(*args))
     self.assertEqual(*actual)
 
   @parameterized.parameters((None, 2), ('int8', 4))

@@ -1,10 +1,14 @@
-"""Reduces the time that XLA takes to compile programs in tests.
+"""Reduces the time that JAX takes to trace and compile programs in tests.
 
 XLA takes a second for each small program, and spends most of it on
 optimization. Without optimization it takes a fifth of that time. Do not measure
 speed with these settings.
+
+JAX creates many objects while it traces a program. Python's garbage collector
+takes a sixth of the time of a test, unless it runs rarely.
 """
 
+import gc
 import os
 
 _FLAGS = (
@@ -16,9 +20,11 @@ _FLAGS = (
 
 
 def install() -> None:
-  """Sets XLA's flags; call it before the first compilation.
+  """Sets XLA's flags and the thresholds of garbage collection.
 
-  Flags that are already in XLA_FLAGS take precedence.
+  Call it before the first compilation. Flags that are already in XLA_FLAGS take
+  precedence.
   """
+  gc.set_threshold(50_000, 20, 50)
   own = os.environ.get('XLA_FLAGS', '')
   os.environ['XLA_FLAGS'] = ' '.join([*_FLAGS, own]).strip()
