@@ -5,6 +5,7 @@ bits. The random models predict their tokens with enough certainty.
 """
 
 import dataclasses
+import functools
 import json
 import re
 
@@ -45,7 +46,7 @@ _MODEL = config_lib.ModelConfig(
 _ENGINE = config_lib.EngineConfig(
   eos_id=0,
   num_slots=4,
-  decode_widths=(2, 4),
+  decode_widths=(4,),
   max_prompt=24,
   prompt_buckets=(24,),
   prompt_segments=(16, 24),
@@ -62,6 +63,7 @@ _COLLECTIVE = re.compile(
 _MESHES = ((1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2))
 
 
+@functools.cache
 def _weights(quantization=None, stacked=False):
   weights = weights_lib.from_pax(
     random_model.variables(_MODEL, scale=3.0),
@@ -69,6 +71,14 @@ def _weights(quantization=None, stacked=False):
     quantization=quantization,
   )
   return weights_lib.stack(weights) if stacked else weights
+
+
+@functools.cache
+def _runner(engine, quantization=None, stacked=False, mesh=None):
+  if mesh is not None:
+    mesh = sharding.make_mesh(mesh)
+  weights = _weights(quantization, stacked)
+  return runner_lib.Runner(weights, _MODEL, engine, mesh)
 
 
 def _serve(engine, quantization=None, stacked=False, mesh=None):
@@ -82,12 +92,7 @@ def _serve(engine, quantization=None, stacked=False, mesh=None):
     )
     for _ in range(11)
   ]
-  if mesh is not None:
-    mesh = sharding.make_mesh(mesh)
-  runner = runner_lib.Runner(
-    _weights(quantization, stacked), _MODEL, engine, mesh
-  )
-  return serving.serve(runner, requests)
+  return serving.serve(_runner(engine, quantization, stacked, mesh), requests)
 
 
 class ShardingTest(parameterized.TestCase):
@@ -124,6 +129,8 @@ class ShardingTest(parameterized.TestCase):
     for stacked, mesh in meshes:
       with self.subTest(stacked=stacked, mesh=mesh):
         chosen = tiled if stacked else engine
+        if mesh is not None and mesh[1] == 2:  # The mesh splits the slots.
+          chosen = dataclasses.replace(chosen, decode_widths=(2, 4))
         got = _serve(chosen, quantization, stacked, mesh)
         self.assertEqual(serving.tokens(got), serving.tokens(alone))
         for a, b in zip(got, alone):
@@ -134,7 +141,6 @@ class ShardingTest(parameterized.TestCase):
   def test_requests_choose_and_stream_on_a_mesh(self):
     engine = dataclasses.replace(
       _ENGINE,
-      decode_widths=(4,),
       search='any',
       num_samples=2,
       max_logprobs=2,
@@ -149,8 +155,8 @@ class ShardingTest(parameterized.TestCase):
       ),
     }
     answers = []
-    for mesh in (None, sharding.make_mesh((1, 2, 2))):
-      runner = runner_lib.Runner(_weights(), _MODEL, engine, mesh)
+    for mesh in (None, (1, 2, 2)):
+      runner = _runner(engine, stacked=True, mesh=mesh)
       self.assertEqual(runner.interruptible, mesh is None)
       runner.prefill_and_insert(requests)
       streamed: dict[int, list[int]] = {}
@@ -186,8 +192,8 @@ class ShardingTest(parameterized.TestCase):
     )
 
   def test_prompts_of_two_parts_are_prefilled_together(self):
-    mesh = sharding.make_mesh((1, 2, 2))
-    runner = runner_lib.Runner(_weights(), _MODEL, _ENGINE, mesh)
+    engine = dataclasses.replace(_ENGINE, decode_widths=(2, 4))
+    runner = _runner(engine, stacked=True, mesh=(1, 2, 2))
 
     def start(slot):
       tokens = np.arange(1, 9 + slot, dtype=np.int32)
@@ -207,10 +213,11 @@ class ShardingTest(parameterized.TestCase):
       runner.step()
     start(3)
     self.assertEqual(runner.decoding, {3})
+    runner.release(3)
 
   def test_no_prompt_waits_for_long(self):
-    mesh = sharding.make_mesh((1, 2, 2))
-    runner = runner_lib.Runner(_weights(), _MODEL, _ENGINE, mesh)
+    engine = dataclasses.replace(_ENGINE, decode_widths=(2, 4))
+    runner = _runner(engine, stacked=True, mesh=(1, 2, 2))
     request = request_lib.Request(np.arange(1, 9, dtype=np.int32))
     runner.prefill_and_insert({0: request})
     runner.prefill_and_insert({1: request})
@@ -218,6 +225,8 @@ class ShardingTest(parameterized.TestCase):
     self.assertEqual(runner.decoding, {0})
     runner.step(1)
     self.assertEqual(runner.decoding, {0, 1})
+    for slot in 0, 1:
+      runner.release(slot)
 
   @parameterized.parameters(
     (None, 1e-5), ('int8', 0.02), ('int8_weights', 1e-5)
