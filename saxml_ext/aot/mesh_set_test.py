@@ -1,7 +1,9 @@
 """Tests a set for several devices, with stacked and split weights as on TPU."""
 
 import dataclasses
+import functools
 import os
+import tempfile
 
 from absl.testing import absltest
 import jax
@@ -42,26 +44,35 @@ def _answers(runner: runner_lib.Runner) -> list[list[list[int]]]:
 
 
 class MeshSetTest(absltest.TestCase):
-  def setUp(self):
-    super().setUp()
-    self.mesh = sharding.make_mesh((1, 1, 2))
-    self.weights = weights_lib.stack(small_engine.weights())
-    self.run_ = executables.Executables(
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.mesh = sharding.make_mesh((1, 1, 2))
+    cls.weights = weights_lib.stack(small_engine.weights())
+    cls.run_ = executables.Executables(
       state.Settings(_MODEL, _ENGINE),
-      jax.eval_shape(lambda: sharding.pad(self.mesh, self.weights)),
-      self.mesh,
+      jax.eval_shape(lambda: sharding.pad(cls.mesh, cls.weights)),
+      cls.mesh,
     )
-    self.path = os.path.join(self.create_tempdir().full_path, 'set')
+    directory = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    path = os.path.join(directory, 'set')
     compile_set.compile_set(
-      self.path, self.run_, self.run_.keys(), small_engine.SERVING
+      path, cls.run_, cls.run_.keys(), small_engine.SERVING
     )
-    self.opened = program_set.ProgramSet.open(self.path)
+    cls.opened = program_set.ProgramSet.open(path)
 
-  def _runner(self, ready: executables.Ready | None) -> runner_lib.Runner:
-    return runner_lib.Runner(self.weights, _MODEL, _ENGINE, self.mesh, ready)
+  @classmethod
+  def _runner(cls, ready: executables.Ready | None) -> runner_lib.Runner:
+    return runner_lib.Runner(cls.weights, _MODEL, _ENGINE, cls.mesh, ready)
+
+  @classmethod
+  @functools.cache
+  def _expected(cls) -> list[list[list[int]]]:
+    """Returns the answers of programs that the runner compiles itself."""
+    return _answers(cls._runner(None))
 
   def test_runner_of_a_complete_set_compiles_nothing(self):
-    expected = _answers(self._runner(None))
+    expected = self._expected()
     with executables.counting_compilations() as compiled:
       runner = self._runner(self.opened.load)
       self.assertEqual(_answers(runner), expected)
@@ -89,8 +100,8 @@ class MeshSetTest(absltest.TestCase):
     self.assertEqual(compiled, [])
 
   def test_set_has_stablehlo_for_other_versions(self):
-    expected = _answers(self._runner(None))
-    self.assertEqual(_answers(self._runner(self.opened.compile)), expected)
+    answers = _answers(self._runner(self.opened.compile))
+    self.assertEqual(answers, self._expected())
 
   def test_manifest_lists_the_partitioning(self):
     made_for = self.opened.manifest.configuration
