@@ -69,6 +69,15 @@ def _runner(
   return runner_lib.Runner(weights, _MODEL, engine, mesh)
 
 
+@functools.cache
+def _warm_runner():
+  """Returns a runner with all its programs, and the lines of its warm-up."""
+  runner = _runner(**_MANY_PROGRAMS)
+  lines = []
+  runner.warm_up(lines.append)
+  return runner, lines
+
+
 def _requests(count):
   rng = np.random.default_rng(7)
   return [
@@ -91,7 +100,7 @@ class RunnerTest(parameterized.TestCase):
       self.assertLessEqual(len(best), request.max_new_tokens)
       scores = [h.score for h in result.hypotheses]
       self.assertEqual(scores, sorted(scores, reverse=True))
-    runner = _runner(**_MANY_PROGRAMS)
+    runner, _ = _warm_runner()
     for shuffle in (order, order[::-1]):
       together = serving.serve(runner, requests, shuffle)
       self.assertEqual(serving.tokens(together), serving.tokens(alone))
@@ -156,10 +165,7 @@ class RunnerTest(parameterized.TestCase):
       self.assertEqual(results, [results[0]] * 6)
 
   def test_warm_up_compiles_all_that_is_used(self):
-    # A runner of other tests may have compiled some programs already.
-    runner = _runner.__wrapped__(**_MANY_PROGRAMS)
-    lines = []
-    runner.warm_up(lines.append)
+    runner, lines = _warm_runner()
     compiled = runner._run.compiled
     # One program was compiled before to create the state. The last line counts
     # all programs.
@@ -226,7 +232,7 @@ class RunnerTest(parameterized.TestCase):
     self.assertLen(result.hypotheses[0].tokens, 10)
 
   def test_an_interrupted_call_ends_after_a_step(self):
-    runner = _runner(num_slots=1, suffix_block=16)
+    runner = _runner(num_slots=2, suffix_block=16)
     self.assertTrue(runner.interruptible)
     runner.prefill_and_insert({0: request_lib.Request(np.asarray([1]), 10, 10)})
     other = threading.Thread(target=runner.interrupt)
