@@ -1,6 +1,7 @@
 """Tests sampling by the frequencies of many draws."""
 
 import dataclasses
+import functools
 import itertools
 from unittest import mock
 
@@ -38,10 +39,17 @@ def _options(slots=1, rows=_ROWS, **changes):
   )
 
 
-def _first_tokens(rule, options, logits):
+@functools.partial(jax.jit, static_argnums=0)
+def _advance(rule, state, logits):
+  """Advances a search; equal rules share a program."""
+  return rule.advance(state, logits)
+
+
+def _first_tokens(rule, options, logits, advance=None):
   """Returns tokens [S, K] drawn from logits [S, V]."""
   state = rule.initial(options, 4)
-  state, _ = jax.jit(rule.advance)(state, jnp.asarray(logits)[:, None])
+  advance = advance or functools.partial(_advance, rule)
+  state, _ = advance(state, jnp.asarray(logits)[:, None])
   return np.asarray(state.last), state
 
 
@@ -99,10 +107,12 @@ class SampleTest(parameterized.TestCase):
     logits = np.random.default_rng(4).normal(0, 2, (len(choices), vocab))
     logits = logits.astype(np.float32)
     with mock.patch.object(kernels, 'usable', return_value=kernel):
+      rule = sample.SampleRule(rows, 40, whole=True)
       tokens, state = _first_tokens(
-        sample.SampleRule(rows, 40, whole=True),
+        rule,
         _options(len(choices), rows, seed=seeds, **options),
         logits,
+        jax.jit(rule.advance),  # It is traced with the patch.
       )
     log_probs = np.asarray(jax.nn.log_softmax(jnp.asarray(logits)))
     np.testing.assert_allclose(
@@ -133,11 +143,11 @@ class SampleTest(parameterized.TestCase):
       rows=[5, 2, 5, 5],
     )
     state = rule.initial(_options(4, **options), 4)
-    together, _ = rule.advance(state, logits)
+    together, _ = _advance(rule, state, logits)
     for i in range(4):
       own = {name: values[i] for name, values in options.items()}
       state = rule.initial(_options(1, **own), 4)
-      alone, _ = rule.advance(state, logits[i : i + 1])
+      alone, _ = _advance(rule, state, logits[i : i + 1])
       used = own['rows']
       np.testing.assert_array_equal(
         alone.last[0, :used], together.last[i, :used]
@@ -190,7 +200,7 @@ class SampleTest(parameterized.TestCase):
       logits = np.full((1, 2, _VOCAB), -50, np.float32)
       logits[0, [0, 1], pair] = 50
       self.assertFalse(bool(state.finished[0]), step)
-      state, rows = rule.advance(state, jnp.asarray(logits))
+      state, rows = _advance(rule, state, jnp.asarray(logits))
       np.testing.assert_array_equal(rows, [[0, 1]])
     self.assertTrue(bool(state.finished[0]))
     (first, _), (second, score) = paths.kept(state, 0)
@@ -208,8 +218,8 @@ class SampleTest(parameterized.TestCase):
       _options(rows=5, max_new=2, temperature=1.0), 4
     )
     for _ in range(2):
-      state, _ = rule.advance(state, logits)
-      wide, _ = rule.advance(wide, logits)
+      state, _ = _advance(rule, state, logits)
+      wide, _ = _advance(rule, wide, logits)
     self.assertTrue(bool(state.finished[0]))
     few, many = paths.kept(state, 0), paths.kept(wide, 0)
     self.assertLen(few, 2)
@@ -222,7 +232,8 @@ class SampleTest(parameterized.TestCase):
     rule = sample.SampleRule(3, 10, whole=True)
     logits = np.zeros((1, 1, _VOCAB), np.float32)
     logits[..., _EOS] = 50
-    state, _ = rule.advance(
+    state, _ = _advance(
+      rule,
       rule.initial(
         _options(stop_ids=_EOS, min_new=1, temperature=1.0, top_k=top_k), 4
       ),
