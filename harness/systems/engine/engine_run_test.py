@@ -14,6 +14,9 @@ from harness.rules import rounds
 from harness.systems import launch
 from harness.systems.engine import engine_run
 from harness.systems.testing import program_run
+from saxml_ext.engine.testing import fast_compile
+
+fast_compile.install()
 
 _PROGRAM = 'harness/systems/engine/engine_run'
 
