@@ -44,6 +44,8 @@ class ScenariosTest(absltest.TestCase):
       '--execution-mode=test',
       f'--max-examples={_SAMPLES}',
       '--warm-up=1-2',
+      # The trial of Server is enough. Each stream would send 16 queries more.
+      '--target-latency-ms=20000',
     )
     code, output = self._run(*words)
     self.assertEqual(code, 0, output)
