@@ -4,14 +4,19 @@ The weights are random. transformers writes a checkpoint of each family, and the
 converter reads it. Both know the family only from its config.json.
 """
 
+from collections.abc import Sequence
+import copy
 import dataclasses
+import functools
 import json
 import os
+import tempfile
 import unittest
 
 from absl.testing import absltest
 from absl.testing import flagsaver
 from absl.testing import parameterized
+import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors import torch as safetensors_torch
@@ -128,19 +133,40 @@ def _prompts() -> list[np.ndarray]:
   return [rng.integers(1, 64, n).astype(np.int32) for n in lengths]
 
 
-class FamiliesTest(parameterized.TestCase):
-  def _converted(
-    self,
-    name: str,
-    sizes: hf_config.HFConfig | None = None,
-    seed: int = 1,
-    dtype: str = 'float32',
-  ):
-    base, pax = (self.create_tempdir().full_path for _ in range(2))
-    reference = _saved(base, families.FAMILIES[name], sizes, seed)
-    conversion.convert(base, pax, dtype)
-    return reference, pax
+@functools.partial(jax.jit, static_argnums=1)
+def _padded_logits(weights, config, tokens):
+  x, _ = model_lib.prefill(weights, config, tokens, 'float32')
+  return model_lib.logits(weights, config, x)
 
+
+def _logits(config, weights, prompts: Sequence[np.ndarray]) -> list[np.ndarray]:
+  """Returns the logits of prompts, which are computed in one program."""
+  width = max(len(prompt) for prompt in prompts)
+  tokens = np.stack([np.pad(p, (0, width - len(p))) for p in prompts])
+  padded = np.asarray(_padded_logits(weights, config, tokens))
+  return [rows[: len(prompt)] for rows, prompt in zip(padded, prompts)]
+
+
+@functools.cache
+def _converted(
+  name: str,
+  sizes: hf_config.HFConfig | None = None,
+  seed: int = 1,
+  dtype: str = 'float32',
+):
+  """Returns a model of transformers and its converted checkpoint.
+
+  Tests share both, so they must not change them.
+  """
+  base, pax = (
+    tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value) for _ in range(2)
+  )
+  reference = _saved(base, families.FAMILIES[name], sizes, seed)
+  conversion.convert(base, pax, dtype)
+  return reference, pax
+
+
+class FamiliesTest(parameterized.TestCase):
   def _open(
     self, pax: str, quantization: str | None = None, dtype: str = 'float32'
   ):
@@ -151,34 +177,39 @@ class FamiliesTest(parameterized.TestCase):
     )
     return model.config, weights
 
-  def _logits(self, config, weights, tokens):
-    x, _ = model_lib.prefill(weights, config, tokens[None], 'float32')
-    return np.asarray(model_lib.logits(weights, config, x)[0])
+  def _assert_near(self, config, weights, reference) -> list[np.ndarray]:
+    """Returns the logits of the prompts, which match the reference's."""
+    results = _logits(config, weights, _prompts())
+    for prompt, logits in zip(_prompts(), results):
+      with torch.no_grad():
+        expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
+      np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-4)
+    return results
 
-  def _answers(self, config, weights, ends=(_END,), **settings):
+  def _runner(self, config, weights, **settings) -> runner_lib.Runner:
     engine = config_lib.EngineConfig(
       eos_id=_END,
       num_slots=3,
       max_prompt=16,
       max_new_tokens=_NEW_TOKENS,
       max_stop_ids=_MAX_ENDS,
-      **{'min_new_tokens': 0, **settings},
+      min_new_tokens=0,
+      **settings,
     )
-    runner = runner_lib.Runner(weights, config, engine)
+    return runner_lib.Runner(weights, config, engine)
+
+  def _answers(self, runner: runner_lib.Runner, ends=(_END,), least: int = 0):
     requests = [
-      request_lib.Request(prompt, stop_ids=ends) for prompt in _prompts()
+      request_lib.Request(prompt, stop_ids=ends, min_new_tokens=least)
+      for prompt in _prompts()
     ]
     return serving.tokens(serving.serve(runner, requests))
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_logits_match_transformers(self, name):
-    reference, pax = self._converted(name)
+    reference, pax = _converted(name)
     config, weights = self._open(pax)
-    for prompt in _prompts():
-      with torch.no_grad():
-        expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
-      logits = self._logits(config, weights, prompt)
-      np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-4)
+    self._assert_near(config, weights, reference)
 
   @parameterized.named_parameters(
     (
@@ -197,27 +228,20 @@ class FamiliesTest(parameterized.TestCase):
   )
   def test_forms_of_families(self, name, changes):
     sizes = dataclasses.replace(_OWN_SIZES.get(name, _SIZES), **changes)
-    reference, pax = self._converted(name, sizes)
+    reference, pax = _converted(name, sizes)
     config, weights = self._open(pax)
-    for prompt in _prompts():
-      with torch.no_grad():
-        expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
-      logits = self._logits(config, weights, prompt)
-      np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-4)
+    self._assert_near(config, weights, reference)
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_bfloat16_rounds_weights_only(self, name):
-    reference, pax = self._converted(name, dtype='bfloat16')
+    reference, pax = _converted(name, dtype='bfloat16')
+    reference = copy.deepcopy(reference)
     with torch.no_grad():
       for parameter in reference.parameters():
         parameter.copy_(parameter.bfloat16())
     config, weights = self._open(pax, dtype='bfloat16')
     self.assertEqual(weights.embedding.dtype, jnp.bfloat16)
-    for prompt in _prompts():
-      with torch.no_grad():
-        expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
-      logits = self._logits(config, weights, prompt)
-      np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-4)
+    self._assert_near(config, weights, reference)
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_logits_of_a_merged_adapter(self, name):
@@ -226,13 +250,9 @@ class FamiliesTest(parameterized.TestCase):
     _add_adapter(reference, lora)
     conversion.convert(sources.open_checkpoint(base, lora), pax, 'float32')
     config, weights = self._open(pax)
-    _, exact = self._open(self._converted(name)[1])
-    for prompt in _prompts():
-      with torch.no_grad():
-        expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
-      logits = self._logits(config, weights, prompt)
-      np.testing.assert_allclose(logits, expected.numpy(), rtol=0, atol=1e-4)
-      before = self._logits(config, exact, prompt)
+    _, exact = self._open(_converted(name)[1])
+    results = self._assert_near(config, weights, reference)
+    for before, logits in zip(_logits(config, exact, _prompts()), results):
       self.assertGreater(np.abs(logits - before).max(), 0.1)
 
   @parameterized.named_parameters(
@@ -241,22 +261,17 @@ class FamiliesTest(parameterized.TestCase):
     for beams in (1, 4)
   )
   def test_answers_match_transformers(self, name, beams):
-    reference, pax = self._converted(name)
+    reference, pax = _converted(name)
     config, weights = self._open(pax)
     search = 'sample' if beams == 1 else 'beam'
     settings = {'temperature': 0.0} if beams == 1 else {}
+    runner = self._runner(
+      config, weights, search=search, num_beams=beams, **settings
+    )
 
     def check(ends: list[int], least: int) -> list[list[int]]:
       """Returns the answers, after comparing them with the reference's."""
-      results = self._answers(
-        config,
-        weights,
-        ends,
-        search=search,
-        num_beams=beams,
-        min_new_tokens=least,
-        **settings,
-      )
+      results = self._answers(runner, ends, least)
       for prompt, answers in zip(_prompts(), results):
         with torch.no_grad():
           expected = reference.generate(
@@ -286,16 +301,16 @@ class FamiliesTest(parameterized.TestCase):
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_int8_is_near_the_float_model(self, name):
-    _, pax = self._converted(name)
+    _, pax = _converted(name)
     int8 = self.create_tempdir().full_path
     quantization.quantize(
       pax, int8, provenance.Record(provenance.Options(), 0, 0), None
     )
     config, weights = self._open(pax)
     _, quantized = self._open(int8, 'int8_weights')
-    prompt = _prompts()[2]
-    exact = self._logits(config, weights, prompt)
-    logits = self._logits(config, quantized, prompt)
+    prompts = _prompts()[2:]
+    (exact,) = _logits(config, weights, prompts)
+    (logits,) = _logits(config, quantized, prompts)
     self.assertGreater(np.corrcoef(exact.ravel(), logits.ravel())[0, 1], 0.999)
     self.assertGreater(np.abs(exact - logits).max(), 0)
 
@@ -314,7 +329,7 @@ class FamiliesTest(parameterized.TestCase):
 
     The kinds are: none, without smoothing, and with smoothing.
     """
-    reference, pax = self._converted(name, seed=seed)
+    reference, pax = _converted(name, seed=seed)
     small_pax.write_tokenizer(pax)
     articles = small_pax.write_articles(f'{pax}.json', 12)
     calibrated = dict(calibration=articles, quantization_configs=name)
@@ -331,7 +346,7 @@ class FamiliesTest(parameterized.TestCase):
       with flagsaver.flagsaver(input_dir=pax, output_dir=int8, **flags):
         offline_quantize.main(['offline_quantize'])
       config, weights = self._open(int8, 'int8')
-      logits = [self._logits(config, weights, p) for p in prompts]
+      logits = _logits(config, weights, prompts)
       errors.append(np.square(logits - exact).mean() ** 0.5)
     return errors
 
@@ -380,12 +395,16 @@ class FamiliesTest(parameterized.TestCase):
     )
     self.assertEqual(config.group, 2)
     weights = weights_lib.from_pax(made, config)
-    greedy = self._answers(
+    runner = self._runner(
       config, weights, search='sample', num_beams=1, temperature=0.0
     )
-    for prompt, (answer,) in zip(_prompts(), greedy):
-      text = np.concatenate([prompt, answer]).astype(np.int32)
-      logits = self._logits(config, weights, text[:-1])
+    answers = [answer for (answer,) in self._answers(runner)]
+    texts = [
+      np.concatenate([prompt, answer[:-1]]).astype(np.int32)
+      for prompt, answer in zip(_prompts(), answers)
+    ]
+    results = _logits(config, weights, texts)
+    for prompt, answer, logits in zip(_prompts(), answers, results):
       self.assertEqual(logits[len(prompt) - 1 :].argmax(-1).tolist(), answer)
 
 
