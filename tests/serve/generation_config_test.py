@@ -8,8 +8,11 @@ import subprocess
 from absl.testing import absltest
 import openai
 
+from saxml_ext.engine.testing import fast_compile
 from serve import programs
 from tests.serve import serving
+
+fast_compile.install()
 
 _TOKENIZER = os.path.join(
   programs.ROOT, 'harness/bundled/llama/model/tokenizer.json'
@@ -47,20 +50,25 @@ _CONFIGS = {
 
 
 class GenerationConfigTest(serving.ServeCase):
-  def _model(self, name: str, config: dict) -> str:
-    path = os.path.join(self.cache, name)
+  def _random_model(self) -> str:
+    path = os.path.join(self.cache, 'random')
     command = programs.command(
-      'converters/random_hf',
-      {'out': path, 'family': 'llama', 'vocab': 4096, 'seed': len(name)},
+      'converters/random_hf', {'out': path, 'family': 'llama', 'vocab': 4096}
     )
     subprocess.run(command.argv, env=dict(command.env), check=True)
     shutil.copy(_TOKENIZER, path)
+    return path
+
+  def _model(self, weights: str, name: str, config: dict) -> str:
+    path = os.path.join(self.cache, name)
+    shutil.copytree(weights, path)
     with open(f'{path}/generation_config.json', 'w', encoding='utf-8') as file:
       json.dump(config, file)
     return path
 
   def test_requests_with_defaults_are_answered(self):
-    paths = [self._model(*item) for item in _CONFIGS.items()]
+    weights = self._random_model()
+    paths = [self._model(weights, *item) for item in _CONFIGS.items()]
     port = self.start(*paths, 'BATCH_SIZE=1', max_model_len=64)
     # What cannot act is printed by the program that the user started.
     for note in (

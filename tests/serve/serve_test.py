@@ -11,8 +11,11 @@ from urllib import request
 from absl.testing import absltest
 import psutil
 
+from saxml_ext.engine.testing import fast_compile
 from serve import programs
 from tests.serve import serving
+
+fast_compile.install()
 
 
 class _LoadingServer(http.server.BaseHTTPRequestHandler):
