@@ -6,6 +6,7 @@ reports a TPU, and XLA computes the layers with four CPU devices.
 
 import contextlib
 import dataclasses
+import functools
 from unittest import mock
 
 from absl.testing import absltest
@@ -66,6 +67,7 @@ _LLAMA = dict(
 )
 
 
+@functools.cache
 def _weights(quantization='int8', config=_MODEL):
   variables = random_model.variables(config, scale=20.0)
   weights = weights_lib.from_pax(variables, config, quantization=quantization)
@@ -90,6 +92,36 @@ def _logits(weights, tokens, last, mesh, config=_MODEL):
     return np.asarray(jax.jit(run)(sharding.shard(mesh, weights)))
 
 
+@functools.cache
+def _exact_logits(length, only_last):
+  """Returns tokens, their last positions, and their logits in float32."""
+  rng = np.random.default_rng(1)
+  tokens = jnp.asarray(rng.integers(0, 512, (2, length)))
+  last = jnp.asarray([length - 1, 4]) if only_last else None
+  return tokens, last, _logits(_weights(None), tokens, last, None)
+
+
+def _serve(quantization, engine=_ENGINE, mesh=None):
+  """Returns the tokens of 12 requests; slots are refilled when free."""
+  rng = np.random.default_rng(7)
+  requests = [
+    request_lib.Request(
+      rng.integers(1, 512, rng.integers(1, 25)).astype(np.int32),
+      max_new_tokens=3,
+      min_new_tokens=0,
+    )
+    for _ in range(12)
+  ]
+  runner = runner_lib.Runner(_weights(quantization), _MODEL, engine, mesh)
+  return np.array(serving.tokens(serving.serve(runner, requests)))
+
+
+@functools.cache
+def _exact_answers():
+  engine = dataclasses.replace(_ENGINE, decode_widths=(4,))
+  return _serve(None, engine)
+
+
 class TensorParallelTest(parameterized.TestCase):
   @parameterized.parameters(
     ((1, 1, 4), 24, False),
@@ -100,10 +132,7 @@ class TensorParallelTest(parameterized.TestCase):
   )
   def test_prefill_agrees(self, mesh, length, only_last):
     """Compares logits; 13 tokens do not divide among four devices."""
-    rng = np.random.default_rng(1)
-    tokens = jnp.asarray(rng.integers(0, 512, (2, length)))
-    last = jnp.asarray([length - 1, 4]) if only_last else None
-    exact = _logits(_weights(None), tokens, last, None)
+    tokens, last, exact = _exact_logits(length, only_last)
     plain = _logits(_weights(), tokens, last, mesh)
     with _as_on_tpu():
       got = _logits(_weights(), tokens, last, mesh)
@@ -145,24 +174,9 @@ class TensorParallelTest(parameterized.TestCase):
   def test_served_answers_agree(self, shape):
     """Checks widths of 2 and 4 slots, chunks of prompts, and refilled slots."""
     mesh = None if shape is None else sharding.make_mesh(shape)
-    rng = np.random.default_rng(7)
-    requests = [
-      request_lib.Request(
-        rng.integers(1, 512, rng.integers(1, 25)).astype(np.int32),
-        max_new_tokens=3,
-        min_new_tokens=0,
-      )
-      for _ in range(12)
-    ]
-
-    def serve(quantization):
-      weights = _weights(quantization)
-      runner = runner_lib.Runner(weights, _MODEL, _ENGINE, mesh)
-      return np.array(serving.tokens(serving.serve(runner, requests)))
-
-    exact, plain = serve(None), serve('int8')
+    exact, plain = _exact_answers(), _serve('int8', mesh=mesh)
     with _as_on_tpu():
-      got = serve('int8')
+      got = _serve('int8', mesh=mesh)
     # Random logits are often close, so int8 changes some of the tokens.
     kept = (plain == exact).mean()
     self.assertGreater(kept, 0.6)
