@@ -72,8 +72,7 @@ def _runner(
 @functools.cache
 def _warm_runner():
   """Returns a runner with all its programs, and the lines of its warm-up."""
-  runner = _runner(**_MANY_PROGRAMS)
-  lines = []
+  runner, lines = _runner(**_MANY_PROGRAMS), []
   runner.warm_up(lines.append)
   return runner, lines
 
@@ -100,15 +99,11 @@ class RunnerTest(parameterized.TestCase):
       self.assertLessEqual(len(best), request.max_new_tokens)
       scores = [h.score for h in result.hypotheses]
       self.assertEqual(scores, sorted(scores, reverse=True))
-    runner, _ = _warm_runner()
-    for shuffle in (order, order[::-1]):
+    warm, _ = _warm_runner()
+    whole = _runner(num_slots=2, exit_finished=2, steps_per_call=3)
+    for runner, shuffle in (warm, order), (warm, order[::-1]), (whole, order):
       together = serving.serve(runner, requests, shuffle)
       self.assertEqual(serving.tokens(together), serving.tokens(alone))
-    whole_calls = _runner(num_slots=2, exit_finished=2, steps_per_call=3)
-    self.assertEqual(
-      serving.tokens(serving.serve(whole_calls, requests, order)),
-      serving.tokens(alone),
-    )
 
   def test_scores_are_those_of_teacher_forcing(self):
     requests = _requests(6)
