@@ -124,6 +124,7 @@ _PROGRAMS = {
   '//benchmarks:long_prompts': _Program(
     'chunk interval kv layers prompt quantization seconds slots vocab'
   ),
+  '//benchmarks:gpu': _Program('articles cases deadline out require tiny'),
   '//benchmarks:one_chat': _Program('llama_cpp rounds tokens'),
   '//benchmarks:bench': _Program(
     'engines family model threads avx2 rounds out cache json agreement plot',
@@ -217,10 +218,9 @@ _PROGRAMS = {
   '//harness/data:prepare_squad': _Program('dev vocab cache_dir'),
   '//harness/description:system': _Program(
     '',
-    'keys preset=a; keys system_description=a; keys set=a=b; presets out=a;'
-    'keys submitter=a; keys division=open; keys status=available;'
-    'keys system_name=a; keys system_type=edge; keys hw_notes=a;'
-    'cuda sw_notes=a',
+    'cuda sw_notes=a; keys preset=a; keys system_description=a; keys set=a=b;'
+    'presets out=a;keys submitter=a; keys division=open; keys status=available;'
+    'keys system_name=a; keys system_type=edge; keys hw_notes=a',
     'preset=a system_description=a set=a=b submitter=a division=open out=a'
     ' status=available system_name=a system_type=edge hw_notes=a sw_notes=a;'
     'cuda out=a',
