@@ -25,7 +25,7 @@ from saxml_ext.engine.kernels.tpu import decode_kernel
 
 # Replaces masked scores: exp() of it minus any real score is exactly 0.
 _MASKED = np.float32(-1e30)
-# The minimum number of rows of a tensor core's product.
+# The minimum size of each dimension of a tensor core's product.
 _ROWS = 16
 # The maximum bytes of the keys that a program reads together. Two such arrays
 # of keys and two of values are in shared memory, 228 KiB on an H100.
@@ -135,7 +135,7 @@ def _attend_block(blocks: work_lib.Blocks, cap: float | None, *refs) -> None:
   held = pl.ds(0, _power(rows, _ROWS))
   whole = pl.ds(0, _power(width))
   key_bytes = whole.size * prompts.values[0].dtype.itemsize
-  step = min(_STEP_KEYS, _STEP_BYTES // key_bytes, blocks.chunk)
+  step = min(_STEP_KEYS, max(_ROWS, _STEP_BYTES // key_bytes), blocks.chunk)
 
   @pl.when(item < work.count[0])
   def _():
