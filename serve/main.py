@@ -38,6 +38,7 @@ from saxml_ext.common import flag_rules
 from saxml_ext.common import net
 from saxml_ext.common import program
 from saxml_ext.common import user_path
+from saxml_ext.common.machine import gpu_memory
 from saxml_ext.common.security import api_keys
 from saxml_ext.http import gateway_flags
 from serve import children
@@ -219,6 +220,11 @@ def _listener(port: int) -> str:
 def _serve(words: Sequence[str]) -> None:
   names, overrides = _split(words)
   _check_flags(names)
+  try:
+    # The model server inherits the variable.
+    fraction = gpu_memory.apply()
+  except errors.InvalidArgument as e:
+    raise programs.ServeError(e.message) from e
   port = _port()
   cache = user_path.resolve(_CACHE_DIR.value) or user_path.default_cache()
 
@@ -232,6 +238,7 @@ def _serve(words: Sequence[str]) -> None:
       quantize=_QUANTIZE.value or '',
       max_model_len=_MAX_MODEL_LEN.value or 0,
       chat_template=_CHAT_TEMPLATE.value or '',
+      gpu_bytes=gpu_memory.usable_bytes(fraction),
     )
     chosen = models.find_all(names, options, os.path.join(cache, 'models'))
     public_name = _SERVED_MODEL_NAME.value

@@ -68,6 +68,8 @@ class Options:
       0 for the model's own limit.
     chat_template: The name or the path of a chat template; '' for the model's
       own.
+    gpu_bytes: The bytes for models on the GPU that computes them; 0 if they are
+      unknown or the CPU computes.
   """
 
   params: str = ''
@@ -75,6 +77,7 @@ class Options:
   quantize: str = ''
   max_model_len: int = 0
   chat_template: str = ''
+  gpu_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,7 +262,8 @@ def _choose(
     except pax_errors.CheckpointError as e:
       raise programs.ServeError(f'{stored.origin}: {e}') from e
     lengths = _lengths(description.max_positions, options.max_model_len)
-    overrides = lengths | _numbers(stored, lengths, reserved) | overrides
+    free = options.gpu_bytes or psutil.virtual_memory().available - _OWN_BYTES
+    overrides = lengths | _numbers(stored, lengths, free - reserved) | overrides
   overrides_lib.check(params, options.overrides)
   if options.params or options.overrides:
     _check_settings(params, overrides, description)
@@ -310,7 +314,7 @@ def _lengths(positions: int, requested: int) -> dict[str, str]:
 
 
 def _numbers(
-  stored: stored_lib.Stored, lengths: Mapping[str, str], reserved: int
+  stored: stored_lib.Stored, lengths: Mapping[str, str], free: int
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
   sizes = stored.description
@@ -321,7 +325,6 @@ def _numbers(
   width = (sizes.num_kv_heads or sizes.num_heads or 0) * (sizes.head_dim or 0)
   values = 2 * (sizes.num_layers or 0) * width
   slot = values * _KV_BYTES * tokens
-  free = psutil.virtual_memory().available - _OWN_BYTES - reserved
   for slots in _SLOTS:
     needed = int(_MARGIN * (stored.weights + slots * slot))
     if needed <= free:

@@ -313,6 +313,9 @@ class ModelsTest(parameterized.TestCase):
     self.assertEqual(first.overrides['BATCH_SIZE'], '16')
     self.assertLess(int(second.overrides['BATCH_SIZE']), 16)
     self._memory(2**30)
+    # A GPU has its own memory.
+    [on_gpu] = self._plan(path, gpu_bytes=needed)
+    self.assertEqual(on_gpu.overrides['BATCH_SIZE'], '16')
     self._refused(
       r'needs \d+\.\d MiB of memory .*Use --quantize=int8, a smaller', path
     )

@@ -17,8 +17,10 @@ _NAMES = {
   'Set --max_model_len=N, in tokens.': 'ctx_size c n_ctx context_length'
   ' max_seq_len max_total_tokens max_input_length max_input_tokens',
   'The memory for requests follows from the free memory. Set BATCH_SIZE=N for'
-  ' the number of requests at a time, and --max_model_len=N.': 'swap_space'
-  ' gpu_memory_utilization mem_fraction_static cuda_memory_fraction',
+  ' the number of requests at a time, and --max_model_len=N.': 'swap_space',
+  'Set --memory_fraction=0.9 on a GPU, and BATCH_SIZE=N for the number of'
+  ' requests at a time.': 'gpu_memory_utilization mem_fraction_static'
+  ' cuda_memory_fraction',
   'Set BATCH_SIZE=N.': 'max_num_seqs parallel np max_running_requests batch_size'
   ' b max_concurrent_requests max_batch_size',
   'Set ICI_MESH_SHAPE=[1,1,N] to split the model among N devices of this'

@@ -19,7 +19,8 @@ Logical names:
   vocab      V, of embedding and head
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import math
 
 import jax
@@ -42,6 +43,20 @@ RULES: Mapping[str, str | tuple[str, ...] | None] = {
   'hidden': 'model',
   'vocab': 'model',
 }
+
+
+_target: str | None = None
+
+
+@contextlib.contextmanager
+def targeting(name: str) -> Iterator[None]:
+  """Traces programs for another platform than that of this process."""
+  global _target
+  _target = name
+  try:
+    yield
+  finally:
+    _target = None
 
 
 def axes(name: str) -> tuple[str, ...]:
@@ -69,7 +84,9 @@ def spec(*names: str | None) -> jax.sharding.PartitionSpec:
 def platform() -> str:
   """Returns the platform of the current mesh's devices.
 
-  Without a mesh, it is that of this process.
+  Without a mesh, it is that of this process. `targeting` overrides both.
   """
+  if _target is not None:
+    return _target
   device = jax.sharding.get_abstract_mesh().abstract_device
   return jax.default_backend() if device is None else device.platform

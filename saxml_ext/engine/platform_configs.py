@@ -45,9 +45,10 @@ def on_cpu(config: config_lib.EngineConfig) -> config_lib.EngineConfig:
 def tiled(
   config: config_lib.EngineConfig, parts: int = 1
 ) -> config_lib.EngineConfig:
-  """Returns the settings with KV lengths that are multiples of TILE, for TPUs.
+  """Returns the settings with KV lengths that are multiples of TILE.
 
-  A prompt has one segment, because the kernel reads only its used part.
+  They are for TPUs and GPUs. A prompt has one segment, because the kernels read
+  only its used part.
   Suffixes have one block that wraps, with no more rows than a request needs.
 
   Args:

@@ -25,6 +25,7 @@ _CHIPS = {
   'l4': _Server.CHIP_TYPE_GPU_L4,
   'a100': _Server.CHIP_TYPE_GPU_A100,
   'h100': _Server.CHIP_TYPE_GPU_H100,
+  'h200': _Server.CHIP_TYPE_GPU_H200,
 }
 _FLAT = (
   _Server.CHIP_TYPE_TPU_V2,

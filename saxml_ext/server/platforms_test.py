@@ -36,6 +36,7 @@ class PlatformsTest(parameterized.TestCase):
     ('TPU-v6e', 'CHIP_TYPE_TPU_V6E'),
     ('t4', 'CHIP_TYPE_GPU_T4'),
     ('h100', 'CHIP_TYPE_GPU_H100'),
+    ('h200', 'CHIP_TYPE_GPU_H200'),
   )
   def test_chip_names_are_mapped(self, name, expected):
     value = platforms.chip_type(name)
@@ -78,7 +79,8 @@ class PlatformsTest(parameterized.TestCase):
     ('gpu', 'NVIDIA A100-SXM4-80GB', 'CHIP_TYPE_GPU_A100'),
     ('gpu', 'Tesla V100-SXM2-16GB', 'CHIP_TYPE_GPU_V100'),
     ('gpu', 'NVIDIA H100 80GB HBM3', 'CHIP_TYPE_GPU_H100'),
-    ('gpu', 'NVIDIA H200', 'CHIP_TYPE_UNKNOWN'),
+    ('gpu', 'NVIDIA H200', 'CHIP_TYPE_GPU_H200'),
+    ('gpu', 'NVIDIA B200', 'CHIP_TYPE_UNKNOWN'),
   )
   def test_jax_device_kinds_are_mapped(self, platform, kind, expected):
     value = platforms.chip_of(_Device(platform, kind))

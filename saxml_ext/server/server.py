@@ -36,6 +36,7 @@ from saxml_ext.common import ids
 from saxml_ext.common import memory
 from saxml_ext.common import program
 from saxml_ext.common import user_path
+from saxml_ext.common.machine import gpu_memory
 from saxml_ext.common.security import access
 from saxml_ext.common.security import access_flags
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
@@ -330,6 +331,7 @@ def main(
   telemetry_flags.start('sax-model-server')
   status = 0
   try:
+    gpu_memory.apply()
     jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
     formed = group_flags.find()
     if formed is not None and more_paths:

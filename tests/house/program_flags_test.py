@@ -69,7 +69,7 @@ _BENCH = _Program(
 _GROUP = 'num_processes=2 process_id=0 coordinator_address=h:1'
 _SERVER = _Program(
   'sax_cell port host acl_file models model_keys checkpoints jax_cache_dir'
-  ' drain_secs http_port programs load_roots deterministic_rng'
+  ' memory_fraction drain_secs http_port programs load_roots deterministic_rng'
   ' early_reject_on_dormant jax_profiler_port group coordinator_address'
   f' num_processes process_id host_ordinal {_LOGS} {_TLS}',
   'sax_root=r; platform_chip=cpu; platform_topology=1; tags=a; admin_port=0;'
@@ -124,6 +124,7 @@ _PROGRAMS = {
   '//benchmarks:long_prompts': _Program(
     'chunk interval kv layers prompt quantization seconds slots vocab'
   ),
+  '//benchmarks:gpu': _Program('articles cases deadline out require tiny'),
   '//benchmarks:one_chat': _Program('llama_cpp rounds tokens'),
   '//benchmarks:bench': _Program(
     'engines family model threads avx2 rounds out cache json agreement plot',
@@ -190,7 +191,7 @@ _PROGRAMS = {
   '//benchmarks/parts:quantize': _BENCH,
   '//serve:main': _Program(
     'port host api_key_file served_model_name chat_template params cache_dir'
-    f' sax_root drain_secs {_LIMITS}',
+    f' sax_root drain_secs memory_fraction {_LIMITS}',
     'params=a max_model_len=9; params=a quantize=int8; insecure=true;'
     'host=0.0.0.0 api_keys_file=a insecure=true',
     'max_model_len=9 quantize=int8 host=0.0.0.0 insecure=true',
@@ -217,10 +218,9 @@ _PROGRAMS = {
   '//harness/data:prepare_squad': _Program('dev vocab cache_dir'),
   '//harness/description:system': _Program(
     '',
-    'keys preset=a; keys system_description=a; keys set=a=b; presets out=a;'
-    'keys submitter=a; keys division=open; keys status=available;'
-    'keys system_name=a; keys system_type=edge; keys hw_notes=a;'
-    'cuda sw_notes=a',
+    'cuda sw_notes=a; keys preset=a; keys system_description=a; keys set=a=b;'
+    'presets out=a;keys submitter=a; keys division=open; keys status=available;'
+    'keys system_name=a; keys system_type=edge; keys hw_notes=a',
     'preset=a system_description=a set=a=b submitter=a division=open out=a'
     ' status=available system_name=a system_type=edge hw_notes=a sw_notes=a;'
     'cuda out=a',

@@ -2,7 +2,7 @@
 
   bazel test [--config=KIND] //third_party/accelerator:plugins_test
 
-KIND is tpu or cuda. The test needs no accelerator: the libraries are found if
+KIND is tpu, cuda or cuda12. The test needs no accelerator: the libraries are found if
 they load. It does not test the machine's own drivers.
 """
 
@@ -33,6 +33,11 @@ def _pins(group: str) -> dict[str, str]:
   return dict(_PIN.findall(path.read_text(encoding='utf-8')))
 
 
+def _cuda_major() -> int:
+  """Returns the version of CUDA that --config selects."""
+  return 12 if importlib.util.find_spec('jax_cuda12_plugin') else 13
+
+
 def _ask(platform: str) -> subprocess.CompletedProcess[str]:
   return subprocess.run(
     [sys.executable, '-c', _ASK],
@@ -55,15 +60,19 @@ class PluginsTest(absltest.TestCase):
     lines = _BAZELRC.read_text(encoding='utf-8').splitlines()
     for kind in ('tpu', 'cuda'):
       self.assertIn(f'build:{kind} --define=accelerator={kind}', lines)
+    self.assertIn('build:cuda12 --config=cuda', lines)
+    self.assertIn('build:cuda12 --define=cuda=12', lines)
 
   def test_locks_fit_together(self):
-    jax, cuda, tpu = map(_pins, ('requirements', 'cuda', 'libtpu'))
+    jax, tpu = map(_pins, ('requirements', 'libtpu'))
     self.assertEqual(jax['jax'], jax['jaxlib'])
-    self.assertEqual(cuda['jax-cuda12-plugin'], jax['jax'])
-    self.assertEqual(cuda['jax-cuda12-pjrt'], jax['jax'])
     self.assertEqual(set(tpu), {'libtpu'})
-    # Otherwise, a program would have two versions of a package.
-    self.assertEmpty(set(cuda) & set(jax))
+    for group, major in (('cuda', 13), ('cuda12', 12)):
+      cuda = _pins(group)
+      self.assertEqual(cuda[f'jax-cuda{major}-plugin'], jax['jax'])
+      self.assertEqual(cuda[f'jax-cuda{major}-pjrt'], jax['jax'])
+      # Otherwise, a program would have two versions of a package.
+      self.assertEmpty(set(cuda) & set(jax))
 
   def test_no_accelerator_is_a_default(self):
     if accelerators.built_for() != 'tpu':
@@ -89,12 +98,11 @@ class PluginsTest(absltest.TestCase):
       self.skipTest('needs --config=cuda')
     plugins = importlib.import_module('jax_plugins')
     names = [module.name for module in pkgutil.iter_modules(plugins.__path__)]
-    self.assertEqual(names, ['xla_cuda12'])
+    self.assertEqual(names, [f'xla_cuda{_cuda_major()}'])
+    name = f'jax_plugins.{names[0]}'
     declared = importlib.metadata.entry_points(group='jax_plugins')
-    self.assertEqual(
-      [entry.value for entry in declared], ['jax_plugins.xla_cuda12']
-    )
-    plugin = importlib.import_module('jax_plugins.xla_cuda12')
+    self.assertEqual([entry.value for entry in declared], [name])
+    plugin = importlib.import_module(name)
     self.assertTrue(os.path.isfile(plugin._get_library_path()))
     done = _ask('cuda')
     if done.returncode:
@@ -107,14 +115,16 @@ class PluginsTest(absltest.TestCase):
   def test_nvidia_libraries_load_each_other(self):
     if accelerators.built_for() != 'cuda':
       self.skipTest('needs --config=cuda')
-    importlib.import_module('jax_plugins.xla_cuda12')._load_nvidia_libraries()
-    versions = importlib.import_module('jax_cuda12_plugin._versions')
+    major = _cuda_major()
+    plugin = importlib.import_module(f'jax_plugins.xla_cuda{major}')
+    plugin._load_nvidia_libraries()
+    versions = importlib.import_module(f'jax_cuda{major}_plugin._versions')
     # These are the major versions. A library that fails to load raises an
     # error.
     self.assertEqual(versions.cudnn_get_version() // 10000, 9)
-    self.assertEqual(versions.cublas_get_version() // 10000, 12)
+    self.assertEqual(versions.cublas_get_version() // 10000, major)
     self.assertEqual(versions.cusparse_get_version() // 1000, 12)
-    self.assertEqual(versions.cufft_get_version() // 1000, 11)
+    self.assertEqual(versions.cufft_get_version() // 1000, major - 1)
 
 
 if __name__ == '__main__':

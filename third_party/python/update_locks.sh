@@ -54,8 +54,10 @@ add_hashes torch
 # Its wheels need a newer glibc.
 platform=manylinux_2_31 compile libtpu "$@"
 # rules_python reads the extra in the lock to find NVIDIA's wheels.
-compile cuda --no-strip-extras \
-  --constraint third_party/python/requirements.lock "$@"
+for group in cuda cuda12; do
+  compile "$group" --no-strip-extras \
+    --constraint third_party/python/requirements.lock "$@"
+done
 compile peers --constraint third_party/python/requirements.lock "$@"
 # The package is fetched for its data. Its code, which needs llm and
 # llama-cpp-python, is not used.

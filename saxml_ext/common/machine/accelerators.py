@@ -84,9 +84,12 @@ _KINDS = {
     noun='an NVIDIA GPU',
     package="JAX's plugin for CUDA",
     modules=('jax_plugins.xla_cuda12', 'jax_plugins.xla_cuda13'),
-    extra='cuda12',
+    extra='cuda13',
     signs=f"{' or '.join(_NVIDIA_NODES)} of NVIDIA's driver",
-    hint='`nvidia-smi` shows the state and the version of its driver.',
+    hint=(
+      '`nvidia-smi` shows the state and the version of its driver. A driver'
+      ' older than 580 and a GPU older than Turing need --config=cuda12.'
+    ),
   ),
 }
 

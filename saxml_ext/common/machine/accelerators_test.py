@@ -60,7 +60,7 @@ class AcceleratorsTest(absltest.TestCase):
 
   def test_pip_command_is_reported_outside_the_repository(self):
     message = self._idle(fake_machine.H100, program='/venv/bin/server')
-    self.assertIn("pip install 'jax[cuda12]'", message)
+    self.assertIn("pip install 'jax[cuda13]'", message)
 
   def test_used_accelerators_are_not_reported(self):
     self.assertEqual(self._idle(fake_machine.TPU_V5E, ['tpu']), '')

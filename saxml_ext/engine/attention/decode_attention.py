@@ -1,13 +1,14 @@
 """Computes attention for a decode step, with a kernel or with XLA.
 
-On CPU and on TPU the engine's own kernels read only the keys of each slot. On
-other platforms, and if several CPU devices share the slots, XLA computes the
+The engine's own kernels read only the keys of each slot. If several CPU devices
+share the slots, and for other caches than those below, XLA computes the
 attention. It reads as many columns for each slot as the longest slot needs.
 
-Stacked layers on a mesh are for TPU. Its kernel requires stacked layers, prompts in one segment, and suffixes
-in one block that wraps. Lengths and widths must be whole registers. For heads
-of a multiple of 128, `platform_configs.tiled` gives such sizes. XLA handles other
-caches.
+The kernels for TPU and GPU require prompts in one segment, and suffixes in one
+block that wraps. `platform_configs.tiled` gives such sizes. Stacked layers on a
+mesh are for TPU. Its kernel requires stacked layers. Lengths and widths must be
+whole registers, so heads must be a multiple of 128. The kernel for GPU requires
+unrolled layers, because XLA for GPU would copy each layer of a stack.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.kernels import kernels
+from saxml_ext.engine.kernels.gpu import decode_kernel as gpu_kernel
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
 from saxml_ext.engine.kernels.tpu import decode_kernel
 from saxml_ext.engine.numerics import quant
@@ -33,7 +35,7 @@ from saxml_ext.engine.numerics import quant
 Attend = Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]
 
 # The maximum number of keys in a prompt's block, and their maximum size in
-# bytes on each device. On v5e, 384 keys of 4 heads of 256 in int8 take 1,100
+# bytes on each TPU. On v5e, 384 keys of 4 heads of 256 in int8 take 1,100
 # bundles of the kernel and 1,440 cycles of memory traffic, at 819 GB/s and 1.5
 # GHz.
 _BLOCK_KEYS = 384
@@ -135,8 +137,15 @@ def chooser(
 def _by_cpu_kernel(prompts: cache.Block) -> bool:
   """Returns True if the only kernel that may read this KV is that for CPUs."""
   if not layers_lib.is_stacked(prompts.keys):
-    return True
+    return not _on_gpu()
   return cache.in_place(prompts.keys) and _interpreted is None
+
+
+def _on_gpu() -> bool:
+  """Returns True if programs are traced for a GPU."""
+  # This is known before the program is lowered, so that programs for other
+  # platforms do not trace the kernel.
+  return logical.platform() == 'gpu'
 
 
 def _on_cpu(
@@ -237,25 +246,28 @@ def interpreted(blocks: work_lib.Blocks) -> Iterator[None]:
 
 
 def choose(on_tpu: Callable, elsewhere: Callable, *args):
-  """Returns the result of one of two functions, by the target platform."""
-  if _interpreted is not None:
+  """Returns the result of one of two functions, by the target platform.
+
+  The first one also runs on GPUs.
+  """
+  if _interpreted is not None or _on_gpu():
     return on_tpu(*args)
   return jax.lax.platform_dependent(*args, tpu=on_tpu, default=elsewhere)
 
 
 def usable(prompts: cache.Block, suffix: int) -> bool:
-  """Returns True if the kernel can read these prompts and suffixes.
+  """Returns True if the platform's kernel can read these prompts and suffixes.
 
   Args:
     prompts: The prompts' KV.
     suffix: The length of the suffix block.
   """
-  if not layers_lib.is_stacked(prompts.keys):
+  if layers_lib.is_stacked(prompts.keys) == _on_gpu():
     return False
   if _interpreted is not None:
     return True
   width = jax.tree.leaves(prompts.values)[0].shape[-1]
-  sizes = (prompts.length, suffix, width)
+  sizes = (prompts.length, suffix, 0 if _on_gpu() else width)
   return not any(size % logical.TILE for size in sizes)
 
 
@@ -266,7 +278,7 @@ def by_kernel(
   prompts: cache.Block,
   cap: float | None = None,
 ) -> Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]:
-  """Returns attention by the TPU kernel, with one work plan for all layers.
+  """Returns attention by the kernel for TPU or GPU, with one plan for all layers.
 
   Args:
     lengths: The number of tokens in each slot's prompt, [C] int32. If negative,
@@ -274,13 +286,14 @@ def by_kernel(
     visible: The mask over the suffixes, [C, K, W * K] bool.
     slots: The positions of the slots in the cache, [C] int32. None stands for
       all slots. It must be None if devices share the slots.
-    prompts: The prompts' KV in one segment, stacked.
+    prompts: The prompts' KV in one segment, stacked on TPU.
     cap: The cap of scores; see `architecture.py`.
 
   Returns:
     The attention; see `Attend`.
   """
-  blocks = _interpreted or _blocks(prompts)
+  on_gpu = _on_gpu()
+  blocks = _interpreted or _blocks(prompts, lengths.size)
   interpret = _interpreted is not None
 
   def plan(lengths, visible, *slots) -> work_lib.Work:
@@ -296,16 +309,23 @@ def by_kernel(
   fields = work_lib.Work(*[by_slot] * len(work))
 
   def run(queries, work, layer, prompts, suffixes):
+    if on_gpu:
+      return gpu_kernel.attend(
+        queries, work, prompts, suffixes, blocks, cap, interpret
+      )
     return decode_kernel.attend(
       queries, work, layer, prompts, suffixes, blocks, cap, interpret
     )
 
   def attend(queries, current, layer):
-    stacked = logical.spec('layers', 'slots', 'kv_heads')
     heads = logical.spec('slots', 'kv_heads')
-    specs = (heads, fields, logical.spec(), stacked, stacked)
+    kv = heads if on_gpu else logical.spec('layers', 'slots', 'kv_heads')
+    specs = (heads, fields, logical.spec(), kv, kv)
+    sources = [prompts, current]
+    if on_gpu:
+      sources = [_layer(block, layer) for block in sources]
     return _on_each_device(run, specs, heads)(
-      queries, work, jnp.int32(layer), _parts(prompts), _parts(current)
+      queries, work, jnp.int32(layer), *map(_parts, sources)
     )
 
   return attend
@@ -321,10 +341,19 @@ def _on_each_device(function: Callable, in_specs, out_specs) -> Callable:
   )
 
 
-def _blocks(prompts: cache.Block) -> work_lib.Blocks:
+def _layer(block: cache.Block, layer: layers_lib.Index) -> cache.Block:
+  return cache.Block(
+    layers_lib.at(block.keys, layer), layers_lib.at(block.values, layer)
+  )
+
+
+def _blocks(prompts: cache.Block, slots: int) -> work_lib.Blocks:
   """Returns the number of keys that a device reads together."""
   values = jax.tree.leaves(prompts.values)[0]
   *_, heads, length, width = values.shape
+  if _on_gpu():
+    split = logical.parts('slots') * logical.parts('kv_heads')
+    return gpu_kernel.blocks_for(slots * heads // split, length)
   key = heads // logical.parts('kv_heads') * width * values.dtype.itemsize
   most = min(_BLOCK_KEYS, _BLOCK_BYTES // key, length)
   return work_lib.Blocks(

@@ -1,9 +1,10 @@
-"""Tests an engine that decodes as on TPU, with its kernel in interpret mode."""
+"""Tests an engine that decodes as on TPU or GPU, with interpreted kernels."""
 
 from absl.testing import absltest
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import logical
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
@@ -63,7 +64,10 @@ class TpuPathTest(absltest.TestCase):
     # steps.
     with decode_attention.interpreted(work_lib.Blocks(16, 16, 8)):
       got = _serve(stacked=True, prompt_segments=(24,), suffix_block=8)
+      with logical.targeting('gpu'):
+        by_gpu = _serve(stacked=False, prompt_segments=(24,), suffix_block=8)
     self.assertEqual(got, alone)
+    self.assertEqual(by_gpu, alone)
 
 
 if __name__ == '__main__':

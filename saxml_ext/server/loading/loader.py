@@ -225,7 +225,7 @@ def plan(spec: entry_lib.Spec) -> Plan:
   if platform == 'cpu':
     engine = platform_configs.on_cpu(engine)
   settings = dataclasses.replace(settings, engine=engine)
-  if on_tpu:
+  if on_tpu or platform == 'gpu':
     engine = platform_configs.tiled(engine, sharding.slot_parts(mesh))
   return Plan(
     spec=spec,

@@ -22,6 +22,7 @@ from saxml_ext.server.loading import servable as servable_lib
 # needs less.
 _MARGIN = 0.25
 _GIB = 2**30
+_MIB = 2**20
 
 
 class Loads:
@@ -70,17 +71,33 @@ class Loads:
     made, self._planned = self._planned, None
     if made is None or made.spec != spec:
       made = loader.plan(spec)
-    required, free = least(made), platforms.free_bytes()
-    if required > free:
-      raise _refusal(spec, required, free)
+    weights, slots = _sizes(made)
+    free = platforms.free_bytes()
+    if weights + slots > free:
+      raise _refusal(spec, weights + slots, free)
+    count = made.engine.num_slots
+    logging.info(
+      '%s: of %.2f GiB free memory, weights take %.2f GiB and %d slots %.2f GiB'
+      ' (%.1f MiB each)',
+      spec.model_path,
+      free / _GIB,
+      weights / _GIB,
+      count,
+      slots / _GIB,
+      slots / count / _MIB,
+    )
     return self._load_fn(made, on_failure)
 
 
 def least(made: loader.Plan) -> int:
   """Returns the bytes of a model's weights and state in this process."""
-  run = made.executables()
-  program = run.signature(program_keys.EmptyState())
-  return random_model.size(program.args[0]) + random_model.size(program.results)
+  return sum(_sizes(made))
+
+
+def _sizes(made: loader.Plan) -> tuple[int, int]:
+  """Returns the bytes of the weights, and of the state of all slots."""
+  program = made.executables().signature(program_keys.EmptyState())
+  return random_model.size(program.args[0]), random_model.size(program.results)
 
 
 def _refusal(spec: entry_lib.Spec, required: int, free: int) -> errors.SaxError:

@@ -69,8 +69,10 @@ class FitTest(absltest.TestCase):
     loaded = []
     loads = memory_check.Loads(lambda plan, _: loaded.append(plan.spec))
     self.assertTrue(loads.beside(self._spec(BATCH_SIZE='4')))
-    loads.load(self._spec(), self.fail)
+    with self.assertLogs(level='INFO') as logs:
+      loads.load(self._spec(), self.fail)
     self.assertEqual(loaded, [self._spec()])
+    self.assertRegex(logs.output[-1], r'weights take .* and 2 slots .* MiB')
 
   def test_oversized_model_is_refused(self):
     loaded = []

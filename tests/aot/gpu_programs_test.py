@@ -1,0 +1,192 @@
+"""Compiles programs of Llama 8B and GPT-J 6B for an H100, without a GPU.
+
+The test counts the kernels of a program. It runs nothing, so it shows neither
+speed nor correct results. It requires JAX's plugin for CUDA 13.
+"""
+
+import os
+
+os.environ['JAX_PLATFORMS'] = 'cpu'
+
+import collections
+import dataclasses
+import re
+
+from absl import logging
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax.experimental import topologies
+
+from saxml_ext.engine import abstract_weights
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
+from saxml_ext.engine import logical
+from saxml_ext.engine import platform_configs
+from saxml_ext.engine import program_keys
+from saxml_ext.engine import state
+from saxml_ext.families import llama
+
+_H100 = """
+gpu_device_info {
+  threads_per_block_limit: 1024
+  threads_per_warp: 32
+  shared_memory_per_block: 49152
+  shared_memory_per_core: 233472
+  threads_per_core_limit: 2048
+  core_count: 132
+  fpus_per_core: 128
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  memory_bandwidth: 3352320000000
+  l2_cache_size: 52428800
+  clock_rate_ghz: 1.98
+  device_memory_size: 84942979072
+  shared_memory_per_block_optin: 232448
+  cuda_compute_capability { major: 9 }
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+}
+platform_name: "CUDA"
+dnn_version_info { major: 9 minor: 12 }
+runtime_version { major: 13 minor: 0 }
+device_description_str: "NVIDIA H100 80GB HBM3"
+"""
+# The layers of a prefill. More of them repeat the same kernels.
+_LAYERS = 2
+
+_LLAMA = config_lib.ModelConfig(
+  num_layers=32,
+  model_dim=4096,
+  num_heads=32,
+  num_kv_heads=8,
+  head_dim=128,
+  hidden_dim=14336,
+  rotary_dim=128,
+  vocab_size=128256,
+  rotary_base=500000.0,
+  ln_epsilon=1e-5,
+  architecture=llama.FAMILY.architecture,
+)
+_GPTJ = config_lib.ModelConfig(
+  num_layers=28,
+  model_dim=4096,
+  num_heads=16,
+  head_dim=256,
+  hidden_dim=16384,
+  rotary_dim=64,
+  vocab_size=50400,
+)
+# The model, the quantization of its weights, and the settings of its engine.
+_CASES = {
+  'llama': (
+    _LLAMA,
+    None,
+    config_lib.EngineConfig(
+      eos_id=1,
+      num_slots=8,
+      decode_widths=(8,),
+      max_prompt=2048,
+      prompt_buckets=(512, 2048),
+      search='sample',
+      num_beams=1,
+      max_top_k=1,
+      kv_dtype='bfloat16',
+    ),
+  ),
+  'gptj': (
+    _GPTJ,
+    'int8',
+    config_lib.EngineConfig(
+      eos_id=50256,
+      num_slots=40,
+      decode_widths=(40,),
+      max_prompt=1919,
+      prompt_buckets=(512, 1919),
+      kv_dtype='int8',
+    ),
+  ),
+}
+
+# A computation, its operations, and the operations that launch nothing.
+_COMPUTATION = re.compile(
+  r'^(ENTRY )?%([\w.\-]+) \(.*?\{\n(.*?)^\}', re.M | re.S
+)
+_OPERATION = re.compile(r' = (?:\([^=]*?\)|\S+) ([\w\-]+)\(')
+_FREE = {'bitcast', 'constant', 'get-tuple-element', 'parameter', 'tuple'}
+
+
+def _launches(text: str) -> collections.Counter[str]:
+  """Returns the operations of the program's largest sequence of kernels.
+
+  It is the body of the loop over decode steps, or the whole prefill.
+  """
+  bodies = set(re.findall(r'body=%([\w.\-]+)', text))
+  return max(
+    (
+      collections.Counter(o for o in _OPERATION.findall(body) if o not in _FREE)
+      for entry, name, body in _COMPUTATION.findall(text)
+      if entry or name in bodies
+    ),
+    key=lambda counts: counts.total(),
+  )
+
+
+class GpuProgramsTest(parameterized.TestCase):
+  def _compile(self, name: str, layers: int | None, choose) -> tuple[int, str]:
+    """Returns the number of kernels and the text of a program."""
+    model, quantization, engine = _CASES[name]
+    if layers is not None:
+      model = dataclasses.replace(model, num_layers=layers)
+    weights = abstract_weights.unrolled(model, 'bfloat16', quantization)
+    topology = topologies.get_topology_desc(
+      platform='cuda',
+      topology_name='h100',
+      target_config=_H100,
+      topology='1x1x1',
+    )
+    device = jax.sharding.SingleDeviceSharding(topology.devices[0])
+    with logical.targeting('gpu'):
+      settings = state.Settings(model, platform_configs.tiled(engine))
+      run = executables.Executables(settings, weights)
+      [key] = [key for key in run.keys() if choose(key)]
+      args = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
+        run.signature(key).args,
+      )
+      compiled = run.jitted(key).lower(*args).compile()
+    text = compiled.as_text()
+    launches = _launches(text)
+    logging.info(
+      '%s, %d layers, %s: %d kernels, %s; %d MB of temporary memory',
+      name,
+      model.num_layers,
+      key,
+      launches.total(),
+      dict(launches),
+      compiled.memory_analysis().temp_size_in_bytes // 10**6,
+    )
+    return launches.total(), text
+
+  @parameterized.parameters(('llama', 600), ('gptj', 600))
+  def test_decode_step_has_few_kernels_and_no_conditionals(self, name, most):
+    kernels, text = self._compile(
+      name, None, lambda key: isinstance(key, program_keys.Decode)
+    )
+    self.assertNotIn(' conditional(', text)
+    layers = _CASES[name][0].num_layers
+    self.assertEqual(text.count('__gpu$xla.gpu.triton'), 2 * layers)
+    self.assertBetween(kernels, layers, most)
+
+  @parameterized.parameters('llama', 'gptj')
+  def test_prefill_has_no_conditionals(self, name):
+    def is_short(key) -> bool:
+      return isinstance(key, program_keys.PrefillAndInsert) and key.end == 512
+
+    _, text = self._compile(name, _LAYERS, is_short)
+    self.assertNotIn(' conditional(', text)
+
+
+if __name__ == '__main__':
+  absltest.main()
