@@ -113,8 +113,8 @@ class HFConfigTest(parameterized.TestCase):
   @parameterized.parameters(
     (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),
     (
-      dict(model_type='mistral'),
-      "model_type 'mistral' is not supported. Available: gpt_neox, gptj, llama",
+      dict(model_type='mixtral'),
+      "model_type 'mixtral' is not supported. Available: gpt_neox, gptj, llama",
     ),
     (dict(activation_function='relu'), 'activation_function is "relu"'),
     (

@@ -89,6 +89,7 @@ class RotaryScaling:
 
   Short wavelengths stay, and long ones are multiplied by `factor`. Those in
   between are interpolated. The formula is transformers' rope_type "llama3".
+  For other formulas, `divisors` has the results.
 
   Attributes:
     factor: The factor of long wavelengths.
@@ -97,18 +98,25 @@ class RotaryScaling:
     high_freq_factor: Wavelengths below original_length / high_freq_factor are
       short.
     original_length: The maximum number of tokens before the extension.
+    divisors: The divisor of each pair's frequency, in place of the formula.
+      Empty stands for the formula.
+    gain: The factor of all sines and cosines.
   """
 
   factor: float
   low_freq_factor: float
   high_freq_factor: float
   original_length: int
+  divisors: tuple[float, ...] = ()
+  gain: float = 1.0
 
   def __post_init__(self) -> None:
     if not (
       self.factor >= 1
       and 0 < self.low_freq_factor < self.high_freq_factor
       and self.original_length > 0
+      and self.gain > 0
+      and min(self.divisors, default=1) > 0
     ):
       raise ValueError(
         f'{self} is not usable. The factor must be at least 1, low_freq_factor'

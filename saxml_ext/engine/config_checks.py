@@ -39,6 +39,12 @@ def sizes(model: Any) -> None:
       f'rotary_dim is {model.rotary_dim}, but must be even and between 2 and'
       f' head_dim ({model.head_dim}).'
     )
+  scaling = model.rotary_scaling
+  if scaling and len(scaling.divisors) not in (0, model.rotary_dim // 2):
+    raise ValueError(
+      f'rotary_scaling has {len(scaling.divisors)} divisors, but must have'
+      f' {model.rotary_dim // 2}, half of rotary_dim.'
+    )
   if model.num_heads % model.kv_heads:
     raise ValueError(
       f'num_kv_heads is {model.num_kv_heads}, but must divide num_heads'

@@ -7,6 +7,7 @@ from saxml_ext.families import family
 from saxml_ext.families import gptj
 from saxml_ext.families import llama
 from saxml_ext.families import lm_cloud
+from saxml_ext.families import mistral
 from saxml_ext.families import neox
 from saxml_ext.families import qwen2
 from saxml_ext.pax import errors
@@ -14,7 +15,9 @@ from saxml_ext.pax import errors
 FAMILIES: Mapping[str, family.Family] = {
   member.name: member
   for member in (
-    *(module.FAMILY for module in (gptj, lm_cloud, llama, neox, qwen2)),
+    *(
+      module.FAMILY for module in (gptj, lm_cloud, llama, neox, qwen2, mistral)
+    ),
     *neox.VARIANTS,
   )
 }

@@ -222,7 +222,7 @@ def _form(
     pax_shape = pax_shape[1:]
   rest = pax_shape[1:]
   if row.field == 'layers.post':
-    return (dim, dim), lambda tensor: tensor.reshape(-1, *rest), 0
+    return (dim, math.prod(rest)), lambda tensor: tensor.reshape(-1, *rest), 0
   if not row.is_matrix:
     flat = 'head_dim' in row.axes
     return (

@@ -73,6 +73,15 @@ Qwen2.5-Math-7B 7615616512 28 3584 28 4 18944 152064 4096 10000 "use_sliding_win
 Qwen2.5-Coder-7B-Instruct 7615616512 28 3584 28 4 18944 152064 32768 1000000.0 "use_sliding_window":false,"sliding_window":131072,"max_window_layers":28
 DeepSeek-R1-Distill-Qwen-1.5B 1777088000 28 1536 12 2 8960 151936 131072 10000 "tie_word_embeddings":false,"use_sliding_window":false,"sliding_window":4096,"max_window_layers":21,"use_mrope":false
 """
+# The context of the first is lowered to its window.
+# The context of the first is lowered to its window.
+_MISTRAL = """
+Mistral-7B-v0.1 7241732096 32 4096 32 8 14336 32000 4096 10000.0 "sliding_window":4096,"rms_norm_eps":1e-5
+Mistral-7B-Instruct-v0.2 7241732096 32 4096 32 8 14336 32000 32768 1000000.0 "sliding_window":null
+Mistral-7B-v0.3 7248023552 32 4096 32 8 14336 32768 32768 1000000.0 "sliding_window":null
+Mistral-Nemo-Base-2407 12247782400 40 5120 32 8 14336 131072 128000 1000000.0 "head_dim":128,"sliding_window":null
+Mistral-Small-24B-Base-2501 23572403200 40 5120 32 8 32768 131072 32768 100000000.0 "head_dim":128,"sliding_window":null
+"""
 _NEOX = """
 gpt-neox-20b 20554567680 44 6144 64 - 24576 50432 2048 10000 "hidden_act":"gelu_fast","rotary_pct":0.25,"bos_token_id":0,"eos_token_id":0,"layer_norm_eps":1e-5
 pythia-14m 14067712 6 128 4 - 512 50304 512 10000 "rotary_pct":0.25,"use_parallel_residual":true
@@ -108,6 +117,7 @@ _GPTJ_NAMES = 'n_layer n_embd n_head - n_inner vocab_size n_positions'.split()
 _TABLES = {
   'llama': (_LLAMA, [*_NAMES, 'rope_theta']),
   'qwen2': (_QWEN2, [*_NAMES, 'rope_theta']),
+  'mistral': (_MISTRAL, [*_NAMES, 'rope_theta']),
   'gpt_neox': (_NEOX, [*_NAMES, 'rotary_emb_base']),
   'gptj': (_GPTJ, [*_GPTJ_NAMES, '-']),
 }

@@ -104,12 +104,16 @@ class Description:
 
   def encode(self) -> bytes:
     """Returns the bytes of the file."""
+    values = {k: getattr(self, k) for k in _KINDS}
     document = {
-      _key(k): v
-      for k, v in dataclasses.asdict(self).items()
+      _key(k): _document(v)
+      for k, v in values.items()
       if k not in _OMITTED or v not in (None, _OMITTED[k])
     }
     return files.encode_json(document).encode('ascii')
+
+
+_KINDS = typing.get_type_hints(Description)
 
 
 def write(directory: str, description: Description) -> None:
@@ -155,7 +159,7 @@ def _parse(path: str) -> Description:
       f'{path} cannot be read: {e}. Convert the checkpoint again.'
     ) from e
   values = {}
-  for name, kind in typing.get_type_hints(Description).items():
+  for name, kind in _KINDS.items():
     value = document.get(_key(name))
     try:
       values[name] = msgspec.convert(value, kind)
@@ -164,6 +168,17 @@ def _parse(path: str) -> Description:
         f'{path}: {_key(name)} is {value!r}. {e}. Convert the checkpoint again.'
       ) from e
   return Description(**values)
+
+
+def _document(value: typing.Any) -> typing.Any:
+  """Returns the form of a value in the file, without unset fields."""
+  if not dataclasses.is_dataclass(value):
+    return value
+  return {
+    field.name: getattr(value, field.name)
+    for field in dataclasses.fields(value)
+    if getattr(value, field.name) != field.default
+  }
 
 
 def _key(field: str) -> str:

@@ -19,6 +19,7 @@ import torch
 import transformers
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.llama import modeling_llama
+from transformers.models.mistral import modeling_mistral
 from transformers.models.qwen2 import modeling_qwen2
 
 from saxml_ext.engine import rotary
@@ -32,6 +33,7 @@ warnings.filterwarnings('ignore', category=FutureWarning)
 _ROTARY = {
   'llama': modeling_llama.LlamaRotaryEmbedding,
   'qwen2': modeling_qwen2.Qwen2RotaryEmbedding,
+  'mistral': modeling_mistral.MistralRotaryEmbedding,
   'gpt_neox': modeling_gpt_neox.GPTNeoXRotaryEmbedding,
 }
 _SIZES = {
@@ -42,6 +44,7 @@ _SIZES = {
   'vocab_size': 'vocab_size',
   'tied_embeddings': 'tie_word_embeddings',
 }
+_SLIDING = 'sliding_attention'
 _THETA = st.sampled_from([None, 10000, 10000.0, 500000.0, 3580165449.0])
 _LENGTH = st.sampled_from([None, 16, 32, 64])
 _FACTOR = st.sampled_from([1.0, 2, 4.0, 8.0])
@@ -59,6 +62,13 @@ _SETTINGS = st.fixed_dictionaries(
     'high_freq_factor': st.sampled_from([4.0, 2]),
     'original_max_position_embeddings': _LENGTH,
     'partial_rotary_factor': st.sampled_from([None, 1.0, 0.5, 0.25]),
+    'attention_factor': st.sampled_from([None, 1.5]),
+    'beta_fast': st.sampled_from([None, 4]),
+    'truncate': st.booleans(),
+    'mscale': st.sampled_from([None, 0.5]),
+    'mscale_all_dim': st.sampled_from([None, 0.75]),
+    'short_factor': st.just([1.0, 2.0, 3.0, 4.5]),
+    'long_factor': st.just([9.0] * 4),
   },
 )
 _LLAMA3 = {
@@ -72,6 +82,15 @@ _NESTED = st.one_of(
   st.just({}),
   st.just(_LLAMA3),
   st.just({'type': 'linear', 'factor': 2.0}),
+  st.just({'type': 'yarn', 'factor': 4.0}),
+  st.just(
+    {
+      'type': 'longrope',
+      'short_factor': [1.0, 2.0, 3.0, 4.5],
+      'long_factor': [9.0] * 4,
+      'original_max_position_embeddings': 16,
+    }
+  ),
   _SETTINGS,
 )
 _ID = st.sampled_from([None, -1, 0, 5, [5], [3, 4], 11])
@@ -120,10 +139,14 @@ _FILES = {
         [
           None,
           ['full_attention'] * 2,
-          ['full_attention', 'sliding_attention'],
+          ['full_attention', _SLIDING],
         ]
       ),
     },
+  ),
+  'mistral': (
+    _HF,
+    {**_LLAMA, 'sliding_window': st.sampled_from([None, 16, 64, 4096])},
   ),
   'gpt_neox': (
     _HF,
@@ -191,12 +214,13 @@ def _read(document: dict[str, Any]) -> hf_config.HFConfig | None:
     return None
 
 
-def _frequencies(model_type: str, config: Any) -> np.ndarray:
-  """Returns the angles per position [pairs] of transformers."""
+def _frequencies(model_type: str, config: Any) -> tuple[np.ndarray, float]:
+  """Returns transformers' angles per position [pairs], and the factor of waves."""
   if model_type == 'gptj':
     exponent = torch.arange(0, config.rotary_dim, 2) / config.rotary_dim
-    return (1.0 / 10000**exponent).numpy()
-  return _ROTARY[model_type](config).inv_freq.numpy()
+    return (1.0 / 10000**exponent).numpy(), 1.0
+  embedding = _ROTARY[model_type](config)
+  return embedding.inv_freq.numpy(), embedding.attention_scaling
 
 
 def _ids(value: int | list[int] | None) -> tuple[int, ...]:
@@ -232,6 +256,13 @@ class ConfigTest(parameterized.TestCase):
     self.assertGreater(len(compared), 20)
 
   def _compare(self, document, sizes, config, frequencies):
+    settings = getattr(config, 'rope_parameters', None) or {}
+    if settings.get('rope_type') == 'longrope':
+      # Longer texts have other factors.
+      config.max_position_embeddings = min(
+        config.max_position_embeddings,
+        settings['original_max_position_embeddings'],
+      )
     for field, key in _SIZES.items():
       self.assertEqual(getattr(sizes, field), getattr(config, key), key)
     model_type = document['model_type']
@@ -240,7 +271,7 @@ class ConfigTest(parameterized.TestCase):
       hidden = config.n_inner or 4 * config.n_embd
     self.assertEqual(sizes.hidden_dim, hidden)
     heads = getattr(config, 'num_key_value_heads', None)
-    if model_type in ('llama', 'qwen2'):
+    if hasattr(config, 'rms_norm_eps'):
       self.assertEqual(sizes.kv_heads, heads)
       self.assertEqual(sizes.ln_epsilon, config.rms_norm_eps)
     else:
@@ -251,14 +282,14 @@ class ConfigTest(parameterized.TestCase):
       if field == 'eos':
         self.assertEqual(sizes.stop_ids, ids)
     if getattr(config, 'sliding_window', None) is not None:
-      if 'sliding_attention' in config.layer_types:
+      if _SLIDING in getattr(config, 'layer_types', [_SLIDING]):
         self.assertGreaterEqual(config.sliding_window, sizes.max_positions)
     sin, cos = rotary.table(
       2, sizes.rotary_dim, sizes.rotary_base, sizes.rotary_scaling
     )
-    np.testing.assert_allclose(
-      np.arctan2(sin[1], cos[1]), frequencies, rtol=1e-5
-    )
+    angles, gain = frequencies
+    np.testing.assert_allclose(np.arctan2(sin[1], cos[1]), angles, rtol=1e-5)
+    np.testing.assert_allclose(np.hypot(sin, cos), gain, rtol=1e-6)
 
   @parameterized.parameters(*_FILES)
   def test_entries_of_any_type_are_read_or_refused(self, model_type):

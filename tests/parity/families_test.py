@@ -62,6 +62,9 @@ _SCALING = architecture.RotaryScaling(8.0, 1.0, 4.0, 16)
 _OWN_SIZES = {
   'llama': dataclasses.replace(_LLAMA, rotary_scaling=_SCALING),
   'qwen2': _LLAMA,
+  'mistral': dataclasses.replace(
+    _LLAMA, rotary_dim=16, own_head_dim=16, hidden_dim=48
+  ),
 }
 # Tests have the names of families, so that a filter selects a family.
 _FAMILIES = [(name, name) for name in families.convertible()]
