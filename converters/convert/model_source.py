@@ -100,6 +100,26 @@ class ModelSource:
         self.checkpoint.release(name, done=end == variable.shape[0])
       yield begin, rows
 
+  def read_scales(self, variable: layout.Variable) -> np.ndarray | None:
+    """Returns the scales of a variable whose sources have int8 codes.
+
+    Args:
+      variable: The variable.
+
+    Returns:
+      The scale of each value in the form of the PAX array, float32. None if
+      there is no such scale for each output of all sources.
+    """
+    shape = variable.source_shape
+    tensors = []
+    for name in variable.sources:
+      scale = self.checkpoint.read_scales(name)
+      if scale is None:
+        return None
+      scale = scale[: shape[0], np.newaxis]
+      tensors.append(np.broadcast_to(scale, shape))
+    return variable.build(tensors) if tensors else None
+
   def _rows(
     self, variable: layout.Variable, dtype: np.dtype, begin: int, end: int
   ) -> np.ndarray:

@@ -46,6 +46,10 @@ class ModelInput:
     """Returns the parts of a variable, see `checkpoint.Reader.read_rows`."""
     return self._source.parts(self._variables[name], _DTYPE)
 
+  def read_scales(self, name: str) -> np.ndarray | None:
+    """Returns the scales of a variable; see ModelSource.read_scales."""
+    return self._source.read_scales(self._variables[name])
+
   def identity(self, options: Mapping[str, Any]) -> manifest_lib.Source:
     """Returns the identity of a run; a resumed run must match it.
 
