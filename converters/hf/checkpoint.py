@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import itertools
 import json
 import os
+import re
 from typing import Any, Protocol
 
 import numpy as np
@@ -170,7 +171,7 @@ class HFCheckpoint(Checkpoint):
     used = {n for weight in self._weights.values() for n in weight.tensors}
     floats = {}
     for name, shape in self.shapes.items():
-      if name in used or (method and scheme.IGNORED.fullmatch(name)):
+      if name in used or (method and self._is_without_effect(name)):
         continue
       if self._type_of(name) == fp8.TYPE:
         raise errors.CheckpointError(
@@ -184,6 +185,16 @@ class HFCheckpoint(Checkpoint):
     stored = {self._origins[name][1] for name in used}
     self.float_type = weights_file.float_type(self._files.values(), stored)
     self.shapes = floats | {n: w.shape for n, w in self._weights.items()}
+
+  def _is_without_effect(self, name: str) -> bool:
+    """Returns True for a tensor that only quantized models have."""
+    stem = name.removesuffix('.bias')
+    if name == stem or f'{stem}.weight' not in self._weights:
+      return bool(scheme.IGNORED.fullmatch(name))
+    # AutoGPTQ gives every matrix a bias. It is zero if the model has none.
+    expected = itertools.chain(*self.family.tensors.values())
+    is_known = re.sub(r'\.\d+\.', '.{layer}.', name, count=1) in expected
+    return not is_known and not self._read_stored(name).any()
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
     if name not in self._weights:

@@ -116,6 +116,18 @@ class CheckpointsTest(parameterized.TestCase):
     opened, plain = self.open('compressed_float_channel', add)
     self.assertEqual(set(opened.shapes), set(plain))
 
+  def test_biases_of_zero_are_ignored(self):
+    name = _Q + 'bias'
+    opened, _ = self.open(
+      'gptq', lambda t: t.update({name: np.zeros(256, np.float32)})
+    )
+    self.assertNotIn(name, opened.shapes)
+    opened, _ = self.open(
+      'gptq', lambda t: t.update({name: np.ones(256, np.float32)})
+    )
+    with self.assertRaisesRegex(errors.CheckpointError, f'{name}: unexpected'):
+      model_source.ModelSource(opened)
+
   def test_stored_code_of_zero_wraps(self):
     def wrap(tensors: _Tensors) -> None:
       tensors[_Q + 'qzeros'] = np.full_like(tensors[_Q + 'qzeros'], -1)
