@@ -28,18 +28,10 @@ _LLAMA3 = (
   r'| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+'
 )
 _LLAMA3_SPECIAL = (
-  'begin_of_text',
-  'end_of_text',
-  'reserved_special_token_0',
-  'reserved_special_token_1',
-  'finetune_right_pad_id',
-  'reserved_special_token_2',
-  'start_header_id',
-  'end_header_id',
-  'eom_id',
-  'eot_id',
-  'python_tag',
-)
+  'begin_of_text end_of_text reserved_special_token_0 reserved_special_token_1'
+  ' finetune_right_pad_id reserved_special_token_2 start_header_id'
+  ' end_header_id eom_id eot_id python_tag'
+).split()
 _LLAMA3_SPECIALS = 256
 # The special tokens of files of Mistral that list none, from mistral_common.
 _MISTRAL_SPECIAL = (

@@ -128,6 +128,17 @@ class CheckpointsTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, f'{name}: unexpected'):
       model_source.ModelSource(opened)
 
+  def test_packed_codes_are_integers(self):
+    stored, _ = _tensors('compressed_packed_channel')
+    config = quantized_files.compressed('mixed-precision', type='float')
+    path = quantized_files.save(
+      os.path.join(self.root, 'mixed'), stored, config
+    )
+    with self.assertRaisesRegex(
+      errors.CheckpointError, 'weight_packed is int32, but config_groups has no'
+    ):
+      checkpoint.HFCheckpoint(path)
+
   def test_stored_code_of_zero_wraps(self):
     def wrap(tensors: _Tensors) -> None:
       tensors[_Q + 'qzeros'] = np.full_like(tensors[_Q + 'qzeros'], -1)

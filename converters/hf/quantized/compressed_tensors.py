@@ -99,9 +99,13 @@ def _find(
   weights = {}
   for name, stem in tensors.named(_WEIGHT + _PACKED):
     shape = _shape(tensors, name, f'{stem}{_WEIGHT}_shape')
-    words = {a: (shape[0], scheme.num_words(shape[1], a.bits)) for a in args}
+    words = {
+      a: (shape[0], scheme.num_words(shape[1], a.bits))
+      for a in args
+      if a.type == _INT
+    }
     stored = tensors.check(name, name, ('int32',), *words.values())
-    fitting = [a for a in args if words[a] == stored]
+    fitting = [a for a, size in words.items() if size == stored]
     weights[stem + _WEIGHT] = _weight(
       tensors, name, stem + _WEIGHT, shape, fitting
     )

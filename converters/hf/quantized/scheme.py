@@ -193,9 +193,9 @@ def unpack(packed: np.ndarray, bits: int) -> np.ndarray:
   data = np.ascontiguousarray(packed).view(np.uint8)
   if bits == 8:
     return data
-  shifts = np.arange(0, 8, bits, dtype=np.uint8)
-  codes = data[..., np.newaxis] >> shifts
-  codes &= (1 << bits) - 1
+  codes = np.empty((*data.shape, 8 // bits), np.uint8)
+  for i in range(8 // bits):
+    codes[..., i] = data >> (bits * i) & ((1 << bits) - 1)
   return codes.reshape(len(data), -1)
 
 
