@@ -114,7 +114,7 @@ class HFConfigTest(parameterized.TestCase):
     (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),
     (
       dict(model_type='mixtral'),
-      "model_type 'mixtral' is not supported. Available: gpt_neox, gptj, llama",
+      "model_type 'mixtral' is not supported. Available: gemma, gpt_neox, gptj,",
     ),
     (dict(activation_function='relu'), 'activation_function is "relu"'),
     (

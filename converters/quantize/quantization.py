@@ -10,10 +10,12 @@ from converters.convert import pipeline
 from converters.hf import tokenizer_files
 from converters.quantize import int8_matrix
 from converters.quantize import model_input
+from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import rounding
 from converters.quantize import smoothing
 from saxml_ext.common import storage
+from saxml_ext.engine import architecture
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
@@ -239,18 +241,29 @@ def _values(
     The name; the value, or None for that of the source; the statistics of the
     variable's layer, or None.
   """
+  norms = strength is not None and _smooths_norms(reader)
   for layer, names in groups:
     variables, stats = {}, None
     if layer is not None and (calibration or strength is not None):
       variables = {name: reader.read(name) for name in names}
       stats = calibration(variables) if calibration else None
       if strength is not None:
-        chosen = smoothing.choose(variables, strength, stats)
+        chosen = smoothing.choose(variables, strength, stats, norms)
         variables = smoothing.apply(variables, chosen)
         stats = stats and smoothing.apply_to_stats(stats, chosen)
         exponents.append(chosen)
     for name in names:
       yield name, variables.pop(name, None), stats
+
+
+def _smooths_norms(reader: _Reader) -> bool:
+  """Returns True if the scales of norms can be changed; see `smoothing.py`."""
+  if isinstance(reader, model_input.ModelInput):
+    family = reader.family
+  else:
+    family = models.family_of(reader)
+  before = family.architecture.norm_policy == architecture.PRE
+  return before and family.ln_direct_scale
 
 
 def _quantized(

@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any
 
 from saxml_ext.engine import architecture
+from saxml_ext.families import hf_details
 from saxml_ext.families import hf_entries
 from saxml_ext.families import hf_rotary
 from saxml_ext.pax import errors
@@ -59,6 +60,7 @@ class HFConfig:
       up a batch.
     stop_ids: All tokens that end an answer; the first is eos_id.
     own_head_dim: The width of a head; 0 means model_dim / num_heads.
+    details: Further numbers of the model.
   """
 
   num_layers: int
@@ -78,6 +80,7 @@ class HFConfig:
   pad_id: int | None = None
   stop_ids: tuple[int, ...] = ()
   own_head_dim: int = 0
+  details: architecture.Details = architecture.Details()
 
   def __post_init__(self):
     """Checks the sizes.
@@ -154,6 +157,7 @@ class Table:
       rotary positions. Empty if the family has no such settings.
     aliases: Further names of keys; transformers calls this an attribute_map.
     window: The sliding window; None if the family has none.
+    details: The names of numbers that few families have.
     rope_types: The accepted values of `rope_type`.
     model_type: The `model_type`; '' means the name of the family.
     variant_keys: The keys in `accepted` that choose one of the families with
@@ -167,6 +171,7 @@ class Table:
   rotary_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
   aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
   window: Window | None = None
+  details: hf_details.Names = hf_details.Names()
   rope_types: tuple[str, ...] = hf_rotary.TYPES
   model_type: str = ''
   variant_keys: tuple[str, ...] = ()
@@ -231,6 +236,9 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
   if table.rotary_names:
     values |= hf_rotary.scaling(path, entries, values, table.rope_types)
   _check_window(entries, table.window, values)
+  values['details'] = hf_details.read(
+    entries, table.details, values['num_layers'], values['model_dim'], own
+  )
   for field in ('bos_id', 'pad_id', 'eos_id'):
     ids = entries.tokens(_COMMON[field], table.defaults.get(field))
     values |= {field: next(iter(ids), None), 'stop_ids': ids}
@@ -316,6 +324,9 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
       if accepted[0] is not None
     },
     **{table.rotary_names.get(k, k): values[f] for f, k in keys.items()},
+    **hf_details.document(
+      config.details, table.details, config.num_layers, config.head_dim
+    ),
     **(
       hf_rotary.document(config.rotary_scaling, config.max_positions)
       if config.rotary_scaling

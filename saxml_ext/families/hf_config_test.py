@@ -148,6 +148,34 @@ class ReadTest(parameterized.TestCase):
     self.assertEqual(scaling.divisors[-1], 4.0)
     self.assertAlmostEqual(scaling.gain, 1.1386294, 6)
 
+  @parameterized.parameters(
+    ({}, 2048, 2048**0.5),
+    ({'torch_dtype': 'bfloat16'}, 2048, 45.25),
+    ({'dtype': 'bfloat16'}, 3072, 55.5),
+    ({'dtype': 'float16'}, 3072, 55.4375),
+  )
+  def test_factor_of_embeddings_is_rounded(self, entries, width, factor):
+    entries = entries | {'hidden_size': width, 'num_key_value_heads': 1}
+    config = _read('gemma', **entries)
+    self.assertAlmostEqual(config.details.embedding, factor, 5)
+
+  @parameterized.parameters(
+    ('gemma', {'use_bidirectional_attention': True}, 'use_bidirectional_att'),
+    ('granite', {'residual_multiplier': '1'}, 'residual_multiplier is "1"'),
+    ('olmo2', {'attention_bias': True}, 'attention_bias is true'),
+    ('phi3', {'rope_scaling': {'type': 'linear'}}, 'rope_type is "linear"'),
+    ('qwen3', {'layer_types': ['sliding_attention'] * 2}, 'sliding_window is'),
+    ('smollm3', {'no_rope_layers': [1]}, 'no_rope_layers is .1.. Expected a'),
+  )
+  def test_families_refuse(self, model_type, entries, message):
+    entries = {
+      'num_key_value_heads': 2,
+      'max_position_embeddings': 8192,
+      **entries,
+    }
+    with self.assertRaisesRegex(errors.CheckpointError, message):
+      _read(model_type, **entries)
+
   def test_own_width_of_heads(self):
     config = _read('llama', head_dim=32)
     self.assertEqual((config.head_dim, config.rotary_dim), (32, 32))
@@ -293,7 +321,11 @@ class MatchingTest(parameterized.TestCase):
   def test_unknown_types_have_no_family(self, model_type):
     self.assertIsNone(families.matching({'model_type': model_type}))
     self.assertEqual(
-      families.model_types(), ['gpt_neox', 'gptj', 'llama', 'mistral', 'qwen2']
+      families.model_types(),
+      [
+        *('gemma', 'gpt_neox', 'gptj', 'granite', 'llama', 'mistral', 'olmo2'),
+        *('phi3', 'qwen2', 'qwen3', 'smollm3'),
+      ],
     )
 
 

@@ -21,6 +21,7 @@ positions are scaled for long texts, it has "rotary_scaling", an object with the
 fields of `RotaryScaling`. If queries share keys, the file has
 "num_kv_heads". If several tokens can end an
 answer, it has "stop_token_ids", a list. Newer files have "num_parameters".
+Some families have "details", an object with the fields of `Details`.
 
 Checkpoints of other converters have no such file. The serving params must then
 set these values.
@@ -56,6 +57,7 @@ _OMITTED = {
   'num_kv_heads': None,
   'stop_ids': None,
   'num_parameters': None,
+  'details': architecture.Details(),
 }
 
 
@@ -80,6 +82,7 @@ class Description:
     num_kv_heads: The number of heads of keys and values; None means num_heads.
     stop_ids: All tokens that end a text; None means only eos_id.
     num_parameters: The number of values of the model, without a tied head.
+    details: Further numbers of the model; None for no others.
   """
 
   rotary_dim: int | None = None
@@ -101,6 +104,7 @@ class Description:
   num_kv_heads: int | None = None
   stop_ids: list[int] | None = None
   num_parameters: int | None = None
+  details: architecture.Details | None = None
 
   def encode(self) -> bytes:
     """Returns the bytes of the file."""

@@ -17,10 +17,16 @@ from hypothesis import strategies as st
 import numpy as np
 import torch
 import transformers
+from transformers.models.gemma import modeling_gemma
 from transformers.models.gpt_neox import modeling_gpt_neox
+from transformers.models.granite import modeling_granite
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
+from transformers.models.olmo2 import modeling_olmo2
+from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
+from transformers.models.qwen3 import modeling_qwen3
+from transformers.models.smollm3 import modeling_smollm3
 
 from saxml_ext.engine import rotary
 from saxml_ext.families import all as families
@@ -34,6 +40,12 @@ _ROTARY = {
   'llama': modeling_llama.LlamaRotaryEmbedding,
   'qwen2': modeling_qwen2.Qwen2RotaryEmbedding,
   'mistral': modeling_mistral.MistralRotaryEmbedding,
+  'gemma': modeling_gemma.GemmaRotaryEmbedding,
+  'granite': modeling_granite.GraniteRotaryEmbedding,
+  'olmo2': modeling_olmo2.Olmo2RotaryEmbedding,
+  'phi3': modeling_phi3.Phi3RotaryEmbedding,
+  'qwen3': modeling_qwen3.Qwen3RotaryEmbedding,
+  'smollm3': modeling_smollm3.SmolLM3RotaryEmbedding,
   'gpt_neox': modeling_gpt_neox.GPTNeoXRotaryEmbedding,
 }
 _SIZES = {
@@ -125,28 +137,51 @@ _LLAMA = {
   'hidden_act': st.sampled_from(['silu', 'swish', 'gelu']),
   'attention_bias': st.booleans(),
 }
+_QWEN = {
+  **_LLAMA,
+  'use_sliding_window': st.booleans(),
+  'sliding_window': st.sampled_from([None, 16, 64, 4096]),
+  'max_window_layers': st.sampled_from([0, 1, 2]),
+  'layer_types': st.sampled_from(
+    [
+      None,
+      ['full_attention'] * 2,
+      ['full_attention', _SLIDING],
+    ]
+  ),
+}
+_FACTORS = (
+  'embedding_multiplier',
+  'residual_multiplier',
+  'attention_multiplier',
+  'logits_scaling',
+)
 # The required entries of each family, and the strategies of others.
 _FILES = {
   'llama': (_HF, _LLAMA),
-  'qwen2': (
-    _HF,
-    {
-      **_LLAMA,
-      'use_sliding_window': st.booleans(),
-      'sliding_window': st.sampled_from([None, 16, 64, 4096]),
-      'max_window_layers': st.sampled_from([0, 1, 2]),
-      'layer_types': st.sampled_from(
-        [
-          None,
-          ['full_attention'] * 2,
-          ['full_attention', _SLIDING],
-        ]
-      ),
-    },
-  ),
+  'qwen2': (_HF, _QWEN),
   'mistral': (
     _HF,
     {**_LLAMA, 'sliding_window': st.sampled_from([None, 16, 64, 4096])},
+  ),
+  'qwen3': (_HF, _QWEN),
+  'phi3': (
+    _HF,
+    {**_LLAMA, 'sliding_window': st.sampled_from([None, 16, 64, 4096])},
+  ),
+  'granite': (_HF, {**_LLAMA, **dict.fromkeys(_FACTORS, st.just(0.5))}),
+  'smollm3': (
+    _HF,
+    {
+      **_QWEN,
+      'no_rope_layers': st.sampled_from([None, [1, 0], [1, 1]]),
+      'no_rope_layer_interval': st.sampled_from([1, 2]),
+    },
+  ),
+  'olmo2': (_HF, _LLAMA),
+  'gemma': (
+    _HF,
+    {**_LLAMA, 'hidden_act': st.sampled_from(['gelu', 'gelu_pytorch_tanh'])},
   ),
   'gpt_neox': (
     _HF,
@@ -281,6 +316,14 @@ class ConfigTest(parameterized.TestCase):
       self.assertEqual(getattr(sizes, f'{field}_id'), next(iter(ids), None))
       if field == 'eos':
         self.assertEqual(sizes.stop_ids, ids)
+    for field, key in zip(('embedding', 'residual', 'attention'), _FACTORS):
+      factor = getattr(config, key, None)
+      if factor is not None:
+        self.assertEqual(getattr(sizes.details, field), factor)
+    rotated = getattr(config, 'no_rope_layers', [1, 1])
+    self.assertEqual(
+      sizes.details.unrotated, tuple(np.flatnonzero(np.equal(rotated, 0)))
+    )
     if getattr(config, 'sliding_window', None) is not None:
       if _SLIDING in getattr(config, 'layer_types', [_SLIDING]):
         self.assertGreaterEqual(config.sliding_window, sizes.max_positions)
@@ -350,9 +393,10 @@ class TablesTest(parameterized.TestCase):
     sizes = hf_config.HFConfig(2, 32, 4, 48, 11, rotary_dim=8, max_positions=64)
     document = hf_config.document(name, sizes, family.config)
     config = hf_config.read('config.json', document, family.config)
+    # The factor of Gemma's embedding follows from the width.
+    same = {'num_kv_heads': 0, 'details': sizes.details}
     self.assertEqual(
-      dataclasses.replace(config, num_kv_heads=0),
-      dataclasses.replace(sizes, num_kv_heads=0),
+      dataclasses.replace(config, **same), dataclasses.replace(sizes, **same)
     )
     self.assertEqual(families.matching(document), family)
 
