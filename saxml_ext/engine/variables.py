@@ -289,12 +289,12 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
     name = 'self_attention.per_dim_scale.per_dim_scale'
     attention.append(_layer(name, 'query_scale', 'head_dim'))
   if architecture.qk_norm is not None:
-    each = architecture.qk_norm == architecture_lib.EACH
+    by_head = architecture.qk_norm == architecture_lib.EACH
     attention += [
       _layer(f'self_attention.{part}_norm.scale', f'{part}_norm.scale', axis)
       for part, axis in (
-        ('query', 'head_dim' if each else 'queries'),
-        ('key', 'head_dim' if each else 'keys'),
+        ('query', 'head_dim' if by_head else 'queries'),
+        ('key', 'head_dim' if by_head else 'keys'),
       )
     ]
   ff_norm = []

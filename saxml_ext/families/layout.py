@@ -176,7 +176,8 @@ def _variable(
   pax_shape = row.shape(shape)
   source_shape, view, axis = _form(row, pax_shape, shape, len(names))
   parts = row.parts or (row,)
-  starts, height = (), 0
+  starts: tuple[int, ...] = ()
+  height = 0
   if names and (fields := family.fused.get(names[0])):
     split = {r.field: r for r in family.table.stored(joined=False)}
     heights = [math.prod(split[name].shape(shape)[1:]) for name in fields]
