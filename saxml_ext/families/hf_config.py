@@ -314,6 +314,8 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
   if len(config.stop_ids) > 1:
     values['eos_id'] = list(config.stop_ids)
   keys = {**table.keys, **_COMMON}
+  window = table.window
+  applies = window and not window.switch and window.default
   return {
     'architectures': [table.model_class],
     'model_type': table.model_type or name,
@@ -324,6 +326,11 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
       if accepted[0] is not None
     },
     **{table.rotary_names.get(k, k): values[f] for f, k in keys.items()},
+    **(
+      {'sliding_window': None}
+      if applies and applies < config.max_positions
+      else {}
+    ),
     **hf_details.document(
       config.details, table.details, config.num_layers, config.head_dim
     ),

@@ -301,6 +301,13 @@ class WindowTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, 'sliding_window is'):
       hf_config.read('config.json', document, table)
 
+  def test_written_configs_have_no_shorter_window(self):
+    table = families.FAMILIES['mistral'].config
+    sizes = families.FAMILIES['mistral'].published['mistral-7b-v0.3']
+    document = hf_config.document('mistral', sizes, table)
+    read = hf_config.read('config.json', document, table)
+    self.assertEqual(read.max_positions, 32768)
+
 
 class MatchingTest(parameterized.TestCase):
   @parameterized.parameters(
