@@ -187,7 +187,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     (
       dict(quantization_configs='gemma7b'),
       'GPT-J model, which does not match --quantization_configs=gemma7b.*'
-      'tables for gpt_neox,.* gptj, llama, qwen2[.]',
+      'tables for gemma, gpt_neox,.* gptj, granite, llama, mistral, olmo2, phi3,',
     ),
   )
   def test_bad_flags_are_refused(self, flags, message):

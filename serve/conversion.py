@@ -127,7 +127,14 @@ def _open(path: str, hub_id: str) -> Source:
     document = checkpoint.read_json(os.path.join(path, 'config.json'))
     dtype = document.get('dtype') or document.get('torch_dtype') or 'float32'
     return Source(
-      path, hub_id, family, config, variables, tokenizer, stored_type=str(dtype)
+      path,
+      hub_id,
+      family,
+      config,
+      variables,
+      tokenizer,
+      checkpoint.quantization(path),
+      str(dtype),
     )
   model = model_source.ModelSource(sources.open_checkpoint(path))
   return Source(

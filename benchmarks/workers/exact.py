@@ -44,8 +44,8 @@ def top1(
   )
 
   @jax.jit
-  def run(layer: weights_lib.Layer, x: jax.Array) -> jax.Array:
-    return model.run_layer(layer, config, x, rotations)[0]
+  def run(layer: weights_lib.Layer, x: jax.Array, index: int) -> jax.Array:
+    return model.run_layer(layer, config, x, rotations, index)[0]
 
   @jax.jit
   def likeliest(head: weights_lib.Weights, x: jax.Array) -> jax.Array:
@@ -55,7 +55,7 @@ def top1(
   x = embedding[jnp.asarray(tokens)]
   del embedding
   for index in range(config.num_layers):
-    x = run(reader.layer(index), x).block_until_ready()
+    x = run(reader.layer(index), x, index).block_until_ready()
   outside = ('final_norm.scale', 'final_norm.bias', 'head', 'head_bias')
   leaves = {field: reader.leaf(field) for field in outside}
   head = weights_lib.assemble(leaves.get, ())

@@ -115,6 +115,10 @@ class MergedCheckpoint(checkpoint.HFCheckpoint):
     merged += tensor
     return merged
 
+  def read_scales(self, name: str) -> np.ndarray | None:
+    is_changed = name in self._saved or name in self._changes
+    return None if is_changed else super().read_scales(name)
+
   def files(self) -> list[str]:
     return [*super().files(), self._path(_CONFIG), self._path(_WEIGHTS)]
 

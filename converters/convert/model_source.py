@@ -100,6 +100,26 @@ class ModelSource:
         self.checkpoint.release(name, done=end == variable.shape[0])
       yield begin, rows
 
+  def read_scales(self, variable: layout.Variable) -> np.ndarray | None:
+    """Returns the scales of a variable whose sources have int8 codes.
+
+    Args:
+      variable: The variable.
+
+    Returns:
+      The scale of each value in the form of the PAX array, float32. None if
+      there is no such scale for each output of all sources.
+    """
+    shape = variable.source_shape
+    tensors = []
+    for name in variable.sources:
+      scale = self.checkpoint.read_scales(name)
+      if scale is None:
+        return None
+      scale = scale[: shape[0], np.newaxis]
+      tensors.append(np.broadcast_to(scale, shape))
+    return variable.build(tensors) if tensors else None
+
   def _rows(
     self, variable: layout.Variable, dtype: np.dtype, begin: int, end: int
   ) -> np.ndarray:
@@ -107,8 +127,8 @@ class ModelSource:
     rows = np.empty((end - begin, *variable.shape[1:]), dtype)
     with np.errstate(over='ignore'):  # The check below reports overflows.
       if variable.axis == 1 and rows.ndim == 2:
-        [(name, (_, columns))] = regions
-        self._transpose(name, columns, rows)
+        [(name, (part, columns))] = regions
+        self._transpose(name, part.start, columns, rows)
       else:
         tensors = [self._read(name, region) for name, region in regions]
         done = 0
@@ -124,7 +144,9 @@ class ModelSource:
         self._check_finite(name, region, converted, f' as {dtype.name}')
     return rows
 
-  def _transpose(self, name: str, columns: slice, out: np.ndarray) -> None:
+  def _transpose(
+    self, name: str, start: int, columns: slice, out: np.ndarray
+  ) -> None:
     """Copies columns of a source to the rows of `out` in blocks.
 
     The columns are spread over all pages of the source, and a head may have
@@ -132,6 +154,7 @@ class ModelSource:
 
     Args:
       name: The source.
+      start: The first row to copy.
       columns: The columns to copy.
       out: The rows, [columns, rows of the source].
     """
@@ -139,7 +162,8 @@ class ModelSource:
     step = max(_SIDE, _BLOCK // width)
     for begin in range(0, out.shape[1], step):
       block = slice(begin, min(begin + step, out.shape[1]))
-      copy_view(self._read(name, (block, columns)).T, out[:, block])
+      rows = slice(start + block.start, start + block.stop)
+      copy_view(self._read(name, (rows, columns)).T, out[:, block])
       self.checkpoint.release(name, done=False)
 
   def _read(self, name: str, region: tuple[slice, ...]) -> np.ndarray:

@@ -6,10 +6,11 @@ pytorch_model.bin.index.json. Shards without an index and variants such as
 model.fp16.safetensors are read, too. Files are memory-mapped. No code in them is run.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import itertools
 import json
 import os
+import re
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,6 +21,9 @@ from converters.hf import gguf_file
 from converters.hf import safetensors_file
 from converters.hf import torch_file
 from converters.hf import weights_file
+from converters.hf.quantized import fp8
+from converters.hf.quantized import methods
+from converters.hf.quantized import scheme
 from saxml_ext.common import files
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
@@ -49,7 +53,7 @@ class Checkpoint(Protocol):
     config_name: The origin of the sizes, for messages.
     shapes: The shape of each tensor by name, over all files.
     quantization: The types of tensors that have at most 8 bits per number; ''
-      if there are none.
+      if there are none. They are dequantized to float32 when they are read.
     float_type: The type of the matrices; see `weights_file.float_type`.
   """
 
@@ -71,6 +75,18 @@ class Checkpoint(Protocol):
     Raises:
       errors.CheckpointError: The tensor is damaged.
     """
+
+  def read_scales(self, name: str) -> np.ndarray | None:
+    """Returns the scale of each row of a matrix with symmetric int8 codes.
+
+    Args:
+      name: The tensor.
+
+    Returns:
+      The scales, [rows] float32, or None for another tensor.
+    """
+    del name
+    return None
 
   def release(self, name: str, done: bool = True) -> None:
     """Frees the memory of one tensor, which can be read again.
@@ -138,21 +154,86 @@ class HFCheckpoint(Checkpoint):
       name: self._files[path].shapes[stored]
       for name, (path, stored) in self._origins.items()
     }
-    self.float_type = weights_file.float_type(self._files.values())
+    self._find_quantized()
+
+  def _find_quantized(self) -> None:
+    """Replaces codes and scales by the matrices that are made of them."""
+    path = os.path.join(self.directory, 'config.json')
+    method = methods.read(path, read_json(path))
+    # The matrix that was dequantized last, and its name.
+    self._dequantized: tuple[str, np.ndarray] | None = None
+    self._weights: Mapping[str, scheme.Weight] = {}
+    if method:
+      tensors = scheme.Tensors(
+        self.shapes, self._type_of, self._read_stored, self.file_of
+      )
+      self._weights = method.find(tensors)
+    used = {n for weight in self._weights.values() for n in weight.tensors}
+    floats = {}
+    for name, shape in self.shapes.items():
+      if name in used or (method and self._is_without_effect(name)):
+        continue
+      if self._type_of(name) == fp8.TYPE:
+        raise errors.CheckpointError(
+          f'{self.file_of(name)}: tensor {name} has the type F8_E4M3 of'
+          ' quantized weights, but config.json does not describe it.'
+          f' {scheme.DEQUANTIZE}'
+        )
+      floats[name] = shape
+    if method and self._weights:
+      self.quantization = method.title
+    stored = {self._origins[name][1] for name in used}
+    self.float_type = weights_file.float_type(self._files.values(), stored)
+    self.shapes = floats | {n: w.shape for n, w in self._weights.items()}
+
+  def _is_without_effect(self, name: str) -> bool:
+    """Returns True for a tensor that only quantized models have."""
+    stem = name.removesuffix('.bias')
+    if name == stem or f'{stem}.weight' not in self._weights:
+      return bool(scheme.IGNORED.fullmatch(name))
+    # AutoGPTQ gives every matrix a bias. It is zero if the model has none.
+    expected = itertools.chain(*self.family.tensors.values())
+    is_known = re.sub(r'\.\d+\.', '.{layer}.', name, count=1) in expected
+    return not is_known and not self._read_stored(name).any()
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
-    path, stored = self._origins[name]
-    return self._files[path].read(stored)[region]
+    if name not in self._weights:
+      return self._read_stored(name)[region]
+    last = self._dequantized
+    if last is None or last[0] != name:
+      last = self._dequantized = None  # Frees the memory of another matrix.
+      last = self._dequantized = name, self._weights[name].read()
+      self._release_stored(self._weights[name].tensors)
+    return last[1][region]
+
+  def read_scales(self, name: str) -> np.ndarray | None:
+    weight = self._weights.get(name)
+    return weight.read_scales() if weight and weight.read_scales else None
 
   def release(self, name: str, done: bool = True) -> None:
+    if name not in self._weights:
+      self._release_stored([name], done)
+    elif done:
+      self._dequantized = None
+
+  def _read_stored(self, name: str) -> np.ndarray:
     path, stored = self._origins[name]
-    self._files[path].release(stored, done)
+    return self._files[path].read(stored)
+
+  def _type_of(self, name: str) -> str:
+    path, stored = self._origins[name]
+    return self._files[path].type_of(stored).name
+
+  def _release_stored(self, names: Iterable[str], done: bool = True) -> None:
+    for path, stored in map(self._origins.__getitem__, names):
+      self._files[path].release(stored, done)
 
   def files(self) -> list[str]:
     return [os.path.join(self.directory, 'config.json'), *self._files]
 
   def file_of(self, name: str) -> str:
-    return self._origins[name][0]
+    weight = self._weights.get(name)
+    return self._origins[weight.tensors[0] if weight else name][0]
 
 
 def weight_files(directory: str) -> tuple[Callable, list[str]]:
@@ -250,7 +331,7 @@ def read_config(
       f'{directory} has no config.json. {formats.contents(directory)}'
     )
   document = read_json(path)
-  formats.check_quantization(path, document)
+  methods.read(path, document)
   if 'auto_map' in document:
     raise errors.CheckpointError(
       f'{path} refers to code in the checkpoint (auto_map). The code was not'
@@ -269,6 +350,20 @@ def read_config(
   if os.path.exists(path):
     config = hf_config.add_generation(config, path, read_json(path))
   return family, config
+
+
+def quantization(directory: str) -> str:
+  """Returns the name of the scheme in config.json; '' for float weights.
+
+  Args:
+    directory: The checkpoint directory.
+
+  Raises:
+    errors.CheckpointError: The file cannot be read, or the scheme is refused.
+  """
+  path = os.path.join(directory, 'config.json')
+  method = methods.read(path, read_json(path))
+  return method.title if method else ''
 
 
 def end_ids(directory: str) -> tuple[int, ...]:

@@ -113,8 +113,8 @@ class HFConfigTest(parameterized.TestCase):
   @parameterized.parameters(
     (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),
     (
-      dict(model_type='mistral'),
-      "model_type 'mistral' is not supported. Available: gpt_neox, gptj, llama",
+      dict(model_type='mixtral'),
+      "model_type 'mixtral' is not supported. Available: gemma, gpt_neox, gptj,",
     ),
     (dict(activation_function='relu'), 'activation_function is "relu"'),
     (
@@ -140,24 +140,36 @@ class HFConfigTest(parameterized.TestCase):
         self.read(text)
 
   @parameterized.parameters(
-    ({'quantization_config': {'quant_method': 'gptq', 'bits': 4}}, r'\(gptq\)'),
-    ({'quantization_config': {'quant_method': 'fp8'}}, r'\(fp8\)'),
-    ({'quantization_config': {'load_in_4bit': True}}, r'\(bitsandbytes\)'),
+    ({'quantization_config': {'quant_method': 'mxfp4'}}, r'\(mxfp4\)'),
+    ({'quantization_config': {'quant_method': 'aqlm'}}, r'\(aqlm\)'),
     ({'quantization_config': {'quant_method': 'new'}}, r'\(new\)'),
     ({'quantization_config': {'bits': 4}}, r'\(unknown method\)'),
     ({'quantization_config': 'int4'}, r'\(unknown method\)'),
-    ({'compression_config': {'format': 'int'}}, r'\(compressed-tensors\)'),
+    ({'compression_config': ['int']}, r'\(compressed-tensors\)'),
     ({'quantization': {'bits': 4}}, r'\(mlx\)'),
   )
   def test_quantized_weights_are_refused_by_method(self, entries, method):
     with self.assertRaisesRegex(
-      errors.CheckpointError, f'quantized {method}.* GGUF file of it'
+      errors.CheckpointError,
+      f'quantized {method}.* awq, bitsandbytes, .*gptq. .* GGUF file of it',
     ):
       # The method is named even if the model is not supported otherwise.
       self.read(json.dumps({'model_type': 'mixtral', **entries}))
 
+  def test_settings_of_quantization_come_before_the_model_type(self):
+    with self.assertRaisesRegex(
+      errors.CheckpointError,
+      'quantization_config: format is "marlin-24". Expected one of "int-q',
+    ):
+      settings = {'quant_method': 'compressed-tensors', 'format': 'marlin-24'}
+      self.read(json.dumps({'quantization_config': settings}))
+
   def test_empty_quantization_is_none(self):
     self.read(json.dumps(small_models.config(quantization_config={})))
+    self.assertEqual(checkpoint.quantization(self.directory), '')
+    settings = {'quant_method': 'fp8'}
+    self.read(json.dumps(small_models.config(quantization_config=settings)))
+    self.assertEqual(checkpoint.quantization(self.directory), 'FP8')
 
   @parameterized.parameters(
     ([], 'has no config.json. It has no files'),

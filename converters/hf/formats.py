@@ -1,26 +1,11 @@
 """Recognizes models that cannot be read as they are, and names the remedy."""
 
-from collections.abc import Mapping
 import os
 import re
-from typing import Any
 
 from saxml_ext.pax import errors
 
-# The remedy for quantized weights.
-DEQUANTIZE = (
-  'Use the unquantized model or a GGUF file of it. If its method allows it,'
-  ' transformers makes the former: load the model, and call'
-  ' model.dequantize().save_pretrained(...).'
-)
 _POINTER = b'version https://git-lfs'
-# The entries of config.json that quantizers write, and the method of each if it
-# states none.
-_QUANTIZED = {
-  'quantization_config': 'unknown method',
-  'compression_config': 'compressed-tensors',
-  'quantization': 'mlx',
-}
 _WEIGHTS = re.compile(
   r'(?P<stem>model|pytorch_model)(\.(?P<variant>[\w-]+?))?'
   r'(-(?P<number>\d+)-of-(?P<total>\d+))?\.(?P<suffix>safetensors|bin)'
@@ -48,25 +33,6 @@ def check_pointer(path: str, data: bytes) -> None:
       f'{path} is a pointer of Git LFS instead of the file itself. Run "git lfs'
       ' pull" in its directory.'
     )
-
-
-def check_quantization(path: str, document: Mapping[str, Any]) -> None:
-  """Raises errors.CheckpointError if a model has quantized weights.
-
-  Args:
-    path: The path of config.json, for messages.
-    document: The contents of the file.
-  """
-  for key, method in _QUANTIZED.items():
-    if settings := document.get(key):
-      if isinstance(settings, dict):
-        if {'load_in_4bit', 'load_in_8bit'} & settings.keys():
-          method = 'bitsandbytes'
-        method = str(settings.get('quant_method') or method)[:100]
-      raise errors.CheckpointError(
-        f'{path}: {key} says that the weights are quantized ({method}), but'
-        f' only floating-point weights and GGUF files are read. {DEQUANTIZE}'
-      )
 
 
 def contents(directory: str) -> str:

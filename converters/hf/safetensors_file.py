@@ -14,8 +14,8 @@ import ml_dtypes
 import msgspec
 import numpy as np
 
-from converters.hf import formats
 from converters.hf import weights_file
+from converters.hf.quantized import scheme
 from saxml_ext.pax import errors
 from saxml_ext.pax import metadata
 
@@ -34,9 +34,10 @@ _DTYPES = {
   'I8': np.dtype('i1'),
   'U8': np.dtype('u1'),
   'BOOL': np.dtype('?'),
+  'F8_E4M3': np.dtype(ml_dtypes.float8_e4m3fn),
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-# Types of fewer than 16 bits, such as F8_E4M3 and F4.
+# Types of fewer than 16 bits, such as F8_E5M2 and F4.
 _QUANTIZED = re.compile(r'F[468](_E\dM\d\w{0,4})?')
 _Offset = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -107,10 +108,14 @@ class SafetensorsFile(weights_file.MappedFile):
 
   def _entry(self, name: str, value: object) -> _Entry:
     dtype = value.get('dtype') if isinstance(value, dict) else None
-    if isinstance(dtype, str) and _QUANTIZED.fullmatch(dtype):
+    if (
+      isinstance(dtype, str)
+      and dtype not in _DTYPES
+      and _QUANTIZED.fullmatch(dtype)
+    ):
       raise errors.CheckpointError(
         f'{self._path}: tensor {name[:200]} has the type {dtype} of quantized'
-        f' weights. {formats.DEQUANTIZE}'
+        f' weights. {scheme.DEQUANTIZE}'
       )
     try:
       entry = msgspec.convert(value, _Entry)

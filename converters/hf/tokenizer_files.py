@@ -14,6 +14,7 @@ import sys
 from converters.hf import formats
 from converters.hf import gguf_file
 from converters.hf import gguf_tokenizer
+from converters.hf import rank_tokenizer
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
 
@@ -21,10 +22,12 @@ VOCAB = 'vocab.json'
 MERGES = 'merges.txt'
 TOKENIZER = 'tokenizer.json'
 SENTENCEPIECE = 'tokenizer.model'
-# Files that are copied unchanged if the source has them.
+TEKKEN = 'tekken.json'
+# Files that are read if the source has them. All but TEKKEN are copied unchanged.
 NAMES = (
   TOKENIZER,
   SENTENCEPIECE,
+  TEKKEN,
   'tokenizer_config.json',
   'special_tokens_map.json',
   'added_tokens.json',
@@ -47,13 +50,14 @@ def collect(directory: str) -> dict[str, bytes]:
       also be the path of a GGUF file, whose metadata has the tokenizer.
 
   Returns:
-    The contents of the files in `NAMES` that the directory has. If vocab.json
-    or merges.txt is missing and tokenizer.json is a byte-level BPE, both are
-    derived from it. tokenizer.model is left out unless it is a SentencePiece
-    model, which Llama 3's is not.
+    The contents of the files in `NAMES` that the directory has. If it has no
+    tokenizer.json, that is made of Llama 3's tokenizer.model or of Mistral's
+    tekken.json. These two are left out. If vocab.json or merges.txt is missing
+    and tokenizer.json is a byte-level BPE, both are derived from it.
 
   Raises:
-    errors.CheckpointError: A file cannot be read, or tokenizer.json is damaged.
+    errors.CheckpointError: A file cannot be read, or one that others are made
+      of is damaged.
   """
   files = {}
   if os.path.isfile(directory):
@@ -70,19 +74,31 @@ def collect(directory: str) -> dict[str, bytes]:
         formats.check_pointer(path, files[name])
         if name.endswith('.json'):
           _check_object(path, files[name])
-  # A SentencePiece model begins with its first piece, field 1.
-  if not files.get(SENTENCEPIECE, b'\n').startswith(b'\n'):
-    del files[SENTENCEPIECE]
-    if TOKENIZER not in files:
-      print(
-        f'{directory}/{SENTENCEPIECE} is not copied, because it is not a'
-        f' SentencePiece model. Copy {TOKENIZER} of the same model from Hugging'
-        ' Face to the new directory.',
-        file=sys.stderr,
-      )
+  _convert(directory, files)
   if TOKENIZER in files and not {VOCAB, MERGES} <= files.keys():
     files |= _derive(files[TOKENIZER], f'{directory}/{TOKENIZER}')
   return files
+
+
+def _convert(directory: str, files: dict[str, bytes]) -> None:
+  """Replaces files of other formats by tokenizer.json, if that is missing."""
+  tekken, made = files.pop(TEKKEN, None), None
+  # A SentencePiece model begins with its first piece, field 1.
+  if not files.get(SENTENCEPIECE, b'\n').startswith(b'\n'):
+    data = files.pop(SENTENCEPIECE)
+    if TOKENIZER in files:
+      return
+    made = rank_tokenizer.from_llama3(f'{directory}/{SENTENCEPIECE}', data)
+    if made is None:
+      print(
+        f'{directory}/{SENTENCEPIECE} is not copied, because it is neither a'
+        f' SentencePiece model nor that of Llama 3. Copy {TOKENIZER} of the same'
+        ' model from Hugging Face to the new directory.',
+        file=sys.stderr,
+      )
+  elif tekken is not None and not {TOKENIZER, SENTENCEPIECE} & files.keys():
+    made = rank_tokenizer.from_tekken(f'{directory}/{TEKKEN}', tekken)
+  files |= {**(made or {}), **files}
 
 
 def write(directory: str, files: dict[str, bytes]) -> None:

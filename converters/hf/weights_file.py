@@ -1,7 +1,7 @@
 """Memory-mapped files of weights, and descriptions of tensors to write."""
 
 import abc
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 import dataclasses
 import math
 import mmap
@@ -92,16 +92,22 @@ class MappedFile(abc.ABC):
       self._data.madvise(advice, begin - skipped, length + skipped)
 
 
-def float_type(files: Iterable[MappedFile]) -> str:
+def float_type(
+  files: Iterable[MappedFile], skipped: Container[str] = ()
+) -> str:
   """Returns the type of all float matrices; 'float32' if they have several.
 
   Other matrices, such as the causal masks of GPT-J's files, do not count.
+
+  Args:
+    files: The files.
+    skipped: The names of matrices that do not count, either.
   """
   types = {
     file.type_of(name).name
     for file in files
     for name, shape in file.shapes.items()
-    if len(shape) > 1
+    if len(shape) > 1 and name not in skipped
   }
   types.difference_update(_NO_FLOATS)
   return types.pop() if types in ({'float16'}, {'bfloat16'}) else 'float32'

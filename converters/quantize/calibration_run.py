@@ -55,7 +55,7 @@ class Calibration:
     residual = self._model.config.architecture.residual
     shared = residual == architecture.SHARED
     for i, batch in enumerate(self._texts.batches):
-      x, inputs = self._model.run_layer(layer, self._hidden[i])
+      x, inputs = self._model.run_layer(layer, self._hidden[i], self._index)
       self._hidden[i] = np.asarray(x)
       for name, values in inputs._asdict().items():
         if name == 'fed' and shared:

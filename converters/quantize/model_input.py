@@ -23,6 +23,7 @@ class ModelInput:
 
   Attributes:
     directory: The directory of the model.
+    family: The family of the model.
     step_dir: The same directory, for messages.
     specs: The shape and type of every variable, sorted by name.
     manifest: An empty table, because no checksums are known.
@@ -32,6 +33,7 @@ class ModelInput:
     self._source = source
     self._variables = {v.name: v for v in source.variables}
     self.directory = self.step_dir = source.checkpoint.directory
+    self.family = source.checkpoint.family
     self.specs: Mapping[str, metadata.ArraySpec] = {
       name: self._variables[name].spec(_DTYPE.name)
       for name in sorted(self._variables)
@@ -45,6 +47,10 @@ class ModelInput:
   def read_rows(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
     """Returns the parts of a variable, see `checkpoint.Reader.read_rows`."""
     return self._source.parts(self._variables[name], _DTYPE)
+
+  def read_scales(self, name: str) -> np.ndarray | None:
+    """Returns the scales of a variable; see ModelSource.read_scales."""
+    return self._source.read_scales(self._variables[name])
 
   def identity(self, options: Mapping[str, Any]) -> manifest_lib.Source:
     """Returns the identity of a run; a resumed run must match it.

@@ -19,6 +19,7 @@ import numpy as np
 from converters.quantize import sample_texts
 from saxml_ext.common import errors as common_errors
 from saxml_ext.common import user_path
+from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import rotary
@@ -46,7 +47,10 @@ _SHOWN = 3
 
 @functools.partial(jax.jit, static_argnums=1)
 def _run_layer(
-  layer: weights_lib.Layer, config: config_lib.ModelConfig, x: jax.Array
+  layer: weights_lib.Layer,
+  config: config_lib.ModelConfig,
+  x: jax.Array,
+  index: int,
 ) -> tuple[jax.Array, model_lib.Taps]:
   rotations = rotary.table(
     x.shape[1],
@@ -54,7 +58,7 @@ def _run_layer(
     config.rotary_base,
     config.rotary_scaling,
   )
-  x, taps = model_lib.run_layer(layer, config, x, rotations)
+  x, taps = model_lib.run_layer(layer, config, x, rotations, index)
   mixed = taps.mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
   return x, taps._replace(mixed=mixed)
 
@@ -99,7 +103,10 @@ class Model:
   def embed(self, texts: sample_texts.Texts) -> list[np.ndarray]:
     """Returns the first layer's inputs, [B, T, D] float32 for each batch."""
     table = self.reader.read(self._embedding).astype(jnp.dtype(self.dtype))
-    return [table[batch.tokens].astype(np.float32) for batch in texts.batches]
+    factor = np.float32(self.config.details.embedding)
+    return [
+      table[batch.tokens].astype(np.float32) * factor for batch in texts.batches
+    ]
 
   def read_layer(self, index: int) -> weights_lib.Layer:
     """Reads a layer."""
@@ -121,19 +128,20 @@ class Model:
     return self._made(values, lambda reader: reader.layer(index))
 
   def run_layer(
-    self, layer: weights_lib.Layer, x: np.ndarray
+    self, layer: weights_lib.Layer, x: np.ndarray, index: int
   ) -> tuple[jax.Array, model_lib.Taps]:
     """Runs a layer on hidden states.
 
     Args:
       layer: The layer.
       x: The hidden states [B, T, D], padded on the right.
+      index: The index of the layer.
 
     Returns:
       The result [B, T, D] and the inputs of the layer's matrices, with one row
       for each token: `mixed` is [B, T, N * H].
     """
-    return _run_layer(layer, self.config, x)
+    return _run_layer(layer, self.config, x, index)
 
   def logits(self, x: np.ndarray) -> np.ndarray:
     """Returns the logits [P, V] float32 of hidden states.
@@ -226,13 +234,16 @@ def open_model(path: str) -> Model:
     missing = [name for name, value in needed.items() if value is None]
     if missing:
       raise ValueError(f'{", ".join(missing)} is not set')
+    family = family_of(reader)
     config = config_lib.ModelConfig.from_pax(
       reader.specs,
       needed['rotary_dim'],
       rotary_base=description.rotary_base or _ROTARY_BASE,
       rotary_scaling=description.rotary_scaling,
       ln_epsilon=needed['ln_epsilon'],
-      architecture=family_of(reader).architecture,
+      ln_direct_scale=family.ln_direct_scale,
+      architecture=family.architecture,
+      details=description.details or architecture_lib.Details(),
     )
   except (OSError, common_errors.SaxError, ValueError) as e:
     file = os.path.join(reader.directory, description_lib.FILE_NAME)

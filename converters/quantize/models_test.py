@@ -92,7 +92,7 @@ class LayersTest(parameterized.TestCase):
     layer = model.read_layer(0)
     rows = {name: [] for name in engine_model.Taps._fields}
     for x, batch in zip(model.embed(self.texts), self.texts.batches):
-      _, inputs = model.run_layer(layer, x)
+      _, inputs = model.run_layer(layer, x, 0)
       for name, values in inputs._asdict().items():
         rows[name].append(np.asarray(values)[batch.real])
     for name, parts in rows.items():
@@ -126,8 +126,8 @@ class LayersTest(parameterized.TestCase):
       for norm in norms:
         self.assertGreater(max(exponents[norm]), min(exponents[norm]))
       smoothed = smoothing.apply(variables, exponents)
-      before, _ = model.run_layer(model.layer(variables, index), x)
-      after, inputs = model.run_layer(model.layer(smoothed, index), x)
+      before, _ = model.run_layer(model.layer(variables, index), x, index)
+      after, inputs = model.run_layer(model.layer(smoothed, index), x, index)
       np.testing.assert_array_equal(before, after)
       scaled = smoothing.apply_to_stats(stats, exponents)
       for tap, values in inputs._asdict().items():

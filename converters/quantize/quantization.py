@@ -10,10 +10,12 @@ from converters.convert import pipeline
 from converters.hf import tokenizer_files
 from converters.quantize import int8_matrix
 from converters.quantize import model_input
+from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import rounding
 from converters.quantize import smoothing
 from saxml_ext.common import storage
+from saxml_ext.engine import architecture
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
@@ -161,10 +163,14 @@ class _Output:
     summed = self._summed(name)
     if summed is None:
       return {} if value is None else {name: value}
+    own_scale = self._own_scale(name, summed) if value is None else None
     value = self._reader.read(name) if value is None else value
     rows = int8_matrix.as_rows(value.astype(np.float32, copy=False), summed)
     inputs = (stats or {}).get(int8_matrix.inputs_of(name) or '')
-    codes, scale = _quantized(name, rows, self._options, inputs)
+    if own_scale is None:
+      codes, scale = _quantized(name, rows, self._options, inputs)
+    else:
+      codes, scale = rounding.restored_codes(rows, own_scale), own_scale
     codes = int8_matrix.from_rows(codes, value.shape, summed)
     scale = scale.reshape(int8_matrix.scale_shape(value.shape, summed))
     if self._measure:
@@ -172,6 +178,31 @@ class _Output:
         name, value, codes, scale, self._options.bits
       )
     return {name: codes, int8_matrix.scale_name(name): scale}
+
+  def _own_scale(self, name: str, summed: Sequence[int]) -> np.ndarray | None:
+    """Returns the scales [outputs] of a source that is int8, or None.
+
+    Its codes and scales are kept, unless the options ask for others.
+
+    Args:
+      name: The name of the variable.
+      summed: The dims that products sum over.
+    """
+    options = self._options
+    if (
+      options.bits != 8
+      or options.clipping
+      or isinstance(self._reader, checkpoint.Reader)
+    ):
+      return None
+    scales = self._reader.read_scales(name)
+    if scales is None:
+      return None
+    rows = int8_matrix.as_rows(scales, summed)
+    # All values of an output must have one scale, and 0 does not keep codes.
+    if (rows != rows[:, :1]).any() or not (rows[:, 0] > 0).all():
+      return None
+    return np.ascontiguousarray(rows[:, 0])
 
   def write(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes the arrays that `quantized` returned for a variable."""
@@ -210,18 +241,29 @@ def _values(
     The name; the value, or None for that of the source; the statistics of the
     variable's layer, or None.
   """
+  norms = strength is not None and _smooths_norms(reader)
   for layer, names in groups:
     variables, stats = {}, None
     if layer is not None and (calibration or strength is not None):
       variables = {name: reader.read(name) for name in names}
       stats = calibration(variables) if calibration else None
       if strength is not None:
-        chosen = smoothing.choose(variables, strength, stats)
+        chosen = smoothing.choose(variables, strength, stats, norms)
         variables = smoothing.apply(variables, chosen)
         stats = stats and smoothing.apply_to_stats(stats, chosen)
         exponents.append(chosen)
     for name in names:
       yield name, variables.pop(name, None), stats
+
+
+def _smooths_norms(reader: _Reader) -> bool:
+  """Returns True if the scales of norms can be changed; see `smoothing.py`."""
+  if isinstance(reader, model_input.ModelInput):
+    family = reader.family
+  else:
+    family = models.family_of(reader)
+  before = family.architecture.norm_policy == architecture.PRE
+  return before and family.ln_direct_scale
 
 
 def _quantized(

@@ -76,6 +76,18 @@ def codes(rows: np.ndarray, scale: np.ndarray, largest: int) -> np.ndarray:
   return result
 
 
+def restored_codes(rows: np.ndarray, scale: np.ndarray) -> np.ndarray:
+  """Returns the int8 codes of rows that are codes times scales [outputs].
+
+  Unlike those of `codes`, the least is -128.
+  """
+  result = np.empty(rows.shape, np.int8)
+  for part in _parts(rows):
+    steps = np.rint(rows[part] / scale[part, None])
+    result[part] = np.clip(steps, -128, 127)
+  return result
+
+
 def _rounded(values, scale, largest) -> np.ndarray:
   rounded = values / scale[:, None]
   np.rint(rounded, out=rounded)

@@ -50,6 +50,7 @@ def choose(
   variables: Mapping[str, np.ndarray],
   strength: float,
   stats: Mapping[str, int8_matrix.InputStats] | None,
+  norms: bool = True,
 ) -> Exponents:
   """Returns the exponents of a layer.
 
@@ -58,6 +59,8 @@ def choose(
     strength: The share of the inputs' spread that moves to the weights. With 0
       only the spread of the weights counts.
     stats: The statistics of the inputs; may be None if the strength is 0.
+    norms: True if norms make the inputs of matrices, and their scales are
+      stored as they are. Otherwise norms stay, and their exponents are 0.
 
   Raises:
     ValueError: The strength is above 0, but there are no statistics.
@@ -85,6 +88,8 @@ def choose(
   ]
 
   def exponents(name: str, weight_peak: np.ndarray) -> tuple[int, ...]:
+    if name != 'mixed' and not norms:
+      return (0,) * len(weight_peak)
     peak = stats[name].peak if stats and strength else np.ones_like(weight_peak)
     if name == 'mixed' and shared:
       peak, weight_peak = (_largest(x, *shared[0]) for x in (peak, weight_peak))

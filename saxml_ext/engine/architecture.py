@@ -12,11 +12,15 @@ ROTARY, SINUSOIDAL = 'rotary', 'sinusoidal'
 SHARED, PARALLEL, SEQUENTIAL = 'shared', 'parallel', 'sequential'
 GELU_TANH, GELU, SILU = 'gelu_tanh', 'gelu', 'silu'
 LAYER_NORM, RMS_NORM = 'layer', 'rms'
+PRE, AFTER = 'pre', 'post'
+EACH, ALL = 'each', 'all'
 QKV, POST, FEED_FORWARD, HEAD = 'qkv', 'post', 'feed_forward', 'head'
 _CHOICES = {
   'residual': (SHARED, PARALLEL, SEQUENTIAL),
   'activation': (GELU_TANH, GELU, SILU),
   'norm': (LAYER_NORM, RMS_NORM),
+  'norm_policy': (PRE, AFTER),
+  'qk_norm': (None, EACH, ALL),
   'positions': (ROTARY, SINUSOIDAL),
 }
 BIASES = (QKV, POST, FEED_FORWARD, HEAD)
@@ -39,6 +43,10 @@ class Architecture:
       the product of another; False if it has one matrix.
     norm: The norms. "layer" is a layer norm with scale and bias. "rms" divides
       by the root mean square and has only a scale.
+    norm_policy: "pre" if attention and feed-forward read the result of a norm;
+      "post" if a norm follows each, before their result joins the residual.
+    qk_norm: The RMS norms of queries and keys before they are rotated. "each"
+      normalizes each head, "all" all heads of a token together. None has none.
     biases: The products that have a bias: "qkv", "post", "feed_forward" (its
       matrices), "head". A family without a bias may have zeros instead.
     positions: The encoding of positions. "rotary" rotates queries and keys;
@@ -58,6 +66,8 @@ class Architecture:
   activation: str = GELU_TANH
   gated: bool = False
   norm: str = LAYER_NORM
+  norm_policy: str = PRE
+  qk_norm: str | None = None
   biases: tuple[str, ...] = (FEED_FORWARD, HEAD)
   positions: str = ROTARY
   interleaved: bool = True
@@ -77,10 +87,34 @@ class Architecture:
       raise ValueError(
         f'biases is {self.biases}. Use any of {BIASES}, in this order.'
       )
+    if self.norm_policy == AFTER and self.residual != SEQUENTIAL:
+      raise ValueError(
+        f'norm_policy is {AFTER!r}, but residual is {self.residual!r}, not'
+        f' {SEQUENTIAL!r}.'
+      )
     for name in ('attention_cap', 'logit_cap'):
       cap = getattr(self, name)
       if cap is not None and not cap > 0:
         raise ValueError(f'{name} is {cap}, but must be above 0 or None.')
+
+
+@dataclasses.dataclass(frozen=True)
+class Details:
+  """The numbers of a model that few families have; the defaults change nothing.
+
+  Attributes:
+    embedding: The factor of embeddings.
+    residual: The factor of what attention and feed-forward add to the residual.
+    attention: The factor of scores; None stands for 1 / sqrt(head_dim).
+    logits_divisor: The divisor of logits.
+    unrotated: The indices of the layers without rotary positions.
+  """
+
+  embedding: float = 1.0
+  residual: float = 1.0
+  attention: float | None = None
+  logits_divisor: float = 1.0
+  unrotated: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,6 +123,7 @@ class RotaryScaling:
 
   Short wavelengths stay, and long ones are multiplied by `factor`. Those in
   between are interpolated. The formula is transformers' rope_type "llama3".
+  For other formulas, `divisors` has the results.
 
   Attributes:
     factor: The factor of long wavelengths.
@@ -97,18 +132,25 @@ class RotaryScaling:
     high_freq_factor: Wavelengths below original_length / high_freq_factor are
       short.
     original_length: The maximum number of tokens before the extension.
+    divisors: The divisor of each pair's frequency, in place of the formula.
+      Empty stands for the formula.
+    gain: The factor of all sines and cosines.
   """
 
   factor: float
   low_freq_factor: float
   high_freq_factor: float
   original_length: int
+  divisors: tuple[float, ...] = ()
+  gain: float = 1.0
 
   def __post_init__(self) -> None:
     if not (
       self.factor >= 1
       and 0 < self.low_freq_factor < self.high_freq_factor
       and self.original_length > 0
+      and self.gain > 0
+      and min(self.divisors, default=1) > 0
     ):
       raise ValueError(
         f'{self} is not usable. The factor must be at least 1, low_freq_factor'

@@ -12,6 +12,7 @@ import numpy as np
 
 from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.numerics import einsum as einsum_lib
 
@@ -39,6 +40,8 @@ def embed(
   x = _rows(weights.embedding, tokens)
   if config.architecture.scaled_embedding:
     x = x * np.float32(config.model_dim**0.5)
+  if config.details.embedding != 1:
+    x = x * np.float32(config.details.embedding)
   if config.architecture.positions == architecture_lib.SINUSOIDAL:
     at = jnp.asarray(positions).reshape(len(positions), -1)
     x = x + _sinusoids(at, config.model_dim)
@@ -97,13 +100,88 @@ def normalize(
 ) -> jax.Array:
   """Returns the norm of x [..., D]."""
   if norm.bias is None:
-    mean_square = jnp.square(x).mean(-1, keepdims=True)
-    return x * jax.lax.rsqrt(mean_square + config.ln_epsilon) * norm.scale
+    return _rms_norm(x, norm.scale, -1, config)
   mean = x.mean(-1, keepdims=True)
   centred = x - mean
   variance = jnp.square(centred).mean(-1, keepdims=True)
   normal = centred * jax.lax.rsqrt(variance + config.ln_epsilon)
   return normal * norm.scale + norm.bias
+
+
+def _rms_norm(
+  x: jax.Array,
+  scale: jax.Array,
+  dims: int | tuple[int, ...],
+  config: config_lib.ModelConfig,
+) -> jax.Array:
+  mean_square = jnp.square(x).mean(dims, keepdims=True)
+  return x * jax.lax.rsqrt(mean_square + config.ln_epsilon) * scale
+
+
+def final_norm(
+  weights: weights_lib.Weights, config: config_lib.ModelConfig
+) -> weights_lib.Norm:
+  """Returns the norm before the head, which also divides the logits."""
+  norm, divisor = weights.final_norm, config.details.logits_divisor
+  if divisor == 1:
+    return norm
+  return jax.tree.map(lambda x: x / np.float32(divisor), norm)
+
+
+def queries_keys_values(
+  qkv: jax.Array, layer: weights_lib.Layer, config: config_lib.ModelConfig
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns queries for `attention.folded`, and keys and values of qkv.
+
+  Args:
+    qkv: The result of `heads`, [G + 2, A, N, R, H].
+    layer: The weights.
+    config: The configuration of the model.
+  """
+  *queries, key, value = qkv
+  query = queries[0] if len(queries) == 1 else jnp.stack(queries)
+  if layer.query_norm is not None and layer.key_norm is not None:
+    query = _norm_of_heads(query, layer.query_norm.scale, config)
+    key = _norm_of_heads(key, layer.key_norm.scale, config)
+  if config.details.attention is not None:
+    # Attention multiplies scores by 1 / sqrt(H).
+    factor = config.details.attention * config.head_dim**0.5
+    query = query * np.float32(factor)
+  return query, key, value
+
+
+def _norm_of_heads(
+  x: jax.Array, scale: jax.Array, config: config_lib.ModelConfig
+) -> jax.Array:
+  """Returns normalized queries or keys [A, N, R, H], or [G, A, N, R, H]."""
+  if config.architecture.qk_norm == architecture_lib.EACH:
+    return _rms_norm(x, scale, -1, config)
+  if x.ndim == 4:
+    scale = scale.reshape(x.shape[1], 1, -1)
+    return _rms_norm(x, scale, (1, 3), config)
+  scale = scale.reshape(x.shape[2], x.shape[0], 1, 1, -1).swapaxes(0, 1)
+  return _rms_norm(x, scale.swapaxes(1, 2), (0, 2, 4), config)
+
+
+def rotations_of(
+  rotations: tuple[jax.Array, jax.Array],
+  index: layers_lib.Index,
+  config: config_lib.ModelConfig,
+) -> tuple[jax.Array, jax.Array]:
+  """Returns the sines and cosines of one layer; some layers do not rotate.
+
+  Args:
+    rotations: The sines and cosines of the layers that rotate.
+    index: The index of the layer.
+    config: The configuration of the model.
+  """
+  if not config.details.unrotated:
+    return rotations
+  rotated = np.ones(config.num_layers, np.float32)
+  rotated[list(config.details.unrotated)] = 0
+  sin, cos = rotations
+  share = jnp.asarray(rotated)[index]
+  return sin * share, cos * share + (1 - share)
 
 
 def activate(x: jax.Array, config: config_lib.ModelConfig) -> jax.Array:
@@ -153,7 +231,7 @@ class Whole:
     self, layer: weights_lib.Layer, x: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
     """Returns normalized x, and its queries, keys and values for `heads`."""
-    h = normalize(x, layer.norm, self.config)
+    h = x if self._norms_results else normalize(x, layer.norm, self.config)
     qkv = einsum('btd,nchd->cbnth', h, layer.qkv)
     if layer.qkv_bias is None:
       return h, qkv
@@ -202,15 +280,30 @@ class Whole:
     residual = self.config.architecture.residual
     attended = einsum('bnth,nhd->btd', mixed, layer.post)
     attended = _biased(attended, layer.post_bias)
+    attended = self._added(attended, layer.norm)
     if residual == architecture_lib.SEQUENTIAL:
       x = x + attended
-    if layer.ff_norm is not None:
+    if self._norms_results:
+      h = x
+    elif layer.ff_norm is not None:
       h = normalize(x, layer.ff_norm, self.config)
     hidden = self._hidden(layer, h)
     down = einsum('...f,fd->...d', hidden, layer.down)
     if residual != architecture_lib.SEQUENTIAL:
       down = attended + down
-    return x + _biased(down, layer.down_bias), h, hidden
+    down = self._added(_biased(down, layer.down_bias), layer.ff_norm)
+    return x + down, h, hidden
+
+  @property
+  def _norms_results(self) -> bool:
+    return self.config.architecture.norm_policy == architecture_lib.AFTER
+
+  def _added(self, x: jax.Array, norm: weights_lib.Norm | None) -> jax.Array:
+    """Returns what a result of attention or feed-forward adds."""
+    if self._norms_results and norm is not None:
+      x = normalize(x, norm, self.config)
+    factor = self.config.details.residual
+    return x if factor == 1 else x * np.float32(factor)
 
   def _hidden(self, layer: weights_lib.Layer, h: jax.Array) -> jax.Array:
     """Returns the inputs [..., F] of `down`."""

@@ -43,6 +43,7 @@ class ModelConfig:
     ln_direct_scale: True if the checkpoint stores a layer norm's scale itself
       (Sax's GPT-J), False if it stores scale - 1 (praxis' default).
     architecture: The switches of the model family.
+    details: Further numbers of the model.
   """
 
   num_layers: int
@@ -58,6 +59,7 @@ class ModelConfig:
   ln_epsilon: float = 1e-5
   ln_direct_scale: bool = True
   architecture: architecture_lib.Architecture = architecture_lib.GPTJ
+  details: architecture_lib.Details = architecture_lib.Details()
 
   def __post_init__(self) -> None:
     config_checks.sizes(self)
@@ -71,6 +73,12 @@ class ModelConfig:
   def group(self) -> int:
     """The number of queries that share a key, G."""
     return self.num_heads // self.kv_heads
+
+  @property
+  def plain_residual(self) -> bool:
+    """True if results of layers join the residual as they are."""
+    before = self.architecture.norm_policy == architecture_lib.PRE
+    return before and self.details.residual == 1
 
   @classmethod
   def from_pax(
@@ -100,7 +108,7 @@ class ModelConfig:
       name = row.below_prefix(repeated=repeated)
       sizes.update(zip(axes, _shape_of(variables, name, len(axes))))
     return cls(
-      num_layers=sizes.get('layers') or _count_layers(variables),
+      num_layers=sizes.get('layers') or variables_lib.count_layers(variables),
       model_dim=sizes['embed'],
       num_heads=sizes['heads'],
       num_kv_heads=sizes.get('kv_heads', 0),
@@ -110,18 +118,6 @@ class ModelConfig:
       vocab_size=sizes['vocab'],
       **kwargs,
     )
-
-
-def _count_layers(variables: Mapping[str, np.ndarray]) -> int:
-  """Returns the number of layers that have their own variables."""
-  indices = map(variables_lib.layer_of, variables)
-  layers = {layer for layer in indices if layer is not None}
-  if layers != set(range(len(layers))) or not layers:
-    raise ValueError(
-      f'the layers are {sorted(layers)}, not 0, 1, and so on. The checkpoint'
-      ' needs variables named `...x_layers_<i>....` for each layer.'
-    )
-  return len(layers)
 
 
 def _shape_of(

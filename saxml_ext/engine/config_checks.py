@@ -39,6 +39,18 @@ def sizes(model: Any) -> None:
       f'rotary_dim is {model.rotary_dim}, but must be even and between 2 and'
       f' head_dim ({model.head_dim}).'
     )
+  scaling = model.rotary_scaling
+  if scaling and len(scaling.divisors) not in (0, model.rotary_dim // 2):
+    raise ValueError(
+      f'rotary_scaling has {len(scaling.divisors)} divisors, but must have'
+      f' {model.rotary_dim // 2}, half of rotary_dim.'
+    )
+  sequential = model.architecture.residual == architecture.SEQUENTIAL
+  if model.details.residual != 1 and not sequential:
+    raise ValueError(
+      f'the factor of the residual is {model.details.residual}, but must be 1'
+      f' with the residual {model.architecture.residual!r}.'
+    )
   if model.num_heads % model.kv_heads:
     raise ValueError(
       f'num_kv_heads is {model.num_kv_heads}, but must divide num_heads'

@@ -15,6 +15,8 @@ Logical names:
   kv_heads   N / G, of keys and values, where G queries share them
   group      G + 2, the queries of such a head, its key and its value
   head_dim   H
+  queries    N * H, a norm of all queries of a token
+  keys       N / G * H, a norm of all its keys
   hidden     F, the feed-forward layer
   vocab      V, of embedding and head
 """
@@ -40,6 +42,8 @@ RULES: Mapping[str, str | tuple[str, ...] | None] = {
   'kv_heads': 'model',
   'group': None,
   'head_dim': None,
+  'queries': None,
+  'keys': None,
   'hidden': 'model',
   'vocab': 'model',
 }

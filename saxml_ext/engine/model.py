@@ -65,7 +65,7 @@ def _operations(
   shape: tuple[int, ...],
 ) -> components.Whole | tensor_parallel.Rows:
   """Returns the operations of layers for activations of this shape."""
-  if tensor_parallel.applies(weights):
+  if tensor_parallel.applies(weights) and config.plain_residual:
     return _rows(config, shape)
   return components.Whole(config)
 
@@ -112,6 +112,7 @@ def run_layer(
   config: config_lib.ModelConfig,
   x: jax.Array,
   rotations: Rotations,
+  index: layers_lib.Index,
 ) -> tuple[jax.Array, Taps]:
   """Runs one layer on prompts.
 
@@ -121,13 +122,15 @@ def run_layer(
     x: The hidden states, [B, T, D] float32, padded on the right.
     rotations: The tables sin and cos [T, rotary_dim / 2] of
       `rotary.table` for these positions.
+    index: The index of the layer.
 
   Returns:
     The next hidden states [B, T, D], and the inputs of the matrices.
   """
 
   def attend(qkv: jax.Array) -> tuple[jax.Array, None]:
-    q, keys, values = _rotated(qkv, rotations, 'float32')
+    rows = components.rotations_of(rotations, index, config)
+    q, keys, values = _rotated(qkv, layer, config, rows, 'float32')
     return _causal(config, attention.folded(q), keys, values), None
 
   x, _, taps = block(layer, components.Whole(config), x, attend)
@@ -202,7 +205,8 @@ def prefill(
         mixed, keys, values = fused.attend(qkv, rotations, kv_dtype)
         return mixed, keep(kept, index, keys, values)
       qkv = operations.heads(qkv)
-      q, keys, values = _rotated(qkv, rotations, kv_dtype)
+      turns = components.rotations_of(rotations, index, config)
+      q, keys, values = _rotated(qkv, layer, config, turns, kv_dtype)
       stored = kept
       if dynamic:
         # If earlier keys were read first, XLA would copy the whole cache.
@@ -287,17 +291,20 @@ def decode(
     x, current = carry
 
     def mix(qkv: jax.Array) -> tuple[jax.Array, cache.Block]:
-      q, k, v = _queries_keys_values(operations.heads(qkv))
+      q, k, v = components.queries_keys_values(
+        operations.heads(qkv), layer, config
+      )
+      turns = components.rotations_of((sin, cos), index, config)
       written = cache.write_step(
         current,
         index,
-        components.rotate(k, sin, cos),
+        components.rotate(k, *turns),
         v,
         row * rows_per_step,
         kv_dtype,
         history.slots,
       )
-      q = attention.folded(components.rotate(q, sin, cos))
+      q = attention.folded(components.rotate(q, *turns))
       mixed = attention.unfolded(attend(q, written, index), config.group)
       return mixed, written
 
@@ -347,7 +354,7 @@ def _likeliest(
   x: jax.Array,
   count: int,
 ) -> search.Likeliest:
-  x = components.normalize(x, weights.final_norm, config)
+  x = components.normalize(x, components.final_norm(weights, config), config)
   peak, total, values, tokens = einsum_lib.likeliest(
     '...d,dv->...v', x, head, weights.head_bias, count
   )
@@ -358,7 +365,7 @@ def logits(
   weights: weights_lib.Weights, config: config_lib.ModelConfig, x: jax.Array
 ) -> jax.Array:
   """Returns logits [..., V] float32 of hidden states x [..., D]."""
-  x = components.normalize(x, weights.final_norm, config)
+  x = components.normalize(x, components.final_norm(weights, config), config)
   if weights.head is None:
     result = einsum('...d,vd->...v', x, weights.embedding, weights.head_bias)
   else:
@@ -366,21 +373,15 @@ def logits(
   return components.cap_logits(weights, config, result)
 
 
-def _queries_keys_values(
-  qkv: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns queries for `attention.folded`, and keys and values of qkv."""
-  *queries, key, value = qkv
-  return queries[0] if len(queries) == 1 else jnp.stack(queries), key, value
-
-
 def _rotated(
   qkv: jax.Array,
+  layer: weights_lib.Layer,
+  config: config_lib.ModelConfig,
   rotations: Rotations,
   kv_dtype: str,
 ) -> tuple[jax.Array, cache.KV, cache.KV]:
   """Returns rotated queries, and keys and values in the cache's format."""
-  q, k, v = _queries_keys_values(qkv)
+  q, k, v = components.queries_keys_values(qkv, layer, config)
   q = components.rotate(q, *rotations)
   keys = components.rotate(k, *rotations).transpose(0, 1, 3, 2)
   return q, cache.keys_as(keys, kv_dtype), cache.rows_as(v, kv_dtype)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import model
@@ -282,6 +283,41 @@ class ModelTest(parameterized.TestCase):
     variables[name] = value.T
     with self.assertRaisesRegex(ValueError, r'\(24, 40\).*\(40, 24\)'):
       weights_lib.from_pax(variables, _CONFIG)
+
+
+class SwitchesTest(absltest.TestCase):
+  def test_stacked_layers_compute_the_same(self):
+    config = config_lib.ModelConfig(
+      num_layers=2,
+      model_dim=32,
+      num_heads=4,
+      head_dim=8,
+      hidden_dim=48,
+      rotary_dim=8,
+      vocab_size=40,
+      num_kv_heads=2,
+      architecture=architecture.Architecture(
+        residual=architecture.SEQUENTIAL,
+        norm=architecture.RMS_NORM,
+        norm_policy=architecture.AFTER,
+        qk_norm=architecture.ALL,
+        biases=(),
+      ),
+      details=architecture.Details(3.0, 0.22, 0.5, 0.75, unrotated=(1,)),
+    )
+    variables = random_model.variables(config)
+    tokens = np.arange(12, dtype=np.int32)[None]
+
+    @jax.jit
+    def logits(weights):
+      x, _ = model.prefill(weights, config, tokens, 'float32')
+      return model.logits(weights, config, x)
+
+    results = [
+      logits(weights_lib.from_pax(variables, config, stacked=stacked))
+      for stacked in (False, True)
+    ]
+    np.testing.assert_allclose(*results, rtol=0, atol=1e-5)
 
 
 if __name__ == '__main__':

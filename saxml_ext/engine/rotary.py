@@ -33,7 +33,9 @@ def table(
   """
   frequency = frequencies(rotary_dim, base, scaling)
   angle = np.arange(num_positions, dtype=np.float32)[:, None] * frequency
-  return np.sin(angle), np.cos(angle)
+  sin, cos = np.sin(angle), np.cos(angle)
+  gain = _gain(scaling)
+  return (sin, cos) if gain == 1 else (sin * gain, cos * gain)
 
 
 def frequencies(
@@ -58,13 +60,21 @@ def rows(
   A program with the table of a long context would be many megabytes larger.
   """
   angle = positions[..., None] * frequencies(rotary_dim, base, scaling)
-  return jnp.sin(angle), jnp.cos(angle)
+  sin, cos = jnp.sin(angle), jnp.cos(angle)
+  gain = _gain(scaling)
+  return (sin, cos) if gain == 1 else (sin * gain, cos * gain)
+
+
+def _gain(scaling: architecture_lib.RotaryScaling | None) -> np.float32:
+  return np.float32(1 if scaling is None else scaling.gain)
 
 
 def _scaled(
   frequency: np.ndarray, scaling: architecture_lib.RotaryScaling
 ) -> np.ndarray:
   """Returns the scaled frequencies, float32."""
+  if scaling.divisors:
+    return frequency / np.array(scaling.divisors, np.float32)
   low, high = scaling.low_freq_factor, scaling.high_freq_factor
   wavelength = (2 * math.pi / frequency).astype(np.float32)
   smooth = (scaling.original_length / wavelength - low) / (high - low)

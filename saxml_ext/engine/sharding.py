@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
@@ -101,6 +102,14 @@ def check(
 
   Heads and vocabulary can always be split after `pad`.
   """
+  if model.architecture.qk_norm == architecture.ALL:
+    parts = _parts(mesh, 'heads')
+    if parts > 1:
+      raise ValueError(
+        f'the mesh {dict(mesh.shape)} splits heads into {parts} parts, but'
+        ' qk_norm "all" normalizes all heads together. Choose a mesh whose last'
+        ' size is 1.'
+      )
   for name, dim, size in (
     ('hidden_dim', 'hidden', model.hidden_dim),
     ('num_slots', 'slots', num_slots),

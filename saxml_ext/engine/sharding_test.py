@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import model
@@ -306,6 +307,13 @@ class ShardingTest(parameterized.TestCase):
     ):
       with self.assertRaisesRegex(ValueError, message):
         sharding.check(mesh, dataclasses.replace(_MODEL, **change), slots)
+    joined = dataclasses.replace(
+      _MODEL,
+      architecture=architecture.Architecture(qk_norm=architecture.ALL),
+    )
+    with self.assertRaisesRegex(ValueError, 'heads into 2 parts, but qk_norm'):
+      sharding.check(mesh, joined, 4)
+    sharding.check(sharding.make_mesh((2, 2, 1)), joined, 4)
 
 
 if __name__ == '__main__':

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import functools
 import re
-from typing import Any, Protocol
+from typing import Any
 
 from saxml_ext.engine import architecture as architecture_lib
+from saxml_ext.engine import sizes as sizes_lib
 
 # The prefix of the names of all variables.
 PREFIX = 'params.lm'
@@ -31,38 +32,6 @@ _OWN, _SHARED = (
   f'transformer.x_layers_{_INDEX}.',
   'transformer.repeat.sub.x_layers_0.',
 )
-
-
-class Sizes(Protocol):
-  """The sizes that determine the shapes of a model's variables."""
-
-  @property
-  def num_layers(self) -> int:
-    """The number of transformer layers."""
-
-  @property
-  def model_dim(self) -> int:
-    """The size of a hidden state, D."""
-
-  @property
-  def num_heads(self) -> int:
-    """The number of attention heads, N."""
-
-  @property
-  def kv_heads(self) -> int:
-    """The number of heads of keys and values, a divisor of N."""
-
-  @property
-  def head_dim(self) -> int:
-    """The size of a head, H."""
-
-  @property
-  def hidden_dim(self) -> int:
-    """The size between the two matrices of a feed-forward layer, F."""
-
-  @property
-  def vocab_size(self) -> int:
-    """The number of tokens in the embedding, V."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +101,7 @@ class Variable:
     """Returns the full name."""
     return f'{PREFIX}.{self.below_prefix(layer)}'
 
-  def shape(self, model: Sizes) -> tuple[int, ...]:
+  def shape(self, model: sizes_lib.Sizes) -> tuple[int, ...]:
     """Returns the shape in the checkpoint of a model."""
     sizes = axis_sizes(model)
     return tuple(sizes[axis] for axis in self.axes)
@@ -179,7 +148,7 @@ class Table:
     return tuple(row for whole in self.rows for row in whole.parts or (whole,))
 
   def entries(
-    self, model: Sizes, joined: bool | None = None
+    self, model: sizes_lib.Sizes, joined: bool | None = None
   ) -> list[tuple[Variable, int]]:
     """Returns every variable of a checkpoint: its row, and its layer or 0.
 
@@ -204,7 +173,7 @@ class Table:
     return result
 
 
-def axis_sizes(model: Sizes) -> dict[str, int]:
+def axis_sizes(model: sizes_lib.Sizes) -> dict[str, int]:
   """Returns the size of each logical axis of weights."""
   return {
     'layers': model.num_layers,
@@ -214,6 +183,8 @@ def axis_sizes(model: Sizes) -> dict[str, int]:
     # The queries that share a key and a value, plus these two.
     'group': model.num_heads // model.kv_heads + 2,
     'head_dim': model.head_dim,
+    'queries': model.num_heads * model.head_dim,
+    'keys': model.kv_heads * model.head_dim,
     'hidden': model.hidden_dim,
     'vocab': model.vocab_size,
   }
@@ -233,6 +204,21 @@ def layer_of(name: str) -> int | None:
   """Returns the layer of a variable, or None outside of layers."""
   match = _LAYER.match(name)
   return int(match[1]) if match else None
+
+
+def count_layers(names: Iterable[str]) -> int:
+  """Returns the number of layers that have their own variables.
+
+  Raises:
+    ValueError: The layers are not numbered from 0 on.
+  """
+  layers = {layer for layer in map(layer_of, names) if layer is not None}
+  if layers != set(range(len(layers))) or not layers:
+    raise ValueError(
+      f'the layers are {sorted(layers)}, not 0, 1, and so on. The checkpoint'
+      ' needs variables named `...x_layers_<i>....` for each layer.'
+    )
+  return len(layers)
 
 
 def find(variables: Mapping[str, Any], suffix: str) -> str:
@@ -302,6 +288,15 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
   if architecture.query_scale:
     name = 'self_attention.per_dim_scale.per_dim_scale'
     attention.append(_layer(name, 'query_scale', 'head_dim'))
+  if architecture.qk_norm is not None:
+    by_head = architecture.qk_norm == architecture_lib.EACH
+    attention += [
+      _layer(f'self_attention.{part}_norm.scale', f'{part}_norm.scale', axis)
+      for part, axis in (
+        ('query', 'head_dim' if by_head else 'queries'),
+        ('key', 'head_dim' if by_head else 'keys'),
+      )
+    ]
   ff_norm = []
   if architecture.residual != architecture_lib.SHARED:
     ff_norm = _norm(architecture, 'ff_layer.layer_norm', 'ff_norm')
@@ -396,5 +391,7 @@ GPTJ = table_of(architecture_lib.GPTJ)
 LM_CLOUD = table_of(architecture_lib.LM_CLOUD)
 
 # The variables of all families. All families keep a field in the same form.
-_ALL = architecture_lib.Architecture(biases=architecture_lib.BIASES, gated=True)
+_ALL = architecture_lib.Architecture(
+  biases=architecture_lib.BIASES, gated=True, qk_norm=architecture_lib.EACH
+)
 BY_FIELD: Mapping[str, Variable] = LM_CLOUD.by_field | table_of(_ALL).by_field

@@ -47,7 +47,8 @@ class Layer:
   that they share; post [N, H, D]; up and gate [D, F]; down [F, D]; up_bias [F];
   down_bias [D]; qkv_bias [N / G, G + 2, H]; post_bias [D]. A bias or a gate is
   None if the family does not have it. ff_norm is the norm before `up`, or None
-  if `up` shares that of qkv.
+  if `up` shares that of qkv. With the norm policy "post", norm and ff_norm
+  follow `post` and `down`. query_norm and key_norm are those of `qk_norm`.
   """
 
   norm: Norm
@@ -61,6 +62,8 @@ class Layer:
   qkv_bias: jax.Array | None = None
   post_bias: jax.Array | None = None
   gate: Matrix | None = None
+  query_norm: Norm | None = None
+  key_norm: Norm | None = None
 
 
 # One entry for each layer, or one of stacked arrays; see `layers.py`.

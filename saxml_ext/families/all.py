@@ -4,18 +4,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from saxml_ext.families import family
+from saxml_ext.families import gemma
 from saxml_ext.families import gptj
+from saxml_ext.families import granite
 from saxml_ext.families import llama
 from saxml_ext.families import lm_cloud
+from saxml_ext.families import mistral
 from saxml_ext.families import neox
+from saxml_ext.families import olmo2
+from saxml_ext.families import phi3
 from saxml_ext.families import qwen2
+from saxml_ext.families import qwen3
+from saxml_ext.families import smollm3
 from saxml_ext.pax import errors
 
 FAMILIES: Mapping[str, family.Family] = {
   member.name: member
   for member in (
-    *(module.FAMILY for module in (gptj, lm_cloud, llama, neox, qwen2)),
+    gptj.FAMILY,
+    lm_cloud.FAMILY,
+    llama.FAMILY,
+    neox.FAMILY,
     *neox.VARIANTS,
+    qwen2.FAMILY,
+    mistral.FAMILY,
+    qwen3.FAMILY,
+    phi3.FAMILY,
+    granite.FAMILY,
+    smollm3.FAMILY,
+    olmo2.FAMILY,
+    gemma.FAMILY,
   )
 }
 

@@ -34,6 +34,8 @@ class Family:
       `{layer}` stands for the index of the layer. A field without tensors
       becomes zeros. Queries, keys and values come from three tensors, or from
       one tensor in which the three parts of each head are adjacent.
+    fused: The fields of each tensor that has several, in the order of its rows.
+      Each of these fields has that tensor in `tensors`.
     rotates_halves: True if rotary positions rotate the halves of a head in
       Hugging Face checkpoints, but neighboring dims in PAX checkpoints.
     buffers: The pattern of names of tensors that are not weights.
@@ -50,6 +52,7 @@ class Family:
   tensors: Mapping[str, tuple[str, ...]] = dataclasses.field(
     default_factory=dict
   )
+  fused: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   rotates_halves: bool = False
   buffers: re.Pattern[str] = re.compile('')
   params: servable.Table = dataclasses.field(default_factory=dict)

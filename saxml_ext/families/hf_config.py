@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any
 
 from saxml_ext.engine import architecture
+from saxml_ext.families import hf_details
 from saxml_ext.families import hf_entries
 from saxml_ext.families import hf_rotary
 from saxml_ext.pax import errors
@@ -31,6 +32,9 @@ _ACCEPTED = {
   'dual_chunk_attention_config': hf_entries.NONE,
   'is_encoder_decoder': (False,),
   'add_cross_attention': (False,),
+  'attn_logit_softcapping': (None,),
+  'final_logit_softcapping': (None,),
+  'num_local_experts': (None, 0, 1),
 }
 # The fields that are not integers, and the upper bounds of their values.
 _LIMITS = {'ln_epsilon': 1, 'rotary_share': 1.0000001, 'rotary_base': 1e18}
@@ -55,6 +59,8 @@ class HFConfig:
     bos_id, eos_id, pad_id: The tokens that begin a text, end a text, and fill
       up a batch.
     stop_ids: All tokens that end an answer; the first is eos_id.
+    own_head_dim: The width of a head; 0 means model_dim / num_heads.
+    details: Further numbers of the model.
   """
 
   num_layers: int
@@ -73,6 +79,8 @@ class HFConfig:
   eos_id: int | None = None
   pad_id: int | None = None
   stop_ids: tuple[int, ...] = ()
+  own_head_dim: int = 0
+  details: architecture.Details = architecture.Details()
 
   def __post_init__(self):
     """Checks the sizes.
@@ -85,7 +93,7 @@ class HFConfig:
         raise errors.CheckpointError(
           f'{field.name} is {getattr(self, field.name)}. The minimum is 1.'
         )
-    if self.model_dim % self.num_heads:
+    if not self.own_head_dim and self.model_dim % self.num_heads:
       raise errors.CheckpointError(
         f'model_dim {self.model_dim} is not a multiple of num_heads'
         f' {self.num_heads}.'
@@ -98,7 +106,7 @@ class HFConfig:
     if self.rotary_dim > self.head_dim or self.rotary_dim % 2:
       raise errors.CheckpointError(
         f'rotary_dim is {self.rotary_dim}. Expected an even number of at most'
-        f' {self.head_dim} (model_dim / num_heads).'
+        f' {self.head_dim}, the width of a head.'
       )
 
   @property
@@ -108,7 +116,7 @@ class HFConfig:
 
   @property
   def head_dim(self) -> int:
-    return self.model_dim // self.num_heads
+    return self.own_head_dim or self.model_dim // self.num_heads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,13 +149,16 @@ class Table:
       rotary_dim it may be `rotary_share`, the share of a head that rotates.
       Without both, the whole head rotates.
     defaults: The values of fields that may be missing, which must be those of
-      transformers. The default of hidden_dim is a multiple of the width.
+      transformers. The default of hidden_dim is a multiple of the width. The
+      entry original_length is the default of the length before an extension.
     accepted: The values that other keys may have; the first is the default.
     rotary_names: The names that older files use at the top level for the
       entries of `rope_parameters`, where transformers 5 writes the settings of
       rotary positions. Empty if the family has no such settings.
     aliases: Further names of keys; transformers calls this an attribute_map.
     window: The sliding window; None if the family has none.
+    details: The names of numbers that few families have.
+    rope_types: The accepted values of `rope_type`.
     model_type: The `model_type`; '' means the name of the family.
     variant_keys: The keys in `accepted` that choose one of the families with
       the same `model_type`.
@@ -160,6 +171,8 @@ class Table:
   rotary_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
   aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
   window: Window | None = None
+  details: hf_details.Names = hf_details.Names()
+  rope_types: tuple[str, ...] = hf_rotary.TYPES
   model_type: str = ''
   variant_keys: tuple[str, ...] = ()
 
@@ -191,6 +204,8 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
   defaults = {key: table.defaults.get(f) for f, key in table.keys.items()}
   length = table.keys['max_positions']
   defaults[hf_rotary.LENGTH] = document.get(length, defaults[length])
+  if original := table.defaults.get('original_length'):
+    document.setdefault(hf_rotary.LENGTH, original)
   document |= hf_rotary.merge(path, document, table.rotary_names, defaults)
   entries = hf_entries.Entries(path, document)
   for key, accepted in (_ACCEPTED | dict(table.accepted)).items():
@@ -203,6 +218,9 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
     elif field == 'num_kv_heads':
       heads = values['num_heads']
       values[field] = entries.integer(key, default or heads, null=heads)
+    elif field == 'own_head_dim':
+      usual = values['model_dim'] // values['num_heads']
+      values[field] = entries.integer(key, default or usual, null=usual)
     elif field == 'hidden_dim' and default:
       multiple = values['model_dim'] * default
       values[field] = entries.integer(key, multiple, null=multiple)
@@ -210,17 +228,23 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
       values[field] = entries.integer(key, default)
   share = values.pop('rotary_share', 1.0)
   head_dim = values['model_dim'] // values['num_heads']
-  values.setdefault('rotary_dim', int(share * head_dim))
-  entries.check('head_dim', (head_dim,))
-  if table.window:
-    _check_window(entries, table.window, values)
+  own = values.get('own_head_dim', head_dim)
+  values.setdefault('rotary_dim', int(share * own))
+  entries.check('head_dim', (own,))
+  # Equal models have equal configs.
+  values['own_head_dim'] = 0 if own == head_dim else own
   if table.rotary_names:
-    values['rotary_scaling'] = hf_rotary.scaling(path, entries)
+    values |= hf_rotary.scaling(path, entries, values, table.rope_types)
+  _check_window(entries, table.window, values)
+  values['details'] = hf_details.read(
+    entries, table.details, values['num_layers'], values['model_dim'], own
+  )
   for field in ('bos_id', 'pad_id', 'eos_id'):
     ids = entries.tokens(_COMMON[field], table.defaults.get(field))
     values |= {field: next(iter(ids), None), 'stop_ids': ids}
   values['vocab_size'] = entries.integer(_COMMON['vocab_size'], None)
-  tied = entries.check(_COMMON['tied_embeddings'], (False, True))
+  ties = bool(table.defaults.get('tied_embeddings'))
+  tied = entries.check(_COMMON['tied_embeddings'], (ties, not ties))
   try:
     return HFConfig(**values, tied_embeddings=tied)
   except errors.CheckpointError as e:
@@ -228,10 +252,13 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
 
 
 def _check_window(
-  entries: hf_entries.Entries, window: Window, values: Mapping[str, int]
+  entries: hf_entries.Entries, window: Window | None, values: Mapping[str, int]
 ) -> None:
   """Raises an error if a sliding window would hide a part of the context."""
   layers, positions = values['num_layers'], values['max_positions']
+  if window is None:
+    entries.check('layer_types', (None, ['full_attention'] * layers))
+    return
   applies = not window.switch or entries.get(window.switch, False)
   if window.layers:
     first = entries.integer('max_window_layers', window.layers, least=0)
@@ -282,10 +309,13 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
     **dataclasses.asdict(config),
     'rotary_share': config.rotary_dim / config.head_dim,
     'num_kv_heads': config.kv_heads,
+    'own_head_dim': config.head_dim,
   }
   if len(config.stop_ids) > 1:
     values['eos_id'] = list(config.stop_ids)
   keys = {**table.keys, **_COMMON}
+  window = table.window
+  applies = window and not window.switch and window.default
   return {
     'architectures': [table.model_class],
     'model_type': table.model_type or name,
@@ -297,7 +327,15 @@ def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
     },
     **{table.rotary_names.get(k, k): values[f] for f, k in keys.items()},
     **(
-      {'rope_scaling': hf_rotary.document(config.rotary_scaling)}
+      {'sliding_window': None}
+      if applies and applies < config.max_positions
+      else {}
+    ),
+    **hf_details.document(
+      config.details, table.details, config.num_layers, config.head_dim
+    ),
+    **(
+      hf_rotary.document(config.rotary_scaling, config.max_positions)
       if config.rotary_scaling
       else {}
     ),

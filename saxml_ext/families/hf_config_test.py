@@ -127,6 +127,60 @@ class ReadTest(parameterized.TestCase):
     config = _read('llama', rope_scaling={'type': 'dynamic', 'factor': 2.0})
     self.assertIsNone(config.rotary_scaling)
 
+  def test_longrope_serves_texts_up_to_the_original_length(self):
+    entries = {
+      'type': 'longrope',
+      'short_factor': [1.0 + i for i in range(8)],
+      'long_factor': [9.0] * 8,
+      'original_max_position_embeddings': 128,
+    }
+    config = _read('llama', rope_scaling=entries)
+    self.assertEqual(config.max_positions, 128)
+    scaling = config.rotary_scaling
+    self.assertEqual(scaling.divisors, tuple(1.0 + i for i in range(8)))
+    # 2,048 positions are 16 times the original length.
+    self.assertAlmostEqual(scaling.gain, (1 + 4 / 7) ** 0.5)
+
+  def test_yarn_keeps_short_waves_and_divides_long_ones(self):
+    entries = {'rope_type': 'yarn', 'factor': 4.0}
+    scaling = _read('llama', rope_scaling=entries).rotary_scaling
+    self.assertEqual(scaling.divisors[0], 1.0)
+    self.assertEqual(scaling.divisors[-1], 4.0)
+    self.assertAlmostEqual(scaling.gain, 1.1386294, 6)
+
+  @parameterized.parameters(
+    ({}, 2048, 2048**0.5),
+    ({'torch_dtype': 'bfloat16'}, 2048, 45.25),
+    ({'dtype': 'bfloat16'}, 3072, 55.5),
+    ({'dtype': 'float16'}, 3072, 55.4375),
+  )
+  def test_factor_of_embeddings_is_rounded(self, entries, width, factor):
+    entries = entries | {'hidden_size': width, 'num_key_value_heads': 1}
+    config = _read('gemma', **entries)
+    self.assertAlmostEqual(config.details.embedding, factor, 5)
+
+  @parameterized.parameters(
+    ('gemma', {'use_bidirectional_attention': True}, 'use_bidirectional_att'),
+    ('granite', {'residual_multiplier': '1'}, 'residual_multiplier is "1"'),
+    ('olmo2', {'attention_bias': True}, 'attention_bias is true'),
+    ('phi3', {'rope_scaling': {'type': 'linear'}}, 'rope_type is "linear"'),
+    ('qwen3', {'layer_types': ['sliding_attention'] * 2}, 'sliding_window is'),
+    ('smollm3', {'no_rope_layers': [1]}, 'no_rope_layers is .1.. Expected a'),
+  )
+  def test_families_refuse(self, model_type, entries, message):
+    entries = {
+      'num_key_value_heads': 2,
+      'max_position_embeddings': 8192,
+      **entries,
+    }
+    with self.assertRaisesRegex(errors.CheckpointError, message):
+      _read(model_type, **entries)
+
+  def test_own_width_of_heads(self):
+    config = _read('llama', head_dim=32)
+    self.assertEqual((config.head_dim, config.rotary_dim), (32, 32))
+    self.assertEqual(_read('llama', head_dim=16), _read('llama'))
+
   def test_original_length_defaults_to_the_positions(self):
     entries = dict(_LLAMA3)
     del entries['original_max_position_embeddings']
@@ -138,8 +192,21 @@ class ReadTest(parameterized.TestCase):
     ({'rope_scaling': 4.0}, 'rope_scaling is 4.0. Expected an object'),
     ({'rope_parameters': []}, r'rope_parameters is \[\]. Expected an object'),
     (
-      {'rope_scaling': {'rope_type': 'yarn', 'factor': 4.0}},
-      'rope_type is "yarn". Expected one of "default", "llama3", "linear"',
+      {'rope_scaling': {'rope_type': 'proportional', 'factor': 4.0}},
+      'rope_type is "proportional". Expected one of "default", "llama3"',
+    ),
+    (
+      {'rope_scaling': {'rope_type': 'longrope', 'short_factor': [1.0]}},
+      'short_factor is .1.0.. Expected a list of 8 positive numbers',
+    ),
+    (
+      {'rope_scaling': {'rope_type': 'yarn', 'attention_factor': -1}},
+      'attention_factor is -1. Expected a number above 0',
+    ),
+    ({'layer_types': ['sliding_attention'] * 2}, 'layer_types is .*sliding'),
+    (
+      {'attn_logit_softcapping': 50.0},
+      'attn_logit_softcapping is 50.0. Expected null',
     ),
     ({'rope_scaling': {'rope_type': 'linear'}}, 'factor is missing'),
     ({'rope_theta': 1e40}, r'rope_theta is 1e\+40. .* below 1e\+18'),
@@ -152,7 +219,7 @@ class ReadTest(parameterized.TestCase):
     ({'tie_word_embeddings': 'false'}, 'tie_word_embeddings is "false"'),
     ({'attention_bias': True}, 'attention_bias is true. Expected false'),
     ({'attention_bias': 0}, 'attention_bias is 0. Expected false'),
-    ({'head_dim': 128}, 'head_dim is 128. Expected 16'),
+    ({'head_dim': 0}, 'head_dim is 0. Expected an integer between 1'),
     ({'eos_token_id': 2**31}, 'eos_token_id is 2147483648. Expected the id'),
     ({'eos_token_id': [2, -1]}, r'eos_token_id is \[2, -1\]'),
     ({'text_config': {'hidden_size': 2}}, 'text_config is .*. Expected null'),
@@ -234,6 +301,13 @@ class WindowTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, 'sliding_window is'):
       hf_config.read('config.json', document, table)
 
+  def test_written_configs_have_no_shorter_window(self):
+    table = families.FAMILIES['mistral'].config
+    sizes = families.FAMILIES['mistral'].published['mistral-7b-v0.3']
+    document = hf_config.document('mistral', sizes, table)
+    read = hf_config.read('config.json', document, table)
+    self.assertEqual(read.max_positions, 32768)
+
 
 class MatchingTest(parameterized.TestCase):
   @parameterized.parameters(
@@ -250,11 +324,15 @@ class MatchingTest(parameterized.TestCase):
     family = families.matching({'model_type': 'gpt_neox', **entries})
     self.assertEqual(family.name, name)
 
-  @parameterized.parameters('mistral', 'lm_cloud', 'gpt_neox_tanh', 7, None)
+  @parameterized.parameters('mixtral', 'lm_cloud', 'gpt_neox_tanh', 7, None)
   def test_unknown_types_have_no_family(self, model_type):
     self.assertIsNone(families.matching({'model_type': model_type}))
     self.assertEqual(
-      families.model_types(), ['gpt_neox', 'gptj', 'llama', 'qwen2']
+      families.model_types(),
+      [
+        *('gemma', 'gpt_neox', 'gptj', 'granite', 'llama', 'mistral', 'olmo2'),
+        *('phi3', 'qwen2', 'qwen3', 'smollm3'),
+      ],
     )
 
 

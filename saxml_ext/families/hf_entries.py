@@ -21,6 +21,10 @@ class Entries:
     self._path = path
     self._document = document
 
+  def nested(self, key: str, document: Mapping[str, Any]) -> 'Entries':
+    """Returns the entries of a table within this one; `key` is its name."""
+    return Entries(f'{self._path}: {key}', document)
+
   def get(self, key: str, default: Any = None) -> Any:
     """Returns an entry, or the default if it is missing or null."""
     value = self._document.get(key)

@@ -29,7 +29,8 @@ number is added to or subtracted from `scale`.
 
 Rotary embeddings keep the form of the checkpoint, so the columns of q and k
 keep their order. A tensor may contain queries, keys and values together. Its
-rows are then in the order (head, one of the three, dimension of the head).
+rows are then in the order (head, one of the three, dimension of the head), or
+one after the other if the family has them in `fused`.
 """
 
 from collections.abc import Callable, Sequence
@@ -65,6 +66,9 @@ class Variable:
     sources: The names of the Hugging Face tensors in the order in which they
       are stacked; empty if the variable is zeros.
     source_shape: The shape of each source after the vocabulary is cut.
+    starts: The first of the rows of each source that belong to the variable.
+      Empty if all rows do.
+    height: The number of these rows; 0 stands for all.
     vocab_axis: The axis of the source that counts tokens, or None.
     views: For each source, a function from the region of some PAX rows to a
       view of it in the form of the PAX array. The last dimension may be split
@@ -82,6 +86,8 @@ class Variable:
   views: tuple[Callable[[np.ndarray], np.ndarray], ...]
   axis: int | None = None
   stacked: bool = False
+  starts: tuple[int, ...] = ()
+  height: int = 0
 
   def spec(self, dtype: str) -> metadata.ArraySpec:
     """Returns the spec of the PAX variable for a type."""
@@ -96,12 +102,16 @@ class Variable:
       begin: The first row, along the first axis of the PAX array.
       end: The row after the last.
     """
-    region = [slice(0, size) for size in self.source_shape]
-    if self.stacked:
-      return [(name, tuple(region)) for name in self.sources[begin:end]]
-    if self.axis is not None:
-      region[self.axis] = slice(begin, end)
-    return [(name, tuple(region)) for name in self.sources]
+    rows, *rest = (slice(0, size) for size in self.source_shape)
+    if self.axis == 0:
+      rows = slice(begin, end)
+    elif self.axis is not None and not self.stacked:
+      rest[self.axis - 1] = slice(begin, end)
+    regions = [(name, (rows, *rest)) for name in self.sources]
+    for i, start in enumerate(self.starts):
+      part = slice(start, start + self.height)
+      regions[i] = self.sources[i], (part, *rest)
+    return regions[begin:end] if self.stacked else regions
 
   def pieces(
     self, tensors: Sequence[np.ndarray], begin: int, end: int
@@ -165,6 +175,15 @@ def _variable(
   names = family.sources(field)
   pax_shape = row.shape(shape)
   source_shape, view, axis = _form(row, pax_shape, shape, len(names))
+  parts = row.parts or (row,)
+  starts: tuple[int, ...] = ()
+  height = 0
+  if names and (fields := family.fused.get(names[0])):
+    split = {r.field: r for r in family.table.stored(joined=False)}
+    heights = [math.prod(split[name].shape(shape)[1:]) for name in fields]
+    starts = tuple(sum(heights[: fields.index(p.field)]) for p in parts)
+    height = source_shape[0]
+    source_shape = (sum(heights), *source_shape[1:])
   return Variable(
     name=row.path(layer),
     shape=pax_shape,
@@ -175,10 +194,12 @@ def _variable(
       (lambda tensor: _neighbors(view(tensor)))
       if family.rotates_halves and part.field in _ROTATED
       else view
-      for part in row.parts or [row]
+      for part in parts
     )[: len(names)],
     axis=axis,
     stacked=bool(row.parts) and len(names) > 1,
+    starts=starts,
+    height=height,
   )
 
 
@@ -222,7 +243,7 @@ def _form(
     pax_shape = pax_shape[1:]
   rest = pax_shape[1:]
   if row.field == 'layers.post':
-    return (dim, dim), lambda tensor: tensor.reshape(-1, *rest), 0
+    return (dim, math.prod(rest)), lambda tensor: tensor.reshape(-1, *rest), 0
   if not row.is_matrix:
     flat = 'head_dim' in row.axes
     return (

@@ -1,6 +1,8 @@
 """Defines Llama 1 to 3.3, and models of the same form: TinyLlama, SmolLM."""
 
+import dataclasses
 import re
+from typing import Any
 
 from saxml_ext.engine import architecture
 from saxml_ext.families import family
@@ -27,6 +29,7 @@ CONFIG = hf_config.Table(
     'model_dim': 'hidden_size',
     'num_heads': 'num_attention_heads',
     'num_kv_heads': 'num_key_value_heads',
+    'own_head_dim': 'head_dim',
     'hidden_dim': 'intermediate_size',
     'max_positions': 'max_position_embeddings',
     'rotary_base': 'rope_theta',
@@ -157,3 +160,23 @@ FAMILY = family.Family(
   serving=_ANY,
   published=llama_sizes.SIZES,
 )
+
+
+def relative(name: str, title: str, **changes: Any) -> family.Family:
+  """Returns a family whose serving params are those of any Llama.
+
+  Args:
+    name: The `model_type`.
+    title: The name in messages and of the serving params.
+    **changes: The fields that differ from those of Llama.
+  """
+  params = f'saxml_ext.params.{name}.Any{title}'
+  doc = f'A {title} of any size, with the settings of AnyLlama.'
+  return dataclasses.replace(
+    FAMILY,
+    name=name,
+    title=title,
+    params={params: servable.Params(doc, _ANY, ARCHITECTURE=name)},
+    serving=params,
+    **{'published': {}, **changes},
+  )

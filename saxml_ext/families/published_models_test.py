@@ -73,6 +73,43 @@ Qwen2.5-Math-7B 7615616512 28 3584 28 4 18944 152064 4096 10000 "use_sliding_win
 Qwen2.5-Coder-7B-Instruct 7615616512 28 3584 28 4 18944 152064 32768 1000000.0 "use_sliding_window":false,"sliding_window":131072,"max_window_layers":28
 DeepSeek-R1-Distill-Qwen-1.5B 1777088000 28 1536 12 2 8960 151936 131072 10000 "tie_word_embeddings":false,"use_sliding_window":false,"sliding_window":4096,"max_window_layers":21,"use_mrope":false
 """
+# The context of the first is lowered to its window.
+# The context of the first is lowered to its window.
+_MISTRAL = """
+Mistral-7B-v0.1 7241732096 32 4096 32 8 14336 32000 4096 10000.0 "sliding_window":4096,"rms_norm_eps":1e-5
+Mistral-7B-Instruct-v0.2 7241732096 32 4096 32 8 14336 32000 32768 1000000.0 "sliding_window":null
+Mistral-7B-v0.3 7248023552 32 4096 32 8 14336 32768 32768 1000000.0 "sliding_window":null
+Mistral-Nemo-Base-2407 12247782400 40 5120 32 8 14336 131072 128000 1000000.0 "head_dim":128,"sliding_window":null
+Mistral-Small-24B-Base-2501 23572403200 40 5120 32 8 32768 131072 32768 100000000.0 "head_dim":128,"sliding_window":null
+"""
+_QWEN3 = """
+Qwen3-0.6B 596049920 28 1024 16 8 3072 151936 40960 1000000 "head_dim":128,"tie_word_embeddings":true,"use_sliding_window":false,"sliding_window":null,"max_window_layers":28,"attention_bias":false,"rms_norm_eps":1e-6
+Qwen3-1.7B - 28 2048 16 8 6144 151936 40960 1000000 "head_dim":128,"tie_word_embeddings":true,"use_sliding_window":false,"sliding_window":null
+Qwen3-4B 4022468096 36 2560 32 8 9728 151936 40960 1000000 "head_dim":128,"tie_word_embeddings":true,"use_sliding_window":false,"sliding_window":null
+Qwen3-8B 8190735360 36 4096 32 8 12288 151936 40960 1000000 "head_dim":128,"tie_word_embeddings":false,"use_sliding_window":false,"sliding_window":null
+Qwen3-32B - 64 5120 64 8 25600 151936 40960 1000000 "head_dim":128,"tie_word_embeddings":false,"use_sliding_window":false,"sliding_window":null
+Qwen3-8B-131k - 36 4096 32 8 12288 151936 131072 1000000 "head_dim":128,"rope_scaling":{"rope_type":"yarn","factor":4.0,"original_max_position_embeddings":32768}
+"""
+_PHI3 = """
+Phi-3-medium-4k-window 13960238080 40 5120 40 10 17920 32064 2047 10000.0 "sliding_window":2047,"rope_scaling":null,"original_max_position_embeddings":4096
+phi-4 14659507200 40 5120 40 10 17920 100352 16384 250000 "sliding_window":null,"rope_scaling":null,"original_max_position_embeddings":16384,"tie_word_embeddings":false
+"""
+_GRANITE = """
+granite-3.3-2b-instruct 2533539840 40 2048 32 8 8192 49159 131072 10000000.0 "attention_bias":false,"attention_multiplier":0.015625,"embedding_multiplier":12.0,"logits_scaling":8.0,"mlp_bias":false,"residual_multiplier":0.22,"rope_scaling":null,"tie_word_embeddings":true
+granite-3.3-8b-instruct - 40 4096 32 8 12800 49159 131072 10000000.0 "attention_multiplier":0.0078125,"embedding_multiplier":12.0,"logits_scaling":16.0,"residual_multiplier":0.22,"tie_word_embeddings":true
+"""
+_SMOLLM3 = """
+SmolLM3-3B 3075098624 36 2048 16 4 11008 128256 65536 5000000.0 "use_sliding_window":false,"sliding_window":null,"no_rope_layer_interval":4,"no_rope_layers":[1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0,1,1,1,0],"attention_bias":false,"mlp_bias":false,"max_window_layers":28
+"""
+_OLMO2 = """
+OLMo-2-0425-1B 1484916736 16 2048 16 16 8192 100352 4096 500000 "attention_bias":false,"rms_norm_eps":1e-6
+OLMo-2-1124-7B 7298617344 32 4096 32 32 11008 100352 4096 500000 "attention_bias":false,"rms_norm_eps":1e-6
+OLMo-2-0325-32B - 64 5120 40 8 27648 100352 4096 500000 "attention_bias":false,"rms_norm_eps":1e-6
+"""
+_GEMMA = """
+gemma-2b 2506172416 18 2048 8 1 16384 256000 8192 10000.0 "head_dim":256,"hidden_act":"gelu","hidden_activation":null,"rms_norm_eps":1e-6,"rope_scaling":null,"torch_dtype":"bfloat16"
+gemma-7b 8537680896 28 3072 16 16 24576 256000 8192 10000.0 "head_dim":256,"hidden_act":"gelu_pytorch_tanh","rms_norm_eps":1e-6
+"""
 _NEOX = """
 gpt-neox-20b 20554567680 44 6144 64 - 24576 50432 2048 10000 "hidden_act":"gelu_fast","rotary_pct":0.25,"bos_token_id":0,"eos_token_id":0,"layer_norm_eps":1e-5
 pythia-14m 14067712 6 128 4 - 512 50304 512 10000 "rotary_pct":0.25,"use_parallel_residual":true
@@ -108,6 +145,18 @@ _GPTJ_NAMES = 'n_layer n_embd n_head - n_inner vocab_size n_positions'.split()
 _TABLES = {
   'llama': (_LLAMA, [*_NAMES, 'rope_theta']),
   'qwen2': (_QWEN2, [*_NAMES, 'rope_theta']),
+  **{
+    name: (table, [*_NAMES, 'rope_theta'])
+    for name, table in (
+      ('qwen3', _QWEN3),
+      ('phi3', _PHI3),
+      ('granite', _GRANITE),
+      ('smollm3', _SMOLLM3),
+      ('olmo2', _OLMO2),
+      ('gemma', _GEMMA),
+    )
+  },
+  'mistral': (_MISTRAL, [*_NAMES, 'rope_theta']),
   'gpt_neox': (_NEOX, [*_NAMES, 'rotary_emb_base']),
   'gptj': (_GPTJ, [*_GPTJ_NAMES, '-']),
 }

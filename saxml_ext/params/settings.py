@@ -86,6 +86,7 @@ class Settings:
       engine.eos_id, it may be None until `completed`.
     rotary_base: The base of the wavelengths of rotary positions.
     rotary_scaling: The scaling of rotary positions; None for no scaling.
+    details: Further numbers of the model.
     dtype: The type of the weights, 'float32' or 'bfloat16'.
     quantization: The quantization at load time, as in `template`; None if all
       values have `dtype`.
@@ -121,6 +122,7 @@ class Settings:
   ln_epsilon: float | None
   rotary_base: float
   rotary_scaling: architecture.RotaryScaling | None
+  details: architecture.Details
   dtype: str
   quantization: str | None
   quantize_head: bool
@@ -173,6 +175,7 @@ class Settings:
       ln_epsilon=params.LAYER_NORM_EPSILON,
       rotary_base=params.ROTARY_BASE or config_lib.ModelConfig.rotary_base,
       rotary_scaling=_scaling(params),
+      details=architecture.Details(),
       dtype=params.FPROP_DTYPE,
       quantization=support.QUANTIZATIONS[params.QUANTIZATION],
       quantize_head=params.QUANTIZE_SOFTMAX,
@@ -208,6 +211,7 @@ class Settings:
       ln_epsilon=_first(self.ln_epsilon, stored.ln_epsilon),
       rotary_base=_first(stored.rotary_base, self.rotary_base),
       rotary_scaling=_first(stored.rotary_scaling, self.rotary_scaling),
+      details=_first(stored.details, self.details),
       num_parameters=_first(stored.num_parameters, self.num_parameters),
     )
 
@@ -238,7 +242,7 @@ class Settings:
       ValueError: The params do not set a size, or the sizes do not make a
         model.
     """
-    names = 'rotary_dim', 'ln_epsilon', 'rotary_base', 'rotary_scaling'
+    names = 'rotary_dim ln_epsilon rotary_base rotary_scaling details'.split()
     known: dict[str, Any] = {
       **self.shape,
       **{name: getattr(self, name) for name in names},

@@ -21,6 +21,7 @@ positions are scaled for long texts, it has "rotary_scaling", an object with the
 fields of `RotaryScaling`. If queries share keys, the file has
 "num_kv_heads". If several tokens can end an
 answer, it has "stop_token_ids", a list. Newer files have "num_parameters".
+Some families have "details", an object with the fields of `Details`.
 
 Checkpoints of other converters have no such file. The serving params must then
 set these values.
@@ -56,6 +57,7 @@ _OMITTED = {
   'num_kv_heads': None,
   'stop_ids': None,
   'num_parameters': None,
+  'details': architecture.Details(),
 }
 
 
@@ -80,6 +82,7 @@ class Description:
     num_kv_heads: The number of heads of keys and values; None means num_heads.
     stop_ids: All tokens that end a text; None means only eos_id.
     num_parameters: The number of values of the model, without a tied head.
+    details: Further numbers of the model; None for no others.
   """
 
   rotary_dim: int | None = None
@@ -101,15 +104,20 @@ class Description:
   num_kv_heads: int | None = None
   stop_ids: list[int] | None = None
   num_parameters: int | None = None
+  details: architecture.Details | None = None
 
   def encode(self) -> bytes:
     """Returns the bytes of the file."""
+    values = {k: getattr(self, k) for k in _KINDS}
     document = {
-      _key(k): v
-      for k, v in dataclasses.asdict(self).items()
+      _key(k): _document(v)
+      for k, v in values.items()
       if k not in _OMITTED or v not in (None, _OMITTED[k])
     }
     return files.encode_json(document).encode('ascii')
+
+
+_KINDS = typing.get_type_hints(Description)
 
 
 def write(directory: str, description: Description) -> None:
@@ -155,7 +163,7 @@ def _parse(path: str) -> Description:
       f'{path} cannot be read: {e}. Convert the checkpoint again.'
     ) from e
   values = {}
-  for name, kind in typing.get_type_hints(Description).items():
+  for name, kind in _KINDS.items():
     value = document.get(_key(name))
     try:
       values[name] = msgspec.convert(value, kind)
@@ -164,6 +172,17 @@ def _parse(path: str) -> Description:
         f'{path}: {_key(name)} is {value!r}. {e}. Convert the checkpoint again.'
       ) from e
   return Description(**values)
+
+
+def _document(value: typing.Any) -> typing.Any:
+  """Returns the form of a value in the file, without unset fields."""
+  if not dataclasses.is_dataclass(value):
+    return value
+  return {
+    field.name: getattr(value, field.name)
+    for field in dataclasses.fields(value)
+    if getattr(value, field.name) != field.default
+  }
 
 
 def _key(field: str) -> str:

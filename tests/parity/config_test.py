@@ -17,9 +17,16 @@ from hypothesis import strategies as st
 import numpy as np
 import torch
 import transformers
+from transformers.models.gemma import modeling_gemma
 from transformers.models.gpt_neox import modeling_gpt_neox
+from transformers.models.granite import modeling_granite
 from transformers.models.llama import modeling_llama
+from transformers.models.mistral import modeling_mistral
+from transformers.models.olmo2 import modeling_olmo2
+from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
+from transformers.models.qwen3 import modeling_qwen3
+from transformers.models.smollm3 import modeling_smollm3
 
 from saxml_ext.engine import rotary
 from saxml_ext.families import all as families
@@ -32,6 +39,13 @@ warnings.filterwarnings('ignore', category=FutureWarning)
 _ROTARY = {
   'llama': modeling_llama.LlamaRotaryEmbedding,
   'qwen2': modeling_qwen2.Qwen2RotaryEmbedding,
+  'mistral': modeling_mistral.MistralRotaryEmbedding,
+  'gemma': modeling_gemma.GemmaRotaryEmbedding,
+  'granite': modeling_granite.GraniteRotaryEmbedding,
+  'olmo2': modeling_olmo2.Olmo2RotaryEmbedding,
+  'phi3': modeling_phi3.Phi3RotaryEmbedding,
+  'qwen3': modeling_qwen3.Qwen3RotaryEmbedding,
+  'smollm3': modeling_smollm3.SmolLM3RotaryEmbedding,
   'gpt_neox': modeling_gpt_neox.GPTNeoXRotaryEmbedding,
 }
 _SIZES = {
@@ -42,6 +56,7 @@ _SIZES = {
   'vocab_size': 'vocab_size',
   'tied_embeddings': 'tie_word_embeddings',
 }
+_SLIDING = 'sliding_attention'
 _THETA = st.sampled_from([None, 10000, 10000.0, 500000.0, 3580165449.0])
 _LENGTH = st.sampled_from([None, 16, 32, 64])
 _FACTOR = st.sampled_from([1.0, 2, 4.0, 8.0])
@@ -59,6 +74,13 @@ _SETTINGS = st.fixed_dictionaries(
     'high_freq_factor': st.sampled_from([4.0, 2]),
     'original_max_position_embeddings': _LENGTH,
     'partial_rotary_factor': st.sampled_from([None, 1.0, 0.5, 0.25]),
+    'attention_factor': st.sampled_from([None, 1.5]),
+    'beta_fast': st.sampled_from([None, 4]),
+    'truncate': st.booleans(),
+    'mscale': st.sampled_from([None, 0.5]),
+    'mscale_all_dim': st.sampled_from([None, 0.75]),
+    'short_factor': st.just([1.0, 2.0, 3.0, 4.5]),
+    'long_factor': st.just([9.0] * 4),
   },
 )
 _LLAMA3 = {
@@ -72,6 +94,15 @@ _NESTED = st.one_of(
   st.just({}),
   st.just(_LLAMA3),
   st.just({'type': 'linear', 'factor': 2.0}),
+  st.just({'type': 'yarn', 'factor': 4.0}),
+  st.just(
+    {
+      'type': 'longrope',
+      'short_factor': [1.0, 2.0, 3.0, 4.5],
+      'long_factor': [9.0] * 4,
+      'original_max_position_embeddings': 16,
+    }
+  ),
   _SETTINGS,
 )
 _ID = st.sampled_from([None, -1, 0, 5, [5], [3, 4], 11])
@@ -106,24 +137,51 @@ _LLAMA = {
   'hidden_act': st.sampled_from(['silu', 'swish', 'gelu']),
   'attention_bias': st.booleans(),
 }
+_QWEN = {
+  **_LLAMA,
+  'use_sliding_window': st.booleans(),
+  'sliding_window': st.sampled_from([None, 16, 64, 4096]),
+  'max_window_layers': st.sampled_from([0, 1, 2]),
+  'layer_types': st.sampled_from(
+    [
+      None,
+      ['full_attention'] * 2,
+      ['full_attention', _SLIDING],
+    ]
+  ),
+}
+_FACTORS = (
+  'embedding_multiplier',
+  'residual_multiplier',
+  'attention_multiplier',
+  'logits_scaling',
+)
 # The required entries of each family, and the strategies of others.
 _FILES = {
   'llama': (_HF, _LLAMA),
-  'qwen2': (
+  'qwen2': (_HF, _QWEN),
+  'mistral': (
+    _HF,
+    {**_LLAMA, 'sliding_window': st.sampled_from([None, 16, 64, 4096])},
+  ),
+  'qwen3': (_HF, _QWEN),
+  'phi3': (
+    _HF,
+    {**_LLAMA, 'sliding_window': st.sampled_from([None, 16, 64, 4096])},
+  ),
+  'granite': (_HF, {**_LLAMA, **dict.fromkeys(_FACTORS, st.just(0.5))}),
+  'smollm3': (
     _HF,
     {
-      **_LLAMA,
-      'use_sliding_window': st.booleans(),
-      'sliding_window': st.sampled_from([None, 16, 64, 4096]),
-      'max_window_layers': st.sampled_from([0, 1, 2]),
-      'layer_types': st.sampled_from(
-        [
-          None,
-          ['full_attention'] * 2,
-          ['full_attention', 'sliding_attention'],
-        ]
-      ),
+      **_QWEN,
+      'no_rope_layers': st.sampled_from([None, [1, 0], [1, 1]]),
+      'no_rope_layer_interval': st.sampled_from([1, 2]),
     },
+  ),
+  'olmo2': (_HF, _LLAMA),
+  'gemma': (
+    _HF,
+    {**_LLAMA, 'hidden_act': st.sampled_from(['gelu', 'gelu_pytorch_tanh'])},
   ),
   'gpt_neox': (
     _HF,
@@ -191,12 +249,13 @@ def _read(document: dict[str, Any]) -> hf_config.HFConfig | None:
     return None
 
 
-def _frequencies(model_type: str, config: Any) -> np.ndarray:
-  """Returns the angles per position [pairs] of transformers."""
+def _frequencies(model_type: str, config: Any) -> tuple[np.ndarray, float]:
+  """Returns transformers' angles per position [pairs], and the factor of waves."""
   if model_type == 'gptj':
     exponent = torch.arange(0, config.rotary_dim, 2) / config.rotary_dim
-    return (1.0 / 10000**exponent).numpy()
-  return _ROTARY[model_type](config).inv_freq.numpy()
+    return (1.0 / 10000**exponent).numpy(), 1.0
+  embedding = _ROTARY[model_type](config)
+  return embedding.inv_freq.numpy(), embedding.attention_scaling
 
 
 def _ids(value: int | list[int] | None) -> tuple[int, ...]:
@@ -232,6 +291,13 @@ class ConfigTest(parameterized.TestCase):
     self.assertGreater(len(compared), 20)
 
   def _compare(self, document, sizes, config, frequencies):
+    settings = getattr(config, 'rope_parameters', None) or {}
+    if settings.get('rope_type') == 'longrope':
+      # Longer texts have other factors.
+      config.max_position_embeddings = min(
+        config.max_position_embeddings,
+        settings['original_max_position_embeddings'],
+      )
     for field, key in _SIZES.items():
       self.assertEqual(getattr(sizes, field), getattr(config, key), key)
     model_type = document['model_type']
@@ -240,7 +306,7 @@ class ConfigTest(parameterized.TestCase):
       hidden = config.n_inner or 4 * config.n_embd
     self.assertEqual(sizes.hidden_dim, hidden)
     heads = getattr(config, 'num_key_value_heads', None)
-    if model_type in ('llama', 'qwen2'):
+    if hasattr(config, 'rms_norm_eps'):
       self.assertEqual(sizes.kv_heads, heads)
       self.assertEqual(sizes.ln_epsilon, config.rms_norm_eps)
     else:
@@ -250,15 +316,23 @@ class ConfigTest(parameterized.TestCase):
       self.assertEqual(getattr(sizes, f'{field}_id'), next(iter(ids), None))
       if field == 'eos':
         self.assertEqual(sizes.stop_ids, ids)
+    for field, key in zip(('embedding', 'residual', 'attention'), _FACTORS):
+      factor = getattr(config, key, None)
+      if factor is not None:
+        self.assertEqual(getattr(sizes.details, field), factor)
+    rotated = getattr(config, 'no_rope_layers', [1, 1])
+    self.assertEqual(
+      sizes.details.unrotated, tuple(np.flatnonzero(np.equal(rotated, 0)))
+    )
     if getattr(config, 'sliding_window', None) is not None:
-      if 'sliding_attention' in config.layer_types:
+      if _SLIDING in getattr(config, 'layer_types', [_SLIDING]):
         self.assertGreaterEqual(config.sliding_window, sizes.max_positions)
     sin, cos = rotary.table(
       2, sizes.rotary_dim, sizes.rotary_base, sizes.rotary_scaling
     )
-    np.testing.assert_allclose(
-      np.arctan2(sin[1], cos[1]), frequencies, rtol=1e-5
-    )
+    angles, gain = frequencies
+    np.testing.assert_allclose(np.arctan2(sin[1], cos[1]), angles, rtol=1e-5)
+    np.testing.assert_allclose(np.hypot(sin, cos), gain, rtol=1e-6)
 
   @parameterized.parameters(*_FILES)
   def test_entries_of_any_type_are_read_or_refused(self, model_type):
@@ -319,9 +393,10 @@ class TablesTest(parameterized.TestCase):
     sizes = hf_config.HFConfig(2, 32, 4, 48, 11, rotary_dim=8, max_positions=64)
     document = hf_config.document(name, sizes, family.config)
     config = hf_config.read('config.json', document, family.config)
+    # The factor of Gemma's embedding follows from the width.
+    same = {'num_kv_heads': 0, 'details': sizes.details}
     self.assertEqual(
-      dataclasses.replace(config, num_kv_heads=0),
-      dataclasses.replace(sizes, num_kv_heads=0),
+      dataclasses.replace(config, **same), dataclasses.replace(sizes, **same)
     )
     self.assertEqual(families.matching(document), family)
 

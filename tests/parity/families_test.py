@@ -67,6 +67,26 @@ _SCALING = architecture.RotaryScaling(8.0, 1.0, 4.0, 16)
 _OWN_SIZES = {
   'llama': dataclasses.replace(_LLAMA, rotary_scaling=_SCALING),
   'qwen2': _LLAMA,
+  'qwen3': dataclasses.replace(_LLAMA, rotary_dim=16, own_head_dim=16),
+  'phi3': dataclasses.replace(
+    _SIZES,
+    rotary_scaling=architecture.RotaryScaling(
+      1.0, 1.0, 4.0, 1, (1.0, 2.5), 1.2
+    ),
+  ),
+  'granite': dataclasses.replace(
+    _LLAMA, details=architecture.Details(3.0, 0.22, 0.5, 0.75)
+  ),
+  'smollm3': dataclasses.replace(
+    _LLAMA, details=architecture.Details(unrotated=(1,))
+  ),
+  'olmo2': _LLAMA,
+  'gemma': dataclasses.replace(
+    _LLAMA, num_kv_heads=1, rotary_dim=16, own_head_dim=16
+  ),
+  'mistral': dataclasses.replace(
+    _LLAMA, rotary_dim=16, own_head_dim=16, hidden_dim=48
+  ),
 }
 # Tests have the names of families, so that a filter selects a family.
 _FAMILIES = [(name, name) for name in families.convertible()]
@@ -225,6 +245,10 @@ class FamiliesTest(parameterized.TestCase):
       {'rotary_scaling': hf_rotary.linear(2.0), 'rotary_base': 500.0},
     ),
     ('qwen2_llama3', 'qwen2', {'rotary_scaling': _SCALING}),
+    ('qwen3_tied', 'qwen3', {'tied_embeddings': True}),
+    ('phi3_grouped', 'phi3', {'num_kv_heads': 2}),
+    ('gemma_tied', 'gemma', {'tied_embeddings': True}),
+    ('olmo2_heads', 'olmo2', {'num_kv_heads': 0}),
   )
   def test_forms_of_families(self, name, changes):
     sizes = dataclasses.replace(_OWN_SIZES.get(name, _SIZES), **changes)

@@ -64,7 +64,7 @@ def answer_logits(model: models.Model, texts: sample_texts.Texts) -> np.ndarray:
   for index in range(model.config.num_layers):
     layer = model.read_layer(index)
     for i, x in enumerate(hidden):
-      hidden[i] = np.asarray(model.run_layer(layer, x)[0])
+      hidden[i] = np.asarray(model.run_layer(layer, x, index)[0])
   answers = [x[b.answers] for x, b in zip(hidden, texts.batches)]
   return model.logits(np.concatenate(answers))
 

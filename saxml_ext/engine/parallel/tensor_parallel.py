@@ -55,11 +55,11 @@ def applies(weights: weights_lib.Weights) -> bool:
 
 def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:
   """Returns True if `Rows.attend` supports this model and this type of KV."""
-  turns = 0 < config.rotary_dim <= logical.TILE
-  capped = config.architecture.attention_cap is not None
+  switches, details = config.architecture, config.details
   return (
-    turns
-    and not capped
+    0 < config.rotary_dim <= logical.TILE
+    and switches.attention_cap is switches.qk_norm is details.attention is None
+    and not details.unrotated
     and config.group == 1
     and prefill_attention.fits(config.head_dim, kv_dtype)
   )
@@ -149,10 +149,11 @@ class Rows:
     def local(norm, values, scale, bias, x):
       return rows_lib.product(self._codes(x, norm), values, scale) + bias
 
+    norm = components.final_norm(weights, self.config)
     vocab = logical.spec('vocab')
     result = self._map(
       local, (P(), vocab, vocab, vocab, self._part), self._whole('vocab')
-    )(weights.final_norm, head.values, head.scale, weights.head_bias, x)
+    )(norm, head.values, head.scale, weights.head_bias, x)
     return result.reshape(*self.shape, -1)
 
   def project(

@@ -169,6 +169,7 @@ class StoredModel(Source):
         ln_direct_scale=settings.family.ln_direct_scale,
         rotary_base=settings.rotary_base,
         rotary_scaling=settings.rotary_scaling,
+        details=settings.details,
       )
       _check_sizes(actual, settings.shape)
       _check_variables(specs, actual, settings.quantization)
