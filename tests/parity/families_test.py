@@ -8,9 +8,6 @@ from collections.abc import Sequence
 import copy
 import dataclasses
 import functools
-import json
-import os
-import tempfile
 import unittest
 
 from absl.testing import absltest
@@ -19,9 +16,7 @@ from absl.testing import parameterized
 import jax
 import jax.numpy as jnp
 import numpy as np
-from safetensors import torch as safetensors_torch
 import torch
-import transformers
 
 from converters import offline_quantize
 from converters.convert import conversion
@@ -40,54 +35,15 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import serving
 from saxml_ext.families import all as families
-from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
 from saxml_ext.families import hf_rotary
 from saxml_ext.families import layout
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
+from tests.parity import family_models
 
 fast_compile.install()
 
-_SIZES = hf_config.HFConfig(
-  num_layers=2,
-  model_dim=32,
-  num_heads=4,
-  hidden_dim=64,
-  rotary_dim=4,
-  vocab_size=64,
-  max_positions=64,
-  bos_id=0,
-  eos_id=0,
-  pad_id=0,
-)
-# The sizes of a family whose config.json has more of them.
-_LLAMA = dataclasses.replace(_SIZES, num_kv_heads=2, rotary_dim=8)
-_SCALING = architecture.RotaryScaling(8.0, 1.0, 4.0, 16)
-_OWN_SIZES = {
-  'llama': dataclasses.replace(_LLAMA, rotary_scaling=_SCALING),
-  'qwen2': _LLAMA,
-  'qwen3': dataclasses.replace(_LLAMA, rotary_dim=16, own_head_dim=16),
-  'phi3': dataclasses.replace(
-    _SIZES,
-    rotary_scaling=architecture.RotaryScaling(
-      1.0, 1.0, 4.0, 1, (1.0, 2.5), 1.2
-    ),
-  ),
-  'granite': dataclasses.replace(
-    _LLAMA, details=architecture.Details(3.0, 0.22, 0.5, 0.75)
-  ),
-  'smollm3': dataclasses.replace(
-    _LLAMA, details=architecture.Details(unrotated=(1,))
-  ),
-  'olmo2': _LLAMA,
-  'gemma': dataclasses.replace(
-    _LLAMA, num_kv_heads=1, rotary_dim=16, own_head_dim=16
-  ),
-  'mistral': dataclasses.replace(
-    _LLAMA, rotary_dim=16, own_head_dim=16, hidden_dim=48
-  ),
-}
 # Tests have the names of families, so that a filter selects a family.
 _FAMILIES = [(name, name) for name in families.convertible()]
 _NEW_TOKENS = 12
@@ -98,53 +54,6 @@ _MAX_ENDS = 7
 
 def setUpModule():
   unittest.enterModuleContext(compiled.once())
-
-
-def _saved(
-  directory: str,
-  family: family_lib.Family,
-  sizes: hf_config.HFConfig | None = None,
-  seed: int = 1,
-):
-  """Returns a random model of transformers, which is saved to a directory."""
-  sizes = sizes or _OWN_SIZES.get(family.name, _SIZES)
-  with open(os.path.join(directory, 'config.json'), 'w') as file:
-    json.dump(hf_config.document(family.name, sizes, family.config), file)
-  config = transformers.AutoConfig.from_pretrained(directory)
-  torch.manual_seed(seed)
-  model = transformers.AutoModelForCausalLM.from_config(config).eval()
-  with torch.no_grad():
-    for parameter in model.parameters():
-      # Norms and biases are random too, so that the test detects a missing one.
-      parameter.copy_(torch.randn_like(parameter) * 0.4)
-  model.save_pretrained(directory)
-  return model
-
-
-def _add_adapter(model, directory: str) -> None:
-  """Writes a LoRA adapter for a model, and adds it to the model's weights."""
-  rank, alpha = 3, 5
-  tensors, targets = {}, set()
-  for name, module in model.named_modules():
-    if isinstance(module, torch.nn.Linear):
-      outputs, inputs = module.weight.shape
-      a, b = torch.randn(rank, inputs) * 0.3, torch.randn(outputs, rank) * 0.3
-      tensors[f'base_model.model.{name}.lora_A.weight'] = a
-      tensors[f'base_model.model.{name}.lora_B.weight'] = b
-      targets.add(name.rpartition('.')[2])
-      with torch.no_grad():
-        module.weight += alpha / rank * (b @ a)
-  safetensors_torch.save_file(
-    tensors, os.path.join(directory, 'adapter_model.safetensors')
-  )
-  settings = {
-    'peft_type': 'LORA',
-    'r': rank,
-    'lora_alpha': alpha,
-    'target_modules': sorted(targets),
-  }
-  with open(os.path.join(directory, 'adapter_config.json'), 'w') as file:
-    json.dump(settings, file)
 
 
 def _prompts() -> list[np.ndarray]:
@@ -165,25 +74,6 @@ def _logits(config, weights, prompts: Sequence[np.ndarray]) -> list[np.ndarray]:
   tokens = np.stack([np.pad(p, (0, width - len(p))) for p in prompts])
   padded = np.asarray(_padded_logits(weights, config, tokens))
   return [rows[: len(prompt)] for rows, prompt in zip(padded, prompts)]
-
-
-@functools.cache
-def _converted(
-  name: str,
-  sizes: hf_config.HFConfig | None = None,
-  seed: int = 1,
-  dtype: str = 'float32',
-):
-  """Returns a model of transformers and its converted checkpoint.
-
-  Tests share both, so they must not change them.
-  """
-  base, pax = (
-    tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value) for _ in range(2)
-  )
-  reference = _saved(base, families.FAMILIES[name], sizes, seed)
-  conversion.convert(base, pax, dtype)
-  return reference, pax
 
 
 class FamiliesTest(parameterized.TestCase):
@@ -227,7 +117,7 @@ class FamiliesTest(parameterized.TestCase):
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_logits_match_transformers(self, name):
-    reference, pax = _converted(name)
+    reference, pax = family_models.convert(name)
     config, weights = self._open(pax)
     self._assert_near(config, weights, reference)
 
@@ -244,21 +134,23 @@ class FamiliesTest(parameterized.TestCase):
       'gpt_neox',
       {'rotary_scaling': hf_rotary.linear(2.0), 'rotary_base': 500.0},
     ),
-    ('qwen2_llama3', 'qwen2', {'rotary_scaling': _SCALING}),
+    ('qwen2_llama3', 'qwen2', {'rotary_scaling': family_models.SCALING}),
     ('qwen3_tied', 'qwen3', {'tied_embeddings': True}),
     ('phi3_grouped', 'phi3', {'num_kv_heads': 2}),
     ('gemma_tied', 'gemma', {'tied_embeddings': True}),
     ('olmo2_heads', 'olmo2', {'num_kv_heads': 0}),
   )
   def test_forms_of_families(self, name, changes):
-    sizes = dataclasses.replace(_OWN_SIZES.get(name, _SIZES), **changes)
-    reference, pax = _converted(name, sizes)
+    sizes = dataclasses.replace(
+      family_models.OWN_SIZES.get(name, family_models.SIZES), **changes
+    )
+    reference, pax = family_models.convert(name, sizes)
     config, weights = self._open(pax)
     self._assert_near(config, weights, reference)
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_bfloat16_rounds_weights_only(self, name):
-    reference, pax = _converted(name, dtype='bfloat16')
+    reference, pax = family_models.convert(name, dtype='bfloat16')
     reference = copy.deepcopy(reference)
     with torch.no_grad():
       for parameter in reference.parameters():
@@ -270,11 +162,11 @@ class FamiliesTest(parameterized.TestCase):
   @parameterized.named_parameters(*_FAMILIES)
   def test_logits_of_a_merged_adapter(self, name):
     base, lora, pax = (self.create_tempdir().full_path for _ in range(3))
-    reference = _saved(base, families.FAMILIES[name])
-    _add_adapter(reference, lora)
+    reference = family_models.save(base, families.FAMILIES[name])
+    family_models.add_adapter(reference, lora)
     conversion.convert(sources.open_checkpoint(base, lora), pax, 'float32')
     config, weights = self._open(pax)
-    _, exact = self._open(_converted(name)[1])
+    _, exact = self._open(family_models.convert(name)[1])
     results = self._assert_near(config, weights, reference)
     for before, logits in zip(_logits(config, exact, _prompts()), results):
       self.assertGreater(np.abs(logits - before).max(), 0.1)
@@ -285,7 +177,7 @@ class FamiliesTest(parameterized.TestCase):
     for beams in (1, 4)
   )
   def test_answers_match_transformers(self, name, beams):
-    reference, pax = _converted(name)
+    reference, pax = family_models.convert(name)
     config, weights = self._open(pax)
     search = 'sample' if beams == 1 else 'beam'
     settings = {'temperature': 0.0} if beams == 1 else {}
@@ -325,7 +217,7 @@ class FamiliesTest(parameterized.TestCase):
 
   @parameterized.named_parameters(*_FAMILIES)
   def test_int8_is_near_the_float_model(self, name):
-    _, pax = _converted(name)
+    _, pax = family_models.convert(name)
     int8 = self.create_tempdir().full_path
     quantization.quantize(
       pax, int8, provenance.Record(provenance.Options(), 0, 0), None
@@ -353,7 +245,7 @@ class FamiliesTest(parameterized.TestCase):
 
     The kinds are: none, without smoothing, and with smoothing.
     """
-    reference, pax = _converted(name, seed=seed)
+    reference, pax = family_models.convert(name, seed=seed)
     small_pax.write_tokenizer(pax)
     articles = small_pax.write_articles(f'{pax}.json', 12)
     calibrated = dict(calibration=articles, quantization_configs=name)
