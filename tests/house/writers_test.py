@@ -14,6 +14,7 @@ _CALLS = {
 # These other modules rename files. The values give the reason why they do not
 # use `files.replacing` or `files.new_directory`.
 _EXCEPTIONS = {
+  'benchmarks/gpu.py': 'It runs where only JAX is installed.',
   'benchmarks/random_model.py': 'An interrupted run leaves a directory that'
   ' the next run completes.',
   'harness/models/pax_model.py': 'An interrupted run leaves a checkpoint that'
