@@ -62,9 +62,12 @@ _SCALING = architecture.RotaryScaling(8.0, 1.0, 4.0, 16)
 _OWN_SIZES = {
   'llama': dataclasses.replace(_LLAMA, rotary_scaling=_SCALING),
   'qwen2': _LLAMA,
-  'qwen3': dataclasses.replace(_LLAMA, rotary_dim=16, own_head_dim=16),
+  'qwen3': dataclasses.replace(
+    _LLAMA, num_kv_heads=1, rotary_dim=16, own_head_dim=16
+  ),
   'phi3': dataclasses.replace(
     _SIZES,
+    num_kv_heads=2,
     rotary_scaling=architecture.RotaryScaling(
       1.0, 1.0, 4.0, 1, (1.0, 2.5), 1.2
     ),
@@ -215,7 +218,7 @@ class FamiliesTest(parameterized.TestCase):
     ),
     ('qwen2_llama3', 'qwen2', {'rotary_scaling': _SCALING}),
     ('qwen3_tied', 'qwen3', {'tied_embeddings': True}),
-    ('phi3_grouped', 'phi3', {'num_kv_heads': 2}),
+    ('phi3_as_many_keys_as_queries', 'phi3', {'num_kv_heads': 0}),
     ('gemma_tied', 'gemma', {'tied_embeddings': True}),
     ('olmo2_heads', 'olmo2', {'num_kv_heads': 0}),
   )
@@ -323,7 +326,10 @@ class FamiliesTest(parameterized.TestCase):
     self.assertGreater(np.corrcoef(exact.ravel(), logits.ravel())[0, 1], 0.999)
     self.assertGreater(np.abs(exact - logits).max(), 0)
 
-  @parameterized.named_parameters(*_FAMILIES)
+  # OLMo 2 normalizes results, so its tiny random models do not get nearer.
+  @parameterized.named_parameters(
+    pair for pair in _FAMILIES if pair[0] != 'olmo2'
+  )
   def test_calibration_brings_int8_nearer(self, name):
     # A few models of this size may get worse by chance.
     none, maxima, smoothed = np.mean(
