@@ -35,9 +35,12 @@ SCALING = architecture.RotaryScaling(8.0, 1.0, 4.0, 16)
 OWN_SIZES = {
   'llama': dataclasses.replace(_LLAMA, rotary_scaling=SCALING),
   'qwen2': _LLAMA,
-  'qwen3': dataclasses.replace(_LLAMA, rotary_dim=16, own_head_dim=16),
+  'qwen3': dataclasses.replace(
+    _LLAMA, num_kv_heads=1, rotary_dim=16, own_head_dim=16
+  ),
   'phi3': dataclasses.replace(
     SIZES,
+    num_kv_heads=2,
     rotary_scaling=architecture.RotaryScaling(
       1.0, 1.0, 4.0, 1, (1.0, 2.5), 1.2
     ),
