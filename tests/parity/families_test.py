@@ -41,51 +41,10 @@ from saxml_ext.families import hf_rotary
 from saxml_ext.families import layout
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
+from tests.parity import family_sizes
 
 fast_compile.install()
 
-_SIZES = hf_config.HFConfig(
-  num_layers=2,
-  model_dim=32,
-  num_heads=4,
-  hidden_dim=64,
-  rotary_dim=4,
-  vocab_size=64,
-  max_positions=64,
-  bos_id=0,
-  eos_id=0,
-  pad_id=0,
-)
-# The sizes of a family whose config.json has more of them.
-_LLAMA = dataclasses.replace(_SIZES, num_kv_heads=2, rotary_dim=8)
-_SCALING = architecture.RotaryScaling(8.0, 1.0, 4.0, 16)
-_OWN_SIZES = {
-  'llama': dataclasses.replace(_LLAMA, rotary_scaling=_SCALING),
-  'qwen2': _LLAMA,
-  'qwen3': dataclasses.replace(
-    _LLAMA, num_kv_heads=1, rotary_dim=16, own_head_dim=16
-  ),
-  'phi3': dataclasses.replace(
-    _SIZES,
-    num_kv_heads=2,
-    rotary_scaling=architecture.RotaryScaling(
-      1.0, 1.0, 4.0, 1, (1.0, 2.5), 1.2
-    ),
-  ),
-  'granite': dataclasses.replace(
-    _LLAMA, details=architecture.Details(3.0, 0.22, 0.5, 0.75)
-  ),
-  'smollm3': dataclasses.replace(
-    _LLAMA, details=architecture.Details(unrotated=(1,))
-  ),
-  'olmo2': _LLAMA,
-  'gemma': dataclasses.replace(
-    _LLAMA, num_kv_heads=1, rotary_dim=16, own_head_dim=16
-  ),
-  'mistral': dataclasses.replace(
-    _LLAMA, rotary_dim=16, own_head_dim=16, hidden_dim=48
-  ),
-}
 # Tests have the names of families, so that a filter selects a family.
 _FAMILIES = [(name, name) for name in families.convertible()]
 _NEW_TOKENS = 12
@@ -105,7 +64,7 @@ def _saved(
   seed: int = 1,
 ):
   """Returns a random model of transformers, which is saved to a directory."""
-  sizes = sizes or _OWN_SIZES.get(family.name, _SIZES)
+  sizes = sizes or family_sizes.OWN_SIZES.get(family.name, family_sizes.SIZES)
   with open(os.path.join(directory, 'config.json'), 'w') as file:
     json.dump(hf_config.document(family.name, sizes, family.config), file)
   config = transformers.AutoConfig.from_pretrained(directory)
@@ -216,14 +175,16 @@ class FamiliesTest(parameterized.TestCase):
       'gpt_neox',
       {'rotary_scaling': hf_rotary.linear(2.0), 'rotary_base': 500.0},
     ),
-    ('qwen2_llama3', 'qwen2', {'rotary_scaling': _SCALING}),
+    ('qwen2_llama3', 'qwen2', {'rotary_scaling': family_sizes.SCALING}),
     ('qwen3_tied', 'qwen3', {'tied_embeddings': True}),
     ('phi3_as_many_keys_as_queries', 'phi3', {'num_kv_heads': 0}),
     ('gemma_tied', 'gemma', {'tied_embeddings': True}),
     ('olmo2_heads', 'olmo2', {'num_kv_heads': 0}),
   )
   def test_forms_of_families(self, name, changes):
-    sizes = dataclasses.replace(_OWN_SIZES.get(name, _SIZES), **changes)
+    sizes = dataclasses.replace(
+      family_sizes.OWN_SIZES.get(name, family_sizes.SIZES), **changes
+    )
     reference, pax = self._converted(name, sizes)
     config, weights = self._open(pax)
     for prompt in _prompts():
