@@ -86,7 +86,6 @@ class Settings:
       engine.eos_id, it may be None until `completed`.
     rotary_base: The base of the wavelengths of rotary positions.
     rotary_scaling: The scaling of rotary positions; None for no scaling.
-    details: Further numbers of the model.
     dtype: The type of the weights, 'float32' or 'bfloat16'.
     quantization: The quantization at load time, as in `template`; None if all
       values have `dtype`.
@@ -105,6 +104,7 @@ class Settings:
     mesh_shape: The device mesh for which the class was written, [replica, data,
       model].
     num_parameters: The values of the model; None if the checkpoint has no count.
+    details: Further numbers of the model.
   """
 
   family: family_lib.Family
@@ -122,7 +122,6 @@ class Settings:
   ln_epsilon: float | None
   rotary_base: float
   rotary_scaling: architecture.RotaryScaling | None
-  details: architecture.Details
   dtype: str
   quantization: str | None
   quantize_head: bool
@@ -137,6 +136,7 @@ class Settings:
   shape: Mapping[str, int]
   mesh_shape: tuple[int, ...]
   num_parameters: int | None = None
+  details: architecture.Details = architecture.Details()
 
   @classmethod
   def from_params(cls, params: type[template.ServableLMParams]) -> 'Settings':
@@ -152,8 +152,6 @@ class Settings:
     engine = _engine(params)
     no_sos = params.EOS_PADDING_AND_NO_SOS or not params.PREPEND_SOS
     sizes = {name: getattr(params, SIZES[name]) for name in SIZES}
-    # As in stock Sax, an empty list stands for None.
-    stop_ids = tuple(params.STOP_TOKEN_IDS or ()) or None
     # Prompts that are prefilled one at a time gain nothing by waiting for
     # others.
     parts = math.prod(params.ICI_MESH_SHAPE[:-1])
@@ -167,7 +165,8 @@ class Settings:
       fail_on_truncation=params.FAIL_ON_INPUT_TRUNCATION,
       keep_left=params.SLICE_LEFT,
       max_suffix=params.SUFFIX_SEQ_LEN,
-      stop_ids=stop_ids,
+      # As in stock Sax, an empty list stands for None.
+      stop_ids=tuple(params.STOP_TOKEN_IDS or ()) or None,
       sos_id=None if no_sos else params.SOS_ID,
       takes_start=not (no_sos or params.TOKENIZED_INPUT)
       and params.SOS_ID is None,
@@ -175,7 +174,6 @@ class Settings:
       ln_epsilon=params.LAYER_NORM_EPSILON,
       rotary_base=params.ROTARY_BASE or config_lib.ModelConfig.rotary_base,
       rotary_scaling=_scaling(params),
-      details=architecture.Details(),
       dtype=params.FPROP_DTYPE,
       quantization=support.QUANTIZATIONS[params.QUANTIZATION],
       quantize_head=params.QUANTIZE_SOFTMAX,
@@ -243,10 +241,8 @@ class Settings:
         model.
     """
     names = 'rotary_dim ln_epsilon rotary_base rotary_scaling details'.split()
-    known: dict[str, Any] = {
-      **self.shape,
-      **{name: getattr(self, name) for name in names},
-    }
+    known: dict[str, Any] = {name: getattr(self, name) for name in names}
+    known |= self.shape
     if 'model_dim' in known and 'head_dim' in known:
       known.setdefault('num_heads', known['model_dim'] // known['head_dim'])
     # Without NUM_KV_HEADS, each head has its own keys and values.

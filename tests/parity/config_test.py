@@ -32,6 +32,7 @@ from saxml_ext.engine import rotary
 from saxml_ext.families import all as families
 from saxml_ext.families import hf_config
 from saxml_ext.pax import errors
+from tests.parity import config_files
 
 transformers.logging.set_verbosity_error()
 warnings.filterwarnings('ignore', category=FutureWarning)
@@ -56,158 +57,6 @@ _SIZES = {
   'vocab_size': 'vocab_size',
   'tied_embeddings': 'tie_word_embeddings',
 }
-_SLIDING = 'sliding_attention'
-_THETA = st.sampled_from([None, 10000, 10000.0, 500000.0, 3580165449.0])
-_LENGTH = st.sampled_from([None, 16, 32, 64])
-_FACTOR = st.sampled_from([1.0, 2, 4.0, 8.0])
-_KIND = st.sampled_from(
-  ['default', 'linear', 'llama3', 'dynamic', 'yarn', 'longrope', 'none', None]
-)
-_SETTINGS = st.fixed_dictionaries(
-  {},
-  optional={
-    'rope_type': _KIND,
-    'type': _KIND,
-    'rope_theta': _THETA,
-    'factor': _FACTOR,
-    'low_freq_factor': st.sampled_from([1.0, 0.5]),
-    'high_freq_factor': st.sampled_from([4.0, 2]),
-    'original_max_position_embeddings': _LENGTH,
-    'partial_rotary_factor': st.sampled_from([None, 1.0, 0.5, 0.25]),
-    'attention_factor': st.sampled_from([None, 1.5]),
-    'beta_fast': st.sampled_from([None, 4]),
-    'truncate': st.booleans(),
-    'mscale': st.sampled_from([None, 0.5]),
-    'mscale_all_dim': st.sampled_from([None, 0.75]),
-    'short_factor': st.just([1.0, 2.0, 3.0, 4.5]),
-    'long_factor': st.just([9.0] * 4),
-  },
-)
-_LLAMA3 = {
-  'rope_type': 'llama3',
-  'factor': 8.0,
-  'low_freq_factor': 1.0,
-  'high_freq_factor': 4.0,
-}
-_NESTED = st.one_of(
-  st.none(),
-  st.just({}),
-  st.just(_LLAMA3),
-  st.just({'type': 'linear', 'factor': 2.0}),
-  st.just({'type': 'yarn', 'factor': 4.0}),
-  st.just(
-    {
-      'type': 'longrope',
-      'short_factor': [1.0, 2.0, 3.0, 4.5],
-      'long_factor': [9.0] * 4,
-      'original_max_position_embeddings': 16,
-    }
-  ),
-  _SETTINGS,
-)
-_ID = st.sampled_from([None, -1, 0, 5, [5], [3, 4], 11])
-_COMMON = {
-  'rope_scaling': _NESTED,
-  'rope_parameters': _NESTED,
-  'rope_theta': _THETA,
-  'partial_rotary_factor': st.sampled_from([None, 1.0, 0.5]),
-  'original_max_position_embeddings': _LENGTH,
-  'tie_word_embeddings': st.booleans(),
-  'bos_token_id': _ID,
-  'eos_token_id': _ID,
-  'pad_token_id': _ID,
-  'n_ctx': st.just(7),
-  'num_layers': st.just(7),
-  'head_dim': st.sampled_from([None, 8, 16]),
-  'dtype': st.sampled_from(['float32', 'bfloat16']),
-  'torch_dtype': st.sampled_from(['float32', 'bfloat16']),
-}
-_HF = {
-  'num_hidden_layers': 2,
-  'hidden_size': 32,
-  'num_attention_heads': 4,
-  'intermediate_size': 48,
-  'max_position_embeddings': 64,
-  'vocab_size': 11,
-}
-_LLAMA = {
-  'num_key_value_heads': st.sampled_from([None, 1, 2, 4, 3]),
-  'rms_norm_eps': st.sampled_from([1e-6, 1e-5]),
-  'max_position_embeddings': st.sampled_from([32, 128]),
-  'hidden_act': st.sampled_from(['silu', 'swish', 'gelu']),
-  'attention_bias': st.booleans(),
-}
-_QWEN = {
-  **_LLAMA,
-  'use_sliding_window': st.booleans(),
-  'sliding_window': st.sampled_from([None, 16, 64, 4096]),
-  'max_window_layers': st.sampled_from([0, 1, 2]),
-  'layer_types': st.sampled_from(
-    [
-      None,
-      ['full_attention'] * 2,
-      ['full_attention', _SLIDING],
-    ]
-  ),
-}
-_FACTORS = (
-  'embedding_multiplier',
-  'residual_multiplier',
-  'attention_multiplier',
-  'logits_scaling',
-)
-# The required entries of each family, and the strategies of others.
-_FILES = {
-  'llama': (_HF, _LLAMA),
-  'qwen2': (_HF, _QWEN),
-  'mistral': (
-    _HF,
-    {**_LLAMA, 'sliding_window': st.sampled_from([None, 16, 64, 4096])},
-  ),
-  'qwen3': (_HF, _QWEN),
-  'phi3': (
-    _HF,
-    {**_LLAMA, 'sliding_window': st.sampled_from([None, 16, 64, 4096])},
-  ),
-  'granite': (_HF, {**_LLAMA, **dict.fromkeys(_FACTORS, st.just(0.5))}),
-  'smollm3': (
-    _HF,
-    {
-      **_QWEN,
-      'no_rope_layers': st.sampled_from([None, [1, 0], [1, 1]]),
-      'no_rope_layer_interval': st.sampled_from([1, 2]),
-    },
-  ),
-  'olmo2': (_HF, _LLAMA),
-  'gemma': (
-    _HF,
-    {**_LLAMA, 'hidden_act': st.sampled_from(['gelu', 'gelu_pytorch_tanh'])},
-  ),
-  'gpt_neox': (
-    _HF,
-    {
-      'rotary_pct': st.sampled_from([0.25, 0.5, 1.0]),
-      'rotary_emb_base': _THETA,
-      'layer_norm_eps': st.sampled_from([1e-5, 1e-6]),
-      'use_parallel_residual': st.booleans(),
-      'hidden_act': st.sampled_from(['gelu', 'gelu_fast', 'relu']),
-      'num_key_value_heads': st.sampled_from([None, 2]),
-    },
-  ),
-  'gptj': (
-    {'n_layer': 2, 'n_embd': 32, 'n_head': 4, 'vocab_size': 11},
-    {
-      'n_inner': st.sampled_from([None, 48]),
-      'n_positions': st.sampled_from([32, 64]),
-      'rotary_dim': st.sampled_from([4, 8]),
-      'num_hidden_layers': st.sampled_from([2, 3]),
-      'hidden_size': st.sampled_from([32, 64]),
-      'num_attention_heads': st.sampled_from([4, 2]),
-      'max_position_embeddings': st.sampled_from([32, 64]),
-      'layer_norm_epsilon': st.sampled_from([1e-5, 1e-6]),
-    },
-  ),
-}
 _ANY = st.recursive(
   st.one_of(
     st.none(),
@@ -222,20 +71,6 @@ _ANY = st.recursive(
   ),
   max_leaves=4,
 )
-
-
-def _file(model_type: str) -> st.SearchStrategy:
-  required, optional = _FILES[model_type]
-  return st.fixed_dictionaries(
-    {key: st.just(value) for key, value in required.items()},
-    optional={
-      key: value
-      for key, value in (_COMMON | optional).items()
-      # Scaling is refused in GPT-J, whose positions have no such setting.
-      if key not in required
-      and not (model_type == 'gptj' and key.startswith('rope'))
-    },
-  ).map(lambda document: document | {'model_type': model_type})
 
 
 def _read(document: dict[str, Any]) -> hf_config.HFConfig | None:
@@ -265,14 +100,14 @@ def _ids(value: int | list[int] | None) -> tuple[int, ...]:
 
 
 class ConfigTest(parameterized.TestCase):
-  @parameterized.parameters(*_FILES)
+  @parameterized.parameters(*config_files.FILES)
   def test_values_match_transformers(self, model_type):
     compared = []
 
     @hypothesis.settings(
       max_examples=400, deadline=None, derandomize=True, database=None
     )
-    @hypothesis.given(_file(model_type))
+    @hypothesis.given(config_files.document(model_type))
     def check(document):
       sizes = _read(document)
       if sizes is None:
@@ -316,7 +151,9 @@ class ConfigTest(parameterized.TestCase):
       self.assertEqual(getattr(sizes, f'{field}_id'), next(iter(ids), None))
       if field == 'eos':
         self.assertEqual(sizes.stop_ids, ids)
-    for field, key in zip(('embedding', 'residual', 'attention'), _FACTORS):
+    for field, key in zip(
+      ('embedding', 'residual', 'attention'), config_files.FACTORS
+    ):
       factor = getattr(config, key, None)
       if factor is not None:
         self.assertEqual(getattr(sizes.details, field), factor)
@@ -325,7 +162,9 @@ class ConfigTest(parameterized.TestCase):
       sizes.details.unrotated, tuple(np.flatnonzero(np.equal(rotated, 0)))
     )
     if getattr(config, 'sliding_window', None) is not None:
-      if _SLIDING in getattr(config, 'layer_types', [_SLIDING]):
+      if config_files.SLIDING in getattr(
+        config, 'layer_types', [config_files.SLIDING]
+      ):
         self.assertGreaterEqual(config.sliding_window, sizes.max_positions)
     sin, cos = rotary.table(
       2, sizes.rotary_dim, sizes.rotary_base, sizes.rotary_scaling
@@ -334,23 +173,31 @@ class ConfigTest(parameterized.TestCase):
     np.testing.assert_allclose(np.arctan2(sin[1], cos[1]), angles, rtol=1e-5)
     np.testing.assert_allclose(np.hypot(sin, cos), gain, rtol=1e-6)
 
-  @parameterized.parameters(*_FILES)
+  @parameterized.parameters(*config_files.FILES)
   def test_entries_of_any_type_are_read_or_refused(self, model_type):
-    required, optional = _FILES[model_type]
-    keys = [*required, *optional, *_COMMON, 'model_type', 'text_config']
+    required, optional = config_files.FILES[model_type]
+    keys = [
+      *required,
+      *optional,
+      *config_files.COMMON,
+      'model_type',
+      'text_config',
+    ]
 
     @hypothesis.settings(
       max_examples=400, deadline=None, derandomize=True, database=None
     )
     @hypothesis.given(
-      _file(model_type),
+      config_files.document(model_type),
       st.dictionaries(st.sampled_from(keys), _ANY, max_size=2),
-      st.dictionaries(st.sampled_from([*_LLAMA3, 'type']), _ANY, max_size=2),
+      st.dictionaries(
+        st.sampled_from([*config_files.LLAMA3, 'type']), _ANY, max_size=2
+      ),
     )
     def check(document, changes, nested):
       document = document | changes
       if nested:
-        document['rope_scaling'] = {**_LLAMA3, **nested}
+        document['rope_scaling'] = {**config_files.LLAMA3, **nested}
       if families.matching(document) is not None:
         _read(document)
 

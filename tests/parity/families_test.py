@@ -230,7 +230,8 @@ class FamiliesTest(parameterized.TestCase):
     self.assertGreater(np.corrcoef(exact.ravel(), logits.ravel())[0, 1], 0.999)
     self.assertGreater(np.abs(exact - logits).max(), 0)
 
-  # OLMo 2 normalizes results, so its tiny random models do not get nearer.
+  # Calibration does not bring tiny random models of OLMo 2 nearer; see
+  # docs/families.md.
   @parameterized.named_parameters(
     pair for pair in _FAMILIES if pair[0] != 'olmo2'
   )
