@@ -13,14 +13,14 @@ SHARED, PARALLEL, SEQUENTIAL = 'shared', 'parallel', 'sequential'
 GELU_TANH, GELU, SILU = 'gelu_tanh', 'gelu', 'silu'
 LAYER_NORM, RMS_NORM = 'layer', 'rms'
 PRE, AFTER = 'pre', 'post'
-EACH, ALL = 'each', 'all'
+PER_HEAD, ALL = 'each', 'all'
 QKV, POST, FEED_FORWARD, HEAD = 'qkv', 'post', 'feed_forward', 'head'
 _CHOICES = {
   'residual': (SHARED, PARALLEL, SEQUENTIAL),
   'activation': (GELU_TANH, GELU, SILU),
   'norm': (LAYER_NORM, RMS_NORM),
   'norm_policy': (PRE, AFTER),
-  'qk_norm': (None, EACH, ALL),
+  'qk_norm': (None, PER_HEAD, ALL),
   'positions': (ROTARY, SINUSOIDAL),
 }
 BIASES = (QKV, POST, FEED_FORWARD, HEAD)

@@ -154,7 +154,7 @@ def _norm_of_heads(
   x: jax.Array, scale: jax.Array, config: config_lib.ModelConfig
 ) -> jax.Array:
   """Returns normalized queries or keys [A, N, R, H], or [G, A, N, R, H]."""
-  if config.architecture.qk_norm == architecture_lib.EACH:
+  if config.architecture.qk_norm == architecture_lib.PER_HEAD:
     return _rms_norm(x, scale, -1, config)
   if x.ndim == 4:
     scale = scale.reshape(x.shape[1], 1, -1)

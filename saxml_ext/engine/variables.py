@@ -289,7 +289,7 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
     name = 'self_attention.per_dim_scale.per_dim_scale'
     attention.append(_layer(name, 'query_scale', 'head_dim'))
   if architecture.qk_norm is not None:
-    by_head = architecture.qk_norm == architecture_lib.EACH
+    by_head = architecture.qk_norm == architecture_lib.PER_HEAD
     attention += [
       _layer(f'self_attention.{part}_norm.scale', f'{part}_norm.scale', axis)
       for part, axis in (
@@ -392,6 +392,6 @@ LM_CLOUD = table_of(architecture_lib.LM_CLOUD)
 
 # The variables of all families. All families keep a field in the same form.
 _ALL = architecture_lib.Architecture(
-  biases=architecture_lib.BIASES, gated=True, qk_norm=architecture_lib.EACH
+  biases=architecture_lib.BIASES, gated=True, qk_norm=architecture_lib.PER_HEAD
 )
 BY_FIELD: Mapping[str, Variable] = LM_CLOUD.by_field | table_of(_ALL).by_field

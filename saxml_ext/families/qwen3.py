@@ -38,7 +38,7 @@ FAMILY = llama.relative(
   'qwen3',
   'Qwen3',
   architecture=dataclasses.replace(
-    llama.FAMILY.architecture, qk_norm=architecture.EACH, interleaved=False
+    llama.FAMILY.architecture, qk_norm=architecture.PER_HEAD, interleaved=False
   ),
   config=dataclasses.replace(
     llama.CONFIG,
