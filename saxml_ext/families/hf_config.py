@@ -36,6 +36,8 @@ _ACCEPTED = {
   'final_logit_softcapping': (None,),
   'num_local_experts': (None, 0, 1),
 }
+# The value of `layer_types` for a layer without a window.
+_FULL = 'full_attention'
 # The fields that are not integers, and the upper bounds of their values.
 _LIMITS = {'ln_epsilon': 1, 'rotary_share': 1.0000001, 'rotary_base': 1e18}
 
@@ -256,15 +258,23 @@ def _check_window(
 ) -> None:
   """Raises an error if a sliding window would hide a part of the context."""
   layers, positions = values['num_layers'], values['max_positions']
+  types = entries.get('layer_types')
+  # A file may claim any number of layers, so no list of this length is made.
+  is_full = types is None or (
+    isinstance(types, list)
+    and len(types) == layers
+    and all(kind == _FULL for kind in types)
+  )
   if window is None:
-    entries.check('layer_types', (None, ['full_attention'] * layers))
+    if not is_full:
+      raise entries.error('layer_types', f'null, or {layers} times "{_FULL}"')
     return
   applies = not window.switch or entries.get(window.switch, False)
   if window.layers:
     first = entries.integer('max_window_layers', window.layers, least=0)
     applies = applies and first < layers
-  if (types := entries.get('layer_types')) is not None:
-    applies = types != ['full_attention'] * layers
+  if types is not None:
+    applies = not is_full
   none = hf_entries.INT_LIMIT
   size = entries.integer('sliding_window', window.default, null=none)
   if applies and size < positions:

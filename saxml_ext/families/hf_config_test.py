@@ -176,6 +176,14 @@ class ReadTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, message):
       _read(model_type, **entries)
 
+  def test_claimed_layers_are_refused_before_they_are_listed(self):
+    with self.assertRaisesRegex(errors.CheckpointError, 'num_hidden_layers is'):
+      _read('smollm3', num_hidden_layers=2_000_000_000)
+    with self.assertRaisesRegex(errors.CheckpointError, 'layer_types is'):
+      _read(
+        'llama', num_hidden_layers=2_000_000_000, layer_types=['full_attention']
+      )
+
   def test_own_width_of_heads(self):
     config = _read('llama', head_dim=32)
     self.assertEqual((config.head_dim, config.rotary_dim), (32, 32))

@@ -9,6 +9,7 @@ from saxml_ext.engine import architecture
 from saxml_ext.families import hf_entries
 
 _LIMIT = 1e9
+_MOST_LAYERS = 10_000
 _ROTATED, _INTERVAL = 'no_rope_layers', 'no_rope_layer_interval'
 # The formats whose floats keep fewer bits than float32, and how many are lost.
 _LOST_BITS = {'bfloat16': 16, 'float16': 13}
@@ -60,6 +61,8 @@ def read(
     dtype = entries.get('dtype', entries.get('torch_dtype', 'float32'))
     values['embedding'] = _rounded(width**0.5, _LOST_BITS.get(str(dtype), 0))
   if names.skips_rotation:
+    if layers > _MOST_LAYERS:
+      raise entries.error('num_hidden_layers', f'at most {_MOST_LAYERS}')
     interval = entries.integer(_INTERVAL, 4)
     usual = [int((i + 1) % interval != 0) for i in range(layers)]
     rotated = entries.get(_ROTATED, usual)
