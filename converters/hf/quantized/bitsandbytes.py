@@ -130,7 +130,8 @@ def _read_four_bits(
 
   absmax, table = part('absmax'), part('quant_map')
   if absmax.dtype == np.uint8:
-    scales = np.repeat(part('nested_absmax'), state.nested_blocksize)
+    size = min(state.nested_blocksize, len(absmax))
+    scales = np.repeat(part('nested_absmax'), size)
     absmax = part('nested_quant_map')[absmax] * scales[: len(absmax)]
     absmax += np.float32(state.nested_offset)
   codes = tensors.read(weight).reshape(-1).view(np.uint8)
@@ -139,9 +140,11 @@ def _read_four_bits(
   values[0::2] = table[codes >> 4]
   values[1::2] = table[codes & 15]
   values = values[: math.prod(state.shape)]
+  # A file may claim a block that is larger than the matrix.
+  size = min(state.blocksize, len(values))
   for begin in range(0, len(absmax), _BLOCKS):
-    scales = np.repeat(absmax[begin : begin + _BLOCKS], state.blocksize)
-    first = begin * state.blocksize
+    scales = np.repeat(absmax[begin : begin + _BLOCKS], size)
+    first = begin * size
     rows = values[first : first + len(scales)]
     rows *= scales[: len(rows)]
   return values.reshape(state.shape)

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 import functools
+import json
 import os
+import tracemalloc
 from typing import TypeAlias
 
 from absl.testing import absltest
@@ -145,6 +147,25 @@ class CheckpointsTest(parameterized.TestCase):
 
     opened, _ = self.open('gptq', wrap)
     self.assertGreaterEqual(opened.read(_Q + 'weight').min(), 0)
+
+  @parameterized.parameters('bitsandbytes_nf4', 'bitsandbytes_nf4_nested')
+  def test_claimed_blocks_take_no_memory(self, case):
+    def claim(tensors: _Tensors) -> None:
+      state = json.loads(tensors[_Q + _STATE].tobytes())
+      # One block is larger than the matrix, and so is one block of scales.
+      state |= {'blocksize': 2**30, 'nested_blocksize': 2**30}
+      text = json.dumps(state).encode()
+      tensors[_Q + _STATE] = np.frombuffer(text, np.uint8)
+      for name in ('absmax', 'nested_absmax'):
+        if (full := f'{_Q}weight.{name}') in tensors:
+          tensors[full] = tensors[full][:1]
+
+    opened, _ = self.open(case, claim)
+    tracemalloc.start()
+    self.addCleanup(tracemalloc.stop)
+    matrix = opened.read(_Q + 'weight')
+    self.assertLess(tracemalloc.get_traced_memory()[1], 8 * matrix.nbytes)
+    self.assertTrue(np.isfinite(matrix).all())
 
   def test_storage_in_a_float_type(self):
     as_halves = _set('weight', lambda x: x.reshape(-1).view(np.float16))
