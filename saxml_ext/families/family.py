@@ -37,7 +37,8 @@ class Family:
     fused: The fields of each tensor that has several, in the order of its rows.
       Each of these fields has that tensor in `tensors`.
     rotates_halves: True if rotary positions rotate the halves of a head in
-      Hugging Face checkpoints, but neighboring dims in PAX checkpoints.
+      Hugging Face checkpoints; False for neighboring dims. `architecture` says
+      which of the two PAX checkpoints have.
     buffers: The pattern of names of tensors that are not weights.
     params: The serving params of the family.
     serving: The name of the serving params that `//:serve` chooses.

@@ -1,7 +1,5 @@
 """Defines Granite 3: Llama with four constant factors."""
 
-import dataclasses
-
 from saxml_ext.engine import architecture
 from saxml_ext.families import hf_config
 from saxml_ext.families import hf_details
@@ -32,13 +30,9 @@ def _size(
 FAMILY = llama.relative(
   'granite',
   'Granite',
-  architecture=dataclasses.replace(
-    llama.FAMILY.architecture, interleaved=False
-  ),
-  config=dataclasses.replace(
-    llama.CONFIG,
-    model_class='GraniteForCausalLM',
-    details=hf_details.Names(
+  config={
+    'model_class': 'GraniteForCausalLM',
+    'details': hf_details.Names(
       {
         'embedding': 'embedding_multiplier',
         'residual': 'residual_multiplier',
@@ -46,8 +40,7 @@ FAMILY = llama.relative(
         'logits_divisor': 'logits_scaling',
       }
     ),
-  ),
-  rotates_halves=False,
+  },
   published={
     'granite-3.3-2b': _size(2048, 8192, 0.015625, 8.0),
     'granite-3.3-8b': _size(4096, 12800, 0.0078125, 16.0),

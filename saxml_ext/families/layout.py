@@ -176,6 +176,7 @@ def _variable(
   pax_shape = row.shape(shape)
   source_shape, view, axis = _form(row, pax_shape, shape, len(names))
   parts = row.parts or (row,)
+  is_reordered = family.rotates_halves == family.architecture.interleaved
   starts: tuple[int, ...] = ()
   height = 0
   if names and (fields := family.fused.get(names[0])):
@@ -191,8 +192,8 @@ def _variable(
     source_shape=source_shape,
     vocab_axis=0 if 'vocab' in row.axes else None,
     views=tuple(
-      (lambda tensor: _neighbors(view(tensor)))
-      if family.rotates_halves and part.field in _ROTATED
+      (lambda tensor: _reordered(view(tensor), family.rotates_halves))
+      if is_reordered and part.field in _ROTATED
       else view
       for part in parts
     )[: len(names)],
@@ -203,12 +204,16 @@ def _variable(
   )
 
 
-def _neighbors(x: np.ndarray) -> np.ndarray:
-  """Returns a view [..., H / 2, 2] of heads [..., H] that rotate as halves.
+def _reordered(x: np.ndarray, has_halves: bool) -> np.ndarray:
+  """Returns a view of heads [..., H] with the other order of rotated pairs.
 
-  Both members of a rotated pair are adjacent in the view.
+  Args:
+    x: The heads.
+    has_halves: True if their halves rotate. The view [..., H / 2, 2] then has
+      the pairs as neighbors. Otherwise, the view [..., 2, H / 2] has halves.
   """
-  return x.reshape(*x.shape[:-1], 2, -1).swapaxes(-1, -2)
+  pairs = (2, -1) if has_halves else (-1, 2)
+  return x.reshape(*x.shape[:-1], *pairs).swapaxes(-1, -2)
 
 
 def _form(

@@ -1,5 +1,6 @@
 """Defines Llama 1 to 3.3, and models of the same form: TinyLlama, SmolLM."""
 
+from collections.abc import Mapping
 import dataclasses
 import re
 from typing import Any
@@ -162,13 +163,26 @@ FAMILY = family.Family(
 )
 
 
-def relative(name: str, title: str, **changes: Any) -> family.Family:
-  """Returns a family whose serving params are those of any Llama.
+def relative(
+  name: str,
+  title: str,
+  config: Mapping[str, Any],
+  switches: Mapping[str, Any] | None = None,
+  tensors: Mapping[str, tuple[str, ...]] | None = None,
+  **changes: Any,
+) -> family.Family:
+  """Returns a family that differs from Llama in few things.
+
+  By default, its serving params are those of any Llama, and its PAX checkpoints
+  rotate the halves of a head.
 
   Args:
     name: The `model_type`.
     title: The name in messages and of the serving params.
-    **changes: The fields that differ from those of Llama.
+    config: The fields of CONFIG that differ.
+    switches: The fields of the architecture that differ.
+    tensors: The tensors that differ, by field.
+    **changes: Further fields of the family that differ.
   """
   params = f'saxml_ext.params.{name}.Any{title}'
   doc = f'A {title} of any size, with the settings of AnyLlama.'
@@ -176,6 +190,11 @@ def relative(name: str, title: str, **changes: Any) -> family.Family:
     FAMILY,
     name=name,
     title=title,
+    architecture=dataclasses.replace(
+      FAMILY.architecture, **{'interleaved': False, **(switches or {})}
+    ),
+    config=dataclasses.replace(CONFIG, **config),
+    tensors={**FAMILY.tensors, **(tensors or {})},
     params={params: servable.Params(doc, _ANY, ARCHITECTURE=name)},
     serving=params,
     **{'published': {}, **changes},

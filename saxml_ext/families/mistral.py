@@ -3,20 +3,12 @@
 Only Mistral 7B 0.1 has a sliding window that is shorter than its context.
 """
 
-import dataclasses
-
 from saxml_ext.families import hf_config
 from saxml_ext.families import llama
 
 
 def _size(
-  layers: int,
-  width: int,
-  hidden: int,
-  vocab: int,
-  positions: int,
-  base: float,
-  own_head_dim: int = 0,
+  layers: int, width: int, hidden: int, vocab: int, positions: int, base: float
 ) -> hf_config.HFConfig:
   return hf_config.HFConfig(
     layers,
@@ -30,26 +22,26 @@ def _size(
     max_positions=positions,
     bos_id=1,
     eos_id=2,
-    own_head_dim=own_head_dim,
+    own_head_dim=0 if width == 32 * 128 else 128,
   )
 
 
 FAMILY = llama.relative(
   'mistral',
   'Mistral',
-  config=dataclasses.replace(
-    llama.CONFIG,
-    model_class='MistralForCausalLM',
-    defaults={
+  switches={'interleaved': True},
+  config={
+    'model_class': 'MistralForCausalLM',
+    'defaults': {
       **llama.CONFIG.defaults,
       'num_kv_heads': 8,
       'max_positions': 131072,
     },
-    window=hf_config.Window(4096),
-  ),
+    'window': hf_config.Window(4096),
+  },
   published={
     'mistral-7b-v0.3': _size(32, 4096, 14336, 32768, 32768, 1e6),
-    'mistral-nemo-12b': _size(40, 5120, 14336, 131072, 131072, 1e6, 128),
-    'mistral-small-24b': _size(40, 5120, 32768, 131072, 32768, 1e8, 128),
+    'mistral-nemo-12b': _size(40, 5120, 14336, 131072, 131072, 1e6),
+    'mistral-small-24b': _size(40, 5120, 32768, 131072, 32768, 1e8),
   },
 )

@@ -82,6 +82,7 @@ FAMILY = family.Family(
     'head': ('embed_out.weight',),
     'head_bias': (),
   },
+  rotates_halves=True,
   buffers=re.compile(
     r'gpt_neox\.layers\.\d+\.attention\.'
     r'(bias|masked_bias|rotary_emb\.inv_freq)'

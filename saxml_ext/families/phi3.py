@@ -1,7 +1,5 @@
 """Defines Phi-3 and Phi-4: Llama with fused matrices and partial rotation."""
 
-import dataclasses
-
 from saxml_ext.engine import architecture
 from saxml_ext.families import hf_config
 from saxml_ext.families import hf_rotary
@@ -14,16 +12,13 @@ _GATE_UP = _LAYER + 'mlp.gate_up_proj.weight'
 FAMILY = llama.relative(
   'phi3',
   'Phi3',
-  architecture=dataclasses.replace(
-    llama.FAMILY.architecture, interleaved=False
-  ),
-  config=hf_config.Table(
-    'Phi3ForCausalLM',
-    keys={
+  config={
+    'model_class': 'Phi3ForCausalLM',
+    'keys': {
       **{k: v for k, v in llama.CONFIG.keys.items() if k != 'own_head_dim'},
       'rotary_share': 'partial_rotary_factor',
     },
-    defaults={
+    'defaults': {
       'max_positions': 4096,
       'original_length': 4096,
       'rotary_share': 1.0,
@@ -33,21 +28,20 @@ FAMILY = llama.relative(
       'eos_id': 32000,
       'pad_id': 32000,
     },
-    accepted={
+    'accepted': {
       'hidden_act': ('silu', 'swish'),
       'attention_bias': (False,),
       'mlp_bias': (False,),
     },
-    rotary_names={
+    'rotary_names': {
       'rope_theta': 'rope_theta',
       'partial_rotary_factor': 'partial_rotary_factor',
     },
-    window=hf_config.Window(None),
+    'window': hf_config.Window(None),
     # The first files of Phi-3 call longrope "su".
-    rope_types=('default', hf_rotary.LONGROPE, 'su'),
-  ),
+    'rope_types': ('default', hf_rotary.LONGROPE, 'su'),
+  },
   tensors={
-    **llama.FAMILY.tensors,
     'layers.qkv': (_QKV,) * 3,
     'layers.gate': (_GATE_UP,),
     'layers.up': (_GATE_UP,),
@@ -56,7 +50,6 @@ FAMILY = llama.relative(
     _QKV: ('layers.query', 'layers.key', 'layers.value'),
     _GATE_UP: ('layers.gate', 'layers.up'),
   },
-  rotates_halves=False,
   published={
     # The context is the window of its layers.
     'phi-3-mini-4k': hf_config.HFConfig(

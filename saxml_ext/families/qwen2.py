@@ -11,22 +11,33 @@ from saxml_ext.families import servable
 _ANY = 'saxml_ext.params.qwen2.AnyQwen2'
 _BIASES = 'model.layers.{layer}.self_attn.%s_proj.bias'
 
+CONFIG = dataclasses.replace(
+  llama.CONFIG,
+  model_class='Qwen2ForCausalLM',
+  defaults={
+    'num_kv_heads': 32,
+    'max_positions': 32768,
+    'rotary_base': 10000.0,
+    'ln_epsilon': 1e-6,
+  },
+  accepted={
+    'hidden_act': ('silu', 'swish'),
+    'use_sliding_window': (False, True),
+    'partial_rotary_factor': (None, 1.0),
+  },
+  window=hf_config.Window(4096, 'use_sliding_window', layers=28),
+)
+
 
 def _size(
-  layers: int,
-  width: int,
-  heads: int,
-  hidden: int,
-  vocab: int,
-  kv_heads: int,
-  tied: bool = False,
+  layers: int, width: int, heads: int, hidden: int, kv_heads: int, tied: bool
 ) -> hf_config.HFConfig:
   return hf_config.HFConfig(
     layers,
     width,
     heads,
     hidden,
-    vocab,
+    151936 if tied else 152064,
     num_kv_heads=kv_heads,
     rotary_dim=width // heads,
     rotary_base=1e6,
@@ -45,22 +56,7 @@ FAMILY = dataclasses.replace(
   architecture=dataclasses.replace(
     llama.FAMILY.architecture, biases=(architecture.QKV,)
   ),
-  config=dataclasses.replace(
-    llama.CONFIG,
-    model_class='Qwen2ForCausalLM',
-    defaults={
-      'num_kv_heads': 32,
-      'max_positions': 32768,
-      'rotary_base': 10000.0,
-      'ln_epsilon': 1e-6,
-    },
-    accepted={
-      'hidden_act': ('silu', 'swish'),
-      'use_sliding_window': (False, True),
-      'partial_rotary_factor': (None, 1.0),
-    },
-    window=hf_config.Window(4096, 'use_sliding_window', layers=28),
-  ),
+  config=CONFIG,
   tensors={
     **llama.FAMILY.tensors,
     'layers.qkv_bias': tuple(_BIASES % part for part in 'qkv'),
@@ -74,7 +70,7 @@ FAMILY = dataclasses.replace(
   },
   serving=_ANY,
   published={
-    'qwen2.5-0.5b': _size(24, 896, 14, 4864, 151936, kv_heads=2, tied=True),
-    'qwen2.5-7b': _size(28, 3584, 28, 18944, 152064, kv_heads=4),
+    'qwen2.5-0.5b': _size(24, 896, 14, 4864, 2, tied=True),
+    'qwen2.5-7b': _size(28, 3584, 28, 18944, 4, tied=False),
   },
 )

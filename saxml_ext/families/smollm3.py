@@ -1,7 +1,5 @@
 """Defines SmolLM3: Llama in which some layers have no rotary positions."""
 
-import dataclasses
-
 from saxml_ext.engine import architecture
 from saxml_ext.families import hf_config
 from saxml_ext.families import hf_details
@@ -10,13 +8,9 @@ from saxml_ext.families import llama
 FAMILY = llama.relative(
   'smollm3',
   'SmolLM3',
-  architecture=dataclasses.replace(
-    llama.FAMILY.architecture, interleaved=False
-  ),
-  config=dataclasses.replace(
-    llama.CONFIG,
-    model_class='SmolLM3ForCausalLM',
-    defaults={
+  config={
+    'model_class': 'SmolLM3ForCausalLM',
+    'defaults': {
       'num_kv_heads': 4,
       'max_positions': 32768,
       'rotary_base': 2e6,
@@ -26,11 +20,10 @@ FAMILY = llama.relative(
       'eos_id': 128001,
       'pad_id': 128004,
     },
-    accepted={**llama.CONFIG.accepted, 'use_sliding_window': (False, True)},
-    window=hf_config.Window(None, 'use_sliding_window'),
-    details=hf_details.Names(skips_rotation=True),
-  ),
-  rotates_halves=False,
+    'accepted': {**llama.CONFIG.accepted, 'use_sliding_window': (False, True)},
+    'window': hf_config.Window(None, 'use_sliding_window'),
+    'details': hf_details.Names(skips_rotation=True),
+  },
   published={
     'smollm3-3b': hf_config.HFConfig(
       36,
