@@ -31,9 +31,8 @@ class Flag:
     Args:
       up: True to raise it.
     """
-    kernels.library().SaxmlSetFlag(
-      ctypes.c_int64(self.number), ctypes.c_bool(up)
-    )
+    if built := kernels.library():  # Only programs on the CPU have flags.
+      built.SaxmlSetFlag(ctypes.c_int64(self.number), ctypes.c_bool(up))
 
 
 def is_raised(number: jax.Array, step: jax.Array) -> jax.Array:

@@ -102,15 +102,21 @@ def has_bfloat16_products() -> bool:
 
 
 @functools.cache
-def library() -> ctypes.CDLL:
-  """Returns the shared library of the kernels."""
-  return ctypes.CDLL(LIBRARY)
+def library() -> ctypes.CDLL | None:
+  """Returns the shared library of the kernels, or None if it was not built.
+
+  Bazel builds it. A checkout without it can compute on GPUs and TPUs.
+  """
+  return ctypes.CDLL(LIBRARY) if os.path.exists(LIBRARY) else None
 
 
 def _register() -> None:
-  library().SaxmlAllowAvx512(ctypes.c_bool(not without_avx512()))
+  built = library()
+  if not built:
+    return
+  built.SaxmlAllowAvx512(ctypes.c_bool(not without_avx512()))
   for name, symbol in _SYMBOLS.items():
-    handler = jax.ffi.pycapsule(getattr(library(), symbol))
+    handler = jax.ffi.pycapsule(getattr(built, symbol))
     jax.ffi.register_ffi_target(name, handler, platform='cpu')
 
 
@@ -185,7 +191,16 @@ def usable() -> bool:
 
   They may not be called on meshes with several devices, which cannot split
   them.
+
+  Raises:
+    RuntimeError: The CPU is to compute, but the library was not built.
   """
+  if not library() and jax.default_backend() == 'cpu':
+    raise RuntimeError(
+      f'{LIBRARY} does not exist, and the engine needs it on a CPU. Run the'
+      ' program with Bazel, or build it first: ./bazelw build'
+      ' //saxml_ext/engine/kernels:libkernels.so, and copy it from bazel-bin.'
+    )
   return jax.sharding.get_abstract_mesh().empty
 
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.kernels import interrupts
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
 
@@ -222,6 +223,16 @@ class MultiplyLikeliestTest(parameterized.TestCase):
     np.testing.assert_allclose(total, expected[1][:, 0], rtol=1e-6, atol=1e-6)
     for got, want in zip(best, expected[2:]):
       np.testing.assert_array_equal(got, want[:, 0])
+
+
+class LibraryTest(absltest.TestCase):
+  def test_missing_library_is_an_error_on_a_cpu_only(self):
+    with mock.patch.object(kernels, 'library', return_value=None):
+      with self.assertRaisesRegex(RuntimeError, 'libkernels.so does not exist'):
+        kernels.usable()
+      with mock.patch.object(jax, 'default_backend', return_value='gpu'):
+        self.assertTrue(kernels.usable())
+        interrupts.Flag().set(up=True)
 
 
 if __name__ == '__main__':
