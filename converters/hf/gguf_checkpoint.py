@@ -36,7 +36,10 @@ class GGUFCheckpoint(checkpoint.Checkpoint):
     self.shapes: Mapping[str, tuple[int, ...]] = self._file.shapes
 
   def read(self, name: str, region: tuple[slice, ...] = ()) -> np.ndarray:
-    return self._file.read(name, region)
+    values = self._file.read(name, region)
+    if name.endswith('norm.weight') and not self.family.ln_direct_scale:
+      return values - 1  # llama.cpp adds 1 to norms that store scale - 1.
+    return values
 
   def release(self, name: str, done: bool = True) -> None:
     self._file.release(name, done)

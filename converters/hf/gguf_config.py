@@ -11,21 +11,26 @@ import numpy as np
 
 from converters.hf import gguf_file
 from saxml_ext.engine import architecture
+from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
+from saxml_ext.families import hf_entries
 from saxml_ext.families import hf_rotary
-from saxml_ext.families import llama
-from saxml_ext.families import qwen2
 from saxml_ext.pax import errors
 
 TOKENIZER = 'tokenizer.ggml.'
 _LAYER = 'blk.{layer}.'
 _EMBEDDING, _HEAD = 'token_embd.weight', 'output.weight'
 _FACTORS = 'rope_freqs.weight'
+# The factors of longrope for texts of at most the original length, and others.
+_SHORT, _LONG = 'rope_factors_short.weight', 'rope_factors_long.weight'
 _TENSORS = {
   'embedding': (_EMBEDDING,),
   'layers.norm.scale': (_LAYER + 'attn_norm.weight',),
   'layers.qkv': tuple(f'{_LAYER}attn_{x}.weight' for x in 'qkv'),
+  'layers.qkv_bias': tuple(f'{_LAYER}attn_{x}.bias' for x in 'qkv'),
+  'layers.query_norm.scale': (_LAYER + 'attn_q_norm.weight',),
+  'layers.key_norm.scale': (_LAYER + 'attn_k_norm.weight',),
   'layers.post': (_LAYER + 'attn_output.weight',),
   'layers.ff_norm.scale': (_LAYER + 'ffn_norm.weight',),
   'layers.gate': (_LAYER + 'ffn_gate.weight',),
@@ -34,48 +39,59 @@ _TENSORS = {
   'final_norm.scale': ('output_norm.weight',),
   'head': (_HEAD,),
 }
-_BIASES = {'layers.qkv_bias': tuple(f'{_LAYER}attn_{x}.bias' for x in 'qkv')}
-# llama.cpp reorders the queries and keys of Llama, and only those, so that
-# rotary positions rotate neighboring dims. PAX checkpoints have this order too.
-_FAMILIES = {
-  'llama': dataclasses.replace(
-    llama.FAMILY, tensors=_TENSORS, rotates_halves=False
-  ),
-  'qwen2': dataclasses.replace(qwen2.FAMILY, tensors=_TENSORS | _BIASES),
+# The families by the name of their architecture, with the tensors that differ.
+# Mistral has the architecture of Llama.
+_FAMILIES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+  **dict.fromkeys(('llama', 'qwen2', 'qwen3', 'gemma'), {}),
+  **dict.fromkeys(('granite', 'smollm3'), {}),
+  'olmo2': {
+    'layers.norm.scale': (_LAYER + 'post_attention_norm.weight',),
+    'layers.ff_norm.scale': (_LAYER + 'post_ffw_norm.weight',),
+  },
+  'phi3': {
+    'layers.qkv': (_LAYER + 'attn_qkv.weight',) * 3,
+    'layers.gate': _TENSORS['layers.up'],
+  },
 }
+# llama.cpp reorders the queries and keys of these, so that rotary positions
+# rotate neighboring dims.
+_NEIGHBORS = ('llama', 'granite', 'smollm3')
 # The keys after the name of the architecture, by field of HFConfig.
 _KEYS = {
   'num_layers': 'block_count',
   'model_dim': 'embedding_length',
   'num_heads': 'attention.head_count',
   'num_kv_heads': 'attention.head_count_kv',
+  'own_head_dim': 'attention.key_length',
   'hidden_dim': 'feed_forward_length',
   'max_positions': 'context_length',
   'rotary_base': 'rope.freq_base',
   'ln_epsilon': 'attention.layer_norm_rms_epsilon',
 }
-_HEAD_SIZES = (
-  'attention.key_length',
-  'attention.value_length',
-  'rope.dimension_count',
-)
+_ROTATED = 'rope.dimension_count'
+_HEAD_SIZES = ('attention.value_length', _ROTATED)
+# The keys of the fields of architecture.Details.
+_DETAILS = {
+  'embedding': 'embedding_scale',
+  'residual': 'residual_scale',
+  'attention': 'attention.scale',
+  'logits_divisor': 'logit_scale',
+}
+_WINDOW, _GAIN = 'attention.sliding_window', 'rope.scaling.attn_factor'
+_LENGTH = 'rope.scaling.original_context_length'
 # Further keys and the values that change nothing; the first is the default.
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
   'attention.causal': (True,),
-  'attention.sliding_window': (0,),
+  _WINDOW: (0,),
   'expert_count': (0,),
   'expert_used_count': (0,),
   'logit_scale': (1.0, 0.0),
-  'rope.scaling.attn_factor': (1.0,),
+  _GAIN: (1.0,),
   'rope.scaling.type': ('none', 'linear'),
 }
 _LINEAR_FACTORS = ('rope.scaling.factor', 'rope.scale_linear')
 # Keys that say nothing about the computation.
-_NOTES = (
-  'rope.scaling.finetuned',
-  'rope.scaling.original_context_length',
-  'tensor_data_layout',
-)
+_NOTES = ('rope.scaling.finetuned', _LENGTH, 'tensor_data_layout')
 _DEFAULTS = {'rotary_base': 10000.0}
 # The keys of special tokens, and their ids in SentencePiece models without them.
 _IDS: Mapping[str, tuple[str, int | None]] = {
@@ -115,10 +131,8 @@ def read(
       setting is not supported, or sizes do not fit together.
   """
   metadata = file.metadata
-  name, kind = (
-    metadata.get('general.architecture'),
-    metadata.get('general.type'),
-  )
+  name: Any = metadata.get('general.architecture')
+  kind = metadata.get('general.type')
   if kind not in (None, 'model'):
     raise errors.CheckpointError(
       f'{path} is of the type {kind!r}. Expected a whole model.'
@@ -129,13 +143,8 @@ def read(
       f' architectures of GGUF files: {", ".join(_FAMILIES)}.'
     )
   rows = (file.shapes.get(_EMBEDDING) or (0,))[0]
-  settings = _settings(path, name, metadata, rows)
-  table = hf_config.Table(
-    '',
-    keys={field: f'{name}.{key}' for field, key in _KEYS.items()},
-    defaults=_DEFAULTS,
-    accepted={f'{name}.{k}': v for k, v in _NEUTRAL.items()},
-  )
+  family, table = _family(name), _table(name, _SHORT in file.shapes)
+  settings = _settings(path, name, metadata, rows, table)
   ids = token_ids(path, file)
   document = {
     **settings,
@@ -145,21 +154,66 @@ def read(
     'tie_word_embeddings': _HEAD not in file.shapes,
   }
   config = hf_config.read(path, document, table)
-  for key in (f'{name}.{k}' for k in _HEAD_SIZES):
+  for key in {f'{name}.{k}' for k in _HEAD_SIZES}.difference(
+    table.keys.values()
+  ):
     if settings.get(key, config.head_dim) != config.head_dim:
       raise errors.CheckpointError(
         f'{path}: {key} is {settings[key]}. Expected {config.head_dim}, the'
-        f' share of a head in {name}.embedding_length.'
+        ' width of a head.'
       )
-  family = dataclasses.replace(
-    _FAMILIES[name], buffers=re.compile(re.escape(_FACTORS))
+  if _SHORT in file.shapes:
+    config = _add_longrope(path, name, settings, config, file)
+  else:
+    scaling = _scaling(path, name, settings, config, file)
+    config = dataclasses.replace(config, rotary_scaling=scaling)
+  return family, config
+
+
+def _family(name: str) -> family_lib.Family:
+  """Returns a family with the names of tensors in GGUF."""
+  member = families.FAMILIES[name]
+  names = _TENSORS | dict(_FAMILIES[name])
+  tensors = {field: names[field] for field in member.tensors}
+  renamed = {
+    old: new
+    for field in tensors
+    for old, new in zip(member.tensors[field], tensors[field])
+  }
+  return dataclasses.replace(
+    member,
+    tensors=tensors,
+    fused={renamed[old]: fields for old, fields in member.fused.items()},
+    rotates_halves=name not in _NEIGHBORS,
+    buffers=re.compile('|'.join(map(re.escape, (_FACTORS, _SHORT, _LONG)))),
   )
-  scaling = _scaling(path, name, settings, config, file)
-  return family, dataclasses.replace(config, rotary_scaling=scaling)
+
+
+def _table(name: str, is_longrope: bool) -> hf_config.Table:
+  """Returns the names of the settings of an architecture."""
+  config = families.FAMILIES[name].config
+  assert config
+  details = dataclasses.replace(
+    config.details,
+    factors={f: f'{name}.{_DETAILS[f]}' for f in config.details.factors},
+  )
+  keys = {field: f'{name}.{key}' for field, key in _KEYS.items()}
+  if 'rotary_share' in config.keys:
+    keys['rotary_dim'] = f'{name}.{_ROTATED}'
+  accepted = {f'{name}.{k}': v for k, v in _NEUTRAL.items()}
+  for key in details.factors.values():
+    accepted.pop(key, None)
+  if is_longrope:
+    del accepted[f'{name}.{_GAIN}']
+  return hf_config.Table('', keys, _DEFAULTS, accepted, details=details)
 
 
 def _settings(
-  path: str, name: str, metadata: Mapping[str, Any], rows: int
+  path: str,
+  name: str,
+  metadata: Mapping[str, Any],
+  rows: int,
+  table: hf_config.Table,
 ) -> dict[str, Any]:
   """Returns the settings of the architecture; one value for all layers each.
 
@@ -167,13 +221,14 @@ def _settings(
     errors.CheckpointError: A setting is unknown, or differs between layers or
       from the embedding.
   """
-  known = {*_KEYS.values(), *_HEAD_SIZES, *_NEUTRAL, *_LINEAR_FACTORS, *_NOTES}
+  known = {*_HEAD_SIZES, *_NEUTRAL, *_LINEAR_FACTORS, *_NOTES, 'vocab_size'}
+  known = {f'{name}.{key}' for key in known}
+  known |= {*table.keys.values(), *table.details.factors.values()}
   settings = {}
   for key, value in metadata.items():
-    prefix, _, rest = key.partition('.')
-    if prefix != name:
+    if not key.startswith(f'{name}.'):
       continue
-    if rest not in known | {'vocab_size'}:
+    if key not in known:
       raise errors.CheckpointError(
         f'{path}: the setting {key} = {str(value)[:100]} is not supported.'
       )
@@ -198,6 +253,10 @@ def _settings(
         f'{path}: {key} is {size}, but {_EMBEDDING} has {rows} rows. Expected'
         ' one row for each token.'
       )
+  window = settings.get(f'{name}.{_WINDOW}')
+  length = settings.get(f'{name}.context_length')
+  if type(window) is type(length) is int and window >= length:
+    del settings[f'{name}.{_WINDOW}']  # It covers the whole context.
   return settings
 
 
@@ -273,6 +332,31 @@ def _scaling(
       ' Only these are supported.'
     )
   return scaling
+
+
+def _add_longrope(
+  path: str,
+  name: str,
+  settings: Mapping[str, Any],
+  config: hf_config.HFConfig,
+  file: gguf_file.GGUFFile,
+) -> hf_config.HFConfig:
+  """Returns a config with the factors for texts of the original length."""
+  values = np.asarray(file.read(_SHORT), np.float32)
+  if values.shape != (config.rotary_dim // 2,) or not (values > 0).all():
+    raise errors.CheckpointError(
+      f'{path}: the tensor {_SHORT} of shape {list(values.shape)} is not usable.'
+      f' Expected {config.rotary_dim // 2} positive factors.'
+    )
+  entries = hf_entries.Entries(path, settings)
+  length = entries.integer(f'{name}.{_LENGTH}', config.max_positions)
+  gain = entries.number(f'{name}.{_GAIN}', 1.0, hf_rotary.SCALING_LIMIT)
+  return dataclasses.replace(
+    config,
+    # Longer texts have other factors; see `hf_rotary.scaling`.
+    max_positions=min(config.max_positions, length),
+    rotary_scaling=hf_rotary.divided([float(str(x)) for x in values], gain),
+  )
 
 
 def _matching(

@@ -145,7 +145,7 @@ class GGUFConfigTest(parameterized.TestCase):
     self.assertEqual((config.bos_id, config.stop_ids), (1, (2,)))
 
   def test_other_architectures_are_refused_by_name(self):
-    for name in 'gemma2', 'qwen3', 'phi3', 'clip':
+    for name in 'gemma2', 'qwen3moe', 'phi2', 'clip':
       self.assert_refused(
         f"architecture '{name}', .* Supported .*: llama, qwen2",
         general__architecture=name,
@@ -159,7 +159,7 @@ class GGUFConfigTest(parameterized.TestCase):
     ('_embedding_length', 255, 'not a multiple of num_heads'),
     ('_attention__head_count', [4, 2], 'same value for all layers'),
     ('_attention__layer_norm_rms_epsilon', None, 'epsilon is missing'),
-    ('_attention__key_length', 128, 'llama.attention.key_length is 128.* 64'),
+    ('_attention__value_length', 128, 'attention.value_length is 128.* 64'),
     ('_rope__dimension_count', 32, 'llama.rope.dimension_count is 32.* 64'),
     ('_expert_count', 8, 'llama.expert_count is 8. Expected 0'),
     ('_attention__sliding_window', 64, 'sliding_window is 64. Expected 0'),
@@ -220,6 +220,16 @@ class GGUFConfigTest(parameterized.TestCase):
       np.ones(_HALF - 1, np.float32) * 2,
     ):
       self.assert_refused(f'tensor {_FACTORS}', tensors={_FACTORS: factors})
+
+  def test_factors_of_longrope_are_checked(self):
+    name = 'rope_factors_short.weight'
+    for factors in np.ones(_HALF - 1), np.zeros(_HALF):
+      self.assert_refused(
+        f'tensor {name} of shape .* Expected 32 positive factors',
+        'phi3',
+        tensors={name: factors.astype(np.float32)},
+        _rope__dimension_count=64,
+      )
 
   def test_missing_and_unknown_tensors_are_named(self):
     tensors = gguf_files.state_dict()

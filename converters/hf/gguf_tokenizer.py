@@ -18,6 +18,7 @@ from tokenizers import processors
 
 from converters.hf import gguf_config
 from converters.hf import gguf_file
+from converters.hf import rank_tokenizer
 from saxml_ext.pax import errors
 
 _TEMPLATE = 'tokenizer.chat_template'
@@ -38,18 +39,22 @@ _SAMPLING = {
 }
 
 
-def _llama3(digits: str) -> pre_tokenizers.PreTokenizer:
-  """Returns the split of Llama 3, with groups of digits that match `digits`."""
-  pattern = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-    r'|[^\r\n\p{L}\p{N}]?\p{L}+'
-    rf'|{digits}'
-    r'| ?[^\s\p{L}\p{N}]+[\r\n]*'
-    r'|\s*[\r\n]+'
-    r'|\s+(?!\S)'
-    r'|\s+'
+def _words(ending: str, digits: str) -> str:
+  """Returns the split of GPT-4o and Mistral, before capitals within a word."""
+  start, upper, lower = (
+    r'[^\r\n\p{L}\p{N}]?',
+    r'[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]',
+    r'[\p{Ll}\p{Lm}\p{Lo}\p{M}]',
   )
-  return pre_tokenizers.Split(tokenizers.Regex(pattern), 'isolated')
+  return (
+    f'{start}{upper}*{lower}+{ending}|{start}{upper}+{lower}*{ending}|{digits}'
+    r'| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+'
+  )
+
+
+def _split(pattern: str) -> Sequence[pre_tokenizers.PreTokenizer]:
+  split = pre_tokenizers.Split(tokenizers.Regex(pattern), 'isolated')
+  return split, _bytes(False)
 
 
 def _bytes(is_split: bool) -> pre_tokenizers.PreTokenizer:
@@ -59,20 +64,24 @@ def _bytes(is_split: bool) -> pre_tokenizers.PreTokenizer:
 
 _GPT2 = (_bytes(True),)
 _DIGITS = (pre_tokenizers.Digits(individual_digits=True), _bytes(True))
-_LLAMA3 = (_llama3(r'\p{N}{1,3}'), _bytes(False))
-_QWEN2 = (_llama3(r'\p{N}'), _bytes(False))
+_LLAMA3 = _split(rank_tokenizer.LLAMA3)
+_QWEN2 = _split(rank_tokenizer.LLAMA3.replace('{1,3}', ''))
+_TEKKEN = _split(_words('', r'\p{N}'))
+_GPT4O = _split(_words("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r'\p{N}{1,3}'))
 _SPLITS: Mapping[str, Sequence[pre_tokenizers.PreTokenizer]] = {
   **dict.fromkeys(('default', 'gpt-2', 'phi-2'), _GPT2),
   **dict.fromkeys(('smollm', 'starcoder', 'refact'), _DIGITS),
   **dict.fromkeys(('llama3', 'llama-v3', 'llama-bpe', 'falcon3'), _LLAMA3),
   **dict.fromkeys(('dbrx', 'smaug-bpe'), _LLAMA3),
   **dict.fromkeys(('qwen2', 'deepseek-r1-qwen', 'megrez'), _QWEN2),
+  'tekken': _TEKKEN,
+  'gpt-4o': _GPT4O,
 }
 # The splits whose tokenizers take a word that is a token without merging, and
 # begin texts with the start token unless the metadata says otherwise.
-_WHOLE_WORDS = ('llama3', 'llama-v3', 'llama-bpe', 'falcon3')
-
-
+_WHOLE_WORDS = ('llama3', 'llama-v3', 'llama-bpe', 'falcon3', 'tekken')
+# The special tokens after which Phi-3 keeps spaces, unlike after others.
+_KEEPING = ('<unk>', '<s>', '<|endoftext|>')
 # Settings that change the ids of a text in ways that are not supported. The
 # server adds at most one token, before a text.
 _UNSUPPORTED = (
@@ -221,10 +230,17 @@ class _Vocabulary:
       tokenizer: The tokenizer.
       start: The token that begins each text; None for none.
     """
+    architecture = self._metadata.get('general.architecture')
+    strips = (architecture, self.get('model')) == ('phi3', 'llama')
     for kinds, is_special in (((_UNKNOWN, _CONTROL), True), ((_USER,), False)):
       tokenizer.add_tokens(
         [
-          tokenizers.AddedToken(text, normalized=False, special=is_special)
+          tokenizers.AddedToken(
+            text,
+            normalized=False,
+            special=is_special,
+            rstrip=strips and text not in _KEEPING,
+          )
           for text, kind in zip(self.texts, self.types)
           if kind in kinds
         ]

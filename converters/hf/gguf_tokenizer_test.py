@@ -165,7 +165,7 @@ class GGUFTokenizerTest(parameterized.TestCase):
         self.assertEqual(ids, judge.encode(text, add_special_tokens=False))
 
   @parameterized.parameters(
-    'default', 'gpt-2', 'llama-bpe', 'qwen2', 'smaug-bpe'
+    *('default', 'gpt-2', 'llama-bpe', 'qwen2', 'smaug-bpe', 'tekken', 'gpt-4o')
   )
   def test_splits_match_transformers(self, pre):
     path = self.write(tokenizer__ggml__pre=pre)
@@ -225,6 +225,30 @@ class GGUFTokenizerTest(parameterized.TestCase):
     ids = ours.encode('<|im_start|>hello<|im_end|>').ids
     self.assertEqual(ids, [1, gguf_files.TOKENS.index('hello'), 2])
     self.assertEqual(ours.decode(ids), '<|im_start|>hello')
+
+  def test_phi3_drops_spaces_after_most_special_tokens(self):
+    text = 'A<|user|> \n hi<s> hi'
+    for family, expected in (
+      ('phi3', ['A', '<|user|>', 'hi', '<s>', '▁hi']),
+      ('llama', ['A', '<|user|>', '▁', '\n', '▁hi', '<s>', '▁hi']),
+    ):
+      tokens = ['<|user|>', '<s>', '</s>', *'A▁\nhi', 'hi', '▁hi']
+      tokens += [f'x{i}' for i in range(gguf_files.VOCAB - len(tokens))]
+      path = gguf_files.write(
+        os.path.join(self.create_tempdir().full_path, 'model.gguf'),
+        gguf_files.state_dict(tied=True),
+        gguf_files.metadata(
+          family,
+          tokenizer__ggml__model='llama',
+          tokenizer__ggml__tokens=tokens,
+          tokenizer__ggml__scores=[-float(i) for i in range(len(tokens))],
+          tokenizer__ggml__token_type=[3] * 3 + [1] * (len(tokens) - 3),
+          tokenizer__ggml__add_space_prefix=False,
+        ),
+        family,
+      )
+      ids = self.tokenizer(path).encode(text, add_special_tokens=False).ids
+      self.assertEqual([tokens[i] for i in ids], expected, family)
 
   def test_files_have_roles_template_and_ends(self):
     files = tokenizer_files.collect(self.write(general__sampling__temp=0.5))

@@ -23,7 +23,7 @@ from saxml_ext.pax import errors
 
 # The split of texts and the special tokens of Llama 3.1, which its file lacks.
 # Llama 3 has the same ids with other names of reserved tokens.
-_LLAMA3 = (
+LLAMA3 = (
   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
   r'| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+'
 )
@@ -107,7 +107,7 @@ def from_llama3(path: str, data: bytes) -> dict[str, bytes] | None:
   specials = [*_LLAMA3_SPECIAL, *(f'reserved_special_token_{i}' for i in rest)]
   ids = {f'<|{text}|>': len(tokens) + i for i, text in enumerate(specials)}
   return _files(
-    path, tokens, 0, _LLAMA3, ids, ('<|begin_of_text|>', '<|end_of_text|>')
+    path, tokens, 0, LLAMA3, ids, ('<|begin_of_text|>', '<|end_of_text|>')
   )
 
 

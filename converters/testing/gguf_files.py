@@ -15,21 +15,9 @@ SPECIAL = ('<|end|>', '<|im_start|>', '<|im_end|>')
 MERGES = ('h e', 'l l', 'he ll', 'hell o', 'Ġ w', '1 2')
 TEMPLATE = '{% for m in messages %}{{ m.content }}{% endfor %}'
 TYPES: TypeAlias = gguf.GGMLQuantizationType
-_NAMES = {
-  'model.embed_tokens': 'token_embd',
-  'model.norm': 'output_norm',
-  'lm_head': 'output',
-  'model.layers.': 'blk.',
-  'self_attn.q_proj': 'attn_q',
-  'self_attn.k_proj': 'attn_k',
-  'self_attn.v_proj': 'attn_v',
-  'self_attn.o_proj': 'attn_output',
-  'mlp.gate_proj': 'ffn_gate',
-  'mlp.down_proj': 'ffn_down',
-  'mlp.up_proj': 'ffn_up',
-  'input_layernorm': 'attn_norm',
-  'post_attention_layernorm': 'ffn_norm',
-}
+_MOST_LAYERS = 4
+# The architectures whose queries and keys llama.cpp reorders.
+_NEIGHBORS = ('llama', 'granite', 'smollm3')
 
 
 def byte_tokens() -> list[str]:
@@ -148,8 +136,9 @@ def write(
   family: str = 'llama',
   type_of: Callable[[str], TYPES] = lambda name: TYPES.F32,
   endianess: gguf.GGUFEndian = gguf.GGUFEndian.LITTLE,
+  head_dim: int = DIM // HEADS,
 ) -> str:
-  """Writes a GGUF file; returns its path.
+  """Writes a GGUF file as convert_hf_to_gguf does; returns its path.
 
   Args:
     path: The file to write.
@@ -158,7 +147,10 @@ def write(
     family: The architecture.
     type_of: A function from a matrix's name in the file to its type.
     endianess: The order of bytes.
+    head_dim: The width of a head.
   """
+  [arch] = [a for a, name in gguf.MODEL_ARCH_NAMES.items() if name == family]
+  names = gguf.get_tensor_name_map(arch, _MOST_LAYERS)
   writer = gguf.GGUFWriter(path, family, endianess=endianess)
   for key, value in values.items():
     if isinstance(value, bool):
@@ -172,10 +164,11 @@ def write(
     else:
       writer.add_array(key, value)
   for name, tensor in tensors.items():
-    if family == 'llama' and ('q_proj' in name or 'k_proj' in name):
-      tensor = _neighbors(tensor)
-    for old, new in _NAMES.items():
-      name = name.replace(old, new)
+    if family in _NEIGHBORS and ('q_proj' in name or 'k_proj' in name):
+      tensor = _neighbors(tensor, head_dim)
+    if family == 'gemma' and name.endswith('norm.weight'):
+      tensor = tensor + 1
+    name = names.get_name(name, ('.weight', '.bias')) or name
     kind = type_of(name) if tensor.ndim > 1 else TYPES.F32
     if kind == TYPES.F32:
       writer.add_tensor(name, tensor)
@@ -188,7 +181,7 @@ def write(
   return path
 
 
-def _neighbors(tensor: np.ndarray) -> np.ndarray:
+def _neighbors(tensor: np.ndarray, head_dim: int) -> np.ndarray:
   """Returns queries or keys whose rotated pairs are neighbors."""
-  halves = tensor.reshape(-1, 2, DIM // HEADS // 2, *tensor.shape[1:])
+  halves = tensor.reshape(-1, 2, head_dim // 2, *tensor.shape[1:])
   return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(tensor.shape))

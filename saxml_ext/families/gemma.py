@@ -7,8 +7,6 @@ from saxml_ext.families import hf_config
 from saxml_ext.families import hf_details
 from saxml_ext.families import llama
 
-_IDS = {'bos_id': 2, 'eos_id': 1, 'pad_id': 0}
-
 _size = functools.partial(
   hf_config.HFConfig,
   vocab_size=256000,
@@ -16,7 +14,9 @@ _size = functools.partial(
   ln_epsilon=1e-6,
   max_positions=8192,
   tied_embeddings=True,
-  **_IDS,
+  bos_id=2,
+  eos_id=1,
+  pad_id=0,
 )
 
 FAMILY = llama.relative(
@@ -33,7 +33,9 @@ FAMILY = llama.relative(
       'rotary_base': 10000.0,
       'ln_epsilon': 1e-6,
       'tied_embeddings': True,
-      **_IDS,
+      'bos_id': 2,
+      'eos_id': 1,
+      'pad_id': 0,
     },
     'accepted': {
       # The first files say "gelu" and mean the approximation.

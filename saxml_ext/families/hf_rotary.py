@@ -20,7 +20,7 @@ TYPES = ('default', _LLAMA3, _LINEAR, 'dynamic', _YARN, LONGROPE)
 # The entries of the fields of architecture.RotaryScaling.
 LENGTH = 'original_max_position_embeddings'
 _SCALING_KEYS = ('factor', 'low_freq_factor', 'high_freq_factor', LENGTH)
-_SCALING_LIMIT = 1e9
+SCALING_LIMIT = 1e9
 _GAIN, _SHORT = 'attention_factor', 'short_factor'
 
 
@@ -117,7 +117,7 @@ def _number(
   """Returns a positive number; null stands for the default."""
   if entries.get(key) is None and default is not None:
     return default
-  return entries.number(key, None, _SCALING_LIMIT)
+  return entries.number(key, None, SCALING_LIMIT)
 
 
 def _yarn(
@@ -141,7 +141,7 @@ def _yarn(
   low, high = max(ends[0], 0), min(ends[1], 2 * pairs - 1)
   width = high - low or 0.001
   slow = [min(max((i - low) / width, 0), 1) for i in range(pairs)]
-  return _divided(
+  return divided(
     [1 / (part / factor + 1 - part) for part in slow],
     _number(entries, _GAIN, usual),
   )
@@ -163,13 +163,21 @@ def _longrope(
   if not (
     isinstance(values, list)
     and len(values) == pairs
-    and all(type(x) in (int, float) and 0 < x < _SCALING_LIMIT for x in values)
+    and all(type(x) in (int, float) and 0 < x < SCALING_LIMIT for x in values)
   ):
     raise entries.error(_SHORT, f'a list of {pairs} positive numbers')
-  return _divided(values, _number(entries, _GAIN, usual))
+  return divided(values, _number(entries, _GAIN, usual))
 
 
-def _divided(divisors: Sequence[float], gain: float):
+def divided(
+  divisors: Sequence[float], gain: float
+) -> architecture.RotaryScaling:
+  """Returns a scaling that is not a formula.
+
+  Args:
+    divisors: The divisor of each pair's frequency.
+    gain: The factor of all sines and cosines.
+  """
   return architecture.RotaryScaling(
     1.0, 1.0, 4.0, 1, tuple(map(float, divisors)), gain
   )
