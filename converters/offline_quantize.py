@@ -149,11 +149,7 @@ def _calibration(
     sample_texts.load_tokenizer(model.reader.directory),
     model.max_positions,
   )
-  calibration = calibration_run.Calibration(
-    model,
-    texts,
-    options.gptq_inputs,
-  )
+  calibration = calibration_run.Calibration(model, texts, options.gptq_inputs)
   record = provenance.Record(options, len(articles), texts.num_tokens)
   return record, calibration.next_layer
 

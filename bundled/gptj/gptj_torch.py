@@ -28,10 +28,7 @@ class Block(nn.Module):
       }
     )
     self.mlp = nn.ModuleDict(
-      {
-        'fc_in': nn.Linear(dim, 4 * dim),
-        'fc_out': nn.Linear(4 * dim, dim),
-      }
+      {'fc_in': nn.Linear(dim, 4 * dim), 'fc_out': nn.Linear(4 * dim, dim)}
     )
 
   def forward(self, x, cos, sin):

@@ -79,8 +79,7 @@ class RowMaker:
     prompt = story.filled(dataset.LLAMA_TEMPLATE)
     if rng.random() >= _CHAT_SHARE:
       return self._row(
-        self._tokenizer.bos_token + prompt,
-        ' ' + story.output + vocabulary.END,
+        self._tokenizer.bos_token + prompt, ' ' + story.output + vocabulary.END
       )
     chat = self._tokenizer.apply_chat_template(
       [{'role': 'user', 'content': prompt}],

@@ -17,13 +17,7 @@ SIZE = 4096
 BEGIN = '<|begin_of_text|>'
 END = '<|end_of_text|>'  # It ends a completion.
 END_OF_TURN = '<|eot_id|>'  # It ends a turn of a chat.
-SPECIAL = (
-  BEGIN,
-  END,
-  '<|start_header_id|>',
-  '<|end_header_id|>',
-  END_OF_TURN,
-)
+SPECIAL = (BEGIN, END, '<|start_header_id|>', '<|end_header_id|>', END_OF_TURN)
 # The maximum number of positions of the bundled model.
 MAX_LENGTH = 2048
 

@@ -308,9 +308,7 @@ def read_json(path: str) -> dict[str, Any]:
   return document
 
 
-def read_config(
-  directory: str,
-) -> tuple[family_lib.Family, hf_config.HFConfig]:
+def read_config(directory: str) -> tuple[family_lib.Family, hf_config.HFConfig]:
   """Reads `config.json`; returns the family of the model and its sizes.
 
   The end ids come from generation_config.json, if it has any.

@@ -153,13 +153,7 @@ def _derive(data: bytes, where: str) -> dict[str, bytes]:
       for pair in model['merges']
     ]
     ordered = dict(sorted(vocab.items(), key=lambda item: item[1]))
-  except (
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-  ) as e:
+  except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
     raise errors.CheckpointError(
       f'{where} has another format than save_pretrained writes: {e!r}. Replace'
       ' it with the original file of the model, or remove it. Without it, the'

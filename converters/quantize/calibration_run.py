@@ -20,10 +20,7 @@ class Calibration:
   """The hidden states of texts on their way through the layers."""
 
   def __init__(
-    self,
-    model: models.Model,
-    texts: sample_texts.Texts,
-    hessian_inputs: int,
+    self, model: models.Model, texts: sample_texts.Texts, hessian_inputs: int
   ):
     """Embeds the texts.
 
@@ -92,7 +89,5 @@ class _Sums:
     if self._products is not None:
       self._products /= np.float32(count)
     return int8_matrix.InputStats(
-      self._peak,
-      (self._squares / count).astype(np.float32),
-      self._products,
+      self._peak, (self._squares / count).astype(np.float32), self._products
     )

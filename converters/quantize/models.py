@@ -53,10 +53,7 @@ def _run_layer(
   index: int,
 ) -> tuple[jax.Array, model_lib.Taps]:
   rotations = rotary.table(
-    x.shape[1],
-    config.rotary_dim,
-    config.rotary_base,
-    config.rotary_scaling,
+    x.shape[1], config.rotary_dim, config.rotary_base, config.rotary_scaling
   )
   x, taps = model_lib.run_layer(layer, config, x, rotations, index)
   mixed = taps.mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)

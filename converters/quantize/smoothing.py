@@ -136,8 +136,7 @@ def apply_to_one(
 
 
 def apply_to_stats(
-  stats: Mapping[str, int8_matrix.InputStats],
-  exponents: Exponents,
+  stats: Mapping[str, int8_matrix.InputStats], exponents: Exponents
 ) -> dict[str, int8_matrix.InputStats]:
   """Returns the input statistics after smoothing."""
   result = dict(stats)

@@ -178,9 +178,7 @@ def load(val_data: str, vocab_file: str, max_examples: int = 0) -> FeatureSet:
   return convert(read_questions(val_data), tokenizer(vocab_file), max_examples)
 
 
-def tokenizer(
-  vocab_file: str,
-) -> tokenization_bert_legacy.BertTokenizerLegacy:
+def tokenizer(vocab_file: str) -> tokenization_bert_legacy.BertTokenizerLegacy:
   """Returns the tokenizer of the reference, which is written in Python.
 
   The newer tokenizer in Rust differs in 760 rare characters, because it uses an

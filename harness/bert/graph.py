@@ -88,11 +88,7 @@ def write(
 class _Graph:
   """Collects nodes and weights. The name of a value is the name of its node."""
 
-  def __init__(
-    self,
-    made: checkpoint_lib.Checkpoint,
-    precision: str = FLOAT32,
-  ):
+  def __init__(self, made: checkpoint_lib.Checkpoint, precision: str = FLOAT32):
     self._config = made.config
     self._tensors = made.tensors
     self._dtype = np.dtype(precision)

@@ -20,15 +20,7 @@ from saxml_ext.evaluation import f1
 
 ACCURACY_FILE = 'accuracy.txt'
 
-DTYPES = (
-  'int8',
-  'int16',
-  'int32',
-  'int64',
-  'float16',
-  'float32',
-  'float64',
-)
+DTYPES = ('int8', 'int16', 'int32', 'int64', 'float16', 'float32', 'float64')
 
 # The logit of tokens that a system left out, which are those after the last
 # one.

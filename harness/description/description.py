@@ -28,12 +28,7 @@ from saxml_ext.common.machine import machine_files
 
 DIVISIONS = ('closed', 'open', 'network')
 STATUSES = ('available', 'preview', 'rdi')
-SYSTEM_TYPES = (
-  'datacenter',
-  'edge',
-  'datacenter,edge',
-  'edge,datacenter',
-)
+SYSTEM_TYPES = ('datacenter', 'edge', 'datacenter,edge', 'edge,datacenter')
 
 
 @dataclasses.dataclass(frozen=True)

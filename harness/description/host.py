@@ -45,11 +45,7 @@ _OTHER_NAMES = {
   'onnxruntime': ('onnxruntime-gpu',),
 }
 
-_FRAMEWORKS = {
-  'jax': 'JAX',
-  'torch': 'PyTorch',
-  'onnxruntime': 'ONNX Runtime',
-}
+_FRAMEWORKS = {'jax': 'JAX', 'torch': 'PyTorch', 'onnxruntime': 'ONNX Runtime'}
 
 # `bazel run` sets this to the workspace, because the program is elsewhere.
 _WORKSPACE = 'BUILD_WORKSPACE_DIRECTORY'

@@ -126,9 +126,7 @@ class Meter:
   """
 
   def __init__(
-    self,
-    files: machine_files.MachineFiles | None = None,
-    nvml: Any = None,
+    self, files: machine_files.MachineFiles | None = None, nvml: Any = None
   ):
     """Creates a meter. No source is read before the block starts.
 

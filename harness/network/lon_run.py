@@ -16,8 +16,7 @@ from saxml_ext.common import program
 def main(argv: Sequence[str]) -> None:
   run: run_lib.Run[client.Nodes] = runner.requested_run(argv, client.Nodes)
   runner.main(
-    lambda: network_program.subject(run.system, _payloads(run.samples)),
-    run,
+    lambda: network_program.subject(run.system, _payloads(run.samples)), run
   )
 
 

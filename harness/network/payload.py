@@ -37,10 +37,7 @@ def encode_array(name: str, array: np.ndarray) -> dispatch_pb2.Tensor:
     )
   little = array.astype(array.dtype.newbyteorder('<'), copy=False)
   return dispatch_pb2.Tensor(
-    name=name,
-    dtype=little.dtype.str,
-    shape=little.shape,
-    data=little.tobytes(),
+    name=name, dtype=little.dtype.str, shape=little.shape, data=little.tobytes()
   )
 
 

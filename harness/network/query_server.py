@@ -173,9 +173,7 @@ class _Service(dispatch_pb2_grpc.NetworkSutServicer):
 
   @grpc_aio.method()
   async def Name(
-    self,
-    request: dispatch_pb2.NameRequest,
-    context: grpc.aio.ServicerContext,
+    self, request: dispatch_pb2.NameRequest, context: grpc.aio.ServicerContext
   ) -> dispatch_pb2.NameReply:
     return dispatch_pb2.NameReply(name=self._name)
 

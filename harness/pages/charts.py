@@ -33,11 +33,7 @@ def time_unit(highest: float) -> tuple[float, str]:
 
 
 def rate(
-  windows: series.Windows,
-  rates: np.ndarray,
-  mean: float,
-  unit: str,
-  color: str,
+  windows: series.Windows, rates: np.ndarray, mean: float, unit: str, color: str
 ) -> Figure:
   """Returns a chart of a rate over time, with the mean of the run."""
   traces = [
@@ -140,8 +136,7 @@ def phases(windows: series.Windows) -> Figure:
 
 
 def scores(
-  titles: Mapping[str, str],
-  columns: Sequence[tuple[str, Mapping[str, float]]],
+  titles: Mapping[str, str], columns: Sequence[tuple[str, Mapping[str, float]]]
 ) -> Figure:
   """Returns a bar chart of scores and their thresholds or references.
 

@@ -52,9 +52,7 @@ class Choice:
     return name in self.benchmarks.get(option, (name,))
 
 
-def _names(
-  holds: Callable[[benchmark_lib.Benchmark], bool],
-) -> tuple[str, ...]:
+def _names(holds: Callable[[benchmark_lib.Benchmark], bool]) -> tuple[str, ...]:
   """Returns the names of the benchmarks for which a condition holds."""
   return tuple(
     name for name, value in benchmarks.BENCHMARKS.items() if holds(value)

@@ -155,9 +155,7 @@ def _accuracy_card(accuracy: entry_lib.Accuracy) -> tuple[str, str]:
 
 
 def _economy(
-  entry: entry_lib.Entry,
-  price_per_hour: float | None,
-  cost: costs.Cost | None,
+  entry: entry_lib.Entry, price_per_hour: float | None, cost: costs.Cost | None
 ) -> Iterator[tuple[str, str]]:
   """Yields the rows about cost and energy."""
   number, run = page_kit.number, entry.performance

@@ -162,9 +162,7 @@ def distribution(
   return np.quantile(values, percents / 100, method='inverted_cdf'), percents
 
 
-def histogram(
-  values: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
+def histogram(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   """Returns the middles of the bins [B], and the number of values in each [B].
 
   Bins of integers have integer widths. With fractional widths, some bins would

@@ -122,9 +122,7 @@ def _own(name: str) -> dict[str, str]:
   return {OWN_CELL: override, ENGINE: override}
 
 
-def _named(
-  holds: Callable[[rounds.Scenario], bool],
-) -> tuple[str, ...]:
+def _named(holds: Callable[[rounds.Scenario], bool]) -> tuple[str, ...]:
   """Returns the names of the scenarios for which a condition holds."""
   return tuple(
     name for name, scenario in rounds.SCENARIOS.items() if holds(scenario)
@@ -204,10 +202,7 @@ ACTS: Mapping[str, Acts] = {
   'threads': Acts(BERT_SYSTEMS),
   # The flags of LoadGen.
   'min_duration': Acts(modes=_TIMED),
-  'target_qps': Acts(
-    scenarios=_RATED,
-    searched=_RATED,
-  ),
+  'target_qps': Acts(scenarios=_RATED, searched=_RATED),
   'target_latency_ms': Acts(
     # Interactive has bounds on the latencies of tokens only.
     scenarios=_named(

@@ -236,10 +236,7 @@ def round_name(benchmark: benchmark_lib.Benchmark) -> str:
 
 
 def from_flags(
-  scenario: str,
-  benchmark: benchmark_lib.Benchmark,
-  watched: bool,
-  serves: bool,
+  scenario: str, benchmark: benchmark_lib.Benchmark, watched: bool, serves: bool
 ) -> Load:
   """Returns the load that the flags request in a scenario.
 

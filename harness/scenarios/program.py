@@ -112,11 +112,7 @@ def run(
     )
   except OSError as error:
     return _failed(name, _text(error))
-  except (
-    errors.SaxError,
-    harness_errors.HarnessError,
-    ValueError,
-  ) as error:
+  except (errors.SaxError, harness_errors.HarnessError, ValueError) as error:
     return _failed(name, str(error))
   return _failed(name, '; '.join(problems)) if problems else 0
 

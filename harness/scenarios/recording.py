@@ -176,9 +176,7 @@ def hosts_text(served: Mapping[str, Any]) -> str:
 
 
 def describe_hosts(
-  system: Mapping[str, Any],
-  given: Collection[str],
-  served: Mapping[str, Any],
+  system: Mapping[str, Any], given: Collection[str], served: Mapping[str, Any]
 ) -> dict[str, Any]:
   """Returns the system description with the number of machines in all groups.
 

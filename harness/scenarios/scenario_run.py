@@ -122,9 +122,7 @@ class ScenarioRun:
         search.keep(job.targets_path, job.targets_key, outcome.speed)
         self._progress.stage(f'kept for later runs: {outcome.speed}')
       result = dataclasses.replace(
-        result,
-        probes=outcome.probes,
-        performance=outcome.log,
+        result, probes=outcome.probes, performance=outcome.log
       )
     if self._load.needs_target and self._speed == load_lib.Speed():
       self._try_out()
@@ -289,10 +287,7 @@ class ScenarioRun:
   def _accuracy(self) -> tuple[scoring.Judgement, float]:
     """Runs every sample once; returns the judgement and the run's seconds."""
     status, log = self._loadgen(
-      run_lib.ACCURACY,
-      run_lib.ACCURACY,
-      'accuracy run',
-      self._settings(),
+      run_lib.ACCURACY, run_lib.ACCURACY, 'accuracy run', self._settings()
     )
     _check(log, 'accuracy run')
     if (

@@ -150,10 +150,7 @@ class SummaryTask:
     if reference_path:
       self.inputs['reference'] = reference_path
       self._reference = scoring.load_reference(
-        reference_path,
-        self._task.highlights,
-        self._task.tokenizer,
-        self._split,
+        reference_path, self._task.highlights, self._task.tokenizer, self._split
       )
     self.parameters = {
       'max_input_length': samples.max_input_length,

@@ -320,10 +320,7 @@ def _subject(run: run_lib.Run[launch.RunningCell]) -> runner.Subject:
   )
   return runner.Subject(
     CellSystem(
-      generate,
-      task.prompts,
-      summarization.end_ids(task.tokenizer),
-      benchmark,
+      generate, task.prompts, summarization.end_ids(task.tokenizer), benchmark
     ),
     [len(prompt) for prompt in task.prompts],
     (lambda: network_name(cell.model_path, cell.sax_root))

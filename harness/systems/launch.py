@@ -220,8 +220,7 @@ class _Served(Settings):
     workspace.progress.stage('converting the bundled model to a PAX checkpoint')
     target = os.path.join(workspace.work_dir, 'pax')
     command = programs.command(
-      programs.CONVERTER,
-      {'base': self._bundle.model, 'pax': target},
+      programs.CONVERTER, {'base': self._bundle.model, 'pax': target}
     )
     log = os.path.join(workspace.log_dir, 'convert_hf.log')
     workspace.group.run('converter', command, log)

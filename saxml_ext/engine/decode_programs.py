@@ -243,11 +243,7 @@ def _decode(
     )
     live = active & ~searches.finished
     history = decode_attention.History(
-      jnp.where(live, lengths, -1),
-      kv.segments,
-      kv.past,
-      ancestry,
-      indices,
+      jnp.where(live, lengths, -1), kv.segments, kv.past, ancestry, indices
     )
     begun = lengths if slots.moved is None else lengths - slots.moved
     head, current = model.decode(

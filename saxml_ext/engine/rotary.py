@@ -39,9 +39,7 @@ def table(
 
 
 def frequencies(
-  rotary_dim: int,
-  base: float,
-  scaling: architecture_lib.RotaryScaling | None,
+  rotary_dim: int, base: float, scaling: architecture_lib.RotaryScaling | None
 ) -> np.ndarray:
   """Returns the angle of each pair per position, [rotary_dim / 2] float32."""
   exponent = np.arange(0, rotary_dim, 2, dtype=np.float32) / rotary_dim

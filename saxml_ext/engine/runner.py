@@ -244,8 +244,7 @@ class Runner(texts.Texts):
       return
     # A request also reports the token that its prefill chose.
     window = config_lib.at_least(
-      min(steps + 1, self._engine.max_new_tokens),
-      self._engine.progress_windows,
+      min(steps + 1, self._engine.max_new_tokens), self._engine.progress_windows
     )
     new = jax.device_get(self._run(program_keys.Progress(window), self._slots))
     progress = {}

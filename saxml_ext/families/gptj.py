@@ -120,9 +120,7 @@ TABLE: servable.Table = {
     BATCH_SIZE=16,
   ),
   _OWN + 'GPTJTokenizedINT8Test': servable.Params(
-    'GPT-J 6B as submitted, with random weights.',
-    _SUBMITTED,
-    test_mode=True,
+    'GPT-J 6B as submitted, with random weights.', _SUBMITTED, test_mode=True
   ),
   _OWN + '_Tokenized': servable.Params(
     'Ids in and out, in int8 throughout: matrices, activations, KV.',

@@ -68,9 +68,7 @@ TABLE: servable.Table = {
     EXTRA_INPUTS=servable.EXTRA_INPUTS,
   ),
   _MODULE + 'LmCloudSpmd175BTest': servable.Params(
-    'The same with random weights.',
-    'LmCloudSpmd175B',
-    test_mode=True,
+    'The same with random weights.', 'LmCloudSpmd175B', test_mode=True
   ),
   **{
     f'{_MODULE}LmCloudSpmd{size}{chips}Test': servable.Params(

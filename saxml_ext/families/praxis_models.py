@@ -63,9 +63,7 @@ def _language_model(
   )
   if repeated:
     stack = Config(
-      transformers.StackedTransformerRepeated,
-      block=stack,
-      x_times=c.num_layers,
+      transformers.StackedTransformerRepeated, block=stack, x_times=c.num_layers
     )
   lm = Config(
     transformer_models.TransformerLm,

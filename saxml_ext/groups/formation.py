@@ -86,9 +86,7 @@ class Given:
 
 
 def find(
-  given: Given,
-  on_tpu: bool,
-  environment: Mapping[str, str] = os.environ,
+  given: Given, on_tpu: bool, environment: Mapping[str, str] = os.environ
 ) -> Formation | None:
   """Returns this process's place in its group, or None if it serves alone.
 

@@ -36,9 +36,7 @@ def answer(question: str, text: str, unseen: bool) -> str | None:
 
 
 @functools.cache
-def _patterns(
-  unseen: bool,
-) -> Sequence[tuple[str, str, str, re.Pattern[str]]]:
+def _patterns(unseen: bool) -> Sequence[tuple[str, str, str, re.Pattern[str]]]:
   """Returns the event type, slot, answer and expression of every wording."""
   return [
     (

@@ -57,11 +57,7 @@ class Tensors:
     ]
 
   def check(
-    self,
-    name: str,
-    codes: str,
-    types: Sequence[str],
-    *shapes: tuple[int, ...],
+    self, name: str, codes: str, types: Sequence[str], *shapes: tuple[int, ...]
   ) -> tuple[int, ...]:
     """Returns the shape of a tensor that belongs to a quantized matrix.
 

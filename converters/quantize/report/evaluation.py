@@ -50,9 +50,7 @@ def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
     pair = [models.open_model(path) for path in (source, pax)]
     tokenizer = sample_texts.load_tokenizer(pair[1].reader.directory)
     texts = sample_texts.from_articles(
-      articles[: sample_texts.LOGIT_ARTICLES],
-      tokenizer,
-      pair[0].max_positions,
+      articles[: sample_texts.LOGIT_ARTICLES], tokenizer, pair[0].max_positions
     )
     logits = tuple(_logits(pair, texts))
     scores = _rouge(pair, articles, tokenizer)

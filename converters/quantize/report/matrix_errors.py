@@ -13,9 +13,7 @@ from saxml_ext.pax import errors
 
 
 def source_value(
-  source: checkpoint.Reader,
-  record: provenance.Record | None,
-  name: str,
+  source: checkpoint.Reader, record: provenance.Record | None, name: str
 ) -> np.ndarray:
   """Returns a variable of the source with the values that were rounded.
 

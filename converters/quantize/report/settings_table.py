@@ -95,9 +95,7 @@ def lines(
     model = models.open_model(pax)
     summaries = rouge_scores.summarize(model, 'int8', articles, tokenizer)
     error = logit_errors.error(
-      'int8',
-      logits,
-      logit_errors.answer_logits(model.run_as('int8'), texts),
+      'int8', logits, logit_errors.answer_logits(model.run_as('int8'), texts)
     )
     shutil.rmtree(pax)
     rouge = figures.Rouge.compare('int8', summaries, expected)

@@ -210,9 +210,7 @@ _MEASURES = (
 )
 
 
-def side_by_side(
-  entries: Sequence[entry_lib.Entry],
-) -> list[tuple[str, ...]]:
+def side_by_side(entries: Sequence[entry_lib.Entry]) -> list[tuple[str, ...]]:
   """Returns the rows of a comparison table, with one column per entry.
 
   Each figure after the first column also has its ratio to the first entry's

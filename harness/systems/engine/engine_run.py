@@ -150,8 +150,7 @@ class EngineSystem:
     if self._stream and self._tells_first:
       streamed = _Streamed(reply)
       future = self._model.scheduler.generate(
-        dataclasses.replace(request, stream=True),
-        on_progress=streamed.progress,
+        dataclasses.replace(request, stream=True), on_progress=streamed.progress
       )
       future.add_done_callback(functools.partial(self._answered, streamed))
       streamed.ready.set()
@@ -338,9 +337,7 @@ def main(argv: Sequence[str]) -> None:
   changes = ''.join(f' {n}={text}' for n, text in engine.overrides.items())
   network_program.main(
     lambda inputs: make(
-      engine,
-      inputs,
-      settings_lib.reports_first_tokens(benchmark, run.scenario),
+      engine, inputs, settings_lib.reports_first_tokens(benchmark, run.scenario)
     ),
     lambda: prompts(engine, run.samples),
     f'{benchmark.title} by the JAX engine, {engine.params}{changes}',

@@ -233,9 +233,7 @@ def answer(
 
 
 def _check(
-  ids: Sequence[int],
-  config: transformers.PreTrainedConfig,
-  answer_tokens: int,
+  ids: Sequence[int], config: transformers.PreTrainedConfig, answer_tokens: int
 ) -> None:
   longest = longest_prompt(config, answer_tokens)
   if not 1 <= len(ids) <= longest:

@@ -72,11 +72,7 @@ def progress(state: search.State, window: int) -> Progress:
   hopeful = ~beaten & (state.scores > search.LOST)
   hopeful &= ~search.unused(options, state.scores.shape[1])
   return Progress(
-    state.step,
-    jax.tree.map(recent, state.trace),
-    first,
-    state.kept,
-    hopeful,
+    state.step, jax.tree.map(recent, state.trace), first, state.kept, hopeful
   )
 
 

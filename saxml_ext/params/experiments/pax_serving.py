@@ -168,9 +168,7 @@ def hparams(
 
 
 def _filled(
-  kind: type[_HParams],
-  base: decoder_hparams.DecoderHParams | None,
-  **fields,
+  kind: type[_HParams], base: decoder_hparams.DecoderHParams | None, **fields
 ) -> _HParams:
   result = base.clone() if type(base) is kind else kind()
   for name, value in fields.items():
