@@ -14,6 +14,9 @@ fast_compile.install()
 
 # The limit from the loss of a host to the end of the job, in seconds.
 _MOST_SECS_TO_FAIL = 30.0
+# Every host compiles all programs, so there are few: one for prompts, and two
+# for decoding.
+_OVERRIDES = ['BATCH_SIZE=4', 'BUCKET_KEYS=[512]']
 
 
 class CellOfflineTest(parameterized.TestCase):
@@ -28,7 +31,7 @@ class CellOfflineTest(parameterized.TestCase):
 
   def _job(self, **values: object) -> job_lib.Job:
     directory = self.create_tempdir().full_path
-    job = job_lib.Job(directory, self.cache, {'hosts': 2} | values)
+    job = job_lib.Job(directory, self.cache, {'hosts': 2, 'override': _OVERRIDES} | values)
     self.addCleanup(job.process.wait)
     self.addCleanup(job.process.kill)
     return job
