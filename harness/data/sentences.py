@@ -1,12 +1,14 @@
 """Splits texts into sentences with the user's copy of nltk's Punkt."""
 
 import os
+import typing
 
 from absl import flags
-import nltk.data
-from nltk.tokenize import punkt
 
 from saxml_ext.common import user_path
+
+if typing.TYPE_CHECKING:
+  from nltk.tokenize import punkt
 
 _MODEL = os.path.join('tokenizers', 'punkt_tab', 'english')
 
@@ -53,7 +55,11 @@ class Splitter:
     """Returns the sentences of a text, equal to those of nltk.sent_tokenize."""
     return list(self._punkt.tokenize(text))
 
-  def _load(self, directory: str) -> punkt.PunktTokenizer:
+  def _load(self, directory: str) -> 'punkt.PunktTokenizer':
+    # They import scipy, which takes seconds.
+    import nltk.data
+    from nltk.tokenize import punkt
+
     before = list(nltk.data.path)
     nltk.data.path.insert(0, directory)
     try:

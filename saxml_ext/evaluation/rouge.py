@@ -9,8 +9,6 @@ import multiprocessing
 import os
 
 import numpy as np
-from rouge_score import rouge_scorer
-from rouge_score import tokenizers as rouge_tokenizers
 import tokenizers
 
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
@@ -239,6 +237,10 @@ def _lines(text: str, split: Split | None) -> str:
 def _score_pairs(
   names: Sequence[str], pairs: Sequence[tuple[str, str]]
 ) -> list[tuple[float, ...]]:
+  # It imports nltk and scipy, which takes seconds.
+  from rouge_score import rouge_scorer
+  from rouge_score import tokenizers as rouge_tokenizers
+
   tokenizer = rouge_tokenizers.DefaultTokenizer(use_stemmer=True)
   scorer = rouge_scorer.RougeScorer(list(names), tokenizer=tokenizer)
   rows = []
