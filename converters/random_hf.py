@@ -27,7 +27,10 @@ from saxml_ext.families import all as families
 from saxml_ext.families import hf_config
 
 _FAMILY = flags.DEFINE_enum(
-  'family', 'gptj', families.convertible(), 'The family of the model.'
+  'family',
+  families.named(None).name,
+  families.convertible(),
+  'The family of the model.',
 )
 _LIKE = flags.DEFINE_string(
   'like', '', 'The published model to copy all sizes from.'

@@ -12,11 +12,12 @@ from converters.hf import safetensors_file
 from converters.hf import torch_file
 from converters.hf import weights_file
 from saxml_ext.common import files
+from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
-from saxml_ext.families import gptj
 from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 
+_DEFAULT = families.named(None)
 _THREADS = 2
 _FORMATS = {
   'safetensors': ('model', safetensors_file.write),
@@ -32,7 +33,7 @@ def write(
   seed: int = 0,
   dtype: str = 'float32',
   resume: bool = False,
-  family: family_lib.Family = gptj.FAMILY,
+  family: family_lib.Family = _DEFAULT,
 ) -> None:
   """Writes config.json and the weights; each file appears only when complete.
 

@@ -86,7 +86,6 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
   'expert_count': (0,),
   'expert_used_count': (0,),
   'logit_scale': (1.0, 0.0),
-  _GAIN: (1.0,),
   'rope.scaling.type': ('none', 'linear'),
 }
 _LINEAR_FACTORS = ('rope.scaling.factor', 'rope.scale_linear')
@@ -143,7 +142,7 @@ def read(
       f' architectures of GGUF files: {", ".join(_FAMILIES)}.'
     )
   rows = (file.shapes.get(_EMBEDDING) or (0,))[0]
-  family, table = _family(name), _table(name, _SHORT in file.shapes)
+  family, table = _family(name), _table(name)
   settings = _settings(path, name, metadata, rows, table)
   ids = token_ids(path, file)
   document = {
@@ -154,9 +153,7 @@ def read(
     'tie_word_embeddings': _HEAD not in file.shapes,
   }
   config = hf_config.read(path, document, table)
-  for key in {f'{name}.{k}' for k in _HEAD_SIZES}.difference(
-    table.keys.values()
-  ):
+  for key in {f'{name}.{k}' for k in _HEAD_SIZES} - {*table.keys.values()}:
     if settings.get(key, config.head_dim) != config.head_dim:
       raise errors.CheckpointError(
         f'{path}: {key} is {settings[key]}. Expected {config.head_dim}, the'
@@ -189,7 +186,7 @@ def _family(name: str) -> family_lib.Family:
   )
 
 
-def _table(name: str, is_longrope: bool) -> hf_config.Table:
+def _table(name: str) -> hf_config.Table:
   """Returns the names of the settings of an architecture."""
   config = families.FAMILIES[name].config
   assert config
@@ -203,8 +200,6 @@ def _table(name: str, is_longrope: bool) -> hf_config.Table:
   accepted = {f'{name}.{k}': v for k, v in _NEUTRAL.items()}
   for key in details.factors.values():
     accepted.pop(key, None)
-  if is_longrope:
-    del accepted[f'{name}.{_GAIN}']
   return hf_config.Table('', keys, _DEFAULTS, accepted, details=details)
 
 
@@ -221,8 +216,8 @@ def _settings(
     errors.CheckpointError: A setting is unknown, or differs between layers or
       from the embedding.
   """
-  known = {*_HEAD_SIZES, *_NEUTRAL, *_LINEAR_FACTORS, *_NOTES, 'vocab_size'}
-  known = {f'{name}.{key}' for key in known}
+  known = {*_HEAD_SIZES, *_NEUTRAL, *_LINEAR_FACTORS, *_NOTES, _GAIN}
+  known = {f'{name}.{key}' for key in known | {'vocab_size'}}
   known |= {*table.keys.values(), *table.details.factors.values()}
   settings = {}
   for key, value in metadata.items():
@@ -306,6 +301,7 @@ def _scaling(
   file: gguf_file.GGUFFile,
 ) -> architecture.RotaryScaling | None:
   """Returns the scaling of rotary positions, or None for no scaling."""
+  hf_entries.Entries(path, settings).check(f'{name}.{_GAIN}', (1.0,))
   is_linear = settings.get(f'{name}.rope.scaling.type', 'linear') == 'linear'
   factors = {settings.get(f'{name}.{key}', 1.0) for key in _LINEAR_FACTORS}
   factors = factors - {0.0, 1.0} if is_linear else set()

@@ -170,6 +170,7 @@ class GGUFConfigTest(parameterized.TestCase):
     ('tokenizer__ggml__eos_token_id', 9999, 'eos_token_id is 9999'),
     ('tokenizer__ggml__bos_token_id', 1.5, 'bos_token_id is 1.5'),
     ('_rope__scaling__type', 'yarn', 'scaling.type is "yarn".*linear'),
+    ('_rope__scaling__attn_factor', 2.0, 'attn_factor is 2.0. Expected 1.0'),
     ('_rope__scaling__factor', 0.5, 'at least 1'),
     ('_rope__scaling__factor', 'x', 'at least 1'),
   )

@@ -81,7 +81,7 @@ _SPLITS: Mapping[str, Sequence[pre_tokenizers.PreTokenizer]] = {
 # begin texts with the start token unless the metadata says otherwise.
 _WHOLE_WORDS = ('llama3', 'llama-v3', 'llama-bpe', 'falcon3', 'tekken')
 # The special tokens after which Phi-3 keeps spaces, unlike after others.
-_KEEPING = ('<unk>', '<s>', '<|endoftext|>')
+_PLAIN_TOKENS = ('<unk>', '<s>', '<|endoftext|>')
 # Settings that change the ids of a text in ways that are not supported. The
 # server adds at most one token, before a text.
 _UNSUPPORTED = (
@@ -239,7 +239,7 @@ class _Vocabulary:
             text,
             normalized=False,
             special=is_special,
-            rstrip=strips and text not in _KEEPING,
+            rstrip=strips and text not in _PLAIN_TOKENS,
           )
           for text, kind in zip(self.texts, self.types)
           if kind in kinds
