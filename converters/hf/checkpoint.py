@@ -330,12 +330,6 @@ def read_config(directory: str) -> tuple[family_lib.Family, hf_config.HFConfig]:
     )
   document = read_json(path)
   methods.read(path, document)
-  if 'auto_map' in document:
-    raise errors.CheckpointError(
-      f'{path} refers to code in the checkpoint (auto_map). The code was not'
-      ' run. Supported models need no code. Remove the entry if you trust the'
-      ' weights.'
-    )
   family = families.matching(document)
   if family is None or family.config is None:
     known = ', '.join(families.model_types())
@@ -343,11 +337,32 @@ def read_config(directory: str) -> tuple[family_lib.Family, hf_config.HFConfig]:
       f'{path}: model_type {document.get("model_type")!r} is not supported.'
       f' Available: {known}.'
     )
+  if not _is_known_code(document.get('auto_map'), family.config.model_class):
+    raise errors.CheckpointError(
+      f'{path} refers to code in the checkpoint (auto_map). The code was not'
+      ' run. Supported models need no code. Remove the entry if you trust the'
+      ' weights.'
+    )
   config = hf_config.read(path, document, family.config)
   path = os.path.join(directory, 'generation_config.json')
   if os.path.exists(path):
     config = hf_config.add_generation(config, path, read_json(path))
   return family, config
+
+
+def _is_known_code(auto_map: Any, model_class: str) -> bool:
+  """Returns True if `auto_map` names only copies of transformers' classes.
+
+  Some published files do. transformers uses its own classes for them.
+  """
+  prefix = model_class.removesuffix('ForCausalLM')
+  return not auto_map or (
+    isinstance(auto_map, dict)
+    and all(
+      kind == 'AutoTokenizer' or str(name).split('.')[-1].startswith(prefix)
+      for kind, name in auto_map.items()
+    )
+  )
 
 
 def quantization(directory: str) -> str:

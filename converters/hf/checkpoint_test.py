@@ -134,6 +134,17 @@ class HFConfigTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, message):
       self.read(json.dumps(small_models.config(**changes)))
 
+  def test_copies_of_the_code_of_transformers_are_ignored(self):
+    changes = {
+      'AutoConfig': 'configuration_gptj.GPTJConfig',
+      'AutoModelForCausalLM': 'modeling_gptj.GPTJForCausalLM',
+      'AutoTokenizer': 'somebody/tokenizer',
+    }
+    self.read(json.dumps(small_models.config(auto_map=changes)))
+    changes['AutoModelForCausalLM'] = 'modeling_gptj.OtherForCausalLM'
+    with self.assertRaisesRegex(errors.CheckpointError, 'was not run'):
+      self.read(json.dumps(small_models.config(auto_map=changes)))
+
   def test_json_without_an_object_is_refused(self):
     for text, message in (('', 'is not JSON'), ('[]', 'contains a list')):
       with self.assertRaisesRegex(errors.CheckpointError, message):
