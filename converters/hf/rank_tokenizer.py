@@ -136,7 +136,7 @@ def from_tekken(path: str, data: bytes) -> dict[str, bytes]:
   except ValueError as e:
     raise _error(path, str(e)) from e
   listed = tekken.special_tokens
-  names = {i: text for i, text in enumerate(_MISTRAL_SPECIAL)}
+  names = dict(enumerate(_MISTRAL_SPECIAL))
   if listed is not None:
     names = {token.rank: token.token_str for token in listed}
   ids = {names.get(i, f'<SPECIAL_{i}>'): i for i in range(first)}

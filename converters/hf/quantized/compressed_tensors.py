@@ -155,15 +155,53 @@ def _weight(
     tensors.check(stem + _ZEROS, codes, ('int8',), form)
   if stem + _GROUPS in tensors.shapes:
     tensors.check(stem + _GROUPS, codes, scheme.INDICES, shape[1:])
-  source = _Source(tensors, codes, stem, shape, chosen.bits, block)
+
+  def read_scales() -> np.ndarray:
+    scales = tensors.read(stem + _SCALE).astype(np.float32).reshape(-1)
+    return np.repeat(scales, block[0])[: shape[0]]
+
   is_rows = chosen.type == _INT and block[1] >= shape[1] and not has_zeros
   parts = (stem + part for part in (_SCALE, _ZEROS, _GROUPS, '_shape'))
   return scheme.Weight(
     shape,
     (codes, *(part for part in parts if part in tensors.shapes)),
-    source.read,
-    source.read_scales if is_rows else None,
+    functools.partial(_read, tensors, codes, stem, shape, chosen.bits, block),
+    read_scales if is_rows else None,
   )
+
+
+def _read(
+  tensors: scheme.Tensors,
+  name: str,
+  stem: str,
+  shape: tuple[int, ...],
+  bits: int,
+  block: tuple[int, int],
+) -> np.ndarray:
+  """Returns a checked matrix in float32.
+
+  Args:
+    tensors: The tensors of the checkpoint.
+    name: The tensor with the codes.
+    stem: The prefix of the other tensors' names.
+    shape: The shape of the matrix.
+    bits: The number of bits of a code.
+    block: The rows and columns that share a scale.
+  """
+  codes, zeros = tensors.read(name), None
+  grid = scheme.scale_shapes(shape, block)[0]
+  if stem + _ZEROS in tensors.shapes:
+    zeros = tensors.read(stem + _ZEROS)
+  if name.endswith(_PACKED):
+    # Packed codes count from the least code, and those of zero do so, too.
+    codes = scheme.unpack(codes, bits)[:, : shape[1]]
+    if zeros is None:
+      zeros = np.full(grid, 1 << (bits - 1))
+    else:
+      zeros = scheme.unpack(zeros.T, bits).T[: grid[0]]
+  groups = scheme.read_groups(tensors, stem + _GROUPS, grid[1])
+  scales = tensors.read(stem + _SCALE)
+  return scheme.dequantize(codes, scales, block, zeros, groups)
 
 
 def _shape(tensors: scheme.Tensors, codes: str, name: str) -> tuple[int, ...]:
@@ -175,48 +213,3 @@ def _shape(tensors: scheme.Tensors, codes: str, name: str) -> tuple[int, ...]:
       name, f'is {list(shape)}. Expected the sizes of a matrix'
     )
   return shape
-
-
-@dataclasses.dataclass(frozen=True)
-class _Source:
-  """The tensors of one checked matrix.
-
-  Attributes:
-    tensors: The tensors of the checkpoint.
-    codes: The tensor with the codes.
-    stem: The prefix of the other tensors' names.
-    shape: The shape of the matrix.
-    bits: The number of bits of a code.
-    block: The rows and columns that share a scale.
-  """
-
-  tensors: scheme.Tensors
-  codes: str
-  stem: str
-  shape: tuple[int, ...]
-  bits: int
-  block: tuple[int, int]
-
-  def read(self) -> np.ndarray:
-    """Returns the matrix in float32."""
-    read = self.tensors.read
-    codes, zeros = read(self.codes), None
-    grid = scheme.scale_shapes(self.shape, self.block)[0]
-    if self.stem + _ZEROS in self.tensors.shapes:
-      zeros = read(self.stem + _ZEROS)
-    if self.codes.endswith(_PACKED):
-      # Packed codes count from the least code, and those of zero do so, too.
-      codes = scheme.unpack(codes, self.bits)[:, : self.shape[1]]
-      if zeros is None:
-        zeros = np.full(grid, 1 << (self.bits - 1))
-      else:
-        zeros = scheme.unpack(zeros.T, self.bits).T[: grid[0]]
-    groups = scheme.read_groups(self.tensors, self.stem + _GROUPS, grid[1])
-    scales = read(self.stem + _SCALE)
-    return scheme.dequantize(codes, scales, self.block, zeros, groups)
-
-  def read_scales(self) -> np.ndarray:
-    """Returns the scales of all rows."""
-    scales = self.tensors.read(self.stem + _SCALE)
-    scales = scales.astype(np.float32).reshape(-1)
-    return np.repeat(scales, self.block[0])[: self.shape[0]]
