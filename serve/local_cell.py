@@ -335,8 +335,7 @@ class LocalCell:
 
   def _replicas(self, model_id: str) -> Sequence[sax.Replica]:
     try:
-      options = sax.AdminOptions(_ANSWER_SECS)
-      return sax.ListDetail(model_id, options).replicas
+      return sax.ListDetail(model_id, sax.AdminOptions(_ANSWER_SECS)).replicas
     except errors.DeadlineExceeded:
       return ()  # The admin server is busy; `_wait` limits the time.
 

@@ -116,8 +116,7 @@ def _download(hub, model_id: str, weights: bool) -> str:
     # Unlike list_repo_files, this call is not repeated for half a minute if
     # there is no network.
     info = hub.HfApi().model_info(model_id, timeout=_TIMEOUT_SECS)
-    names = [file.rfilename for file in info.siblings or ()]
-    needed = _needed(names)
+    needed = _needed([file.rfilename for file in info.siblings or ()])
     if not weights:
       needed = [name for name in needed if name in _SMALL_FILES]
     return hub.snapshot_download(model_id, allow_patterns=needed)

@@ -158,8 +158,7 @@ class _Machine:
     return items[::-1]
 
   def _pop(self, count: int) -> tuple[Any, ...]:
-    items = tuple(self._stack.pop() for _ in range(count))
-    return items[::-1]
+    return tuple(self._stack.pop() for _ in range(count))[::-1]
 
   def _op_proto(self, version):
     if version != 2:

@@ -143,8 +143,7 @@ def main(
     )
   try:
     bursts = system_lib.parse_bursts(run.warm_up)
-    benchmark = benchmarks.get(run.benchmark)
-    user_conf.read(run.user_conf, benchmark, run.scenario)
+    user_conf.read(run.user_conf, benchmarks.get(run.benchmark), run.scenario)
     subject = make()
   except (OSError, ValueError) as error:
     _give_up(str(error), None)

@@ -166,8 +166,7 @@ def _economy(
   if cost is not None:
     yield 'Cost of the performance run', number(cost.run)
     yield 'Cost per 1,000 samples', number(cost.per_1000_samples)
-    tokens = number(cost.per_million_tokens)
-    yield 'Cost per million generated tokens', tokens
+    yield 'Cost per million generated tokens', number(cost.per_million_tokens)
   for meter, joules in entry.energy.items():
     yield f'Energy ({meter})', f'{number(joules)} J'
     if run.seconds > 0:

@@ -238,8 +238,7 @@ class ScenarioRun:
       max_query_count=_TRIAL_QUERIES,
       target_latency_ms=1.0,
     )
-    key = self._load.rules.latency_key('50.00')
-    latency = figures.number(log, key) / 1e6
+    latency = figures.number(log, self._load.rules.latency_key('50.00')) / 1e6
     return latency if self._settings().issues_equally else latency / 4
 
   def _trial(self, scenario: str, **changes):

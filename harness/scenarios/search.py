@@ -153,8 +153,7 @@ def _until_long_enough(scenario, speed, run, progress, clock) -> Outcome:
   for number in range(1, _MOST_PROBES + 1):
     if clock() > end:
       break
-    trial = run(speed, number)
-    log = trial.log
+    log = run(speed, number).log
     measured = _measured(scenario, log)
     verdict = 'VALID' if log.valid else 'INVALID'
     probes.append(probe_text(speed, verdict, _words(scenario, log)))

@@ -101,8 +101,7 @@ def follow(
     children.ChildError: Another process ended.
   """
   lines: queue.Queue[str | None] = queue.Queue()
-  reader = threading.Thread(target=_read, args=(child, lines), daemon=True)
-  reader.start()
+  threading.Thread(target=_read, args=(child, lines), daemon=True).start()
   status = run_lib.RunStatus()
   with progress.bar(label) as bar:
     while True:

@@ -91,8 +91,7 @@ class Work:
       target = settings.target_qps or rate
       count = max(count, _OFFLINE_FACTOR * target * at_least)
     if settings.issues_equally:
-      passes = math.ceil(count / settings.buffer_count)
-      count = passes * settings.buffer_count
+      count = math.ceil(count / settings.buffer_count) * settings.buffer_count
     if settings.max_query_count:
       count = settings.max_query_count * max(1, rules.samples_per_query)
     longest = settings.max_duration_ms / 1000 or math.inf

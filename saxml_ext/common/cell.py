@@ -204,8 +204,7 @@ def read_state(fs_root: str, cell: str) -> admin_pb2.State:
     Internal: The file is corrupt.
   """
   path = state_path(fs_root, cell)
-  data = _read_bytes(path, MAX_STATE_BYTES)
-  return _parse(data, path, admin_pb2.State())
+  return _parse(_read_bytes(path, MAX_STATE_BYTES), path, admin_pb2.State())
 
 
 def write_state(fs_root: str, cell: str, state: admin_pb2.State) -> None:

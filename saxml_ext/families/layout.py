@@ -109,8 +109,7 @@ class Variable:
       rest[self.axis - 1] = slice(begin, end)
     regions = [(name, (rows, *rest)) for name in self.sources]
     for i, start in enumerate(self.starts):
-      part = slice(start, start + self.height)
-      regions[i] = self.sources[i], (part, *rest)
+      regions[i] = self.sources[i], (slice(start, start + self.height), *rest)
     return regions[begin:end] if self.stacked else regions
 
   def pieces(

@@ -176,8 +176,7 @@ class Follower:
         self._models.add(entry.model)
         self._loader.submit(self._load, entry.model, entry.load.request)
       elif kind == 'start':
-        prepared = self._prepared.pop(entry.model)
-        self._runners[entry.model] = prepared.start()
+        self._runners[entry.model] = self._prepared.pop(entry.model).start()
         self._say_done(entry)
       elif kind == 'unload':
         self._unload(entry.model)

@@ -89,8 +89,7 @@ def _args(settings: hf_entries.Entries, group: Any) -> _Args:
     block = 1, entries.integer('group_size', None)
   elif block is None:
     block = fp8.block_size(entries, 'block_structure')
-  symmetric = entries.check('symmetric', (True, False))
-  return _Args(bits, kind, symmetric, block)
+  return _Args(bits, kind, entries.check('symmetric', (True, False)), block)
 
 
 def _find(

@@ -90,8 +90,7 @@ def lines(
       next_layer = calibration_run.Calibration(
         exact, calibration_texts, options.gptq_inputs
       ).next_layer
-    record = provenance.Record(options)
-    quantization.quantize(source, pax, record, next_layer)
+    quantization.quantize(source, pax, provenance.Record(options), next_layer)
     model = models.open_model(pax)
     summaries = rouge_scores.summarize(model, 'int8', articles, tokenizer)
     error = logit_errors.error(

@@ -302,8 +302,7 @@ def make(
       f'{engine.params} generates nothing (SCORE_ONLY or ENABLE_GENERATE). Use'
       ' other --params'
     )
-  benchmark = benchmarks.get(engine.benchmark)
-  return EngineSystem(model, inputs, benchmark, stream)
+  return EngineSystem(model, inputs, benchmarks.get(engine.benchmark), stream)
 
 
 def _checkpoint(engine: launch.Engine) -> str:

@@ -216,8 +216,7 @@ def _read(path: str) -> bytes:
 )
 def _classify(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
-  image = _read(args.rest[1])
-  _print_scored('Text', model.VM().Classify(image, options))
+  _print_scored('Text', model.VM().Classify(_read(args.rest[1]), options))
 
 
 @command.declare(
@@ -228,8 +227,7 @@ def _classify(context: command.Context, args: go_flags.Parsed) -> None:
 )
 def _recognize(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
-  recording = _read(args.rest[1])
-  _print_scored('Text', model.AM().Recognize(recording, options))
+  _print_scored('Text', model.AM().Recognize(_read(args.rest[1]), options))
 
 
 @command.declare(

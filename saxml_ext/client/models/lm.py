@@ -129,8 +129,7 @@ class LM(data_client.Caller):
     self, text: str, options: options_lib.ModelOptions | None = None
   ) -> list[float]:
     """Returns the embedding of a text, [D]."""
-    request = lm_pb2.EmbedRequest(text=text)
-    response = await self._call(_EMBED, request, options)
+    response = await self._call(_EMBED, lm_pb2.EmbedRequest(text=text), options)
     return list(response.embedding)
 
   async def Gradient(

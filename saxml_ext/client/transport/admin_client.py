@@ -165,8 +165,7 @@ class AdminClient:
       SaxError: The admin server answered with another error.
     """
     subject = _subject(request) or self._cell
-    what = f'{method} of {subject}'
-    attempts = attempts_lib.Retry(what, timeout, _RETRIED)
+    attempts = attempts_lib.Retry(f'{method} of {subject}', timeout, _RETRIED)
 
     async def attempt() -> Any:
       try:

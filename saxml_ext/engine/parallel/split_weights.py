@@ -274,8 +274,7 @@ class _Parts:
     if form.quantization is None or not self._split & set(row.contracted):
       return False
     specs = self._source.specs
-    below_prefix = row.below_prefix(layer, self._repeated)
-    name = variables_lib.find(specs, below_prefix)
+    name = variables_lib.find(specs, row.below_prefix(layer, self._repeated))
     return str(specs[name].dtype) != 'int8'
 
   def _reader(

@@ -149,8 +149,7 @@ def _malformed(body: bytes, error: Exception) -> problems.BadRequest:
       items = member if isinstance(member, list) else [member]
       for i, item in enumerate(items):
         where = f'{name}[{i}]' if items is member else name
-        data = {name: item}
-        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps({name: item}, ensure_ascii=False, allow_nan=False).encode()
     where = None
   except ValueError as e:
     error = e

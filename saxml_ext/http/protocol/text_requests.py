@@ -66,8 +66,7 @@ class Embeddings(fields.Request):
   def _written(self, values: Sequence[float]) -> str | list[float]:
     if self.encoding_format == 'float':
       return list(values)
-    packed = struct.pack(f'<{len(values)}f', *values)
-    return base64.b64encode(packed).decode()
+    return base64.b64encode(struct.pack(f'<{len(values)}f', *values)).decode()
 
 
 class Tokenize(fields.Request):

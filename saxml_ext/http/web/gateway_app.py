@@ -143,8 +143,7 @@ class _Information:
     if limits is None:
       return facts
     if not limits.max_samples:
-      beams = {'use_beam_search': True, 'best_of': limits.max_beams}
-      facts['defaults'] = beams
+      facts['defaults'] = {'use_beam_search': True, 'best_of': limits.max_beams}
     return facts | {
       'family': limits.family or None,
       'parameters': limits.num_parameters or None,

@@ -127,8 +127,7 @@ def _read(
   except ValueError as e:
     raise errors.InvalidArgument(f'{params.__name__}: {e}') from e
   dtype = specs[_NORM].dtype if _NORM in specs else params.MODEL_DTYPE
-  repeated = variables_lib.is_repeated(specs)
-  return settings, config, dtype, repeated
+  return settings, config, dtype, variables_lib.is_repeated(specs)
 
 
 def _model(

@@ -153,8 +153,7 @@ def _query(
     if settings.engine.max_context:
       # The engine lowers it to what the prompt leaves.
       most = max(most, limit)
-    meaning = 'the MAX_DECODE_STEPS of this model'
-    _check('max_tokens', limit, 1, most, meaning)
+    _check('max_tokens', limit, 1, most, 'the MAX_DECODE_STEPS of this model')
   most = settings.engine.max_steps if limit is None else limit
   least = min(settings.engine.min_new_tokens, most)
   if request.HasField('min_tokens'):

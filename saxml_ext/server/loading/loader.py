@@ -197,8 +197,7 @@ def prepare(
     time.monotonic() - begin,
     len(compiled),
   )
-  fingerprint = made.stored.fingerprint()
-  identity = prepared.identity(spec, fingerprint, run, source)
+  identity = prepared.identity(spec, made.stored.fingerprint(), run, source)
   return prepared.Prepared(settings, codecs, identity, run)
 
 

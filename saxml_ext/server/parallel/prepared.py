@@ -64,8 +64,7 @@ def identity(
     run: The programs of the model.
     source: The precompiled programs; None if they were compiled here.
   """
-  device = _devices(run)[0]
-  versions = configuration.versions(device)
+  versions = configuration.versions(_devices(run)[0])
   overrides = json.dumps(dict(spec.overrides), sort_keys=True)
   engine = repr((run.settings.model, run.settings.engine))
   keys = '\n'.join(sorted(map(str, run.keys())))

@@ -151,8 +151,7 @@ def choices(
     return given
   for option in _OF_SAMPLES:
     if option.extra_input in merged:
-      value = merged[option.extra_input]
-      given[option.engine] = _number(option, value)
+      given[option.engine] = _number(option, merged[option.extra_input])
   if given.get('seed') == request_options.NO_SEED:
     del given['seed']
   if 'top_k' in given and not settings.engine.any_top_k:
