@@ -4,6 +4,7 @@ import subprocess
 
 from absl.testing import absltest
 import jax
+from jax import numpy as jnp
 import numpy as np
 
 from saxml_ext.client import sax
@@ -51,17 +52,21 @@ def _beams(
     beam_size=tiny_experiments.Beams.BEAM_SIZE,
     length_norm_alpha=tiny_experiments.Beams.LENGTH_NORM_ALPHA,
   )
-  ids = np.array([prompt], np.int32)
-  (_, result, _), _ = _apply(
-    restored,
-    lambda lm, batch: lm.decode_with_params(hparams, batch),
-    py_utils.NestedMap(ids=ids, paddings=np.zeros(ids.shape, np.float32)),
-    mutable=[base_layer.DECODE_CACHE],
-    rngs={base_layer.RANDOM: jax.random.key(0)},
-  )
+
+  @jax.jit  # One program compiles faster than one for each operation.
+  def decode(ids: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    (_, result, _), _ = _apply(
+      restored,
+      lambda lm, batch: lm.decode_with_params(hparams, batch),
+      py_utils.NestedMap(ids=ids, paddings=jnp.zeros(ids.shape)),
+      mutable=[base_layer.DECODE_CACHE],
+      rngs={base_layer.RANDOM: jax.random.key(0)},
+    )
+    return result.output_ids, result.decode_lengths, result.scores
+
   answers = []
   for ids, length, score in zip(
-    result.output_ids[0], result.decode_lengths[0], result.scores[0]
+    *(values[0] for values in decode(np.array([prompt], np.int32)))
   ):
     tokens = np.asarray(ids)[len(prompt) : int(length)].tolist()
     answers.append((','.join(map(str, tokens)), float(score)))

@@ -31,7 +31,9 @@ class CellOfflineTest(parameterized.TestCase):
 
   def _job(self, **values: object) -> job_lib.Job:
     directory = self.create_tempdir().full_path
-    job = job_lib.Job(directory, self.cache, {'hosts': 2, 'override': _OVERRIDES} | values)
+    job = job_lib.Job(
+      directory, self.cache, {'hosts': 2, 'override': _OVERRIDES} | values
+    )
     self.addCleanup(job.process.wait)
     self.addCleanup(job.process.kill)
     return job
