@@ -62,7 +62,7 @@ class Options:
   Attributes:
     params: The serving params; '' for an automatic choice.
     overrides: The values, as JSON, by attribute of the serving params.
-    quantize: The number format of matrices: stored.INT8, stored.FLOAT, or ''
+    quantize: The number format of matrices: one of programs.NUMBER_FORMATS, or ''
       for that which is nearest to the stored one.
     max_model_len: The maximum length of prompt and answer together, in tokens;
       0 for the model's own limit.
@@ -182,15 +182,17 @@ def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
     )
   else:
     source = conversion.open_source(path if bundled else word)
-    dtype, is_int8, format_note = stored_lib.number_format(
+    dtype, matrices, format_note = stored_lib.number_format(
       source, options.quantize
     )
-    job = conversion.Job(source, _cell_name(name), dtype, is_int8, cache)
+    in_int8 = matrices == stored_lib.INT8
+    job = conversion.Job(source, _cell_name(name), dtype, in_int8, cache)
     stored = stored_lib.Stored(
       source.path,
       source.describe(dtype),
-      job.num_bytes,
-      is_int8,
+      # int4 needs less than int8.
+      source.num_bytes(dtype, matrices != stored_lib.FLOAT),
+      matrices,
       source.tokenizer,
     )
   template, notes = stored_lib.chat_template(
@@ -318,8 +320,14 @@ def _numbers(
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
   sizes = stored.description
+  if stored.matrices == stored_lib.INT4 and _has_accelerator():
+    raise programs.ServeError(
+      '--quantize=int4 is a number format of CPUs. Use --quantize=int8, or set'
+      ' the environment variable JAX_PLATFORMS=cpu.'
+    )
+  in_float = stored.matrices == stored_lib.FLOAT
   # Beside int8 matrices, an embedding and a head in bfloat16 are exact enough.
-  dtype = 'bfloat16' if stored.is_int8 else sizes.dtype or 'float32'
+  dtype = sizes.dtype or 'float32' if in_float else 'bfloat16'
   answer = int(lengths['MAX_DECODE_STEPS'])
   tokens = int(lengths['CONTEXT_LEN']) + (_BEAMS + 1) * answer
   width = (sizes.num_kv_heads or sizes.num_heads or 0) * (sizes.head_dim or 0)
@@ -334,7 +342,7 @@ def _numbers(
     raise programs.ServeError(
       f'The model {stored.origin} needs {size(needed)} of memory'
       f' ({size(stored.weights)} of weights in'
-      f' {"int8" if stored.is_int8 else dtype}), and {size(free)} are free. Use'
+      f' {dtype if in_float else stored.matrices}), and {size(free)} are free. Use'
       ' --quantize=int8, a smaller --max_model_len, or a larger machine.'
     )
   steps = [] if _has_accelerator() else _INTERVALS
@@ -346,7 +354,9 @@ def _numbers(
   }
   if dtype != 'float32':
     chosen |= dict.fromkeys(('FPROP_DTYPE', 'MODEL_DTYPE'), json.dumps(dtype))
-  if stored.is_int8:
-    # With activations in 8 bits too, small models lose a part of their answers.
-    chosen['QUANTIZATION'] = json.dumps('int8_fine')
+  if not in_float:
+    # Beside int8 matrices, activations in 8 bits would cost small models a part
+    # of their answers.
+    fine = stored.matrices.replace('int8', 'int8_fine')
+    chosen['QUANTIZATION'] = json.dumps(fine)
   return chosen

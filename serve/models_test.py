@@ -133,6 +133,16 @@ class ModelsTest(parameterized.TestCase):
     again = self._find(pax)
     self.assertStartsWith(again.overrides['QUANTIZATION'], '"int8')
     self._refused('--quantize=none has no effect', pax, quantize=stored.FLOAT)
+    self._refused('--quantize=int4 has no effect', pax, quantize=stored.INT4)
+
+  def test_int4_is_quantized_when_it_is_loaded(self):
+    path = self._hugging_face()
+    [model] = self._plan(path, quantize=stored.INT4)
+    self.assertEqual((model.job.dtype, model.job.quantize), ('float32', False))
+    self.assertEqual(model.overrides['QUANTIZATION'], '"int4"')
+    self.assertIn('int4, because of --quantize=int4', model.notes[0])
+    with mock.patch.object(models, '_has_accelerator', return_value=True):
+      self._refused('Use --quantize=int8, or', path, quantize=stored.INT4)
 
   @parameterized.parameters(
     (False, 'tpu', '4'), (True, '', '1'), (True, 'cpu', '4')

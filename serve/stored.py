@@ -12,7 +12,7 @@ from saxml_ext.pax import description as description_lib
 from serve import conversion
 from serve import programs
 
-FLOAT, INT8 = programs.NUMBER_FORMATS
+FLOAT, INT8, INT4 = programs.NUMBER_FORMATS
 GENERATION_CONFIG = 'generation_config.json'
 # Base models that have no template of their own get this one.
 _BASE_TEMPLATE = 'dialogue'
@@ -26,14 +26,15 @@ class Stored:
     origin: The path of the model, for messages.
     description: The description of the model.
     weights: The size of the weights in memory, in bytes.
-    is_int8: True if the matrices are served in int8.
+    matrices: The number format of the matrices as they are served: FLOAT, INT8
+      or INT4.
     files: The contents of the tokenizer's files by name.
   """
 
   origin: str
   description: description_lib.Description
   weights: int
-  is_int8: bool
+  matrices: str
   files: Mapping[str, bytes]
 
 
@@ -43,20 +44,21 @@ def open_pax(
   """Returns the properties of a PAX checkpoint, and a note about its format."""
   description = description_lib.read(checkpoint)
   weights = conversion.bytes_below(checkpoint)
-  is_int8 = _is_int8(checkpoint)
-  if is_int8 and quantize == FLOAT:
+  matrices = INT8 if _is_int8(checkpoint) else FLOAT
+  if matrices == INT8 and quantize in (FLOAT, INT4):
     raise programs.ServeError(
-      f'{directory} has int8 matrices, so --quantize={FLOAT} has no effect.'
+      f'{directory} has int8 matrices, so --quantize={quantize} has no effect.'
       ' Omit it, or serve the checkpoint that was quantized.'
     )
   chosen, reason = description.dtype or 'float32', 'they are stored so'
-  if is_int8:
+  if matrices == INT8:
     chosen = INT8
-  elif quantize == INT8:
-    is_int8, chosen, reason = True, INT8, f'of --quantize={INT8}'
+  elif quantize in (INT8, INT4):
+    matrices = chosen = quantize
+    reason = f'of --quantize={quantize}'
     weights //= conversion.FLOAT_BYTES[description.dtype or 'float32']
   tokenizer = tokenizer_files.collect(directory)
-  stored = Stored(directory, description, weights, is_int8, tokenizer)
+  stored = Stored(directory, description, weights, matrices, tokenizer)
   return stored, f'Matrices are {chosen}, because {reason}.'
 
 
@@ -70,21 +72,21 @@ def _is_int8(checkpoint: str) -> bool:
 
 def number_format(
   source: conversion.Source, quantize: str
-) -> tuple[str, bool, str]:
-  """Returns the float type, True for int8 matrices, and a note that says why."""
-  is_int8 = quantize == INT8
+) -> tuple[str, str, str]:
+  """Returns the float type, the format of matrices, and a note that says why."""
+  matrices = quantize or FLOAT
   reason = f'the weights are {source.stored_type}'
   if quantize:
     reason = f'of --quantize={quantize}'
   elif source.quantization:
-    is_int8, reason = True, f'the weights are {source.quantization}'
-  dtype = source.float_type(is_int8)
+    matrices, reason = INT8, f'the weights are {source.quantization}'
+  dtype = source.float_type(matrices != FLOAT)
   if dtype not in ('float32', source.stored_type):
     reason += ', and float32 needs more than half of the free memory'
-  other = FLOAT if is_int8 else INT8
+  other = FLOAT if matrices == INT8 else INT8
   hint = '' if quantize else f' --quantize={other} changes it.'
-  chosen = INT8 if is_int8 else dtype
-  return dtype, is_int8, f'Matrices are {chosen}, because {reason}.{hint}'
+  chosen = dtype if matrices == FLOAT else matrices
+  return dtype, matrices, f'Matrices are {chosen}, because {reason}.{hint}'
 
 
 def chat_template(stored: Stored, chosen: str) -> tuple[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.numerics import int4
 from saxml_ext.engine.numerics import quant
 
 
@@ -84,8 +85,11 @@ class _Shapes:
       float_type = self.dtype if len(row.axes) > 1 else 'float32'
       return struct(dims(row.kept_axes), float_type)
     outputs = dims(row.outputs)
-    return quant.QuantizedArray(
-      struct((math.prod(outputs), math.prod(dims(row.contracted))), 'int8'),
-      struct(outputs, 'float32'),
-      quant.activation_format(self.quantization, self.dtype),
+    shape = math.prod(outputs), math.prod(dims(row.contracted))
+    activations = quant.activation_format(
+      self.quantization, self.dtype, field == 'head'
     )
+    values = struct(shape, 'int8')
+    if activations == quant.INT4:
+      values = struct(int4.packed_shape(*shape), 'uint8')
+    return quant.QuantizedArray(values, struct(outputs, 'float32'), activations)

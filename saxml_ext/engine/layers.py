@@ -63,6 +63,11 @@ def array_of(x: jax.Array | Slice) -> jax.Array:
   return x.array() if isinstance(x, Slice) else x
 
 
+def stacked_of(x: jax.Array | Slice) -> tuple[jax.Array, Index]:
+  """Returns the array that a kernel reads, and the layer in it."""
+  return (x.stacked, x.index) if isinstance(x, Slice) else (x, 0)
+
+
 def is_stacked(layers: Any) -> bool:
   """Returns True if layers, or their KV, are stacked."""
   return not isinstance(layers, tuple)

@@ -1,5 +1,7 @@
 """Compares the table of variables with all code that uses it."""
 
+import dataclasses
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
@@ -72,6 +74,18 @@ class VariablesTest(parameterized.TestCase):
     self.assertEqual(actual, jax.eval_shape(lambda: real))
     actual = abstract_weights.stacked(_CONFIG, *kind)
     self.assertEqual(actual, jax.eval_shape(lambda: weights_lib.stack(real)))
+
+  def test_abstract_weights_in_int4_are_the_shapes_of_real_ones(self):
+    config = dataclasses.replace(
+      _CONFIG, model_dim=32, num_heads=4, hidden_dim=64
+    )
+    kind = 'bfloat16', 'int4'
+    real = weights_lib.from_pax(random_model.variables(config), config, *kind)
+    actual = abstract_weights.unrolled(config, *kind)
+    self.assertEqual(actual, jax.eval_shape(lambda: real))
+    self.assertEqual(real.layers[0].down.values.shape, (2, 640))
+    # The head is in int8.
+    self.assertEqual(real.head.values.shape, (33, 32))
 
 
 if __name__ == '__main__':

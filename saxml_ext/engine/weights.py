@@ -15,6 +15,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import stored_variables
 from saxml_ext.engine import variables as variables_lib
+from saxml_ext.engine.numerics import int4
 from saxml_ext.engine.numerics import quant
 
 # 1 / softplus(0), rounded as in praxis.
@@ -194,8 +195,9 @@ class PaxReader:
         are quantized. Norms and biases stay float32.
       quantization: "int8", "int8_fine" or "int8_weights" to quantize matrices
         to int8, with one scale per output channel; see `quant.py`. int8
-        matrices of the checkpoint, with their scales, are not changed. None
-        quantizes nothing.
+        matrices of the checkpoint, with their scales, are not changed. "int4"
+        quantizes matrices in float to 4 bits; see `int4.py`. None quantizes
+        nothing.
       quantize_head: True if the head is among these matrices. A head that is
         the embedding cannot be.
 
@@ -253,9 +255,12 @@ class PaxReader:
   def _matrix(self, variable: variables_lib.Variable, layer: int) -> Matrix:
     name, values = self._stored.arrays(variable, layer)
     contracted = [variable.kept_axes.index(a) for a in variable.contracted]
-    activations = quant.activation_format(self._quantization, self._dtype)
+    is_head = variable.field == 'head'
+    activations = quant.activation_format(
+      self._quantization, self._dtype, is_head
+    )
     if values[0].dtype != np.int8:
-      quantizes = variable.field != 'head' or self._quantize_head
+      quantizes = not is_head or self._quantize_head
       in_float = self._quantization is None or not quantizes
       dtype = jnp.dtype(self._dtype)
       # Scales of queries are multiplied, and codes are computed, in float32.
@@ -264,8 +269,10 @@ class PaxReader:
       value = self._arranged(variable, values, layer)
       if in_float:
         return jnp.asarray(value, dtype)
+      if activations == quant.INT4:
+        return int4.quantize(value, contracted)
       return quant.quantize(value, contracted, activations)
-    if self._quantization is None:
+    if self._quantization in (None, 'int4'):
       raise ValueError(
         f'{name} is int8: the checkpoint is quantized. Set quantization to'
         " 'int8' or 'int8_weights', or use the float checkpoint."

@@ -21,10 +21,11 @@ QUANTIZATIONS = {
   'int8': 'int8',
   'int8_weights': 'int8_weights',
   'int8_fine': 'int8_fine',
+  'int4': 'int4',
 }
 
 # Those that quantize activations too.
-_ROUNDED_ACTIVATIONS = ('int8', 'int8_fine')
+_ROUNDED_ACTIVATIONS = ('int8', 'int8_fine', 'int4')
 
 # The supported values of each attribute.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
@@ -197,6 +198,12 @@ def _check_lists(params: type[template.ServableLMParams]) -> None:
     raise errors.InvalidArgument(
       f'{params.__name__}.ICI_MESH_SHAPE is {shape}, but must be three sizes'
       ' of at least 1: [replica, data, model]'
+    )
+  if params.QUANTIZATION == 'int4' and max(shape) > 1:
+    raise errors.Unimplemented(
+      f"{params.__name__}: QUANTIZATION='int4' with ICI_MESH_SHAPE={shape} is"
+      ' not supported, because int4 matrices cannot be split among devices.'
+      " Publish with QUANTIZATION='int8', or with ICI_MESH_SHAPE=[1, 1, 1]."
     )
   key = request_options.STOP_IDS_KEY
   default = params.EXTRA_INPUTS.get(key, ())

@@ -74,7 +74,7 @@ class SupportTest(parameterized.TestCase):
     dict(TOP_K_RECALL_TARGET=0.9),
     dict(POLYMORPHIC_SEQ_LEN_EXCLUSION=(1, 2)),
     dict(TEXT_TO_EMBEDDING_SERVING_BATCH_SIZE=8),
-    dict(QUANTIZATION='int4'),
+    dict(QUANTIZATION='int2'),
     dict(BEAM_RULE='other'),
     dict(KV_CACHE_DTYPE='int4'),
     dict(SORT_SAMPLES=False),
@@ -98,9 +98,14 @@ class SupportTest(parameterized.TestCase):
   def test_names_what_is_offered(self):
     with self.assertRaisesRegex(
       errors.Unimplemented,
-      "Publish with 'none' or 'int8' or 'int8_weights' or 'int8_fine'.$",
+      "Publish with 'none' or 'int8' or 'int8_weights' or 'int8_fine' or"
+      " 'int4'.$",
     ):
-      _check(QUANTIZATION='int4')
+      _check(QUANTIZATION='int2')
+
+  def test_refuses_int4_on_several_devices(self):
+    with self.assertRaisesRegex(errors.Unimplemented, 'cannot be split.*int8'):
+      _check(QUANTIZATION='int4', ICI_MESH_SHAPE=[1, 1, 2])
 
   def test_refuses_two_types(self):
     with self.assertRaisesRegex(errors.Unimplemented, 'Use the same type'):
@@ -110,6 +115,7 @@ class SupportTest(parameterized.TestCase):
     dict(VOCABULARY_CLASS='GPT2BPEVocabulary'),
     dict(SPM_MODEL='gs://bucket/spm.model'),
     dict(QUANTIZATION='int8_weights'),
+    dict(QUANTIZATION='int4'),
     dict(KV_CACHE_DTYPE='bfloat16'),
     dict(USE_BATCH_SHARDING=True, XLA_TPU_FLAGS={'xla_tpu_autofdo': 'true'}),
   )

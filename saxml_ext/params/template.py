@@ -194,6 +194,9 @@ class ServableLMParams:
   # - 'int8_weights': only the matrices become int8. Stock Sax calls this int8.
   # - 'int8_fine': activations have 15 bits on CPUs with a kernel for it, and are
   #   floats elsewhere.
+  # - 'int4': matrices of layers become 4 bits, in groups of 32 with a scale and a
+  #   minimum, and activations 8 bits in the same groups. The sums over a matrix
+  #   must be multiples of 32 long, and the model must be on one device.
   QUANTIZATION: str = 'none'
   # True if QUANTIZATION includes the head (praxis' softmax layer). This is
   # faster, but the head affects the choice of tokens most. praxis keeps it in

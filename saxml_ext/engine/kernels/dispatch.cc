@@ -5,6 +5,7 @@
 #include "saxml_ext/engine/kernels/attention.h"
 #include "saxml_ext/engine/kernels/candidates.h"
 #include "saxml_ext/engine/kernels/float_product.h"
+#include "saxml_ext/engine/kernels/int4_product.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
 #include "saxml_ext/engine/kernels/product.h"
 
@@ -22,7 +23,8 @@ bool HasAvx512() {
 }
 
 bool HasAvx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
 }
 #endif
 
@@ -54,12 +56,14 @@ std::vector<Multiplier> Multipliers() {
   if (HasAvx512() && __builtin_cpu_supports("avx512vnni")) {
     multipliers.push_back({"AVX512-VNNI", PackedSizesVnni, PackRowsVnni,
                            MultiplyVnni, MultiplyGatedVnni,
-                           MultiplyLikeliestVnni});
+                           MultiplyLikeliestVnni, PackInt4RowsVnni,
+                           MultiplyInt4Vnni});
   }
   if (HasAvx2()) {
     multipliers.push_back({"AVX2", PackedSizesAvx2, PackRowsAvx2,
                            MultiplyAvx2, MultiplyGatedAvx2,
-                           MultiplyLikeliestAvx2});
+                           MultiplyLikeliestAvx2, PackInt4RowsAvx2,
+                           MultiplyInt4Avx2});
   }
 #endif
   return multipliers;

@@ -8,6 +8,7 @@
 #include "saxml_ext/engine/kernels/attention.h"
 #include "saxml_ext/engine/kernels/candidates.h"
 #include "saxml_ext/engine/kernels/float_product.h"
+#include "saxml_ext/engine/kernels/int4_product.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
 #include "saxml_ext/engine/kernels/product.h"
 
@@ -36,6 +37,8 @@ struct Multiplier {
   MultiplyFunction* multiply;
   MultiplyGatedFunction* multiply_gated;
   MultiplyLikeliestFunction* multiply_likeliest;
+  PackInt4RowsFunction* pack_int4_rows;
+  MultiplyInt4Function* multiply_int4;
 };
 
 // The variants of products. The list is empty without AVX2 and AVX512-VNNI.

@@ -16,6 +16,7 @@
 #include "saxml_ext/engine/kernels/candidates.h"
 #include "saxml_ext/engine/kernels/dispatch.h"
 #include "saxml_ext/engine/kernels/float_product.h"
+#include "saxml_ext/engine/kernels/int4_product.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
 #include "saxml_ext/engine/kernels/product.h"
 #include "saxml_ext/engine/kernels/threads.h"
@@ -298,6 +299,48 @@ ffi::Error CallMultiplyGated(
       });
 }
 
+ffi::Error CallMultiplyInt4(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
+                            ffi::Buffer<ffi::U8> weights,
+                            ffi::Buffer<ffi::F32> scales,
+                            ffi::Buffer<ffi::F32> bias,
+                            ffi::Buffer<ffi::S32> layer,
+                            ffi::ResultBuffer<ffi::F32> result) {
+  static const std::vector<Multiplier> multipliers = Multipliers();
+  const int64_t rows = x.dimensions()[0], size = x.dimensions()[1];
+  const int64_t groups = size / kInt4Group;
+  const int64_t outputs = result->dimensions()[1];
+  const int64_t tiles = (outputs + kInt4Outputs - 1) / kInt4Outputs;
+  const auto dims = weights.dimensions();
+  if (multipliers.empty() || size % kInt4Group ||
+      dims[dims.size() - 2] != tiles || dims.back() != groups * kInt4Bytes) {
+    return ffi::Error::InvalidArgument(
+        "this processor has no product of int4 with " + std::to_string(size) +
+        " numbers in a row, or the weights have another shape");
+  }
+  const Multiplier& use = multipliers.front();
+  // The buffers are kept, as in ForParts.
+  static thread_local std::vector<int8_t> codes;
+  static thread_local std::vector<float> row_scales, sums;
+  codes.resize(rows * size);
+  row_scales.resize(rows * groups);
+  sums.resize(rows * groups);
+  const Int4Rows packed = {rows, groups, codes.data(), row_scales.data(),
+                           sums.data()};
+  ForAll(pool, rows, 16, [&](int64_t begin, int64_t end) {
+    use.pack_int4_rows(x.typed_data(), packed, begin, end);
+  });
+  const Int4Product args = {packed,
+                            weights.typed_data() + OffsetOf(weights, layer),
+                            scales.typed_data(),
+                            bias.typed_data(),
+                            outputs,
+                            result->typed_data()};
+  ForAll(pool, tiles, 4, [&](int64_t begin, int64_t end) {
+    use.multiply_int4(args, begin, end);
+  });
+  return ffi::Error::Success();
+}
+
 // Each part of the outputs has its own results, [P, M, ...].
 ffi::Error CallMultiplyLikeliest(
     ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x, ffi::Buffer<ffi::S8> weights,
@@ -470,6 +513,17 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyLikeliest,
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Attr<int64_t>("planes"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyInt4,
+                              saxml_kernels::CallMultiplyInt4,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::U8>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyFloats,
                               saxml_kernels::CallMultiplyFloats,

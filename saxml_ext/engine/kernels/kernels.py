@@ -32,6 +32,7 @@ _SYMBOLS = {
   'saxml_find_likeliest': 'SaxmlFindLikeliest',
   'saxml_multiply': 'SaxmlMultiply',
   'saxml_multiply_floats': 'SaxmlMultiplyFloats',
+  'saxml_multiply_int4': 'SaxmlMultiplyInt4',
   'saxml_multiply_gated': 'SaxmlMultiplyGated',
   'saxml_multiply_likeliest': 'SaxmlMultiplyLikeliest',
   'saxml_is_raised': 'SaxmlIsRaised',

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine.kernels import kernels
+from saxml_ext.engine.numerics import int4_product
 from saxml_ext.engine.numerics import matrix_form
 from saxml_ext.engine.numerics import quant
 
@@ -46,7 +47,7 @@ def einsum(
   values that are contracted for one result) has its own scale. The products are
   summed in int32, which is exact for up to 133,000 summands. On some processors
   the activations of prompts are quantized to 15 bits instead, see
-  `kernels.prefers_fine_prompts`.
+  `kernels.prefers_fine_prompts`. int4 weights are described in `int4.py`.
 
   Quantized KV is multiplied in bfloat16, which represents its codes exactly. On
   CPU it is multiplied in float32, which is faster there.
@@ -207,9 +208,11 @@ def _weight(
       f'{spec!r} has batch dims {sorted(shared)}, which a quantized weight'
       ' cannot have. Leave it in float.'
     )
-  (values, layer), scale = _stacked(w.values), w.scale.reshape(-1)
+  (values, layer), scale = layers_lib.stacked_of(w.values), w.scale.reshape(-1)
   x = form.matrix(x)
   bias = _row(bias, scale)
+  if w.activations == quant.INT4:
+    return form.result(int4_product.multiply(x, w, bias), w.scale.shape)
 
   def in_int8(x: jax.Array) -> jax.Array:
     x = quant.quantize_along(x.astype(jnp.float32), -1)
@@ -248,22 +251,13 @@ def _operands(
   and the bias [N].
   """
   scale = w.scale.reshape(-1)
-  values, layer = _stacked(w.values)
+  values, layer = layers_lib.stacked_of(w.values)
   return (values, scale, _row(bias, scale)), layer
 
 
 def _row(bias: jax.Array | None, scale: jax.Array) -> jax.Array:
   """Returns a bias [N] beside scales [N]."""
   return jnp.zeros(scale.shape) if bias is None else bias.reshape(-1)
-
-
-def _stacked(
-  w: jax.Array | layers_lib.Slice,
-) -> tuple[jax.Array, jax.Array | int]:
-  """Returns the array that a kernel reads, and the layer in it."""
-  if isinstance(w, layers_lib.Slice):
-    return w.stacked, w.index
-  return w, 0
 
 
 def _planes(x: jax.Array, w: quant.QuantizedArray) -> int:
@@ -295,7 +289,7 @@ def _few_rows(
   output_shape = tuple(sizes[d] for d in form.outputs)
   outputs = math.prod(output_shape)
   size = math.prod(w.shape) // outputs
-  stacked, layer = _stacked(w)
+  stacked, layer = layers_lib.stacked_of(w)
   matrix = stacked.reshape(
     *stacked.shape[: stacked.ndim - len(w.shape)],
     *((outputs, size) if outputs_first else (size, outputs)),

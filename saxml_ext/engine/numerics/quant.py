@@ -16,10 +16,11 @@ import numpy as np
 # int8 weights with activations quantized to int8. "int8_weights" multiplies
 # int8 weights with activations in float. "int8_fine" multiplies int8 weights
 # with activations of 15 bits on CPUs that have a kernel for it, and with floats
-# elsewhere.
-QUANTIZATIONS = (None, 'int8', 'int8_weights', 'int8_fine')
-# The value of QuantizedArray.activations for "int8_fine".
-FINE = 'fine'
+# elsewhere. "int4" has the weights of layers in 4 bits, as `int4.py` describes,
+# and those of the head as "int8_fine" does.
+QUANTIZATIONS = (None, 'int8', 'int8_weights', 'int8_fine', 'int4')
+# The values of QuantizedArray.activations for "int8_fine" and "int4".
+FINE, INT4 = 'fine', 'int4'
 
 _LARGEST = np.float32(127)
 # Rows whose largest value is below this become zeros. Otherwise the division
@@ -33,7 +34,7 @@ _BLOCK = 1 << 22
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class QuantizedArray:
-  """A weight in int8, with one scale per output channel.
+  """A weight in int8 or int4, with one scale per output channel.
 
   It is stored as a matrix of outputs and contracted values, independent of the
   order in an einsum's spec. The rows of an [N, K] matrix are read in memory
@@ -43,11 +44,12 @@ class QuantizedArray:
 
   Attributes:
     values: The codes, [N, K] int8. N is the product of the sizes of all output
-      dimensions, and K that of all contracted dimensions.
+      dimensions, and K that of all contracted dimensions. For INT4, the bytes
+      that `int4.py` describes, [tiles of N, bytes of K] uint8.
     scale: The scales, [*outputs] float32.
     activations: None to quantize the activations to int8, FINE to quantize them
-      to 15 bits, or the dtype to which activations are rounded. It is static,
-      because it selects the computation.
+      to 15 bits, INT4 for weights in int4, or the dtype to which activations
+      are rounded. It is static, because it selects the computation.
   """
 
   values: jax.Array
@@ -88,14 +90,19 @@ class QuantizedRows:
     return dataclasses.replace(self, scale=self.scale.squeeze(self.axis))
 
 
-def activation_format(quantization: str | None, dtype: str) -> str | None:
+def activation_format(
+  quantization: str | None, dtype: str, is_head: bool = False
+) -> str | None:
   """Returns the value of QuantizedArray.activations.
 
   Args:
     quantization: One of QUANTIZATIONS.
     dtype: The dtype of activations in float.
+    is_head: True for the weight of the head.
   """
-  return {'int8': None, 'int8_fine': FINE}.get(quantization or '', dtype)
+  int4 = FINE if is_head else INT4
+  formats = {'int8': None, 'int8_fine': FINE, 'int4': int4}
+  return formats.get(quantization or '', dtype)
 
 
 def quantize(
@@ -114,7 +121,7 @@ def quantize(
   Raises:
     ValueError: The weight has values that are not finite.
   """
-  weight = _outputs_first(np.asarray(weight), contracted)
+  weight = outputs_first(np.asarray(weight), contracted)
   axes = tuple(range(weight.ndim - len(contracted), weight.ndim))
   values = np.empty(weight.shape, np.int8)
   scale = np.empty(weight.shape[: axes[0]], np.float32)
@@ -156,8 +163,8 @@ def from_codes(
       f'a scale of shape {scale.shape} has values that are not finite. Check'
       ' the checkpoint.'
     )
-  values = _outputs_first(values, contracted)
-  scale = _outputs_first(np.asarray(scale, np.float32), contracted)
+  values = outputs_first(values, contracted)
+  scale = outputs_first(np.asarray(scale, np.float32), contracted)
   scale = scale.reshape(scale.shape[: scale.ndim - len(contracted)])
   return _matrix(values, scale, activations)
 
@@ -173,7 +180,7 @@ def _matrix(
   return QuantizedArray(jnp.asarray(values), jnp.asarray(scale), activations)
 
 
-def _outputs_first(x: np.ndarray, contracted: Sequence[int]) -> np.ndarray:
+def outputs_first(x: np.ndarray, contracted: Sequence[int]) -> np.ndarray:
   """Moves the contracted dimensions to the end, in their order."""
   axes = sorted(axis % x.ndim for axis in contracted)
   return x.transpose(*[i for i in range(x.ndim) if i not in axes], *axes)

@@ -48,7 +48,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
     Args:
       config: The configuration of the model, which gives the sizes.
       seed: The seed. Different seeds make different models.
-      quantization: None for variables in float32. Otherwise the matrices of
+      quantization: None or "int4" for variables in float32. Otherwise the matrices of
         layers are int8 and have scales, rounded from the same float32 numbers.
 
     Raises:
@@ -66,7 +66,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
     table = variables_lib.table_of(config.architecture)
     for row, layer in table.entries(config):
       name, shape = row.path(layer), row.shape(config)
-      coded = quantization is not None and row.is_matrix and row.per_layer
+      coded = quantization not in (None, 'int4') and row.is_matrix and row.per_layer
       self._add(name, row, shape, np.int8 if coded else np.float32)
       if coded:
         outputs = np.delete(shape, row.contracted_dims).tolist()

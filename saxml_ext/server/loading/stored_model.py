@@ -356,9 +356,10 @@ def _check_quantized(
   name: str, specs: Mapping[str, metadata.ArraySpec], quantization: str | None
 ) -> None:
   scale = name + variables_lib.SCALE_SUFFIX
-  if quantization is None:
+  if quantization in (None, 'int4'):
     raise ValueError(
-      f'{name} is int8, but the serving params have QUANTIZATION="none".'
+      f'{name} is int8, but the serving params have'
+      f' QUANTIZATION="{quantization or "none"}".'
       ' Publish with QUANTIZATION="int8" or "int8_weights", or use the float'
       ' checkpoint.'
     )
