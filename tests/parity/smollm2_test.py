@@ -3,9 +3,9 @@
     ./bazelw run //bundled/smollm2:proof
 
 Both dequantize the GGUF file. In float32, the engine must find the tokens of
-transformers, greedily and with beams. In int8, as `serve --quantize=int8` runs
-the model, it must keep the likeliest token at 95 % of the positions, and the
-mean negative log-likelihood within 1 %.
+transformers, greedily and with beams. In int8 and in int4, as `serve
+--quantize=int8` and `--quantize=int4` run the model, it must keep the likeliest
+token at 95 % of the positions, and the mean negative log-likelihood within 1 %.
 """
 
 import functools
@@ -164,15 +164,17 @@ class SmolLM2Test(absltest.TestCase):
       f' {sum(map(len, answers))} tokens are identical to those of transformers'
     )
 
-  def texts(self) -> sample_texts.Texts:
+  @classmethod
+  @functools.cache
+  def texts(cls) -> sample_texts.Texts:
     """Returns the greedy chats, and as many articles as are needed."""
     sequences = [
       (np.asarray(prompt + answer, np.int32), len(prompt))
-      for prompt, answer in zip(self.prompts, self.greedy())
+      for prompt, answer in zip(cls.prompts, cls.greedy())
     ]
-    missing = _POSITIONS - sum(map(len, self.greedy()))
+    missing = _POSITIONS - sum(map(len, cls.greedy()))
     for article in sample_texts.load_articles(gptj.BUNDLE.dataset):
-      ids = self.tokenizer.encode(article.input).ids
+      ids = cls.tokenizer.encode(article.input).ids
       ids = ids[: min(_ARTICLE_TOKENS, missing + 1)]
       missing -= len(ids) - 1
       sequences.append((np.asarray(ids, np.int32), 1))
@@ -189,33 +191,50 @@ class SmolLM2Test(absltest.TestCase):
       provenance.Record(provenance.Options()),
       measure=False,
     )
-    texts = self.texts()
-    next_ids = np.concatenate(
-      [b.tokens[:, 1:][b.answers[:, :-1]] for b in texts.batches]
+    self._check_figures(models.open_model(f'{self.root}/int8'), 'int8_fine')
+
+  def test_int4_is_near_transformers(self):
+    self._check_figures(self.model, 'int4')
+
+  def _check_figures(self, model: models.Model, kind: str) -> None:
+    """Compares the likeliest tokens and losses with those of transformers.
+
+    Args:
+      model: The checkpoint.
+      kind: The quantization, beside an embedding in bfloat16.
+    """
+    next_ids, exact = self._exact()
+    logits = logit_errors.answer_logits(
+      model.run_as(kind, 'bfloat16'), self.texts()
     )
-    self.assertLen(next_ids, _POSITIONS)
-    expected = []
-    with torch.inference_mode():
-      for batch in texts.batches:
-        # Padding is on the right, so it does not affect real tokens.
-        logits = _reference()(torch.from_numpy(batch.tokens).long()).logits
-        expected.append(logits[torch.from_numpy(batch.answers)].numpy())
-    exact = np.concatenate(expected)
-    quantized = models.open_model(f'{self.root}/int8').run_as(
-      'int8_fine', 'bfloat16'
-    )
-    logits = logit_errors.answer_logits(quantized, texts)
     agreement = (exact.argmax(-1) == logits.argmax(-1)).mean()
     losses = [_loss(logits, next_ids) for logits in (exact, logits)]
     change = losses[1] / losses[0] - 1
     print(
-      f'int8: the likeliest token is that of transformers in float32 at'
+      f'{kind}: the likeliest token is that of transformers in float32 at'
       f' {agreement:.2%} of {len(next_ids)} positions. The mean negative'
       f' log-likelihood is {losses[1]:.4f} instead of {losses[0]:.4f}'
       f' ({change:+.2%}).'
     )
     self.assertGreaterEqual(agreement, _LEAST_AGREEMENT)
     self.assertLessEqual(abs(change), _MOST_LOSS)
+
+  @classmethod
+  @functools.cache
+  def _exact(cls) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the next tokens of the texts, and the logits of transformers."""
+    texts = cls.texts()
+    next_ids = np.concatenate(
+      [b.tokens[:, 1:][b.answers[:, :-1]] for b in texts.batches]
+    )
+    assert len(next_ids) == _POSITIONS
+    expected = []
+    with torch.inference_mode():
+      for batch in texts.batches:
+        # Padding is on the right, so it does not affect real tokens.
+        logits = _reference()(torch.from_numpy(batch.tokens).long()).logits
+        expected.append(logits[torch.from_numpy(batch.answers)].numpy())
+    return next_ids, np.concatenate(expected)
 
 
 def _loss(logits: np.ndarray, ids: np.ndarray) -> float:
