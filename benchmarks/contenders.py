@@ -33,8 +33,9 @@ class Contender:
   @property
   def families(self) -> tuple[str, ...]:
     """The families of models that the engine's worker runs."""
-    only = {OPENVINO: (GPTJ,), LLAMA_CPP: (LLAMA,)}
-    return only.get(self.engine, FAMILIES)
+    if self.engine == LLAMA_CPP or self.dtype == 'int4':
+      return (LLAMA,)
+    return (GPTJ,) if self.engine == OPENVINO else FAMILIES
 
   @property
   def program(self) -> str:
@@ -46,6 +47,7 @@ ALL = (
   Contender(OURS, 'int8'),
   Contender(OURS, 'bfloat16'),
   Contender(OURS, 'float32'),
+  Contender(OURS, 'int4'),
   Contender(CTRANSLATE2, 'int8'),
   Contender(CTRANSLATE2, 'bfloat16'),
   Contender(CTRANSLATE2, 'float32'),

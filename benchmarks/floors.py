@@ -14,7 +14,7 @@ Floors = dict[tuple[str, int], floor_lib.Floor]
 _PEAKS = 'benchmarks/peaks/peaks'
 # No core's cache is this large, and reading more is not slower.
 _LARGEST_READ = 1 << 29
-_PRODUCTS = {'q8_0': 'int8', 'q4_0': 'int8'}
+_PRODUCTS = dict.fromkeys(('int4', 'q8_0', 'q4_0'), 'int8')
 
 
 def measure_floors(

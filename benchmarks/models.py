@@ -5,12 +5,14 @@ import glob
 import json
 import os
 
-# The bytes of a value. llama.cpp stores 32 values with a scale of two bytes.
+# The bytes of a value. llama.cpp stores 32 values with a scale of two bytes, and
+# our int4 also with a minimum.
 BYTES = {
   'float32': 4.0,
   'bfloat16': 2.0,
   'float16': 2.0,
   'int8': 1.0,
+  'int4': 20 / 32,
   'q8_0': 34 / 32,
   'q4_0': 18 / 32,
 }

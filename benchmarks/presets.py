@@ -78,6 +78,7 @@ _SMALL_LLAMA = Preset(
     'ct2_int8',
     'llama_cpp_q8_0',
     'llama_cpp_q4_0',
+    'ours_int4',
     'transformers_bfloat16',
     'transformers_float32',
   ),

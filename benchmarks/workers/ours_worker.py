@@ -35,10 +35,10 @@ class Ours:
     self._engine = engine_config(job)
     self.kv = self._engine.kv_dtype
     self._dtype, self._quantization = job.dtype, None
-    if job.dtype == 'int8':
-      # This is the format of values that are not int8, as in the published
+    if job.dtype in ('int8', 'int4'):
+      # This is the format of values that are not integers, as in the published
       # params.
-      self._dtype, self._quantization = 'bfloat16', 'int8'
+      self._dtype, self._quantization = 'bfloat16', job.dtype
     self._ready, self._how = None, 'compiled in this process'
     if _DUMP in os.environ.get('XLA_FLAGS', ''):
       return  # The dump is written while compiling.

@@ -267,8 +267,8 @@ class ModelTest(parameterized.TestCase):
 
   def test_unknown_quantization_is_refused(self):
     variables = random_model.variables(_CONFIG)
-    with self.assertRaisesRegex(ValueError, "'int4', not one of .*'int8'"):
-      weights_lib.from_pax(variables, _CONFIG, quantization='int4')
+    with self.assertRaisesRegex(ValueError, "'int2', not one of .*'int8'"):
+      weights_lib.from_pax(variables, _CONFIG, quantization='int2')
 
   def test_config_is_read_off_the_shapes(self):
     variables = random_model.variables(_CONFIG)

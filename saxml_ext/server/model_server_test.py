@@ -106,14 +106,14 @@ class ModelServerTest(absltest.TestCase):
       self.server.load(
         _KEY,
         model_path=small_model.MODEL_PATH,
-        overrides={'QUANTIZATION': '"int4"'},
+        overrides={'QUANTIZATION': '"int2"'},
       )
     self.assertIs(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
     (model,) = self.server.modelet.GetStatus(
       modelet_pb2.GetStatusRequest(include_failure_reasons=True)
     ).models
     self.assertEqual(model.model_status, common_pb2.FAILED)
-    self.assertIn("QUANTIZATION='int4'", model.failure_reason)
+    self.assertIn("QUANTIZATION='int2'", model.failure_reason)
 
 
 if __name__ == '__main__':
