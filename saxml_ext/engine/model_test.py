@@ -1,5 +1,6 @@
 """Compares the model with a GPT-J written in numpy with interleaved pairs."""
 
+import dataclasses
 import re
 
 from absl.testing import absltest
@@ -198,6 +199,23 @@ class ModelTest(parameterized.TestCase):
     self.assertLess(np.abs(got - expected).mean(), 0.03)
     self.assertGreater(np.abs(got - expected).mean(), 1e-3)
 
+  def test_int4_follows_numpy(self):
+    config = dataclasses.replace(
+      _CONFIG, model_dim=32, num_heads=4, hidden_dim=64
+    )
+    variables = random_model.variables(config)
+    weights = weights_lib.from_pax(variables, config, quantization='int4')
+    for layer in weights.layers:
+      for matrix in (layer.qkv, layer.post, layer.up, layer.down):
+        self.assertEqual(matrix.values.dtype, jnp.uint8)
+    tokens = np.random.default_rng(1).integers(0, 33, (1, 40))
+    x, _ = model.prefill(weights, config, jnp.asarray(tokens), 'float32')
+    got = model.logits(weights, config, x)[0]
+    error = np.abs(got - _numpy_logits(variables, config, tokens[0])).mean()
+    # A sixteenth of the range is 30 times an eighth of a percent of it.
+    self.assertLess(error, 0.3)
+    self.assertGreater(error, 0.01)
+
   def test_greedy_steps_do_not_write_logits(self):
     if not kernels.can_multiply():
       self.skipTest('this processor leaves int8 products to XLA')
@@ -242,8 +260,9 @@ class ModelTest(parameterized.TestCase):
           quantized[name + '_quantized_scale'] = scale
     got = weights_lib.from_pax(quantized, _CONFIG, 'float32', quantization)
     jax.tree.map(np.testing.assert_array_equal, got, expected)
-    with self.assertRaisesRegex(ValueError, "is int8.*'int8_weights'"):
-      weights_lib.from_pax(quantized, _CONFIG)
+    for other in (None, 'int4'):
+      with self.assertRaisesRegex(ValueError, "is int8.*'int8_weights'"):
+        weights_lib.from_pax(quantized, _CONFIG, quantization=other)
     quantized.pop(
       next(n for n in quantized if n.endswith('post.w')) + '_quantized_scale'
     )
