@@ -8,10 +8,6 @@
 - `multiply_floats`: With few rows, its speed is the bandwidth of reading the
   weights. XLA first copies the weights to another layout, in each call.
 - `zeros`: XLA would write all zeros of a cache that is hardly used.
-- `find_likeliest`: It takes two passes over the logits, one of them for their
-  sum. XLA takes about six.
-- `find_candidates`: It finds the best tokens of all beams of a group together,
-  and reads only a few tokens of each beam.
 """
 
 from collections.abc import Callable, Sequence
@@ -128,11 +124,13 @@ _register()
 _ONLY = 0
 
 
-def _floats(*shape: int) -> jax.ShapeDtypeStruct:
+def floats(*shape: int) -> jax.ShapeDtypeStruct:
+  """Returns the form of a result in float32."""
   return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 
-def _ints(*shape: int) -> jax.ShapeDtypeStruct:
+def ints(*shape: int) -> jax.ShapeDtypeStruct:
+  """Returns the form of a result in int32."""
   return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
@@ -165,7 +163,7 @@ def attend(
     The mixed values, [S, N, K * G, H] float32. They are zeros for slots whose
     results are unused.
   """
-  call = jax.ffi.ffi_call('saxml_attend', _floats(*queries.shape))
+  call = jax.ffi.ffi_call('saxml_attend', floats(*queries.shape))
   return call(
     queries,
     lengths,
@@ -218,62 +216,6 @@ def choose(by_kernel: Callable, otherwise: Callable, *args: Any) -> Any:
   return jax.lax.platform_dependent(*args, cpu=by_kernel, default=otherwise)
 
 
-def find_likeliest(
-  logits: jax.Array, barred: jax.Array, count: int
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """Finds the likeliest tokens of each row.
-
-  Args:
-    logits: The logits, [S, R, V] float32.
-    barred: The excluded tokens, whose logits count as minus infinity, [S, E]
-      int32. Negative elements stand for no token.
-    count: The number of tokens to find, C, at most V.
-
-  Returns:
-    The largest logit of all tokens, [S, R]; the logarithm of the sum of
-    exp(logit - largest), [S, R]; the C largest logits, [S, R, C] float32, in
-    descending order; and their tokens, int32. If logits are equal, the lowest
-    token comes first. The first two results include excluded tokens.
-  """
-  rows = logits.shape[:2]
-  best = _floats(*rows, count), _ints(*rows, count)
-  results = (_floats(*rows), _floats(*rows), *best)
-  return jax.ffi.ffi_call('saxml_find_likeliest', results)(logits, barred)
-
-
-def find_candidates(
-  logits: jax.Array,
-  scores: jax.Array,
-  barred: jax.Array,
-  active: jax.Array,
-  count: int,
-) -> tuple[jax.Array, ...]:
-  """Finds the likeliest continuations of each group of beams.
-
-  Args:
-    logits: The logits, [S, R, V] float32.
-    scores: The sums of log-probabilities of the beams, [S, R] float32.
-    barred: The excluded tokens, as in `find_likeliest`.
-    active: The number of beams that each group continues, [S] int32. The other
-      beams cost nothing.
-    count: The number of continuations to find, C. If there are fewer, the last
-      sums are minus infinity.
-
-  Returns:
-    The largest logits and the logarithms [S, R], as in `find_likeliest`. Both
-    are 0 for beams that are not continued. Then, best first, the candidates'
-    sums and their tokens' log-probabilities [S, C] float32, and their beams and
-    tokens [S, C] int32. If sums are equal, the lower beam comes first, then the
-    larger logit, then the lower token.
-  """
-  slots, rows, _ = logits.shape
-  of_rows, sums = _floats(slots, rows), _floats(slots, count)
-  chosen = _ints(slots, count)
-  results = (of_rows, of_rows, sums, sums, chosen, chosen)
-  call = jax.ffi.ffi_call('saxml_find_candidates', results)
-  return call(logits, scores, barred, active)
-
-
 def can_multiply(planes: int = 1) -> bool:
   """Returns True if `multiply` is the fastest product on this processor.
 
@@ -310,7 +252,7 @@ def multiply(
   Returns:
     The products, [M, N] float32.
   """
-  result = _floats(x.shape[0], values.shape[-2])
+  result = floats(x.shape[0], values.shape[-2])
   call = jax.ffi.ffi_call('saxml_multiply', result)
   return call(x, values, scale, bias, jnp.int32(layer), planes=planes)
 
@@ -336,7 +278,7 @@ def multiply_gated(
   Returns:
     The gated products, [M, N] float32.
   """
-  result = _floats(x.shape[0], up[0].shape[-2])
+  result = floats(x.shape[0], up[0].shape[-2])
   call = jax.ffi.ffi_call('saxml_multiply_gated', result)
   return call(x, *gate, *up, jnp.int32(layer), planes=planes)
 
@@ -372,7 +314,7 @@ def multiply_likeliest(
   rows = x.shape[0]
   parts = max(1, min(_MOST_PARTS, values.shape[0] // _LEAST_OUTPUTS))
   per_row, best = (parts, rows), (parts, rows, count)
-  results = _floats(*per_row), _floats(*per_row), _floats(*best), _ints(*best)
+  results = floats(*per_row), floats(*per_row), floats(*best), ints(*best)
   call = jax.ffi.ffi_call('saxml_multiply_likeliest', results)
   peaks, totals, products, outputs = call(x, values, scale, bias, planes=planes)
   peak = peaks.max(0)
@@ -408,6 +350,6 @@ def multiply_floats(
   Returns:
     The products, [M, N] float32.
   """
-  result = _floats(x.shape[0], bias.shape[0])
+  result = floats(x.shape[0], bias.shape[0])
   call = jax.ffi.ffi_call('saxml_multiply_floats', result)
   return call(x, weights, bias, jnp.int32(layer), outputs_first=outputs_first)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine.kernels import interrupts
+from saxml_ext.engine.kernels import candidates as candidates_lib
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
 
@@ -178,7 +179,7 @@ class FindLikeliestTest(parameterized.TestCase):
     logits[:, :, -1] = -np.inf
     barred = np.full((slots, 2), -1, np.int32)
     barred[0] = logits[0, 0].argmax(), vocabulary // 2
-    got = jax.jit(kernels.find_likeliest, static_argnums=2)(
+    got = jax.jit(candidates_lib.find_likeliest, static_argnums=2)(
       logits, barred, count
     )
     peak, total, values, tokens = map(np.asarray, got)
@@ -216,7 +217,7 @@ class MultiplyLikeliestTest(parameterized.TestCase):
       bias[-2] = -np.inf  # A token that pads the vocabulary.
     logits = jax.jit(kernels.multiply)(x, values, scale, bias)
     nothing = np.full((rows, 1), -1, np.int32)
-    expected = kernels.find_likeliest(logits[:, None], nothing, count)
+    expected = candidates_lib.find_likeliest(logits[:, None], nothing, count)
     find = jax.jit(kernels.multiply_likeliest, static_argnums=4)
     peak, total, *best = find(x, values, scale, bias, count)
     np.testing.assert_array_equal(peak, expected[0][:, 0])

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.kernels import candidates as candidates_lib
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import rule
 from saxml_ext.engine.search import search
@@ -111,7 +112,7 @@ def find_candidates(
     return Candidates(sums, log_probs, pick // width, tokens, peak, total)
 
   def by_kernel(logits: jax.Array) -> Candidates:
-    peak, total, sums, log_probs, beams, tokens = kernels.find_candidates(
+    peak, total, sums, log_probs, beams, tokens = candidates_lib.find_candidates(
       logits, scores, search.barred(state), active, count
     )
     return Candidates(

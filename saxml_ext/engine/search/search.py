@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.kernels import candidates as candidates_lib
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import trace as trace_lib
 
@@ -315,7 +316,7 @@ def likeliest(
 
   def by_kernel(logits: jax.Array) -> Likeliest:
     stops = barred(state)
-    peak, total, best, tokens = kernels.find_likeliest(
+    peak, total, best, tokens = candidates_lib.find_likeliest(
       logits, stops if bar else jnp.full_like(stops, NO_TOKEN), count
     )
     return Likeliest(peak[..., None], total[..., None], best, tokens)
