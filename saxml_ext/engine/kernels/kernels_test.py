@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine.kernels import interrupts
 from saxml_ext.engine.kernels import candidates as candidates_lib
+from saxml_ext.engine.kernels import interrupts
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
 

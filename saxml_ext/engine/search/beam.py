@@ -112,8 +112,10 @@ def find_candidates(
     return Candidates(sums, log_probs, pick // width, tokens, peak, total)
 
   def by_kernel(logits: jax.Array) -> Candidates:
-    peak, total, sums, log_probs, beams, tokens = candidates_lib.find_candidates(
-      logits, scores, search.barred(state), active, count
+    peak, total, sums, log_probs, beams, tokens = (
+      candidates_lib.find_candidates(
+        logits, scores, search.barred(state), active, count
+      )
     )
     return Candidates(
       sums, log_probs, beams, tokens, peak[..., None], total[..., None]
