@@ -66,7 +66,9 @@ class RandomVariables(Mapping[str, np.ndarray]):
     table = variables_lib.table_of(config.architecture)
     for row, layer in table.entries(config):
       name, shape = row.path(layer), row.shape(config)
-      coded = quantization not in (None, 'int4') and row.is_matrix and row.per_layer
+      coded = (
+        quantization not in (None, 'int4') and row.is_matrix and row.per_layer
+      )
       self._add(name, row, shape, np.int8 if coded else np.float32)
       if coded:
         outputs = np.delete(shape, row.contracted_dims).tolist()
