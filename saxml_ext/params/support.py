@@ -13,6 +13,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import request_options
 from saxml_ext.engine import config as config_lib
 from saxml_ext.families import all as families
+from saxml_ext.families import hf_entries
 from saxml_ext.params import template
 
 # The engine's name of each value of QUANTIZATION.
@@ -113,7 +114,8 @@ def check(params: type[template.ServableLMParams]) -> None:
 def _check_choices(params: type[template.ServableLMParams]) -> None:
   for name, values in CHOICES.items():
     value = getattr(params, name)
-    if not any(_same(value, choice) for choice in values):
+    # 0 is not False: upstream treats an attribute of another type differently.
+    if not hf_entries.is_one_of(value, values):
       raise errors.Unimplemented(
         f'{params.__name__}.{name}={value!r} is not supported. Publish with'
         f' {" or ".join(map(repr, values))}.'
@@ -140,11 +142,6 @@ def _check_choices(params: type[template.ServableLMParams]) -> None:
       " rule and its settings. Publish with BEAM_RULE='reference' or without"
       ' MIXED_SEARCH.'
     )
-
-
-def _same(value: Any, other: Any) -> bool:
-  # 0 is not False: upstream treats an attribute of another type differently.
-  return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
 def _check_numbers(params: type[template.ServableLMParams]) -> None:
