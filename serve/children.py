@@ -284,7 +284,5 @@ def _signals() -> Iterator[list[int]]:
 
 
 def _signal_group(child: Child, number: signal.Signals) -> None:
-  try:
+  with contextlib.suppress(ProcessLookupError):  # It has already ended.
     os.killpg(child.process.pid, number)
-  except ProcessLookupError:
-    pass  # The group has already ended.

@@ -263,11 +263,7 @@ class Whole:
     return self, x, h, mixed
 
   def finish(
-    self,
-    layer: weights_lib.Layer,
-    x: jax.Array,
-    h: jax.Array,
-    mixed: jax.Array,
+    self, layer: weights_lib.Layer, x: jax.Array, h: jax.Array, mixed: jax.Array
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Adds attention and the feed-forward layer to the residual `x`.
 

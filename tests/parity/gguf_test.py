@@ -70,7 +70,7 @@ class GGUFTest(parameterized.TestCase):
       del tensors['lm_head.weight']
     # The converter writes Mistral as Llama.
     family = 'llama' if name == 'mistral' else name
-    changes: dict[str, Any] = {
+    changes = {
       '_context_length': sizes.max_positions,
       '_embedding_length': sizes.model_dim,
       '_block_count': sizes.num_layers,

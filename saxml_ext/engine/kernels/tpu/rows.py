@@ -148,9 +148,6 @@ def product(x: Codes, values: jax.Array, scale: jax.Array) -> jax.Array:
     scale: The scales of the outputs, [N] float32.
   """
   sums = jax.lax.dot_general(
-    x.values,
-    values,
-    (((1,), (1,)), ((), ())),
-    preferred_element_type=jnp.int32,
+    x.values, values, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32
   )
   return sums.astype(jnp.float32) * (x.scale * scale)
