@@ -142,11 +142,7 @@ def report_order(name: str) -> tuple[bool, int, str]:
 
 
 def measure(
-  name: str,
-  value: np.ndarray,
-  codes: np.ndarray,
-  scale: np.ndarray,
-  bits: int,
+  name: str, value: np.ndarray, codes: np.ndarray, scale: np.ndarray, bits: int
 ) -> MatrixError:
   """Measures the quantization error of one matrix.
 

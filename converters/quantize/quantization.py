@@ -307,9 +307,7 @@ def _source(reader: _Reader, record: provenance.Record) -> manifest.Source:
   return manifest.Source(files, record.document(), stamp)
 
 
-def _groups(
-  reader: _Reader,
-) -> list[tuple[int | None, list[str]]]:
+def _groups(reader: _Reader) -> list[tuple[int | None, list[str]]]:
   """Returns the names of variables, grouped by layer, the layers in order."""
   quantized = [
     n for n in reader.specs if int8_matrix.summed_dims(n) is not None

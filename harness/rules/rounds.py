@@ -133,6 +133,17 @@ class Scenario:
     return f'result_{name}_{query}latency_ns'
 
 
+_SERVER = Scenario(
+  SERVER,
+  'queries_per_second',
+  'queries/s',
+  '99.00',
+  'result_completed_samples_per_sec',
+  'result_completed_samples_per_sec',
+  'result_completed_tokens_per_second',
+  enough_queries=512,
+)
+
 SCENARIOS: Mapping[str, Scenario] = {
   part.name: part
   for part in (
@@ -147,28 +158,9 @@ SCENARIOS: Mapping[str, Scenario] = {
       min_queries=None,
       samples_per_query=0,
     ),
-    Scenario(
-      SERVER,
-      'queries_per_second',
-      'queries/s',
-      '99.00',
-      'result_completed_samples_per_sec',
-      'result_completed_samples_per_sec',
-      'result_completed_tokens_per_second',
-      enough_queries=512,
-    ),
+    _SERVER,
     # Server with the shorter bounds of interactive use.
-    Scenario(
-      INTERACTIVE,
-      'queries_per_second',
-      'queries/s',
-      '99.00',
-      'result_completed_samples_per_sec',
-      'result_completed_samples_per_sec',
-      'result_completed_tokens_per_second',
-      enough_queries=512,
-      run_as=SERVER,
-    ),
+    dataclasses.replace(_SERVER, name=INTERACTIVE, run_as=SERVER),
     Scenario(
       SINGLE_STREAM,
       'latency_ns',

@@ -124,11 +124,7 @@ def multiplied_by_kernel(
 
 
 def likeliest(
-  spec: str,
-  x: jax.Array,
-  w: quant.QuantizedArray,
-  bias: jax.Array,
-  count: int,
+  spec: str, x: jax.Array, w: quant.QuantizedArray, bias: jax.Array, count: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """Finds the largest results of an einsum along its last dimension.
 
@@ -197,10 +193,7 @@ def _many_rows(spec: str, x: jax.Array, w: jax.Array) -> jax.Array:
 
 
 def _weight(
-  spec: str,
-  x: jax.Array,
-  w: quant.QuantizedArray,
-  bias: jax.Array | None,
+  spec: str, x: jax.Array, w: quant.QuantizedArray, bias: jax.Array | None
 ) -> jax.Array:
   form = matrix_form.from_einsum(spec, x)
   if shared := set(form.outputs) & set(form.rows):
@@ -387,8 +380,5 @@ def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
   # 50,400 this takes 215 ms, but two rows take 2 ms.
   rows = jnp.concatenate([x, x]) if x.shape[0] == 1 else x
   return jax.lax.dot_general(
-    rows,
-    w,
-    (((1,), (1,)), ((), ())),
-    preferred_element_type=jnp.int32,
+    rows, w, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32
   )[: x.shape[0]]

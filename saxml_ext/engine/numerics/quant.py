@@ -106,9 +106,7 @@ def activation_format(
 
 
 def quantize(
-  weight: np.ndarray,
-  contracted: Sequence[int],
-  activations: str | None = None,
+  weight: np.ndarray, contracted: Sequence[int], activations: str | None = None
 ) -> QuantizedArray:
   """Quantizes a weight to int8 on the host.
 
