@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import copy
 import dataclasses
 import functools
-import unittest
 
 from absl.testing import absltest
 from absl.testing import flagsaver
@@ -21,11 +20,11 @@ import torch
 from converters import offline_quantize
 from converters.convert import conversion
 from converters.convert import sources
+from converters.quantize import calibration_run
 from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
-from converters.testing import compiled
-from converters.testing import small_pax
+from converters.quantize import sample_texts
 from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
@@ -48,12 +47,26 @@ fast_compile.install()
 _FAMILIES = [(name, name) for name in families.convertible()]
 _NEW_TOKENS = 12
 _END = 0
+_GPTQ_INPUTS = 64
 # One end id, and two of each answer.
 _MAX_ENDS = 7
 
 
 def setUpModule():
-  unittest.enterModuleContext(compiled.once())
+  # Threads cost more than they save on matrices of this size.
+  torch.set_num_threads(1)
+
+
+def _quantized_alike() -> list[tuple[str, str]]:
+  """Returns one family of each kind that the quantizer treats differently."""
+  kinds: dict[tuple, tuple[str, str]] = {}
+  for name in families.convertible():
+    family = families.FAMILIES[name]
+    switches = dataclasses.replace(
+      family.architecture, activation=architecture.SILU, interleaved=True
+    )
+    kinds.setdefault((switches, family.ln_direct_scale), (name, name))
+  return list(kinds.values())
 
 
 def _prompts() -> list[np.ndarray]:
@@ -116,7 +129,21 @@ class FamiliesTest(parameterized.TestCase):
     return serving.tokens(serving.serve(runner, requests))
 
   @parameterized.named_parameters(*_FAMILIES)
-  def test_logits_match_transformers(self, name):
+  def test_family_matches_transformers(self, name):
+    """Checks all properties in one test, which share models and programs."""
+    with self.subTest('logits'):
+      self._check_logits(name)
+    with self.subTest('bfloat16 rounds weights only'):
+      self._check_bfloat16(name)
+    with self.subTest('merged adapter'):
+      self._check_adapter(name)
+    for beams in (1, 4):
+      with self.subTest('answers', beams=beams):
+        self._check_answers(name, beams)
+    with self.subTest('int8 is near the float model'):
+      self._check_int8(name)
+
+  def _check_logits(self, name: str) -> None:
     reference, pax = family_models.convert(name)
     config, weights = self._open(pax)
     self._assert_near(config, weights, reference)
@@ -148,8 +175,7 @@ class FamiliesTest(parameterized.TestCase):
     config, weights = self._open(pax)
     self._assert_near(config, weights, reference)
 
-  @parameterized.named_parameters(*_FAMILIES)
-  def test_bfloat16_rounds_weights_only(self, name):
+  def _check_bfloat16(self, name: str) -> None:
     reference, pax = family_models.convert(name, dtype='bfloat16')
     reference = copy.deepcopy(reference)
     with torch.no_grad():
@@ -159,24 +185,20 @@ class FamiliesTest(parameterized.TestCase):
     self.assertEqual(weights.embedding.dtype, jnp.bfloat16)
     self._assert_near(config, weights, reference)
 
-  @parameterized.named_parameters(*_FAMILIES)
-  def test_logits_of_a_merged_adapter(self, name):
-    base, lora, pax = (self.create_tempdir().full_path for _ in range(3))
-    reference = family_models.save(base, families.FAMILIES[name])
+  def _check_adapter(self, name: str) -> None:
+    reference, base = family_models.saved(name)
+    reference = copy.deepcopy(reference)
+    lora, pax = (self.create_tempdir().full_path for _ in range(2))
     family_models.add_adapter(reference, lora)
-    conversion.convert(sources.open_checkpoint(base, lora), pax, 'float32')
+    checkpoint = sources.open_checkpoint(base, lora)
+    conversion.convert(checkpoint, pax, 'float32', compress=False)
     config, weights = self._open(pax)
     _, exact = self._open(family_models.convert(name)[1])
     results = self._assert_near(config, weights, reference)
     for before, logits in zip(_logits(config, exact, _prompts()), results):
       self.assertGreater(np.abs(logits - before).max(), 0.1)
 
-  @parameterized.named_parameters(
-    (f'{name}_{beams}_beams', name, beams)
-    for name, _ in _FAMILIES
-    for beams in (1, 4)
-  )
-  def test_answers_match_transformers(self, name, beams):
+  def _check_answers(self, name: str, beams: int) -> None:
     reference, pax = family_models.convert(name)
     config, weights = self._open(pax)
     search = 'sample' if beams == 1 else 'beam'
@@ -215,13 +237,13 @@ class FamiliesTest(parameterized.TestCase):
     self.assertGreater(len(ended.intersection(ends)), 1)
     self.assertNotEqual(by_least[0], by_least[4])
 
-  @parameterized.named_parameters(*_FAMILIES)
-  def test_int8_is_near_the_float_model(self, name):
+  def _check_int8(self, name: str) -> None:
     _, pax = family_models.convert(name)
     int8 = self.create_tempdir().full_path
-    quantization.quantize(
-      pax, int8, provenance.Record(provenance.Options(), 0, 0), None
-    )
+    with flagsaver.flagsaver(
+      input_dir=pax, output_dir=int8, quantization_configs=name
+    ):
+      offline_quantize.main(['offline_quantize'])
     config, weights = self._open(pax)
     _, quantized = self._open(int8, 'int8_weights')
     prompts = _prompts()[2:]
@@ -230,11 +252,7 @@ class FamiliesTest(parameterized.TestCase):
     self.assertGreater(np.corrcoef(exact.ravel(), logits.ravel())[0, 1], 0.999)
     self.assertGreater(np.abs(exact - logits).max(), 0)
 
-  # Calibration does not bring tiny random models of OLMo 2 nearer; see
-  # docs/families.md.
-  @parameterized.named_parameters(
-    pair for pair in _FAMILIES if pair[0] != 'olmo2'
-  )
+  @parameterized.named_parameters(*_quantized_alike())
   def test_calibration_brings_int8_nearer(self, name):
     # A few models of this size may get worse by chance.
     none, maxima, smoothed = np.mean(
@@ -250,21 +268,35 @@ class FamiliesTest(parameterized.TestCase):
     The kinds are: none, without smoothing, and with smoothing.
     """
     reference, pax = family_models.convert(name, seed=seed)
-    small_pax.write_tokenizer(pax)
-    articles = small_pax.write_articles(f'{pax}.json', 12)
-    calibrated = dict(calibration=articles, quantization_configs=name)
-    prompts = np.random.default_rng(7).integers(1, 64, (8, 40))
+    rng = np.random.default_rng(7)
+    texts = rng.integers(1, 64, (16, 64)).astype(np.int32)
+    calibration = calibration_run.Calibration(
+      models.open_model(pax),
+      sample_texts.from_sequences([(text, 1) for text in texts]),
+      _GPTQ_INPUTS,
+    )
+    stats = []
+
+    def next_layer(variables):
+      stats.append(calibration.next_layer(variables))
+      return stats[-1]
+
+    prompts = rng.integers(1, 64, (8, 40))
     with torch.no_grad():
       exact = reference(torch.from_numpy(prompts)).logits.numpy()
     errors = []
-    for flags in (
-      {},
-      calibrated | {'smoothing': 0.0},
-      calibrated | {'smoothing': 0.5},
+    calibrated = provenance.Options(smoothing=0.0, gptq_inputs=_GPTQ_INPUTS)
+    for options, get_stats in (
+      (provenance.Options(), None),
+      (calibrated, next_layer),
+      (
+        dataclasses.replace(calibrated, smoothing=0.5),
+        lambda variables: stats.pop(0),
+      ),
     ):
       int8 = self.create_tempdir().full_path
-      with flagsaver.flagsaver(input_dir=pax, output_dir=int8, **flags):
-        offline_quantize.main(['offline_quantize'])
+      record = provenance.Record(options, len(texts), texts.size)
+      quantization.quantize(pax, int8, record, get_stats, compress=False)
       config, weights = self._open(int8, 'int8')
       logits = _logits(config, weights, prompts)
       errors.append(np.square(logits - exact).mean() ** 0.5)

@@ -85,6 +85,7 @@ def save(
 def add_adapter(model, directory: str) -> None:
   """Writes a LoRA adapter for a model, and adds it to the model's weights."""
   rank, alpha = 3, 5
+  torch.manual_seed(1)
   tensors, targets = {}, set()
   for name, module in model.named_modules():
     if isinstance(module, torch.nn.Linear):
@@ -109,19 +110,33 @@ def add_adapter(model, directory: str) -> None:
 
 
 @functools.cache
+def saved(
+  name: str, sizes: hf_config.HFConfig | None = None, seed: int = 1
+) -> tuple[transformers.PreTrainedModel, str]:
+  """Returns a model of transformers and the directory to which it is saved.
+
+  Tests share both, so they must not change them.
+  """
+  base = _directory()
+  return save(base, families.FAMILIES[name], sizes, seed), base
+
+
+@functools.cache
 def convert(
   name: str,
   sizes: hf_config.HFConfig | None = None,
   seed: int = 1,
   dtype: str = 'float32',
-):
+) -> tuple[transformers.PreTrainedModel, str]:
   """Returns a model of transformers and its converted checkpoint.
 
   Tests share both, so they must not change them.
   """
-  base, pax = (
-    tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value) for _ in range(2)
-  )
-  reference = save(base, families.FAMILIES[name], sizes, seed)
-  conversion.convert(base, pax, dtype)
+  reference, base = saved(name, sizes, seed)
+  pax = _directory()
+  conversion.convert(base, pax, dtype, compress=False)
   return reference, pax
+
+
+def _directory() -> str:
+  return tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
