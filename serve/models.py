@@ -315,6 +315,15 @@ def _lengths(positions: int, requested: int) -> dict[str, str]:
   }
 
 
+def _longest(tokens: float) -> int:
+  """Returns the longest context whose slot holds at most so many tokens."""
+  extra = _BEAMS + 1
+  length = tokens * _ANSWER_SHARE / (_ANSWER_SHARE + extra)
+  if length > _ANSWER_SHARE * _MOST_ANSWER:
+    length = tokens - extra * _MOST_ANSWER
+  return int(length)
+
+
 def _numbers(
   stored: stored_lib.Stored, lengths: Mapping[str, str], free: int
 ) -> dict[str, str]:
@@ -339,11 +348,13 @@ def _numbers(
       break
   else:
     size = conversion.size_text
+    length = _longest((free / _MARGIN - stored.weights) / (slot / tokens or 1))
+    fits = f' ({length} fits)' if length >= _LEAST_LENGTH else ''
     raise programs.ServeError(
       f'The model {stored.origin} needs {size(needed)} of memory'
       f' ({size(stored.weights)} of weights in'
       f' {dtype if in_float else stored.matrices}), and {size(free)} are free. Use'
-      ' --quantize=int8, a smaller --max_model_len, or a larger machine.'
+      f' --quantize=int8, a smaller --max_model_len{fits}, or a larger machine.'
     )
   steps = [] if _has_accelerator() else _INTERVALS
   interval = next((n for size, n in steps if stored.weights < size), 1)

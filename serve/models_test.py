@@ -1,5 +1,6 @@
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from unittest import mock
@@ -329,6 +330,22 @@ class ModelsTest(parameterized.TestCase):
     self._refused(
       r'needs \d+\.\d MiB of memory .*Use --quantize=int8, a smaller', path
     )
+
+  def test_length_that_fits_is_named(self):
+    path = self._hugging_face()
+    [model] = self._plan(path)
+    margin = models._MARGIN
+    weights = model.job.num_bytes
+    slot = (int(model.overrides['ram']) / margin - weights) / 16
+    free = int(margin * (weights + slot / 2))
+    with self.assertRaisesRegex(programs.ServeError, 'a smaller') as error:
+      self._plan(path, gpu_bytes=free)
+    length = int(
+      re.search(r'max_model_len \((\d+) fits\)', str(error.exception))[1]
+    )
+    self.assertBetween(length, 62, 64)
+    self._plan(path, gpu_bytes=free, max_model_len=length)
+    self._refused('a smaller', path, gpu_bytes=free, max_model_len=length + 2)
 
 
 if __name__ == '__main__':
