@@ -19,12 +19,10 @@ from absl import app
 from absl import flags
 
 from converters import output_flags
-from converters.quantize import calibration_run
-from converters.quantize import models
+from converters.quantize import input_checkpoint
 from converters.quantize import provenance
 from converters.quantize import quantization
 from converters.quantize import sample_texts
-from converters.quantize.report import evaluation
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -140,6 +138,10 @@ def _calibration(
 ) -> tuple[provenance.Record, quantization.Calibration | None]:
   if _CALIBRATION.value is None:
     return provenance.Record(options), None
+  # They import JAX, which is not needed without calibration.
+  from converters.quantize import calibration_run
+  from converters.quantize import models
+
   model = models.open_model(source)
   articles = sample_texts.load_articles(
     user_path.resolve(_CALIBRATION.value), _CALIBRATION_COUNT.value
@@ -165,7 +167,7 @@ def _run(source: str, pax: str) -> None:
     else ()
   )
   options = _options()
-  models.check_fits(_CONFIGS.value, checkpoint.Reader(source))
+  input_checkpoint.check_fits(_CONFIGS.value, checkpoint.Reader(source))
   record, calibration = _calibration(source, options)
   step_dir = quantization.quantize(
     source,
@@ -178,13 +180,17 @@ def _run(source: str, pax: str) -> None:
   )
   print(f'Wrote {step_dir} in {time.monotonic() - begin:.1f} s.', flush=True)
   if _REPORT.value:
+    from converters.quantize.report import evaluation  # It imports JAX.
+
     print()
     print(evaluation.report(source, pax, articles), end='')
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  source, pax = map(models.root_of, (_INPUT_DIR.value, _OUTPUT_DIR.value))
+  source, pax = map(
+    input_checkpoint.root_of, (_INPUT_DIR.value, _OUTPUT_DIR.value)
+  )
   try:
     _run(source, pax)
   except errors.CheckpointError as e:

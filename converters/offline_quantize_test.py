@@ -23,14 +23,12 @@ from saxml_ext.pax import checkpoint_writer
 
 _KILLS = 10
 # A child process that the test can kill. It quantizes without the delay of
-# loading the whole program and jax.
+# loading the whole program.
 _CHILD = """
 import sys
 import unittest
 from converters.quantize import provenance, quantization
-from saxml_ext.engine.testing import fast_compile
 
-fast_compile.install()
 record = provenance.Record(provenance.Options(clipping=True))
 quantization.quantize(
   sys.argv[1], sys.argv[2], record, resume=True, measure=True

@@ -24,6 +24,7 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from converters import checkpoint_flags
+from converters.quantize import input_checkpoint
 from converters.quantize import models
 from converters.quantize import sample_texts
 from converters.verify import comparison
@@ -123,7 +124,7 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
     yield from comparison.compare_with_hf(opened, pax)
     logits = logit_comparison.compare_with_hf
   else:
-    base = models.root_of(_SOURCE.value)
+    base = input_checkpoint.root_of(_SOURCE.value)
     yield from comparison.compare_with_pax(base, pax)
     logits = logit_comparison.compare_with_pax
   specs = checkpoint.Reader(pax).specs.values()
@@ -142,8 +143,10 @@ def main(argv: Sequence[str]) -> None:
   del argv
   if bool(checkpoint_flags.BASE.value) == bool(_SOURCE.value):
     raise app.UsageError('Set exactly one of --base and --source.')
-  source = checkpoint_flags.BASE.value or models.root_of(_SOURCE.value)
-  pax = models.root_of(checkpoint_flags.PAX.value)
+  source = checkpoint_flags.BASE.value or input_checkpoint.root_of(
+    _SOURCE.value
+  )
+  pax = input_checkpoint.root_of(checkpoint_flags.PAX.value)
   try:
     rows = list(_compare(pax))
     checked = len(checkpoint.Reader(pax).manifest)

@@ -9,25 +9,21 @@ from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 import os
-import re
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from converters.quantize import input_checkpoint
 from converters.quantize import sample_texts
 from saxml_ext.common import errors as common_errors
-from saxml_ext.common import user_path
 from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import rotary
 from saxml_ext.engine import variables
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.families import all as families
-from saxml_ext.families import family as family_lib
-from saxml_ext.families import hf_config
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import description as description_lib
 from saxml_ext.pax import errors
@@ -41,8 +37,6 @@ _ROTARY_BASE = config_lib.ModelConfig.rotary_base
 # The entries of gptj_config.json that running a model needs, in addition to the
 # shapes of its variables.
 _NEEDED = ('rotary_dim', 'ln_epsilon', 'max_positions', 'eos_id')
-_STEP = re.compile(r'checkpoint_\d+')
-_SHOWN = 3
 
 
 @functools.partial(jax.jit, static_argnums=1)
@@ -185,40 +179,12 @@ class Model:
       raise errors.CheckpointError(f'{self.reader.step_dir}: {e}') from e
 
 
-def root_of(path: str) -> str:
-  """Returns the directory that contains, or will contain, a checkpoint's step.
-
-  The published tool takes `<dir>/checkpoint_00000000/state`. This program also
-  accepts `<dir>` and `<dir>/checkpoint_00000000`, with the same meaning.
-  """
-  path = user_path.resolve(path).rstrip('/')
-  if os.path.basename(path) == 'state':
-    path = os.path.dirname(path)
-  if _STEP.fullmatch(os.path.basename(path)):
-    path = os.path.dirname(path)
-  return path
-
-
-def family_of(reader: checkpoint.Reader) -> family_lib.Family:
-  """Returns the family of a checkpoint, by default GPT-J.
-
-  Args:
-    reader: The checkpoint. A file next to it may name another family.
-
-  Raises:
-    errors.CheckpointError: The file cannot be read, or names an unknown family.
-  """
-  try:
-    return families.named(description_lib.read(reader.step_dir).family)
-  except (OSError, common_errors.SaxError, errors.CheckpointError) as e:
-    raise errors.CheckpointError(f'{reader.step_dir}: {e}') from e
-
-
 def open_model(path: str) -> Model:
   """Opens a checkpoint in order to run it.
 
   Args:
-    path: The directory of the checkpoint, as `root_of` accepts it.
+    path: The directory of the checkpoint, as `input_checkpoint.root_of` accepts
+      it.
 
   Raises:
     errors.CheckpointError: The checkpoint is incomplete or not a known model,
@@ -231,7 +197,7 @@ def open_model(path: str) -> Model:
     missing = [name for name, value in needed.items() if value is None]
     if missing:
       raise ValueError(f'{", ".join(missing)} is not set')
-    family = family_of(reader)
+    family = input_checkpoint.family_of(reader)
     config = config_lib.ModelConfig.from_pax(
       reader.specs,
       needed['rotary_dim'],
@@ -250,51 +216,3 @@ def open_model(path: str) -> Model:
     ) from e
   end_ids = tuple(description.stop_ids or [needed['eos_id']])
   return Model(reader, config, end_ids, needed['max_positions'])
-
-
-def check_fits(table: str | None, reader: checkpoint.Reader) -> None:
-  """Checks that a checkpoint contains exactly the variables of a table.
-
-  Stock Sax's tool has a table of matrices for each kind of model. If the model
-  does not match the table, that tool quantizes the matrices with known names
-  and leaves all others in float. This check refuses such a checkpoint.
-
-  Args:
-    table: The value of --quantization_configs; None means the table of the
-      checkpoint's family.
-    reader: The float checkpoint.
-
-  Raises:
-    errors.CheckpointError: The table is for another family, variables are
-      missing, or there are variables that are not in the table.
-  """
-  stored = {n.removesuffix(variables.SCALE_SUFFIX) for n in reader.specs}
-  layers = set(map(variables.layer_of, stored)) - {None}
-  family = family_of(reader)
-  if table not in (None, family.name) or not family.tensors:
-    raise errors.CheckpointError(
-      f'{reader.step_dir} is a {family.title} model, which does not match'
-      f' --quantization_configs={table}. Leave the flag out. There are tables'
-      f' for {", ".join(families.convertible())}.'
-    )
-  # The names of variables depend only on the number of layers and on the form
-  # of queries, keys and values.
-  sizes = hf_config.HFConfig(len(layers) or 1, 1, 1, 1, 1)
-  rows = family.table.entries(sizes, variables.is_joined(stored))
-  expected = {row.path(layer) for row, layer in rows}
-  problems = [
-    f'it has {word}{_some(names)}'
-    for word, names in (('no ', expected - stored), ('', stored - expected))
-    if names
-  ]
-  if problems:
-    raise errors.CheckpointError(
-      f'{reader.step_dir} is not a complete {family.title} model:'
-      f' {", and ".join(problems)}. Use a checkpoint that convert_hf wrote.'
-    )
-
-
-def _some(names: set[str]) -> str:
-  first = ', '.join(sorted(names)[:_SHOWN])
-  more = len(names) - _SHOWN
-  return first + (f' and {more} more' if more > 0 else '')

@@ -8,9 +8,9 @@ import numpy as np
 
 from converters.convert import pipeline
 from converters.hf import tokenizer_files
+from converters.quantize import input_checkpoint
 from converters.quantize import int8_matrix
 from converters.quantize import model_input
-from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import rounding
 from converters.quantize import smoothing
@@ -261,7 +261,7 @@ def _smooths_norms(reader: _Reader) -> bool:
   if isinstance(reader, model_input.ModelInput):
     family = reader.family
   else:
-    family = models.family_of(reader)
+    family = input_checkpoint.family_of(reader)
   before = family.architecture.norm_policy == architecture.PRE
   return before and family.ln_direct_scale
 
