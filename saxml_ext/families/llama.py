@@ -195,7 +195,10 @@ def relative(
     ),
     config=dataclasses.replace(CONFIG, **config),
     tensors={**FAMILY.tensors, **(tensors or {})},
-    params={params: servable.Params(doc, _ANY, ARCHITECTURE=name)},
-    serving=params,
-    **{'published': {}, **changes},
+    **{
+      'params': {params: servable.Params(doc, _ANY, ARCHITECTURE=name)},
+      'serving': params,
+      'published': {},
+      **changes,
+    },
   )

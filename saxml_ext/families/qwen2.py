@@ -1,6 +1,7 @@
 """Defines Qwen2 and Qwen2.5: Llama with biases of queries, keys and values."""
 
-import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from saxml_ext.engine import architecture
 from saxml_ext.families import gptj
@@ -11,22 +12,21 @@ from saxml_ext.families import servable
 _ANY = 'saxml_ext.params.qwen2.AnyQwen2'
 _BIASES = 'model.layers.{layer}.self_attn.%s_proj.bias'
 
-CONFIG = dataclasses.replace(
-  llama.CONFIG,
-  model_class='Qwen2ForCausalLM',
-  defaults={
+CONFIG: Mapping[str, Any] = {
+  'model_class': 'Qwen2ForCausalLM',
+  'defaults': {
     'num_kv_heads': 32,
     'max_positions': 32768,
     'rotary_base': 10000.0,
     'ln_epsilon': 1e-6,
   },
-  accepted={
+  'accepted': {
     'hidden_act': ('silu', 'swish'),
     'use_sliding_window': (False, True),
     'partial_rotary_factor': (None, 1.0),
   },
-  window=hf_config.Window(4096, 'use_sliding_window', layers=28),
-)
+  'window': hf_config.Window(4096, 'use_sliding_window', layers=28),
+}
 
 
 def _size(
@@ -49,18 +49,12 @@ def _size(
   )
 
 
-FAMILY = dataclasses.replace(
-  llama.FAMILY,
-  name='qwen2',
-  title='Qwen2',
-  architecture=dataclasses.replace(
-    llama.FAMILY.architecture, biases=(architecture.QKV,)
-  ),
+FAMILY = llama.relative(
+  'qwen2',
+  'Qwen2',
   config=CONFIG,
-  tensors={
-    **llama.FAMILY.tensors,
-    'layers.qkv_bias': tuple(_BIASES % part for part in 'qkv'),
-  },
+  switches={'biases': (architecture.QKV,), 'interleaved': True},
+  tensors={'layers.qkv_bias': tuple(_BIASES % part for part in 'qkv')},
   params={
     _ANY: servable.Params(
       'A Qwen2 of any size, with the settings of AnyGPTJ.',

@@ -28,9 +28,9 @@ FAMILY = llama.relative(
   switches={'qk_norm': architecture.PER_HEAD},
   config={
     'model_class': 'Qwen3ForCausalLM',
-    'defaults': {**qwen2.CONFIG.defaults, 'own_head_dim': 128},
-    'accepted': {**qwen2.CONFIG.accepted, 'attention_bias': (False,)},
-    'window': qwen2.CONFIG.window,
+    'defaults': {**qwen2.CONFIG['defaults'], 'own_head_dim': 128},
+    'accepted': {**qwen2.CONFIG['accepted'], 'attention_bias': (False,)},
+    'window': qwen2.CONFIG['window'],
   },
   tensors={
     'layers.query_norm.scale': (_NORM % 'q',),

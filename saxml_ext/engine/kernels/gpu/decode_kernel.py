@@ -203,7 +203,7 @@ def _sum_steps(
     part = pl.ds(first + i * step, step)
     at = (whole, part) if columns else (part, whole)
     keys = _load(kv.keys[0], *index, *at)
-    scores = _dot(x, keys.astype(x.dtype), 0 if columns else 1)
+    scores = decode_kernel.dot(x, keys.astype(x.dtype), 0 if columns else 1)
     for scale in kv.keys[1:]:
       scores *= _load(scale, *index, part)[None]
     if cap is not None:
@@ -216,7 +216,7 @@ def _sum_steps(
     for scale in kv.values[1:]:
       weights *= _load(scale, *index, part)[None]
     values = _load(kv.values[0], *index, part, whole).astype(x.dtype)
-    mixed = _dot(weights.astype(x.dtype), values, 0)
+    mixed = decode_kernel.dot(weights.astype(x.dtype), values, 0)
     return _Sums(peak, total, sums.mixed * share[:, None] + mixed)
 
   nothing = _Sums(
@@ -290,18 +290,3 @@ def _mask(ref, index: tuple) -> jax.Array | None:
       within = within[None] if axis else within[:, None]
     mask = within if mask is None else mask & within
   return mask
-
-
-def _dot(x: jax.Array, y: jax.Array, contracted: int) -> jax.Array:
-  """Returns the product of x [R, A] and y in float32.
-
-  The dimension `contracted` of y has size A.
-  """
-  exact = x.dtype == jnp.float32
-  return jax.lax.dot_general(
-    x,
-    y,
-    (((1,), (contracted,)), ((), ())),
-    precision=jax.lax.Precision.HIGHEST if exact else None,
-    preferred_element_type=jnp.float32,
-  )

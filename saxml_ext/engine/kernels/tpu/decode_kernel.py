@@ -227,7 +227,7 @@ def _kernel(beams: int, blocks: work_lib.Blocks, cap: float | None, *refs):
       keys = keys.reshape(heads * width, blocks.prompt)
       column = jax.lax.broadcasted_iota(jnp.int32, (1, blocks.prompt), 1)
       visible = column < table.lengths[query] - block * blocks.prompt
-      _add(s, buffer, _dot(s.queries[...], keys, 0), visible, head, cap)
+      _add(s, buffer, dot(s.queries[...], keys, 0), visible, head, cap)
 
     @pl.when(chunks == 0)
     def _():
@@ -235,7 +235,7 @@ def _kernel(beams: int, blocks: work_lib.Blocks, cap: float | None, *refs):
       for n in range(heads):
         keys = s.suffix_keys[buffer, n].astype(s.queries.dtype)
         part = s.queries[:, n * width : (n + 1) * width]
-        scores += _dot(part, keys, 1)
+        scores += dot(part, keys, 1)
       visible = _by_row(mask[query, block].astype(jnp.int32), beam) != 0
       _add(s, buffer, scores, visible, head, cap)
 
@@ -343,7 +343,7 @@ def _add(
   mixed = s.mixed[...] * share
   for n in range(s.values.shape[1]):
     values = s.values[buffer, n, :length].astype(weights.dtype)
-    mixed += jnp.where(head == n, _dot(weights, values, 0), 0)
+    mixed += jnp.where(head == n, dot(weights, values, 0), 0)
   s.mixed[...] = mixed
 
 
@@ -355,10 +355,13 @@ def _by_row(x: jax.Array, choice: jax.Array) -> jax.Array:
   return result
 
 
-def _dot(x: jax.Array, y: jax.Array, contracted: int) -> jax.Array:
+def dot(x: jax.Array, y: jax.Array, contracted: int) -> jax.Array:
   """Returns the product of x [R, A] and y in float32.
 
-  The dimension `contracted` of y has size A.
+  Args:
+    x: The first factor.
+    y: The second factor.
+    contracted: The dimension of y that has size A.
   """
   exact = x.dtype == jnp.float32
   return jax.lax.dot_general(
