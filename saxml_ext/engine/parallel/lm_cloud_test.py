@@ -66,13 +66,13 @@ def _weights(quantization=None, stacked=False, config=_CONFIG):
 
 
 def _serve(engine, quantization=None, mesh=None, config=_CONFIG, stacked=False):
-  """Returns the results of six requests."""
+  """Returns the results of six requests, whose prompts have two chunks."""
   rng = np.random.default_rng(7)
   requests = [
     request_lib.Request(
       rng.integers(1, _VOCAB, length).astype(np.int32), seed=int(length)
     )
-    for length in (1, 24, 17, 9, 16, 20)
+    for length in (18, 24, 17, 21, 23, 20)
   ]
   weights = _weights(quantization, stacked, config)
   if mesh is not None:
@@ -92,7 +92,8 @@ class LmCloudTest(parameterized.TestCase):
     self, search, quantization, kv_dtype, mesh
   ):
     engine = dataclasses.replace(_ENGINE, search=search, kv_dtype=kv_dtype)
-    alone = _serve(engine, quantization)
+    # One of the cases compares layers in a loop with layers that are unrolled.
+    alone = _serve(engine, quantization, stacked=search != 'beam')
     self.assertLen({str(t) for t in serving.tokens(alone)}, 6)
     tiled = platform_configs.tiled(engine)
     got = _serve(tiled, quantization, mesh, stacked=True)
@@ -103,7 +104,7 @@ class LmCloudTest(parameterized.TestCase):
     """Checks that zeros in padded heads change no token in float32 or int8."""
     config = dataclasses.replace(_CONFIG, num_heads=3)
     engine = dataclasses.replace(_ENGINE, kv_dtype=quantization or 'float32')
-    alone = _serve(engine, quantization, config=config)
+    alone = _serve(engine, quantization, config=config, stacked=True)
     if stacked:
       engine = platform_configs.tiled(engine)
     got = _serve(engine, quantization, (1, 1, 4), config, stacked)
