@@ -57,6 +57,10 @@ _ENGINE = config_lib.EngineConfig(
   num_beams=4,
   suffix_block=6,
 )
+# For meshes that split the slots.
+_SPLIT = dataclasses.replace(
+  platform_configs.tiled(_ENGINE), decode_widths=(2, 4)
+)
 _COLLECTIVE = re.compile(
   r' = (?P<type>.*?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all'
   r'|collective-permute)(?:-start)?\(.*op_name="(?P<name>[^"]*)"'
@@ -83,11 +87,15 @@ def _runner(engine, quantization=None, stacked=False, mesh=None):
 
 
 def _serve(engine, quantization=None, stacked=False, mesh=None):
-  """Returns the results of 11 requests; slots are refilled when free."""
+  """Returns the results of 11 requests; slots are refilled when free.
+
+  With chunks of prompts, each prompt is longer than a chunk.
+  """
+  shortest = engine.prefill_chunk + 1
   rng = np.random.default_rng(7)
   requests = [
     request_lib.Request(
-      rng.integers(1, 2301, rng.integers(1, 25)).astype(np.int32),
+      rng.integers(1, 2301, rng.integers(shortest, 25)).astype(np.int32),
       max_new_tokens=int(rng.integers(1, 13)),
       min_new_tokens=int(rng.integers(0, 6)),
     )
@@ -193,8 +201,7 @@ class ShardingTest(parameterized.TestCase):
     )
 
   def test_prompts_of_two_parts_are_prefilled_together(self):
-    engine = dataclasses.replace(_ENGINE, decode_widths=(2, 4))
-    runner = _runner(engine, stacked=True, mesh=(1, 2, 2))
+    runner = _runner(_SPLIT, stacked=True, mesh=(1, 2, 2))
 
     def start(slot):
       tokens = np.arange(1, 9 + slot, dtype=np.int32)
@@ -216,9 +223,8 @@ class ShardingTest(parameterized.TestCase):
     self.assertEqual(runner.decoding, {3})
     runner.release(3)
 
-  def test_no_prompt_waits_for_long(self):
-    engine = dataclasses.replace(_ENGINE, decode_widths=(2, 4))
-    runner = _runner(engine, stacked=True, mesh=(1, 2, 2))
+  def test_short_waits_of_prompts(self):
+    runner = _runner(_SPLIT, stacked=True, mesh=(1, 2, 2))
     request = request_lib.Request(np.arange(1, 9, dtype=np.int32))
     runner.prefill_and_insert({0: request})
     runner.prefill_and_insert({1: request})
