@@ -185,7 +185,7 @@ class ContextTest(parameterized.TestCase):
     )
     engine = config_lib.EngineConfig(**_SHARED, **_LONG)
     run = preparation.prepare(weights, _MODEL, engine)
-    run.prepare_first()
+    run.prepare(run.first())
     compiled = run.compiled
     runner = runner_lib.Runner.start(run)
     serving.serve(runner, [_request(3, max_new_tokens=5, stream=True)])

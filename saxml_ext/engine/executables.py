@@ -6,8 +6,6 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import os
-import sys
 import threading
 import time
 from typing import Any, NamedTuple
@@ -15,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import monitoring
 
+from saxml_ext.engine import jobs
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
@@ -48,11 +47,6 @@ Build = Callable[['Executables', Key], Callable]
 # Receives a line about the progress.
 Progressed = Callable[[str], None]
 
-# The nice value of background threads. Decode steps run first. With this value,
-# Linux still gives these threads a quarter of a core that is busy otherwise,
-# because a request may wait for them.
-_NICENESS = 5
-
 
 @contextlib.contextmanager
 def counting_compilations() -> Iterator[list[str]]:
@@ -80,8 +74,9 @@ class Executables:
   """Compiled programs by key. Safe to use from several threads.
 
   Programs are loaded or compiled when they are first needed, or all at once, or
-  in two steps. Only one thread prepares a program, and other threads that need
-  it wait for this program alone.
+  in two steps. This can begin before the weights are read. Only one thread
+  prepares a program, and other threads that need it wait for this program
+  alone.
   """
 
   def __init__(
@@ -158,24 +153,62 @@ class Executables:
     self._programs[key] = self._compile(key)
     return self._programs[key](self._weights, *args)
 
+  @contextlib.contextmanager
+  def preparing(self, keys: Sequence[Key]) -> Iterator[None]:
+    """Loads or compiles programs on other threads during a `with` block.
+
+    A program that fails is prepared again when it is needed.
+    """
+    pool = jobs.pool()
+    try:
+      for key in keys:
+        pool.submit(self._get_unless_stopped, key)
+      yield
+    finally:
+      pool.shutdown(wait=False, cancel_futures=True)
+
+  def share(self, other: 'Executables') -> None:
+    """Takes over the programs of `other`, including those under way.
+
+    The method has no effect if those are for other settings or shapes.
+    """
+    if (self.settings, self.mesh) == (other.settings, other.mesh):
+      key = program_keys.EmptyState()
+      own, others = self.signature(key).args, other.signature(key).args
+      if jax.tree.flatten(own) == jax.tree.flatten(others):
+        self._programs, self._compiled = other._programs, other._compiled
+        self._lock, self._pending = other._lock, other._pending
+
   def prepare_all(self, progress: Progressed | None = None) -> None:
-    """Loads or compiles every program, as many at a time as there are cores.
+    """Loads or compiles every program; see `prepare`."""
+    self.prepare(self.keys(), progress)
+
+  def prepare(
+    self,
+    keys: Sequence[Key],
+    progress: Progressed | None = None,
+    background: bool = False,
+  ) -> None:
+    """Loads or compiles programs, as many at a time as there are cores.
+
+    On a machine with little memory for its cores, there are fewer at a time.
 
     Args:
+      keys: The programs.
       progress: The function that receives a line for each program, such as
         "compiled 4 of 11 programs, 20 s left: decode 4 (12.3 s)", and a last
         line with the number of programs. If it raises, no further program is
         prepared.
+      background: True if other threads run first, and if a program that fails
+        does not stop the others.
     """
-    self._prepare(self.keys(), progress)
-
-  def prepare_first(self, progress: Progressed | None = None) -> None:
-    """Loads or compiles the programs that can answer a short request alone.
-
-    Args:
-      progress: As for `prepare_all`.
-    """
-    self._prepare(self.first(), progress)
+    missing = [key for key in keys if key not in self._programs]
+    pool = jobs.pool(background)
+    try:
+      tasks = {pool.submit(self._get_unless_stopped, k): k for k in missing}
+      self._follow(keys, tasks, progress or (lambda line: None), background)
+    finally:
+      pool.shutdown(cancel_futures=True)
 
   def prepare_rest(
     self,
@@ -188,7 +221,7 @@ class Executables:
     it again and raises the error.
 
     Args:
-      progress: As for `prepare_all`; it also receives a line for each failure.
+      progress: As for `prepare`; it also receives a line for each failure.
       done: The function to call at the end, unless `stop` was called. It gets
         these executables with the shapes of the weights alone.
     """
@@ -197,7 +230,8 @@ class Executables:
     shapes._weights = self._structs
 
     def run() -> None:
-      shapes._prepare(shapes.keys(), progress, background=True)
+      keys = sorted(shapes.keys(), key=jobs.urgency)
+      shapes.prepare(keys, progress, background=True)
       if not shapes._stopped.is_set():
         done(shapes)
 
@@ -206,23 +240,6 @@ class Executables:
   def stop(self) -> None:
     """Stops the background threads after their current programs."""
     self._stopped.set()
-
-  def _prepare(
-    self,
-    keys: Sequence[Key],
-    progress: Progressed | None,
-    background: bool = False,
-  ) -> None:
-    """Loads or compiles programs; the arguments are those of `prepare_all`."""
-    missing = [key for key in keys if key not in self._programs]
-    pool = futures.ThreadPoolExecutor(
-      _cores(), initializer=_lower_priority if background else None
-    )
-    try:
-      tasks = {pool.submit(self._get_unless_stopped, k): k for k in missing}
-      self._follow(keys, tasks, progress or (lambda line: None), background)
-    finally:
-      pool.shutdown(cancel_futures=True)
 
   def _get_unless_stopped(self, key: Key) -> None:
     if not self._stopped.is_set():
@@ -331,7 +348,7 @@ class Executables:
     ]
 
   def first(self) -> list[Key]:
-    """Returns the programs of `prepare_first`.
+    """Returns the programs that can answer a short request alone.
 
     These are the smallest program of each kind that every answer needs, and all
     programs for streams, which are small.
@@ -375,13 +392,3 @@ class Executables:
   def _compile(self, key: Key) -> Callable:
     self._compiled.add(key)
     return self._build(self, key)
-
-
-def _cores() -> int:
-  return len(os.sched_getaffinity(0))
-
-
-def _lower_priority() -> None:
-  """Lets other threads of this process run first, where that is possible."""
-  if sys.platform == 'linux':  # Elsewhere, `nice` acts on the whole process.
-    os.nice(_NICENESS)

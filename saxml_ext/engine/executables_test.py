@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
+from saxml_ext.engine import jobs
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
 
@@ -35,6 +36,7 @@ _ENGINE = config_lib.EngineConfig(
 )
 _TIMEOUT = 60.0
 _SMALL, _LARGE = program_keys.Decode(1), program_keys.Decode(16)
+_PROMPT = program_keys.PrefillAndInsert(1, 0, 4)
 
 
 class _Compiler:
@@ -51,7 +53,7 @@ class _Compiler:
     self.gates: dict[executables.Key, threading.Event] = {}
     self.keys: list[executables.Key] = []
     self.errors: dict[executables.Key, list[Exception]] = {}
-    self.begun = {key: threading.Event() for key in (_SMALL, _LARGE)}
+    self.begun = {key: threading.Event() for key in (_SMALL, _LARGE, _PROMPT)}
 
   def __call__(self, run: executables.Executables, key: executables.Key):
     del run
@@ -69,14 +71,17 @@ class ExecutablesTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.compiler = _Compiler()
-    self.run_ = executables.Executables(
-      state.Settings(_MODEL, _ENGINE),
-      abstract_weights.unrolled(_MODEL, 'float32', None),
-      build=self.compiler,
-    )
+    self.run_ = self._executables('float32')
     self.lines: list[str] = []
     self.done = threading.Event()
     self.addCleanup(self.run_.stop)
+
+  def _executables(self, dtype: str) -> executables.Executables:
+    return executables.Executables(
+      state.Settings(_MODEL, _ENGINE),
+      abstract_weights.unrolled(_MODEL, dtype, None),
+      build=self.compiler,
+    )
 
   def _finish(self, run: executables.Executables) -> None:
     self.assertEqual(run.counts, self.run_.counts)
@@ -89,7 +94,7 @@ class ExecutablesTest(absltest.TestCase):
     return gate
 
   def test_first_programs_are_the_smallest_of_every_kind(self):
-    self.run_.prepare_first(self.lines.append)
+    self.run_.prepare(self.run_.first(), self.lines.append)
     first = frozenset(self.compiler.keys)
     self.assertEqual(
       first,
@@ -107,7 +112,7 @@ class ExecutablesTest(absltest.TestCase):
     self.assertEqual(self.run_.counts, (len(first), len(self.run_.keys())))
 
   def test_other_programs_are_compiled_once_behind_the_first(self):
-    self.run_.prepare_first()
+    self.run_.prepare(self.run_.first())
     self.run_.prepare_rest(self.lines.append, self._finish)
     self.assertTrue(self.done.wait(_TIMEOUT))
     self.assertCountEqual(self.compiler.keys, self.run_.keys())
@@ -118,9 +123,47 @@ class ExecutablesTest(absltest.TestCase):
       self.lines[-1], f'{total} programs are ready: 0 loade'
     )
 
+  def test_programs_that_more_requests_need_come_first(self):
+    self.enterContext(mock.patch.object(jobs, 'cores', lambda: 1))
+    self.run_.prepare_rest(self.lines.append, self._finish)
+    self.assertTrue(self.done.wait(_TIMEOUT))
+    self.assertEqual(
+      self.compiler.keys[:5],
+      [_PROMPT, program_keys.PrefillAndInsert(1, 0, 8)]
+      + [program_keys.Decode(width) for width in (16, 4, 1)],
+    )
+
+  def test_programs_are_compiled_while_weights_are_read(self):
+    gate = self._hold(_SMALL)
+    with self.run_.preparing(self.run_.first()):
+      self.assertTrue(self.compiler.begun[_SMALL].wait(_TIMEOUT))
+      run = self._executables('float32')
+      run.share(self.run_)
+      gate.set()
+      run.prepare(run.first(), self.lines.append)
+    self.assertCountEqual(self.compiler.keys, run.first())
+    self.assertEndsWith(self.lines[-1].split(' (')[0], 'compiled')
+
+  def test_programs_of_other_shapes_are_not_shared(self):
+    self.run_.prepare([_SMALL])
+    other = self._executables('bfloat16')
+    other.share(self.run_)
+    self.assertFalse(other.is_ready(_SMALL))
+
+  def test_failed_load_begins_no_further_program(self):
+    self.enterContext(mock.patch.object(jobs, 'cores', lambda: 1))
+    gate = self._hold(_SMALL)
+    with self.assertRaisesRegex(ValueError, 'damaged'):
+      with self.run_.preparing([_SMALL, _LARGE]):
+        self.assertTrue(self.compiler.begun[_SMALL].wait(_TIMEOUT))
+        raise ValueError('damaged')
+    gate.set()
+    self.run_(_SMALL)
+    self.assertEqual(self.compiler.keys, [_SMALL])
+
   def test_call_waits_only_for_its_own_program(self):
     gate = self._hold(_LARGE)
-    self.run_.prepare_first()
+    self.run_.prepare(self.run_.first())
     self.run_.prepare_rest(self.lines.append, self._finish)
     self.assertTrue(self.compiler.begun[_LARGE].wait(_TIMEOUT))
     self.assertEqual(self.run_(_SMALL), _SMALL)  # It does not wait.
@@ -156,7 +199,7 @@ class ExecutablesTest(absltest.TestCase):
   def test_error_of_a_first_program_ends_the_preparation(self):
     self.compiler.errors[_SMALL] = [ValueError('once')]
     with self.assertRaisesRegex(ValueError, 'once'):
-      self.run_.prepare_first(self.lines.append)
+      self.run_.prepare(self.run_.first(), self.lines.append)
 
   def test_progress_names_the_remaining_time(self):
     self.run_.prepare_all(self.lines.append)
@@ -168,10 +211,10 @@ class ExecutablesTest(absltest.TestCase):
     )
 
   def test_stop_prepares_no_further_program(self):
-    self.enterContext(mock.patch.object(executables, '_cores', lambda: 2))
+    self.enterContext(mock.patch.object(jobs, 'cores', lambda: 2))
     gates = [self._hold(key) for key in self.run_.keys()]
     self.run_.prepare_rest(self.lines.append, self._finish)
-    self.assertTrue(self.compiler.begun[_SMALL].wait(_TIMEOUT))
+    self.assertTrue(self.compiler.begun[_PROMPT].wait(_TIMEOUT))
     self.run_.stop()
     for gate in gates:
       gate.set()

@@ -79,10 +79,15 @@ class Plan:
       s.dtype, s.quantization, s.quantize_head, self.stacked
     )
 
-  def executables(self) -> executables.Executables:
-    """Returns the programs of the model, to compile or to look up."""
+  def executables(
+    self,
+    ready: executables.Ready | None = None,
+    build: executables.Build | None = None,
+  ) -> executables.Executables:
+    """Returns the programs of the model; see `executables.Executables`."""
+    settings = state.Settings(self.model, self.engine)
     return executables.Executables(
-      state.Settings(self.model, self.engine), self._shapes(), self.mesh
+      settings, self._shapes(), self.mesh, ready, build
     )
 
   def weights(self) -> weights_lib.Weights:
@@ -170,25 +175,27 @@ def prepare(
     vocab_size = made.model.vocab_size
     codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
     settings = started(made.settings, codecs)
-    cancellation.progress('reading the weights')
-    weights = made.weights()
-    source_name = f'read {spec.checkpoint_path}'
-    if isinstance(made.stored, random_model.RandomModel):
-      source_name = 'created random weights'
-    logging.info('%s (%.1f s)', source_name, time.monotonic() - begin)
-    run = preparation.prepare(
-      weights,
-      made.model,
-      made.engine,
-      made.mesh,
-      _RECENT.ready(shapes, source),
-      None if source is None else source.build,
-    )
-    del weights
-    if settings.compile_behind and not all_programs:
-      run.prepare_first(cancellation.progress)
-    else:
-      run.prepare_all(cancellation.progress)
+    ready = _RECENT.ready(shapes, source)
+    build = None if source is None else source.build
+    early = made.executables(ready, build)
+    some = settings.compile_behind and not all_programs
+    keys = early.first() if some else early.keys()
+    with early.preparing(keys):
+      cancellation.progress('reading the weights')
+      weights = made.weights()
+      is_random = isinstance(made.stored, random_model.RandomModel)
+      read = (
+        'created random weights'
+        if is_random
+        else f'read {spec.checkpoint_path}'
+      )
+      logging.info('%s (%.1f s)', read, time.monotonic() - begin)
+      run = preparation.prepare(
+        weights, made.model, made.engine, made.mesh, ready, build
+      )
+      del weights
+      run.share(early)
+      run.prepare(keys, cancellation.progress)
     _RECENT.add(run)
   memory.give_back()
   logging.info(
@@ -214,7 +221,7 @@ def plan(spec: entry_lib.Spec) -> Plan:
   settings = stored_model.complete(settings, description)
   model = stored.config(settings)
   settings = stored_model.with_head(stored, settings, model)
-  _check_ids(settings, model.vocab_size)
+  stored_model.check_ids(settings, model.vocab_size)
   platform = jax.default_backend()
   on_tpu = platform == 'tpu'
   mesh = meshes.choose(spec.model_path, model, settings)
@@ -342,7 +349,7 @@ def started(
     return settings
   start = codecs.words.start_id()
   with_start = dataclasses.replace(settings, sos_id=start, takes_start=False)
-  _check_ids(with_start, codecs.vocab_size)
+  stored_model.check_ids(with_start, codecs.vocab_size)
   return with_start
 
 
@@ -380,20 +387,3 @@ def checkpoint_path(path: str) -> str:
       ' with a gs:// or s3:// URL.'
     )
   return path
-
-
-def _check_ids(settings: settings_lib.Settings, vocab_size: int) -> None:
-  """Raises errors.InvalidArgument for an id that is not in the vocabulary."""
-  ids = [('EOS_ID', settings.engine.eos_id), ('SOS_ID', settings.sos_id)]
-  ids += [('STOP_TOKEN_IDS', i) for i in settings.stop_ids or ()]
-  for name, value in ids:
-    if value is not None and not 0 <= value < vocab_size:
-      raise errors.InvalidArgument(
-        f'{name}={value} is not in the vocabulary of {vocab_size} ids. Publish'
-        f' with an id from 0 to {vocab_size - 1}.'
-      )
-  if (settings.engine.tokens_per_beam or 0) > vocab_size:
-    raise errors.InvalidArgument(
-      f'TOKENS_PER_BEAM={settings.engine.tokens_per_beam} is above the'
-      f' {vocab_size} ids of the vocabulary. Lower it.'
-    )

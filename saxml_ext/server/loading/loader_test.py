@@ -14,6 +14,7 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.engine import executables
+from saxml_ext.engine import jobs
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
@@ -165,7 +166,7 @@ class LoaderTest(parameterized.TestCase):
       self.enterContext(
         mock.patch.object(executables.Executables, name, function)
       )
-    self.enterContext(mock.patch.object(executables, '_cores', lambda: 1))
+    self.enterContext(mock.patch.object(jobs, 'cores', lambda: 1))
     servable = self._load(
       COMPILE_BEHIND='true', BATCH_SIZE='16', MAX_DECODE_STEPS='3'
     )

@@ -368,3 +368,20 @@ def _check_quantized(
       f'{name} is int8, but its scale {scale} is missing. Quantize the float'
       ' checkpoint again with offline_quantize.'
     )
+
+
+def check_ids(settings: settings_lib.Settings, vocab_size: int) -> None:
+  """Raises errors.InvalidArgument for an id that is not in the vocabulary."""
+  ids = [('EOS_ID', settings.engine.eos_id), ('SOS_ID', settings.sos_id)]
+  ids += [('STOP_TOKEN_IDS', i) for i in settings.stop_ids or ()]
+  for name, value in ids:
+    if value is not None and not 0 <= value < vocab_size:
+      raise errors.InvalidArgument(
+        f'{name}={value} is not in the vocabulary of {vocab_size} ids. Publish'
+        f' with an id from 0 to {vocab_size - 1}.'
+      )
+  if (settings.engine.tokens_per_beam or 0) > vocab_size:
+    raise errors.InvalidArgument(
+      f'TOKENS_PER_BEAM={settings.engine.tokens_per_beam} is above the'
+      f' {vocab_size} ids of the vocabulary. Lower it.'
+    )
