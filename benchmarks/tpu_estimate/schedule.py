@@ -33,7 +33,8 @@ from saxml_ext.engine.attention import slot_parts
 
 # These match the scheduler: the length of a run from one bucket as a multiple
 # of the slots, and the steps of a call while there are free slots for new
-# requests.
+# requests, if calls do not overlap. On TPUs they do, so that a call costs no
+# time of the device, and requests wait for fewer steps than here.
 _SLOTS_PER_RUN = 4
 _SHORT_CALL = 8
 # This matches the engine: the steps of a call while prompts wait.

@@ -4,14 +4,18 @@ The scheduler owns a Runner and calls it from a single thread. No code in this
 module takes a lock.
 """
 
+import collections
 from collections.abc import Callable, Collection, Mapping
 import dataclasses
+from typing import Any, Self
 
 import jax
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import decode_calls
 from saxml_ext.engine import executables
+from saxml_ext.engine import prefills
 from saxml_ext.engine import preparation
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
@@ -24,13 +28,9 @@ from saxml_ext.engine.kernels import interrupts
 from saxml_ext.engine.search import requests as requests_lib
 from saxml_ext.engine.search import streams
 
-
-@dataclasses.dataclass(frozen=True)
-class _Prefill:
-  """A batch of prompts longer than a chunk, and the remaining chunks."""
-
-  requests: dict[int, request_lib.Request]
-  chunks: tuple[tuple[int, int], ...]
+# The decode steps of a call of which two are under way at a time. With more, a
+# slot that is released becomes free later.
+_STEPS_AHEAD = 8
 
 
 class Runner(texts.Texts):
@@ -39,6 +39,9 @@ class Runner(texts.Texts):
   The owner chooses the slots. prefill_and_insert() starts requests in free
   slots. step() decodes all of them until some have finished, and returns their
   results. release() drops a request whose answer is no longer needed.
+
+  On an accelerator, step() begins a call before it reads the last one. Then it
+  returns the results of the last one; see `decode_calls.py`.
 
   If several processes share the devices, each has a Runner. All of them call
   the same methods in the same order with the same arguments. A request then
@@ -53,6 +56,7 @@ class Runner(texts.Texts):
     max_prompt: The length of the longest prompt in tokens.
     progress: The certain tokens of answers, by slot. It contains the streaming
       requests that the last step() decoded and did not finish.
+    overlaps: True if step() begins a call before it reads the last one.
   """
 
   def __init__(
@@ -72,7 +76,7 @@ class Runner(texts.Texts):
     )
 
   @classmethod
-  def start(cls, run: executables.Executables) -> 'Runner':
+  def start(cls, run: executables.Executables) -> Self:
     """Allocates the state of a Runner with programs of `preparation.prepare`.
 
     It runs a program. If several processes share the devices, all must call it.
@@ -102,8 +106,12 @@ class Runner(texts.Texts):
     self._waiting: slot_parts.PromptQueue[request_lib.Request] = (
       slot_parts.PromptQueue(self._batches)
     )
-    self._prefills: list[_Prefill] = []
+    self._prefills: list[prefills.Prefill] = []
     self._flag = interrupts.Flag()
+    # What `_turn_ring` moves with max_context cannot be moved back.
+    self.overlaps = jax.default_backend() != 'cpu' and not e.max_context
+    # Calls that were not read yet are assumed to make all their steps.
+    self._calls: collections.deque[decode_calls.Call] = collections.deque()
     self._steps = 0  # The number of steps decoded so far.
     self._chunk_due = 0  # The number of steps before the next chunk.
     self._row = 0  # The next row of the ring's last block.
@@ -156,13 +164,15 @@ class Runner(texts.Texts):
 
     Args:
       max_steps: The maximum number of decode steps. None stands for
-        steps_per_call.
+        steps_per_call, or for fewer steps if calls overlap.
 
     Returns:
       The results by slot, for slots that finished; they are free again. It is
       empty if no slot has finished, or if no slot is occupied.
     """
     steps = max_steps or self._engine.steps_per_call
+    if self.overlaps and max_steps is None:
+      steps = min(steps, _STEPS_AHEAD)
     self.progress = {}
     self._begin_prefills()
     interval = self._engine.prefill_interval
@@ -178,10 +188,24 @@ class Runner(texts.Texts):
       return {}
     if not self._streams.keys().isdisjoint(decoding):
       steps = min(steps, self._engine.steps_per_call)  # Streams miss no step.
-    block = self._engine.suffix_block
-    if self._row == block:
-      self._turn_ring()
     key = self._decode_key(decoding)
+    last = self._calls[-1] if self._calls else None
+    if last and not last.may_precede(key, decoding, self._occupied):
+      if results := self._read():
+        return results
+    self._begin_call(key, decoding, steps)
+    if self.overlaps and len(self._calls) == 1:
+      return {}
+    return self._read()
+
+  def _begin_call(
+    self, key: program_keys.Decode, decoding: frozenset[int], steps: int
+  ) -> None:
+    """Lets the device decode some slots, without a wait."""
+    block = self._engine.suffix_block
+    if turned := self._row == block:
+      self._turn_ring()
+    steps = min(steps, block - self._row)
     idle = [s for s in range(self.num_slots) if s not in decoding]
     chosen = sorted([*decoding, *idle[: key.width - len(decoding)]])
     *past, current = self._ring
@@ -194,19 +218,48 @@ class Runner(texts.Texts):
         np.asarray(chosen, np.int32),
         np.isin(chosen, list(decoding)),
         np.int32(self._row),
-        np.int32(min(steps, block - self._row)),
+        np.int32(steps),
         np.int32(self._flag.number),
       ),
     )
-    self._row += int(done)
-    self._steps += int(done)
-    ended = np.asarray(finished)
+    streamed = self.overlaps and not self._streams.keys().isdisjoint(decoding)
+    self._calls.append(
+      decode_calls.Call(
+        key,
+        {slot: self._occupied[slot] for slot in decoding},
+        self._steps,
+        self._row,
+        steps,
+        turned,
+        done,
+        finished,
+        self._new_progress(steps) if streamed else None,
+      )
+    )
+    self._row += steps
+    self._steps += steps
+
+  def _read(self) -> dict[int, request_lib.Result]:
+    """Waits for the oldest call; returns the results of finished slots."""
+    call = self._calls.popleft()
+    done, ended = jax.device_get((call.done, call.finished))
+    if done < call.steps:
+      # The call that may follow made no step.
+      if any(later.turned for later in self._calls):
+        self._rotate_ring(-1)
+      self._calls.clear()
+      self._row, self._steps = call.row + int(done), call.begin + int(done)
     self._flag.set(up=False)  # The flag now applies to the next call.
     results = {}
-    for slot in [s for s in sorted(decoding) if ended[s]]:
-      results[slot] = self._result(slot)
-      self.release(slot)
-    self._report_progress(sorted(decoding & self._streams.keys()), int(done))
+    occupied = self._occupied
+    held = [s for s in sorted(call.requests) if call.has(s, occupied.get(s))]
+    for slot in held:
+      if ended[slot]:
+        results[slot] = self._result(slot)
+        self.release(slot)
+    if streamed := [s for s in held if s in self._streams]:
+      new = jax.device_get(call.progress or self._new_progress(done))
+      self.progress = {s: self._updated(s, new) for s in streamed}
     return results
 
   def _decode_key(self, decoding: Collection[int]) -> program_keys.Decode:
@@ -231,28 +284,27 @@ class Runner(texts.Texts):
     runs to its end, and a slot becomes free soon only if the calls have few
     steps.
     """
-    self._flag.set(up=True)
+    if self.interruptible:
+      self._flag.set(up=True)
 
   @property
   def interruptible(self) -> bool:
     """True if `interrupt` has an effect: on one CPU device, without a mesh."""
     return self._run.mesh is None and jax.default_backend() == 'cpu'
 
-  def _report_progress(self, slots: Collection[int], steps: int) -> None:
-    """Updates the progress of the streams in `slots` after `steps` steps."""
-    if not slots:
-      return
+  def _new_progress(self, steps: int) -> Any:
+    """Returns the progress of all slots after `steps` steps."""
     # A request also reports the token that its prefill chose.
     window = config_lib.at_least(
       min(steps + 1, self._engine.max_new_tokens), self._engine.progress_windows
     )
-    new = jax.device_get(self._run(program_keys.Progress(window), self._slots))
-    progress = {}
-    for slot in slots:
-      stream = self._streams[slot]
-      stream.update(jax.tree.map(lambda x, slot=slot: x[slot], new))
-      progress[slot] = requests_lib.progress(self._occupied[slot], stream)
-    self.progress = progress
+    return self._run(program_keys.Progress(window), self._slots)
+
+  def _updated(self, slot: int, new: Any) -> request_lib.Progress:
+    """Updates the stream in a slot by the progress of all slots."""
+    stream = self._streams[slot]
+    stream.update(jax.tree.map(lambda x: x[slot], new))
+    return requests_lib.progress(self._occupied[slot], stream)
 
   @property
   def decoding(self) -> frozenset[int]:
@@ -281,6 +333,7 @@ class Runner(texts.Texts):
       # suffix begins. So an idle engine starts at row 0 and gives the same bits
       # each time.
       self._row = 0
+      self._calls.clear()
 
   def _turn_ring(self) -> None:
     """Makes the oldest suffix block the current one."""
@@ -295,12 +348,15 @@ class Runner(texts.Texts):
             np.int32(slot),
           )
           self._segments[:] = segments
-    self._ring = self._ring[1:] + self._ring[:1]
+    self._rotate_ring(1)
+    self._row = 0
+
+  def _rotate_ring(self, by: int) -> None:
+    self._ring = self._ring[by:] + self._ring[:by]
     ancestry = self._slots.ancestry
     self._slots = dataclasses.replace(
-      self._slots, ancestry=ancestry[1:] + ancestry[:1]
+      self._slots, ancestry=ancestry[by:] + ancestry[:by]
     )
-    self._row = 0
 
   def _begin_prefills(self) -> None:
     """Starts the prefills whose wait is over.
@@ -309,53 +365,22 @@ class Runner(texts.Texts):
     """
     idle = not self.decoding and not self._prefills
     for bucket, requests in self._waiting.take(self._steps, hurry=idle):
-      prefill = _Prefill(requests, self._engine.chunks(bucket))
+      prefill = prefills.Prefill(requests, self._engine.chunks(bucket))
       if len(prefill.chunks) == 1:
         self._advance(prefill)
       else:
         self._prefills.append(prefill)
 
-  def _advance(self, prefill: _Prefill) -> None:
+  def _advance(self, prefill: prefills.Prefill) -> None:
     """Runs a batch's next chunk, and puts the rest first in the queue."""
-    e = self._engine
-    (start, end), *rest = prefill.chunks
-    *_, (_, last) = prefill.requests.items()
-    filled = [
-      (slot, prefill.requests.get(slot, last))
-      for slot in self._batches.rows(list(prefill.requests))
-    ]
-    rows = len(filled)
-    tokens = np.full((rows, end - start), e.pad_id, np.int32)
-    for row, (_, request) in enumerate(filled):
-      part = request.tokens[start:end]
-      tokens[row, : len(part)] = part
-    slots = np.asarray([slot for slot, _ in filled], np.int32)
-    at: tuple[np.int32, ...] = ()
-    if e.max_context:  # One program prefills at any position.
-      at, start, end = (np.int32(start),), 0, end - start
-    n = e.segments_for(end)
+    key, args = prefill.call(self._engine, self._batches)
+    n = self._engine.segments_for(key.end)
     segments = tuple(self._segments[:n])
-    if rest:
-      segments = self._run(
-        program_keys.PrefillChunk(rows, start, end),
-        segments,
-        tokens,
-        slots,
-        *at,
-      )
-      self._prefills.insert(0, _Prefill(prefill.requests, tuple(rest)))
+    if prefill.rest:
+      segments = self._run(key, segments, *args)
+      self._prefills.insert(0, prefill.rest)
     else:
-      requests = [request for _, request in filled]
-      lengths = np.asarray([len(r.tokens) for r in requests], np.int32)
-      segments, self._slots = self._run(
-        program_keys.PrefillAndInsert(rows, start, end),
-        segments,
-        self._slots,
-        state.Prompts(
-          tokens, lengths, slots, requests_lib.options(requests, e)
-        ),
-        *at,
-      )
+      segments, self._slots = self._run(key, segments, self._slots, *args)
     self._segments[:n] = segments
 
   def _result(self, slot: int) -> request_lib.Result:

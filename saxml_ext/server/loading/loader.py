@@ -41,6 +41,9 @@ from saxml_ext.server.vocabulary import codec
 _RECENT = recent_programs.RecentPrograms()
 # The log of a group does not support these methods.
 _ALONE = (scheduler.EMBED, scheduler.GRADIENT)
+# On an accelerator, two calls are under way at a time, and neither can be
+# interrupted. So a request waits for two steps at most.
+_OVERLAPPING_CALL = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,6 +305,9 @@ def serve(
       buckets=settings.engine.prompt_buckets,
       patience=settings.admission_wait,
       stream_interval=settings.stream_interval,
+      short_call=scheduler.SHORT_CALL
+      if jax.default_backend() == 'cpu'
+      else _OVERLAPPING_CALL,
       seed=seed,
       method_stats={**unseen, **method_stats},
       on_failure=on_failure,

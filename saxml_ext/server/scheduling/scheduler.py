@@ -84,7 +84,7 @@ GRADIENT = admitted.GRADIENT
 # waits. More steps would delay them, and fewer steps would need more calls. If
 # all slots are occupied, no limit is needed, because the call ends when a slot
 # finishes.
-_SHORT_CALL = 8
+SHORT_CALL = 8
 
 _IN_QUEUE = 'the deadline passed while the request waited for a free slot'
 _IN_SLOT = 'the deadline passed while the answer was being decoded'
@@ -127,6 +127,7 @@ class Scheduler:
     buckets: tuple[int, ...],
     patience: float = 0.0,
     stream_interval: int = 1,
+    short_call: int = SHORT_CALL,
     seed: int | None = None,
     method_stats: Mapping[str, stats.MethodStats],
     on_failure: Callable[[str], None],
@@ -141,6 +142,7 @@ class Scheduler:
       buckets: The padded prompt lengths, ascending.
       patience: The seconds that a request may wait to share a prefill.
       stream_interval: The decode steps between two progress reports.
+      short_call: The decode steps of a call if another request could start.
       seed: The seed from which requests without a seed get one, in the order of
         admission as in stock Sax. So the same sequence of requests gets the
         same samples. With None, the engine draws random seeds.
@@ -155,6 +157,7 @@ class Scheduler:
     self._stats = method_stats
     self._on_failure = on_failure
     self._stream_interval = stream_interval
+    self._short_call = short_call
     self._seeds = None if seed is None else random.Random(seed)
     self._thread = threading.Thread(
       target=self._run, name='scheduler', daemon=True
@@ -389,4 +392,4 @@ class Scheduler:
   def _max_steps(self) -> int | None:
     if self._admission.streams():
       return self._stream_interval
-    return _SHORT_CALL if self._admission.may_start_another() else None
+    return self._short_call if self._admission.may_start_another() else None
