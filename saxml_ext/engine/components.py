@@ -5,6 +5,7 @@ The letters in shapes are those of `model.py`.
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,8 @@ from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import attention
+from saxml_ext.engine.attention import cache
 from saxml_ext.engine.numerics import einsum as einsum_lib
 
 einsum = einsum_lib.einsum
@@ -161,6 +164,72 @@ def _norm_of_heads(
     return _rms_norm(x, scale, (1, 3), config)
   scale = scale.reshape(x.shape[2], x.shape[0], 1, 1, -1).swapaxes(0, 1)
   return _rms_norm(x, scale.swapaxes(1, 2), (0, 2, 4), config)
+
+
+def rotated(
+  qkv: jax.Array,
+  layer: weights_lib.Layer,
+  config: config_lib.ModelConfig,
+  rotations: tuple[jax.Array, jax.Array],
+  kv_dtype: str,
+) -> tuple[jax.Array, cache.KV, cache.KV]:
+  """Returns rotated queries, and keys and values in the cache's format.
+
+  Args:
+    qkv: The result of `heads`, [G + 2, A, N, R, H].
+    layer: The weights.
+    config: The configuration of the model.
+    rotations: The sines and cosines of the layer.
+    kv_dtype: The number format of keys and values.
+  """
+  q, k, v = queries_keys_values(qkv, layer, config)
+  q = rotate(q, *rotations)
+  keys = rotate(k, *rotations).transpose(0, 1, 3, 2)
+  return q, cache.keys_as(keys, kv_dtype), cache.rows_as(v, kv_dtype)
+
+
+class StepRows(NamedTuple):
+  """The rows of a suffix block that a decode step writes.
+
+  Attributes:
+    step: The index of the step in the block, [] int32.
+    per_step: The number of rows of a step.
+    slots: The slots, as in `cache.write_step`.
+  """
+
+  step: jax.Array
+  per_step: int
+  slots: jax.Array | None
+
+
+def write_step(
+  qkv: jax.Array,
+  layer: weights_lib.Layer,
+  config: config_lib.ModelConfig,
+  rotations: tuple[jax.Array, jax.Array],
+  kv_dtype: str,
+  current: cache.Block,
+  index: layers_lib.Index,
+  rows: StepRows,
+) -> tuple[jax.Array, cache.Block]:
+  """Returns folded queries, and `current` with the step's KV written.
+
+  Args:
+    qkv: The result of `heads`, [G + 2, A, N, R, H].
+    layer: The weights.
+    config: The configuration of the model.
+    rotations: The sines and cosines of the layers that rotate.
+    kv_dtype: The number format of keys and values.
+    current: The suffix block.
+    index: The index of the layer.
+    rows: The rows to write.
+  """
+  q, k, v = queries_keys_values(qkv, layer, config)
+  turns = rotations_of(rotations, index, config)
+  k = rotate(k, *turns)
+  at = rows.step * rows.per_step
+  written = cache.write_step(current, index, k, v, at, kv_dtype, rows.slots)
+  return attention.folded(rotate(q, *turns)), written
 
 
 def rotations_of(

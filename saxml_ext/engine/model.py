@@ -18,6 +18,7 @@ import numpy as np
 
 from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import gpu_rows
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine import rotary
@@ -130,7 +131,7 @@ def run_layer(
 
   def attend(qkv: jax.Array) -> tuple[jax.Array, None]:
     rows = components.rotations_of(rotations, index, config)
-    q, keys, values = _rotated(qkv, layer, config, rows, 'float32')
+    q, keys, values = components.rotated(qkv, layer, config, rows, 'float32')
     return _causal(config, attention.folded(q), keys, values), None
 
   x, _, taps = block(layer, components.Whole(config), x, attend)
@@ -206,7 +207,7 @@ def prefill(
         return mixed, keep(kept, index, keys, values)
       qkv = operations.heads(qkv)
       turns = components.rotations_of(rotations, index, config)
-      q, keys, values = _rotated(qkv, layer, config, turns, kv_dtype)
+      q, keys, values = components.rotated(qkv, layer, config, turns, kv_dtype)
       stored = kept
       if dynamic:
         # If earlier keys were read first, XLA would copy the whole cache.
@@ -282,29 +283,35 @@ def decode(
     rows = (table[positions] for table in rotations)
   sin, cos = (x[:, None, None] for x in rows)
   rows_per_step = current.length // history.ancestry[-1].shape[-1]
+  operations: Any = _operations(weights, config, tokens.shape)
+  dtype = jnp.dtype(jnp.float32)
+  if gpu_rows.applies(weights, config):
+    operations = gpu_rows.GpuRows.for_weights(weights, config, tokens.shape)
+    dtype = operations.dtype or dtype
   attend = decode_attention.over(
-    history, config.architecture.attention_cap, config.group, rows_per_step
+    history,
+    config.architecture.attention_cap,
+    config.group,
+    rows_per_step,
+    dtype,
   )
-  operations = _operations(weights, config, tokens.shape)
+
+  new_rows = components.StepRows(row, rows_per_step, history.slots)
 
   def layer_at(carry, index: layers_lib.Index, layer: weights_lib.Layer):
     x, current = carry
 
-    def mix(qkv: jax.Array) -> tuple[jax.Array, cache.Block]:
-      q, k, v = components.queries_keys_values(
-        operations.heads(qkv), layer, config
-      )
-      turns = components.rotations_of((sin, cos), index, config)
-      written = cache.write_step(
-        current,
-        index,
-        components.rotate(k, *turns),
-        v,
-        row * rows_per_step,
-        kv_dtype,
-        history.slots,
-      )
-      q = attention.folded(components.rotate(q, *turns))
+    def mix(qkv: Any) -> tuple[jax.Array, cache.Block]:
+      if isinstance(operations, gpu_rows.GpuRows):
+        turns = components.rotations_of((sin, cos), index, config)
+        q, written = operations.write_step(
+          qkv, turns, current, index, row * rows_per_step, history.slots
+        )
+      else:
+        qkv = operations.heads(qkv)
+        q, written = components.write_step(
+          qkv, layer, config, (sin, cos), kv_dtype, current, index, new_rows
+        )
       mixed = attention.unfolded(attend(q, written, index), config.group)
       return mixed, written
 
@@ -371,20 +378,6 @@ def logits(
   else:
     result = einsum('...d,dv->...v', x, weights.head, weights.head_bias)
   return components.cap_logits(weights, config, result)
-
-
-def _rotated(
-  qkv: jax.Array,
-  layer: weights_lib.Layer,
-  config: config_lib.ModelConfig,
-  rotations: Rotations,
-  kv_dtype: str,
-) -> tuple[jax.Array, cache.KV, cache.KV]:
-  """Returns rotated queries, and keys and values in the cache's format."""
-  q, k, v = components.queries_keys_values(qkv, layer, config)
-  q = components.rotate(q, *rotations)
-  keys = components.rotate(k, *rotations).transpose(0, 1, 3, 2)
-  return q, cache.keys_as(keys, kv_dtype), cache.rows_as(v, kv_dtype)
 
 
 def _causal(

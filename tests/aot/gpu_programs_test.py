@@ -79,22 +79,20 @@ _GPTJ = config_lib.ModelConfig(
   vocab_size=50400,
 )
 # The model, the quantization of its weights, and the settings of its engine.
+_LLAMA_ENGINE = config_lib.EngineConfig(
+  eos_id=1,
+  num_slots=8,
+  decode_widths=(8,),
+  max_prompt=2048,
+  prompt_buckets=(512, 2048),
+  search='sample',
+  num_beams=1,
+  max_top_k=1,
+  kv_dtype='bfloat16',
+)
 _CASES = {
-  'llama': (
-    _LLAMA,
-    None,
-    config_lib.EngineConfig(
-      eos_id=1,
-      num_slots=8,
-      decode_widths=(8,),
-      max_prompt=2048,
-      prompt_buckets=(512, 2048),
-      search='sample',
-      num_beams=1,
-      max_top_k=1,
-      kv_dtype='bfloat16',
-    ),
-  ),
+  'llama': (_LLAMA, None, _LLAMA_ENGINE),
+  'llama_int8': (_LLAMA, 'int8', _LLAMA_ENGINE),
   'gptj': (
     _GPTJ,
     'int8',
@@ -169,14 +167,19 @@ class GpuProgramsTest(parameterized.TestCase):
     )
     return launches.total(), text
 
-  @parameterized.parameters(('llama', 600), ('gptj', 600))
-  def test_decode_step_has_few_kernels_and_no_conditionals(self, name, most):
+  @parameterized.parameters(
+    ('llama', 5, 360), ('llama_int8', 7, 390), ('gptj', 6, 330)
+  )
+  def test_decode_step_has_few_kernels_and_no_conditionals(
+    self, name, by_pallas, most
+  ):
+    """Checks the number of all kernels, and those of Pallas in each layer."""
     kernels, text = self._compile(
       name, None, lambda key: isinstance(key, program_keys.Decode)
     )
     self.assertNotIn(' conditional(', text)
     layers = _CASES[name][0].num_layers
-    self.assertEqual(text.count('__gpu$xla.gpu.triton'), 2 * layers)
+    self.assertEqual(text.count('__gpu$xla.gpu.triton'), by_pallas * layers)
     self.assertBetween(kernels, layers, most)
 
   @parameterized.parameters('llama', 'gptj')

@@ -71,6 +71,7 @@ def over(
   cap: float | None = None,
   group: int = 1,
   rows_per_step: int = 0,
+  dtype: jnp.dtype = jnp.float32,
 ) -> Attend:
   """Returns attention over a history and the block that is being written.
 
@@ -80,6 +81,7 @@ def over(
     group: The number of queries that share a key, G.
     rows_per_step: The number of rows that a step has in the blocks; 0 stands
       for K.
+    dtype: The type of the results of the kernel for GPU.
   """
   xla = by_xla(history, cap, rows_per_step)
   _, beams, steps = history.ancestry[-1].shape
@@ -94,7 +96,9 @@ def over(
     xla = by_xla(history, cap)
     (prompts,), (ancestry,) = history.segments, history.ancestry
     visible = attention.repeated(steps_lib.visible(ancestry), group)
-    kernel = by_kernel(history.lengths, visible, history.slots, prompts, cap)
+    kernel = by_kernel(
+      history.lengths, visible, history.slots, prompts, cap, group, dtype
+    )
 
   def attend(queries, current, layer):
     return by_platform(
@@ -245,14 +249,19 @@ def interpreted(blocks: work_lib.Blocks) -> Iterator[None]:
     _interpreted = None
 
 
-def choose(on_tpu: Callable, elsewhere: Callable, *args):
+def is_interpreted() -> bool:
+  """Returns True within `interpreted`."""
+  return _interpreted is not None
+
+
+def choose(with_kernel: Callable, elsewhere: Callable, *args):
   """Returns the result of one of two functions, by the target platform.
 
-  The first one also runs on GPUs.
+  The first one runs on TPUs and GPUs.
   """
-  if _interpreted is not None or _on_gpu():
-    return on_tpu(*args)
-  return jax.lax.platform_dependent(*args, tpu=on_tpu, default=elsewhere)
+  if is_interpreted() or _on_gpu():
+    return with_kernel(*args)
+  return jax.lax.platform_dependent(*args, tpu=with_kernel, default=elsewhere)
 
 
 def usable(prompts: cache.Block, suffix: int) -> bool:
@@ -277,6 +286,8 @@ def by_kernel(
   slots: jax.Array | None,
   prompts: cache.Block,
   cap: float | None = None,
+  group: int = 1,
+  dtype: jnp.dtype = jnp.float32,
 ) -> Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]:
   """Returns attention by the kernel for TPU or GPU, with one plan for all layers.
 
@@ -288,13 +299,15 @@ def by_kernel(
       all slots. It must be None if devices share the slots.
     prompts: The prompts' KV in one segment, stacked on TPU.
     cap: The cap of scores; see `architecture.py`.
+    group: The number of queries that share a key, G.
+    dtype: The type of the results on a GPU.
 
   Returns:
     The attention; see `Attend`.
   """
   on_gpu = _on_gpu()
   blocks = _interpreted or _blocks(prompts, lengths.size)
-  interpret = _interpreted is not None
+  interpret = is_interpreted()
 
   def plan(lengths, visible, *slots) -> work_lib.Work:
     here = slots[0] if slots else jnp.arange(lengths.size, dtype=jnp.int32)
@@ -311,7 +324,7 @@ def by_kernel(
   def run(queries, work, layer, prompts, suffixes):
     if on_gpu:
       return gpu_kernel.attend(
-        queries, work, prompts, suffixes, blocks, cap, interpret
+        queries, work, prompts, suffixes, blocks, cap, group, dtype, interpret
       )
     return decode_kernel.attend(
       queries, work, layer, prompts, suffixes, blocks, cap, interpret

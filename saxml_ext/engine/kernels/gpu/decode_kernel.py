@@ -71,6 +71,8 @@ def attend(
   suffixes: decode_kernel.KV,
   blocks: work_lib.Blocks,
   cap: float | None = None,
+  group: int = 1,
+  dtype: jnp.dtype = jnp.float32,
   interpret: bool = False,
 ) -> jax.Array:
   """Computes attention of a decode step in one layer.
@@ -82,10 +84,13 @@ def attend(
     suffixes: The suffixes' KV of the same slots.
     blocks: The numbers of keys in a block of `work`.
     cap: The cap of scores; see `architecture.py`.
+    group: The number of queries of a beam that share a key, G. The order of
+      the result in memory is that of beams, heads, and these queries.
+    dtype: The type of the result.
     interpret: True to run the kernels as plain operations, on any platform.
 
   Returns:
-    The mixed values, [C, N, R, H] float32. They are zeros for slots whose
+    The mixed values, [C, N, R, H]. They are zeros for slots whose
     results are unused.
   """
   size, heads, rows, width = queries.shape
@@ -112,17 +117,21 @@ def attend(
   query = work.query[:-1]
   before = (query >= 0) & (query < jnp.arange(size + 1)[:, None])
   bounds = before.sum(1, dtype=jnp.int32)
-  return pl.pallas_call(
+  mixed = pl.pallas_call(
     _join_blocks,
     grid=(rows, heads, size),
     out_specs=pl.BlockSpec(
-      (None, None, None, width), lambda row, head, slot: (slot, head, row, 0)
+      (None, None, None, None, width),
+      lambda row, head, slot: (slot, row // group, head, row % group, 0),
     ),
-    out_shape=jax.ShapeDtypeStruct(queries.shape, jnp.float32),
+    out_shape=jax.ShapeDtypeStruct(
+      (size, rows // group, heads, group, width), dtype
+    ),
     compiler_params=triton.CompilerParams(num_warps=4, num_stages=2),
     interpret=interpret,
     name='join_blocks',
   )(bounds, *sums)
+  return mixed.swapaxes(1, 2).reshape(queries.shape)
 
 
 def _attend_block(blocks: work_lib.Blocks, cap: float | None, *refs) -> None:
@@ -132,8 +141,8 @@ def _attend_block(blocks: work_lib.Blocks, cap: float | None, *refs) -> None:
   queries, prompts, suffixes, *out = refs[count:]
   head, item = pl.program_id(0), pl.program_id(1)
   rows, width = queries.shape[2:]
-  held = pl.ds(0, _power(rows, _ROWS))
-  whole = pl.ds(0, _power(width))
+  held = pl.ds(0, power(rows, _ROWS))
+  whole = pl.ds(0, power(width))
   key_bytes = whole.size * prompts.values[0].dtype.itemsize
   step = min(_STEP_KEYS, max(_ROWS, _STEP_BYTES // key_bytes), blocks.chunk)
 
@@ -228,7 +237,7 @@ def _sum_steps(
 def _join_blocks(bounds, peaks, totals, mixed, out) -> None:
   """Writes the attention of one query, from the sums of its slot's items."""
   row, head, slot = map(pl.program_id, range(3))
-  whole = pl.ds(0, _power(out.shape[-1]))
+  whole = pl.ds(0, power(out.shape[-1]))
   begin, end = bounds[slot], bounds[slot + 1]
 
   def add(i: jax.Array, sums: tuple) -> tuple:
@@ -252,10 +261,11 @@ def _join_blocks(bounds, peaks, totals, mixed, out) -> None:
   count = pl.cdiv(end - begin, _JOINED)
   _, total, values = jax.lax.fori_loop(0, count, add, nothing)
   values /= jnp.where(total > 0, total, 1)
+  values = values.astype(out.dtype)
   triton.store(out.at[whole], values, mask=_mask(out, (whole,)))
 
 
-def _power(size: int, least: int = 1) -> int:
+def power(size: int, least: int = 1) -> int:
   """Returns the least power of two that is at least `size` and `least`.
 
   The sizes of Triton's arrays are powers of two.

@@ -119,7 +119,7 @@ def _normalize_rms(epsilon: float, x, norm_scale, codes, scale) -> None:
 
 def _write(rows: jax.Array, codes, scale) -> None:
   peak = jnp.abs(rows).max(1, keepdims=True)
-  codes[...] = jnp.round(rows * _inverse_scale(peak)).astype(jnp.int8)
+  codes[...] = jnp.round(rows * inverse_scale(peak)).astype(jnp.int8)
   # The transposition turns a column of scales into a row of a register.
   column = jnp.broadcast_to(peak * (1 / LARGEST), (rows.shape[0], _ROWS))
   scale[...] = column.T[:1]
@@ -131,10 +131,11 @@ def quantized(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
   Kernels call this function. Other code uses `quant.quantize_along`.
   """
   peak = jnp.abs(x).max(axis, keepdims=True)
-  return jnp.round(x * _inverse_scale(peak)), peak * (1 / LARGEST)
+  return jnp.round(x * inverse_scale(peak)), peak * (1 / LARGEST)
 
 
-def _inverse_scale(peak: jax.Array) -> jax.Array:
+def inverse_scale(peak: jax.Array) -> jax.Array:
+  """Returns the factor that turns values into codes, by their largest one."""
   large = peak > _NEGLIGIBLE
   return jnp.where(large, LARGEST / jnp.where(large, peak, 1), 0)
 
