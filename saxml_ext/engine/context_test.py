@@ -67,9 +67,11 @@ def _runner(quantization=None, kv_dtype='float32', long=True):
   )
   if long:
     weights = weights_lib.stack(weights)
-  engine = config_lib.EngineConfig(
-    **_SHARED, **(_LONG if long else _SEPARATE), kv_dtype=kv_dtype
-  )
+  settings = _LONG if long else _SEPARATE
+  if long and (quantization, kv_dtype) != (None, 'float32'):
+    # Only the first kind has several programs of the same function.
+    settings = settings | dict(prompt_buckets=(_CHUNK,), decode_widths=(4,))
+  engine = config_lib.EngineConfig(**_SHARED, **settings, kv_dtype=kv_dtype)
   return runner_lib.Runner(weights, _MODEL, engine)
 
 
