@@ -48,8 +48,9 @@ class RandomVariables(Mapping[str, np.ndarray]):
     Args:
       config: The configuration of the model, which gives the sizes.
       seed: The seed. Different seeds make different models.
-      quantization: None or "int4" for variables in float32. Otherwise the matrices of
-        layers are int8 and have scales, rounded from the same float32 numbers.
+      quantization: None or "int4" for variables in float32. Otherwise the
+        matrices of layers are int8 and have scales, rounded from the same
+        float32 numbers.
 
     Raises:
       ValueError: The quantization is unknown.

@@ -112,8 +112,8 @@ class RandomVariablesTest(parameterized.TestCase):
     self.assertGreater(len(set(np.asarray(logits.argmax(-1)).ravel())), 20)
 
   def test_unknown_quantization_is_refused(self):
-    with self.assertRaisesRegex(ValueError, "'int4', not one of"):
-      random_variables.RandomVariables(_LM_CLOUD, 0, 'int4')
+    with self.assertRaisesRegex(ValueError, "'int2', not one of"):
+      random_variables.RandomVariables(_LM_CLOUD, 0, 'int2')
 
 
 def _form(spec: jax.ShapeDtypeStruct) -> tuple[tuple[int, ...], np.dtype]:
