@@ -41,6 +41,9 @@ _LEAST_LENGTH = 32
 # The length of a prompt's chunks, and those to which the last one is padded.
 _CHUNK, _BUCKETS = 512, (64, 192)
 _BEAMS = 4
+# The group of numbers that share a step in int4, as in
+# `engine/numerics/int4.py`, which would import JAX.
+_INT4_GROUP = 32
 _KV_BYTES = 4  # Keys and values are float32 on a CPU.
 _SLOTS = (16, 8, 4, 2, 1)
 # On CPUs each call of the engine costs milliseconds besides its decode steps. So
@@ -62,8 +65,8 @@ class Options:
   Attributes:
     params: The serving params; '' for an automatic choice.
     overrides: The values, as JSON, by attribute of the serving params.
-    quantize: The number format of matrices: one of programs.NUMBER_FORMATS, or ''
-      for that which is nearest to the stored one.
+    quantize: The number format of matrices: one of programs.NUMBER_FORMATS, or
+      '' for that which is nearest to the stored one.
     max_model_len: The maximum length of prompt and answer together, in tokens;
       0 for the model's own limit.
     chat_template: The name or the path of a chat template; '' for the model's
@@ -334,6 +337,15 @@ def _numbers(
       '--quantize=int4 is a number format of CPUs. Use --quantize=int8, or set'
       ' the environment variable JAX_PLATFORMS=cpu.'
     )
+  sums = [sizes.model_dim, sizes.hidden_dim]
+  sums.append((sizes.num_heads or 0) * (sizes.head_dim or 0))
+  odd = [n for n in sums if n and n % _INT4_GROUP]
+  if stored.matrices == stored_lib.INT4 and odd:
+    raise programs.ServeError(
+      f'--quantize=int4 does not support {stored.origin}: matrices sum over'
+      f' {odd[0]} numbers, which is no multiple of {_INT4_GROUP}. Use'
+      ' --quantize=int8.'
+    )
   in_float = stored.matrices == stored_lib.FLOAT
   # Beside int8 matrices, an embedding and a head in bfloat16 are exact enough.
   dtype = sizes.dtype or 'float32' if in_float else 'bfloat16'
@@ -353,8 +365,9 @@ def _numbers(
     raise programs.ServeError(
       f'The model {stored.origin} needs {size(needed)} of memory'
       f' ({size(stored.weights)} of weights in'
-      f' {dtype if in_float else stored.matrices}), and {size(free)} are free. Use'
-      f' --quantize=int8, a smaller --max_model_len{fits}, or a larger machine.'
+      f' {dtype if in_float else stored.matrices}), and {size(free)} are free.'
+      f' Use {"--quantize=int8, " if in_float else ""}a smaller'
+      f' --max_model_len{fits}, or a larger machine.'
     )
   steps = [] if _has_accelerator() else _INTERVALS
   interval = next((n for size, n in steps if stored.weights < size), 1)

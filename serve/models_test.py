@@ -138,12 +138,20 @@ class ModelsTest(parameterized.TestCase):
 
   def test_int4_is_quantized_when_it_is_loaded(self):
     path = self._hugging_face()
+    self._refused(
+      r'sum over 16 numbers, .* of 32. Use --quantize=int8',
+      path,
+      quantize=stored.INT4,
+    )
+    self.enter_context(mock.patch.object(models, '_INT4_GROUP', 16))
     [model] = self._plan(path, quantize=stored.INT4)
     self.assertEqual((model.job.dtype, model.job.quantize), ('float32', False))
     self.assertEqual(model.overrides['QUANTIZATION'], '"int4"')
     self.assertIn('int4, because of --quantize=int4', model.notes[0])
     with mock.patch.object(models, '_has_accelerator', return_value=True):
       self._refused('Use --quantize=int8, or', path, quantize=stored.INT4)
+    self._memory(2**30)
+    self._refused('Use a smaller --max_model_len', path, quantize=stored.INT4)
 
   @parameterized.parameters(
     (False, 'tpu', '4'), (True, '', '1'), (True, 'cpu', '4')

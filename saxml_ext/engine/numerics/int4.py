@@ -113,7 +113,7 @@ def _lines(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _packed(parameters: np.ndarray, codes: np.ndarray) -> np.ndarray:
-  """Returns the values of steps and minima [N, 2, G, 1] and codes [N, G, 32]."""
+  """Packs steps and minima [N, 2, G, 1] and codes [N, G, 32] into values."""
   rows, groups = codes.shape[:2]
   missing = -rows % _OUTPUTS
   parameters = np.pad(parameters[..., 0], ((0, missing), (0, 0), (0, 0)))

@@ -1,4 +1,7 @@
-"""Multiplies activations with the int4 weights of `int4.py`."""
+"""Multiplies activations with the int4 weights of `int4.py`.
+
+It is apart from the format, which `weights.py` needs without kernels.
+"""
 
 import jax
 import jax.numpy as jnp

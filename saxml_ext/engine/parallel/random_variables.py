@@ -67,9 +67,9 @@ class RandomVariables(Mapping[str, np.ndarray]):
     table = variables_lib.table_of(config.architecture)
     for row, layer in table.entries(config):
       name, shape = row.path(layer), row.shape(config)
-      coded = (
-        quantization not in (None, 'int4') and row.is_matrix and row.per_layer
-      )
+      # int4 matrices are stored in float, and quantized when they are loaded.
+      stored = quantization not in (None, quant.INT4)
+      coded = stored and row.is_matrix and row.per_layer
       self._add(name, row, shape, np.int8 if coded else np.float32)
       if coded:
         outputs = np.delete(shape, row.contracted_dims).tolist()
