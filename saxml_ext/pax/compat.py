@@ -25,11 +25,17 @@ read by paxml's own code in paxml's own layouts. The changes for paxml are:
   directories, which older versions of it would follow.
 - In the plain layout, orbax reads a lost file as zeros.
 
+fiddle parses a whole module again for each lambda that is a default of praxis
+or paxml. Here it uses Python's own parser, which saves 13 s for paxml.
+
 Importing paxml takes seconds and about 300 MB, so call `install_paxml` late.
 """
 
+import ast
 from collections.abc import Callable
+import functools
 import importlib.util
+import inspect
 import sys
 import types
 from typing import Any
@@ -58,6 +64,7 @@ def install_praxis() -> None:
     )
   jax.lib.xla_client = xla_client
   jax.tree_map = _tree_map
+  _find_lambdas()
   if importlib.util.find_spec('tensorflow') is None:
     _stand_in_for_tensorflow()
   _accept_newshape()
@@ -81,6 +88,33 @@ def _tree_map(
     return f(x, *more)
 
   return jax.tree_util.tree_map(call, tree, *rest, is_leaf=leaf)
+
+
+def _find_lambdas() -> None:
+  """Makes fiddle find the source of a lambda by Python's parser."""
+  from fiddle._src.experimental import auto_config
+
+  slow = auto_config._getsource_for_lambda
+
+  def get_source(function: types.FunctionType) -> str:
+    source = ''.join(inspect.findsource(function)[0])
+    lambdas = _lambdas(source).get(function.__code__.co_firstlineno, [])
+    if len(lambdas) != 1:
+      return slow(function)  # It reports the reason.
+    # A lambda in parentheses may have several lines.
+    return f'({ast.get_source_segment(source, lambdas[0])})'
+
+  auto_config._getsource_for_lambda = get_source
+
+
+@functools.cache
+def _lambdas(source: str) -> dict[int, list[ast.Lambda]]:
+  """Returns a module's lambdas by line."""
+  lambdas: dict[int, list[ast.Lambda]] = {}
+  for node in ast.walk(ast.parse(source)):
+    if isinstance(node, ast.Lambda):
+      lambdas.setdefault(node.lineno, []).append(node)
+  return lambdas
 
 
 def _stand_in_for_tensorflow() -> None:

@@ -50,6 +50,18 @@ class CompatTest(absltest.TestCase):
     self.assertIn('input_dims : 3', text)
     self.assertIn('lm_tpl', str(pax_fiddle.Config(models.LanguageModel)))
 
+  def test_default_lambdas_are_found(self):
+    one = pax_fiddle.auto_config(lambda: [1, 2])
+    self.assertEqual(one.as_buildable(), [1, 2])
+    several = pax_fiddle.auto_config(
+      lambda: [
+        linears.Linear(input_dims=3),
+      ]
+    )
+    self.assertIsInstance(several.as_buildable()[0], pax_fiddle.Config)
+    with self.assertRaisesRegex(ValueError, 'multiple lambdas found on line'):
+      pax_fiddle.auto_config((lambda: 1, lambda: 2)[0])
+
   def test_late_installation_is_reported(self):
     code = (
       'import sys, types; sys.modules["praxis.decoder_utils"] = types;'
