@@ -5,18 +5,23 @@ it has no effect. harness/scenarios/flag_table.py has the table for the
 scenarios' programs.
 """
 
-import json
+from concurrent import futures
+import importlib
+import multiprocessing
 import os
 import re
-import subprocess
-import sys
 from typing import NamedTuple
 
+from absl import flags
 from absl.testing import absltest
+from absl.testing import flagsaver
 from absl.testing import parameterized
+import grpc  # noqa: F401 Programs import it.
+import jax  # noqa: F401 Programs import it.
 
 from saxml_ext.client import saxutil
 from saxml_ext.client.cli import command
+from saxml_ext.common import flag_rules
 from tests.house import targets
 from tests.house import tree
 
@@ -289,27 +294,23 @@ _INTERNAL = re.compile('testing|bundled|harness/(loadgen|network|systems)')
 # These are flags of the scenarios' programs, and of programs that call LoadGen.
 _SCENARIO_FLAGS = {'execution_mode', 'loadgen_attributes'}
 
-# The script prints the flags that a program refuses, for each line of flags.
-_CHILD = """
-import importlib, json, re, sys
-from absl import flags
-from absl.testing import flagsaver
-module, lines = json.loads(sys.argv[1])
-importlib.import_module(module)
-from saxml_ext.common import flag_rules
-flags.FLAGS.mark_as_parsed()
-refused = []
-for line in lines:
-  given = dict(word.split('=', 1) for word in line if '=' in word)
-  words = [word for word in line if '=' not in word]
-  for name in given:
-    if isinstance(flags.FLAGS[name], flags.MultiFlag):
-      given[name] = [given[name]]
-  with flagsaver.as_parsed(**given):
-    found = flag_rules.problems(words)
-    refused.append([re.match(r'--(\\w+)', text)[1] for text in found])
-print(json.dumps(refused))
-"""
+
+def _refused(module: str, lines: list[list[str]]) -> list[list[str]]:
+  """Returns the flags that a program refuses, for each line of flags."""
+  for name in [name for name in os.environ if name.startswith('SAX_')]:
+    del os.environ[name]
+  importlib.import_module(module)
+  refused = []
+  for line in lines:
+    given = dict(word.split('=', 1) for word in line if '=' in word)
+    words = [word for word in line if '=' not in word]
+    for name in given:
+      if isinstance(flags.FLAGS[name], flags.MultiFlag):
+        given[name] = [given[name]]
+    with flagsaver.as_parsed(**given):
+      problems = flag_rules.problems(words)
+      refused.append([re.match(r'--(\w+)', text)[1] for text in problems])
+  return refused
 
 
 def _programs() -> dict[str, set[str]]:
@@ -361,32 +362,22 @@ class ProgramFlagsTest(parameterized.TestCase):
     acting = _sets(program.acting)
     main = targets.targets()[label].attributes
     module = f'{label[2:].split(":")[0]}/{main["srcs"][0]}'
-    child = subprocess.run(
-      [
-        sys.executable,
-        '-P',
-        '-c',
-        _CHILD,
-        json.dumps(
-          [module.removesuffix('.py').replace('/', '.'), refused + acting]
-        ),
-      ],
-      env={k: v for k, v in os.environ.items() if not k.startswith('SAX_')}
-      | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
-      stdout=subprocess.PIPE,
-      check=True,
-    )
+    module = module.removesuffix('.py').replace('/', '.')
+    # Each program needs a process, because they share names of flags. A forked
+    # process has the slow imports already.
+    with futures.ProcessPoolExecutor(
+      1, multiprocessing.get_context('fork')
+    ) as pool:
+      results = pool.submit(_refused, module, refused + acting).result()
     expected = [[_name(words[-1])] for words in refused] + [[] for _ in acting]
-    for words, problems, want in zip(
-      refused + acting, json.loads(child.stdout), expected
-    ):
+    for words, problems, want in zip(refused + acting, results, expected):
       self.assertEqual(problems, want, words)
 
   def test_every_flag_of_saxutil_has_a_decision(self):
     commands = {name: command.get(name).flags for name in command.names()}
-    for name, flags in (commands | {'saxutil': saxutil.FLAGS}).items():
+    for name, known in (commands | {'saxutil': saxutil.FLAGS}).items():
       self.assertSameElements(
-        [flag.name for flag in flags], _SAXUTIL.get(name, '').split(), name
+        [flag.name for flag in known], _SAXUTIL.get(name, '').split(), name
       )
 
   def test_the_page_names_all_flags_of_the_model_server(self):

@@ -63,11 +63,22 @@ def py_tests(name, shard_count = None, tags = []):
       shard_count: The number of shards. Each runs a part of the modules.
       tags: The tags: "nightly" if only --config=nightly runs it.
     """
-    merged = sorted([
-        rule["name"]
+    rules = [
+        rule
         for rule in native.existing_rules().values()
         if _MERGED in rule.get("tags", [])
-    ])
+    ]
+
+    # Shards take modules in turn, so that each has as many of the longer ones.
+    merged = [
+        test
+        for size in ["medium", "small"]
+        for test in sorted([
+            rule["name"]
+            for rule in rules
+            if rule["size"] == size
+        ])
+    ]
     if not merged:
         fail("py_tests is not below a py_test that it runs.")
     folder = native.package_name()
