@@ -14,11 +14,14 @@ from tests.house import tree
 
 _BAZELW = """#!/bin/sh
 echo "$@" >>calls
+test "$1" = query && echo //deploy/images:sax_util && exit
 mkdir -p bazel-bin/deploy/wheel bazel-bin/deploy/images
 for name in gptj_sax-1.2.0-py3 gptj_sax_client-1.2.0-py3 gptj_sax-1.1.0-py3; do
   echo $name >bazel-bin/deploy/wheel/$name.whl
 done
-echo image >bazel-bin/deploy/images/sax_util.tar
+for name in sax_util sax_util_elsewhere; do
+  echo image >bazel-bin/deploy/images/$name.tar
+done
 chmod -R a-w bazel-bin/deploy/*/*
 """
 _CHANGES = '# Changes\n\n## 1.2.0\n\n* New.\n\n## 1.1.0\n\n* Old.\n'
