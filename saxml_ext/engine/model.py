@@ -25,6 +25,7 @@ from saxml_ext.engine import rotary
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
+from saxml_ext.engine.attention import causal_attention
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.numerics import einsum as einsum_lib
 from saxml_ext.engine.numerics import quant
@@ -132,7 +133,10 @@ def run_layer(
   def attend(qkv: jax.Array) -> tuple[jax.Array, None]:
     rows = components.rotations_of(rotations, index, config)
     q, keys, values = components.rotated(qkv, layer, config, rows, 'float32')
-    return _causal(config, attention.folded(q), keys, values), None
+    cap = config.architecture.attention_cap
+    q = attention.folded(q)
+    mixed = attention.attend_causal(q, keys, values, cap=cap)
+    return attention.unfolded(mixed, config.group), None
 
   x, _, taps = block(layer, components.Whole(config), x, attend)
   return x, taps
@@ -212,18 +216,21 @@ def prefill(
       if dynamic:
         # If earlier keys were read first, XLA would copy the whole cache.
         stored = keep(kept, index, keys, values)
-      seen = past(stored, index)
+      seen, cap = past(stored, index), config.architecture.attention_cap
       if at is None or split:
         q = attention.folded(q)
-        mixed = _causal(config, q, keys, values, seen)
+        if offset is None:
+          post = layer.post
+          dtype = post.dtype if isinstance(post, jax.Array) else jnp.float32
+          mixed = causal_attention.attend(q, keys, values, seen, cap, dtype)
+        else:  # Kernels have no derivative.
+          mixed = attention.attend_causal(q, keys, values, seen, cap=cap)
       else:
         index_of = at.reshape(*[1] * (q.ndim - 4), -1, 1, 1, 1)
         q = attention.folded(jnp.take_along_axis(q, index_of, -2))
         own = attention.Source(keys, values, jnp.arange(length) <= at)
-        mixed = attention.attend(
-          q, [own, *seen], config.architecture.attention_cap
-        )
-        mixed = attention.unfolded(mixed, config.group)
+        mixed = attention.attend(q, [own, *seen], cap)
+      mixed = attention.unfolded(mixed, config.group)
       if not dynamic:
         stored = keep(kept, index, keys, values)
       return mixed, stored
@@ -378,16 +385,3 @@ def logits(
   else:
     result = einsum('...d,dv->...v', x, weights.head, weights.head_bias)
   return components.cap_logits(weights, config, result)
-
-
-def _causal(
-  config: config_lib.ModelConfig,
-  q: jax.Array,
-  keys: cache.KV,
-  values: cache.KV,
-  past: Past = (),
-) -> jax.Array:
-  """Returns causal attention of folded queries, one result per head."""
-  cap = config.architecture.attention_cap
-  mixed = attention.attend_causal(q, keys, values, past, cap=cap)
-  return attention.unfolded(mixed, config.group)

@@ -84,7 +84,8 @@ _LLAMA_ENGINE = config_lib.EngineConfig(
   num_slots=8,
   decode_widths=(8,),
   max_prompt=2048,
-  prompt_buckets=(512, 2048),
+  prompt_buckets=(1024, 2048),
+  prefill_batches=(1, 4),
   search='sample',
   num_beams=1,
   max_top_k=1,
@@ -101,7 +102,7 @@ _CASES = {
       num_slots=40,
       decode_widths=(40,),
       max_prompt=1919,
-      prompt_buckets=(512, 1919),
+      prompt_buckets=(1024, 1919),
       kv_dtype='int8',
     ),
   ),
@@ -168,7 +169,9 @@ class GpuProgramsTest(parameterized.TestCase):
     return launches.total(), text
 
   @parameterized.parameters(
-    ('llama', 5, 360), ('llama_int8', 7, 390), ('gptj', 6, 330)
+    ('llama', 5, 360),
+    ('llama_int8', 7, 390),
+    ('gptj', 6, 330),
   )
   def test_decode_step_has_few_kernels_and_no_conditionals(
     self, name, by_pallas, most
@@ -182,13 +185,20 @@ class GpuProgramsTest(parameterized.TestCase):
     self.assertEqual(text.count('__gpu$xla.gpu.triton'), by_pallas * layers)
     self.assertBetween(kernels, layers, most)
 
-  @parameterized.parameters('llama', 'gptj')
-  def test_prefill_has_no_conditionals(self, name):
-    def is_short(key) -> bool:
-      return isinstance(key, program_keys.PrefillAndInsert) and key.end == 512
+  @parameterized.parameters(
+    ('llama', 1, 105), ('llama', 4, 105), ('gptj', 1, 130)
+  )
+  def test_prefill_has_one_kernel_for_attention(self, name, rows, most):
+    """Checks all kernels, and that no layer but the last has scores."""
 
-    _, text = self._compile(name, _LAYERS, is_short)
+    def is_short(key) -> bool:
+      kind = isinstance(key, program_keys.PrefillAndInsert)
+      return kind and (key.rows, key.end) == (rows, 1024)
+
+    kernels, text = self._compile(name, _LAYERS, is_short)
     self.assertNotIn(' conditional(', text)
+    self.assertEqual(text.count('__gpu$xla.gpu.triton'), _LAYERS - 1)
+    self.assertLessEqual(kernels, most)
 
 
 if __name__ == '__main__':

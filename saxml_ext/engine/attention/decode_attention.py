@@ -338,7 +338,7 @@ def by_kernel(
     if on_gpu:
       sources = [_layer(block, layer) for block in sources]
     return _on_each_device(run, specs, heads)(
-      queries, work, jnp.int32(layer), *map(_parts, sources)
+      queries, work, jnp.int32(layer), *map(operands, sources)
     )
 
   return attend
@@ -374,7 +374,9 @@ def _blocks(prompts: cache.Block, slots: int) -> work_lib.Blocks:
   )
 
 
-def _parts(block: cache.Block) -> decode_kernel.KV:
+def operands(block: cache.Block) -> decode_kernel.KV:
+  """Returns the operands of a kernel that reads keys and values."""
+
   def parts(kv: cache.KV) -> decode_kernel.Parts:
     if isinstance(kv, quant.QuantizedRows):
       return kv.values, kv.scale

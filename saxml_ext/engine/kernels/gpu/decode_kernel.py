@@ -38,7 +38,7 @@ _MOST_KEYS = 1024
 _JOINED = 16
 
 
-class _Sums(NamedTuple):
+class Sums(NamedTuple):
   """The partial sums of a softmax, as in `attention._Sums`.
 
   Attributes:
@@ -143,21 +143,15 @@ def _attend_block(blocks: work_lib.Blocks, cap: float | None, *refs) -> None:
   rows, width = queries.shape[2:]
   held = pl.ds(0, power(rows, _ROWS))
   whole = pl.ds(0, power(width))
-  key_bytes = whole.size * prompts.values[0].dtype.itemsize
-  step = min(_STEP_KEYS, max(_ROWS, _STEP_BYTES // key_bytes), blocks.chunk)
+  step = min(step_keys(prompts), blocks.chunk)
 
   @pl.when(item < work.count[0])
   def _():
     query, block = work.query[item], work.block[item]
-    x = _load(queries, query, head, held, whole)
-    x = x * np.float32(1 / np.sqrt(width))
-    if prompts.values[0].dtype != jnp.float32:
-      x = x.astype(jnp.bfloat16)
-    over = functools.partial(
-      _sum_steps, cap, x, step, (work.slots[query], head)
-    )
+    x = scaled(_load(queries, query, head, held, whole), prompts)
+    over = functools.partial(sum_steps, cap, x, step, (work.slots[query], head))
 
-    def over_prompt() -> _Sums:
+    def over_prompt() -> Sums:
       first = block * blocks.prompt
       left = jnp.minimum(work.lengths[query] - first, blocks.prompt)
 
@@ -166,7 +160,7 @@ def _attend_block(blocks: work_lib.Blocks, cap: float | None, *refs) -> None:
 
       return over(prompts, True, first, pl.cdiv(left, step), visible)
 
-    def over_suffix() -> _Sums:
+    def over_suffix() -> Sums:
       def visible(start: jax.Array) -> jax.Array:
         part = pl.ds(start, step)
         return _load(work.mask, query, block, held, part) != 0
@@ -180,7 +174,21 @@ def _attend_block(blocks: work_lib.Blocks, cap: float | None, *refs) -> None:
       triton.store(ref.at[index], value, mask=_mask(ref, index))
 
 
-def _sum_steps(
+def step_keys(kv: decode_kernel.KV) -> int:
+  """Returns the number of keys that a program reads together."""
+  values = kv.values[0]
+  key_bytes = power(values.shape[-1]) * values.dtype.itemsize
+  return min(_STEP_KEYS, max(_ROWS, _STEP_BYTES // key_bytes))
+
+
+def scaled(x: jax.Array, kv: decode_kernel.KV) -> jax.Array:
+  """Returns scaled queries in the type of products with keys."""
+  values = kv.values[0]
+  x = x * np.float32(1 / np.sqrt(values.shape[-1]))
+  return x if values.dtype == jnp.float32 else x.astype(jnp.bfloat16)
+
+
+def sum_steps(
   cap: float | None,
   x: jax.Array,
   step: int,
@@ -189,8 +197,9 @@ def _sum_steps(
   columns: bool,
   first: jax.Array,
   count: jax.Array | int,
-  visible: Callable[[jax.Array], jax.Array],
-) -> _Sums:
+  visible: Callable[[jax.Array], jax.Array] | None,
+  sums: Sums | None = None,
+) -> Sums:
   """Returns the sums over consecutive keys.
 
   Args:
@@ -203,12 +212,13 @@ def _sum_steps(
     first: The first key.
     count: The number of steps.
     visible: A function that returns the mask, [R or 1, step], of the keys from
-      a start on. The start is relative to `first`.
+      a start on. The start is relative to `first`. None if all are visible.
+    sums: The sums to add to; None stands for no keys.
   """
   rows, width = x.shape
   whole = pl.ds(0, width)
 
-  def add(i: jax.Array, sums: _Sums) -> _Sums:
+  def add(i: jax.Array, sums: Sums) -> Sums:
     part = pl.ds(first + i * step, step)
     at = (whole, part) if columns else (part, whole)
     keys = _load(kv.keys[0], *index, *at)
@@ -217,7 +227,8 @@ def _sum_steps(
       scores *= _load(scale, *index, part)[None]
     if cap is not None:
       scores = cap * jnp.tanh(scores * (1 / cap))
-    scores = jnp.where(visible(i * step), scores, _MASKED)
+    if visible is not None:
+      scores = jnp.where(visible(i * step), scores, _MASKED)
     peak = jnp.maximum(sums.peak, scores.max(1))
     share = jnp.exp(sums.peak - peak)
     weights = jnp.exp(scores - peak[:, None])
@@ -226,12 +237,12 @@ def _sum_steps(
       weights *= _load(scale, *index, part)[None]
     values = _load(kv.values[0], *index, part, whole).astype(x.dtype)
     mixed = decode_kernel.dot(weights.astype(x.dtype), values, 0)
-    return _Sums(peak, total, sums.mixed * share[:, None] + mixed)
+    return Sums(peak, total, sums.mixed * share[:, None] + mixed)
 
-  nothing = _Sums(
-    jnp.full(rows, _MASKED), jnp.zeros(rows), jnp.zeros((rows, width))
-  )
-  return jax.lax.fori_loop(0, count, add, nothing)
+  if sums is None:
+    nothing = jnp.zeros(rows), jnp.zeros((rows, width))
+    sums = Sums(jnp.full(rows, _MASKED), *nothing)
+  return jax.lax.fori_loop(0, count, add, sums)
 
 
 def _join_blocks(bounds, peaks, totals, mixed, out) -> None:
