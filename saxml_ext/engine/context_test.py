@@ -20,7 +20,7 @@ from saxml_ext.engine.testing import serving
 fast_compile.install()
 
 _MODEL = config_lib.ModelConfig(
-  num_layers=2,
+  num_layers=3,
   model_dim=32,
   num_heads=4,
   num_kv_heads=2,
@@ -62,11 +62,11 @@ _ENDLESS = (0,)
 
 @functools.cache
 def _runner(quantization=None, kv_dtype='float32', long=True):
-  weights = weights_lib.stack(
-    weights_lib.from_pax(
-      random_model.variables(_MODEL, scale=3.0), _MODEL, 'float32', quantization
-    )
+  weights = weights_lib.from_pax(
+    random_model.variables(_MODEL, scale=3.0), _MODEL, 'float32', quantization
   )
+  if long:
+    weights = weights_lib.stack(weights)
   settings = _LONG if long else _SEPARATE
   if long and (quantization, kv_dtype) != (None, 'float32'):
     # Only the first kind has several programs of the same function.
