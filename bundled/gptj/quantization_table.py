@@ -10,9 +10,9 @@ import tempfile
 
 from absl import flags
 
+from bundled.gptj import settings_table
 from bundled.news import corpus
 from converters.convert import conversion
-from converters.quantize.report import settings_table
 from harness.benchmarks import gptj
 from saxml_ext.common import program
 from saxml_ext.common import user_path

@@ -4,8 +4,8 @@ import os
 
 from absl.testing import absltest
 
+from bundled.gptj import settings_table
 from converters.quantize import sample_texts
-from converters.quantize.report import settings_table
 from converters.testing import compiled
 from converters.testing import small_pax
 from converters.testing import unsynced
