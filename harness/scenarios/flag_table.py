@@ -132,38 +132,11 @@ def _named(holds: Callable[[rounds.Scenario], bool]) -> tuple[str, ...]:
 _PUBLISHED = {
   RUNNING_CELL: 'Remove it, because the model is served as it was published'
 }
-_ALWAYS = Acts()
 # The scenarios in which LoadGen sends samples at a rate.
 _RATED = _named(lambda scenario: not scenario.streams)
 
+# Flags that act in every run are not listed.
 ACTS: Mapping[str, Acts] = {
-  # The flags of the job and its results.
-  **dict.fromkeys(
-    (
-      'model',
-      'mode',
-      'scenario',
-      'round',
-      'execution_mode',
-      'system',
-      'results_dir',
-      'cache_dir',
-      'rerun',
-      'system_preset',
-      'system_description',
-      'category',
-      'division',
-      'user_conf_override_path',
-      'silence_secs',
-      'warm_up',
-      'warm_up_rest_secs',
-      'buffer_count',
-      'dataset_path',
-      'tokenizer_path',
-      'sample_count',
-    ),
-    _ALWAYS,
-  ),
   # The flags of the system.
   'model_path': Acts(
     (RUNNING_CELL,),
