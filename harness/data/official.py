@@ -4,7 +4,7 @@ Nothing here fetches a file. The error for a missing file has the commands that
 fetch it, so that the user decides about licenses and disk space.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 import dataclasses
 import functools
 import os
@@ -372,14 +372,3 @@ def path(benchmark: str, name: str, cache: cache_lib.Cache) -> str:
       f' with:\n{lines}'
     )
   return usable
-
-
-def paths(
-  benchmark: str, names: Iterable[str], cache: cache_lib.Cache
-) -> dict[str, str]:
-  """Returns the paths of several items by name.
-
-  Raises:
-    ValueError: An item is missing.
-  """
-  return {name: path(benchmark, name, cache) for name in names}

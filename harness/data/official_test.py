@@ -25,10 +25,8 @@ class OfficialTest(parameterized.TestCase):
   def test_finds_files(self):
     dev = self._write('data/squad/dev-v1.1.json')
     vocab = self._write('data/squad/vocab.txt')
-    self.assertEqual(
-      official.paths('bert', ('dataset', 'vocab'), self._cache),
-      {'dataset': dev, 'vocab': vocab},
-    )
+    self.assertEqual(official.path('bert', 'dataset', self._cache), dev)
+    self.assertEqual(official.path('bert', 'vocab', self._cache), vocab)
 
   def test_finds_the_checkpoint_and_its_tokenizer_where_they_were_unpacked(
     self,

@@ -8,7 +8,6 @@ latency" or "90.0th percentile latency".
 import ast
 from collections.abc import Mapping, Sequence
 import dataclasses
-import os
 
 from harness.loadgen import loadgen_log
 from harness.results import entry
@@ -186,35 +185,6 @@ def performance(
     if rules.streams and not tokens
     else None,
     summary=log.summary,
-  )
-
-
-def accuracy(
-  directory: str,
-  reference: Mapping[str, float] | None = None,
-  identical: int = 0,
-  passed: bool = True,
-) -> entry.Accuracy:
-  """Returns the figures of a scored accuracy run.
-
-  Args:
-    directory: The directory of LoadGen's logs and accuracy.txt.
-    reference: The figures of a recorded reference, or None without one.
-    identical: The number of answers that are identical to the reference's.
-    passed: True if the run passed the comparison with the reference.
-
-  Raises:
-    OSError: A file cannot be read.
-    ValueError: A file is malformed.
-  """
-  line, metrics = read_score(os.path.join(directory, ACCURACY_FILE))
-  return entry.Accuracy(
-    metrics=metrics,
-    line=line,
-    reference=reference,
-    identical=identical,
-    passed=passed,
-    seconds=loadgen_log.read(directory).seconds,
   )
 
 
