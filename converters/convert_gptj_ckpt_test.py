@@ -25,6 +25,7 @@ from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
+from saxml_ext.pax.testing import checkpoints
 
 _KILLS = 10
 
@@ -72,7 +73,7 @@ class ConvertTest(absltest.TestCase):
       os.listdir(self.pax),
       ['checkpoint_00000000', 'gptj_config.json', 'tokenizer.json'],
     )
-    variables = checkpoint.read_variables(self.pax)
+    variables = checkpoints.read_variables(self.pax)
     self.assertLen(variables, 21)
     np.testing.assert_array_equal(
       variables['params.lm.final_ln.bias'],

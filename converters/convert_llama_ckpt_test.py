@@ -23,8 +23,8 @@ from converters.testing import killed_runs
 from converters.testing import meta_files
 from converters.testing import unsynced
 from saxml_ext.families import llama_sizes
-from saxml_ext.pax import checkpoint
 from saxml_ext.pax import description
+from saxml_ext.pax.testing import checkpoints
 
 _DIM, _HEADS, _LAYERS, _TOKENS = 64, 8, 2, 96
 _PARAMS = {
@@ -105,7 +105,7 @@ class ConvertLlamaTest(parameterized.TestCase):
   def variables(self, base: str, **changes: Any) -> dict[str, np.ndarray]:
     status, _, err = self.run_main(base=base, **changes)
     self.assertEqual(status, 0, err)
-    return checkpoint.read_variables(self.pax)
+    return checkpoints.read_variables(self.pax)
 
   def assertRefused(self, message: str, base: str, **changes: Any) -> None:
     status, _, err = self.run_main(base=base, **changes)
@@ -128,7 +128,7 @@ class ConvertLlamaTest(parameterized.TestCase):
     hf = os.path.join(self.root, 'hf')
     model.save_pretrained(hf)
     conversion.convert(hf, f'{self.root}/expected', 'float32')
-    expected = checkpoint.read_variables(f'{self.root}/expected')
+    expected = checkpoints.read_variables(f'{self.root}/expected')
     base = self.meta(
       model=model, params=params, shards=shards, embedding_axis=embedding_axis
     )

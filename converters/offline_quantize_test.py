@@ -20,7 +20,7 @@ from converters.testing import small_pax
 from converters.testing import unsynced
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
-from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax.testing import checkpoints
 
 fast_compile.install()
 
@@ -176,7 +176,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     ):
       variables = small_pax.variables() | changes
       path = self.create_tempdir().full_path
-      checkpoint_writer.write_checkpoint(
+      checkpoints.write_checkpoint(
         path, ((n, v) for n, v in variables.items() if v is not None)
       )
       self.check_refusal(dict(input_dir=path), message)

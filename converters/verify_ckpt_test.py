@@ -25,8 +25,7 @@ from converters.testing import small_models
 from converters.testing import small_pax
 from converters.testing import unsynced
 from saxml_ext.engine.testing import fast_compile
-from saxml_ext.pax import checkpoint
-from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax.testing import checkpoints
 
 fast_compile.install()
 
@@ -71,10 +70,10 @@ class VerifyTest(parameterized.TestCase):
   def rewrite(self, change) -> None:
     """Converts the source, changes the variables and writes them again."""
     conversion.convert(self.base, self.pax, 'float32')
-    variables = checkpoint.read_variables(self.pax)
+    variables = checkpoints.read_variables(self.pax)
     change(variables)
     self.pax += '_changed'
-    checkpoint_writer.write_checkpoint(self.pax, variables.items())
+    checkpoints.write_checkpoint(self.pax, variables.items())
 
   def test_gguf_files_have_no_logits_of_transformers(self):
     path = gguf_files.write(
@@ -153,9 +152,9 @@ class VerifyInt8Test(parameterized.TestCase):
 
   def change(self, change) -> None:
     """Writes changed variables as a newer step."""
-    variables = checkpoint.read_variables(self.pax)
+    variables = checkpoints.read_variables(self.pax)
     change(variables)
-    checkpoint_writer.write_checkpoint(self.pax, variables.items(), step=1)
+    checkpoints.write_checkpoint(self.pax, variables.items(), step=1)
 
   @parameterized.parameters(
     {}, {'softmax': True}, {'smoothing': 0.0}, {'bits': 5}

@@ -15,8 +15,7 @@ import tokenizers
 from converters import verify_ckpt
 from converters.convert import conversion
 from converters.testing import small_models
-from saxml_ext.pax import checkpoint
-from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax.testing import checkpoints
 
 _TEXT = 'a b c a d e f a a b g h c d e f b'
 
@@ -76,10 +75,10 @@ class VerifyLogitsTest(parameterized.TestCase):
 
   def test_wrong_weight_is_reported(self):
     conversion.convert(self.base, self.pax, 'float32')
-    variables = checkpoint.read_variables(self.pax)
+    variables = checkpoints.read_variables(self.pax)
     name = 'params.lm.transformer.x_layers_1.self_attention.post.w'
     variables[name] = np.roll(variables[name], 1, 0)
-    checkpoint_writer.write_checkpoint(
+    checkpoints.write_checkpoint(
       self.pax,
       variables.items(),
       step=1,  # The newer step is used.

@@ -19,8 +19,8 @@ from converters.convert import random_weights
 from converters.hf import torch_file
 from converters.testing import numpy_gptj
 from saxml_ext.families import hf_config
-from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
+from saxml_ext.pax.testing import checkpoints
 
 _ROTARY_DIM = 4
 _TOKENS = np.array([3, 1, 4, 1, 5, 9, 2, 6])
@@ -64,7 +64,7 @@ class LogitsTest(parameterized.TestCase):
     pax = self.create_tempdir().full_path
     conversion.convert(self.base, pax, 'float32')
     return numpy_gptj.logits(
-      checkpoint.read_variables(pax), _TOKENS, _ROTARY_DIM
+      checkpoints.read_variables(pax), _TOKENS, _ROTARY_DIM
     )
 
   def assertSameLogits(self) -> None:

@@ -15,8 +15,8 @@ from converters.convert import lora
 from converters.convert import model_source
 from converters.convert import sources
 from converters.testing import small_models
-from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
+from saxml_ext.pax.testing import checkpoints
 
 _RANK, _ALPHA = 4, 10
 _PREFIX = 'base_model.model.'
@@ -191,9 +191,9 @@ class LoraTest(parameterized.TestCase):
     conversion.convert(merged, pax, 'float32')
     again = sources.open_checkpoint(self.base, adapter)
     conversion.convert(again, f'{self.root}/again', 'float32')
-    for name, value in checkpoint.read_variables(pax).items():
+    for name, value in checkpoints.read_variables(pax).items():
       np.testing.assert_array_equal(
-        value, checkpoint.read_variables(f'{self.root}/again')[name]
+        value, checkpoints.read_variables(f'{self.root}/again')[name]
       )
     self.save(lora_alpha=3)
     other = sources.open_checkpoint(self.base, adapter)

@@ -15,8 +15,8 @@ from converters.quantize import quantization
 from converters.testing import quantized_files
 from converters.testing import small_models
 from converters.testing import unsynced
-from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
+from saxml_ext.pax.testing import checkpoints
 
 _RECORD = provenance.Record(provenance.Options())
 
@@ -73,7 +73,7 @@ class ModelInputTest(parameterized.TestCase):
     config = quantized_files.CASES[case].config
     quantized_files.save(self.source, stored, config)
     self.quantize('one')
-    arrays = checkpoint.read_variables(self.path('one'))
+    arrays = checkpoints.read_variables(self.path('one'))
     # The same model, with the scales of rows in place of the matrices.
     scales = dict(plain)
     source = hf_checkpoint.HFCheckpoint(self.source)
@@ -107,7 +107,7 @@ class ModelInputTest(parameterized.TestCase):
     source = model_input.ModelInput(model_source.ModelSource(self.source))
     record = provenance.Record(provenance.Options(bits=4))
     quantization.quantize(source, self.path('four'), record)
-    for array in checkpoint.read_variables(self.path('four')).values():
+    for array in checkpoints.read_variables(self.path('four')).values():
       if array.dtype == np.int8:
         self.assertEqual(np.abs(array).max(), 7)
 

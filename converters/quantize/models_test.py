@@ -19,7 +19,7 @@ from saxml_ext.engine import model as engine_model
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
-from saxml_ext.pax import checkpoint
+from saxml_ext.pax.testing import checkpoints
 
 fast_compile.install()
 
@@ -36,7 +36,7 @@ def _texts() -> sample_texts.Texts:
 
 def _engine_logits(path, texts, quantization_name=None) -> np.ndarray:
   """Returns the engine's logits at answer positions, all layers in memory."""
-  variables = checkpoint.read_variables(path)
+  variables = checkpoints.read_variables(path)
   config = small_pax.CONFIG
   weights = weights_lib.from_pax(
     variables, config, quantization=quantization_name, quantize_head=False
@@ -85,7 +85,7 @@ class LayersTest(parameterized.TestCase):
     calibration = calibration_run.Calibration(model, self.texts, 64)
     prefix = f'{variables_lib.PREFIX}.transformer.x_layers_0.'
     stats = calibration.next_layer(
-      checkpoint.read_variables(
+      checkpoints.read_variables(
         self.pax, [n for n in model.reader.specs if n.startswith(prefix)]
       )
     )

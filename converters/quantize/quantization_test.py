@@ -23,6 +23,7 @@ from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
+from saxml_ext.pax.testing import checkpoints
 
 fast_compile.install()
 
@@ -44,11 +45,11 @@ class QuantizationTest(parameterized.TestCase):
 
   def quantize(self, source=None, **options) -> dict[str, np.ndarray]:
     quantization.quantize(source or self.source, self.pax, _record(**options))
-    return checkpoint.read_variables(self.pax)
+    return checkpoints.read_variables(self.pax)
 
   def test_layout(self):
     arrays = self.quantize()
-    source = checkpoint.read_variables(self.source)
+    source = checkpoints.read_variables(self.source)
     for name, value in source.items():
       summed = int8_matrix.summed_dims(name, softmax=False)
       if summed is None:
@@ -87,7 +88,7 @@ class QuantizationTest(parameterized.TestCase):
     )
     arrays = self.quantize(source)
     self.assertEqual(arrays[_HEAD].dtype, ml_dtypes.bfloat16)
-    exact = checkpoint.read_variables(source)[_QKV].astype(np.float32)
+    exact = checkpoints.read_variables(source)[_QKV].astype(np.float32)
     error = int8_matrix.measure(
       _QKV, exact, arrays[_QKV], arrays[f'{_QKV}_quantized_scale'], 8
     )
@@ -255,10 +256,10 @@ class QuantizationTest(parameterized.TestCase):
     record = _record(clipping=True, bits=4)
     quantization.quantize(self.source, self.pax, record, lambda _: stats)
     rows = int8_matrix.as_rows(
-      checkpoint.read_variables(self.source)[_QKV], (1,)
+      checkpoints.read_variables(self.source)[_QKV], (1,)
     )
     np.testing.assert_array_equal(
-      checkpoint.read_variables(self.pax)[f'{_QKV}_quantized_scale'].ravel(),
+      checkpoints.read_variables(self.pax)[f'{_QKV}_quantized_scale'].ravel(),
       rounding.clipped_scales(rows, 7, stats['norm'].mean_square),
     )
 
@@ -282,10 +283,10 @@ class QuantizationTest(parameterized.TestCase):
       quantization.quantize(self.pax, f'{self.pax}_2', _record())
     with self.assertRaisesRegex(errors.CheckpointError, 'exists'):
       quantization.quantize(self.source, self.pax, _record())
-    variables = checkpoint.read_variables(self.source)
+    variables = checkpoints.read_variables(self.source)
     variables[_QKV][0, 3, 1, 2] = np.nan
     bad = os.path.join(self.root, 'bad')
-    checkpoint_writer.write_checkpoint(bad, variables.items())
+    checkpoints.write_checkpoint(bad, variables.items())
     with self.assertRaisesRegex(errors.CheckpointError, f'{_QKV} has values'):
       quantization.quantize(bad, f'{self.pax}_3', _record())
     self.assertFalse(os.path.exists(f'{self.pax}_3/checkpoint_00000000'))

@@ -11,8 +11,8 @@ import tokenizers
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.testing import random_model
 from saxml_ext.families import all as families
-from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
+from saxml_ext.pax.testing import checkpoints
 
 CONFIG = config_lib.ModelConfig(
   num_layers=3,
@@ -46,7 +46,7 @@ def variables(family: str = 'gptj') -> dict[str, np.ndarray]:
 
 def write(directory: str, dtype=np.float32, family: str = 'gptj') -> str:
   """Writes checkpoint, description and tokenizer; returns the directory."""
-  checkpoint_writer.write_checkpoint(
+  checkpoints.write_checkpoint(
     directory, ((n, v.astype(dtype)) for n, v in variables(family).items())
   )
   description.write(

@@ -1,7 +1,8 @@
 """Defines the table of flags: the runs in which each flag has an effect.
 
-Every flag of the scenario programs has a row. A flag that the user gives but
-that has no effect in the run is an error. The tests read the same table.
+Every flag of the scenario programs that does not always act has a row. A flag
+that the user gives but that has no effect in the run is an error. The tests read
+the same table.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -17,7 +17,7 @@ also read, but never written. Paths may be gs:// and s3:// URLs, see
 common/storage.py.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import os
 import re
 
@@ -232,25 +232,3 @@ class Reader:
           f'{self._state_dir}: variable {name} is {actual or "missing"}. The'
           f' metadata has {expected}. {errors.AGAIN}'
         )
-
-
-def read_variables(
-  path: str, names: Iterable[str] | None = None
-) -> dict[str, np.ndarray]:
-  """Reads variables into memory.
-
-  Args:
-    path: The checkpoint, see `find_step_dir`.
-    names: The variables to read, such as `params.lm.final_ln.scale`; None means
-      all variables.
-
-  Returns:
-    The arrays by name, in their stored types.
-
-  Raises:
-    errors.CheckpointError: The checkpoint or a variable is missing, incomplete
-      or damaged.
-  """
-  reader = Reader(path)
-  selected = reader.specs if names is None else names
-  return {name: reader.read(name) for name in selected}

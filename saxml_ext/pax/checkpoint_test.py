@@ -13,6 +13,7 @@ import tensorstore as ts
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
+from saxml_ext.pax.testing import checkpoints
 
 _SCALE = 'params.lm.final_ln.scale'
 _QKV = 'params.lm.transformer.x_layers_0.self_attention.combined_qkv.w'
@@ -44,13 +45,13 @@ class CheckpointTest(parameterized.TestCase):
 
   def write(self) -> dict[str, np.ndarray]:
     variables = _variables()
-    checkpoint_writer.write_checkpoint(str(self.path), variables.items())
+    checkpoints.write_checkpoint(str(self.path), variables.items())
     return variables
 
   @parameterized.parameters(False, True)
   def test_round_trip(self, from_step_dir):
     written = self.write()
-    read = checkpoint.read_variables(
+    read = checkpoints.read_variables(
       str(self.step_dir if from_step_dir else self.path)
     )
     self.assertCountEqual(read, written)
@@ -60,7 +61,7 @@ class CheckpointTest(parameterized.TestCase):
 
   def test_only_named_variables_are_read(self):
     self.write()
-    read = checkpoint.read_variables(str(self.path), [_SCALE])
+    read = checkpoints.read_variables(str(self.path), [_SCALE])
     self.assertEqual(list(read), [_SCALE])
 
   def test_files_are_those_of_paxml(self):
@@ -103,9 +104,7 @@ class CheckpointTest(parameterized.TestCase):
 
   def test_newest_step_is_found_and_unfinished_ones_are_not(self):
     self.write()
-    checkpoint_writer.write_checkpoint(
-      str(self.path), _variables().items(), step=12
-    )
+    checkpoints.write_checkpoint(str(self.path), _variables().items(), step=12)
     (self.path / 'checkpoint_00000099.orbax-checkpoint-tmp-5').mkdir()
     self.assertEqual(
       checkpoint.find_step_dir(str(self.path)),
@@ -125,7 +124,7 @@ class CheckpointTest(parameterized.TestCase):
     self.state.rename(self.path / 'plain')
     (self.path / 'new').rename(self.state)
     (self.state / 'commit_success.txt').touch()
-    read = checkpoint.read_variables(str(self.path))
+    read = checkpoints.read_variables(str(self.path))
     np.testing.assert_array_equal(read[_QKV], _variables()[_QKV])
     self.assertLen(read, 3)
 
@@ -143,17 +142,17 @@ class CheckpointTest(parameterized.TestCase):
     for marker in self.step_dir.rglob('commit_success.txt'):
       marker.unlink()
     with self.assertRaisesRegex(errors.CheckpointError, 'txt is missing'):
-      checkpoint.read_variables(str(self.path))
+      checkpoints.read_variables(str(self.path))
     (self.step_dir / 'manifest.json').unlink()
-    read = checkpoint.read_variables(str(self.path))
+    read = checkpoints.read_variables(str(self.path))
     np.testing.assert_array_equal(read[_QKV], written[_QKV])
     # The checkpoint resembles an interrupted copy.
     (self.state / f'mdl_vars.{_QKV}' / '.zarray').unlink()
     with self.assertRaisesRegex(errors.CheckpointError, f'{_QKV} is missing'):
-      checkpoint.read_variables(str(self.path))
+      checkpoints.read_variables(str(self.path))
     (self.step_dir / 'metadata' / 'metadata').unlink()
     with self.assertRaisesRegex(errors.CheckpointError, 'txt is missing'):
-      checkpoint.read_variables(str(self.path))
+      checkpoints.read_variables(str(self.path))
 
   def test_no_checkpoint(self):
     with self.assertRaisesRegex(errors.CheckpointError, 'cannot be listed'):
@@ -178,13 +177,13 @@ class CheckpointTest(parameterized.TestCase):
   def test_missing_variable(self):
     self.write()
     with self.assertRaisesRegex(errors.CheckpointError, 'no variable nonsense'):
-      checkpoint.read_variables(str(self.path), ['nonsense'])
+      checkpoints.read_variables(str(self.path), ['nonsense'])
     (self.state / f'mdl_vars.{_SCALE}' / '.zarray').unlink()
     with self.assertRaisesRegex(
       errors.CheckpointError,
       rf'{_SCALE} is missing. The metadata has float32\[8\]',
     ):
-      checkpoint.read_variables(str(self.path))
+      checkpoints.read_variables(str(self.path))
 
   @parameterized.parameters(
     ('"shape":[8]', '"shape":[9]', r'is float32\[9\]. .* has float32\[8\]'),
@@ -198,7 +197,7 @@ class CheckpointTest(parameterized.TestCase):
     file = self.state / f'mdl_vars.{_SCALE}' / '.zarray'
     file.write_text(file.read_text().replace(old, new))
     with self.assertRaisesRegex(errors.CheckpointError, message):
-      checkpoint.read_variables(str(self.path))
+      checkpoints.read_variables(str(self.path))
 
   def test_missing_chunk_is_not_read_as_zeros(self):
     self.write()
@@ -206,7 +205,7 @@ class CheckpointTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.CheckpointError, f'{_QKV} cannot be read'
     ):
-      checkpoint.read_variables(str(self.path))
+      checkpoints.read_variables(str(self.path))
 
   def test_unusual_files_are_refused(self):
     self.write()
@@ -221,12 +220,12 @@ class CheckpointTest(parameterized.TestCase):
       chunk.unlink()
       make(chunk)
       with self.assertRaisesRegex(errors.CheckpointError, message):
-        checkpoint.read_variables(str(self.path), [_QKV])
+        checkpoints.read_variables(str(self.path), [_QKV])
     chunk.write_bytes(data)
     (array / '.zarray').unlink()
     os.mkfifo(array / '.zarray')
     with self.assertRaisesRegex(errors.CheckpointError, 'not a regular file'):
-      checkpoint.read_variables(str(self.path), [_QKV])
+      checkpoints.read_variables(str(self.path), [_QKV])
 
   def test_cut_off_chunk(self):
     self.write()
@@ -235,7 +234,7 @@ class CheckpointTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.CheckpointError, f'{_QKV} cannot be read'
     ):
-      checkpoint.read_variables(str(self.path))
+      checkpoints.read_variables(str(self.path))
 
   def test_failed_write_leaves_nothing(self):
     def variables():
@@ -243,7 +242,7 @@ class CheckpointTest(parameterized.TestCase):
       raise RuntimeError('source failed')
 
     with self.assertRaisesRegex(RuntimeError, 'source failed'):
-      checkpoint_writer.write_checkpoint(str(self.path), variables())
+      checkpoints.write_checkpoint(str(self.path), variables())
     self.assertEmpty(os.listdir(self.path))
 
   def test_existing_step_is_kept_unless_overwritten(self):
@@ -259,7 +258,7 @@ class CheckpointTest(parameterized.TestCase):
         {n.removeprefix('checkpoint_00000000/'): d for n, d in before.items()},
       )
       writer.commit()
-    read = checkpoint.read_variables(str(self.path))
+    read = checkpoints.read_variables(str(self.path))
     self.assertEqual(list(read), [_SCALE])
     self.assertEqual(os.listdir(self.path), ['checkpoint_00000000'])
 
@@ -271,9 +270,7 @@ class CheckpointTest(parameterized.TestCase):
   def test_same_variable_twice(self):
     one = np.zeros(1, np.float32)
     with self.assertRaisesRegex(errors.CheckpointError, 'added twice'):
-      checkpoint_writer.write_checkpoint(
-        str(self.path), [('a', one), ('a', one)]
-      )
+      checkpoints.write_checkpoint(str(self.path), [('a', one), ('a', one)])
 
   def test_unwritable_directory(self):
     self.path.write_text('a file')

@@ -306,27 +306,6 @@ class Writer:
     storage.delete(self._replaced)
 
 
-def write_checkpoint(
-  path: str, variables: Iterable[tuple[str, np.ndarray]], step: int = 0
-) -> str:
-  """Writes a checkpoint and returns its step directory.
-
-  Args:
-    path: The directory that will contain `checkpoint_00000000`.
-    variables: The names (without `mdl_vars.`) and arrays, consumed one at a
-      time.
-    step: The number of the step.
-
-  Raises:
-    errors.CheckpointError: The checkpoint cannot be written, see `Writer`. No
-      files stay in this case.
-  """
-  with Writer(path, step) as writer:
-    for name, value in variables:
-      writer.add(name, value)
-    return writer.commit()
-
-
 def _check_part(name, spec, begin, part, ranges) -> None:
   """Raises ValueError if a part does not match the first pending range."""
   first, end = ranges[0] if ranges else (spec.shape[0], spec.shape[0])

@@ -14,6 +14,7 @@ from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
 from saxml_ext.pax import manifest
 from saxml_ext.pax import metadata
+from saxml_ext.pax.testing import checkpoints
 
 _SOURCE = manifest.Source({'model.bin': '0123'}, {'dtype': 'float32'}, 'now')
 _SMALL_CHUNKS = 4096
@@ -86,7 +87,7 @@ class CheckpointWriterTest(parameterized.TestCase):
       self.write_rest(self.writer(compress=compress, overwrite=True))
       chunk = self.step_dir / 'state' / 'mdl_vars.params.c' / '0'
       sizes.append(chunk.stat().st_size)
-      read = checkpoint.read_variables(str(self.path))
+      read = checkpoints.read_variables(str(self.path))
       for name, value in _variables().items():
         np.testing.assert_array_equal(read[name], value)
     self.assertEqual(sizes[1], 7 * 4)
@@ -97,7 +98,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     files = os.listdir(self.step_dir / 'state' / 'mdl_vars.params.a')
     # 10 rows of 400 bytes fit into 4096 bytes.
     self.assertCountEqual(files, ['.zarray'] + [f'{i}.0' for i in range(5)])
-    read = checkpoint.read_variables(str(self.path))
+    read = checkpoints.read_variables(str(self.path))
     for name, value in _variables().items():
       self.assertEqual(read[name].dtype, value.dtype)
       np.testing.assert_array_equal(read[name], value)
@@ -218,7 +219,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     added = self.write_rest(self.writer(resume=True))
     self.assertEqual(added, ['params.a', 'params.c', 'params.d'])
     np.testing.assert_array_equal(
-      checkpoint.read_variables(str(self.path))['params.a'],
+      checkpoints.read_variables(str(self.path))['params.a'],
       _variables()['params.a'],
     )
 

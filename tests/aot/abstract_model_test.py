@@ -30,8 +30,8 @@ from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
+from saxml_ext.pax.testing import checkpoints
 from saxml_ext.server.loading import stored_model
 
 jax.config.update('jax_num_cpu_devices', 4)
@@ -67,7 +67,7 @@ class AbstractModelTest(parameterized.TestCase):
     super().setUpClass()
     rng = np.random.default_rng(0)
     cls.checkpoint = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
-    checkpoint_writer.write_checkpoint(
+    checkpoints.write_checkpoint(
       cls.checkpoint,
       (
         (v.name, rng.normal(0, 0.2, v.shape).astype(np.float32))

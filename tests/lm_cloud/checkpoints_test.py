@@ -14,7 +14,7 @@ from saxml_ext.engine.parallel import split_weights
 from saxml_ext.engine.testing import random_model
 from saxml_ext.params import lm_cloud
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax.testing import checkpoints
 from saxml_ext.server.loading import stored_model
 
 jax.config.update('jax_num_cpu_devices', 4)
@@ -50,7 +50,7 @@ def _settings(**attributes) -> settings_lib.Settings:
 
 def _write(variables) -> str:
   path = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
-  checkpoint_writer.write_checkpoint(path, variables.items())
+  checkpoints.write_checkpoint(path, variables.items())
   return path
 
 

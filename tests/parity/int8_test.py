@@ -23,8 +23,8 @@ from saxml_ext.engine.testing import fast_compile
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
-from saxml_ext.pax import checkpoint
 from saxml_ext.pax import description
+from saxml_ext.pax.testing import checkpoints
 
 fast_compile.install()
 
@@ -115,7 +115,7 @@ class Int8Test(absltest.TestCase):
 
   def test_next_tokens_agree_with_float32(self):
     path = f'{self.root}/float'
-    variables = checkpoint.read_variables(path)
+    variables = checkpoints.read_variables(path)
     config = config_lib.ModelConfig.from_pax(
       variables, description.read(path).rotary_dim
     )

@@ -21,9 +21,9 @@ from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
 from saxml_ext.params import lm_cloud as lm_cloud_params
 from saxml_ext.params.experiments import experiment
-from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import compat
 from saxml_ext.pax import restore
+from saxml_ext.pax.testing import checkpoints
 
 compat.install_paxml()
 
@@ -201,7 +201,7 @@ class LogitsTest(parameterized.TestCase):
   def test_params_as_an_experiment(self, repeated):
     """Compares the model that praxis restores by our params with paxml's."""
     path = self.create_tempdir().full_path
-    checkpoint_writer.write_checkpoint(path, _stored(repeated).items())
+    checkpoints.write_checkpoint(path, _stored(repeated).items())
 
     class Small(lm_cloud_params.LmCloudSpmd2B):
       NUM_LAYERS = _CONFIG.num_layers

@@ -20,11 +20,10 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.params import gptj
 from saxml_ext.params.experiments import experiment
-from saxml_ext.pax import checkpoint
-from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
 from saxml_ext.pax import errors
 from saxml_ext.pax import restore
+from saxml_ext.pax.testing import checkpoints
 from tests.parity import praxis_int8
 
 fast_compile.install()
@@ -112,7 +111,7 @@ def _converted() -> str:
 
 @functools.cache
 def _variables() -> dict[str, np.ndarray]:
-  return checkpoint.read_variables(_converted())
+  return checkpoints.read_variables(_converted())
 
 
 @functools.cache
@@ -132,7 +131,7 @@ class ParityTest(parameterized.TestCase):
     """Quantizes the bundled model; returns the checkpoint and its variables."""
     path = self.create_tempdir().full_path
     variables = praxis_int8.quantized(_variables(), _config(), head)
-    checkpoint_writer.write_checkpoint(path, variables.items())
+    checkpoints.write_checkpoint(path, variables.items())
     description.write(path, description.read(_converted()))
     return path, variables
 

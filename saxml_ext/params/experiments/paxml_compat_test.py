@@ -18,11 +18,10 @@ from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.params import gptj
 from saxml_ext.params.experiments import experiment
-from saxml_ext.pax import checkpoint
-from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
 from saxml_ext.pax import restore
 from saxml_ext.pax import store
+from saxml_ext.pax.testing import checkpoints as pax_checkpoints
 
 # praxis can be imported only after the modules above have prepared it.
 # isort: split
@@ -118,10 +117,10 @@ class CompatPaxmlTest(parameterized.TestCase):
     self.assertEqual(store.is_ocdbt(str(state)), ocdbt)
     stored = store.list_names(str(state))
     self.assertTrue(any(name.startswith('opt_states') for name in stored))
-    self.assertSame(checkpoint.read_variables(str(self.path)))
+    self.assertSame(pax_checkpoints.read_variables(str(self.path)))
 
   def test_paxml_restores_what_we_write(self):
-    checkpoint_writer.write_checkpoint(
+    pax_checkpoints.write_checkpoint(
       str(self.path), _variables().items(), _STEP
     )
     restored = restore.restore(experiment.of(_Params)(), str(self.path))
@@ -129,7 +128,7 @@ class CompatPaxmlTest(parameterized.TestCase):
 
   def test_plain_files_are_those_of_ours(self):
     ours = self.path / 'ours'
-    checkpoint_writer.write_checkpoint(str(ours), _variables().items(), _STEP)
+    pax_checkpoints.write_checkpoint(str(ours), _variables().items(), _STEP)
     _save(self.path / 'paxml', ocdbt=False)
     for zarray in ours.rglob('.zarray'):
       if zarray.parent.name == 'step':
@@ -139,14 +138,14 @@ class CompatPaxmlTest(parameterized.TestCase):
 
   @parameterized.parameters('.zarray', '0')
   def test_lost_file(self, name):
-    checkpoint_writer.write_checkpoint(str(self.path), _variables().items())
+    pax_checkpoints.write_checkpoint(str(self.path), _variables().items())
     variable = 'mdl_vars.params.lm.final_ln.bias'
     (self.path / 'checkpoint_00000000/state' / variable / name).unlink()
     with self.assertRaisesRegex(errors.CheckpointError, 'final_ln.bias'):
       restore.restore(experiment.of(_Params)(), str(self.path))
 
   def test_another_model(self):
-    checkpoint_writer.write_checkpoint(str(self.path), _variables().items())
+    pax_checkpoints.write_checkpoint(str(self.path), _variables().items())
 
     class Wider(_Params):
       HIDDEN_DIMS = 64

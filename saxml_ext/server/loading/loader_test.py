@@ -19,7 +19,7 @@ from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
-from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax.testing import checkpoints
 from saxml_ext.server.lifecycle import cancellation
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
@@ -265,14 +265,14 @@ class LoaderTest(parameterized.TestCase):
 
   def test_quantized_checkpoint_is_served(self):
     copy = self.create_tempdir().full_path
-    variables = checkpoint.read_variables(self.directory)
+    variables = checkpoints.read_variables(self.directory)
     name = 'params.lm.softmax.logits_ffn.linear.w'
     peak = np.abs(variables[name]).max(0)
     codes = np.rint(variables[name] * (np.float32(127) / peak))
     variables[name] = codes.astype(np.int8)
     scale = f'{name}_quantized_scale'
     variables[scale] = peak * np.float32(1 / 127)
-    checkpoint_writer.write_checkpoint(copy, variables.items())
+    checkpoints.write_checkpoint(copy, variables.items())
     settings = dict(EOS_ID='49', ROTARY_DIM='8')
     request = request_lib.Request(np.arange(1, 9, dtype=np.int32))
 
@@ -298,7 +298,7 @@ class LoaderTest(parameterized.TestCase):
       self._load(copy, **settings)
     del variables[scale]
     alone = self.create_tempdir().full_path
-    checkpoint_writer.write_checkpoint(alone, variables.items())
+    checkpoints.write_checkpoint(alone, variables.items())
     with self.assertRaisesRegex(errors.InvalidArgument, 'quantized_scale'):
       self._load(alone, QUANTIZATION='"int8"', **settings)
 

@@ -18,8 +18,8 @@ from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
-from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import metadata
+from saxml_ext.pax.testing import checkpoints
 from saxml_ext.server.loading import stored_model
 from saxml_ext.server.testing import int8_model
 from saxml_ext.server.testing import small_model
@@ -97,12 +97,12 @@ class StoredModelTest(absltest.TestCase):
       drop: The end of the names to leave out; '' keeps all.
       **changed: The new values, by the end of the variable's name.
     """
-    variables = checkpoint.read_variables(self.directory)
+    variables = checkpoints.read_variables(self.directory)
     for end, value in changed.items():
       [name] = [n for n in variables if n.endswith(end)]
       variables[name] = value
     path = self.create_tempdir().full_path
-    checkpoint_writer.write_checkpoint(
+    checkpoints.write_checkpoint(
       path,
       (i for i in variables.items() if not (drop and i[0].endswith(drop))),
     )

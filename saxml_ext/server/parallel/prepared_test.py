@@ -5,8 +5,7 @@ from absl.testing import absltest
 import jax
 
 from saxml_ext.engine.testing import fast_compile
-from saxml_ext.pax import checkpoint
-from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax.testing import checkpoints
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
@@ -63,13 +62,13 @@ class PreparedTest(absltest.TestCase):
 
   def test_checkpoints_are_identified_by_their_values(self):
     """Checks checkpoints with equal shapes that differ in one value."""
-    variables = checkpoint.read_variables(self.directory)
+    variables = checkpoints.read_variables(self.directory)
     copies = []
     for change in (None, 1e-6):
       if change is not None:
         variables['params.lm.final_ln.bias'][3] = change
       path = self.create_tempdir().full_path
-      checkpoint_writer.write_checkpoint(path, variables.items())
+      checkpoints.write_checkpoint(path, variables.items())
       settings = dict(EOS_ID=49, ROTARY_DIM=8)
       copies.append(self._identity(path, **settings))
     self.assertEqual(self._differ(*copies), {'checkpoint'})

@@ -6,7 +6,7 @@ import numpy as np
 
 from saxml_ext.families import hf_config
 from saxml_ext.families import layout
-from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax.testing import checkpoints
 
 # The model has 345 MB in int8 and is written and read within seconds.
 SHAPE = hf_config.HFConfig(
@@ -20,7 +20,7 @@ _OUTPUTS = {'combined_qkv.w': (0, 2, 3), 'post.w': (0,), 'linear.w': (1,)}
 
 def write(directory: str) -> None:
   """Writes the model's checkpoint, without gptj_config.json."""
-  checkpoint_writer.write_checkpoint(directory, _variables())
+  checkpoints.write_checkpoint(directory, _variables())
 
 
 def _variables() -> Iterator[tuple[str, np.ndarray]]:

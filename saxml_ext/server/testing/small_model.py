@@ -6,8 +6,8 @@ from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.params import gptj
 from saxml_ext.params import registry
-from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
+from saxml_ext.pax.testing import checkpoints
 
 MODEL_PATH = 'saxml_ext.server.testing.small_model.Small'
 SHAPE = hf_config.HFConfig(
@@ -46,7 +46,7 @@ def write(
     shape: The sizes of the model.
   """
   rng = np.random.default_rng(seed)
-  checkpoint_writer.write_checkpoint(
+  checkpoints.write_checkpoint(
     directory,
     ((v.name, _value(v.name, v.shape, rng)) for v in layout.variables(shape)),
   )

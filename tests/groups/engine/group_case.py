@@ -14,7 +14,7 @@ from saxml_ext.common import net
 from saxml_ext.common.testing import modules
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.testing import random_model
-from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax.testing import checkpoints
 
 _TINY = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 # The vocabulary is padded, so that the last device has only padding.
@@ -89,7 +89,7 @@ class GroupCase(absltest.TestCase):
   def setUpClass(cls):
     super().setUpClass()
     directory = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
-    checkpoint_writer.write_checkpoint(
+    checkpoints.write_checkpoint(
       directory, random_model.variables(_RANDOM, scale=3.0).items()
     )
     cls.random_checkpoint = directory
