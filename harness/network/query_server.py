@@ -23,6 +23,7 @@ import logging
 import os
 import signal
 import socket
+from typing import TypeAlias
 
 import grpc
 
@@ -43,28 +44,9 @@ _GRACE_SECS = 2.0
 _SERVICE = dispatch_pb2.DESCRIPTOR.services_by_name['NetworkSut'].full_name
 
 
-class Inputs:
-  """The inputs of the samples that are not yet answered, by index.
-
-  A system may read them from any thread until it has answered the sample.
-  """
-
-  def __init__(self) -> None:
-    self._payloads: dict[int, payload.Payload] = {}
-
-  def __getitem__(self, index: int) -> payload.Payload:
-    return self._payloads[index]
-
-  def __len__(self) -> int:
-    return len(self._payloads)
-
-  def add(self, index: int, arrays: payload.Payload) -> None:
-    self._payloads[index] = arrays
-
-  def drop(self, index: int) -> None:
-    del self._payloads[index]
-
-
+# The inputs of the samples that are not yet answered, by index. A system may read
+# them from any thread until it has answered the sample.
+Inputs: TypeAlias = dict[int, payload.Payload]
 MakeSystem = Callable[[Inputs], system_lib.System]
 
 
@@ -145,7 +127,7 @@ async def run(
   except errors.FailedPrecondition as error:
     raise OSError(error.message) from error
   name = f'{name} on {socket.gethostname()}:{port}'
-  inputs = Inputs()
+  inputs: Inputs = {}
   system = make(inputs)
   dispatch_pb2_grpc.add_NetworkSutServicer_to_server(
     _Service(system, inputs, name), server
@@ -206,7 +188,7 @@ class _Service(dispatch_pb2_grpc.NetworkSutServicer):
       stream.put(dispatch_pb2.Outcome(id=sample.id, error=str(error)))
       return
     index = next(self._indices)
-    self._inputs.add(index, arrays)
+    self._inputs[index] = arrays
     reply = _Reply(sample.id, index, self._inputs, stream)
     try:
       self._system.answer(index, reply)
@@ -275,7 +257,7 @@ class _Reply:
     self._stream.send(dispatch_pb2.Outcome(id=self._id, first_token=True))
 
   def done(self, answer: system_lib.Answer) -> None:
-    self._inputs.drop(self._index)
+    del self._inputs[self._index]
     self._stream.send(
       dispatch_pb2.Outcome(
         id=self._id,
@@ -286,7 +268,7 @@ class _Reply:
     )
 
   def failed(self, error: Exception) -> None:
-    self._inputs.drop(self._index)
+    del self._inputs[self._index]
     self._stream.send(
       dispatch_pb2.Outcome(
         id=self._id, error=str(error) or type(error).__name__
