@@ -28,6 +28,17 @@ QUANTIZATIONS = {
 # Those that quantize activations too.
 _ROUNDED_ACTIVATIONS = ('int8', 'int8_fine', 'int4')
 
+# Attributes of stock Sax of which only the default is supported.
+_FIXED = (
+  'NUM_EXTRA_IDS REVERSE_EXTRA_IDS EMB_LOOKUP_STYLE EXTRA_INPUTS_DTYPES'
+  ' NEXT_TOKEN_SAMPLER_TPL TOP_K_RECALL_TARGET USE_TOP_K_FOR_LOGPROBS'
+  ' GLOBAL_NORMALIZE SORT_SAMPLES GENERATION_USE_GEOMEAN_PROB_SCORE'
+  ' SCORING_USE_GEOMEAN_PROB_SCORE SCORING_INCLUDE_EOS_SCORE INCLUDE_EOS_SCORE'
+  ' PRECOMPUTE_KV_CACHE_PREFIX FETCH_PREFIX_LENGTHS_FROM_INPUTS'
+  ' POLYMORPHIC_SEQ_LEN_EXCLUSION TEXT_TO_EMBEDDING_SERVING_BATCH_SIZE'
+  ' TEXT_TO_EMBEDDING_MAX_LIVE_BATCHES GRADIENT_WRT_MDL_VAR_TENSOR_NAMES'
+).split()
+
 # The supported values of each attribute.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
   'ARCHITECTURE': tuple(families.FAMILIES),
@@ -37,28 +48,10 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
   'KV_CACHE_DTYPE': (None, *config_lib.KV_DTYPES),
   'BEAM_RULE': ('reference', 'pax'),
   'VOCABULARY_CLASS': (None, 'GPT2BPEVocabulary', 'LLama3Vocabulary'),
-  'NUM_EXTRA_IDS': (0,),
-  'REVERSE_EXTRA_IDS': (True,),
-  'EMB_LOOKUP_STYLE': ('index',),
-  'EXTRA_INPUTS_DTYPES': ({},),
-  'NEXT_TOKEN_SAMPLER_TPL': (None,),
-  'TOP_K_RECALL_TARGET': (1.0,),
-  'USE_TOP_K_FOR_LOGPROBS': (False,),
-  'GLOBAL_NORMALIZE': (False,),
-  'SORT_SAMPLES': (True,),
-  'GENERATION_USE_GEOMEAN_PROB_SCORE': (False,),
-  'SCORING_USE_GEOMEAN_PROB_SCORE': (False,),
-  'SCORING_INCLUDE_EOS_SCORE': (False,),
-  'INCLUDE_EOS_SCORE': (False,),
-  'PRECOMPUTE_KV_CACHE_PREFIX': (None,),
-  'FETCH_PREFIX_LENGTHS_FROM_INPUTS': (False,),
-  'POLYMORPHIC_SEQ_LEN_EXCLUSION': (None,),
-  'TEXT_TO_EMBEDDING_SERVING_BATCH_SIZE': (1,),
-  'TEXT_TO_EMBEDDING_MAX_LIVE_BATCHES': (1,),
   'TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME': (None, *config_lib.EMBEDDINGS),
   'TEXT_TO_EMBEDDING_MODEL_METHOD_NAME': (None, 'encode'),
   'GRADIENT_WRT_INPUT_TENSOR_NAMES': (None, [], list(config_lib.GRADIENTS)),
-  'GRADIENT_WRT_MDL_VAR_TENSOR_NAMES': (None,),
+  **{name: (getattr(template.ServableLMParams, name),) for name in _FIXED},
 }
 
 # The minimum of each attribute. None is also accepted: the checkpoint has the
