@@ -5,7 +5,6 @@ LoadGen v3.1. The text of the summary differs between versions: "90th percentile
 latency" or "90.0th percentile latency".
 """
 
-import ast
 from collections.abc import Mapping, Sequence
 import dataclasses
 
@@ -188,29 +187,6 @@ def performance(
   )
 
 
-def read_score(path: str) -> tuple[str, dict[str, float]]:
-  """Returns the line of accuracy.txt with the figures, and the parsed figures.
-
-  Raises:
-    OSError: The file cannot be read.
-    ValueError: The file has no such line.
-  """
-  with open(path, encoding='utf-8') as file:
-    lines = file.read().splitlines()
-  for line in lines:
-    if not line.startswith('{'):
-      continue
-    try:
-      metrics = ast.literal_eval(line)
-      return line, {str(k): _plain(v) for k, v in metrics.items()}
-    except (AttributeError, SyntaxError, TypeError, ValueError) as error:
-      raise ValueError(f'{path} has no figures in {line!r}') from error
-  raise ValueError(
-    f'{path} has no line of figures, such as {{"rouge1": 42.9}}. Score the run'
-    ' again'
-  )
-
-
 def number(log: loadgen_log.RunLog, key: str) -> float:
   """Returns a number from LoadGen's detail log.
 
@@ -222,12 +198,6 @@ def number(log: loadgen_log.RunLog, key: str) -> float:
     raise ValueError(
       f'{log.directory}/{loadgen_log.DETAIL_LOG} has no number {key}'
     )
-  return value
-
-
-def _plain(value: object) -> float:
-  if not isinstance(value, int | float):
-    raise TypeError(f'{value!r} is no number')
   return value
 
 

@@ -1,4 +1,3 @@
-import os
 import re
 
 from absl.testing import absltest
@@ -6,7 +5,6 @@ from absl.testing import absltest
 from harness.benchmarks import llama
 from harness.loadgen import loadgen_log
 from harness.results import figures
-from harness.results import scoring
 from harness.results.testing import logs
 from harness.rules import rounds
 
@@ -148,37 +146,6 @@ class PerformanceTest(absltest.TestCase):
       figures.performance(run.directory, rounds.OFFLINE)
     with self.assertRaisesRegex(ValueError, 'Offline, not Server'):
       figures.performance(run.directory, rounds.SERVER)
-
-
-class AccuracyTest(absltest.TestCase):
-  def setUp(self):
-    super().setUp()
-    self._dir = self.create_tempdir().full_path
-
-  def _write(self, directory: str, text: str) -> str:
-    path = os.path.join(directory, scoring.ACCURACY_FILE)
-    with open(path, 'w', encoding='utf-8') as file:
-      file.write(text)
-    return path
-
-  def test_accuracy_of_a_run(self):
-    line = "{'rouge1': 41.5, 'gen_len': 12}"
-    path = self._write(self._dir, f'{line}\nhash=12ab\n')
-    self.assertEqual(
-      figures.read_score(path), (line, {'rouge1': 41.5, 'gen_len': 12})
-    )
-
-  def test_line_of_bert(self):
-    path = self._write(self._dir, '{"exact_match": 83.5, "f1": 90.9}\n')
-    self.assertEqual(
-      figures.read_score(path)[1], {'exact_match': 83.5, 'f1': 90.9}
-    )
-
-  def test_text_without_scores_is_refused(self):
-    for text in ('', 'hash=12\n', "{'rouge1': np.float64(1.0)}\n", '{1, 2}\n'):
-      path = self._write(self._dir, text)
-      with self.assertRaisesRegex(ValueError, 'accuracy.txt has no'):
-        figures.read_score(path)
 
 
 def _log(ttft_ms: float, tpot_ms: float) -> loadgen_log.RunLog:

@@ -225,12 +225,6 @@ class Settings:
     """True if the text of requests or answers consists of words, not ids."""
     return not (self.tokenized_input and self.tokenized_output)
 
-  @property
-  def is_exact(self) -> bool:
-    """True if all numbers are float32, so answers equal the reference's."""
-    dtypes = {self.dtype, self.engine.kv_dtype}
-    return dtypes == {'float32'} and self.quantization is None
-
   def model_config(self) -> config_lib.ModelConfig:
     """Returns the sizes of a model that has no checkpoint.
 

@@ -15,6 +15,23 @@ _GPTJ_NS = 20_000_000_000  # gptj.*.Server in every mlperf.conf.
 _BERT_NS = 130_000_000  # bert.*.Server in every mlperf.conf.
 
 
+class FigureTest(absltest.TestCase):
+  """Tests the figures that are read from accuracy.txt."""
+
+  def test_accuracy_of_a_run(self):
+    text = "{'rouge1': 41.5, 'gen_len': 12}\nhash=12ab\n"
+    self.assertEqual(log_checks.figure(text, 'rouge1'), 41.5)
+    self.assertEqual(log_checks.figure(text, 'gen_len'), 12)
+
+  def test_line_of_bert(self):
+    text = '{"exact_match": 83.5, "f1": 90.9}\n'
+    self.assertEqual(log_checks.figure(text, 'f1'), 90.9)
+
+  def test_text_without_scores_is_refused(self):
+    for text in ('', 'hash=12\n', "{'rouge1': np.float64(1.0)}\n", '{1, 2}\n'):
+      self.assertIsNone(log_checks.figure(text, 'rouge1'))
+
+
 class LatencyBoundTest(parameterized.TestCase):
   """Tests the check of a Server run's latency bound in LoadGen's log."""
 
