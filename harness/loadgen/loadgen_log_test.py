@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import os
 
@@ -82,14 +81,10 @@ class TimelineTest(absltest.TestCase):
       loadgen_log.Times(3, 0.0, 0.25, None, 1.5, 7),
       loadgen_log.Times(1, 0.5, 0.75, 1.0, 2.0, 0),
     ]
-    kept = loadgen_log.Timeline()
-    for sample in times:
-      kept.add(*dataclasses.astuple(sample))
     path = os.path.join(
       self.create_tempdir().full_path, 'new', loadgen_log.TIMELINE
     )
-    self.assertEqual(kept.samples, times)
-    kept.write(path)
+    loadgen_log.write_timeline(path, times)
     self.assertEqual(loadgen_log.read_timeline(path), times)
 
   def test_another_file_is_refused(self):

@@ -22,6 +22,7 @@ import mlperf_loadgen
 
 from harness import errors
 from harness.benchmarks import all as benchmarks
+from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
@@ -304,7 +305,7 @@ class _Process:
 
   def _write_timeline(self) -> None:
     if self._spec.timeline:
-      self._sut.timeline.write(self._spec.timeline)
+      loadgen_log.write_timeline(self._spec.timeline, self._sut.timeline)
 
 
 def silence(counts: sut_lib.Counts, limit_secs: float) -> str | None:

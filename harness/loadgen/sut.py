@@ -83,7 +83,7 @@ class SystemUnderTest:
     self._issued = self._sent = self._done = 0
     self._first_issue = self._last_answer = time.monotonic()
     self.failure: str | None = None
-    self.timeline = loadgen_log.Timeline()
+    self.timeline: list[loadgen_log.Times] = []
     threading.Thread(target=self._feed, name='feeder', daemon=True).start()
 
   def issue(self, samples: Sequence['mlperf_loadgen.QuerySample']) -> None:
@@ -215,13 +215,15 @@ class SystemUnderTest:
       ]
     )
     start = self._first_issue
-    self.timeline.add(
-      sample.index,
-      sample.issued - start,
-      sample.sent - start,
-      sample.first and sample.first - start,
-      now - start,
-      answer.tokens,
+    self.timeline.append(
+      loadgen_log.Times(
+        sample.index,
+        sample.issued - start,
+        sample.sent - start,
+        sample.first and sample.first - start,
+        now - start,
+        answer.tokens,
+      )
     )
 
   def fail(self, reason: str) -> None:

@@ -116,7 +116,7 @@ class SystemUnderTestTest(absltest.TestCase):
     counts = sut.counts()
     self.assertEqual((counts.issued, counts.done), (40, 40))
     self.assertEqual(loadgen_log.read(directory).problems, ())
-    times = sut.timeline.samples
+    times = sut.timeline
     self.assertCountEqual([sample.index for sample in times], range(40))
     for sample in times:
       self.assertEqual(sample.tokens, 2)
@@ -194,7 +194,7 @@ class SystemUnderTestTest(absltest.TestCase):
         answer = system.Answer(np.array(ids, np.int64), len(ids))
         sut = _sut(lambda index, reply, answer=answer: reply.done(answer))
         sut.issue([_sample(0)])
-        _wait_until(lambda sut=sut: sut.timeline.samples)
+        _wait_until(lambda sut=sut: sut.timeline)
     self.assertEqual(logged, [[7, 8], []])
 
   def test_silence_counts_from_the_issue_or_the_last_answer(self):
@@ -235,7 +235,7 @@ class SystemUnderTestTest(absltest.TestCase):
         _Function(answer), [1], 1, 1, first_tokens=True
       )
       sut.issue([_sample(0)])
-      _wait_until(lambda: sut.timeline.samples or sut.failure)
+      _wait_until(lambda: sut.timeline or sut.failure)
     return sut.failure, logged
 
   def test_loadgen_gets_the_first_token(self):

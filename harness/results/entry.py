@@ -7,7 +7,7 @@ A job's directory holds
     user.conf
     accuracy/                   LoadGen's logs and accuracy.txt
     performance/run_1/          LoadGen's logs
-    timeline/<mode>.csv         times of every sample (loadgen_log.Timeline)
+    timeline/<mode>.csv         times of every sample (loadgen_log.Times)
     logs/                       output of the processes
 
 These files are enough to score the job again, to draw its pages and to submit

@@ -1,6 +1,5 @@
 """Writes job directories in the harness's layout, for tests of the pages."""
 
-import dataclasses
 import os
 from typing import Any
 
@@ -105,8 +104,6 @@ def write(
   result.write(directory)
   for mode, samples in (('performance', performance), ('accuracy', accuracy)):
     if samples is not None:
-      kept = loadgen_log.Timeline()
-      for sample in samples:
-        kept.add(*dataclasses.astuple(sample))
-      kept.write(os.path.join(directory, 'timeline', f'{mode}.csv'))
+      path = os.path.join(directory, 'timeline', f'{mode}.csv')
+      loadgen_log.write_timeline(path, samples)
   return directory
