@@ -70,8 +70,9 @@ _QUANTIZE = flags.DEFINE_enum(
   'quantize',
   None,
   programs.NUMBER_FORMATS,
-  'The number format of matrices: int8, int4 on CPUs, or none for floats.'
-  ' Default: int8 if the stored weights have at most 8 bits, else none.',
+  'The number format of matrices: int8, int4 on CPUs, fp8 on NVIDIA GPUs, or'
+  ' none for floats. Default: int8 if the stored weights have at most 8 bits,'
+  ' else none.',
 )
 _SERVED_MODEL_NAME = flags.DEFINE_string(
   'served_model_name',

@@ -193,7 +193,7 @@ def _find(word: str, options: Options, cache: str, reserved: int) -> Model:
     stored = stored_lib.Stored(
       source.path,
       source.describe(dtype),
-      # int4 needs less than int8.
+      # int4 needs less than int8, and fp8 as much.
       source.num_bytes(dtype, matrices != stored_lib.FLOAT),
       matrices,
       source.tokenizer,
@@ -336,6 +336,11 @@ def _numbers(
     raise programs.ServeError(
       '--quantize=int4 is a number format of CPUs. Use --quantize=int8, or set'
       ' the environment variable JAX_PLATFORMS=cpu.'
+    )
+  if stored.matrices == stored_lib.FP8 and not _has_accelerator():
+    raise programs.ServeError(
+      '--quantize=fp8 is a number format of NVIDIA GPUs, and this program uses'
+      ' none. Use --quantize=int8.'
     )
   sums = [sizes.model_dim, sizes.hidden_dim]
   sums.append((sizes.num_heads or 0) * (sizes.head_dim or 0))

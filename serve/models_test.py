@@ -153,6 +153,15 @@ class ModelsTest(parameterized.TestCase):
     self._memory(2**30)
     self._refused('Use a smaller --max_model_len', path, quantize=stored.INT4)
 
+  def test_fp8_is_quantized_when_it_is_loaded_on_a_gpu(self):
+    path = self._hugging_face()
+    with mock.patch.object(models, '_has_accelerator', return_value=False):
+      self._refused('Use --quantize=int8', path, quantize=stored.FP8)
+    with mock.patch.object(models, '_has_accelerator', return_value=True):
+      [model] = self._plan(path, quantize=stored.FP8)
+    self.assertEqual((model.job.dtype, model.job.quantize), ('float32', False))
+    self.assertEqual(model.overrides['QUANTIZATION'], '"fp8"')
+
   @parameterized.parameters(
     (False, 'tpu', '4'), (True, '', '1'), (True, 'cpu', '4')
   )

@@ -34,7 +34,7 @@ BERT_ONNXRUNTIME_RUN = 'harness/bert/loadgen_onnxruntime'
 BERT_PYTORCH_RUN = 'harness/bert/loadgen_pytorch'
 
 # The values of --quantize of `serve`.
-NUMBER_FORMATS = FLOAT, INT8, INT4 = 'none', 'int8', 'int4'
+NUMBER_FORMATS = FLOAT, INT8, INT4, FP8 = 'none', 'int8', 'int4', 'fp8'
 # The directory of each bundled model below harness/bundled.
 BUNDLED = {'gptj-small': '', 'llama-small': 'llama'}
 

@@ -12,7 +12,7 @@ from saxml_ext.pax import description as description_lib
 from serve import conversion
 from serve import programs
 
-FLOAT, INT8, INT4 = programs.NUMBER_FORMATS
+FLOAT, INT8, INT4, FP8 = programs.NUMBER_FORMATS
 GENERATION_CONFIG = 'generation_config.json'
 # Base models that have no template of their own get this one.
 _BASE_TEMPLATE = 'dialogue'
@@ -26,8 +26,8 @@ class Stored:
     origin: The path of the model, for messages.
     description: The description of the model.
     weights: The size of the weights in memory, in bytes.
-    matrices: The number format of the matrices as they are served: FLOAT, INT8
-      or INT4.
+    matrices: The number format of the matrices as they are served: FLOAT, INT8,
+      INT4 or FP8.
     files: The contents of the tokenizer's files by name.
   """
 
@@ -45,7 +45,7 @@ def open_pax(
   description = description_lib.read(checkpoint)
   weights = conversion.bytes_below(checkpoint)
   matrices = INT8 if _is_int8(checkpoint) else FLOAT
-  if matrices == INT8 and quantize in (FLOAT, INT4):
+  if matrices == INT8 and quantize in (FLOAT, INT4, FP8):
     raise programs.ServeError(
       f'{directory} has int8 matrices, so --quantize={quantize} has no effect.'
       ' Omit it, or serve the checkpoint that was quantized.'
@@ -53,7 +53,7 @@ def open_pax(
   chosen, reason = description.dtype or 'float32', 'they are stored so'
   if matrices == INT8:
     chosen = INT8
-  elif quantize in (INT8, INT4):
+  elif quantize in (INT8, INT4, FP8):
     matrices = chosen = quantize
     reason = f'of --quantize={quantize}'
     weights //= conversion.FLOAT_BYTES[description.dtype or 'float32']

@@ -89,7 +89,7 @@ class _Shapes:
     activations = quant.activation_format(
       self.quantization, self.dtype, field == 'head'
     )
-    values = struct(shape, 'int8')
+    values = struct(shape, quant.CODES.get(activations, 'int8'))
     if activations == quant.INT4:
       values = struct(int4.packed_shape(*shape), 'uint8')
     return quant.QuantizedArray(values, struct(outputs, 'float32'), activations)

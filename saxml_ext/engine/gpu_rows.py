@@ -27,7 +27,6 @@ from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.kernels.gpu import row_kernels
 from saxml_ext.engine.kernels.tpu import rows as rows_lib
 from saxml_ext.engine.numerics import quant
-from saxml_ext.engine.parallel import tensor_parallel
 
 Sums: TypeAlias = row_kernels.Sums
 # The residual [M, D], and the products to add to it.
@@ -52,7 +51,7 @@ def applies(
   architecture = config.architecture
   matrices = [layer.qkv, layer.post, layer.up, layer.down]
   matrices += [] if layer.gate is None else [layer.gate]
-  codes = list(map(tensor_parallel.in_int8, matrices))
+  codes = [_in_codes(matrix) for matrix in matrices]
   floats = [isinstance(matrix, jax.Array) for matrix in matrices]
   # Kernels cannot compute the error function.
   exact_gelu = architecture.activation == architecture_lib.GELU
@@ -65,6 +64,14 @@ def applies(
   )
 
 
+def _in_codes(matrix: weights_lib.Matrix | None) -> bool:
+  """Returns True if both factors of products with a matrix are quantized."""
+  return (
+    isinstance(matrix, quant.QuantizedArray)
+    and matrix.activations in quant.CODES
+  )
+
+
 @dataclasses.dataclass(frozen=True)
 class GpuRows:
   """The operations of a layer; see `components.Whole`.
@@ -72,12 +79,12 @@ class GpuRows:
   Attributes:
     config: The configuration of the model.
     shape: The numbers of slots and beams, C and K.
-    dtype: The type of the inputs of products; None for int8.
+    dtype: The type of the inputs of products.
   """
 
   config: config_lib.ModelConfig
   shape: tuple[int, ...]
-  dtype: jnp.dtype | None
+  dtype: jnp.dtype
 
   @classmethod
   def for_weights(
@@ -88,8 +95,17 @@ class GpuRows:
   ) -> 'GpuRows':
     """Returns the operations for a model and for numbers of slots and beams."""
     up = layers_lib.at(weights.layers, 0).up
-    in_int8 = isinstance(up, quant.QuantizedArray)
-    return cls(config, shape, None if in_int8 else up.dtype)
+    matrix = up.values if isinstance(up, quant.QuantizedArray) else up
+    return cls(config, shape, matrix.dtype)
+
+  @property
+  def float_dtype(self) -> jnp.dtype:
+    """The type of inputs of products that are not quantized yet."""
+    return jnp.dtype(jnp.float32) if self._is_quantized else self.dtype
+
+  @property
+  def _is_quantized(self) -> bool:
+    return self.dtype in quant.CODES.values()
 
   def split(self, x: jax.Array) -> Residual:
     """Returns x [C, K, D] as layers pass it on."""
@@ -193,14 +209,14 @@ class GpuRows:
         return components.activate(up, self.config)
       return components.activate(gate[0], self.config) * up
 
-    if self.dtype is None:
+    if self._is_quantized:
       return self._quantize(activated, fed)
     return activated(*fed.values()).astype(self.dtype)
 
   def _input(self, rows: jax.Array) -> Any:
     """Returns rows as the input of a product."""
     rows = self._padded(rows)
-    if self.dtype is not None:
+    if not self._is_quantized:
       return rows.astype(self.dtype)
     return self._quantize(lambda x: x, Sums(rows[None], None, (), (None,)))
 
@@ -208,7 +224,7 @@ class GpuRows:
     self, function: Callable[..., jax.Array], product: Sums
   ) -> rows_lib.Codes:
     interpret = decode_attention.is_interpreted()
-    return row_kernels.quantize(function, product, interpret)
+    return row_kernels.quantize(function, product, self.dtype, interpret)
 
   def _padded(self, rows: jax.Array) -> jax.Array:
     missing = max(0, _LEAST_ROWS - rows.shape[0])
@@ -228,9 +244,8 @@ class GpuRows:
       return Sums(parts, None, (), flat)
     values = [weight.values for weight in weights]
     scales = tuple(weight.scale.reshape(-1) for weight in weights)
-    return Sums(
-      _parts(h.values, values, True, jnp.int32), h.scale, scales, flat
-    )
+    sums = jnp.int32 if self.dtype == jnp.int8 else jnp.float32
+    return Sums(_parts(h.values, values, True, sums), h.scale, scales, flat)
 
 
 def _parts(

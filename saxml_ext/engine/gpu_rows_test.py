@@ -67,6 +67,7 @@ class GpuRowsTest(parameterized.TestCase):
     (_GPTJ, 'float32', 'int8', 2, 'int8', 0.02),
     (_LLAMA, 'float32', 'int8', 1, 'bfloat16', 0.02),
     (_LLAMA, 'bfloat16', None, 1, 'bfloat16', 0.02),
+    (_LLAMA, 'float32', 'fp8', 1, 'bfloat16', 0.02),
   )
   def test_layer_equals_that_of_xla(
     self, model, dtype, quantization, beams, kv_dtype, tolerance

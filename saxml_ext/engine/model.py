@@ -294,7 +294,7 @@ def decode(
   dtype = jnp.dtype(jnp.float32)
   if gpu_rows.applies(weights, config):
     operations = gpu_rows.GpuRows.for_weights(weights, config, tokens.shape)
-    dtype = operations.dtype or dtype
+    dtype = operations.float_dtype
   attend = decode_attention.over(
     history,
     config.architecture.attention_cap,

@@ -260,7 +260,7 @@ class ModelTest(parameterized.TestCase):
           quantized[name + '_quantized_scale'] = scale
     got = weights_lib.from_pax(quantized, _CONFIG, 'float32', quantization)
     jax.tree.map(np.testing.assert_array_equal, got, expected)
-    for other in (None, 'int4'):
+    for other in (None, 'int4', 'fp8'):
       with self.assertRaisesRegex(ValueError, "is int8.*'int8_weights'"):
         weights_lib.from_pax(quantized, _CONFIG, quantization=other)
     quantized.pop(

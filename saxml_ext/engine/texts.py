@@ -210,7 +210,7 @@ def check(
     return isinstance(x, quant.QuantizedArray)
 
   rounded = any(
-    is_matrix(x) and x.activations in (None, quant.FINE, quant.INT4)
+    is_matrix(x) and x.activations in (*quant.CODES, quant.FINE, quant.INT4)
     for x in jax.tree.leaves(weights, is_leaf=is_matrix)
   )
   if engine.gradients and rounded:

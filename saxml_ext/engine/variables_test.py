@@ -66,6 +66,7 @@ class VariablesTest(parameterized.TestCase):
     ('bfloat16', 'int8_weights'),
     ('float32', 'int8', False),
     ('float32', 'int8_fine', False),
+    ('bfloat16', 'fp8'),
     ('bfloat16', 'int8_weights', False),
   )
   def test_abstract_weights_are_the_shapes_of_real_ones(self, *kind):

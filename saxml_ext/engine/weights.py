@@ -196,8 +196,8 @@ class PaxReader:
       quantization: "int8", "int8_fine" or "int8_weights" to quantize matrices
         to int8, with one scale per output channel; see `quant.py`. int8
         matrices of the checkpoint, with their scales, are not changed. "int4"
-        quantizes matrices in float to 4 bits; see `int4.py`. None quantizes
-        nothing.
+        quantizes matrices in float to 4 bits; see `int4.py`. "fp8" quantizes
+        them to fp8. None quantizes nothing.
       quantize_head: True if the head is among these matrices. A head that is
         the embedding cannot be.
 
@@ -272,7 +272,7 @@ class PaxReader:
       if activations == quant.INT4:
         return int4.quantize(value, contracted)
       return quant.quantize(value, contracted, activations)
-    if self._quantization in (None, 'int4'):
+    if self._quantization in quant.NOT_INT8:
       raise ValueError(
         f'{name} is int8: the checkpoint is quantized. Set quantization to'
         " 'int8' or 'int8_weights', or use the float checkpoint."

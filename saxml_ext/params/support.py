@@ -23,10 +23,11 @@ QUANTIZATIONS = {
   'int8_weights': 'int8_weights',
   'int8_fine': 'int8_fine',
   'int4': 'int4',
+  'fp8': 'fp8',
 }
 
 # Those that quantize activations too.
-_ROUNDED_ACTIVATIONS = ('int8', 'int8_fine', 'int4')
+_ROUNDED_ACTIVATIONS = ('int8', 'int8_fine', 'int4', 'fp8')
 
 # Attributes of stock Sax of which only the default is supported.
 _FIXED = (
@@ -189,10 +190,10 @@ def _check_lists(params: type[template.ServableLMParams]) -> None:
       f'{params.__name__}.ICI_MESH_SHAPE is {shape}, but must be three sizes'
       ' of at least 1: [replica, data, model]'
     )
-  if params.QUANTIZATION == 'int4' and max(shape) > 1:
+  if (form := params.QUANTIZATION) in ('int4', 'fp8') and max(shape) > 1:
     raise errors.Unimplemented(
-      f"{params.__name__}: QUANTIZATION='int4' with ICI_MESH_SHAPE={shape} is"
-      ' not supported, because int4 matrices cannot be split among devices.'
+      f'{params.__name__}: QUANTIZATION={form!r} with ICI_MESH_SHAPE={shape} is'
+      f' not supported, because {form} matrices cannot be split among devices.'
       " Publish with QUANTIZATION='int8', or with ICI_MESH_SHAPE=[1, 1, 1]."
     )
   key = request_options.STOP_IDS_KEY

@@ -99,13 +99,14 @@ class SupportTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.Unimplemented,
       "Publish with 'none' or 'int8' or 'int8_weights' or 'int8_fine' or"
-      " 'int4'.$",
+      " 'int4' or 'fp8'.$",
     ):
       _check(QUANTIZATION='int2')
 
-  def test_refuses_int4_on_several_devices(self):
+  @parameterized.parameters('int4', 'fp8')
+  def test_refuses_whole_matrices_on_several_devices(self, quantization):
     with self.assertRaisesRegex(errors.Unimplemented, 'cannot be split.*int8'):
-      _check(QUANTIZATION='int4', ICI_MESH_SHAPE=[1, 1, 2])
+      _check(QUANTIZATION=quantization, ICI_MESH_SHAPE=[1, 1, 2])
 
   def test_refuses_two_types(self):
     with self.assertRaisesRegex(errors.Unimplemented, 'Use the same type'):
@@ -116,6 +117,7 @@ class SupportTest(parameterized.TestCase):
     dict(SPM_MODEL='gs://bucket/spm.model'),
     dict(QUANTIZATION='int8_weights'),
     dict(QUANTIZATION='int4'),
+    dict(QUANTIZATION='fp8'),
     dict(KV_CACHE_DTYPE='bfloat16'),
     dict(USE_BATCH_SHARDING=True, XLA_TPU_FLAGS={'xla_tpu_autofdo': 'true'}),
   )

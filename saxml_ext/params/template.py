@@ -197,6 +197,8 @@ class ServableLMParams:
   # - 'int4': matrices of layers become 4 bits, in groups of 32 with a scale and a
   #   minimum, and activations 8 bits in the same groups. The sums over a matrix
   #   must be multiples of 32 long, and the model must be on one device.
+  # - 'fp8': on an NVIDIA GPU, matrices of a float checkpoint become fp8 (e4m3)
+  #   at load time, and so do activations. The model must be on one device.
   QUANTIZATION: str = 'none'
   # True if QUANTIZATION includes the head (praxis' softmax layer). This is
   # faster, but the head affects the choice of tokens most. praxis keeps it in

@@ -94,6 +94,7 @@ _LLAMA_ENGINE = config_lib.EngineConfig(
 _CASES = {
   'llama': (_LLAMA, None, _LLAMA_ENGINE),
   'llama_int8': (_LLAMA, 'int8', _LLAMA_ENGINE),
+  'llama_fp8': (_LLAMA, 'fp8', _LLAMA_ENGINE),
   'gptj': (
     _GPTJ,
     'int8',
@@ -171,6 +172,7 @@ class GpuProgramsTest(parameterized.TestCase):
   @parameterized.parameters(
     ('llama', 5, 360),
     ('llama_int8', 7, 390),
+    ('llama_fp8', 7, 390),
     ('gptj', 6, 330),
   )
   def test_decode_step_has_few_kernels_and_no_conditionals(

@@ -43,9 +43,9 @@ def einsum(
   bfloat16 round the activations to bfloat16. On CPUs without instructions for
   that, activations stay float32, so rounded weights are the only loss.
 
-  A quantized weight may also quantize the activations to int8. Each row (all
-  values that are contracted for one result) has its own scale. The products are
-  summed in int32, which is exact for up to 133,000 summands. On some processors
+  A quantized weight may also quantize the activations to its type. Each row (all
+  values that are contracted for one result) has its own scale. The products of
+  int8 are summed in int32, which is exact for up to 133,000 summands. On some processors
   the activations of prompts are quantized to 15 bits instead, see
   `kernels.prefers_fine_prompts`. int4 weights are described in `int4.py`.
 
@@ -207,8 +207,8 @@ def _weight(
   if w.activations == quant.INT4:
     return form.result(int4_product.multiply(x, w, bias), w.scale.shape)
 
-  def in_int8(x: jax.Array) -> jax.Array:
-    x = quant.quantize_along(x.astype(jnp.float32), -1)
+  def in_codes(x: jax.Array) -> jax.Array:
+    x = quant.quantize_along(x.astype(jnp.float32), -1, w.values.dtype)
     codes = layers_lib.array_of(w.values)
     sums = _dot(x.values, codes).astype(jnp.float32)
     return sums * (x.scale * scale) + bias
@@ -221,8 +221,8 @@ def _weight(
     codes = _cast_beside(x, layers_lib.array_of(w.values), dtype)
     return _product('mk,nk->mn', x, codes) * scale + bias
 
-  if w.activations is None:
-    default = in_int8
+  if w.activations is None or w.activations == quant.FP8:
+    default = in_codes
   else:
     is_fine = w.activations == quant.FINE
     default = functools.partial(
@@ -375,10 +375,13 @@ def _cast_beside(x: jax.Array, values: jax.Array, dtype: str) -> jax.Array:
 
 
 def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
-  """Returns products [M, N] int32 of the rows of int8 x [M, K] and w [N, K]."""
+  """Returns the products [M, N] of the rows of codes x [M, K] and w [N, K]."""
   # XLA for CPU computes a single row with a plain loop. At K = 512 and N =
   # 50,400 this takes 215 ms, but two rows take 2 ms.
   rows = jnp.concatenate([x, x]) if x.shape[0] == 1 else x
   return jax.lax.dot_general(
-    rows, w, (((1,), (1,)), ((), ())), preferred_element_type=jnp.int32
+    rows,
+    w,
+    (((1,), (1,)), ((), ())),
+    preferred_element_type=jnp.int32 if w.dtype == jnp.int8 else jnp.float32,
   )[: x.shape[0]]

@@ -11,6 +11,7 @@ import numpy as np
 
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import einsum as einsum_lib
+from saxml_ext.engine.numerics import matrix_form
 from saxml_ext.engine.numerics import quant
 
 _SIZES = dict(b=2, t=5, s=2, k=3, c=3, n=2, h=8, d=24, f=40, v=33)
@@ -121,6 +122,19 @@ class EinsumTest(parameterized.TestCase):
       x = np.rint(x * (largest / peak)) * (peak / largest)
     expected = x @ codes.T * np.asarray(quantized.scale)
     np.testing.assert_allclose(got, expected, atol=1e-4)
+
+  @parameterized.parameters('bnth,nhd->btd', '...d,df->...f')
+  def test_fp8_products_are_those_of_codes(self, spec):
+    x, w, contracted = _operands(spec)
+    quantized = quant.quantize(w, contracted, quant.FP8)
+    got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
+    codes = np.asarray(quantized.values, np.float32)
+    matrix = codes * np.asarray(quantized.scale).reshape(-1, 1)
+    form = matrix_form.from_einsum(spec, jnp.asarray(x))
+    rows = quant.quantize_along(form.matrix(x), -1, quantized.values.dtype)
+    rounded = np.asarray(rows.values, np.float32) * np.asarray(rows.scale)
+    expected = rounded @ matrix.T
+    np.testing.assert_allclose(got.ravel(), expected.ravel(), atol=1e-4)
 
   @parameterized.parameters(None, 'int8')
   def test_bias_is_added(self, quantization):

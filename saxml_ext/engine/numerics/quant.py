@@ -1,8 +1,8 @@
-"""Quantizes weights and activations to int8 arrays with scales.
+"""Quantizes weights and activations to int8 or fp8 arrays with scales.
 
-Quantization is symmetric: a value is its int8 code times its scale, and 0 stays
-0. Codes range from -127 to 127, so a value and its negative have codes of the
-same magnitude.
+Quantization is symmetric: a value is its code times its scale, and 0 stays 0.
+Codes range from -127 to 127 in int8, and from -448 to 448 in fp8 (float8 with 4
+bits of exponent), so a value and its negative have codes of the same magnitude.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,16 @@ import numpy as np
 # int8 weights with activations in float. "int8_fine" multiplies int8 weights
 # with activations of 15 bits on CPUs that have a kernel for it, and with floats
 # elsewhere. "int4" has the weights of layers in 4 bits, as `int4.py` describes,
-# and those of the head as "int8_fine" does.
-QUANTIZATIONS = (None, 'int8', 'int8_weights', 'int8_fine', 'int4')
-# The values of QuantizedArray.activations for "int8_fine" and "int4".
-FINE, INT4 = 'fine', 'int4'
+# and those of the head as "int8_fine" does. "fp8" multiplies fp8 weights with
+# activations quantized to fp8.
+QUANTIZATIONS = (None, 'int8', 'int8_weights', 'int8_fine', 'int4', 'fp8')
+# Those that do not multiply int8 weights.
+NOT_INT8 = (None, 'int4', 'fp8')
+# The values of QuantizedArray.activations for "int8_fine", "int4" and "fp8".
+FINE, INT4, FP8 = 'fine', 'int4', 'fp8'
+# The types of codes, by those values, if activations have the same type.
+CODES = {None: np.dtype(np.int8), FP8: np.dtype(jnp.float8_e4m3fn)}
 
-_LARGEST = np.float32(127)
 # Rows whose largest value is below this become zeros. Otherwise the division
 # could use a divisor that the processor has flushed to zero.
 _NEGLIGIBLE = np.float32(1e-30)
@@ -34,7 +38,7 @@ _BLOCK = 1 << 22
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class QuantizedArray:
-  """A weight in int8 or int4, with one scale per output channel.
+  """A weight in int8, fp8 or int4, with one scale per output channel.
 
   It is stored as a matrix of outputs and contracted values, independent of the
   order in an einsum's spec. The rows of an [N, K] matrix are read in memory
@@ -43,13 +47,13 @@ class QuantizedArray:
   layer.
 
   Attributes:
-    values: The codes, [N, K] int8. N is the product of the sizes of all output
+    values: The codes, [N, K] int8 or fp8. N is the product of the sizes of all output
       dimensions, and K that of all contracted dimensions. For INT4, the bytes
       that `int4.py` describes, [tiles of N, bytes of K] uint8.
     scale: The scales, [*outputs] float32.
     activations: None to quantize the activations to int8, FINE to quantize them
-      to 15 bits, INT4 for weights in int4, or the dtype to which activations
-      are rounded. It is static, because it selects the computation.
+      to 15 bits, INT4 for weights in int4, FP8 for weights and activations in
+      fp8, or the dtype to which activations are rounded. It is static, because it selects the computation.
   """
 
   values: jax.Array
@@ -101,14 +105,14 @@ def activation_format(
     is_head: True for the weight of the head.
   """
   int4 = FINE if is_head else INT4
-  formats = {'int8': None, 'int8_fine': FINE, 'int4': int4}
+  formats = {'int8': None, 'int8_fine': FINE, 'int4': int4, 'fp8': FP8}
   return formats.get(quantization or '', dtype)
 
 
 def quantize(
   weight: np.ndarray, contracted: Sequence[int], activations: str | None = None
 ) -> QuantizedArray:
-  """Quantizes a weight to int8 on the host.
+  """Quantizes a weight to int8 or fp8 on the host.
 
   Args:
     weight: The weight, of any shape.
@@ -121,7 +125,7 @@ def quantize(
   """
   weight = outputs_first(np.asarray(weight), contracted)
   axes = tuple(range(weight.ndim - len(contracted), weight.ndim))
-  values = np.empty(weight.shape, np.int8)
+  values = np.empty(weight.shape, CODES.get(activations, np.int8))
   scale = np.empty(weight.shape[: axes[0]], np.float32)
   rows = max(1, _BLOCK * len(weight) // weight.size)
   for begin in range(0, len(weight), rows):
@@ -133,8 +137,9 @@ def quantize(
         f'a weight of shape {weight.shape} has values that are not finite, so'
         ' it cannot be quantized. Check the checkpoint.'
       )
-    values[block] = np.rint(part * _inverse_scale(peak, np))
-    scale[block] = (peak * (1 / _LARGEST)).squeeze(axes)
+    codes = part * _inverse_scale(peak, np, values.dtype)
+    values[block] = np.rint(codes) if values.dtype == np.int8 else codes
+    scale[block] = (peak * (1 / _largest(values.dtype))).squeeze(axes)
   return _matrix(values, scale, activations)
 
 
@@ -184,19 +189,28 @@ def outputs_first(x: np.ndarray, contracted: Sequence[int]) -> np.ndarray:
   return x.transpose(*[i for i in range(x.ndim) if i not in axes], *axes)
 
 
-def quantize_along(x: jax.Array, axis: int) -> QuantizedRows:
+def quantize_along(
+  x: jax.Array, axis: int, dtype: np.dtype = CODES[None]
+) -> QuantizedRows:
   """Quantizes float32 x so that the elements along `axis` < 0 share a scale."""
   peak = jnp.abs(x).max(axis, keepdims=True)
-  values = jnp.round(x * _inverse_scale(peak, jnp)).astype(jnp.int8)
-  return QuantizedRows(values, peak * (1 / _LARGEST), axis)
+  codes = x * _inverse_scale(peak, jnp, dtype)
+  values = (jnp.round(codes) if dtype == np.int8 else codes).astype(dtype)
+  return QuantizedRows(values, peak * (1 / _largest(dtype)), axis)
 
 
-def _inverse_scale(peak, xp):
+def _largest(dtype: np.dtype) -> np.float32:
+  info = jnp.iinfo if dtype == np.int8 else jnp.finfo
+  return np.float32(info(dtype).max)
+
+
+def _inverse_scale(peak, xp, dtype):
   """Returns the factor that turns values into codes.
 
   Args:
     peak: The largest magnitude of the values.
     xp: The module that computes it, numpy or jax.numpy.
+    dtype: The type of the codes.
   """
   large = peak > _NEGLIGIBLE
-  return xp.where(large, _LARGEST / xp.where(large, peak, 1), 0)
+  return xp.where(large, _largest(dtype) / xp.where(large, peak, 1), 0)

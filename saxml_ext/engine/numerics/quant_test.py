@@ -65,6 +65,27 @@ class QuantTest(parameterized.TestCase):
     self.assertTrue(np.isfinite(got.scale).all())
     np.testing.assert_array_equal(quant.quantize(x, (1,)).values, 0)
 
+  def test_fp8_has_three_bits_of_mantissa(self):
+    weight = np.random.default_rng(3).normal(size=(5, 40)).astype(np.float32)
+    weight[3] = 0
+    quantized = quant.quantize(weight, (1,), quant.FP8)
+    rows = jax.jit(
+      lambda x: quant.quantize_along(x, -1, quant.CODES[quant.FP8])
+    )(weight)
+    np.testing.assert_array_equal(
+      quantized.values.astype('float32'), rows.values.astype('float32')
+    )
+    np.testing.assert_allclose(quantized.scale, rows.scale[:, 0], rtol=1e-6)
+    codes = np.asarray(quantized.values, np.float32)
+    np.testing.assert_array_equal(np.abs(codes).max(1), [448, 448, 448, 0, 448])
+    error = np.abs(codes * np.asarray(rows.scale) - weight)
+    # Half of the last bit, also below the least normal number, 1 / 64.
+    bound = np.maximum(np.abs(weight) / 16, np.asarray(rows.scale) / 1024)
+    self.assertTrue((error <= bound * 1.001).all())
+    # Values that come from such codes and scales keep their codes.
+    again = quant.quantize(codes * np.asarray(rows.scale), (1,), quant.FP8)
+    np.testing.assert_array_equal(again.values.astype('float32'), codes)
+
   @parameterized.parameters(np.nan, np.inf)
   def test_weights_that_are_not_finite_are_refused(self, value):
     weight = np.ones((4, 4), np.float32)

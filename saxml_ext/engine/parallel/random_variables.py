@@ -48,7 +48,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
     Args:
       config: The configuration of the model, which gives the sizes.
       seed: The seed. Different seeds make different models.
-      quantization: None or "int4" for variables in float32. Otherwise the
+      quantization: One of `quant.NOT_INT8` for variables in float32. Otherwise the
         matrices of layers are int8 and have scales, rounded from the same
         float32 numbers.
 
@@ -68,7 +68,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
     for row, layer in table.entries(config):
       name, shape = row.path(layer), row.shape(config)
       # int4 matrices are stored in float, and quantized when they are loaded.
-      stored = quantization not in (None, quant.INT4)
+      stored = quantization not in quant.NOT_INT8
       coded = stored and row.is_matrix and row.per_layer
       self._add(name, row, shape, np.int8 if coded else np.float32)
       if coded:

@@ -144,9 +144,10 @@ def _model(
   model = make(config, repeated)
   if settings.quantization is None:
     return model
-  if settings.quantization == 'int4':
+  if settings.quantization in ('int4', 'fp8'):
     raise errors.Unimplemented(
-      "experiments have no int4 matrices. Publish with QUANTIZATION='int8'."
+      f'experiments have no {settings.quantization} matrices. Publish with'
+      " QUANTIZATION='int8'."
     )
   activations = settings.quantization == 'int8'
   quantize.set_transformer_quantization(

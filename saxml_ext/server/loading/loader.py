@@ -226,6 +226,11 @@ def plan(spec: entry_lib.Spec) -> Plan:
   settings = stored_model.with_head(stored, settings, model)
   stored_model.check_ids(settings, model.vocab_size)
   platform = jax.default_backend()
+  if settings.quantization == 'fp8' and platform != 'gpu':
+    raise errors.Unimplemented(
+      f"{spec.model_path}: QUANTIZATION='fp8' needs an NVIDIA GPU, but this"
+      f" server uses a {platform.upper()}. Publish with QUANTIZATION='int8'."
+    )
   on_tpu = platform == 'tpu'
   mesh = meshes.choose(spec.model_path, model, settings)
   engine = settings.engine

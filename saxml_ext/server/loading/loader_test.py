@@ -257,6 +257,10 @@ class LoaderTest(parameterized.TestCase):
       self.assertEqual('runs on one here' in log, shape == '[1, 1, 4]')
     self.assertEqual(answers, answers[:1] * 3)
 
+  def test_fp8_is_refused_without_a_gpu(self):
+    with self.assertRaisesRegex(errors.Unimplemented, "CPU.*='int8'"):
+      self._load(QUANTIZATION='fp8')
+
   def test_mesh_that_does_not_divide_the_model_is_refused(self):
     with self.assertRaisesRegex(
       errors.InvalidArgument, 'num_slots is 3, but .* into 2 parts'

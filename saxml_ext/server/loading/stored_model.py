@@ -356,7 +356,7 @@ def _check_quantized(
   name: str, specs: Mapping[str, metadata.ArraySpec], quantization: str | None
 ) -> None:
   scale = name + variables_lib.SCALE_SUFFIX
-  if quantization in (None, 'int4'):
+  if quantization in (None, 'int4', 'fp8'):
     raise ValueError(
       f'{name} is int8, but the serving params have'
       f' QUANTIZATION="{quantization or "none"}".'

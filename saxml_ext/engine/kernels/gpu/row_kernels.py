@@ -34,9 +34,9 @@ class Sums(NamedTuple):
   Attributes:
     parts: The products of each part of the contracted dimension, [P, M, N]
       float32 or int32. The matrices have the same number of columns in it.
-    row_scale: The scales of the rows, [M] float32; None for float32 parts.
-    scales: The scales of each matrix's columns, float32; none for float32
-      parts.
+    row_scale: The scales of the rows, [M] float32; None if they are floats.
+    scales: The scales of each matrix's columns, float32; none if the rows are
+      floats.
     biases: The bias of each matrix, float32 or None.
   """
 
@@ -116,13 +116,16 @@ def _write(columns: _Columns, value: jax.Array, index, out, *scale) -> None:
   if not scale:
     return _store(out, columns, value, *index)
   peak = jnp.abs(value).max()
-  codes = value * tpu_rows.inverse_scale(peak)
-  # Pallas for GPUs cannot round to the nearest even number.
-  nearest = jnp.floor(codes + 0.5)
-  odd = nearest - 2 * jnp.floor(nearest * 0.5)
-  nearest -= jnp.where(nearest - codes == 0.5, odd, 0)
-  _store(out, columns, nearest, *index)
-  scale[0][tuple(index)] = peak * (1 / tpu_rows.LARGEST)
+  info = jnp.iinfo if out.dtype == jnp.int8 else jnp.finfo
+  largest = np.float32(info(out.dtype).max)
+  codes = value * tpu_rows.inverse_scale(peak, largest)
+  if out.dtype == jnp.int8:
+    # Pallas for GPUs cannot round to the nearest even number.
+    nearest = jnp.floor(codes + 0.5)
+    odd = nearest - 2 * jnp.floor(nearest * 0.5)
+    codes = nearest - jnp.where(nearest - codes == 0.5, odd, 0)
+  _store(out, columns, codes, *index)
+  scale[0][tuple(index)] = peak * (1 / largest)
 
 
 def add_and_normalize(
@@ -130,7 +133,7 @@ def add_and_normalize(
   products: Sequence[Sums],
   norm: tuple[jax.Array, jax.Array | None],
   epsilon: float,
-  dtype: jnp.dtype | None,
+  dtype: jnp.dtype,
   interpret: bool = False,
 ) -> tuple[jax.Array, jax.Array | tpu_rows.Codes]:
   """Adds products to the residual, and normalizes the result.
@@ -141,7 +144,7 @@ def add_and_normalize(
     norm: The scale and the bias [D] of a layer norm. Without a bias, it is an
       RMS norm.
     epsilon: The number added to the variance or to the mean square.
-    dtype: The type of the normalized rows; None quantizes them.
+    dtype: The type of the normalized rows; int8 and fp8 quantize them.
     interpret: True to run the kernel as plain operations, on any platform.
 
   Returns:
@@ -174,12 +177,13 @@ def add_and_normalize(
     interpret,
     'add_and_normalize',
   )
-  return x, normal[0] if dtype is not None else tpu_rows.Codes(*normal)
+  return x, normal[0] if len(normal) == 1 else tpu_rows.Codes(*normal)
 
 
 def quantize(
   function: Callable[..., jax.Array],
   product: Sums,
+  dtype: jnp.dtype,
   interpret: bool = False,
 ) -> tpu_rows.Codes:
   """Returns the quantized rows of a function of products.
@@ -187,6 +191,7 @@ def quantize(
   Args:
     function: The function of the products with each matrix.
     product: The products.
+    dtype: The type of the codes.
     interpret: True to run the kernel as plain operations, on any platform.
   """
   _, rows, width = product.parts.shape
@@ -196,22 +201,20 @@ def quantize(
     values = [_product(product, row, columns, i) for i in range(matrices)]
     _write(columns, function(*values), (row,), *codes)
 
-  outputs = _outputs((rows, width // matrices), None)
+  outputs = _outputs((rows, width // matrices), dtype)
   return tpu_rows.Codes(
     *_by_row(body, (product,), outputs, interpret, 'quantize_rows')
   )
 
 
 def _outputs(
-  shape: tuple[int, ...], dtype: jnp.dtype | None
+  shape: tuple[int, ...], dtype: jnp.dtype
 ) -> tuple[jax.ShapeDtypeStruct, ...]:
   """Returns the shapes of normalized rows, or of codes and scales."""
-  if dtype is not None:
-    return (jax.ShapeDtypeStruct(shape, dtype),)
-  return (
-    jax.ShapeDtypeStruct(shape, jnp.int8),
-    jax.ShapeDtypeStruct(shape[:1], jnp.float32),
-  )
+  rows = jax.ShapeDtypeStruct(shape, dtype)
+  if jnp.dtype(dtype).itemsize > 1:
+    return (rows,)
+  return rows, jax.ShapeDtypeStruct(shape[:1], jnp.float32)
 
 
 def _by_row(

@@ -134,10 +134,10 @@ def quantized(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
   return jnp.round(x * inverse_scale(peak)), peak * (1 / LARGEST)
 
 
-def inverse_scale(peak: jax.Array) -> jax.Array:
+def inverse_scale(peak: jax.Array, largest: np.float32 = LARGEST) -> jax.Array:
   """Returns the factor that turns values into codes, by their largest one."""
   large = peak > _NEGLIGIBLE
-  return jnp.where(large, LARGEST / jnp.where(large, peak, 1), 0)
+  return jnp.where(large, largest / jnp.where(large, peak, 1), 0)
 
 
 def product(x: Codes, values: jax.Array, scale: jax.Array) -> jax.Array:
