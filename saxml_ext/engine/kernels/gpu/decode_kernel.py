@@ -174,10 +174,15 @@ def _attend_block(blocks: work_lib.Blocks, cap: float | None, *refs) -> None:
       triton.store(ref.at[index], value, mask=_mask(ref, index))
 
 
-def step_keys(kv: decode_kernel.KV) -> int:
-  """Returns the number of keys that a program reads together."""
+def step_keys(kv: decode_kernel.KV, itemsize: int = 1) -> int:
+  """Returns the number of keys that a program reads together.
+
+  Args:
+    kv: The keys and values.
+    itemsize: The minimum size of a number in bytes, if it is converted.
+  """
   values = kv.values[0]
-  key_bytes = power(values.shape[-1]) * values.dtype.itemsize
+  key_bytes = power(values.shape[-1]) * max(itemsize, values.dtype.itemsize)
   return min(_STEP_KEYS, max(_ROWS, _STEP_BYTES // key_bytes))
 
 

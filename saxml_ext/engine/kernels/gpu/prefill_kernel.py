@@ -20,8 +20,6 @@ from saxml_ext.engine.kernels.tpu import decode_kernel as tpu_kernel
 # precision have no tensor cores, and their operands take many registers.
 _ROWS = 128
 _EXACT_ROWS = 16
-# The maximum size of the keys that are read together, in numbers.
-_STEP_SIZE = 8192
 
 
 def attend(
@@ -48,7 +46,8 @@ def attend(
   """
   prompts, heads, count, width = queries.shape
   earlier = kv.values[0].shape[2] - count // group
-  step = min(decode_kernel.step_keys(kv), _STEP_SIZE // width)
+  # Many queries leave too few registers for long steps of converted keys.
+  step = decode_kernel.step_keys(kv, jnp.bfloat16.dtype.itemsize)
   exact = kv.values[0].dtype == jnp.float32
   rows = _EXACT_ROWS if exact else _ROWS
 
