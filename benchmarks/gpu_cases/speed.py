@@ -69,12 +69,14 @@ class Shape:
     prompt: The number of tokens of each prompt.
     answer: The number of tokens of each answer.
     beams: The number of beams; 1 is greedy.
+    kv_bytes: The bytes of a number of keys and values.
   """
 
   model: config_lib.ModelConfig
   prompt: int
   answer: int
   beams: int
+  kv_bytes: int = 2
 
   @property
   def products(self) -> int:
@@ -87,9 +89,9 @@ class Shape:
 
   @property
   def token_bytes(self) -> int:
-    """The number of bytes of the KV of one token in bfloat16."""
+    """The number of bytes of the KV of one token."""
     m = self.model
-    return 2 * 2 * m.num_layers * m.kv_heads * m.head_dim
+    return 2 * self.kv_bytes * m.num_layers * m.kv_heads * m.head_dim
 
   def slot_bytes(self) -> int:
     """Returns the bytes of the KV of one request, which its beams share."""
@@ -114,6 +116,53 @@ def shapes(tiny: bool) -> dict[str, Shape]:
     return {'llama': Shape(llama, 16, 8, 1), 'gptj': Shape(gptj, 16, 8, 2)}
   # The mean prompt of MLPerf's articles has 834 tokens of GPT-J.
   return {'llama': Shape(llama, 256, 128, 1), 'gptj': Shape(gptj, 834, 128, 4)}
+
+
+def engine(shape: Shape, widths: tuple[int, ...]) -> config_lib.EngineConfig:
+  """Returns settings for the requests of a shape.
+
+  Args:
+    shape: The model and its requests.
+    widths: The numbers of requests that are decoded together, ascending.
+  """
+  search: dict[str, Any] = (
+    {'num_beams': shape.beams}
+    if shape.beams > 1
+    else {'search': 'sample', 'num_beams': 1, 'max_top_k': 1}
+  )
+  return config_lib.EngineConfig(
+    eos_id=1,
+    num_slots=widths[-1],
+    decode_widths=widths,
+    max_prompt=shape.prompt,
+    prompt_buckets=(shape.prompt,),
+    max_new_tokens=shape.answer,
+    min_new_tokens=shape.answer,
+    kv_dtype='bfloat16',
+    **search,
+  )
+
+
+def bound_seconds(
+  shape: Shape, number_format: str, batch: int, rates: Mapping[str, float]
+) -> float:
+  """Returns the least time of a step, for reading or for computing.
+
+  Args:
+    shape: The model and its requests.
+    number_format: A key of QUANTIZATION.
+    batch: The number of requests.
+    rates: The rates of the device; see `rates.measure`.
+  """
+  quantization = QUANTIZATION[number_format]
+  structs = abstract_weights.unrolled(shape.model, 'bfloat16', quantization)
+  read = _nbytes(structs) - _nbytes(structs.embedding)
+  operations = 2.0 * shape.products * batch * shape.beams
+  name = 'int8' if quantization else 'bfloat16'
+  return max(
+    shape.step_bytes(read, batch) / rates['read_bytes_per_s'],
+    operations / rates[f'{name}_operations_per_s'],
+  )
 
 
 def measure(
@@ -141,40 +190,18 @@ def measure(
     yield batch, {'note': 'does not fit into the memory'}
   if not fitting:
     return
-  engine = compilation.for_platform(
-    config_lib.EngineConfig(
-      eos_id=1,
-      num_slots=fitting[-1],
-      decode_widths=fitting,
-      max_prompt=shape.prompt,
-      prompt_buckets=(shape.prompt,),
-      max_new_tokens=shape.answer,
-      min_new_tokens=shape.answer,
-      kv_dtype='bfloat16',
-      **(
-        {'num_beams': shape.beams}
-        if shape.beams > 1
-        else {'search': 'sample', 'num_beams': 1, 'max_top_k': 1}
-      ),
-    )
-  )
+  settings = compilation.for_platform(engine(shape, fitting))
   # Nothing is compiled beside a measurement.
   programs = compilation.compile_programs(
-    structs, shape.model, engine, autotune=True
+    structs, shape.model, settings, autotune=True
   )
   runner = runner_lib.Runner(
-    _random_weights(structs), shape.model, engine, ready=programs.ready
+    _random_weights(structs), shape.model, settings, ready=programs.ready
   )
-  read = total - structs.embedding.size * structs.embedding.dtype.itemsize
   for batch in fitting:
     _decode(runner, shape, batch)  # The first calls are slower.
     step, prefill = _decode(runner, shape, batch)
-    operations = 2.0 * shape.products * batch * shape.beams
-    name = 'int8' if quantization else 'bfloat16'
-    bound = max(
-      shape.step_bytes(read, batch) / rates['read_bytes_per_s'],
-      operations / rates[f'{name}_operations_per_s'],
-    )
+    bound = bound_seconds(shape, number_format, batch, rates)
     seconds = prefill + step * (shape.answer - 1)
     yield (
       batch,

@@ -7,6 +7,7 @@ and split (`server/loading/loader.py`). A test in `tests/` compares the two.
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import jax
 from saxml_ext.common import errors
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import executables
+from saxml_ext.engine import logical
 from saxml_ext.engine import platform_configs
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
@@ -33,20 +35,65 @@ class AbstractModel:
 
   Attributes:
     settings: The settings of the engine's programs.
-    weights: The stacked weights, padded for the mesh. Each array is replaced by
-      a jax.ShapeDtypeStruct.
-    mesh: The devices.
+    weights: The weights as jax.ShapeDtypeStruct: stacked and padded for the
+      mesh, or unrolled for a GPU.
+    mesh: The devices; None for a GPU.
     xla_flags: The XLA_TPU_FLAGS of the serving params.
+    gpu: The GPU, which need not be present; None with a mesh.
   """
 
   settings: state.Settings
   weights: weights_lib.Weights
-  mesh: jax.sharding.Mesh
+  mesh: jax.sharding.Mesh | None
   xla_flags: Mapping[str, str]
+  gpu: jax.Device | None = None
 
   def executables(self) -> executables.Executables:
     """Returns the programs, before they are compiled."""
+    if self.gpu is not None:
+      return GpuExecutables(self.settings, self.weights, self.gpu)
     return executables.Executables(self.settings, self.weights, self.mesh)
+
+
+class GpuExecutables(executables.Executables):
+  """The programs of a model on one GPU that need not be present."""
+
+  def __init__(
+    self,
+    settings: state.Settings,
+    weights: weights_lib.Weights,
+    gpu: jax.Device,
+  ):
+    """Creates the table of programs, see `executables.Executables`.
+
+    Args:
+      settings: The static settings.
+      weights: The shapes of the unrolled weights.
+      gpu: The GPU to compile for.
+    """
+    super().__init__(settings, weights)
+    self._placement = jax.sharding.SingleDeviceSharding(gpu)
+
+  def signature(self, key: executables.Key) -> executables.Signature:
+    """Returns a signature whose arguments are on the GPU."""
+    signature = super().signature(key)
+
+    def place(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+      return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._placement)
+
+    return signature._replace(args=jax.tree.map(place, signature.args))
+
+  def jitted(self, key: executables.Key) -> jax.stages.Wrapped:
+    """Returns a program's function, which is traced for a GPU."""
+    function, _, _, donated = key.program(self._shapes)
+
+    # A partial function has no name of its own.
+    @functools.wraps(getattr(function, 'func', function))
+    def targeted(*args: Any) -> Any:
+      with logical.targeting('gpu'):
+        return function(*args)
+
+    return jax.jit(targeted, donate_argnums=donated)
 
 
 def from_params(
@@ -62,7 +109,8 @@ def from_params(
     overrides: The attributes of the params and their values as JSON, as in a
       publish.
     devices: The available devices. The model uses the first ones, as many as
-      ICI_MESH_SHAPE has. An abstract mesh is enough to lower programs.
+      ICI_MESH_SHAPE has, or one GPU. An abstract mesh is enough to lower
+      programs.
 
   Raises:
     errors.InvalidArgument: The params do not exist, they leave a value to the
@@ -79,11 +127,11 @@ def from_params(
     model = settings.model_config()
     if settings.engine.eos_id is None:
       raise ValueError('EOS_ID is not set. Override it.')
-    mesh: Any = (
-      devices
-      if isinstance(devices, jax.sharding.AbstractMesh)
-      else sharding.make_mesh(settings.mesh_shape, devices)
-    )
+    mesh: Any = devices
+    if not isinstance(devices, jax.sharding.AbstractMesh):
+      if devices[0].platform == 'gpu':
+        return _on_gpu(settings, devices[0])
+      mesh = sharding.make_mesh(settings.mesh_shape, devices)
     sharding.check(mesh, model, settings.engine.num_slots)
   except (TypeError, ValueError) as e:
     raise errors.InvalidArgument(f'{model_path}: {e}') from e
@@ -98,3 +146,17 @@ def from_params(
     mesh,
     dict(params.XLA_TPU_FLAGS),
   )
+
+
+def _on_gpu(
+  settings: settings_lib.Settings, device: jax.Device
+) -> AbstractModel:
+  """Returns the model that a server with one GPU would load."""
+  model = settings.model_config()
+  engine = platform_configs.tiled(
+    platform_configs.without_context(settings.engine)
+  )
+  weights = abstract_weights.unrolled(
+    model, settings.dtype, settings.quantization, settings.quantize_head
+  )
+  return AbstractModel(state.Settings(model, engine), weights, None, {}, device)

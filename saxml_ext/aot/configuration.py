@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 import functools
 import hashlib
+from importlib import metadata
 import inspect
 import os
 import platform
@@ -14,6 +15,7 @@ import jax
 import jaxlib
 
 from saxml_ext.aot import manifest
+from saxml_ext.aot import serialization
 from saxml_ext.engine import executables
 from saxml_ext.engine import program_keys
 from saxml_ext.engine.kernels import kernels
@@ -36,7 +38,7 @@ def from_executables(
     serving: The params that the engine was created from.
   """
   mesh = run.mesh
-  devices = [jax.devices()[0]] if mesh is None else list(mesh.devices.flat)
+  devices = serialization.devices(run)
   return manifest.Configuration(
     serving=serving,
     target=target(devices),
@@ -75,14 +77,27 @@ def versions(device: Any) -> Mapping[str, str]:
   return {
     'jax': jax.__version__,
     'jaxlib': jaxlib.__version__,
-    'runtime': device.client.platform_version,
+    'runtime': _runtime(device),
     manifest.ENGINE: _engine(device.platform),
   }
 
 
+def _runtime(device: Any) -> str:
+  """Returns the version of the software that compiles for a device."""
+  if device.platform != 'gpu':
+    return device.client.platform_version
+  # The version that a described GPU has is its name.
+  plugins = [
+    f'{found.name} {found.version}'
+    for number in (12, 13)
+    for found in metadata.distributions(name=f'jax-cuda{number}-pjrt')
+  ]
+  return ', '.join(plugins)
+
+
 def _bounds(devices: Sequence[Any]) -> tuple[int, ...]:
-  """Returns the extent of the coordinates of devices that have coordinates."""
-  coords = [d.coords for d in devices if hasattr(d, 'coords')]
+  """Returns the extent of the coordinates of TPUs."""
+  coords = [d.coords for d in devices if d.platform == 'tpu']
   return tuple(max(axis) - min(axis) + 1 for axis in zip(*coords))
 
 

@@ -11,9 +11,9 @@ def _program_set_impl(ctx):
     args.add("--out", out.path)
     args.add_all(ctx.attr.args_of_compiler)
 
-    # A program for CPU or GPU works only on the machine that compiled it. Cache
-    # keys do not contain the machine, so the output must not leave it.
-    local = ctx.attr.platform != "tpu"
+    # A program for this machine's CPU or GPU may work only here. Cache keys do
+    # not contain the machine, so the output must not leave it.
+    local = ctx.attr.platform in ["cpu", "cuda"]
     ctx.actions.run(
         executable = ctx.executable.compiler,
         arguments = [args],
@@ -49,8 +49,9 @@ as --programs; see docs/programs.md.""",
         ),
         "platform": attr.string(
             default = "cpu",
-            values = ["cpu", "cuda", "tpu"],
-            doc = "What to compile for. CPU and GPU: those of this machine.",
+            values = ["cpu", "cuda", "gpu", "tpu"],
+            doc = "What to compile for. cpu and cuda are those of this machine;" +
+                  " gpu and tpu need not be present.",
         ),
         "args_of_compiler": attr.string_list(
             doc = "More flags for the compiler, such as those of a topology.",

@@ -23,11 +23,12 @@ from jax._src.lib import xla_client
 import numpy as np
 
 from saxml_ext.engine import executables
+from saxml_ext.engine import program_keys
 from saxml_ext.engine.kernels import kernels
 
-# The custom call of `with_layout_constraint`. XLA supports it, but JAX does not
-# guarantee that it stays compatible.
-_LAYOUT = 'LayoutConstraint'
+# The custom calls of `with_layout_constraint` and of Pallas kernels for GPUs. XLA
+# supports them, but JAX does not guarantee that they stay compatible.
+_NOT_GUARANTEED = ('LayoutConstraint', '__gpu$xla.gpu.triton')
 
 # Fields of the format that XLA for CPU serializes, and the first bytes of an
 # object file.
@@ -185,7 +186,7 @@ def stablehlo(run: executables.Executables, key: executables.Key) -> bytes:
     out_shardings=tuple(x.sharding for x in jax.tree.leaves(signature.results)),
   )
   # JAX does not know these functions, so it cannot guarantee compatibility.
-  names = (*kernels.TARGETS, _LAYOUT)
+  names = (*kernels.TARGETS, *_NOT_GUARANTEED)
   own = [export.DisabledSafetyCheck.custom_call(n) for n in names]
   exporter = export.export(
     jitted, platforms=[platform(run)], disabled_checks=own
@@ -214,11 +215,17 @@ def compile_exported(
 
 def platform(run: executables.Executables) -> str:
   """Returns the platform of an engine's programs: 'cpu', 'tpu' or 'cuda'."""
-  if run.mesh is None:
-    name = jax.default_backend()
-  else:
-    name = run.mesh.devices.flat[0].platform
+  name = devices(run)[0].platform
   return 'cuda' if name == 'gpu' else name
+
+
+def devices(run: executables.Executables) -> list[jax.Device]:
+  """Returns the devices of an engine's programs, in the order of the mesh."""
+  if run.mesh is not None:
+    return list(run.mesh.devices.flat)
+  weights = run.signature(program_keys.EmptyState()).args[0]
+  placement = jax.tree.leaves(weights)[0].sharding
+  return list(placement.device_set) if placement else jax.devices()[:1]
 
 
 def sort_object_files(executable: bytes) -> bytes:

@@ -137,6 +137,12 @@ TABLE: servable.Table = {
     '_Tokenized',
     QUANTIZATION='none',
   ),
+  _OWN + 'GPTJTokenizedINT8H100': servable.Params(
+    'GPT-J 6B in INT8 on an NVIDIA H100, 96 slots.',
+    '_Tokenized',
+    ICI_MESH_SHAPE=[1, 1, 1],
+    NUM_CACHE_SLOTS=96,
+  ),
   **{
     f'{_OWN}GPTJTokenized{numbers}{name}': servable.Params(
       f'GPT-J 6B in {numbers} on TPU {name}, {slots} slots.',

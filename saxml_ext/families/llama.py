@@ -137,6 +137,14 @@ FAMILY = family.Family(
       )
       for name, (mesh, slots) in _SLICES.items()
     },
+    _OWN + 'Llama31Tokenized8BBF16H100': servable.Params(
+      'Llama 3.1 8B in bfloat16 on an NVIDIA H100, 128 slots.',
+      '_Tokenized',
+      ICI_MESH_SHAPE=[1, 1, 1],
+      QUANTIZATION='none',
+      KV_CACHE_DTYPE=None,
+      NUM_CACHE_SLOTS=128,
+    ),
     _OWN + 'Llama33Tokenized70BBF16V6E2x4': servable.Params(
       """Llama 3.3 70B in bfloat16 on TPU v6e 2x4, 64 slots.
 

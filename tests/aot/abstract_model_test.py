@@ -5,6 +5,7 @@ The test uses four CPU devices instead of four chips. The steps are those of
 """
 
 import tempfile
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -32,6 +33,8 @@ from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description
 from saxml_ext.pax.testing import checkpoints
+from saxml_ext.server.lifecycle import entry
+from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import stored_model
 
 jax.config.update('jax_num_cpu_devices', 4)
@@ -116,6 +119,23 @@ class AbstractModelTest(parameterized.TestCase):
         (shape.shape, shape.dtype, shape.sharding),
         (array.shape, array.dtype, array.sharding),
       )
+
+  def test_described_gpu_has_the_programs_of_a_server_on_it(self):
+    overrides = {**_SMALL, 'ICI_MESH_SHAPE': '[1, 1, 1]'}
+    gpu = mock.NonCallableMock(
+      jax.Device, platform='gpu', device_kind='NVIDIA H100 80GB HBM3'
+    )
+    made_up = abstract_model.from_params(_PARAMS, overrides, [gpu])
+    spec = entry.Spec(_PARAMS, self.checkpoint, overrides, acls={})
+    with mock.patch.object(jax, 'default_backend', return_value='gpu'):
+      plan = loader.plan(spec)
+    run = executables.Executables(made_up.settings, made_up.weights)
+    configurations = [
+      configuration.from_executables(programs, plan.serving)
+      for programs in (run, plan.executables())
+    ]
+    self.assertEqual(*configurations)
+    self.assertIsNone(plan.mesh)
 
   def test_programs_serve_the_loaded_model(self):
     weights, settings, mesh = self._loaded(_SMALL)

@@ -15,44 +15,16 @@ import re
 from absl import logging
 from absl.testing import absltest
 from absl.testing import parameterized
-import jax
-from jax.experimental import topologies
 
+from saxml_ext.aot import abstract_model
+from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
-from saxml_ext.engine import executables
-from saxml_ext.engine import logical
 from saxml_ext.engine import platform_configs
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
 from saxml_ext.families import llama
 
-_H100 = """
-gpu_device_info {
-  threads_per_block_limit: 1024
-  threads_per_warp: 32
-  shared_memory_per_block: 49152
-  shared_memory_per_core: 233472
-  threads_per_core_limit: 2048
-  core_count: 132
-  fpus_per_core: 128
-  block_dim_limit_x: 2147483647
-  block_dim_limit_y: 65535
-  block_dim_limit_z: 65535
-  memory_bandwidth: 3352320000000
-  l2_cache_size: 52428800
-  clock_rate_ghz: 1.98
-  device_memory_size: 84942979072
-  shared_memory_per_block_optin: 232448
-  cuda_compute_capability { major: 9 }
-  registers_per_core_limit: 65536
-  registers_per_block_limit: 65536
-}
-platform_name: "CUDA"
-dnn_version_info { major: 9 minor: 12 }
-runtime_version { major: 13 minor: 0 }
-device_description_str: "NVIDIA H100 80GB HBM3"
-"""
 # The layers of a prefill. More of them repeat the same kernels.
 _LAYERS = 2
 
@@ -140,22 +112,12 @@ class GpuProgramsTest(parameterized.TestCase):
     if layers is not None:
       model = dataclasses.replace(model, num_layers=layers)
     weights = abstract_weights.unrolled(model, 'bfloat16', quantization)
-    topology = topologies.get_topology_desc(
-      platform='cuda',
-      topology_name='h100',
-      target_config=_H100,
-      topology='1x1x1',
+    settings = state.Settings(model, platform_configs.tiled(engine))
+    run = abstract_model.GpuExecutables(
+      settings, weights, topologies.H100.describe()[0]
     )
-    device = jax.sharding.SingleDeviceSharding(topology.devices[0])
-    with logical.targeting('gpu'):
-      settings = state.Settings(model, platform_configs.tiled(engine))
-      run = executables.Executables(settings, weights)
-      [key] = [key for key in run.keys() if choose(key)]
-      args = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=device),
-        run.signature(key).args,
-      )
-      compiled = run.jitted(key).lower(*args).compile()
+    [key] = [key for key in run.keys() if choose(key)]
+    compiled = run.lower(key).compile()
     text = compiled.as_text()
     launches = _launches(text)
     logging.info(

@@ -147,8 +147,12 @@ _PROGRAMS = {
     ' engines=ours_int8 slots=8; family=llama model=8b layers=2 vocab=16 prompt=9'
     ' new_tokens=9 batch=1,9 slots=8 trace=true llama_cpp=a',
   ),
-  '//saxml_ext/aot/tpu:compile_programs': _Program(
-    'params override topology out only xla_flags jobs'
+  **dict.fromkeys(
+    (
+      '//saxml_ext/aot/tpu:compile_gpu_programs',
+      '//saxml_ext/aot/tpu:compile_programs',
+    ),
+    _Program('params override topology out only xla_flags jobs'),
   ),
   '//benchmarks/tpu_estimate:report': _Program(
     'costs programs lengths buckets samples server page',

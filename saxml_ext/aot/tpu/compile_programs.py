@@ -1,7 +1,9 @@
-"""Compiles a program set for TPU on a machine without a TPU.
+"""Compiles a program set for TPU or GPU on a machine that has none.
 
   compile_programs --params=saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2
       --topology=v5e_2x2 --out=DIR
+  compile_gpu_programs --params=saxml_ext.params.gptj.GPTJTokenizedINT8H100
+      --topology=h100 --out=DIR
 
 The set contains every program that a model server with these serving params
 calls. manifest.json describes the set for programs, and summary.txt for people.
@@ -32,7 +34,10 @@ _OVERRIDES = flags.DEFINE_multi_string(
   'override', [], 'An override, as ATTRIBUTE=JSON. Repeatable.'
 )
 _TOPOLOGY = flags.DEFINE_enum(
-  'topology', None, list(topologies.BY_NAME), 'The slice to compile for.'
+  'topology',
+  None,
+  [*topologies.BY_NAME, *topologies.GPUS],
+  'The slice or GPU to compile for.',
 )
 _OUT = flags.DEFINE_string(
   'out', None, 'The output directory, which must be empty or not exist.'

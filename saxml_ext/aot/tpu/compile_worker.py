@@ -1,4 +1,4 @@
-"""Compiles one program of a set for TPU in a separate process.
+"""Compiles one program of a set for TPU or GPU in a separate process.
 
 XLA numbers the programs that a process compiles, and writes the numbers into
 them. Only the first program of a process has reproducible bytes.
@@ -28,7 +28,7 @@ class Task:
   Attributes:
     params: The name of the serving params.
     overrides: The overridden attributes of the params and their values as JSON.
-    topology: The name of the slice.
+    topology: The name of the slice or GPU.
     with_xla_flags: True if XLA receives the params' XLA_TPU_FLAGS.
   """
 
@@ -44,7 +44,7 @@ class Task:
       errors.InvalidArgument: The params cannot be used; see
         `abstract_model.from_params`.
       errors.Unimplemented: The params ask for a feature that the engine lacks.
-      RuntimeError: libtpu is unusable.
+      RuntimeError: The compiler is unusable.
     """
     topologies.prepare()
     devices = topologies.find(self.topology).describe()

@@ -1,9 +1,9 @@
-"""Describes the TPU slices that programs are compiled for, and their chips.
+"""Describes the TPU slices and GPUs that programs are compiled for.
 
 The usable memory is the limit in the message "exceeds available HBM" of XLA's
 compiler (libtpu 0.0.42) for a program that is too large. `libtpu_test.py` reads
 the limit again. It is lower than on Google's pages, because the runtime
-reserves memory.
+reserves memory. On a GPU, it is the server's share of the memory.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import dataclasses
 from importlib import metadata
 import math
 import os
+from typing import Any
 
 import jax
 from jax.experimental import topologies
@@ -18,7 +19,7 @@ from jax.experimental import topologies
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-  """One kind of TPU.
+  """One kind of TPU or GPU.
 
   Attributes:
     kind: The `device_kind` of its JAX devices.
@@ -61,16 +62,17 @@ V7X = Chip('TPU7x', 2, int(94.75 * _GIB))
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-  """A slice of a TPU pod.
+  """A slice of a TPU pod, or one GPU.
 
   Attributes:
     name: Our name, which is part of the names of program sets.
-    libtpu: The name in libtpu.
+    libtpu: The name in libtpu; "" for a GPU.
     chip: The kind of chip.
     shape: The number of chips along x, y and z.
     host: The number of one host's chips along x, y and z.
     mesh: The default mesh [replica, data, model] for ICI_MESH_SHAPE, unless the
       serving params set another.
+    gpu: XLA's description of a GPU, as a protocol buffer in text; "" for a TPU.
   """
 
   name: str
@@ -79,6 +81,7 @@ class Topology:
   shape: tuple[int, int, int]
   host: tuple[int, int, int]
   mesh: tuple[int, int, int]
+  gpu: str = ''
 
   @property
   def chips(self) -> int:
@@ -96,19 +99,26 @@ class Topology:
     """Returns the slice's devices to compile for. They need not be present.
 
     Raises:
-      RuntimeError: libtpu cannot be loaded, or does not know the topology.
+      RuntimeError: libtpu or JAX's plugin for CUDA cannot be loaded, or does
+        not know the topology.
     """
+    package = "JAX's plugin for CUDA 13" if self.gpu else 'libtpu'
+    options: dict[str, Any] = (
+      {'target_config': self.gpu, 'topology': '1x1x1'}
+      if self.gpu
+      else {'chips_per_host_bounds': self.host, 'num_slices': 1}
+    )
     try:
       description = topologies.get_topology_desc(
-        platform='tpu',
-        topology_name=self.libtpu,
-        chips_per_host_bounds=self.host,
-        num_slices=1,
+        platform='cuda' if self.gpu else 'tpu',
+        topology_name=self.libtpu or self.name,
+        **options,
       )
     except Exception as e:  # JAX passes on any error of a plugin.
       raise RuntimeError(
-        f'libtpu cannot describe {self.name} ({self.libtpu}): {e}. Check that'
-        ' libtpu is installed in the locked version.'
+        f'{package} cannot describe {self.name}'
+        f' ({self.libtpu or self.chip.kind}): {e}. Check that {package} is'
+        ' installed in the locked version.'
       ) from e
     return tuple(description.devices)
 
@@ -153,6 +163,36 @@ _TOPOLOGIES = (
 )
 BY_NAME: Mapping[str, Topology] = {t.name: t for t in _TOPOLOGIES}
 
+# XLA chooses kernels and tilings by these properties. They are those that the
+# driver reports of an H100 with 80 GB.
+_H100 = """
+gpu_device_info {
+  threads_per_block_limit: 1024 threads_per_warp: 32
+  shared_memory_per_block: 49152 shared_memory_per_block_optin: 232448
+  shared_memory_per_core: 233472 threads_per_core_limit: 2048
+  core_count: 132 fpus_per_core: 128 clock_rate_ghz: 1.98
+  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
+  registers_per_core_limit: 65536 registers_per_block_limit: 65536
+  memory_bandwidth: 3352320000000 l2_cache_size: 52428800
+  device_memory_size: 84942979072 cuda_compute_capability { major: 9 }
+}
+platform_name: "CUDA" device_description_str: "NVIDIA H100 80GB HBM3"
+dnn_version_info { major: 9 minor: 12 } runtime_version { major: 13 minor: 0 }
+"""
+# A server uses this share of a GPU; see `common/machine/gpu_memory.py`.
+_GPU_SHARE = 0.92
+_ONE = (1, 1, 1)
+H100 = Topology(
+  name='h100',
+  libtpu='',
+  chip=Chip('NVIDIA H100 80GB HBM3', 1, int(_GPU_SHARE * 84942979072)),
+  shape=_ONE,
+  host=_ONE,
+  mesh=_ONE,
+  gpu=_H100,
+)
+GPUS: Mapping[str, Topology] = {H100.name: H100}
+
 
 def find(name: str) -> Topology:
   """Returns the topology with a name, such as "v5e_2x2" or "v5e 2x2".
@@ -161,19 +201,20 @@ def find(name: str) -> Topology:
     ValueError: There is no such topology. The message lists all of them.
   """
   name = name.replace(' ', '_')
-  if name not in BY_NAME:
+  known = {**BY_NAME, **GPUS}
+  if name not in known:
     raise ValueError(
-      f'there is no topology {name!r}. Available: {", ".join(BY_NAME)}'
+      f'there is no topology {name!r}. Available: {", ".join(known)}'
     )
-  return BY_NAME[name]
+  return known[name]
 
 
 def prepare() -> None:
-  """Prepares this process to compile for a Cloud TPU that is not present.
+  """Prepares this process to compile for devices that are not present.
 
   Call this function before any topology is described. Variables that are
   already set keep their values. Arrays of this process are on the CPU, even if
-  there is a TPU. Programs that are compiled after this call contain no path or
+  there is a TPU or GPU. Programs that are compiled after this call contain no path or
   line of a source file. Their bytes therefore do not depend on the location of
   the sources.
   """

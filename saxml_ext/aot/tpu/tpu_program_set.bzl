@@ -1,4 +1,4 @@
-"""Defines targets for TPU program sets."""
+"""Defines targets for program sets of TPUs and GPUs."""
 
 load("//saxml_ext/aot:program_set.bzl", "program_set")
 
@@ -23,4 +23,25 @@ def tpu_program_set(name, params, **kwargs):
         tags = ["manual"],
         visibility = ["//visibility:public"],
         **kwargs
+    )
+
+def gpu_program_set(name, params):
+    """Compiles a model for an NVIDIA GPU on a machine without one.
+
+    The target is manual, because it takes minutes and fetches JAX's compiler
+    for CUDA.
+
+    Args:
+      name: The name of the set. It ends in a name of topologies.py, such as
+        h100.
+      params: The name of the serving params.
+    """
+    program_set(
+        name = name,
+        args_of_compiler = ["--topology=" + name.split("_")[-1]],
+        compiler = "//saxml_ext/aot/tpu:compile_gpu_programs",
+        params = params,
+        platform = "gpu",
+        tags = ["manual"],
+        visibility = ["//visibility:public"],
     )

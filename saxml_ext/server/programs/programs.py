@@ -27,6 +27,9 @@ MISMATCH = (REFUSE, COMPILE)
 # The file that describes a program of the cache.
 _PROGRAM = 'program.json'
 
+# XLA's option for the directory that keeps the results of its autotuner.
+_TILINGS = 'xla_gpu_per_fusion_autotune_cache_dir'
+
 # The maximum number of differences in a message, because one wrong size can
 # cause hundreds.
 _MOST = 5
@@ -67,7 +70,8 @@ class _Cache:
   """The programs that this server compiles for one configuration.
 
   Attributes:
-    path: The directory, with one directory for each program.
+    path: The directory, with one directory for each program. On a GPU, the
+      directory of the tilings is beside it.
     configuration: The configuration.
   """
 
@@ -105,7 +109,9 @@ class _Cache:
       compiled.append(program)
       return {}
 
-    program, contents = compile_set.build(run, key, {}, False, keep)
+    program, contents = compile_set.build(
+      run, key, self._options(), False, keep
+    )
     contents[_PROGRAM] = files.encode_json(program).encode()
     try:
       os.makedirs(self.path, mode=0o755, exist_ok=True)
@@ -118,6 +124,23 @@ class _Cache:
     except OSError as e:  # Another server may write it, or the disk is full.
       logging.warning('%s was not added to the cache: %s', key, e)
     return compiled[0]
+
+  def _options(self) -> dict[str, str]:
+    """Returns XLA's options: on a GPU, the directory of measured tilings.
+
+    With it, XLA tries no tilings for products that it knows from other
+    programs, such as those of fewer slots. XLA does not compare versions.
+    """
+    if self.configuration.target.platform != 'cuda':
+      return {}
+    name = f'tilings {self.configuration.versions["runtime"]}'.replace(' ', '_')
+    path = os.path.join(os.path.dirname(self.path), name)
+    try:
+      os.makedirs(path, mode=0o755, exist_ok=True)
+    except OSError as e:
+      logging.warning('tilings are not kept: %s', e)
+      return {}
+    return {_TILINGS: path}
 
   def _path_of(self, key: executables.Key) -> str:
     return os.path.join(self.path, str(key).replace(' ', '_'))

@@ -13,6 +13,7 @@ from absl.testing import parameterized
 import numpy as np
 
 from saxml_ext.aot import compile_set
+from saxml_ext.aot import configuration
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
 from saxml_ext.common import errors
@@ -33,10 +34,10 @@ def _changed(
   opened: program_set.ProgramSet, **changes
 ) -> program_set.ProgramSet:
   """Returns a set with another configuration and the same programs."""
-  configuration = dataclasses.replace(opened.manifest.configuration, **changes)
+  changed = dataclasses.replace(opened.manifest.configuration, **changes)
   return program_set.ProgramSet(
     opened.path,
-    dataclasses.replace(opened.manifest, configuration=configuration),
+    dataclasses.replace(opened.manifest, configuration=changed),
   )
 
 
@@ -110,6 +111,26 @@ class ProgramsTest(parameterized.TestCase):
     self.assertIn('7 programs are ready: 5 loaded, 2 compiled', log)
     _, log = self._cached_answer(cache)
     self.assertIn('7 programs are ready: 7 loaded, 0 compiled', log)
+
+  def test_cache_of_a_gpu_keeps_tilings_for_all_programs(self):
+    here = dataclasses.replace(
+      self.opened.manifest.configuration,
+      target=manifest_lib.Target('cuda', 'NVIDIA H100 80GB HBM3', 1),
+      versions={'runtime': 'jax-cuda13-pjrt 0.10.2'},
+    )
+    made = loader.plan(self._spec())
+    run = made.executables()
+    path = self.create_tempdir().full_path
+    with (
+      mock.patch.object(configuration, 'from_executables', return_value=here),
+      mock.patch.object(compile_set, 'build', side_effect=KeyError) as build,
+      self.assertRaises(KeyError),
+    ):
+      source = programs.Programs(cache=path).find(run, made.serving)
+      source.build(run, run.keys()[0])
+    [kept] = build.call_args.args[2].values()
+    self.assertEqual(kept, os.path.join(path, 'tilings_jax-cuda13-pjrt_0.10.2'))
+    self.assertTrue(os.path.isdir(kept))
 
   def test_unrelated_settings_may_differ(self):
     self.assertIsNotNone(self._find(self.opened, MAX_LIVE_BATCHES='2'))
