@@ -12,8 +12,9 @@ for the GPU, and absl-py. It runs these cases in order:
   speed-MODEL-FORMAT    Llama 8B and GPT-J 6B with random weights
 
 After each result, the JSON file is replaced, so that an interrupted run keeps
-what it measured. Exits with 1 if a float32 answer differs, a case fails, or a
-target of --require is not met.
+what it measured. After --deadline seconds, the program stops, also within a
+case. Exits with 1 if a float32 answer differs, a case fails or is not finished,
+or a target of --require is not met.
 """
 
 import argparse
@@ -69,6 +70,9 @@ class _Run:
   def __init__(self, options: argparse.Namespace):
     self._options = options
     self._end = time.monotonic() + options.deadline
+    self._waiting = [c for c in CASES if c.startswith(options.cases)]
+    self._lock = threading.Lock()
+    self._child: subprocess.Popen | None = None
     device = jax.devices()[0]
     self.results: dict[str, dict[str, Any]] = {}
     self.header = {
@@ -82,23 +86,33 @@ class _Run:
 
   def run(self) -> None:
     """Runs the chosen cases, and writes and prints each result."""
-    for case in CASES:
-      if not case.startswith(tuple(self._options.cases.split(','))):
-        continue
-      if self._seconds_left() <= 0:
-        self._add(case, {'note': 'not run: the deadline is over'})
-        continue
+    for case in tuple(self._waiting):
+      if time.monotonic() >= self._end:
+        return
       gc.collect()  # The weights of the last case.
       try:
         for name, result in self._rows(case):
           self._add(name, result)
-          if self._seconds_left() <= 0:
-            break
       except Exception as e:  # The other cases still give results.
         traceback.print_exc()
         self._add(case, {'error': f'{type(e).__name__}: {str(e)[:500]}'})
+      self._waiting.remove(case)
 
-  def failures(self) -> list[str]:
+  def finish(self) -> int:
+    """Prints the table, also while a case runs; returns the exit code."""
+    if self._child is not None:
+      self._child.kill()
+    for case in tuple(self._waiting):
+      seconds = self._options.deadline
+      self._add(case, {'error': f'not finished within {seconds:g} s'})
+    print()
+    print(table.text(self.header, self.results))
+    failures = self._failures()
+    for failure in failures:
+      print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+  def _failures(self) -> list[str]:
     """Returns a sentence for each reason to exit with 1."""
     texts = []
     for name, result in self.results.items():
@@ -118,9 +132,6 @@ class _Run:
           ' the bound.'
         )
     return texts
-
-  def _seconds_left(self) -> float:
-    return self._end - time.monotonic()
 
   def _rows(self, case: str) -> Iterator[Row]:
     """Yields the results of a case, each with its name."""
@@ -171,28 +182,27 @@ class _Run:
       stdout=subprocess.PIPE,
       text=True,
     ) as child:
-      timer = threading.Timer(self._seconds_left(), child.kill)
-      timer.start()
+      self._child = child
       try:
         for line in child.stdout or ():
           result = json.loads(line)
           yield f'peer-{result["batch"]}', result
         if code := child.wait():
-          yield 'peer', {'note': f'ended with exit code {code}'}
+          yield 'peer', {'error': f'ended with exit code {code}'}
       finally:
-        timer.cancel()
         child.kill()
 
   def _add(self, name: str, result: dict[str, Any]) -> None:
     """Keeps a result, prints it, and replaces the file."""
-    self.results[name] = result
-    print(f'{name}: {table.line(result)}', flush=True)
-    content = {**self.header, 'results': self.results}
-    path = self._options.out
-    with open(f'{path}.partial', 'w', encoding='utf-8') as file:
-      json.dump(content, file, indent=1)
-      file.write('\n')
-    os.replace(f'{path}.partial', path)
+    with self._lock:
+      self.results = {**self.results, name: result}
+      print(f'{name}: {table.line(result)}', flush=True)
+      content = {**self.header, 'results': self.results}
+      path = self._options.out
+      with open(f'{path}.partial', 'w', encoding='utf-8') as file:
+        json.dump(content, file, indent=1)
+        file.write('\n')
+      os.replace(f'{path}.partial', path)
 
 
 def _requirements(text: str) -> dict[str, float]:
@@ -227,7 +237,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     '--deadline',
     type=float,
     default=480.0,
-    help='Seconds after which no further case or batch starts.',
+    help='Seconds after which the program stops and prints its table.',
   )
   parser.add_argument(
     '--articles',
@@ -240,9 +250,10 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     '--tiny', action='store_true', help='Use sizes that fit a CPU.'
   )
   options = parser.parse_args(argv)
-  known = [c for c in options.cases.split(',') if c]
-  if unknown := [c for c in known if not any(x.startswith(c) for x in CASES)]:
-    parser.error(f'--cases has {unknown[0]}. Available: {", ".join(CASES)}.')
+  options.cases = tuple(c for c in options.cases.split(',') if c)
+  for case in options.cases:
+    if not any(known.startswith(case) for known in CASES):
+      parser.error(f'--cases has {case}. Available: {", ".join(CASES)}.')
   # With `bazel run`, paths are relative to the user's directory.
   start = os.environ.get('BUILD_WORKING_DIRECTORY', '')
   options.out = os.path.join(start, options.out)
@@ -258,13 +269,24 @@ def main(argv: Sequence[str]) -> int:
     f' {run.header["platform"]}, Python {run.header["python"]}',
     flush=True,
   )
-  run.run()
-  print()
-  print(table.text(run.header, run.results))
-  failures = run.failures()
-  for failure in failures:
-    print(failure, file=sys.stderr)
-  return 1 if failures else 0
+  fits_cpu = options.tiny or all(c.startswith('answers') for c in options.cases)
+  if run.header['platform'] != 'gpu' and not fits_cpu:
+    print(
+      'gpu: JAX has no GPU. Install its plugin, such as jax[cuda13]. On a CPU,'
+      ' choose --tiny or --cases=answers.',
+      file=sys.stderr,
+    )
+    return 1
+  worker = threading.Thread(target=run.run, daemon=True)
+  worker.start()
+  try:
+    worker.join(options.deadline)
+  finally:
+    code = run.finish()
+  if worker.is_alive():  # It compiles or computes, which cannot be stopped.
+    sys.stdout.flush()
+    os._exit(code)
+  return code
 
 
 if __name__ == '__main__':

@@ -1,7 +1,11 @@
 """Runs the whole program for a GPU on the CPU, with tiny sizes."""
 
+import contextlib
+import io
 import json
 import os
+import threading
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -42,7 +46,25 @@ class GpuTest(absltest.TestCase):
     code, results = self._run('--deadline=0', '--require=speed-gptj-int8-1=0.1')
     self.assertEqual(code, 1)
     self.assertSameElements(results, gpu.CASES)
-    self.assertIn('deadline', results['rates']['note'])
+    self.assertEqual(results['rates']['error'], 'not finished within 0 s')
+
+  def test_run_stops_within_a_case(self):
+    ended = threading.Event()
+    with (
+      mock.patch.object(
+        gpu.rates_lib, 'measure', lambda tiny: ended.wait() and {}
+      ),
+      mock.patch.object(os, '_exit') as leave,
+    ):
+      _, results = self._run('--cases=rates', '--deadline=0.1')
+      leave.assert_called_once_with(1)
+      self.assertEqual(results['rates']['error'], 'not finished within 0.1 s')
+      ended.set()
+
+  def test_real_sizes_are_refused_on_a_cpu(self):
+    with contextlib.redirect_stderr(io.StringIO()) as stderr:
+      self.assertEqual(gpu.main(['--cases=rates']), 1)
+    self.assertIn('JAX has no GPU', stderr.getvalue())
 
   def test_unknown_case_is_refused(self):
     with self.assertRaises(SystemExit):

@@ -17,6 +17,9 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.aot import abstract_model
+from saxml_ext.aot import compile_set
+from saxml_ext.aot import configuration
+from saxml_ext.aot import manifest
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
@@ -163,6 +166,25 @@ class GpuProgramsTest(parameterized.TestCase):
     self.assertNotIn(' conditional(', text)
     self.assertEqual(text.count('__gpu$xla.gpu.triton'), _LAYERS - 1)
     self.assertLessEqual(kernels, most)
+
+  def test_program_of_a_set_is_for_the_described_card(self):
+    settings = state.Settings(
+      dataclasses.replace(_LLAMA, num_layers=1),
+      platform_configs.tiled(_LLAMA_ENGINE),
+    )
+    weights = abstract_weights.unrolled(settings.model, 'bfloat16', None)
+    gpu = topologies.H100.describe()[0]
+    run = abstract_model.GpuExecutables(settings, weights, gpu)
+    key = program_keys.Decode(_LLAMA_ENGINE.num_slots)
+    program, _ = compile_set.build(run, key, {}, stablehlo=True)
+    self.assertContainsSubset(
+      (manifest.EXECUTABLE, manifest.STABLEHLO), program.files
+    )
+    made_for = configuration.from_executables(run, manifest.Serving('', {}))
+    self.assertEqual(
+      made_for.target, manifest.Target('cuda', topologies.H100.chip.kind, 1)
+    )
+    self.assertEqual(made_for.versions['runtime'], 'jax-cuda13-pjrt 0.10.2')
 
 
 if __name__ == '__main__':
