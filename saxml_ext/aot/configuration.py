@@ -87,12 +87,11 @@ def _runtime(device: Any) -> str:
   if device.platform != 'gpu':
     return device.client.platform_version
   # The version that a described GPU has is its name.
-  plugins = [
-    f'{found.name} {found.version}'
+  return ', '.join(
+    f'{plugin.name} {plugin.version}'
     for number in (12, 13)
-    for found in metadata.distributions(name=f'jax-cuda{number}-pjrt')
-  ]
-  return ', '.join(plugins)
+    for plugin in metadata.distributions(name=f'jax-cuda{number}-pjrt')
+  )
 
 
 def _bounds(devices: Sequence[Any]) -> tuple[int, ...]:

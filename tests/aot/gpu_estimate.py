@@ -13,6 +13,7 @@ layers are assumed to cost as much as the second one.
 
 from collections.abc import Sequence
 import dataclasses
+import math
 
 from absl import app
 
@@ -20,6 +21,7 @@ from benchmarks.gpu_cases import speed
 from saxml_ext.aot import abstract_model
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine import abstract_weights
+from saxml_ext.engine import logical
 from saxml_ext.engine import platform_configs
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
@@ -80,7 +82,13 @@ def compiled(case: Case, layers: int) -> list[gpu_times.Kernel]:
     topologies.H100.describe()[0],
   )
   program = run.lower(program_keys.Decode(case.slots)).compile()
-  return gpu_times.kernels(program.as_text())
+  prompt, suffix = (
+    math.ceil(n / logical.TILE)
+    for n in (shape.prompt, shape.beams * shape.answer)
+  )
+  # In the middle of answers, half of the suffix is in use.
+  blocks = (prompt + (suffix + 1) / 2) / (prompt + suffix)
+  return gpu_times.kernels(program.as_text(), blocks)
 
 
 def row(

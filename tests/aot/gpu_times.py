@@ -30,6 +30,8 @@ _ATTENTION_SHARE = 0.41
 _LAUNCHES = 1.4e-6, 2.7e-6
 # An iteration of a loop took 24 us longer than its kernels.
 ITERATION = 24e-6
+# The kernels that read and join only the blocks of keys in use.
+_OF_BLOCKS = ('attend_blocks', 'join_blocks')
 _FREE = {'bitcast', 'constant', 'get-tuple-element', 'parameter', 'tuple'}
 _IN_PLACE = re.compile(r'\{\d*\}: \((\d+), ')
 _ALIASING = r'output_to_operand_aliasing=(\{.*?\)\})'
@@ -70,8 +72,13 @@ class Kernel:
     )
 
 
-def kernels(text: str) -> list[Kernel]:
-  """Returns the kernels of a step, from a program's optimized HLO."""
+def kernels(text: str, blocks: float = 1.0) -> list[Kernel]:
+  """Returns the kernels of a step.
+
+  Args:
+    text: The optimized HLO of a program that decodes.
+    blocks: The share of the blocks of keys that the step reads.
+  """
   module = hlo_text.parse(text)
   bodies = (
     module.computations[i.called['body'][0]]
@@ -81,7 +88,9 @@ def kernels(text: str) -> list[Kernel]:
   )
   body = max(bodies, key=len)
   return [
-    _kernel(module, i, body) for i in body.values() if i.opcode not in _FREE
+    _kernel(module, i, body, blocks)
+    for i in body.values()
+    if i.opcode not in _FREE
   ]
 
 
@@ -89,11 +98,14 @@ def _kernel(
   module: hlo_text.Module,
   i: hlo_text.Instruction,
   within: hlo_text.Computation,
+  blocks: float,
 ) -> Kernel:
   traffic = hlo_text.hbm_bytes(module, i, within)
   # These kernels write one token into keys and values, which stay in place.
   for index in _IN_PLACE.findall(i.text(_ALIASING) or ''):
     traffic -= 2 * within[i.operands[int(index)]].bytes
+  if hlo_text.kernel_name(i) in _OF_BLOCKS:
+    traffic *= blocks
   operations, factors = 0.0, ''
   for product, left in _products(module, i):
     dims = product.text(r'lhs_contracting_dims=\{([\d,]*)\}') or ''

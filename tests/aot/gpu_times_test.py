@@ -48,6 +48,15 @@ class GpuTimesTest(absltest.TestCase):
       ],
     )
 
+  def test_attention_reads_the_blocks_in_use(self):
+    write = 'api_version=API_VERSION_TYPED_FFI'
+    text = _HLO.replace(
+      write, f'{write}, metadata={{op_name="step/attend_blocks/pallas_call"}}'
+    )
+    _, whole = gpu_times.kernels(text)
+    _, half = gpu_times.kernels(text, blocks=0.5)
+    self.assertEqual(half.bytes, whole.bytes / 2)
+
   def test_large_product_takes_the_measured_time_at_most(self):
     kernel = gpu_times.Kernel(2.0 * 4096 * 14336, 0.0, 'bf16')
     least, most = kernel.seconds(rows=8)

@@ -179,18 +179,10 @@ gpu_device_info {
 platform_name: "CUDA" device_description_str: "NVIDIA H100 80GB HBM3"
 dnn_version_info { major: 9 minor: 12 } runtime_version { major: 13 minor: 0 }
 """
-# A server uses this share of a GPU; see `common/machine/gpu_memory.py`.
-_GPU_SHARE = 0.92
+# A server uses 92%; see `common/machine/gpu_memory.py`.
+_H100_CHIP = Chip('NVIDIA H100 80GB HBM3', 1, int(0.92 * 84942979072))
 _ONE = (1, 1, 1)
-H100 = Topology(
-  name='h100',
-  libtpu='',
-  chip=Chip('NVIDIA H100 80GB HBM3', 1, int(_GPU_SHARE * 84942979072)),
-  shape=_ONE,
-  host=_ONE,
-  mesh=_ONE,
-  gpu=_H100,
-)
+H100 = Topology('h100', '', _H100_CHIP, _ONE, _ONE, _ONE, _H100)
 GPUS: Mapping[str, Topology] = {H100.name: H100}
 
 
