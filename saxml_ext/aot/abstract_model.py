@@ -78,10 +78,10 @@ class GpuExecutables(executables.Executables):
     """Returns a signature whose arguments are on the GPU."""
     signature = super().signature(key)
 
-    def place(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    def on_gpu(x: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
       return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=self._placement)
 
-    return signature._replace(args=jax.tree.map(place, signature.args))
+    return signature._replace(args=jax.tree.map(on_gpu, signature.args))
 
   def jitted(self, key: executables.Key) -> jax.stages.Wrapped:
     """Returns a program's function, which is traced for a GPU."""

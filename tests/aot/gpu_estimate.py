@@ -1,31 +1,36 @@
 """Estimates decode steps on an NVIDIA H200, without a GPU.
 
   bazel run //tests/aot:gpu_estimate
-  bazel run //tests/aot:gpu_estimate -- llama-bf16 gptj
+  bazel run //tests/aot:gpu_estimate -- --cases=llama-bf16,gptj
 
-The arguments are the beginnings of the names of cases. XLA compiles the cases of
-//benchmarks:gpu for an H100, which has the multiprocessors of an H200. Each
-kernel takes the time for its bytes or its operations, at rates that an H200
-reached (`gpu_times.py`). The result is a range, because the rates of these kernels
-were not measured. Models are compiled with one and with two layers. All further
-layers are assumed to cost as much as the second one.
+XLA compiles the cases of //benchmarks:gpu for an H100, which has as many
+multiprocessors as an H200. Each kernel takes the time for its bytes or its
+operations, at rates that an H200 reached (`gpu_times.py`). The result is a
+range, because the rates of these kernels were not measured. Models are compiled
+with one and with two layers. All further layers are assumed to cost as much as
+the second one.
 """
 
 from collections.abc import Sequence
 import dataclasses
 import math
 
-from absl import app
+from absl import flags
 
 from benchmarks.gpu_cases import speed
 from saxml_ext.aot import abstract_model
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.common import program
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import logical
 from saxml_ext.engine import platform_configs
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
 from tests.aot import gpu_times
+
+_CASES = flags.DEFINE_list(
+  'cases', [''], 'The beginnings of the names of cases, such as llama-bf16.'
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,14 +86,14 @@ def compiled(case: Case, layers: int) -> list[gpu_times.Kernel]:
     ),
     topologies.H100.describe()[0],
   )
-  program = run.lower(program_keys.Decode(case.slots)).compile()
+  text = run.lower(program_keys.Decode(case.slots)).compile().as_text()
   prompt, suffix = (
     math.ceil(n / logical.TILE)
     for n in (shape.prompt, shape.beams * shape.answer)
   )
   # In the middle of answers, half of the suffix is in use.
   blocks = (prompt + (suffix + 1) / 2) / (prompt + suffix)
-  return gpu_times.kernels(program.as_text(), blocks)
+  return gpu_times.kernels(text, blocks)
 
 
 def row(
@@ -124,13 +129,14 @@ def row(
 
 
 def main(argv: Sequence[str]) -> None:
+  del argv
   topologies.prepare()
   print('| case | kernels | ms a step, estimated | bound | share | aim |')
   print('|---|---|---|---|---|---|')
   for case in CASES:
-    if case.name.startswith(tuple(argv[1:]) or ''):
+    if case.name.startswith(tuple(_CASES.value)):
       print(row(case, compiled(case, 1), compiled(case, 2)), flush=True)
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)
