@@ -62,9 +62,9 @@ def write(directory: str, dtype=np.float32, family: str = 'gptj') -> str:
   return write_tokenizer(directory)
 
 
-def write_tokenizer(directory: str) -> str:
+def write_tokenizer(directory: str, size: int = CONFIG.vocab_size) -> str:
   """Writes a tokenizer with the words w1, w2, ...; returns the directory."""
-  words = ['<eos>'] + [f'w{i}' for i in range(1, CONFIG.vocab_size)]
+  words = ['<eos>'] + [f'w{i}' for i in range(1, size)]
   tokenizer = tokenizers.Tokenizer(
     tokenizers.models.WordLevel(
       {word: i for i, word in enumerate(words)}, unk_token='<eos>'

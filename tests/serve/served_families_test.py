@@ -1,7 +1,8 @@
 """Serves a model of each family by one `serve`, in float and in int8.
 
 The weights are random, and transformers writes them. By default only the
-families of `_SOME` are served; --all_families serves every family.
+families of `_SOME` are served; --all_families serves every family, and a model
+of each method of quantization.
 """
 
 import json
@@ -14,6 +15,8 @@ import torch
 
 from converters.quantize import provenance
 from converters.quantize import quantization
+from converters.testing import gguf_files
+from converters.testing import quantized_files
 from converters.testing import small_pax
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.families import all as families
@@ -25,6 +28,12 @@ fast_compile.install()
 _ALL = flags.DEFINE_bool('all_families', False, 'Serve every family.')
 # Families whose float and int8 models are served in each run.
 _SOME = {'qwen3': 'float', 'olmo2': 'int8', 'gemma': 'int8'}
+# Checkpoints whose matrices are quantized, one or two of each method.
+_QUANTIZED = (
+  *('fp8_block', 'fbgemm_fp8', 'compressed_float_channel'),
+  *('compressed_int_channel', 'compressed_packed', 'gptq', 'gptq_v2', 'awq'),
+  *('bitsandbytes_nf4', 'bitsandbytes_int8'),
+)
 _TOKENIZER_CONFIG = {
   'eos_token': '<eos>',
   'chat_template': '{% for m in messages %}{{ m.content }} {% endfor %}',
@@ -37,22 +46,34 @@ class FamiliesTest(serving.ServeCase):
   def setUp(self):
     super().setUp()
     torch.set_num_threads(1)
-    formats = {name: 'float int8' for name in families.convertible()}
-    if not _ALL.value:
-      formats = _SOME
+    formats: dict[str, str] = _SOME
+    if _ALL.value:
+      formats = {
+        **dict.fromkeys(families.convertible(), 'float int8'),
+        **dict.fromkeys(_QUANTIZED, 'stored'),
+      }
     self._models = [
       (name, kind) for name, kinds in formats.items() for kind in kinds.split()
     ]
 
   def _directory(self, name: str, kind: str) -> str:
-    """Returns a Hugging Face directory, or an int8 checkpoint."""
+    """Returns the directory of a checkpoint with a tokenizer."""
     path = os.path.join(self.cache, f'{name}-{kind}')
-    if kind == 'float':
-      os.symlink(family_models.saved(name)[1], path)
-    else:
+    if kind == 'stored':
+      tensors, _ = quantized_files.tensors(name)
+      config = quantized_files.CASES[name].config
+      quantized_files.save(path, tensors, config)
+      small_pax.write_tokenizer(path, gguf_files.VOCAB)
+    elif kind == 'int8':
       pax = family_models.convert(name)[1]
       quantization.quantize(pax, path, provenance.Record(provenance.Options()))
-    small_pax.write_tokenizer(path)
+      small_pax.write_tokenizer(path)
+    else:
+      # Only the models of each run are converted by `serve`, which takes
+      # seconds.
+      source = family_models.saved if name in _SOME else family_models.convert
+      os.symlink(source(name)[1], path)
+      small_pax.write_tokenizer(path)
     with open(f'{path}/tokenizer_config.json', 'w', encoding='utf-8') as file:
       json.dump(_TOKENIZER_CONFIG, file)
     return path
@@ -120,7 +141,9 @@ class FamiliesTest(serving.ServeCase):
     beams = self._choices(model=model, use_beam_search=True, best_of=4, n=2)
     self.assertGreater(beams[0]['score'], beams[1]['score'])
     self.assertNotEqual(beams[0]['token_ids'], beams[1]['token_ids'])
-    sampled = {'model': model, 'temperature': 1, 'seed': 3, 'n': 2}
+    # The probabilities of some quantized models are near 1.
+    temperature, seed = (2, 4) if kind == 'stored' else (1, 3)
+    sampled = {'model': model, 'temperature': temperature, 'seed': seed, 'n': 2}
     samples = self._choices(**sampled)
     self.assertNotEqual(samples[0]['token_ids'], samples[1]['token_ids'])
     self.assertEqual(self._choices(**sampled), samples)
