@@ -306,11 +306,11 @@ def _refused(module: str, lines: list[list[str]]) -> list[list[str]]:
   importlib.import_module(module)
   refused = []
   for line in lines:
-    given = dict(word.split('=', 1) for word in line if '=' in word)
+    given: dict[str, str | list[str]] = {}
+    for name, value in (w.split('=', 1) for w in line if '=' in w):
+      is_multi = isinstance(flags.FLAGS[name], flags.MultiFlag)
+      given[name] = [value] if is_multi else value
     words = [word for word in line if '=' not in word]
-    for name in given:
-      if isinstance(flags.FLAGS[name], flags.MultiFlag):
-        given[name] = [given[name]]
     with flagsaver.as_parsed(**given):
       problems = flag_rules.problems(words)
       refused.append([re.match(r'--(\w+)', text)[1] for text in problems])
