@@ -152,7 +152,9 @@ def _calibration(
     model.max_positions,
   )
   calibration = calibration_run.Calibration(model, texts, options.gptq_inputs)
-  record = provenance.Record(options, len(articles), texts.num_tokens)
+  record = provenance.Record(
+    options, len(articles), texts.num_tokens, texts.crc32
+  )
   return record, calibration.next_layer
 
 

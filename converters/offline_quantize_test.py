@@ -113,6 +113,11 @@ class OfflineQuantizeTest(parameterized.TestCase):
     flags = dict(calibration=calibration, articles=articles)
     first = self.run_program('one', **flags)
     self.assertEqual(self.run_program('two', **flags), first)
+    # These articles have as many tokens.
+    other = small_pax.write_articles(self.path('other'), 12, 2)
+    with self.assertRaisesRegex(SystemExit, '1'):
+      self.run_program('two', calibration=other, resume=True)
+    self.assertEqual(small_pax.digest(self.path('two')), first)
     with open(self.path('one/quantization_report.txt'), encoding='utf-8') as f:
       text = f.read()
     self.assertRegex(text, 'smoothing 0, GPTQ .*calibrated on 12 articles')
