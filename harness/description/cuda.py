@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 import ctypes
 import dataclasses
+import importlib.metadata
 import importlib.util
 from typing import Any
 
 from harness import errors
-from harness.description import host
 from saxml_ext.common.machine import accelerators
 
 # The suffixes of the libraries' Python packages, by version of CUDA.
@@ -175,7 +175,7 @@ def load_nvml() -> Any:
 
 def cudnn_version() -> str | None:
   """Returns the version of the cuDNN package or library, or None without it."""
-  if version := host.version(*_CUDNN_PACKAGES):
+  if version := _package(_CUDNN_PACKAGES):
     return version
   number = _call(_CUDNN_LIBRARIES, 'cudnnGetVersion', ctypes.c_size_t)
   # 8907 means 8.9.7. Since 9.0, 90100 means 9.1.0 (cudnn_version.h).
@@ -184,7 +184,7 @@ def cudnn_version() -> str | None:
 
 def tensorrt_version() -> str | None:
   """Returns the version of the TensorRT package or library, or None."""
-  if version := host.version(*_TENSORRT_PACKAGES):
+  if version := _package(_TENSORRT_PACKAGES):
     return version
   number = _call(_TENSORRT_LIBRARIES, 'getInferLibVersion', ctypes.c_int32)
   # 8601 means 8.6.1. Since 10.0, 100200 means 10.2.0 (NvInferRuntimeBase.h).
@@ -228,6 +228,15 @@ def _broken(error: Exception) -> str:
 def _text(value: bytes | str) -> str:
   """Decodes a text, because older versions of pynvml return bytes."""
   return value.decode() if isinstance(value, bytes) else value
+
+
+def _package(names: tuple[str, ...]) -> str | None:
+  for name in names:
+    try:
+      return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      continue
+  return None
 
 
 def _call(

@@ -311,9 +311,9 @@ def versions(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
   """
   result = {'python': platform.python_version()}
   for package in PACKAGES:
-    number = version(package, *_OTHER_NAMES.get(package, ()))
-    if number is not None:
-      result[package] = number
+    version = _version(package)
+    if version is not None:
+      result[package] = version
   commit = _commit(environment.get(_WORKSPACE, _SOURCES))
   return result | ({'commit': commit} if commit else {})
 
@@ -339,9 +339,8 @@ def framework(by_package: Mapping[str, str], package: str = 'jax') -> str:
   return f'{name} {by_package[package]}' if package in by_package else name
 
 
-def version(*names: str) -> str | None:
-  """Returns the version of the first of these packages that is installed."""
-  for name in names:
+def _version(package: str) -> str | None:
+  for name in (package, *_OTHER_NAMES.get(package, ())):
     try:
       return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
