@@ -250,10 +250,14 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     '--tiny', action='store_true', help='Use sizes that fit a CPU.'
   )
   options = parser.parse_args(argv)
-  options.cases = tuple(c for c in options.cases.split(',') if c)
+  options.cases = tuple(options.cases.split(','))
   for case in options.cases:
-    if not any(known.startswith(case) for known in CASES):
-      parser.error(f'--cases has {case}. Available: {", ".join(CASES)}.')
+    if not case or not any(known.startswith(case) for known in CASES):
+      parser.error(
+        f'--cases has {case or "an empty name"}. Available: {", ".join(CASES)}.'
+      )
+  if options.articles < 1:
+    parser.error(f'--articles={options.articles} is too few. Set at least 1.')
   # With `bazel run`, paths are relative to the user's directory.
   start = os.environ.get('BUILD_WORKING_DIRECTORY', '')
   options.out = os.path.join(start, options.out)

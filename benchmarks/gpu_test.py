@@ -8,6 +8,7 @@ import threading
 from unittest import mock
 
 from absl.testing import absltest
+from absl.testing import parameterized
 
 from benchmarks import gpu
 from benchmarks.gpu_cases import bpe
@@ -17,7 +18,7 @@ from saxml_ext.engine.testing import fast_compile
 fast_compile.install()
 
 
-class GpuTest(absltest.TestCase):
+class GpuTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     self._out = os.path.join(self.create_tempdir().full_path, 'out.json')
@@ -68,9 +69,12 @@ class GpuTest(absltest.TestCase):
       self.assertEqual(gpu.main(['--cases=rates']), 1)
     self.assertIn('JAX has no GPU', stderr.getvalue())
 
-  def test_unknown_case_is_refused(self):
-    with self.assertRaises(SystemExit):
-      self._run('--cases=answers,sped')
+  @parameterized.parameters('--cases=answers,sped', '--cases=', '--articles=0')
+  def test_options_that_measure_nothing_are_refused(self, option):
+    with contextlib.redirect_stderr(io.StringIO()) as stderr:
+      with self.assertRaises(SystemExit):
+        self._run(option)
+    self.assertIn(option.split('=')[0], stderr.getvalue())
 
 
 class ShapeTest(absltest.TestCase):

@@ -3,7 +3,6 @@
 import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
-import glob
 import importlib
 import json
 import os
@@ -14,6 +13,7 @@ import psutil
 from converters.hf import smollm2
 from saxml_ext.common import errors as sax_errors
 from saxml_ext.common import user_path
+from saxml_ext.common.machine import accelerators
 from saxml_ext.families import all as families
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
@@ -50,8 +50,6 @@ _SLOTS = (16, 8, 4, 2, 1)
 # streams of small models get several tokens in a message: the sizes of the
 # weights in bytes, and the decode steps of a message.
 _INTERVALS = ((2**29, 4), (2**31, 2))
-# Where Linux shows GPUs and TPUs.
-_ACCELERATORS = ('/dev/nvidia[0-9]*', '/dev/accel[0-9]*', '/dev/vfio/[0-9]*')
 # Programs, buffers and the servers need memory in addition to weights and
 # slots.
 _MARGIN = 1.25
@@ -275,10 +273,14 @@ def _choose(
   return params, overrides
 
 
-def _has_accelerator() -> bool:
-  """Returns True if the model server may find an accelerator."""
-  is_cpu = os.environ.get('JAX_PLATFORMS') == 'cpu'
-  return not is_cpu and any(map(glob.glob, _ACCELERATORS))
+def _accelerators() -> tuple[str, ...]:
+  """Returns the kinds of accelerators that the model server will use."""
+  platforms = os.environ.get(accelerators.PLATFORMS)
+  return tuple(
+    kind
+    for kind in accelerators.expected()
+    if accelerators.is_meant(kind, platforms)
+  )
 
 
 def _check_settings(
@@ -332,12 +334,13 @@ def _numbers(
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
   sizes = stored.description
-  if stored.matrices == stored_lib.INT4 and _has_accelerator():
+  used = _accelerators()
+  if stored.matrices == stored_lib.INT4 and used:
     raise programs.ServeError(
       '--quantize=int4 is a number format of CPUs. Use --quantize=int8, or set'
       ' the environment variable JAX_PLATFORMS=cpu.'
     )
-  if stored.matrices == stored_lib.FP8 and not _has_accelerator():
+  if stored.matrices == stored_lib.FP8 and accelerators.CUDA not in used:
     raise programs.ServeError(
       '--quantize=fp8 is a number format of NVIDIA GPUs, and this program uses'
       ' none. Use --quantize=int8.'
@@ -374,7 +377,7 @@ def _numbers(
       f' Use {"--quantize=int8, " if in_float else ""}a smaller'
       f' --max_model_len{fits}, or a larger machine.'
     )
-  steps = [] if _has_accelerator() else _INTERVALS
+  steps = [] if used else _INTERVALS
   interval = next((n for size, n in steps if stored.weights < size), 1)
   chosen = {
     'BATCH_SIZE': str(slots),

@@ -15,6 +15,7 @@ from safetensors import numpy as safetensors_numpy
 
 from converters.testing import fake_hub
 from converters.testing import small_models
+from saxml_ext.common.machine import accelerators
 from saxml_ext.pax import description
 from serve import conversion
 from serve import models
@@ -62,6 +63,11 @@ class ModelsTest(parameterized.TestCase):
   def _refused(self, message: str, *words: str, **options) -> None:
     with self.assertRaisesRegex(programs.ServeError, message):
       self._plan(*words, **options)
+
+  def _accelerator(self, *kinds: str) -> None:
+    self.enter_context(
+      mock.patch.object(accelerators, 'expected', return_value=kinds)
+    )
 
   def _memory(self, available: int) -> None:
     memory = psutil.virtual_memory()._replace(available=available)
@@ -148,32 +154,33 @@ class ModelsTest(parameterized.TestCase):
     self.assertEqual((model.job.dtype, model.job.quantize), ('float32', False))
     self.assertEqual(model.overrides['QUANTIZATION'], '"int4"')
     self.assertIn('int4, because of --quantize=int4', model.notes[0])
-    with mock.patch.object(models, '_has_accelerator', return_value=True):
-      self._refused('Use --quantize=int8, or', path, quantize=stored.INT4)
+    self._accelerator(accelerators.TPU)
+    self._refused('Use --quantize=int8, or', path, quantize=stored.INT4)
     self._memory(2**30)
     self._refused('Use a smaller --max_model_len', path, quantize=stored.INT4)
 
   def test_fp8_is_quantized_when_it_is_loaded_on_a_gpu(self):
     path = self._hugging_face()
-    with mock.patch.object(models, '_has_accelerator', return_value=False):
+    for kinds in (), (accelerators.TPU,):
+      self._accelerator(*kinds)
       self._refused('Use --quantize=int8', path, quantize=stored.FP8)
-    with mock.patch.object(models, '_has_accelerator', return_value=True):
-      [model] = self._plan(path, quantize=stored.FP8)
+    self._accelerator(accelerators.CUDA)
+    [model] = self._plan(path, quantize=stored.FP8)
     self.assertEqual((model.job.dtype, model.job.quantize), ('float32', False))
     self.assertEqual(model.overrides['QUANTIZATION'], '"fp8"')
 
   @parameterized.parameters(
-    (False, 'tpu', '4'), (True, '', '1'), (True, 'cpu', '4')
+    ((), 'tpu', '4'),
+    ((accelerators.CUDA,), '', '1'),
+    ((accelerators.CUDA,), 'cpu', '4'),
+    ((accelerators.TPU,), 'tpu,cpu', '1'),
   )
   def test_streams_of_cpus_have_several_tokens_a_message(
-    self, has_device, platforms, steps
+    self, kinds, platforms, steps
   ):
-    device = self.create_tempfile().full_path if has_device else '/no/such'
+    self._accelerator(*kinds)
     self.enter_context(
-      mock.patch.object(models, '_ACCELERATORS', (f'{device}*',))
-    )
-    self.enter_context(
-      mock.patch.dict(os.environ, {'JAX_PLATFORMS': platforms})
+      mock.patch.dict(os.environ, {accelerators.PLATFORMS: platforms})
     )
     [model] = self._plan(self._hugging_face())
     self.assertEqual(model.overrides['STREAM_INTERVAL_STEPS'], steps)

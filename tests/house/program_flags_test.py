@@ -130,6 +130,7 @@ _PROGRAMS = {
     'chunk interval kv layers prompt quantization seconds slots vocab'
   ),
   '//benchmarks:gpu': _Program('articles cases deadline out require tiny'),
+  '//benchmarks/gpu_cases:gpu_estimate': _Program('cases'),
   '//benchmarks:one_chat': _Program('llama_cpp rounds tokens'),
   '//benchmarks:bench': _Program(
     'engines family model threads avx2 rounds out cache json agreement plot',
@@ -152,7 +153,11 @@ _PROGRAMS = {
       '//saxml_ext/aot/tpu:compile_gpu_programs',
       '//saxml_ext/aot/tpu:compile_programs',
     ),
-    _Program('params override topology out only xla_flags jobs'),
+    _Program(
+      'params override topology out only jobs',
+      'topology=h100 xla_flags=params',
+      'topology=v5e_2x2 xla_flags=params',
+    ),
   ),
   '//benchmarks/tpu_estimate:report': _Program(
     'costs programs lengths buckets samples server page',

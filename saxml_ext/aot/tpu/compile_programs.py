@@ -23,6 +23,7 @@ from saxml_ext.aot.tpu import compile_worker
 from saxml_ext.aot.tpu import summary
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import errors
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.engine import executables
@@ -59,6 +60,11 @@ _JOBS = flags.DEFINE_integer(
   2,
   'The number of programs compiled at a time, each in a process of about 1 GB.',
   lower_bound=1,
+)
+flag_rules.act_only(
+  'with a TPU as --topology',
+  lambda: _TOPOLOGY.value in topologies.BY_NAME,
+  'xla_flags',
 )
 
 

@@ -103,6 +103,7 @@ class Topology:
         not know the topology.
     """
     package = "JAX's plugin for CUDA 13" if self.gpu else 'libtpu'
+    target = f'compile_{"gpu_" if self.gpu else ""}programs'
     options: dict[str, Any] = (
       {'target_config': self.gpu, 'topology': '1x1x1'}
       if self.gpu
@@ -117,8 +118,9 @@ class Topology:
     except Exception as e:  # JAX passes on any error of a plugin.
       raise RuntimeError(
         f'{package} cannot describe {self.name}'
-        f' ({self.libtpu or self.chip.kind}): {e}. Check that {package} is'
-        ' installed in the locked version.'
+        f' ({self.libtpu or self.chip.kind}): {e}. Bazel installs {package} for'
+        f' //saxml_ext/aot/tpu:{target}. Outside Bazel, install the locked'
+        ' version.'
       ) from e
     return tuple(description.devices)
 

@@ -48,8 +48,8 @@ class RandomVariables(Mapping[str, np.ndarray]):
     Args:
       config: The configuration of the model, which gives the sizes.
       seed: The seed. Different seeds make different models.
-      quantization: One of `quant.NOT_INT8` for variables in float32. Otherwise the
-        matrices of layers are int8 and have scales, rounded from the same
+      quantization: One of `quant.NOT_INT8` for variables in float32. Otherwise
+        the matrices of layers are int8 and have scales, rounded from the same
         float32 numbers.
 
     Raises:

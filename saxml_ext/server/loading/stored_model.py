@@ -25,6 +25,7 @@ from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.numerics import quant
 from saxml_ext.engine.parallel import split_weights
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
@@ -356,7 +357,7 @@ def _check_quantized(
   name: str, specs: Mapping[str, metadata.ArraySpec], quantization: str | None
 ) -> None:
   scale = name + variables_lib.SCALE_SUFFIX
-  if quantization in (None, 'int4', 'fp8'):
+  if quantization in quant.NOT_INT8:
     raise ValueError(
       f'{name} is int8, but the serving params have'
       f' QUANTIZATION="{quantization or "none"}".'

@@ -11,9 +11,8 @@ import hashlib
 import json
 import os
 
-import jax
-
 from saxml_ext.aot import configuration
+from saxml_ext.aot import serialization
 from saxml_ext.engine import executables
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import settings as settings_lib
@@ -64,7 +63,7 @@ def identity(
     run: The programs of the model.
     source: The precompiled programs; None if they were compiled here.
   """
-  versions = configuration.versions(_devices(run)[0])
+  versions = configuration.versions(serialization.devices(run)[0])
   overrides = json.dumps(dict(spec.overrides), sort_keys=True)
   engine = repr((run.settings.model, run.settings.engine))
   keys = '\n'.join(sorted(map(str, run.keys())))
@@ -84,7 +83,7 @@ def identity(
 
 def _mesh(run: executables.Executables) -> str:
   """Describes the devices and their order."""
-  devices = _devices(run)
+  devices = serialization.devices(run)
   hosts = len({device.process_index for device in devices})
   ids = repr([(device.process_index, device.id) for device in devices])
   shape = [] if run.mesh is None else list(run.mesh.devices.shape)
@@ -92,10 +91,6 @@ def _mesh(run: executables.Executables) -> str:
     f'{shape} of {len(devices)} {devices[0].device_kind} on {hosts} hosts'
     f' ({_digest(ids)})'
   )
-
-
-def _devices(run: executables.Executables) -> list[jax.Device]:
-  return jax.devices()[:1] if run.mesh is None else list(run.mesh.devices.flat)
 
 
 def _digest(text: str) -> str:

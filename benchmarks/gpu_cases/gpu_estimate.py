@@ -1,7 +1,7 @@
 """Estimates decode steps on an NVIDIA H200, without a GPU.
 
-  bazel run //tests/aot:gpu_estimate
-  bazel run //tests/aot:gpu_estimate -- --cases=llama-bf16,gptj
+  bazel run //benchmarks/gpu_cases:gpu_estimate
+  bazel run //benchmarks/gpu_cases:gpu_estimate -- --cases=llama-bf16,gptj
 
 XLA compiles the cases of //benchmarks:gpu for an H100, which has as many
 multiprocessors as an H200. Each kernel takes the time for its bytes or its
@@ -14,9 +14,11 @@ the second one.
 from collections.abc import Sequence
 import dataclasses
 import math
+import sys
 
 from absl import flags
 
+from benchmarks.gpu_cases import gpu_times
 from benchmarks.gpu_cases import speed
 from saxml_ext.aot import abstract_model
 from saxml_ext.aot.tpu import topologies
@@ -26,10 +28,11 @@ from saxml_ext.engine import logical
 from saxml_ext.engine import platform_configs
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
-from tests.aot import gpu_times
 
 _CASES = flags.DEFINE_list(
-  'cases', [''], 'The beginnings of the names of cases, such as llama-bf16.'
+  'cases',
+  None,
+  'The beginnings of the names of cases, such as llama-bf16; all by default.',
 )
 
 
@@ -130,11 +133,20 @@ def row(
 
 def main(argv: Sequence[str]) -> None:
   del argv
+  names = [case.name for case in CASES]
+  chosen = names if _CASES.value is None else _CASES.value
+  unknown = [c for c in chosen if not any(n.startswith(c) for n in names)]
+  if unknown or not all(chosen) or not chosen:
+    sys.exit(
+      f'gpu_estimate: --cases={",".join(chosen)} has'
+      f' {unknown[0] if unknown else "an empty name"}. Available:'
+      f' {", ".join(names)}.'
+    )
   topologies.prepare()
   print('| case | kernels | ms a step, estimated | bound | share | aim |')
   print('|---|---|---|---|---|---|')
   for case in CASES:
-    if case.name.startswith(tuple(_CASES.value)):
+    if case.name.startswith(tuple(chosen)):
       print(row(case, compiled(case, 1), compiled(case, 2)), flush=True)
 
 

@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from tests.aot import gpu_times
+from benchmarks.gpu_cases import gpu_times
 
 _HLO = """HloModule jit_decode
 

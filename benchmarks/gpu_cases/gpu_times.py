@@ -1,7 +1,7 @@
 """Estimates the time of each kernel in a program for an NVIDIA GPU.
 
-The bytes and operations of a kernel follow from the optimized HLO. The rates are
-those that an H200 reached.
+The bytes and operations of a kernel follow from the optimized HLO. The rates
+are those that an H200 reached.
 """
 
 from collections.abc import Iterator, Sequence
