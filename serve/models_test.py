@@ -64,9 +64,12 @@ class ModelsTest(parameterized.TestCase):
     with self.assertRaisesRegex(programs.ServeError, message):
       self._plan(*words, **options)
 
-  def _accelerator(self, *kinds: str) -> None:
+  def _accelerator(self, *kinds: str, platforms: str = '') -> None:
     self.enter_context(
       mock.patch.object(accelerators, 'expected', return_value=kinds)
+    )
+    self.enter_context(
+      mock.patch.dict(os.environ, {accelerators.PLATFORMS: platforms})
     )
 
   def _memory(self, available: int) -> None:
@@ -156,6 +159,7 @@ class ModelsTest(parameterized.TestCase):
     self.assertIn('int4, because of --quantize=int4', model.notes[0])
     self._accelerator(accelerators.TPU)
     self._refused('Use --quantize=int8, or', path, quantize=stored.INT4)
+    self._accelerator()
     self._memory(2**30)
     self._refused('Use a smaller --max_model_len', path, quantize=stored.INT4)
 
@@ -178,10 +182,7 @@ class ModelsTest(parameterized.TestCase):
   def test_streams_of_cpus_have_several_tokens_a_message(
     self, kinds, platforms, steps
   ):
-    self._accelerator(*kinds)
-    self.enter_context(
-      mock.patch.dict(os.environ, {accelerators.PLATFORMS: platforms})
-    )
+    self._accelerator(*kinds, platforms=platforms)
     [model] = self._plan(self._hugging_face())
     self.assertEqual(model.overrides['STREAM_INTERVAL_STEPS'], steps)
 
