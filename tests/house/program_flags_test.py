@@ -131,7 +131,7 @@ _PROGRAMS = {
   ),
   '//benchmarks:gpu': _Program('articles cases deadline out require tiny'),
   '//benchmarks/gpu_cases:gpu_estimate': _Program('cases'),
-  '//benchmarks:one_chat': _Program('llama_cpp rounds tokens'),
+  '//benchmarks:one_chat': _Program('llama_cpp quantize rounds tokens'),
   '//benchmarks:bench': _Program(
     'engines family model threads avx2 rounds out cache json agreement plot',
     'model=bundled layers=2; model=bundled dim=2; model=bundled heads=2;'
