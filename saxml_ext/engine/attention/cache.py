@@ -107,17 +107,22 @@ def empty_block(
     stacked: True for one array of all layers.
     suffix: True for a block of decode steps, False for a block of prompts.
   """
+  layers = model.num_layers
+  leading = (layers, slots) if stacked else (slots,)
   n, h = model.kv_heads, model.head_dim
+  values = rows_as, (*leading, n, length, h)
+  keys = values if suffix else (keys_as, (*leading, n, h, length))
 
-  def zeros(*leading: int) -> tuple[KV, KV]:
-    rows = rows_as(jnp.zeros((*leading, slots, n, length, h)), dtype)
-    if suffix:
-      return rows, jax.tree.map(jnp.copy, rows)
-    return keys_as(jnp.zeros((*leading, slots, n, h, length)), dtype), rows
+  def zeros(keep: Callable[..., KV], shape: tuple[int, ...]) -> KV:
+    # XLA would quantize zeros while it compiles, which can take minutes.
+    form = jax.eval_shape(lambda: keep(jnp.zeros(shape), dtype))
+    return jax.tree.map(jnp.zeros_like, form)
 
   if stacked:
-    return Block(*zeros(model.num_layers))
-  return Block(*zip(*[zeros() for _ in range(model.num_layers)]))
+    return Block(zeros(*keys), zeros(*values))
+  return Block(
+    *(tuple(zeros(*kind) for _ in range(layers)) for kind in (keys, values))
+  )
 
 
 def insert_prompts(
