@@ -53,8 +53,8 @@ _ANSWERS = tuple(
 )
 _SPEED = tuple(
   f'speed-{model}-{number_format}'
-  for model in ('llama', 'gptj')
   for number_format in speed.QUANTIZATION
+  for model in ('llama', 'gptj')
 )
 CASES = (*_ANSWERS, 'rates', 'peer', *_SPEED)
 _EXACT = 'float32'

@@ -31,15 +31,17 @@ class GpuTest(parameterized.TestCase):
   def test_all_kinds_of_cases_have_results(self):
     code, results = self._run(
       '--cases=answers-gptj-float32,answers-llama-float32,rates,peer,'
-      'speed-llama-bf16,speed-gptj-int8',
+      'speed-llama-bf16,speed-gptj-int8,speed-llama-fp8',
       '--require=speed-llama-bf16-1=1e-9',
     )
     self.assertEqual(code, 0)
     for model in ('gptj', 'llama'):
       self.assertEqual(results[f'answers-{model}-float32']['equal'], 2)
-    self.assertGreater(results['rates']['int8_operations_per_s'], 0)
+    for number_format in ('bfloat16', 'int8', 'fp8'):
+      rate = results['rates'][f'{number_format}_operations_per_s']
+      self.assertGreater(rate, 0)
     self.assertIn('not run: no', results['peer']['note'])
-    for name in ('speed-llama-bf16', 'speed-gptj-int8'):
+    for name in ('speed-llama-bf16', 'speed-gptj-int8', 'speed-llama-fp8'):
       for batch in (1, 2):
         self.assertGreater(results[f'{name}-{batch}']['share_of_bound'], 0)
 

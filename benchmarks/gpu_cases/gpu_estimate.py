@@ -67,6 +67,7 @@ CASES = (
     for number_format, aims in (
       ('bf16', (0.75, 0.80, 0.75, 0.65)),
       ('int8', (0.65, 0.70, 0.65, 0.55)),
+      ('fp8', (None,) * len(speed.BATCHES)),
     )
     for slots, aim in zip(speed.BATCHES, aims)
   ),

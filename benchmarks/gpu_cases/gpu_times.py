@@ -16,11 +16,21 @@ RATES = {
   'read_bytes_per_s': 4304e9,
   'bfloat16_operations_per_s': 768e12,
   'int8_operations_per_s': 1458e12,
+  'fp8_operations_per_s': 1551e12,
 }
 # The share of the bandwidth of a product of 4096 x 14336, by format and rows.
+_INT8 = {1: 0.50, 8: 0.50, 32: 0.56, 128: 0.41}
 _PRODUCTS = {
   'bf16': {1: 0.59, 8: 0.75, 32: 0.70, 128: 0.70},
-  's8': {1: 0.50, 8: 0.50, 32: 0.56, 128: 0.41},
+  's8': _INT8,
+  'f8e4m3fn': _INT8,  # Not measured.
+}
+# The formats in which products compute in the least and in the most time.
+# Without a GPU, XLA chooses kernels that convert fp8 to 16 bits.
+_COMPUTING = {
+  'bf16': ('bfloat16', 'bfloat16'),
+  's8': ('int8', 'int8'),
+  'f8e4m3fn': ('fp8', 'bfloat16'),
 }
 # The share of all products of a bfloat16 step of 8 rows.
 _BEST_SHARE = 0.83
@@ -58,17 +68,19 @@ class Kernel:
       rows: The number of rows of the step's products.
     """
     share = _ATTENTION_SHARE
-    computing = 0.0
+    computing = [0.0, 0.0]
     if self.factors:
       shares = _PRODUCTS[self.factors]
       share = shares[max(n for n in shares if n <= rows)]
-      kind = 'int8' if self.factors == 's8' else 'bfloat16'
-      computing = self.operations / RATES[f'{kind}_operations_per_s']
+      computing = [
+        self.operations / RATES[f'{kind}_operations_per_s']
+        for kind in _COMPUTING[self.factors]
+      ]
     reading = self.bytes / RATES['read_bytes_per_s']
     least, most = _LAUNCHES
     return (
-      max(least, reading / _BEST_SHARE, computing),
-      most + max(reading / share, computing),
+      max(least, reading / _BEST_SHARE, computing[0]),
+      most + max(reading / share, computing[1]),
     )
 
 
@@ -111,7 +123,7 @@ def _kernel(
     dims = product.text(r'lhs_contracting_dims=\{([\d,]*)\}') or ''
     inner = math.prod(left.dims[int(n)] for n in dims.split(',') if n)
     operations += 2.0 * product.size * inner
-    factors = 's8' if left.dtype == 's8' else 'bf16'
+    factors = left.dtype if left.dtype in _PRODUCTS else 'bf16'
   return Kernel(traffic, operations, factors)
 
 

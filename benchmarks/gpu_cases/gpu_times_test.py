@@ -63,6 +63,12 @@ class GpuTimesTest(absltest.TestCase):
     self.assertAlmostEqual(1e6 * most, 36.3 + 2.7, delta=0.3)
     self.assertBetween(least, 0.83 * most, most)
 
+  def test_products_in_fp8_compute_in_16_bits_at_worst(self):
+    kernel = gpu_times.Kernel(8.0, 1551e9, 'f8e4m3fn')
+    least, most = kernel.seconds(rows=128)
+    self.assertAlmostEqual(1e3 * least, 1)
+    self.assertAlmostEqual(1e3 * most, 1551 / 768, delta=0.01)
+
   def test_small_kernels_take_the_time_of_a_launch(self):
     least, most = gpu_times.step_seconds([gpu_times.Kernel(8.0)] * 100, rows=1)
     self.assertAlmostEqual(1e6 * least, 140)

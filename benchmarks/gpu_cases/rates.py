@@ -30,6 +30,7 @@ def measure(tiny: bool = False) -> dict[str, float]:
   for name, dtype, accumulated in (
     ('bfloat16', jnp.bfloat16, jnp.float32),
     ('int8', jnp.int8, jnp.int32),
+    ('fp8', jnp.float8_e4m3fn, jnp.float32),
   ):
     a, b = (
       jax.random.randint(k, (side, side), -100, 100, jnp.int8).astype(dtype)

@@ -26,8 +26,8 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
 
 BATCHES = (1, 8, 32, 128)
-# By the names of formats in cases. Int8 weights have int8 activations.
-QUANTIZATION = {'bf16': None, 'int8': 'int8'}
+# By the names of formats in cases. Activations have the format of the weights.
+QUANTIZATION = {'bf16': None, 'int8': 'int8', 'fp8': 'fp8'}
 _STEPS_PER_CALL = 16
 _LLAMA_SIZES: Mapping[str, Any] = {
   'num_layers': 32,
@@ -158,7 +158,7 @@ def bound_seconds(
   structs = abstract_weights.unrolled(shape.model, 'bfloat16', quantization)
   read = _nbytes(structs) - _nbytes(structs.embedding)
   operations = 2.0 * shape.products * batch * shape.beams
-  name = 'int8' if quantization else 'bfloat16'
+  name = quantization or 'bfloat16'
   return max(
     shape.step_bytes(read, batch) / rates['read_bytes_per_s'],
     operations / rates[f'{name}_operations_per_s'],
@@ -255,8 +255,8 @@ def _nbytes(tree: Any) -> int:
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def _draw(key: jax.Array, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-  if dtype == jnp.int8:
-    return jax.random.randint(key, shape, -127, 128, jnp.int8)
+  if dtype.itemsize == 1:
+    return jax.random.randint(key, shape, -127, 128, jnp.int8).astype(dtype)
   return (0.02 * jax.random.normal(key, shape, jnp.bfloat16)).astype(dtype)
 
 
@@ -269,7 +269,7 @@ def _random_weights(structs: weights_lib.Weights) -> weights_lib.Weights:
     name = jax.tree_util.keystr(path)
     if 'norm' in name and name.endswith('.scale'):
       return jnp.ones(struct.shape, struct.dtype)
-    if name.endswith('.scale'):  # Int8 codes have a deviation of about 73.
+    if name.endswith('.scale'):  # Codes have a deviation of about 73.
       return jnp.full(struct.shape, 0.02 / 73, struct.dtype)
     key, own = jax.random.split(key)
     return _draw(own, struct.shape, struct.dtype)
