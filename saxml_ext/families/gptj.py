@@ -105,9 +105,12 @@ TABLE: servable.Table = {
     """A GPT-J of any size for all kinds of requests; `//:serve` publishes it.
 
     Text in and out. Each request chooses beams or samples, and may be streamed.
+    Texts begin with the start token that the tokenizer adds to them, if any.
     The publisher overrides lengths, slots and number formats to fit the model.
     """,
     'TinySampleFP32',
+    EOS_PADDING_AND_NO_SOS=False,
+    SOS_ID=None,
     ENABLE_GENERATE_STREAM=True,
     MIXED_SEARCH=True,
     # As clients of OpenAI's API expect, samples come from all tokens.

@@ -82,14 +82,9 @@ FAMILY = family.Family(
   params={
     **llama_published.TABLE,
     _ANY: servable.Params(
-      """A Llama of any size, with the settings of AnyGPTJ.
-
-      Texts begin with the start token that the tokenizer adds to them.
-      """,
+      'A Llama of any size, with the settings of AnyGPTJ.',
       gptj.ANY,
       ARCHITECTURE='llama',
-      EOS_PADDING_AND_NO_SOS=False,
-      SOS_ID=None,
     ),
     _OWN + 'TinyTokenizedFP32': servable.Params(
       """The bundled Llama in float32, ids in and out, greedy.
