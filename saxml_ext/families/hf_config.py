@@ -30,6 +30,7 @@ _ACCEPTED = {
   'text_config': hf_entries.NONE,
   'per_layer_config': hf_entries.NONE,
   'dual_chunk_attention_config': hf_entries.NONE,
+  'is_causal': (True,),
   'is_encoder_decoder': (False,),
   'add_cross_attention': (False,),
   'attn_logit_softcapping': (None,),

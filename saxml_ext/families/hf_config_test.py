@@ -161,6 +161,7 @@ class ReadTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ('gemma', {'use_bidirectional_attention': True}, 'use_bidirectional_att'),
+    ('qwen2', {'is_causal': False}, 'is_causal is false'),
     ('granite', {'residual_multiplier': '1'}, 'residual_multiplier is "1"'),
     ('olmo2', {'attention_bias': True}, 'attention_bias is true'),
     ('phi3', {'rope_scaling': {'type': 'linear'}}, 'rope_type is "linear"'),
