@@ -25,10 +25,11 @@ Span = tuple[int, int]
 _CONFIG = 'tokenizer_config.json'
 _NAMES = 'special_tokens_map.json'
 _ADDED = 'added_tokens.json'
-_NAMED = frozenset(
+# The keys of special tokens, in the order in which transformers adds them.
+NAMED = tuple(
   f'{name}_token' for name in ('bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask')
 )
-_LISTED = ('additional_special_tokens', 'extra_special_tokens')
+_LISTED = ('extra_special_tokens', 'additional_special_tokens')
 _MARK = re.compile(r'<[^<>]+>|\[[^\[\]]+\]')
 _BLANKS = re.compile(r'\s+')
 
@@ -92,17 +93,17 @@ def declared(
   Raises:
     errors.InvalidArgument: A file does not have Hugging Face's format.
   """
-  config, names, added = (
-    read(os.path.join(directory, name)) for name in (_CONFIG, _NAMES, _ADDED)
-  )
+  config = merged(directory, read)
+  added = read(os.path.join(directory, _ADDED))
   try:
-    named = [_token(value) for value in _named({**names, **config})]
+    named = [_token(value) for value in _named(config)]
     special = {token.text for token in named}
     values = config.get('added_tokens_decoder') or {
       key: {'content': text, 'special': _MARK.fullmatch(text)}
       for text, key in added.items()
     }
     tokens = [_token(value, int(key), special) for key, value in values.items()]
+    tokens.sort(key=lambda token: token.id or 0)
   except (AttributeError, KeyError, TypeError, ValueError) as e:
     raise errors.InvalidArgument(
       f'The special tokens in {directory} cannot be read: {e!r}. Copy {_CONFIG},'
@@ -115,9 +116,27 @@ def declared(
   )
 
 
+def merged(
+  directory: str, read: Callable[[str], Mapping[str, Any]]
+) -> dict[str, Any]:
+  """Returns the entries of tokenizer_config.json and special_tokens_map.json.
+
+  As in transformers, the second file has precedence, unless the first one has an
+  `added_tokens_decoder`.
+
+  Args:
+    directory: The directory.
+    read: The function of `declared`.
+  """
+  config, names = (read(os.path.join(directory, n)) for n in (_CONFIG, _NAMES))
+  if 'added_tokens_decoder' in config:
+    return {**names, **config}
+  return {**config, **names}
+
+
 def _named(file: Mapping[str, Any]) -> list[Any]:
   """Returns the special tokens in a file, which are texts or objects."""
-  values = [value for key, value in file.items() if key in _NAMED and value]
+  values = [file[key] for key in NAMED if file.get(key)]
   for key in _LISTED:
     listed = file.get(key) or []
     values += listed.values() if isinstance(listed, dict) else listed

@@ -56,6 +56,18 @@ class DeclaredTest(parameterized.TestCase):
       ],
     )
 
+  def test_files_are_merged_like_in_transformers(self):
+    config = {'pad_token': '<pad>', 'eos_token': '<a>', 'unk_token': None}
+    names = {'eos_token': '<b>', 'bos_token': '<s>'}
+    for decoder, expected in (
+      ({}, ['<s>', '<b>', '<pad>']),
+      ({'added_tokens_decoder': {}}, ['<s>', '<a>', '<pad>']),
+    ):
+      declared = self._declared(
+        tokenizer_config=config | decoder, special_tokens_map=names
+      )
+      self.assertEqual([t.text for t in declared.tokens], expected)
+
   @parameterized.parameters(
     ({'added_tokens': {'<a>': 'x'}},),
     ({'added_tokens': {'<a>': None}},),

@@ -21,14 +21,11 @@ from saxml_ext.protobuf import completion_pb2
 
 _TEMPLATE_FILE = 'chat_template.jinja'
 _CONFIG_FILE = 'tokenizer_config.json'
-_SPECIAL_TOKENS_FILE = 'special_tokens_map.json'
 _TOKENIZER_FILE = 'tokenizer.json'
 # The largest usual tokenizer.json has 33 MB.
 _MOST_FILE_BYTES = 64 * 2**20
 # Templates may use Hugging Face's names of special tokens.
-_TOKENS = tuple(
-  f'{name}_token' for name in ('bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask')
-)
+_TOKENS = special_tokens.NAMED
 # A checkpoint with several templates has one of this name, and one for tools.
 _DEFAULT, _TOOL_USE = 'default', 'tool_use'
 # The variables that rendering sets.
@@ -188,15 +185,12 @@ def load(path: str) -> CheckpointTemplate:
     file = directory / _TEMPLATE_FILE
     if not file.exists():
       file = directory / _CONFIG_FILE
-  config = _object(directory / _SPECIAL_TOKENS_FILE)
-  config |= _object(directory / _CONFIG_FILE)
+  config = special_tokens.merged(str(directory), _object)
   if file.suffix == '.json':
     sources = _sources(_object(file).get('chat_template'), file)
   else:
     sources = {_DEFAULT: _text(file)}
-  declared = special_tokens.declared(
-    str(directory), lambda path: _object(pathlib.Path(path))
-  )
+  declared = special_tokens.declared(str(directory), _object)
   special = [token.text for token in declared.tokens if token.special]
   if not config.get('added_tokens_decoder'):
     tokens = _object(directory / _TOKENIZER_FILE).get('added_tokens') or ()
@@ -236,8 +230,9 @@ def _special_tokens(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
       yield f'added_token_{key}', token['content']
 
 
-def _object(path: pathlib.Path) -> dict[str, Any]:
+def _object(name: str | pathlib.Path) -> dict[str, Any]:
   """Returns the JSON object in a file, or {} if there is no such file."""
+  path = pathlib.Path(name)
   if not path.exists():
     return {}
   try:

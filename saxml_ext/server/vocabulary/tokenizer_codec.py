@@ -54,6 +54,10 @@ class TokenizerCodec:
   ):
     """Wraps a tokenizer; the declared tokens determine which are special."""
     self._tokenizer = tokenizer
+    # Files keep the settings of their training, which transformers does not
+    # apply either.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
     decoder = json.loads(tokenizer.to_str())['decoder']
     self._is_bytes = bool(decoder) and decoder['type'] == 'ByteLevel'
     self._is_local = _is_local(decoder)
@@ -62,6 +66,19 @@ class TokenizerCodec:
     tokenizer.add_special_tokens(
       [t for t in added.values() if t.content in special and not t.special]
     )
+    # Like transformers, appends the declared tokens that the file lacks.
+    known = {token.content for token in added.values()}
+    for token in declared.tokens:
+      if token.text not in known:
+        known.add(token.text)
+        new = tokenizers.AddedToken(
+          token.text,
+          lstrip=token.lstrip,
+          rstrip=token.rstrip,
+          normalized=not token.special,
+          special=token.special,
+        )
+        tokenizer.add_tokens([new])
     tokens = [
       special_tokens.Token(t.content, i, t.special, t.lstrip, t.rstrip)
       for i, t in tokenizer.get_added_tokens_decoder().items()

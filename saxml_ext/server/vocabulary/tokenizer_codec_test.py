@@ -96,6 +96,31 @@ class SpecialTokensTest(parameterized.TestCase):
     self.assertEqual(made.decode(ids, special=True), 'the<|im_end|>')
     self.assertEqual(made.piece(ids[-1]), b'')
 
+  def test_declared_tokens_that_the_file_lacks_are_appended(self):
+    tokens = [
+      special_tokens.Token('<new>', 99, lstrip=True),
+      special_tokens.Token('<s>'),
+      special_tokens.Token('ed', 98, special=False),
+      special_tokens.Token('<new>'),
+    ]
+    tokenizer = _metaspace('never')
+    size = tokenizer.get_vocab_size()
+    made = tokenizer_codec.TokenizerCodec(
+      tokenizer, special_tokens.Declared(tokens)
+    )
+    ids = made.encode('<s>a <new>ed').tolist()
+    self.assertEqual(ids, [1, tokenizer.token_to_id('a'), size, size + 1])
+    self.assertEqual(made.decode(ids), 'aed')
+
+  def test_settings_of_training_do_not_apply(self):
+    tokenizer = _metaspace('never')
+    ids = tokenizer.encode('the the').ids
+    tokenizer.enable_truncation(1)
+    tokenizer.enable_padding(length=8)
+    made = tokenizer_codec.TokenizerCodec(tokenizer)
+    self.assertEqual(made.encode('the the').tolist(), ids)
+    self.assertLen(made.encode_prompt('the<s>', [(0, 6)]), 4)
+
   def test_marks_without_a_flag_are_text_in_literal_spans(self):
     tokenizer = _metaspace('never')
     tokenizer.add_tokens(['<|im_end|>', 'the'])
