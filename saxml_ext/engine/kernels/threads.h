@@ -4,15 +4,21 @@
 #define SAXML_EXT_ENGINE_KERNELS_THREADS_H_
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "xla/ffi/api/ffi.h"
 
 namespace saxml_kernels {
+
+// A thread that is put to sleep may need this long to wake up. All parts of a
+// product of one row take as long, so the last ones are waited for awake.
+constexpr std::chrono::microseconds kAwake(50);
 
 // Calls work(begin, end) for parts of [0, count) on the threads of `pool` and
 // on this one. Each part but the last is a multiple of `step`. It returns when
@@ -28,9 +34,9 @@ void ForAll(xla::ffi::ThreadPool& pool, int64_t count, int64_t step,
 
   struct Shared {
     std::atomic<int64_t> next{0};
+    std::atomic<int64_t> done{0};
     std::mutex mutex;
     std::condition_variable changed;
-    int64_t done = 0;
   };
   const auto shared = std::make_shared<Shared>();
   // Each thread gets several parts, because some threads may be slower.
@@ -42,17 +48,24 @@ void ForAll(xla::ffi::ThreadPool& pool, int64_t count, int64_t step,
       if (begin >= count) return;
       const int64_t end = begin + part < count ? begin + part : count;
       work(begin, end);
-      const std::lock_guard<std::mutex> lock(shared->mutex);
-      shared->done += end - begin;
-      if (shared->done == count) shared->changed.notify_all();
+      if (shared->done.fetch_add(end - begin) + end - begin == count) {
+        const std::lock_guard<std::mutex> lock(shared->mutex);
+        shared->changed.notify_all();
+      }
     }
   };
   for (int64_t i = 1; i < threads; ++i) {
     pool.Schedule(std::function<void()>(help));
   }
   help();
+  using Clock = std::chrono::steady_clock;
+  const auto is_done = [&] { return shared->done == count; };
+  for (const auto end = Clock::now() + kAwake; Clock::now() < end;) {
+    if (is_done()) return;
+    std::this_thread::yield();  // On a busy machine, others run.
+  }
   std::unique_lock<std::mutex> lock(shared->mutex);
-  shared->changed.wait(lock, [&] { return shared->done == count; });
+  shared->changed.wait(lock, is_done);
 }
 
 }  // namespace saxml_kernels
