@@ -1,6 +1,8 @@
 """Tests that every command, flag and file named in the documentation exists."""
 
 import os
+import pathlib
+import re
 
 from absl.testing import absltest
 
@@ -115,6 +117,24 @@ class DocsTest(absltest.TestCase):
       for flag in given
       if flag not in known
     ]
+
+  def test_imports_in_the_text(self):
+    modules = {path.with_suffix('') for path in tree.files('*.py')}
+    folders = {path.parts[0] for path in modules}
+    imports = [
+      (f'{page}: {line}', pathlib.PurePath(*match[1].split('.'), name))
+      for page in commands.pages()
+      for line in (tree.ROOT / page).read_text('utf-8').splitlines()
+      if (match := re.fullmatch(r'from ([\w.]+) import ([\w, ]+)', line))
+      for name in match[2].split(', ')
+    ]
+    self.assertNotEmpty(imports)
+    missing = [
+      line
+      for line, module in imports
+      if module.parts[0] in folders and module not in modules
+    ]
+    self.assertEqual(missing, [])
 
   def test_saxutil_commands(self):
     wrong = []
