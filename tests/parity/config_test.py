@@ -100,6 +100,9 @@ def _ids(value: int | list[int] | None) -> tuple[int, ...]:
 
 
 class ConfigTest(parameterized.TestCase):
+  def test_files_has_every_model_type(self):
+    self.assertCountEqual(config_files.FILES, families.model_types())
+
   @parameterized.parameters(*config_files.FILES)
   def test_values_match_transformers(self, model_type):
     compared = []
@@ -140,12 +143,13 @@ class ConfigTest(parameterized.TestCase):
     if model_type == 'gptj':
       hidden = config.n_inner or 4 * config.n_embd
     self.assertEqual(sizes.hidden_dim, hidden)
-    heads = getattr(config, 'num_key_value_heads', None)
-    if hasattr(config, 'rms_norm_eps'):
-      self.assertEqual(sizes.kv_heads, heads)
-      self.assertEqual(sizes.ln_epsilon, config.rms_norm_eps)
-    else:
-      self.assertEqual(sizes.kv_heads, sizes.num_heads)
+    heads = config.num_attention_heads
+    # A config keeps entries that its class does not have.
+    if hasattr(type(config)(), 'num_key_value_heads'):
+      heads = config.num_key_value_heads
+    self.assertEqual(sizes.kv_heads, heads)
+    keys = families.matching(document).config.keys
+    self.assertEqual(sizes.ln_epsilon, getattr(config, keys['ln_epsilon']))
     for field in ('bos', 'eos', 'pad'):
       ids = _ids(getattr(config, f'{field}_token_id'))
       self.assertEqual(getattr(sizes, f'{field}_id'), next(iter(ids), None))
