@@ -5,6 +5,7 @@ A new family is then one module and a line in `all.py`; see docs/families.md.
 
 import ast
 import pathlib
+import re
 
 from absl.testing import absltest
 
@@ -67,6 +68,18 @@ class FamiliesTest(absltest.TestCase):
       and _is_named(path, names)
     ]
     self.assertCountEqual(paths, _LISTED)
+
+  def test_page_lists_every_family(self):
+    page = (tree.ROOT / 'docs/families.md').read_text(encoding='utf-8')
+    models, *sections = page.split('\n## ')
+    [platforms] = [s for s in sections if s.startswith('What runs where')]
+    for text in (models, platforms):
+      rows = [line for line in text.splitlines() if line.startswith('|')]
+      names = re.findall('`([^`]+)`', '\n'.join(rows))
+      heading = text.partition('\n')[0]
+      self.assertContainsSubset(
+        families.model_types(), names, f'docs/families.md: {heading}'
+      )
 
 
 if __name__ == '__main__':

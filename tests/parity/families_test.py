@@ -234,7 +234,12 @@ class FamiliesTest(parameterized.TestCase):
     ends = sorted({_END, *first})
     by_least = {least: check(ends, least) for least in (0, 4)}
     ended = {answer[-1] for answer in by_least[0] + by_least[4]}
-    self.assertGreater(len(ended.intersection(ends)), 1)
+    self.assertGreater(
+      len(ended.intersection(ends)),
+      1,
+      f'The answers of the random {name} do not end with several of {ends}.'
+      ' Change its sizes in OWN_SIZES of family_models.py until they do.',
+    )
     self.assertNotEqual(by_least[0], by_least[4])
 
   def _check_int8(self, name: str) -> None:
