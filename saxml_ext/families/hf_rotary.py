@@ -106,6 +106,8 @@ def scaling(
       # of keys cannot grow beyond this length.
       fields['max_positions'] = min(fields['max_positions'], length)
       value = _longrope(entries, sizes, length)
+  except errors.CheckpointError:  # Its message has the path.
+    raise
   except ValueError as e:
     raise errors.CheckpointError(f'{path}: {e}') from e
   return {**fields, 'rotary_scaling': value}

@@ -176,8 +176,10 @@ class SentencePieceCodec:
     added: dict[int, special_tokens.Token] = {}
     for token in self._declared.tokens:
       i = ids.get(token.text) if token.id is None else token.id
-      if i is not None:
-        added.setdefault(i, dataclasses.replace(token, id=i))
+      if i is None:  # transformers appends such a token.
+        i = max([len(self._model.pieces) - 1, *added]) + 1
+      ids.setdefault(token.text, i)
+      added.setdefault(i, dataclasses.replace(token, id=i))
     return added
 
   def _variant(

@@ -108,6 +108,12 @@ class SentencePieceCodecTest(parameterized.TestCase):
       self.codec.decode([_PAD, *ids[1:], _EOS]), 'people of the town'
     )
 
+  def test_declared_tokens_without_an_id_are_appended(self):
+    tokens = [special_tokens.Token(text) for text in ('<a>', _MARKS[0], '<b>')]
+    codec = _with_added(*tokens)
+    ids = codec.encode_prompt('<b><a><|im_start|>').tolist()
+    self.assertEqual(ids, [_SIZE + 3, _SIZE + 2, _SIZE])
+
   @parameterized.parameters(-1, _SIZE, 31999, 1 << 40)
   def test_missing_ids_are_unknown(self, i):
     the = self.codec.encode('the').tolist()
