@@ -276,8 +276,8 @@ def main(argv: Sequence[str]) -> int:
   fits_cpu = options.tiny or all(c.startswith('answers') for c in options.cases)
   if run.header['platform'] != 'gpu' and not fits_cpu:
     print(
-      'gpu: JAX has no GPU. Install its plugin, such as jax[cuda13]. On a CPU,'
-      ' choose --tiny or --cases=answers.',
+      "gpu: JAX has no GPU. Install NVIDIA's driver and JAX's plugin, such as"
+      ' jax[cuda13]. On a CPU, choose --tiny or --cases=answers.',
       file=sys.stderr,
     )
     return 1
