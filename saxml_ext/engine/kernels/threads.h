@@ -16,8 +16,8 @@
 
 namespace saxml_kernels {
 
-// A thread that is put to sleep may need this long to wake up. All parts of a
-// product of one row take as long, so the last ones are waited for awake.
+// A thread that is put to sleep may need this long to wake up. A product of one
+// row takes about as long, so its last parts are waited for awake.
 constexpr std::chrono::microseconds kAwake(50);
 
 // Calls work(begin, end) for parts of [0, count) on the threads of `pool` and
