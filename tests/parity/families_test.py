@@ -310,7 +310,11 @@ class FamiliesTest(parameterized.TestCase):
   @parameterized.named_parameters(*_FAMILIES)
   def test_serving_params_name_their_family(self, name):
     serving = families.FAMILIES[name].serving
-    self.assertEqual(registry.lookup(serving).ARCHITECTURE, name)
+    params = registry.lookup(serving)
+    self.assertEqual(params.ARCHITECTURE, name)
+    # Texts begin with the start token of the tokenizer.
+    self.assertIsNone(params.SOS_ID)
+    self.assertFalse(params.EOS_PADDING_AND_NO_SOS)
 
   def test_a_family_is_a_table(self):
     """Runs a family that exists only as a table in this test."""
