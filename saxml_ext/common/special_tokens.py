@@ -69,11 +69,13 @@ class Declared:
     prefixes_all: True if SentencePiece adds a blank not only before the first
       word of a text, but also after each added token. Hugging Face calls this
       "legacy".
+    adds_end: True if the tokenizer adds its end token to each text.
   """
 
   tokens: Sequence[Token] = ()
   adds_start: bool = True
   prefixes_all: bool = False
+  adds_end: bool = False
 
 
 # The declarations of a tokenizer without such files.
@@ -113,6 +115,7 @@ def declared(
     [*tokens, *named],
     bool(config.get('add_bos_token', True)),
     bool(config.get('legacy', False)),
+    bool(config.get('add_eos_token', False)),
   )
 
 

@@ -82,6 +82,10 @@ class FilesTest(absltest.TestCase):
           file.write(text)
       loaded = codec.load_tokenizer(None, self.directory)
       self.assertEqual(loaded.start_id(), expected, text)
+    with open(config, 'w', encoding='utf-8') as file:
+      file.write('{"add_eos_token": true}')
+    with self.assertRaisesRegex(errors.InvalidArgument, 'Set it to false'):
+      codec.load_tokenizer(None, self.directory).start_id()
     for text in ('[1]', '{'):
       with open(config, 'w', encoding='utf-8') as file:
         file.write(text)

@@ -160,7 +160,17 @@ class SentencePieceCodec:
     return piece.replace(_BLANK, ' ').encode()
 
   def start_id(self) -> int | None:
-    """Returns the id of the control piece that begins a text, or None."""
+    """Returns the id of the control piece that begins a text, or None.
+
+    Raises:
+      errors.InvalidArgument: The files declare an id after a text.
+    """
+    if self._declared.adds_end:
+      raise errors.InvalidArgument(
+        'add_eos_token of tokenizer_config.json is true, so each prompt would end'
+        ' with the end token. Only one id before a text is supported. Set it to'
+        ' false, SOS_ID to the start id, or PREPEND_SOS=false for no id.'
+      )
     start = self._processor.bos_id()
     return start if self._declared.adds_start and start >= 0 else None
 
