@@ -48,7 +48,7 @@ class CellOfflineTest(parameterized.TestCase):
     ('llama', 'llama3.1-8b'),
   )
   def test_valid_and_equal_to_the_reference(self, model):
-    job = self._job(model=model, sample_count=12, min_duration=500)
+    job = self._job(model=model, sample_count=12, min_duration=1)
     code = job.process.wait()
     output = job.output
     self.assertEqual(code, 0, output)

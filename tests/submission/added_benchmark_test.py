@@ -67,7 +67,7 @@ class AddedBenchmarkTest(absltest.TestCase):
       results_dir=job,
       model='notes-90',
       sample_count=8,
-      min_duration=500,
+      min_duration=1,
       reference_path='',  # The bundled answers are to another prompt.
       quiet=True,
       submission='--submitter=Example --system_name=vm'

@@ -27,7 +27,7 @@ class OneCommandTest(absltest.TestCase):
         'round': 'v4.0',
         'system': 'engine',
         'sample_count': 8,
-        'min_duration': 500,
+        'min_duration': 1,
         'quiet': True,
         'submission': submission,
       },
