@@ -6,7 +6,7 @@
 HF_DIR contains config.json and the weights (safetensors or .bin, sharded or
 not). It may also be the id of a model on the Hugging Face hub. The program then
 uses the copy in the local cache, and downloads the model first if necessary.
-It may also be the path of a GGUF file of a Llama or a Qwen2.
+It may also be the path of a GGUF file.
 
 OUT_DIR is a local directory or a gs:// or s3:// URL. The program writes
 checkpoint_00000000/ and gptj_config.json to it, and the tokenizer if HF_DIR has
