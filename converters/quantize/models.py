@@ -212,8 +212,8 @@ def open_model(path: str) -> Model:
     file = os.path.join(reader.directory, description_lib.FILE_NAME)
     raise errors.CheckpointError(
       f'{file} and the variables next to it do not describe a valid model'
-      f' ({e}). Convert the checkpoint with convert_hf. Without eos_id, add'
-      ' eos_token_id to its config.json before.'
+      f' ({e}). Convert the checkpoint with convert_hf. If eos_id is missing,'
+      ' add eos_token_id to config.json first.'
     ) from e
   end_ids = tuple(description.stop_ids or [needed['eos_id']])
   return Model(reader, config, end_ids, needed['max_positions'])

@@ -37,8 +37,8 @@ class Job:
   def __init__(self, directory: str, cache: str, values: dict[str, object]):
     """Starts the job.
 
-    A `min_duration` of 1 ms fits every machine: a fast one answers a few samples
-    in less than a measured speed foretells.
+    Tests with few samples set `min_duration` to 1 ms, because a fast machine may
+    answer them in less time than the measured speed predicts.
 
     Args:
       directory: An empty directory for its output and its results.
