@@ -14,6 +14,8 @@ from saxml_ext.protobuf import modelet_pb2_grpc
 _STUB = modelet_pb2_grpc.ModeletStub
 _EXPORT = data_client.Method('Export', _STUB, 'Export')
 _SAVE = data_client.Method('Save', _STUB, 'Save')
+# Options of a request; None for no extra inputs and no deadline.
+_Options = options_lib.ModelOptions | None
 
 
 # Maps each way to draw random numbers in an exported model to its protocol
@@ -32,7 +34,7 @@ class CM(data_client.Caller):
     self,
     request: data_client.Content,
     method_name: str,
-    options: options_lib.ModelOptions | None = None,
+    options: _Options = None,
   ) -> bytes:
     """Calls a custom method of the model.
 
@@ -56,7 +58,7 @@ class CM(data_client.Caller):
     self,
     request: data_client.Content,
     method_name: str,
-    options: options_lib.ModelOptions | None = None,
+    options: _Options = None,
   ) -> bytes | errors.SaxError:
     """Calls `Custom`, but returns the error instead of raising it."""
     try:
@@ -82,9 +84,7 @@ class Modelet(data_client.Caller):
   model cannot be saved or exported.
   """
 
-  async def Save(
-    self, checkpoint_path: str, options: options_lib.ModelOptions | None = None
-  ) -> None:
+  async def Save(self, checkpoint_path: str, options: _Options = None) -> None:
     """Writes the model's checkpoint to a directory of the server."""
     request = modelet_pb2.SaveRequest(checkpoint_path=checkpoint_path)
     await self._client.call(_SAVE, request, options)
@@ -96,7 +96,7 @@ class Modelet(data_client.Caller):
     signatures: Sequence[str] = (),
     rng_seed_mode: str = 'stateful',
     multi_device: bool = True,
-    options: options_lib.ModelOptions | None = None,
+    options: _Options = None,
   ) -> None:
     """Writes methods of the model as a TensorFlow SavedModel.
 

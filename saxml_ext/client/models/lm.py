@@ -23,6 +23,9 @@ _STREAM = data_client.Method('lm.generate_stream', _STUB, 'GenerateStream')
 _EMBED = data_client.Method('lm.embed', _STUB, 'Embed')
 _GRADIENT = data_client.Method('lm.gradient', _STUB, 'Gradient')
 
+# Options of a request; None for no extra inputs and no deadline.
+_Options = options_lib.ModelOptions | None
+
 # The (new text, length of the old text to keep, scores) of one sample.
 StreamItem = tuple[str, int, list[float]]
 
@@ -65,10 +68,7 @@ class LM(data_client.Caller):
   """
 
   async def Score(
-    self,
-    prefix: str,
-    suffix: Sequence[str],
-    options: options_lib.ModelOptions | None = None,
+    self, prefix: str, suffix: Sequence[str], options: _Options = None
   ) -> list[float]:
     """Scores continuations of a prompt.
 
@@ -87,7 +87,7 @@ class LM(data_client.Caller):
     return list(response.logp)
 
   async def Generate(
-    self, text: str, options: options_lib.ModelOptions | None = None
+    self, text: str, options: _Options = None
   ) -> list[tuple[str, float]]:
     """Continues a prompt.
 
@@ -104,7 +104,7 @@ class LM(data_client.Caller):
     return _texts(await self._call(_GENERATE, request, options))
 
   async def GenerateStream(
-    self, text: str, options: options_lib.ModelOptions | None = None
+    self, text: str, options: _Options = None
   ) -> AsyncGenerator[list[StreamItem], None]:
     """Continues a prompt and yields the text while it grows.
 
@@ -125,18 +125,13 @@ class LM(data_client.Caller):
       async for response in responses:
         yield _items(response)
 
-  async def Embed(
-    self, text: str, options: options_lib.ModelOptions | None = None
-  ) -> list[float]:
+  async def Embed(self, text: str, options: _Options = None) -> list[float]:
     """Returns the embedding of a text, [D]."""
     response = await self._call(_EMBED, lm_pb2.EmbedRequest(text=text), options)
     return list(response.embedding)
 
   async def Gradient(
-    self,
-    prefix: str,
-    suffix: str,
-    options: options_lib.ModelOptions | None = None,
+    self, prefix: str, suffix: str, options: _Options = None
   ) -> tuple[list[float], dict[str, list[float]]]:
     """Computes the gradients of the score of a continuation.
 
@@ -159,10 +154,7 @@ class LM(data_client.Caller):
     return list(response.score), gradients
 
   async def Complete(
-    self,
-    prompt: completion.Prompt,
-    options: options_lib.ModelOptions | None = None,
-    **settings: Any,
+    self, prompt: completion.Prompt, options: _Options = None, **settings: Any
   ) -> completion_pb2.CompleteResponse:
     """Continues a prompt; returns all answers, best first.
 
@@ -188,10 +180,7 @@ class LM(data_client.Caller):
     return answer
 
   def CompleteStream(
-    self,
-    prompt: completion.Prompt,
-    options: options_lib.ModelOptions | None = None,
-    **settings: Any,
+    self, prompt: completion.Prompt, options: _Options = None, **settings: Any
   ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
     """Continues a prompt and yields the answers while they grow.
 
@@ -215,7 +204,7 @@ class LM(data_client.Caller):
   async def Tokenize(
     self,
     text: str | completion_pb2.Segments,
-    options: options_lib.ModelOptions | None = None,
+    options: _Options = None,
     add_special_tokens: bool = True,
   ) -> completion_pb2.TokenizeResponse:
     """Returns the token ids of a text.
@@ -235,7 +224,7 @@ class LM(data_client.Caller):
     return await self._client.call(completion.TOKENIZE, request, options)
 
   async def Detokenize(
-    self, ids: Sequence[int], options: options_lib.ModelOptions | None = None
+    self, ids: Sequence[int], options: _Options = None
   ) -> str:
     """Returns the text of a list of token ids."""
     request = completion_pb2.DetokenizeRequest(ids=ids)
@@ -243,7 +232,7 @@ class LM(data_client.Caller):
     return response.text
 
   async def Describe(
-    self, options: options_lib.ModelOptions | None = None
+    self, options: _Options = None
   ) -> completion_pb2.DescribeResponse:
     """Returns the model's limits and the settings that it accepts."""
     request = completion_pb2.DescribeRequest()
@@ -268,7 +257,7 @@ class BlockingLM(blocking.Wrapper[LM]):
   Describe = blocking.method(LM.Describe)
 
   def GenerateAsync(
-    self, text: str, options: options_lib.ModelOptions | None = None
+    self, text: str, options: _Options = None
   ) -> futures.Future[list[tuple[str, float]]]:
     """Continues a prompt as `Generate` does, without waiting.
 
@@ -288,7 +277,7 @@ class BlockingLM(blocking.Wrapper[LM]):
     self,
     text: str,
     callback: Callable[[bool, list[StreamItem]], None],
-    options: options_lib.ModelOptions | None = None,
+    options: _Options = None,
   ) -> None:
     """Continues a prompt and reports the text while it grows.
 
@@ -306,10 +295,7 @@ class BlockingLM(blocking.Wrapper[LM]):
     callback(True, [])
 
   def CompleteStream(
-    self,
-    prompt: completion.Prompt,
-    options: options_lib.ModelOptions | None = None,
-    **settings: Any,
+    self, prompt: completion.Prompt, options: _Options = None, **settings: Any
   ) -> Iterator[completion_pb2.CompleteResponse]:
     """Returns an iterator over the responses of `LM.CompleteStream`."""
     return blocking.iterate(

@@ -27,6 +27,8 @@ _MM_EMBED = data_client.Method('mm.embed', _MM_STUB, 'Embed')
 _STUB = vision_pb2_grpc.VisionServiceStub
 _bytes = data_client.to_bytes
 Content = data_client.Content
+# Options of a request; None for no extra inputs and no deadline.
+_Options = options_lib.ModelOptions | None
 
 
 def _method(name: str, rpc: str) -> data_client.Method:
@@ -78,7 +80,7 @@ class VM(data_client.Caller):
   """
 
   async def Classify(
-    self, image_bytes: Content, options: options_lib.ModelOptions | None = None
+    self, image_bytes: Content, options: _Options = None
   ) -> list[tuple[str, float]]:
     """Returns the (label, score) pairs of an image, best first."""
     request = vision_pb2.ClassifyRequest(image_bytes=_bytes(image_bytes))
@@ -86,17 +88,14 @@ class VM(data_client.Caller):
     return [(item.text, item.score) for item in response.texts]
 
   async def TextToImage(
-    self, text: str, options: options_lib.ModelOptions | None = None
+    self, text: str, options: _Options = None
   ) -> list[tuple[bytes, float]]:
     """Generates images from a text: an (image, score) pair per sample."""
     request = vision_pb2.TextToImageRequest(text=text)
     return _images(await self._call(_TEXT_TO_IMAGE, request, options))
 
   async def TextAndImageToImage(
-    self,
-    text: str,
-    image_bytes: Content,
-    options: options_lib.ModelOptions | None = None,
+    self, text: str, image_bytes: Content, options: _Options = None
   ) -> list[tuple[bytes, float]]:
     """Edits an image by a text: an (image, score) pair per sample."""
     request = vision_pb2.TextAndImageToImageRequest(
@@ -105,7 +104,7 @@ class VM(data_client.Caller):
     return _images(await self._call(_TEXT_AND_IMAGE_TO_IMAGE, request, options))
 
   async def ImageToImage(
-    self, text: Content, options: options_lib.ModelOptions | None = None
+    self, text: Content, options: _Options = None
   ) -> list[tuple[bytes, float]]:
     """Generates images from an image: an (image, score) pair per sample.
 
@@ -117,7 +116,7 @@ class VM(data_client.Caller):
     return _images(await self._call(_IMAGE_TO_IMAGE, request, options))
 
   async def Embed(
-    self, image: Content, options: options_lib.ModelOptions | None = None
+    self, image: Content, options: _Options = None
   ) -> list[float]:
     """Returns the embedding of an image, [D]."""
     request = vision_pb2.EmbedRequest(image_bytes=_bytes(image))
@@ -128,7 +127,7 @@ class VM(data_client.Caller):
     image_bytes: Content,
     text: Sequence[str] = (),
     boxes: Iterable[Box] = (),
-    options: options_lib.ModelOptions | None = None,
+    options: _Options = None,
   ) -> list[Detection]:
     """Finds objects in an image.
 
@@ -153,10 +152,7 @@ class VM(data_client.Caller):
     return [_detection(box) for box in response.bounding_boxes]
 
   async def ImageToText(
-    self,
-    image_bytes: Content,
-    text: str = '',
-    options: options_lib.ModelOptions | None = None,
+    self, image_bytes: Content, text: str = '', options: _Options = None
   ) -> list[tuple[bytes, float]]:
     """Describes an image: a (text in UTF-8, score) pair per sample.
 
@@ -174,7 +170,7 @@ class VM(data_client.Caller):
     self,
     image_frames: Iterable[Content],
     text: str = '',
-    options: options_lib.ModelOptions | None = None,
+    options: _Options = None,
   ) -> list[tuple[bytes, float]]:
     """Describes a video: a (text in UTF-8, score) pair per sample.
 
@@ -189,9 +185,7 @@ class VM(data_client.Caller):
     return _texts(await self._call(_VIDEO_TO_TEXT, request, options))
 
   async def VideoToToken(
-    self,
-    image_frames: Iterable[Content],
-    options: options_lib.ModelOptions | None = None,
+    self, image_frames: Iterable[Content], options: _Options = None
   ) -> list[float]:
     """Encodes a video, given as its images in order, to tokens, [T]."""
     request = vision_pb2.VideoToTokenRequest(
@@ -201,9 +195,7 @@ class VM(data_client.Caller):
     return list(response.tokens)
 
   async def TokenToVideo(
-    self,
-    tokens: Iterable[float],
-    options: options_lib.ModelOptions | None = None,
+    self, tokens: Iterable[float], options: _Options = None
   ) -> list[bytes]:
     """Decodes tokens to the images of a video, in order."""
     request = vision_pb2.TokenToVideoRequest(tokens=tokens)
@@ -237,7 +229,7 @@ class AM(data_client.Caller):
   async def Recognize(
     self,
     audio_bytes: data_client.Content | None = None,
-    options: options_lib.ModelOptions | None = None,
+    options: _Options = None,
     *,
     id: data_client.Content | None = None,
   ) -> list[tuple[str, float]]:
@@ -280,9 +272,7 @@ class MM(data_client.Caller):
   """The multimodal methods of a model, as coroutines; errors as in `lm.LM`."""
 
   async def Generate(
-    self,
-    request: multimodal_pb2.GenerateRequest,
-    options: options_lib.ModelOptions | None = None,
+    self, request: multimodal_pb2.GenerateRequest, options: _Options = None
   ) -> multimodal_pb2.GenerateResponse:
     """Continues a sequence of texts, images and sounds.
 
@@ -297,9 +287,7 @@ class MM(data_client.Caller):
     return (await self._call(_MM_GENERATE, message, options)).response
 
   async def Score(
-    self,
-    request: multimodal_pb2.ScoreRequest,
-    options: options_lib.ModelOptions | None = None,
+    self, request: multimodal_pb2.ScoreRequest, options: _Options = None
   ) -> multimodal_pb2.ScoreResponse:
     """Scores continuations of a sequence of items.
 
@@ -314,9 +302,7 @@ class MM(data_client.Caller):
     return (await self._call(_MM_SCORE, message, options)).response
 
   async def Embed(
-    self,
-    request: multimodal_pb2.EmbedRequest,
-    options: options_lib.ModelOptions | None = None,
+    self, request: multimodal_pb2.EmbedRequest, options: _Options = None
   ) -> multimodal_pb2.EmbedResponse:
     """Computes one embedding of a sequence of items.
 

@@ -27,6 +27,7 @@ from saxml_ext.common.security import acl_file
 from saxml_ext.protobuf import admin_pb2
 
 AdminOptions = options_lib.AdminOptions
+_Options = AdminOptions | None  # None for no timeout.
 ModelDetail = admin_client.ModelDetail
 
 # Stands for every method, in place of a method's name.
@@ -41,7 +42,7 @@ class ModelServerTypeStat(NamedTuple):
   num_replicas: int
 
 
-def _seconds(options: AdminOptions | None) -> float | None:
+def _seconds(options: _Options) -> float | None:
   return options_lib.seconds((options or AdminOptions()).timeout)
 
 
@@ -58,7 +59,7 @@ class AdminCalls:
     checkpoint_path: str,
     num_replicas: int,
     overrides: Mapping[str, str] | None = None,
-    options: AdminOptions | None = None,
+    options: _Options = None,
   ) -> None:
     """Publishes a model; `WaitForReady` waits until it can serve.
 
@@ -86,9 +87,7 @@ class AdminCalls:
     await self._call_for(model_id, 'Publish', request, options)
     address_watcher.forgive(model_id)
 
-  async def Unpublish(
-    self, id: str, options: AdminOptions | None = None
-  ) -> None:
+  async def Unpublish(self, id: str, options: _Options = None) -> None:
     """Unpublishes a model; raises NotFound if it is not published."""
     model_id = options_lib.model_id(id)
     request = admin_pb2.UnpublishRequest(model_id=model_id)
@@ -100,7 +99,7 @@ class AdminCalls:
     model_path: str,
     checkpoint_path: str,
     num_replicas: int,
-    options: AdminOptions | None = None,
+    options: _Options = None,
   ) -> None:
     """Replaces the arguments of a published model, except its overrides.
 
@@ -130,7 +129,7 @@ class AdminCalls:
     await self._update(model, options)
 
   async def UpdateReplicas(
-    self, id: str, num_replicas: int, options: AdminOptions | None = None
+    self, id: str, num_replicas: int, options: _Options = None
   ) -> None:
     """Changes only the number of servers that should load a model.
 
@@ -151,7 +150,7 @@ class AdminCalls:
     await self._update(model, options)
 
   async def UpdateCheckpoint(
-    self, id: str, checkpoint_path: str, options: AdminOptions | None = None
+    self, id: str, checkpoint_path: str, options: _Options = None
   ) -> None:
     """Makes a model's servers load another checkpoint; all else stays the same.
 
@@ -171,34 +170,30 @@ class AdminCalls:
     await self._update(model, options)
 
   async def List(
-    self, id: str, options: AdminOptions | None = None
+    self, id: str, options: _Options = None
   ) -> tuple[str, str, int]:
     """Returns the (model path, checkpoint, number of servers) of a model."""
     detail = await self.ListDetail(id, options)
     return detail.model, detail.ckpt, detail.active_replicas
 
-  async def ListDetail(
-    self, id: str, options: AdminOptions | None = None
-  ) -> ModelDetail:
+  async def ListDetail(self, id: str, options: _Options = None) -> ModelDetail:
     """Returns the details of a published model; raises NotFound."""
     published = await self._published(options_lib.model_id(id), options)
     return admin_client.detail_of(published)
 
-  async def ListAll(
-    self, id: str, options: AdminOptions | None = None
-  ) -> list[str]:
+  async def ListAll(self, id: str, options: _Options = None) -> list[str]:
     """Returns the ids of a cell's models, in no particular order."""
     return [item.model_id for item in await self.ListAllDetails(id, options)]
 
   async def ListAllDetails(
-    self, cell: str, options: AdminOptions | None = None
+    self, cell: str, options: _Options = None
   ) -> list[ModelDetail]:
     """Returns the details of a cell's models, in no particular order."""
     response = await self._call(cell, 'List', admin_pb2.ListRequest(), options)
     return [admin_client.detail_of(item) for item in response.published_models]
 
   async def Stats(
-    self, id: str, options: AdminOptions | None = None
+    self, id: str, options: _Options = None
   ) -> list[ModelServerTypeStat]:
     """Counts the model servers of a cell, or of one model, by kind.
 
@@ -223,7 +218,7 @@ class AdminCalls:
     ]
 
   async def WaitForReady(
-    self, id: str, num_replicas: int, options: AdminOptions | None = None
+    self, id: str, num_replicas: int, options: _Options = None
   ) -> None:
     """Waits until enough replicas of a model can serve.
 
@@ -262,10 +257,7 @@ class AdminCalls:
       yield known.apply(await self._call_for(model_id, 'WatchLoc', request))
 
   async def GetACL(
-    self,
-    cell_or_model_id: str,
-    method_id: str = '',
-    options: AdminOptions | None = None,
+    self, cell_or_model_id: str, method_id: str = '', options: _Options = None
   ) -> str | dict[str, str]:
     """Returns the ACL for changing a cell or a model, or for calling a method.
 
@@ -303,7 +295,7 @@ class AdminCalls:
     cell_or_model_id: str,
     acl: str,
     method_id: str = '',
-    options: AdminOptions | None = None,
+    options: _Options = None,
   ) -> None:
     """Sets the ACL for changing a cell or a model, or for calling a method.
 
@@ -338,31 +330,25 @@ class AdminCalls:
     await self._update(model, options)
 
   async def _call(
-    self, cell: str, method: str, request: Any, options: AdminOptions | None
+    self, cell: str, method: str, request: Any, options: _Options
   ) -> Any:
     admin = admin_client.get(cell, self._transport())
     return await admin.call(method, request, _seconds(options))
 
   async def _call_for(
-    self,
-    model_id: str,
-    method: str,
-    request: Any,
-    options: AdminOptions | None = None,
+    self, model_id: str, method: str, request: Any, options: _Options = None
   ) -> Any:
     cell = ids.parse_model_id(model_id).cell
     return await self._call(cell, method, request, options)
 
   async def _published(
-    self, model_id: str, options: AdminOptions | None
+    self, model_id: str, options: _Options
   ) -> admin_pb2.PublishedModel:
     cell = ids.parse_model_id(model_id).cell
     admin = admin_client.get(cell, self._transport())
     return await admin.list_one(model_id, _seconds(options))
 
-  async def _update(
-    self, model: admin_pb2.Model, options: AdminOptions | None
-  ) -> None:
+  async def _update(self, model: admin_pb2.Model, options: _Options) -> None:
     request = admin_pb2.UpdateRequest(model=model)
     # An empty map is sent too, as other clients do.
     request.model.acls.SetInParent()
