@@ -85,7 +85,7 @@ def compiled(case: Case, layers: int) -> list[gpu_times.Kernel]:
   )
   run = abstract_model.GpuExecutables(
     state.Settings(model, platform_configs.tiled(engine)),
-    abstract_weights.unrolled(
+    abstract_weights.shapes(
       model, 'bfloat16', speed.QUANTIZATION[case.number_format]
     ),
     topologies.H100.describe()[0],

@@ -155,7 +155,7 @@ def bound_seconds(
     rates: The rates of the device; see `rates.measure`.
   """
   quantization = QUANTIZATION[number_format]
-  structs = abstract_weights.unrolled(shape.model, 'bfloat16', quantization)
+  structs = abstract_weights.shapes(shape.model, 'bfloat16', quantization)
   read = _nbytes(structs) - _nbytes(structs.embedding)
   operations = 2.0 * shape.products * batch * shape.beams
   name = quantization or 'bfloat16'
@@ -182,7 +182,7 @@ def measure(
     memory: The bytes of the device; None if it has no memory of its own.
   """
   quantization = QUANTIZATION[number_format]
-  structs = abstract_weights.unrolled(shape.model, 'bfloat16', quantization)
+  structs = abstract_weights.shapes(shape.model, 'bfloat16', quantization)
   total = _nbytes(structs)
   room = math.inf if memory is None else _USABLE * memory - total
   fitting = tuple(n for n in batches if n * shape.slot_bytes() <= room)

@@ -62,7 +62,7 @@ def _executables(
   dtype: str,
   quantization: str | None,
 ) -> executables.Executables:
-  weights = abstract_weights.unrolled(model, dtype, quantization)
+  weights = abstract_weights.shapes(model, dtype, quantization)
   return executables.Executables(state.Settings(model, engine), weights)
 
 

@@ -12,7 +12,7 @@ import pathlib
 import re
 import threading
 import time
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from harness.description import cuda
 from saxml_ext.common.machine import machine_files
@@ -24,29 +24,14 @@ _ZONE = re.compile(r'.*/intel-rapl:(\d+)(:\d+)?')
 _MICRO, _MILLI = 1e-6, 1e-3
 
 
-class Source(Protocol):
-  """A source of energy readings.
+class Counter:
+  """A counter of energy that wraps around to zero.
 
   Attributes:
     name: The name, such as "rapl:package-0".
     interval_secs: The longest time between two calls of `update`.
     joules: The energy since the first call of `update`.
   """
-
-  name: str
-  interval_secs: float
-  joules: float
-
-  def update(self) -> None:
-    """Reads the source. The first call starts the measurement.
-
-    Raises:
-      OSError: The source cannot be read.
-    """
-
-
-class Counter:
-  """A counter of energy that wraps around to zero."""
 
   # A package of 500 W fills a counter of 262 kJ in nine minutes.
   interval_secs = 10.0
@@ -57,7 +42,7 @@ class Counter:
     """Creates a counter.
 
     Args:
-      name: The name, see Source.
+      name: The name.
       read: The function that returns the counter's value.
       unit_joules: The energy of one unit.
       size: The value at which the counter wraps around; 0 if it never does.
@@ -70,6 +55,11 @@ class Counter:
     self._last: int | None = None
 
   def update(self) -> None:
+    """Reads the counter. The first call starts the measurement.
+
+    Raises:
+      OSError: The counter cannot be read.
+    """
     value = self._read()
     if self._last is not None:
       step = value - self._last
@@ -80,7 +70,10 @@ class Counter:
 
 
 class Power:
-  """A power sensor that is read at intervals. The energy is the integral."""
+  """A power sensor that is read at intervals. The energy is the integral.
+
+  The attributes are those of `Counter`.
+  """
 
   interval_secs = 0.1
 
@@ -93,7 +86,7 @@ class Power:
     """Creates a power sensor.
 
     Args:
-      name: The name, see Source.
+      name: The name.
       read: The function that returns the power in watts.
       clock: The function that returns the time in seconds.
     """
@@ -109,6 +102,9 @@ class Power:
       before, watts_before = self._last
       self.joules += (now - before) * (watts + watts_before) / 2
     self._last = now, watts
+
+
+Source: TypeAlias = Counter | Power
 
 
 class Meter:

@@ -4,11 +4,11 @@ The defaults come from the model that answers. Its tokenizer or vocabulary is
 next to its checkpoint, and its serving params set the longest prompt.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import filecmp
 import json
 import os
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from absl import flags
 import msgspec
@@ -27,6 +27,9 @@ from harness.systems import launch
 from harness.systems import served
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
+
+if TYPE_CHECKING:
+  from harness.bert import task as bert_task  # Imports transformers.
 
 # The key of a task's parameters that has the ids that end an answer.
 END_IDS = 'end_ids'
@@ -56,48 +59,20 @@ _REQUIRE_IDENTICAL = flags.DEFINE_bool(
 )
 
 
-class Task(Protocol):
-  """The samples of a benchmark, in memory."""
-
-  @property
-  def benchmark(self) -> benchmark_lib.Benchmark:
-    """The benchmark."""
-
-  @property
-  def sample_count(self) -> int:
-    """The number of samples."""
-
-  @property
-  def samples(self) -> run_lib.Samples:
-    """The samples in the format of run.json, for the process of LoadGen."""
-
-  @property
-  def inputs(self) -> Mapping[str, str]:
-    """The paths of the files that decide the result, by role."""
-
-  @property
-  def parameters(self) -> Mapping[str, Any]:
-    """The other settings that decide the result."""
-
-  def judge(
-    self, directory: str, exact: bool, other_search: str = ''
-  ) -> scoring.Judgement:
-    """Scores an accuracy run and writes accuracy.txt beside its logs.
-
-    Args:
-      directory: The directory of LoadGen's logs.
-      exact: True if the system computes as the reference does (float32). Every
-        answer must then equal the reference's.
-      other_search: The difference between the system's search and the
-        reference's; '' if they are equal.
-
-    Raises:
-      OSError, ValueError: The logs cannot be used.
-    """
+# The samples of a benchmark, in memory.
+Task: TypeAlias = 'SummaryTask | bert_task.BertTask'
 
 
 class SummaryTask:
-  """The summarization of news articles."""
+  """The summarization of news articles.
+
+  Attributes:
+    benchmark: The benchmark.
+    sample_count: The number of samples.
+    samples: The samples in the format of run.json, for the process of LoadGen.
+    inputs: The paths of the files that decide the result, by role.
+    parameters: The other settings that decide the result.
+  """
 
   def __init__(
     self,
@@ -163,6 +138,18 @@ class SummaryTask:
   def judge(
     self, directory: str, exact: bool, other_search: str = ''
   ) -> scoring.Judgement:
+    """Scores an accuracy run and writes accuracy.txt beside its logs.
+
+    Args:
+      directory: The directory of LoadGen's logs.
+      exact: True if the system computes as the reference does (float32). Every
+        answer must then equal the reference's.
+      other_search: The difference between the system's search and the
+        reference's; '' if they are equal.
+
+    Raises:
+      OSError, ValueError: The logs cannot be used.
+    """
     scored = scoring.score_log(
       os.path.join(directory, loadgen_log.ACCURACY_LOG),
       self._task.highlights,

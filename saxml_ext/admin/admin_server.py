@@ -74,19 +74,14 @@ _FIRST_SECS = 1.0
 
 
 async def _serve(
-  sax_root: str,
-  sax_cell: str,
-  port: int,
-  http_port: int | None,
-  by_chip: bool,
-  access: access_lib.Access,
+  sax_root: str, sax_cell: str, port: int, access: access_lib.Access
 ) -> None:
   server = server_lib.AdminServer(
     sax_root,
     sax_cell,
     port,
-    http_port,
-    by_chip,
+    None if _HTTP_PORT.value < 0 else _HTTP_PORT.value,
+    _EXP_ASSIGNER.value,
     access,
     _HTTP_HOST.value,
     access_flags.host(),
@@ -133,16 +128,11 @@ def main(argv: Sequence[str]) -> None:
     telemetry_flags.start('sax-admin-server')
     sax_cell = cell.cell_setting(_SAX_CELL.value)
     sax_root = cell_flags.sax_root()
-    asyncio.run(
-      _serve(
-        sax_root,
-        sax_cell,
-        cell.port_setting(_PORT.value, cell.ADMIN_PORT_VARIABLE, _DEFAULT_PORT),
-        None if _HTTP_PORT.value < 0 else _HTTP_PORT.value,
-        _EXP_ASSIGNER.value,
-        access_flags.open_access(sax_root, sax_cell),
-      )
+    port = cell.port_setting(
+      _PORT.value, cell.ADMIN_PORT_VARIABLE, _DEFAULT_PORT
     )
+    access = access_flags.open_access(sax_root, sax_cell)
+    asyncio.run(_serve(sax_root, sax_cell, port, access))
 
 
 if __name__ == '__main__':

@@ -135,9 +135,8 @@ def from_params(
     sharding.check(mesh, model, settings.engine.num_slots)
   except (TypeError, ValueError) as e:
     raise errors.InvalidArgument(f'{model_path}: {e}') from e
-  weights = abstract_weights.stacked(
-    model, settings.dtype, settings.quantization, settings.quantize_head
-  )
+  form = settings.dtype, settings.quantization, settings.quantize_head
+  weights = abstract_weights.shapes(model, *form, stacked=True)
   return AbstractModel(
     state.Settings(
       model, platform_configs.tiled(settings.engine, sharding.slot_parts(mesh))
@@ -156,7 +155,6 @@ def _on_gpu(
   engine = platform_configs.tiled(
     platform_configs.without_context(settings.engine)
   )
-  weights = abstract_weights.unrolled(
-    model, settings.dtype, settings.quantization, settings.quantize_head
-  )
+  form = settings.dtype, settings.quantization, settings.quantize_head
+  weights = abstract_weights.shapes(model, *form)
   return AbstractModel(state.Settings(model, engine), weights, None, {}, device)

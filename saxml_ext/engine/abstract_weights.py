@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import math
 
 import jax
@@ -14,50 +15,38 @@ from saxml_ext.engine.numerics import int4
 from saxml_ext.engine.numerics import quant
 
 
-def stacked(
+def shapes(
   config: config_lib.ModelConfig,
   dtype: str,
   quantization: str | None,
   quantize_head: bool = True,
+  stacked: bool = False,
 ) -> weights_lib.Weights:
-  """Returns the result of `from_pax`, then `stack`, as jax.ShapeDtypeStruct.
+  """Returns the result of `weights.from_pax` as jax.ShapeDtypeStruct.
 
   Args:
     config: The configuration of the model, which gives the sizes.
     dtype: The dtype of float weights, as in `weights.PaxReader`.
     quantization: The quantization of matrices, as in `weights.PaxReader`.
     quantize_head: True if the head is quantized too.
+    stacked: True for one array of all layers.
   """
-  shapes = _Shapes(config, dtype, quantization, quantize_head)
-  return weights_lib.assemble(
-    shapes.leaf, weights_lib.assemble_layer(shapes.stacked_leaf)
+  leaf = _Shapes(config, dtype, quantization, quantize_head).leaf
+  layer = weights_lib.assemble_layer(
+    functools.partial(leaf, leading=('layers',) if stacked else ())
   )
-
-
-def unrolled(
-  config: config_lib.ModelConfig,
-  dtype: str,
-  quantization: str | None,
-  quantize_head: bool = True,
-) -> weights_lib.Weights:
-  """Returns the result of `from_pax`, with the arguments of `stacked`."""
-  shapes = _Shapes(config, dtype, quantization, quantize_head)
-  layer = weights_lib.assemble_layer(shapes.leaf)
-  return weights_lib.assemble(shapes.leaf, (layer,) * config.num_layers)
+  layers = layer if stacked else (layer,) * config.num_layers
+  return weights_lib.assemble(leaf, layers)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Shapes:
-  """The shapes of a model's arrays, with the arguments of `stacked`."""
+  """The shapes of a model's arrays, with the arguments of `shapes`."""
 
   config: config_lib.ModelConfig
   dtype: str
   quantization: str | None
   quantize_head: bool
-
-  def stacked_leaf(self, field: str) -> weights_lib.Matrix | None:
-    """Returns one array for all layers."""
-    return self.leaf(field, ('layers',))
 
   def leaf(
     self, field: str, leading: tuple[str, ...] = ()

@@ -109,8 +109,9 @@ class ConstantFoldingTest(parameterized.TestCase):
       engine = platform_configs.tiled(engine)
     else:
       engine = platform_configs.on_cpu(engine)
-    make = abstract_weights.stacked if stacked else abstract_weights.unrolled
-    weights = make(_MODEL, 'bfloat16', 'int8')
+    weights = abstract_weights.shapes(
+      _MODEL, 'bfloat16', 'int8', stacked=stacked
+    )
     settings = state.Settings(_MODEL, engine)
     for key in executables.Executables(settings, weights).keys():
       program = key.program(state.Shapes(settings, stacked))

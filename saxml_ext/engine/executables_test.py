@@ -79,7 +79,7 @@ class ExecutablesTest(absltest.TestCase):
   def _executables(self, dtype: str) -> executables.Executables:
     return executables.Executables(
       state.Settings(_MODEL, _ENGINE),
-      abstract_weights.unrolled(_MODEL, dtype, None),
+      abstract_weights.shapes(_MODEL, dtype, None),
       build=self.compiler,
     )
 
@@ -226,7 +226,7 @@ class ExecutablesTest(absltest.TestCase):
 
   def test_background_threads_release_the_weights(self):
     gate = self._hold(_SMALL)
-    shapes = abstract_weights.unrolled(_MODEL, 'float32', None)
+    shapes = abstract_weights.shapes(_MODEL, 'float32', None)
     weights = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     settings = state.Settings(_MODEL, _ENGINE)
     run = executables.Executables(settings, weights, build=self.compiler)

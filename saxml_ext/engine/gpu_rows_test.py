@@ -152,7 +152,7 @@ class GpuRowsTest(parameterized.TestCase):
 
   def test_other_layers_are_left_to_xla(self):
     def applies(model, quantization=None) -> bool:
-      weights = abstract_weights.unrolled(model, 'float32', quantization)
+      weights = abstract_weights.shapes(model, 'float32', quantization)
       weights = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), weights)
       return gpu_rows.applies(weights, model)
 

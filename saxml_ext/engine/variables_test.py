@@ -71,9 +71,9 @@ class VariablesTest(parameterized.TestCase):
   )
   def test_abstract_weights_are_the_shapes_of_real_ones(self, *kind):
     real = weights_lib.from_pax(random_model.variables(_CONFIG), _CONFIG, *kind)
-    actual = abstract_weights.unrolled(_CONFIG, *kind)
+    actual = abstract_weights.shapes(_CONFIG, *kind)
     self.assertEqual(actual, jax.eval_shape(lambda: real))
-    actual = abstract_weights.stacked(_CONFIG, *kind)
+    actual = abstract_weights.shapes(_CONFIG, *kind, stacked=True)
     self.assertEqual(actual, jax.eval_shape(lambda: weights_lib.stack(real)))
 
   def test_abstract_weights_in_int4_are_the_shapes_of_real_ones(self):
@@ -82,7 +82,7 @@ class VariablesTest(parameterized.TestCase):
     )
     kind = 'bfloat16', 'int4'
     real = weights_lib.from_pax(random_model.variables(config), config, *kind)
-    actual = abstract_weights.unrolled(config, *kind)
+    actual = abstract_weights.shapes(config, *kind)
     self.assertEqual(actual, jax.eval_shape(lambda: real))
     self.assertEqual(real.layers[0].down.values.shape, (2, 640))
     # The head is in int8.

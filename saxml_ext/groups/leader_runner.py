@@ -1,7 +1,7 @@
 """An engine on the leader whose calls are repeated by every process."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -10,13 +10,8 @@ from saxml_ext.groups import entries
 from saxml_ext.groups import group_engine
 from saxml_ext.protobuf import group_pb2
 
-
-class Run(Protocol):
-  """Makes a call in every process, see `Leader.run`."""
-
-  def __call__(
-    self, entry: group_pb2.Entry, what: str, call: Callable[[], Any]
-  ) -> Any: ...
+# Makes a call in every process, see `Leader.run`.
+Run: TypeAlias = Callable[[group_pb2.Entry, str, Callable[[], Any]], Any]
 
 
 class LeaderRunner:

@@ -114,7 +114,7 @@ class GpuProgramsTest(parameterized.TestCase):
     model, quantization, engine = _CASES[name]
     if layers is not None:
       model = dataclasses.replace(model, num_layers=layers)
-    weights = abstract_weights.unrolled(model, 'bfloat16', quantization)
+    weights = abstract_weights.shapes(model, 'bfloat16', quantization)
     settings = state.Settings(model, platform_configs.tiled(engine))
     run = abstract_model.GpuExecutables(
       settings, weights, topologies.H100.describe()[0]
@@ -172,7 +172,7 @@ class GpuProgramsTest(parameterized.TestCase):
       dataclasses.replace(_LLAMA, num_layers=1),
       platform_configs.tiled(_LLAMA_ENGINE),
     )
-    weights = abstract_weights.unrolled(settings.model, 'bfloat16', None)
+    weights = abstract_weights.shapes(settings.model, 'bfloat16', None)
     gpu = topologies.H100.describe()[0]
     run = abstract_model.GpuExecutables(settings, weights, gpu)
     key = program_keys.Decode(_LLAMA_ENGINE.num_slots)

@@ -79,7 +79,7 @@ def _on_cpu() -> Iterator[tuple[str, executables.Executables]]:
   for name, model in _MODELS.items():
     for numbers in (None, 'int8'):
       for dtype in ('float32', 'bfloat16'):
-        weights = abstract_weights.unrolled(model, dtype, numbers, False)
+        weights = abstract_weights.shapes(model, dtype, numbers, False)
         run = executables.Executables(
           state.Settings(model, _ENGINE), weights, None
         )

@@ -81,7 +81,7 @@ def build(
   )
   sharding.check(mesh, model, engine.num_slots)
   numbers = None if described.weights == 'bfloat16' else described.weights
-  weights = abstract_weights.stacked(model, 'bfloat16', numbers)
+  weights = abstract_weights.shapes(model, 'bfloat16', numbers, stacked=True)
   weights = jax.eval_shape(lambda w: sharding.pad(mesh, w), weights)
   return executables.Executables(state.Settings(model, engine), weights, mesh)
 

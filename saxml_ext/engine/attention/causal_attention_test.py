@@ -89,7 +89,7 @@ class CausalAttentionTest(parameterized.TestCase):
       prefill_chunk=32,
       gradients=('embeddings',),
     )
-    weights = abstract_weights.unrolled(model, 'bfloat16', None)
+    weights = abstract_weights.shapes(model, 'bfloat16', None)
     settings = state.Settings(model, platform_configs.tiled(engine))
     run = executables.Executables(settings, weights)
     counts = {}

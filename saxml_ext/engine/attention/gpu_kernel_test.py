@@ -199,7 +199,7 @@ class LoweringTest(parameterized.TestCase):
       kv_dtype=kv_dtype,
     )
     engine = platform_configs.tiled(engine)
-    weights = abstract_weights.unrolled(model, 'bfloat16', None)
+    weights = abstract_weights.shapes(model, 'bfloat16', None)
     with logical.targeting('gpu'):
       text = _lower(state.Settings(model, engine), weights, width)
     # Each layer has two for attention, one for its norm, and one that rotates

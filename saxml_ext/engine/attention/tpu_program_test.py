@@ -55,7 +55,7 @@ def _compile(kv_dtype: str, width: int) -> jax.stages.Compiled:
     platform='tpu', topology_name='v5e:2x2'
   )
   mesh = sharding.make_mesh((1, 1, 4), topology.devices)
-  weights = abstract_weights.stacked(_MODEL, 'bfloat16', 'int8')
+  weights = abstract_weights.shapes(_MODEL, 'bfloat16', 'int8', stacked=True)
   weights = jax.eval_shape(lambda w: sharding.pad(mesh, w), weights)
   settings = state.Settings(_MODEL, platform_configs.tiled(engine))
   run = executables.Executables(settings, weights, mesh)

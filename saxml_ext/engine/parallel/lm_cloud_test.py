@@ -125,9 +125,9 @@ class LmCloudTest(parameterized.TestCase):
   def test_abstract_weights_are_the_shapes_of_real_ones(self, *kind):
     real = weights_lib.from_pax(_variables(), _CONFIG, *kind, False)
     self.assertIsNone(real.head)
-    actual = abstract_weights.unrolled(_CONFIG, *kind, False)
+    actual = abstract_weights.shapes(_CONFIG, *kind, False)
     self.assertEqual(actual, jax.eval_shape(lambda: real))
-    actual = abstract_weights.stacked(_CONFIG, *kind, False)
+    actual = abstract_weights.shapes(_CONFIG, *kind, False, stacked=True)
     self.assertEqual(actual, jax.eval_shape(lambda: weights_lib.stack(real)))
 
   def test_sizes_are_read_off_the_shapes(self):

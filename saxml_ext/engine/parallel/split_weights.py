@@ -131,8 +131,7 @@ def structs(
   config: config_lib.ModelConfig, form: Form, mesh: jax.sharding.Mesh
 ) -> weights_lib.Weights:
   """Returns the shapes of the weights on a mesh, with their shardings."""
-  of = abstract_weights.stacked if form.stacked else abstract_weights.unrolled
-  shapes = of(config, form.dtype, form.quantization, form.quantize_head)
+  shapes = abstract_weights.shapes(config, *dataclasses.astuple(form))
   padded = jax.eval_shape(lambda w: sharding.pad(mesh, w), shapes)
   return sharding.structs(mesh, padded)
 

@@ -108,10 +108,8 @@ class Plan:
     if self.mesh is not None:
       return split_weights.structs(self.model, self.form, self.mesh)
     s = self.settings
-    shapes = (
-      abstract_weights.stacked if self.stacked else abstract_weights.unrolled
-    )
-    return shapes(self.model, s.dtype, s.quantization, s.quantize_head)
+    form = s.dtype, s.quantization, s.quantize_head
+    return abstract_weights.shapes(self.model, *form, stacked=self.stacked)
 
 
 def load(

@@ -94,7 +94,7 @@ class Source(abc.ABC):
     """
     form = settings.dtype, settings.quantization, settings.quantize_head
     with self._refusing(), jax.default_device(device):
-      self.check_room(abstract_weights.unrolled(config, *form))
+      self.check_room(abstract_weights.shapes(config, *form))
       variables = self.variables(config, settings.quantization)
       stacked = settings.engine.max_context > 0
       return weights_lib.from_pax(variables, config, *form, stacked=stacked)

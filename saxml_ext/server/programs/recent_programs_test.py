@@ -42,7 +42,7 @@ def _run(
   **changes,
 ) -> executables.Executables:
   engine = dataclasses.replace(_ENGINE, **changes)
-  weights = abstract_weights.unrolled(_MODEL, dtype, None)
+  weights = abstract_weights.shapes(_MODEL, dtype, None)
   return executables.Executables(
     state.Settings(_MODEL, engine), weights, None, ready
   )
