@@ -7,11 +7,11 @@ from absl.testing import absltest
 from absl.testing import flagsaver
 import numpy as np
 
-from harness import dashes
 from harness import main
 from harness.benchmarks import gptj
 from harness.rules import rounds
 from harness.scenarios import program
+from saxml_ext.common import program as command_line
 
 
 class MainTest(absltest.TestCase):
@@ -30,7 +30,7 @@ class MainTest(absltest.TestCase):
     return 7
 
   def _main(self, *words: str) -> None:
-    argv = dashes.underscored(['main', *words])
+    argv = command_line.underscored(['main', *words])
     self.assertEqual(main.main(flags.FLAGS(argv)), 7)
 
   def test_published_command(self):

@@ -22,7 +22,6 @@ from converters.hf import smollm2
 from saxml_ext.common import program
 from serve import children
 from serve import endpoint as endpoint_lib
-from serve import other_flags
 from serve import programs
 
 _PORT = flags.DEFINE_integer(
@@ -182,4 +181,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program.run(main, other_flags.underscored(sys.argv), takes_words=True)
+  program.run(main, program.underscored(sys.argv), takes_words=True)

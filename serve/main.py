@@ -266,7 +266,7 @@ def main(argv: Sequence[str]) -> int:
 if __name__ == '__main__':
   program.run(
     main,
-    other_flags.underscored(sys.argv),
+    program.underscored(sys.argv),
     takes_words=True,
     hints=other_flags.HINTS,
   )

@@ -1,13 +1,11 @@
-"""Accepts dashes in flag names, and explains flags of other servers.
+"""Explains the flags of other servers.
 
 Users know the flags of vLLM, llama.cpp, TGI and SGLang. The table has those that
 they use most, and what does the same here.
 """
 
-from collections.abc import Mapping, Sequence
-import re
+from collections.abc import Mapping
 
-_FLAG = re.compile('--?([a-z][a-z0-9_-]*)')
 # The names of flags, without leading dashes, by the hint for them.
 _NAMES = {
   'Name the model without a flag: serve DIRECTORY, serve FILE.gguf, or serve'
@@ -59,15 +57,3 @@ HINTS: Mapping[str, str] = {
   for hint, names in _NAMES.items()
   for name in names.split()
 }
-
-
-def underscored(argv: Sequence[str]) -> list[str]:
-  """Returns a command line whose flag names have underscores, not dashes."""
-  end = argv.index('--') if '--' in argv else len(argv)
-  words = list(argv[:1])
-  for word in argv[1:end]:
-    name, equals, value = word.partition('=')
-    if match := _FLAG.fullmatch(name):
-      name = f'--{match[1].replace("-", "_")}'
-    words.append(f'{name}{equals}{value}')
-  return words + list(argv[end:])

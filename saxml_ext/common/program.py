@@ -72,13 +72,51 @@ def run(
     try:
       return flags.FLAGS(args)
     except flags.Error as e:
-      hint = hints.get(
-        getattr(e, 'flagname', ''), 'To see all flags, use --help'
+      flag = getattr(e, 'flagname', '')
+      hint = hints.get(flag) or hints.get(
+        flag.replace('-', '_'), 'To see all flags, use --help'
       )
       text = f'{str(e).rstrip(".")}.'.replace(' ?.', '?')
       sys.exit(f'{_name()}: {text} {hint}.')
 
   app.run(checked, argv=words, flags_parser=parsed)
+
+
+def underscored(
+  argv: Sequence[str], known: flags.FlagValues = flags.FLAGS
+) -> list[str]:
+  """Replaces the dashes in the names of known flags by underscores.
+
+  Words that do not name a known flag stay as they are, and so do all words
+  after a lone `--`. Values keep their dashes.
+
+  Args:
+    argv: The name of the program and its arguments.
+    known: The flags that are defined.
+
+  Returns:
+    The new command line.
+  """
+  words = list(argv[:1])
+  rest = iter(argv[1:])
+  for word in rest:
+    if word == '--':
+      return [*words, word, *rest]
+    words.append(_underscored(word, known))
+  return words
+
+
+def _underscored(word: str, known: flags.FlagValues) -> str:
+  typed, equals, value = word.partition('=')
+  name = typed.lstrip('-').replace('-', '_')
+  # absl turns a boolean flag off with --noflag, argparse with --no-flag.
+  positive = name.removeprefix('no').removeprefix('_')
+  if typed.startswith('-') and name in known:
+    return f'--{name}{equals}{value}'
+  negative = typed.startswith(('-no', '--no')) and positive in known
+  if negative and known[positive].boolean:
+    return f'--no{positive}{equals}{value}'
+  return word
 
 
 @contextlib.contextmanager

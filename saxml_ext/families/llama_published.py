@@ -13,77 +13,12 @@ values are those of the main branch. These differ on purpose:
 QUANTIZATION = 'int8_weights' replaces a class decorator of upstream.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+from saxml_ext.families import llama_sizes
 from saxml_ext.families import servable
 
 _MODULE = 'saxml.server.pax.lm.params.lm_cloud.'
-# The scaling of Llama 3.1's rotary positions: factor, low and high frequency
-# factor, original length.
-SCALING = [8.0, 1.0, 4.0, 8192.0]
-# <|end_of_text|>, <|eom_id|> and <|eot_id|>.
-STOP_IDS = [128001, 128008, 128009]
-
-
-class Size(NamedTuple):
-  """The sizes of a published model.
-
-  Attributes:
-    layers: The number of layers.
-    width: The size of a hidden state.
-    hidden: The size between the matrices of a feed-forward layer.
-    heads: The number of attention heads.
-    kv_heads: The number of heads of keys and values.
-    vocab: The number of tokens.
-    base: The base of the wavelengths of rotary positions.
-    scaling: The scaling of rotary positions; None for no scaling.
-  """
-
-  layers: int
-  width: int
-  hidden: int
-  heads: int
-  kv_heads: int
-  vocab: int = 32000
-  base: float = 10000.0
-  scaling: list[float] | None = None
-
-  @property
-  def attributes(self) -> dict[str, Any]:
-    """The attributes of serving params."""
-    return {
-      'NUM_LAYERS': self.layers,
-      'MODEL_DIMS': self.width,
-      'HIDDEN_DIMS': self.hidden,
-      'NUM_HEADS': self.heads,
-      'NUM_KV_HEADS': self.kv_heads,
-      'DIMS_PER_HEAD': self.width // self.heads,
-      'ROTARY_DIM': self.width // self.heads,
-      'ROTARY_BASE': self.base,
-      'ROTARY_SCALING': self.scaling,
-      'VOCAB_SIZE': self.vocab,
-    }
-
-
-_V3 = (128256, 500000.0)
-
-# The names are those of --model-size of convert_llama_ckpt, and "33b", "65b"
-# for Llama 1. The 405B has 8 heads of keys and values, and 16 in Meta's
-# checkpoint of 16 shards, which has each of them twice.
-SIZES: Mapping[str, Size] = {
-  '7b': Size(32, 4096, 11008, 32, 32),
-  '13b': Size(40, 5120, 13824, 40, 40),
-  '33b': Size(60, 6656, 17920, 52, 52),
-  '65b': Size(80, 8192, 22016, 64, 64),
-  '70b': Size(80, 8192, 28672, 64, 8),
-  'llama3_1b': Size(16, 2048, 8192, 32, 8, *_V3, [32.0, *SCALING[1:]]),
-  'llama3_8b': Size(32, 4096, 14336, 32, 8, *_V3),
-  'llama3_70b': Size(80, 8192, 28672, 64, 8, *_V3),
-  'llama3_405b_mp8': Size(126, 16384, 53248, 128, 8, *_V3, SCALING),
-  'llama3_405b_mp16': Size(126, 16384, 53248, 128, 16, *_V3, SCALING),
-}
-
 _MANY_STEPS = {**servable.EXTRA_INPUTS, 'per_example_max_decode_steps': 1024}
 _MLPERF = {
   'temperature': 0.0,
@@ -101,7 +36,7 @@ _LONG: dict[str, Any] = dict(
 def _sized(
   doc: str, base: str, size: str, chips: int = 1, **more: Any
 ) -> servable.Params:
-  attributes = SIZES[size].attributes
+  attributes = llama_sizes.attributes(size)
   return servable.Params(
     doc, base, **attributes, ICI_MESH_SHAPE=[1, 1, chips], **more
   )
@@ -288,8 +223,8 @@ _CLASSES = {
     '_LLaMA',
     VOCABULARY_CLASS='LLama3Vocabulary',
     SOS_ID=128000,
-    EOS_ID=STOP_IDS[0],
-    STOP_TOKEN_IDS=STOP_IDS,
+    EOS_ID=llama_sizes.STOP_IDS[0],
+    STOP_TOKEN_IDS=llama_sizes.STOP_IDS,
     ENABLE_GENERATE_STREAM=False,
   ),
   'LLaMA3_8BFP16x4': _sized(

@@ -10,6 +10,16 @@ EXTRA_INPUTS = {
   'per_example_top_k': 200,
   'per_example_top_p': 0.95,
 }
+# The attribute of each size of a model.
+SIZES = {
+  'num_layers': 'NUM_LAYERS',
+  'model_dim': 'MODEL_DIMS',
+  'hidden_dim': 'HIDDEN_DIMS',
+  'num_heads': 'NUM_HEADS',
+  'kv_heads': 'NUM_KV_HEADS',
+  'head_dim': 'DIMS_PER_HEAD',
+  'vocab_size': 'VOCAB_SIZE',
+}
 
 
 class Params:

@@ -6,7 +6,7 @@ from absl.testing import parameterized
 from saxml_ext.common import errors
 from saxml_ext.engine import architecture
 from saxml_ext.families import llama
-from saxml_ext.families import llama_published
+from saxml_ext.families import llama_sizes
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
@@ -121,12 +121,12 @@ class LlamaTest(parameterized.TestCase):
     ('llama3_70b', 70.55), ('llama3_405b_mp8', 405.85),
   )  # fmt: skip
   def test_sizes_give_the_published_numbers_of_parameters(self, name, billions):
-    size = llama_published.SIZES[name]
-    head_dim = size.width // size.heads
-    attention = 2 * size.width * head_dim * (size.heads + size.kv_heads)
-    layer = attention + 3 * size.width * size.hidden + 2 * size.width
+    size = llama_sizes.SIZES[name]
+    width = size.model_dim
+    heads = size.num_heads + size.kv_heads
+    layer = width * (2 * size.head_dim * heads + 3 * size.hidden_dim + 2)
     # The 1B is published with a tied head, and 1.24 billion parameters.
-    total = size.layers * layer + size.width * (2 * size.vocab + 1)
+    total = size.num_layers * layer + width * (2 * size.vocab_size + 1)
     self.assertAlmostEqual(total / 1e9, billions, delta=0.005)
 
   def test_overrides_make_a_small_model(self):

@@ -15,22 +15,12 @@ from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
+from saxml_ext.families import servable
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import support
 from saxml_ext.params import template
 from saxml_ext.pax import description
-
-# The attribute of each size of a model.
-SIZES = {
-  'num_layers': 'NUM_LAYERS',
-  'model_dim': 'MODEL_DIMS',
-  'hidden_dim': 'HIDDEN_DIMS',
-  'num_heads': 'NUM_HEADS',
-  'kv_heads': 'NUM_KV_HEADS',
-  'head_dim': 'DIMS_PER_HEAD',
-  'vocab_size': 'VOCAB_SIZE',
-}
 
 
 def published(model_path: str, overrides: Mapping[str, str]) -> 'Settings':
@@ -151,7 +141,7 @@ class Settings:
     support.check(params)
     engine = _engine(params)
     no_sos = params.EOS_PADDING_AND_NO_SOS or not params.PREPEND_SOS
-    sizes = {name: getattr(params, SIZES[name]) for name in SIZES}
+    sizes = {n: getattr(params, name) for n, name in servable.SIZES.items()}
     # Prompts that are prefilled one at a time gain nothing by waiting for
     # others.
     parts = math.prod(params.ICI_MESH_SHAPE[:-1])
@@ -242,7 +232,7 @@ class Settings:
     # Without NUM_KV_HEADS, each head has its own keys and values.
     kv_heads = known.pop('kv_heads', 0)
     more = {'rotary_dim': 'ROTARY_DIM', 'ln_epsilon': 'LAYER_NORM_EPSILON'}
-    attributes = SIZES | more
+    attributes = servable.SIZES | more
     del attributes['kv_heads']
     missing = [a for name, a in attributes.items() if known.get(name) is None]
     if missing:

@@ -27,6 +27,7 @@ from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.families import praxis_models
+from saxml_ext.families import servable
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 from saxml_ext.params.experiments import pax_serving
@@ -119,7 +120,7 @@ def _read(
     model = config_lib.ModelConfig.from_pax(
       specs, settings.rotary_dim, architecture=settings.family.architecture
     )
-    sizes = {name: getattr(model, name) for name in settings_lib.SIZES}
+    sizes = {name: getattr(model, name) for name in servable.SIZES}
     settings = dataclasses.replace(settings, shape={**sizes, **settings.shape})
   epsilon = settings.ln_epsilon or config_lib.ModelConfig.ln_epsilon
   try:
