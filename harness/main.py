@@ -15,6 +15,7 @@ The flags --implementation and --backend of CM choose the system.
 from collections.abc import Sequence
 import json
 import os
+import pathlib
 import shlex
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from harness import dashes
 from harness import errors
 from harness.benchmarks import all as benchmarks
 from harness.benchmarks import benchmark as benchmark_lib
+from harness.loadgen import compliance
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.rules import rounds
@@ -85,17 +87,10 @@ def write_published_logs(
 
 
 def _write_answers(log: str, path: str, dtype: str) -> None:
-  with open(log, encoding='utf-8') as file:
-    entries = json.load(file)
-  answers = [
-    {
-      'qsl_idx': entry['qsl_idx'],
-      'data': ','.join(
-        map(str, np.frombuffer(bytes.fromhex(entry['data']), dtype))
-      ),
-    }
-    for entry in entries
-  ]
+  answers = []
+  for index, data in compliance.answers(pathlib.Path(log)):
+    ids = np.frombuffer(bytes.fromhex(data), dtype)
+    answers.append({'qsl_idx': index, 'data': ','.join(map(str, ids))})
   with open(path, 'w', encoding='utf-8') as file:
     json.dump(answers, file)
 

@@ -70,7 +70,7 @@ class Child:
     )
 
 
-def last_lines(path: str, count: int = _TAIL_LINES) -> list[str]:
+def last_lines(path: str) -> list[str]:
   """Returns the last non-empty lines of a log, or none without a log."""
   try:
     with open(path, 'rb') as file:
@@ -79,7 +79,7 @@ def last_lines(path: str, count: int = _TAIL_LINES) -> list[str]:
       text = file.read().decode('utf-8', 'replace')
   except FileNotFoundError:
     return []
-  return [line for line in text.splitlines() if line.strip()][-count:]
+  return [line for line in text.splitlines() if line.strip()][-_TAIL_LINES:]
 
 
 def _indented_tail(path: str) -> str:

@@ -273,16 +273,6 @@ def _choose(
   return params, overrides
 
 
-def _accelerators() -> tuple[str, ...]:
-  """Returns the kinds of accelerators that the model server will use."""
-  platforms = os.environ.get(accelerators.PLATFORMS)
-  return tuple(
-    kind
-    for kind in accelerators.expected()
-    if accelerators.is_meant(kind, platforms)
-  )
-
-
 def _check_settings(
   params: str,
   overrides: Mapping[str, str],
@@ -334,7 +324,7 @@ def _numbers(
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
   sizes = stored.description
-  used = _accelerators()
+  used = accelerators.used(os.environ.get(accelerators.PLATFORMS))
   if stored.matrices == stored_lib.INT4 and used:
     raise programs.ServeError(
       '--quantize=int4 is a number format of CPUs. Use --quantize=int8, or set'

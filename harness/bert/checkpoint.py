@@ -13,6 +13,8 @@ import ml_dtypes  # noqa: F401  Registers bfloat16 in numpy.
 import numpy as np
 from safetensors import numpy as safetensors_numpy
 
+from saxml_ext.common import files
+
 _CONFIG_FILE = 'config.json'
 _WEIGHTS_FILE = 'model.safetensors'
 
@@ -142,8 +144,7 @@ def _shapes(config: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
 def _read_config(directory: str) -> Config:
   path = os.path.join(directory, _CONFIG_FILE)
   try:
-    with open(path, encoding='utf-8') as file:
-      record = json.load(file)
+    record = files.read_json(path)
     config = Config(
       **{field.name: record[field.name] for field in dataclasses.fields(Config)}
     )

@@ -13,12 +13,13 @@ https://rajpurkar.github.io/SQuAD-explorer, dev-v1.1.json.
 from collections.abc import Callable, Iterator, Sequence
 import dataclasses
 import functools
-import json
 import os
 from typing import Any
 
 import numpy as np
 from transformers.models.bert import tokenization_bert_legacy
+
+from saxml_ext.common import files
 
 MAX_LENGTH = 384
 _MAX_QUESTION = 64
@@ -66,15 +67,12 @@ def read_questions(path: str) -> tuple[Question, ...]:
     ValueError: The file has another schema, or has no question.
   """
   try:
-    with open(path, encoding='utf-8') as file:
-      content = json.load(file)
+    content = files.read_json(path)
   except FileNotFoundError as error:
     raise FileNotFoundError(
       f'{path} does not exist. Fetch the official questions with: curl -L -o'
       f' {path} {_URL}'
     ) from error
-  except ValueError as error:
-    raise ValueError(f'{path} is not JSON: {error}') from error
   try:
     questions = tuple(_questions(content))
   except (KeyError, TypeError, AttributeError) as error:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 import dataclasses
-import json
 import os
 
 from harness.benchmarks import all as benchmarks
@@ -11,6 +10,7 @@ from harness.bert import span_scoring
 from harness.loadgen import loadgen_log
 from harness.loadgen import run as run_lib
 from harness.results import scoring
+from saxml_ext.common import files
 from saxml_ext.evaluation import f1
 
 
@@ -171,8 +171,7 @@ class BertTask:
       ValueError: The file is not a recorded reference, or has other questions.
     """
     assert self._reference_path
-    with open(self._reference_path, encoding='utf-8') as file:
-      record = json.load(file)
+    record = files.read_json(self._reference_path)
     try:
       answers = dict(record['answers'])
       scores = f1.Scores(float(record['exact_match']), float(record['f1']))

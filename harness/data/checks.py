@@ -1,11 +1,10 @@
 """Checks that files are the official ones, and describes other files."""
 
 import hashlib
-import json
 import os
-from typing import Any
 
 from harness.data import cnn_dailymail
+from saxml_ext.common import files
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
@@ -103,17 +102,16 @@ def squad(path: str, md5: str) -> str:
 
 
 def _questions(path: str) -> str:
-  with open(path, encoding='utf-8') as file:
-    try:
-      content: Any = json.load(file)
-      number = sum(
-        len(paragraph['qas'])
-        for page in content['data']
-        for paragraph in page['paragraphs']
-      )
-      version = content['version']
-    except (KeyError, TypeError, ValueError):
-      return 'It is not a file of SQuAD.'
+  try:
+    content = files.read_json(path)
+    number = sum(
+      len(paragraph['qas'])
+      for page in content['data']
+      for paragraph in page['paragraphs']
+    )
+    version = content['version']
+  except (KeyError, TypeError, ValueError):
+    return 'It is not a file of SQuAD.'
   return (
     f'It has {number} questions of version {version}, but dev-v1.1.json has'
     f' {_QUESTIONS} of version 1.1.'
@@ -175,14 +173,13 @@ def llama_checkpoint(path: str) -> str:
 def _checkpoint(
   path: str, title: str, kind: str, layers_key: str, num_layers: int
 ) -> str:
-  with open(os.path.join(path, 'config.json'), encoding='utf-8') as file:
-    try:
-      config = json.load(file)
-      sizes = config['model_type'], config[layers_key]
-    except (KeyError, TypeError, ValueError) as error:
-      raise ValueError(
-        f'{path}/config.json is not a configuration of {title}: {error!r}'
-      ) from error
+  try:
+    config = files.read_json(f'{path}/config.json')
+    sizes = config['model_type'], config[layers_key]
+  except (KeyError, TypeError, ValueError) as error:
+    raise ValueError(
+      f'{path}/config.json is not a configuration of {title}: {error!r}'
+    ) from error
   if sizes != (kind, num_layers):
     raise ValueError(
       f'{path} has a model of type {sizes[0]!r} with {sizes[1]} layers. {title}'
@@ -207,8 +204,7 @@ def _weights(path: str) -> list[str]:
   for name in ('model.safetensors', 'pytorch_model.bin'):
     index = os.path.join(path, f'{name}.index.json')
     if os.path.exists(index):
-      with open(index, encoding='utf-8') as file:
-        return sorted(set(json.load(file)['weight_map'].values()))
+      return sorted(set(files.read_json(index)['weight_map'].values()))
     if os.path.exists(os.path.join(path, name)):
       return [name]
   return []

@@ -20,6 +20,7 @@ import numpy as np
 
 from harness.loadgen import loadgen_log
 from harness.rules import rounds
+from saxml_ext.common import files
 
 TEST01 = 'TEST01'
 TEST05 = 'TEST05'
@@ -271,8 +272,8 @@ def write_baseline(
     OSError, ValueError: A log cannot be read.
   """
   indices = {index for index, _ in answers(test_log)}
-  with open(accuracy_log, encoding='utf-8') as file:
-    kept = [item for item in json.load(file) if item['qsl_idx'] in indices]
+  logged = files.read_json(accuracy_log, list[dict[str, Any]])
+  kept = [item for item in logged if item['qsl_idx'] in indices]
   path.write_text(json.dumps(kept, indent=1) + '\n', encoding='utf-8')
   return len(kept)
 
@@ -293,8 +294,8 @@ def answers(path: pathlib.Path) -> Sequence[tuple[int, str]]:
 
 
 def _read(path: pathlib.Path, *keys: str) -> list[tuple[Any, ...]]:
-  with open(path, encoding='utf-8') as file:
-    try:
-      return [tuple(item[key] for key in keys) for item in json.load(file)]
-    except (KeyError, TypeError, ValueError) as error:
-      raise ValueError(f'{path} is not an accuracy log: {error!r}') from error
+  try:
+    items = files.read_json(path, list[dict[str, Any]])
+    return [tuple(item[key] for key in keys) for item in items]
+  except (KeyError, ValueError) as error:
+    raise ValueError(f'{path} is not an accuracy log: {error!r}') from error

@@ -10,6 +10,9 @@ import dataclasses
 import datetime
 import json
 import os
+import pathlib
+
+import msgspec
 
 ACCURACY_LOG = 'mlperf_log_accuracy.json'
 DETAIL_LOG = 'mlperf_log_detail.txt'
@@ -92,8 +95,7 @@ def read(directory: str) -> RunLog:
       values[entry['key']] = entry['value']
       if entry['metadata']['is_error']:
         problems.append(f'{entry["key"]}: {entry["value"]}')
-  with open(os.path.join(directory, SUMMARY_LOG), encoding='utf-8') as file:
-    summary = file.read()
+  summary = pathlib.Path(directory, SUMMARY_LOG).read_text('utf-8')
   return RunLog(directory, summary, values, tuple(problems))
 
 
@@ -144,25 +146,17 @@ def read_timeline(path: str) -> list[Times]:
   """
   with open(path, encoding='utf-8', newline='') as file:
     try:
-      return list(_parse(csv.DictReader(file)))
-    except (KeyError, TypeError, ValueError) as error:
+      # Fields of None are empty.
+      rows = [
+        {name: value or None for name, value in row.items()}
+        for row in csv.DictReader(file)
+      ]
+      return msgspec.convert(rows, list[Times], strict=False)
+    except ValueError as error:
       raise ValueError(
         f'{path} is no timeline of a run ({error!r}). Use the {TIMELINE} that'
         ' a run of the harness wrote'
       ) from error
-
-
-def _parse(rows: Iterable[dict[str, str]]) -> Iterable[Times]:
-  for row in rows:
-    first = row['first_token']
-    yield Times(
-      index=int(row['index']),
-      issued=float(row['issued']),
-      sent=float(row['sent']),
-      first_token=float(first) if first else None,
-      done=float(row['done']),
-      tokens=int(row['tokens']),
-    )
 
 
 def _cell(value: float | int | None) -> str:

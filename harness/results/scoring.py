@@ -3,7 +3,6 @@
 import abc
 from collections.abc import Mapping, Sequence
 import dataclasses
-import json
 import operator
 import os
 from typing import Any, Generic, Protocol, TypeVar
@@ -12,6 +11,7 @@ import tokenizers
 
 from harness.data import summarization
 from harness.results import figures
+from saxml_ext.common import files
 from saxml_ext.common.pages import text_columns
 from saxml_ext.evaluation import rouge
 
@@ -321,8 +321,7 @@ def load_reference(
     OSError: The file cannot be read.
     ValueError: The file is not a recorded reference, or has too few articles.
   """
-  with open(path, encoding='utf-8') as file:
-    record = json.load(file)
+  record = files.read_json(path)
   ends = summarization.end_ids(tokenizer)
   try:
     tokens = tuple(

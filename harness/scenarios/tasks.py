@@ -6,7 +6,6 @@ next to its checkpoint, and its serving params set the longest prompt.
 
 from collections.abc import Sequence
 import filecmp
-import json
 import os
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -25,6 +24,7 @@ from harness.results import scoring
 from harness.scenarios import load as load_lib
 from harness.systems import launch
 from harness.systems import served
+from saxml_ext.common import files
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
@@ -301,8 +301,7 @@ def _model(
   path = os.path.join(directory, 'config.json')
   if not os.path.isfile(path):
     return directory, None  # The reference reports the error.
-  with open(path, encoding='utf-8') as file:
-    config = json.load(file)
+  config = files.read_json(path, dict)
   positions = config.get('n_positions') or config.get('max_position_embeddings')
   return directory, positions and positions - benchmark.search.max_tokens
 

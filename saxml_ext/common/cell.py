@@ -87,9 +87,9 @@ def state_path(fs_root: str, cell: str) -> str:
   return cell_dir(fs_root, cell) + '/state.proto'
 
 
-def _read_bytes(path: str, max_bytes: int = _MAX_BYTES) -> bytes:
+def _read_bytes(path: str) -> bytes:
   try:
-    return storage.read_bytes(path, max_bytes, check=files.check_owner)
+    return storage.read_bytes(path, _MAX_BYTES, check=files.check_owner)
   except files.UnusableFileError as e:
     raise errors.Internal(str(e)) from e
 
@@ -194,22 +194,6 @@ def read_location(root: str, cell: str) -> admin_pb2.Location:
 def write_location(root: str, cell: str, location: admin_pb2.Location) -> None:
   """Writes the address of a cell's admin server."""
   _write(location_path(root, cell), location)
-
-
-def read_state(fs_root: str, cell: str) -> admin_pb2.State:
-  """Reads the state of a cell: the models that it publishes.
-
-  Raises:
-    NotFound: No model was ever published.
-    Internal: The file is corrupt.
-  """
-  path = state_path(fs_root, cell)
-  return _parse(_read_bytes(path, MAX_STATE_BYTES), path, admin_pb2.State())
-
-
-def write_state(fs_root: str, cell: str, state: admin_pb2.State) -> None:
-  """Writes the state of a cell, and creates the directory if it is missing."""
-  _write(state_path(fs_root, cell), state)
 
 
 def list_cells(root: str) -> list[str]:

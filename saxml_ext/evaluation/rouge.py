@@ -4,13 +4,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import concurrent.futures
 import dataclasses
 import functools
-import json
 import multiprocessing
 import os
+from typing import Any
 
 import numpy as np
 import tokenizers
 
+from saxml_ext.common import files
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 METRICS = ('rouge1', 'rouge2', 'rougeL')
@@ -77,11 +78,7 @@ def read_accuracy_log(path: str, dtype: str) -> dict[int, tuple[int, ...]]:
   Raises:
     ValueError: The file is not such a log, or its ids have another type.
   """
-  with open(path, encoding='utf-8') as file:
-    try:
-      entries = json.load(file)
-    except ValueError as error:
-      raise ValueError(f'{path} is not a LoadGen log: {error}') from error
+  entries = files.read_json(path, list[Any])
   if not entries:
     raise ValueError(
       f'{path} has no answers. It must come from a run in accuracy mode.'

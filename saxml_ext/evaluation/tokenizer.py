@@ -5,7 +5,6 @@ and merges.txt. Newer models have a tokenizer.json. Both kinds of directories
 are supported.
 """
 
-import json
 import os
 from typing import Any
 
@@ -13,6 +12,8 @@ import tokenizers
 from tokenizers import decoders
 from tokenizers import models
 from tokenizers import pre_tokenizers
+
+from saxml_ext.common import files
 
 _FILE = 'tokenizer.json'
 _VOCABULARY = 'vocab.json'
@@ -76,10 +77,7 @@ def _gpt2(path: str, vocabulary: str) -> tokenizers.Tokenizer:
 
 
 def _read(path: str) -> dict[str, Any]:
-  if not os.path.exists(path):
-    return {}
-  with open(path, encoding='utf-8') as file:
-    return json.load(file)
+  return files.read_json(path, dict) if os.path.exists(path) else {}
 
 
 def cleans_up(path: str) -> bool:

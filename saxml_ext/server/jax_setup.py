@@ -62,9 +62,8 @@ def check_devices(files: machine_files.MachineFiles | None = None) -> None:
   if warning := accelerators.idle(files=files):
     absl_logging.warning('%s', warning)
   detected = accelerators.detect(files)
-  for kind in accelerators.expected(files):
-    if accelerators.is_meant(kind, jax.config.jax_platforms):
-      _check(kind, detected is not None and detected.kind == kind)
+  for kind in accelerators.used(jax.config.jax_platforms, files):
+    _check(kind, detected is not None and detected.kind == kind)
   try:
     jax.devices()
   except RuntimeError as e:

@@ -13,6 +13,7 @@ import grpc
 
 from saxml_ext.client import sax
 from saxml_ext.common import cell as cell_lib
+from saxml_ext.common import storage
 from saxml_ext.protobuf import admin_pb2
 from tests.chaos import processes
 
@@ -174,7 +175,8 @@ def _is_refused(
     if e.code() is not grpc.StatusCode.UNAVAILABLE:
       return False
   time.sleep(0.3)  # Any pending write would be done by now.
-  state = cell_lib.read_state(cell.fs_root, processes.CELL)
+  data = storage.read_bytes(cell_lib.state_path(cell.fs_root, processes.CELL))
+  state = admin_pb2.State.FromString(data)
   published = {m.model_id for m in state.models} | set(cell.models())
   return (
     f'{processes.CELL}/{name}' not in published

@@ -9,6 +9,7 @@ from deploy.images.entrypoints import admin
 from deploy.images.entrypoints import model
 from saxml_ext.common import cell
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 from saxml_ext.protobuf import admin_pb2
 
 
@@ -60,11 +61,12 @@ class EntrypointsTest(parameterized.TestCase):
     config = admin_pb2.Config(fs_root=fs_root, admin_acl='acl/admins')
     cell.write_config(root, '/sax/test', config)
     self.assertTrue(admin.is_set_up(settings))
-    cell.write_state(fs_root, '/sax/test', admin_pb2.State())
+    state_path = cell.state_path(fs_root, '/sax/test')
+    storage.make_dirs(os.path.dirname(state_path))
+    storage.write_bytes(state_path, b'')
     os.remove(cell.config_path(root, '/sax/test'))
     with self.assertRaisesRegex(errors.FailedPrecondition, 'is gone'):
       admin.is_set_up(settings)
-    os.truncate(cell.state_path(fs_root, '/sax/test'), 0)
     cell.write_config(root, '/sax/test', config)
     os.truncate(cell.config_path(root, '/sax/test'), 5)
     with self.assertRaisesRegex(errors.Internal, 'config.proto'):

@@ -1,10 +1,10 @@
 """Checks LoadGen's logs for every division."""
 
 from collections.abc import Iterator
-import json
 import math
 import pathlib
 import re
+from typing import Any
 
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
@@ -14,6 +14,7 @@ from harness.rules import requirements
 from harness.rules import rounds
 from harness.submission import plan
 from harness.submission.checks import consistency
+from saxml_ext.common import files
 
 _NS_PER_MS = 1_000_000
 
@@ -92,12 +93,11 @@ def int32(result: job_result.JobResult, path: pathlib.Path) -> Iterator[str]:
   """Yields a problem if answers have other than four bytes per token."""
   if not result.benchmark.uses_tokens:
     return
-  with open(path, encoding='utf-8') as file:
-    wrong = [
-      item['qsl_idx']
-      for item in json.load(file)
-      if len(item['data']) != _TOKEN_DIGITS * item.get('token_count', -1)
-    ]
+  wrong = [
+    item['qsl_idx']
+    for item in files.read_json(path, list[dict[str, Any]])
+    if len(item['data']) != _TOKEN_DIGITS * item.get('token_count', -1)
+  ]
   if wrong:
     yield (
       f'{path}: {len(wrong)} answers, such as that of sample {wrong[0]}, do not'

@@ -8,7 +8,6 @@ search is that of transformers.
 """
 
 from collections.abc import Mapping, Sequence
-import json
 import os
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 import transformers
 
 from harness.benchmarks import all as benchmarks
+from saxml_ext.common import files
 
 _GIB = 2**30
 
@@ -107,8 +107,7 @@ def read_config(
   """
   file_path = os.path.join(path, 'config.json')
   try:
-    with open(file_path, encoding='utf-8') as file:
-      kind = json.load(file).get('model_type')
+    kind = files.read_json(file_path).get('model_type')
   except (OSError, ValueError, AttributeError) as error:
     raise ValueError(
       f'{path} is not a Hugging Face directory: {file_path} cannot be read'

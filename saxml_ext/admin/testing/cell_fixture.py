@@ -16,6 +16,7 @@ from saxml_ext.admin.leadership import election
 from saxml_ext.admin.testing import fake_modelet
 from saxml_ext.common import cell
 from saxml_ext.common import net
+from saxml_ext.common import storage
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -159,7 +160,8 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   def saved(self) -> list[str]:
     """Returns the names of the models in the state file."""
-    state = cell.read_state(self.fs_root, CELL)
+    data = storage.read_bytes(cell.state_path(self.fs_root, CELL))
+    state = admin_pb2.State.FromString(data)
     return [m.model_id.rsplit('/')[-1] for m in state.models]
 
   async def eventually(

@@ -189,7 +189,9 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
     self.check(1, 'create', '/sax/new', fs_root, '')
     self.check(1, 'create', '/sax/new', '', 'acl/all')
     self.check(1, 'create', 'new', fs_root, 'acl/all')
-    cell_files.write_state(fs_root, '/sax/new', admin_pb2.State())
+    state_path = cell_files.state_path(fs_root, '/sax/new')
+    storage.make_dirs(os.path.dirname(state_path))
+    storage.write_bytes(state_path, b'')
     for answer in ('n\n', 'x\n', ''):
       with mock.patch.object(sys, 'stdin', io.StringIO(answer)):
         self.check(1, 'delete', '/sax/new')

@@ -148,25 +148,27 @@ def drivable() -> tuple[str, ...]:
   )
 
 
-def expected(
+def used(
+  platforms: str | None,
   files: machine_files.MachineFiles | None = None,
   environment: Mapping[str, str] = os.environ,
 ) -> tuple[str, ...]:
-  """Returns the kinds that this program should use, ignoring JAX_PLATFORMS.
+  """Returns the kinds that this program should use.
 
   The presence of libtpu alone is not enough, because libtpu also compiles
   programs on machines without a TPU.
 
   Args:
+    platforms: The value of JAX_PLATFORMS; see `is_meant`.
     files: The machine's files; by default, those under /.
     environment: The environment variables.
   """
   detected = detect(files, environment)
-  kinds = drivable()
   return tuple(
     kind
-    for kind in kinds
+    for kind in drivable()
     if kind == built_for() or (detected and detected.kind == kind)
+    if is_meant(kind, platforms)
   )
 
 

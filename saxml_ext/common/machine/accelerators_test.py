@@ -109,9 +109,9 @@ class AcceleratorsTest(absltest.TestCase):
     importlib.invalidate_caches()
     files = fake_machine.make(self._root, fake_machine.SERVER)
     if accelerators.built_for() != 'cuda':
-      self.assertNotIn('cuda', accelerators.expected(files, {}))
+      self.assertNotIn('cuda', accelerators.used('', files, {}))
     files = fake_machine.make(self._root, fake_machine.H100)
-    self.assertIn('cuda', accelerators.expected(files, {}))
+    self.assertIn('cuda', accelerators.used('', files, {}))
 
 
 class TpuTest(absltest.TestCase):

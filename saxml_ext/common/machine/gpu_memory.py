@@ -49,12 +49,9 @@ def apply(
       flag has no effect, or both are set.
   """
   given = _MEMORY_FRACTION.value
-  is_used = accelerators.CUDA in accelerators.expected(
-    files, environment
-  ) and accelerators.is_meant(
-    accelerators.CUDA, environment.get(accelerators.PLATFORMS)
-  )
-  if not is_used:
+  platforms = environment.get(accelerators.PLATFORMS)
+  used = accelerators.used(platforms, files, environment)
+  if accelerators.CUDA not in used:
     if given is not None:
       raise errors.InvalidArgument(
         f'--memory_fraction={given} has no effect, because this program uses no'

@@ -106,6 +106,5 @@ def _is_on_tpu() -> bool:
   return (
     detected is not None
     and detected.kind == accelerators.TPU
-    and accelerators.TPU in accelerators.expected()
-    and accelerators.is_meant(accelerators.TPU, jax.config.jax_platforms)
+    and accelerators.TPU in accelerators.used(jax.config.jax_platforms)
   )
