@@ -65,9 +65,14 @@ class ModelsTest(parameterized.TestCase):
       self._plan(*words, **options)
 
   def _accelerator(self, *kinds: str, platforms: str = '') -> None:
-    self.enter_context(
-      mock.patch.object(accelerators, 'expected', return_value=kinds)
-    )
+    devices = [accelerators.Accelerator(kind, '1 x it') for kind in kinds]
+    for name, value in (
+      ('drivable', kinds),
+      ('detect', next(iter(devices), None)),
+    ):
+      self.enter_context(
+        mock.patch.object(accelerators, name, return_value=value)
+      )
     self.enter_context(
       mock.patch.dict(os.environ, {accelerators.PLATFORMS: platforms})
     )

@@ -52,7 +52,8 @@ _CHANNEL_OPTIONS = (
   ('grpc.use_local_subchannel_pool', 1),
 )
 
-_Method = Callable[[Any, Any, grpc.aio.ServicerContext], Awaitable[Any]]
+_Context: TypeAlias = grpc.aio.ServicerContext
+_Method = Callable[[Any, Any, _Context], Awaitable[Any]]
 _Response: TypeAlias = health_pb2.HealthCheckResponse
 
 
@@ -112,7 +113,7 @@ class _Refusal:
     self._code = code
     self._text = text
 
-  async def refuse(self, context: grpc.aio.ServicerContext) -> None:
+  async def refuse(self, context: _Context) -> None:
     """Ends the call with the error."""
     await context.abort(self._code, self._text)
 
@@ -173,16 +174,14 @@ def _function(handler: grpc.RpcMethodHandler) -> Callable[..., Any]:
   )
 
 
-async def _not_there(
-  unused_request: bytes, context: grpc.aio.ServicerContext
-) -> None:
+async def _not_there(unused_request: bytes, context: _Context) -> None:
   await context.abort(
     grpc.StatusCode.UNIMPLEMENTED, 'this server does not have this method'
   )
 
 
 def _checked_call(function: Callable[..., Any]) -> Callable[..., Any]:
-  async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+  async def call(request: Any, context: _Context) -> Any:
     if isinstance(request, _Refusal):
       await request.refuse(context)
     return await function(request, context)
@@ -195,9 +194,7 @@ def _checked_source(function: Callable[..., Any]) -> Callable[..., Any]:
   if not inspect.isasyncgenfunction(function):
     return _checked_call(function)
 
-  async def call(
-    request: Any, context: grpc.aio.ServicerContext
-  ) -> AsyncIterator[Any]:
+  async def call(request: Any, context: _Context) -> AsyncIterator[Any]:
     if isinstance(request, _Refusal):
       await request.refuse(context)
     async with contextlib.aclosing(function(request, context)) as answers:
@@ -209,7 +206,7 @@ def _checked_source(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _checked_stream(function: Callable[..., Any]) -> Callable[..., Any]:
   async def checked(
-    requests: AsyncIterator[Any], context: grpc.aio.ServicerContext
+    requests: AsyncIterator[Any], context: _Context
   ) -> AsyncIterator[Any]:
     async for request in requests:
       if isinstance(request, _Refusal):
@@ -217,7 +214,7 @@ def _checked_stream(function: Callable[..., Any]) -> Callable[..., Any]:
       yield request
 
   async def call(
-    requests: AsyncIterator[Any], context: grpc.aio.ServicerContext
+    requests: AsyncIterator[Any], context: _Context
   ) -> AsyncIterator[Any]:
     answers = function(checked(requests, context), context)
     async with contextlib.aclosing(answers):
@@ -240,9 +237,7 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
 
   def decorate(function: _Method) -> _Method:
     @functools.wraps(function)
-    async def guarded(
-      self: Any, request: Any, context: grpc.aio.ServicerContext
-    ) -> Any:
+    async def guarded(self: Any, request: Any, context: _Context) -> Any:
       with traced_calls.Served(request, context, function.__name__) as call:
         try:
           response = await function(self, request, context)
@@ -307,9 +302,7 @@ class Health(health_pb2_grpc.HealthServicer):
     changed.set()
 
   async def Check(
-    self,
-    request: health_pb2.HealthCheckRequest,
-    context: grpc.aio.ServicerContext,
+    self, request: health_pb2.HealthCheckRequest, context: _Context
   ) -> _Response:
     """Returns the health of a service, or NOT_FOUND if it is not here."""
     if request.service not in self._names:
@@ -321,9 +314,7 @@ class Health(health_pb2_grpc.HealthServicer):
     return self._response(request.service)
 
   async def List(
-    self,
-    request: health_pb2.HealthListRequest,
-    context: grpc.aio.ServicerContext,
+    self, request: health_pb2.HealthListRequest, context: _Context
   ) -> health_pb2.HealthListResponse:
     """Returns the health of all services."""
     del request, context
@@ -332,9 +323,7 @@ class Health(health_pb2_grpc.HealthServicer):
     )
 
   async def Watch(
-    self,
-    request: health_pb2.HealthCheckRequest,
-    context: grpc.aio.ServicerContext,
+    self, request: health_pb2.HealthCheckRequest, context: _Context
   ) -> None:
     """Sends the health of a service now and at each change until the end."""
     while not self._stopped:

@@ -15,12 +15,11 @@ import numpy as np
 
 from saxml_ext.engine import architecture as architecture_lib
 
+_Scaling = architecture_lib.RotaryScaling | None
+
 
 def table(
-  num_positions: int,
-  rotary_dim: int,
-  base: float,
-  scaling: architecture_lib.RotaryScaling | None = None,
+  num_positions: int, rotary_dim: int, base: float, scaling: _Scaling = None
 ) -> tuple[np.ndarray, np.ndarray]:
   """Returns sin, cos [num_positions, rotary_dim / 2] float32.
 
@@ -38,9 +37,7 @@ def table(
   return (sin, cos) if gain == 1 else (sin * gain, cos * gain)
 
 
-def frequencies(
-  rotary_dim: int, base: float, scaling: architecture_lib.RotaryScaling | None
-) -> np.ndarray:
+def frequencies(rotary_dim: int, base: float, scaling: _Scaling) -> np.ndarray:
   """Returns the angle of each pair per position, [rotary_dim / 2] float32."""
   exponent = np.arange(0, rotary_dim, 2, dtype=np.float32) / rotary_dim
   frequency = (1.0 / np.float32(base) ** exponent).astype(np.float32)
@@ -48,10 +45,7 @@ def frequencies(
 
 
 def rows(
-  positions: jax.Array,
-  rotary_dim: int,
-  base: float,
-  scaling: architecture_lib.RotaryScaling | None = None,
+  positions: jax.Array, rotary_dim: int, base: float, scaling: _Scaling = None
 ) -> tuple[jax.Array, jax.Array]:
   """Returns the rows of `table` for positions [...], without the table.
 
@@ -63,7 +57,7 @@ def rows(
   return (sin, cos) if gain == 1 else (sin * gain, cos * gain)
 
 
-def _gain(scaling: architecture_lib.RotaryScaling | None) -> np.float32:
+def _gain(scaling: _Scaling) -> np.float32:
   return np.float32(1 if scaling is None else scaling.gain)
 
 

@@ -22,6 +22,8 @@ from saxml_ext.params import support
 from saxml_ext.params import template
 from saxml_ext.pax import description
 
+_Params = type[template.ServableLMParams]
+
 
 def published(model_path: str, overrides: Mapping[str, str]) -> 'Settings':
   """Returns the settings of a model that is published with overrides.
@@ -39,9 +41,7 @@ def published(model_path: str, overrides: Mapping[str, str]) -> 'Settings':
   )
 
 
-def checked(
-  model_path: str, params: type[template.ServableLMParams]
-) -> 'Settings':
+def checked(model_path: str, params: _Params) -> 'Settings':
   """Returns settings; an invalid form of an attribute raises InvalidArgument."""
   try:
     return Settings.from_params(params)
@@ -129,7 +129,7 @@ class Settings:
   details: architecture.Details = architecture.Details()
 
   @classmethod
-  def from_params(cls, params: type[template.ServableLMParams]) -> 'Settings':
+  def from_params(cls, params: _Params) -> 'Settings':
     """Reads and checks a params class.
 
     Raises:
@@ -248,7 +248,7 @@ class Settings:
     )
 
 
-def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
+def _engine(params: _Params) -> config_lib.EngineConfig:
   """Returns the configuration of batches, search and stops of the engine.
 
   Its eos_id is None if the params leave EOS_ID to the checkpoint.
@@ -311,9 +311,7 @@ def _set_eos_id(
   return dataclasses.replace(config, eos_id=eos_id, pad_id=pad_id)
 
 
-def _scaling(
-  params: type[template.ServableLMParams],
-) -> architecture.RotaryScaling | None:
+def _scaling(params: _Params) -> architecture.RotaryScaling | None:
   values = params.ROTARY_SCALING
   try:
     if values is None:
@@ -327,7 +325,7 @@ def _scaling(
     ) from e
 
 
-def _family(params: type[template.ServableLMParams]) -> family_lib.Family:
+def _family(params: _Params) -> family_lib.Family:
   """Returns the family of the params, with the caps of the params."""
   family = families.FAMILIES[params.ARCHITECTURE]
   architecture = dataclasses.replace(
@@ -339,7 +337,7 @@ def _family(params: type[template.ServableLMParams]) -> family_lib.Family:
 
 
 def _methods(
-  params: type[template.ServableLMParams], engine: config_lib.EngineConfig
+  params: _Params, engine: config_lib.EngineConfig
 ) -> tuple[str, ...]:
   generates = not params.SCORE_ONLY
   served = {
@@ -357,9 +355,7 @@ def _methods(
   return tuple(method for method, is_served in served.items() if is_served)
 
 
-def _extra_inputs(
-  params: type[template.ServableLMParams],
-) -> dict[str, Mapping[str, Any]]:
+def _extra_inputs(params: _Params) -> dict[str, Mapping[str, Any]]:
   """Returns the keys that a request may set and their defaults, by method."""
   generate = dict(params.EXTRA_INPUTS)
   key = request_options.MAX_STEPS_KEY

@@ -23,6 +23,7 @@ from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 from saxml_ext.protobuf import admin_pb2
 
+_Form = Mapping[str, str]  # The texts of the fields of a form.
 # A form never needs more.
 MAX_BYTES = validation.MAX_MODEL_BYTES
 
@@ -73,7 +74,7 @@ class Changes:
     return True
 
   def publish_form(
-    self, request: requests.Request, given: Mapping[str, str], error: str = ''
+    self, request: requests.Request, given: _Form, error: str = ''
   ) -> str:
     """Returns the page with the form to publish a model.
 
@@ -97,9 +98,7 @@ class Changes:
       paths=sorted(set().union(*(s.paths for s in servers))),
     )
 
-  def confirm_publish(
-    self, request: requests.Request, given: Mapping[str, str]
-  ) -> str:
+  def confirm_publish(self, request: requests.Request, given: _Form) -> str:
     """Returns the page that asks for confirmation before a publish."""
     self._check(request, given, f'Publish to {self._cell}', '')
     model = self._model(given)
@@ -120,7 +119,7 @@ class Changes:
       danger=False,
     )
 
-  def _model(self, given: Mapping[str, str]) -> admin_pb2.Model:
+  def _model(self, given: _Form) -> admin_pb2.Model:
     """Returns the checked model in a submitted form."""
     model = _model(given)
     validation.check_model(model, self._cell)
@@ -139,9 +138,7 @@ class Changes:
     warnings = overrides.find_mistakes(path, model.overrides)
     return [text for text in (unknown, *warnings) if text]
 
-  async def publish(
-    self, request: requests.Request, given: Mapping[str, str]
-  ) -> str:
+  async def publish(self, request: requests.Request, given: _Form) -> str:
     """Publishes a model after its confirmation, and returns its id."""
     self._check(request, given, f'Publish to {self._cell}', '')
     model = self._model(given)
@@ -170,9 +167,7 @@ class Changes:
       danger=True,
     )
 
-  async def unpublish(
-    self, request: requests.Request, given: Mapping[str, str]
-  ) -> None:
+  async def unpublish(self, request: requests.Request, given: _Form) -> None:
     """Unpublishes a model after its confirmation."""
     model_id = given.get('model', '')
     controller = self._controller()
@@ -181,11 +176,7 @@ class Changes:
     await controller.unpublish(model_id)
 
   def _check(
-    self,
-    request: requests.Request,
-    given: Mapping[str, str],
-    what: str,
-    model_acl: str,
+    self, request: requests.Request, given: _Form, what: str, model_acl: str
   ) -> None:
     self._permit(request, what, model_acl)
     token = given.get('token', '').encode()
@@ -194,9 +185,7 @@ class Changes:
         'this form is older than the running admin server. Load the page again'
       )
 
-  def _confirm(
-    self, given: Mapping[str, str], heading: str, **more: Any
-  ) -> str:
+  def _confirm(self, given: _Form, heading: str, **more: Any) -> str:
     """Returns a page that asks for confirmation of a form."""
     fields = {**given, 'confirmed': 'yes', 'token': self._token}
     return self._page('confirm.html', heading, fields=fields, **more)
@@ -212,7 +201,7 @@ class Changes:
     )
 
 
-def _model(given: Mapping[str, str]) -> admin_pb2.Model:
+def _model(given: _Form) -> admin_pb2.Model:
   """Returns the model in a submitted form; raises InvalidArgument."""
   replicas = given.get('replicas', '').strip()
   if not (replicas.isascii() and replicas.isdecimal() and len(replicas) < 10):

@@ -11,6 +11,7 @@ finished answers, because a beam with a stop text may still lose.
 
 import asyncio
 import contextlib
+from typing import TypeAlias
 
 import grpc
 
@@ -25,6 +26,7 @@ from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
 from saxml_ext.server.services import prompts
 
+_Context: TypeAlias = grpc.aio.ServicerContext
 # The maximum number of ids to detokenize; an answer has far fewer.
 _MOST_IDS = 1 << 16
 
@@ -39,9 +41,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
 
   @grpc_aio.method()
   async def Complete(
-    self,
-    request: completion_pb2.CompleteRequest,
-    context: grpc.aio.ServicerContext,
+    self, request: completion_pb2.CompleteRequest, context: _Context
   ) -> None:
     """Continues a prompt.
 
@@ -84,9 +84,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
 
   @grpc_aio.method()
   async def Tokenize(
-    self,
-    request: completion_pb2.TokenizeRequest,
-    context: grpc.aio.ServicerContext,
+    self, request: completion_pb2.TokenizeRequest, context: _Context
   ) -> completion_pb2.TokenizeResponse:
     """Converts text to ids; the model's start id is added like to a prompt."""
     model = await self._find(request.model_key, context)
@@ -106,9 +104,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
 
   @grpc_aio.method()
   async def Detokenize(
-    self,
-    request: completion_pb2.DetokenizeRequest,
-    context: grpc.aio.ServicerContext,
+    self, request: completion_pb2.DetokenizeRequest, context: _Context
   ) -> completion_pb2.DetokenizeResponse:
     """Converts ids to text."""
     model = await self._find(request.model_key, context)
@@ -123,9 +119,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
 
   @grpc_aio.method()
   async def Describe(
-    self,
-    request: completion_pb2.DescribeRequest,
-    context: grpc.aio.ServicerContext,
+    self, request: completion_pb2.DescribeRequest, context: _Context
   ) -> completion_pb2.DescribeResponse:
     """Returns the limits and features of a model."""
     serving = await calls.find(
@@ -151,8 +145,6 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       format=settings.quantization or settings.dtype,
     )
 
-  async def _find(
-    self, key: str, context: grpc.aio.ServicerContext
-  ) -> servable_lib.Servable:
+  async def _find(self, key: str, context: _Context) -> servable_lib.Servable:
     serving = await calls.find(self._models, key, scheduler.GENERATE, context)
     return serving.model

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import prompts
 from saxml_ext.server.services import requests
+
+_Request: TypeAlias = completion_pb2.CompleteRequest
 
 # The fields that the engine's request has under the same name.
 _PLAIN = [
@@ -59,9 +61,7 @@ class ParsedRequest:
 
 
 async def parse(
-  model: servable_lib.Servable,
-  request: completion_pb2.CompleteRequest,
-  client: str,
+  model: servable_lib.Servable, request: _Request, client: str
 ) -> ParsedRequest:
   """Checks a request and tokenizes its prompt.
 
@@ -112,9 +112,7 @@ async def parse(
 
 
 def _beginning(
-  model: servable_lib.Servable,
-  request: completion_pb2.CompleteRequest,
-  tokens: Sequence[int],
+  model: servable_lib.Servable, request: _Request, tokens: Sequence[int]
 ) -> dict[str, Any]:
   """Returns the context of the answers and the text before them."""
   words = model.codecs.words
@@ -139,9 +137,7 @@ def _beginning(
 
 
 def _query(
-  settings: settings_lib.Settings,
-  request: completion_pb2.CompleteRequest,
-  tokens: np.ndarray,
+  settings: settings_lib.Settings, request: _Request, tokens: np.ndarray
 ) -> request_lib.Request:
   """Returns the engine's request, before rows and stop ids are added."""
   defaults = settings.extra_inputs[scheduler.GENERATE]
@@ -175,7 +171,7 @@ def _query(
 
 
 def _beam_search(
-  request: completion_pb2.CompleteRequest, settings: settings_lib.Settings
+  request: _Request, settings: settings_lib.Settings
 ) -> bool | None:
   """Returns True for beam search, or None for the model's default."""
   if request.HasField('use_beam_search'):
@@ -185,7 +181,7 @@ def _beam_search(
   return None
 
 
-def _sample_fields(request: completion_pb2.CompleteRequest) -> list[str]:
+def _sample_fields(request: _Request) -> list[str]:
   """Returns the set fields that affect samples but not beams.
 
   Beam search only compares likelihoods.
@@ -197,7 +193,7 @@ def _sample_fields(request: completion_pb2.CompleteRequest) -> list[str]:
   ]
 
 
-def _check_beams(request: completion_pb2.CompleteRequest) -> None:
+def _check_beams(request: _Request) -> None:
   for name in _sample_fields(request):
     raise errors.InvalidArgument(
       f'{name} is {getattr(request, name)}, but beam search, which answers'
@@ -235,9 +231,7 @@ def _rows(
 
 
 def _stop_ids(
-  model: servable_lib.Servable,
-  request: completion_pb2.CompleteRequest,
-  query: request_lib.Request,
+  model: servable_lib.Servable, request: _Request, query: request_lib.Request
 ) -> tuple[int, ...]:
   """Returns all ids that end an answer, beginning with the model's own."""
   own: Sequence[int] = ()
@@ -272,9 +266,7 @@ def _check(name: str, value: int, least: int, most: int, meaning: str) -> None:
     )
 
 
-def _check_stop_texts(
-  model: servable_lib.Servable, request: completion_pb2.CompleteRequest
-) -> None:
+def _check_stop_texts(model: servable_lib.Servable, request: _Request) -> None:
   if len(request.stop) > request_options.MOST_STOP_TEXTS:
     raise errors.InvalidArgument(
       f'the request has {len(request.stop)} stop texts, above the limit of'
