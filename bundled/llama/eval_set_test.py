@@ -15,6 +15,7 @@ from bundled.news import corpus
 from bundled.summaries.baselines import overlap
 from harness.benchmarks import gptj
 from harness.benchmarks import llama
+from harness.data import samples as samples_lib
 from harness.data import summarization
 from saxml_ext.evaluation import dataset
 
@@ -43,11 +44,12 @@ class EvalSetTest(absltest.TestCase):
       self.assertEqual(file.read(), other.read())
     smaller = dataset.load_articles(self._write('c.json', 9))
     task = summarization.load(
-      first,
-      llama.BUNDLE.tokenizer,
-      llama.BUNDLE.max_input_length,
-      0,
-      llama.LLAMA.name,
+      samples_lib.Samples(
+        first,
+        llama.BUNDLE.tokenizer,
+        llama.BUNDLE.max_input_length,
+        benchmark=llama.LLAMA.name,
+      )
     )
     self.assertLen(task.articles, 40)
     self.assertEqual(task.articles[:9], smaller)

@@ -6,11 +6,13 @@ import functools
 import itertools
 import os
 
+import msgspec
 import numpy as np
 import tokenizers
 
 from harness.benchmarks import all as benchmarks
 from harness.benchmarks import benchmark as benchmark_lib
+from harness.data import samples as samples_lib
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
@@ -68,33 +70,23 @@ class Summarization:
     return [','.join(map(str, ids)) for ids in self.prompt_ids]
 
 
-def load(
-  dataset_path: str,
-  tokenizer_path: str,
-  max_input_length: int | None,
-  sample_count: int,
-  benchmark: str,
-) -> Summarization:
+def load(samples: samples_lib.Samples) -> Summarization:
   """Reads the articles and the tokenizer.
 
-  Args:
-    dataset_path: The file in the schema of cnn_eval.json; '': the bundled one.
-    tokenizer_path: The tokenizer.json of the model.
-    max_input_length: The number of tokens after which GPT-J's prompts are cut,
-      and Llama's are refused.
-    sample_count: The number of articles to take from the front; 0: all.
-    benchmark: LoadGen's name of the benchmark, which decides the prompts.
+  Prompts of more than `max_input_length` tokens are cut for GPT-J, and refused
+  for Llama.
 
   Raises:
     OSError, ValueError: A file cannot be used, or a setting is missing.
   """
-  if not (tokenizer_path and max_input_length):
+  tokenizer_path, longest = samples.tokenizer_path, samples.max_input_length
+  if not (tokenizer_path and longest):
     raise ValueError(
       'The model is unknown. Pass --tokenizer_path and --max_input_length.'
     )
-  rules = benchmarks.get(benchmark)
-  path = dataset_path or rules.bundle.dataset
-  articles = dataset.load_articles(path, sample_count)
+  rules = benchmarks.get(samples.benchmark)
+  path = samples.dataset_path or rules.bundle.dataset
+  articles = dataset.load_articles(path, samples.sample_count)
   if rules.prompt.cuts and articles[0].tok_input is not None:
     raise ValueError(
       f'{path} has tok_input, the token ids of a Llama, but the model is a'
@@ -106,21 +98,14 @@ def load(
       f'{tokenizer_path} has no special tokens, so the id that ends an answer'
       ' is unknown. Pass the tokenizer.json of the model with --tokenizer_path.'
     )
-  task = Summarization(articles, tokenizer, max_input_length, rules)
+  task = Summarization(articles, tokenizer, longest, rules)
   if not rules.prompt.cuts:
     _ = task.prompt_ids  # Reports prompts that cannot be used.
   return task
 
 
 def load_beside(
-  model_dir: str,
-  longest: int,
-  usual: int,
-  dataset_path: str,
-  tokenizer_path: str,
-  max_input_length: int | None,
-  sample_count: int,
-  benchmark: str,
+  model_dir: str, longest: int, usual: int, samples: samples_lib.Samples
 ) -> Summarization:
   """Reads the articles, and by default the tokenizer of a model.
 
@@ -128,26 +113,24 @@ def load_beside(
     model_dir: The directory of the model's tokenizer.json.
     longest: The maximum number of prompt tokens that the model takes.
     usual: The number of tokens after which prompts are cut by default.
-    dataset_path: The file of the articles; see `load`.
-    tokenizer_path: The tokenizer; see `load`. '': the one in `model_dir`.
-    max_input_length: The length at which a prompt is cut; None: `usual`.
-    sample_count: The number of articles; see `load`.
-    benchmark: The benchmark; see `load`.
+    samples: The samples.
 
   Raises:
     OSError, ValueError: A file cannot be used, or a prompt would be too long.
   """
-  if max_input_length is not None and max_input_length > longest:
+  chosen = samples.max_input_length
+  if chosen is not None and chosen > longest:
     raise ValueError(
-      f'--max_input_length={max_input_length} is above the limit {longest},'
+      f'--max_input_length={chosen} is above the limit {longest},'
       ' the longest prompt that leaves room for the answer. Lower it.'
     )
+  tokenizer_path = os.path.join(model_dir, 'tokenizer.json')
   return load(
-    dataset_path,
-    tokenizer_path or os.path.join(model_dir, 'tokenizer.json'),
-    max_input_length or usual,
-    sample_count,
-    benchmark,
+    msgspec.structs.replace(
+      samples,
+      tokenizer_path=samples.tokenizer_path or tokenizer_path,
+      max_input_length=chosen or usual,
+    )
   )
 
 

@@ -6,6 +6,7 @@ import tokenizers
 
 from harness.benchmarks import gptj
 from harness.benchmarks import llama
+from harness.data import samples as samples_lib
 from harness.data import summarization
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
@@ -36,7 +37,7 @@ class SummarizationTest(absltest.TestCase):
       'sample_count': 0,
       'benchmark': gptj.GPTJ.name,
     }
-    return summarization.load(**(values | changes))
+    return summarization.load(samples_lib.Samples(**(values | changes)))
 
   def test_prompts_are_ids_cut_at_the_limit(self):
     task = self._load(max_input_length=5, sample_count=2)
@@ -133,16 +134,9 @@ class SummarizationTest(absltest.TestCase):
 
 
 def _lengths(**changes) -> list[int]:
-  values = {
-    'dataset_path': '',
-    'tokenizer_path': '',
-    'max_input_length': None,
-    'sample_count': 40,
-    'benchmark': gptj.GPTJ.name,
-  }
-  task = summarization.load_beside(
-    gptj.BUNDLE.model, 600, 300, **(values | changes)
-  )
+  values = {'sample_count': 40, 'benchmark': gptj.GPTJ.name}
+  samples = samples_lib.Samples(**(values | changes))
+  task = summarization.load_beside(gptj.BUNDLE.model, 600, 300, samples)
   assert task.tokenizer.get_vocab_size() == 4096
   return [len(ids) for ids in task.prompt_ids]
 
@@ -169,7 +163,7 @@ class LoadBesideTest(absltest.TestCase):
 
   def test_without_a_model_both_are_needed(self):
     with self.assertRaisesRegex(ValueError, 'Pass --tokenizer_path and --max'):
-      summarization.load('', '', 512, 0, gptj.GPTJ.name)
+      summarization.load(samples_lib.Samples(max_input_length=512))
 
 
 if __name__ == '__main__':

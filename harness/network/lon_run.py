@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import msgspec
-
 from harness.data import summarization
 from harness.loadgen import run as run_lib
 from harness.loadgen import runner
@@ -22,7 +20,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _payloads(samples: run_lib.Samples) -> list[payload.Payload]:
   """Returns the token ids of each prompt, int32 [T], as "input_ids"."""
-  task = summarization.load(*msgspec.structs.astuple(samples))
+  task = summarization.load(samples)
   return [{'input_ids': ids} for ids in task.prompt_ids]
 
 

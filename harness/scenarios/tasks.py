@@ -105,7 +105,7 @@ class SummaryTask:
       OSError, ValueError: An input cannot be used.
     """
     self.benchmark = benchmarks.MODELS[model]
-    self._task = summarization.load(*msgspec.structs.astuple(samples))
+    self._task = summarization.load(samples)
     self.sample_count = len(self._task.articles)
     self.samples = msgspec.structs.replace(
       samples, sample_count=self.sample_count

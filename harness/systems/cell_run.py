@@ -14,7 +14,6 @@ import functools
 import threading
 
 import grpc
-import msgspec
 
 from harness.benchmarks import all as benchmarks
 from harness.benchmarks import benchmark as benchmark_lib
@@ -311,7 +310,7 @@ def _subject(run: run_lib.Run[launch.RunningCell]) -> runner.Subject:
       '--model_path is not set. Pass a model such as /sax/test/gptj'
     )
   benchmark = benchmarks.get(run.benchmark)
-  task = summarization.load(*msgspec.structs.astuple(run.samples))
+  task = summarization.load(run.samples)
   generate = generator(
     cell.model_path,
     cell.sax_root,

@@ -15,7 +15,6 @@ from typing import Any
 
 from absl import flags
 from absl import logging
-import msgspec
 import numpy as np
 
 from harness.benchmarks import all as benchmarks
@@ -261,7 +260,7 @@ def prompts(
     settings = params_lib.Settings.from_params(params)
     longest = settings.engine.max_prompt - (settings.sos_id is not None)
     task = summarization.load_beside(
-      _checkpoint(engine), longest, longest, *msgspec.structs.astuple(samples)
+      _checkpoint(engine), longest, longest, samples
     )
   except errors.SaxError as error:
     raise ValueError(error.message) from error

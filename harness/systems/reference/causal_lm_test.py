@@ -12,6 +12,7 @@ import transformers
 from harness.benchmarks import benchmark
 from harness.benchmarks import gptj
 from harness.benchmarks import llama
+from harness.data import samples as samples_lib
 from harness.data import summarization
 from harness.systems.reference import causal_lm
 
@@ -39,11 +40,13 @@ class CausalLMTest(absltest.TestCase):
   def setUpClass(cls):
     super().setUpClass()
     task = summarization.load(
-      gptj.BUNDLE.dataset,
-      gptj.BUNDLE.tokenizer,
-      gptj.BUNDLE.max_input_length,
-      max(_SHORT) + 1,
-      gptj.GPTJ.name,
+      samples_lib.Samples(
+        gptj.BUNDLE.dataset,
+        gptj.BUNDLE.tokenizer,
+        gptj.BUNDLE.max_input_length,
+        max(_SHORT) + 1,
+        gptj.GPTJ.name,
+      )
     )
     cls.prompts = [task.prompt_ids[index].tolist() for index in _SHORT]
     with open(gptj.BUNDLE.reference, encoding='utf-8') as file:
@@ -99,11 +102,13 @@ class CausalLMTest(absltest.TestCase):
     ends = causal_lm.end_ids(model.config)
     self.assertLen(ends, 2)
     task = summarization.load(
-      gptj.BUNDLE.dataset,
-      llama.BUNDLE.tokenizer,
-      llama.BUNDLE.max_input_length,
-      max(_SHORT) + 1,
-      llama.LLAMA.name,
+      samples_lib.Samples(
+        gptj.BUNDLE.dataset,
+        llama.BUNDLE.tokenizer,
+        llama.BUNDLE.max_input_length,
+        max(_SHORT) + 1,
+        llama.LLAMA.name,
+      )
     )
     prompts = [task.prompt_ids[index].tolist() for index in _SHORT]
     with open(llama.BUNDLE.reference, encoding='utf-8') as file:

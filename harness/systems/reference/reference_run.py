@@ -8,7 +8,6 @@ import dataclasses
 import os
 import re
 
-import msgspec
 import torch
 import transformers
 
@@ -110,7 +109,7 @@ def prompts(
     path,
     causal_lm.longest_prompt(config, benchmark.search.max_tokens),
     _usual_prompt(path, config, benchmark),
-    *msgspec.structs.astuple(samples),
+    samples,
   )
   return [{'input_ids': ids} for ids in task.prompt_ids]
 
