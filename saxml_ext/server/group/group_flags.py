@@ -43,18 +43,24 @@ PORT = flags.DEFINE_integer(
   lower_bound=0,
   upper_bound=65535,
 )
-_LIMITS = {
-  'silence': 'The seconds without a message after which a host of the group is'
-  ' lost.',
-  'step': "The maximum seconds of one call of a group's engine.",
-  'load': 'The maximum seconds of one load of a model by a group.',
-}
-_LIMIT_FLAGS = {
-  name: flags.DEFINE_float(
-    f'group_{name}_secs', getattr(group_engine.Limits, name), text, 0.1
-  )
-  for name, text in _LIMITS.items()
-}
+_GROUP_SILENCE_SECS = flags.DEFINE_float(
+  'group_silence_secs',
+  group_engine.Limits.silence,
+  'The seconds without a message after which a host of the group is lost.',
+  lower_bound=0.1,
+)
+_GROUP_STEP_SECS = flags.DEFINE_float(
+  'group_step_secs',
+  group_engine.Limits.step,
+  "The maximum seconds of one call of a group's engine.",
+  lower_bound=0.1,
+)
+_GROUP_LOAD_SECS = flags.DEFINE_float(
+  'group_load_secs',
+  group_engine.Limits.load,
+  'The maximum seconds of one load of a model by a group.',
+  lower_bound=0.1,
+)
 flag_rules.act_only(
   'in a group of several processes, or with --group=flags, lws or tpu',
   # A manifest with these flags is also valid for a group of one process.
@@ -96,7 +102,9 @@ def is_group() -> bool | None:
 def limits() -> group_engine.Limits:
   """Returns the timeouts of the group."""
   return group_engine.Limits(
-    **{name: flag.value for name, flag in _LIMIT_FLAGS.items()}
+    silence=_GROUP_SILENCE_SECS.value,
+    step=_GROUP_STEP_SECS.value,
+    load=_GROUP_LOAD_SECS.value,
   )
 
 
