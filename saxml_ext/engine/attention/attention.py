@@ -10,7 +10,7 @@ With these layouts both products read memory in order. On CPU they run at 62 and
 
 from collections.abc import Sequence
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -156,6 +156,7 @@ def attend_causal(
   past: Sequence[Source | Earlier] = (),
   chunk: int = 128,
   cap: float | None = None,
+  firsts: jax.Array | None = None,
 ) -> jax.Array:
   """Computes causal attention of prompts, in chunks of queries.
 
@@ -170,6 +171,8 @@ def attend_causal(
     past: The keys and values before these.
     chunk: The number of queries computed together.
     cap: The cap of scores, as in `attend`.
+    firsts: The first of the keys that each token sees, [T] int32, ascending.
+      None stands for 0.
 
   Returns:
     The mixed values, [B, N, T * G, H] float32.
@@ -179,7 +182,9 @@ def attend_causal(
   outputs = []
   for start in range(0, length, chunk):
     end = min(start + chunk, length)
-    visible = np.arange(end) <= np.arange(start, end)[:, None]
+    visible: Any = np.arange(end) <= np.arange(start, end)[:, None]
+    if firsts is not None:
+      visible = visible & (np.arange(end) >= firsts[start:end, None])
     seen = Source(
       jax.tree.map(lambda x, end=end: x[..., :end], keys),
       jax.tree.map(lambda x, end=end: x[:, :, :end], values),

@@ -19,6 +19,7 @@ def attend(
   past: Sequence[attention.Source | attention.Earlier] = (),
   cap: float | None = None,
   dtype: jnp.dtype = jnp.float32,
+  firsts: jax.Array | None = None,
 ) -> jax.Array:
   """Computes what `attention.attend_causal` does, on one GPU with its kernel.
 
@@ -31,13 +32,16 @@ def attend(
     past: The keys and values before these.
     cap: The cap of scores.
     dtype: The type of the kernel's result.
+    firsts: The first key that each token sees, as in `attend_causal`.
   """
   sources = [s for s in past if isinstance(s, attention.Source)]
   one_gpu = (
     logical.platform() == 'gpu' and jax.sharding.get_abstract_mesh().empty
   )
   if not one_gpu or len(sources) < len(past):
-    return attention.attend_causal(queries, keys, values, past, cap=cap)
+    return attention.attend_causal(
+      queries, keys, values, past, cap=cap, firsts=firsts
+    )
   length = jax.tree.leaves(keys)[0].shape[-1]
   keys = jax.tree.map(
     lambda *x: jnp.concatenate(x, -1), *[s.keys for s in sources], keys
@@ -48,6 +52,7 @@ def attend(
   return prefill_kernel.attend(
     queries,
     decode_attention.operands(cache.Block(keys, values)),
+    firsts,
     queries.shape[2] // length,
     cap,
     dtype,

@@ -18,6 +18,7 @@ from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import causal_attention
 from saxml_ext.engine.attention import decode_attention
+from saxml_ext.engine.attention import packing
 from saxml_ext.engine.kernels.tpu import block_list
 from saxml_ext.engine.testing import fast_compile
 
@@ -70,6 +71,55 @@ class CausalAttentionTest(parameterized.TestCase):
     tolerance = 1e-5 if dtype == 'float32' else 2e-2
     scale = np.abs(expected).max()
     np.testing.assert_allclose(got, expected, atol=tolerance * scale)
+
+  @parameterized.parameters(
+    # The format of keys, N, G, H, the lengths of prompts, and the padding.
+    ('float32', 2, 1, 16, (1, 16, 17, 1, 40, 5), 9),
+    ('float32', 1, 3, 24, (7, 32, 1, 70), 0),
+    ('bfloat16', 2, 1, 80, (128, 130, 1, 64, 200), 40),
+    ('bfloat16', 1, 4, 16, (3, 61, 1, 150), 30),
+    ('int8', 2, 2, 32, (64, 1, 65, 30), 100),
+  )
+  def test_tokens_of_a_row_see_their_own_prompt(
+    self, dtype, heads, group, width, lengths, padding
+  ):
+    """Compares the kernel with XLA, and XLA with prompts one at a time."""
+    rng = np.random.default_rng(1)
+    size = sum(lengths) + padding
+
+    def draw(*shape: int) -> jax.Array:
+      return jnp.asarray(rng.normal(size=(1, heads, *shape)), jnp.float32)
+
+    keys = cache.keys_as(draw(width, size), dtype)
+    values = cache.rows_as(draw(size, width), dtype)
+    queries = draw(size * group, width)
+    slots = jnp.arange(len(lengths))
+    row = packing.Row.from_lengths(
+      size, jnp.asarray(lengths), slots, len(lengths)
+    )
+    np.testing.assert_array_equal(row.last, np.cumsum(lengths) - 1)
+    firsts = jnp.arange(size) - row.positions
+    by_xla = jax.jit(attention.attend_causal)
+    expected = by_xla(queries, keys, values, firsts=firsts)
+    with decode_attention.interpreted(block_list.Blocks(16)):
+      with logical.targeting('gpu'):
+        got = jax.jit(causal_attention.attend)(
+          queries, keys, values, firsts=firsts
+        )
+    tolerance = 1e-5 if dtype == 'float32' else 2e-2
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(got, expected, atol=tolerance * scale)
+    begin = 0
+    for length in lengths:
+      own = slice(begin, begin + length)
+      begin += length
+      rows = slice(own.start * group, own.stop * group)
+      alone = attention.attend_causal(
+        queries[:, :, rows],
+        jax.tree.map(lambda x, own=own: x[..., own], keys),
+        jax.tree.map(lambda x, own=own: x[:, :, own], values),
+      )
+      np.testing.assert_allclose(expected[:, :, rows], alone, atol=1e-5 * scale)
 
   def test_only_derivatives_are_left_to_xla(self):
     """Lowers programs for CUDA, which needs neither a GPU nor a plugin."""

@@ -25,6 +25,7 @@ _EXACT_ROWS = 16
 def attend(
   queries: jax.Array,
   kv: tpu_kernel.KV,
+  firsts: jax.Array | None = None,
   group: int = 1,
   cap: float | None = None,
   dtype: jnp.dtype = jnp.float32,
@@ -35,6 +36,8 @@ def attend(
   Args:
     queries: The queries, [B, N, T * G, H] float32; see `attention.folded`.
     kv: The keys [B, N, H, S] and values [B, N, S, H] of all tokens.
+    firsts: The first key that each token sees, [T] int32, ascending. None
+      stands for 0.
     group: The number of queries that share a key, G.
     cap: The cap of scores; see `architecture.py`.
     dtype: The type of the result.
@@ -60,6 +63,7 @@ def attend(
     tuple(padded(x, x.ndim - 1) for x in kv.keys),
     tuple(padded(x, 2) for x in kv.values),
   )
+  more = () if firsts is None else (firsts,)
   by_token = queries.reshape(prompts, heads, -1, group, width).swapaxes(1, 2)
   mixed = pl.pallas_call(
     functools.partial(_attend_block, cap, rows, step, earlier),
@@ -70,14 +74,15 @@ def attend(
     ),
     interpret=interpret,
     name='attend_prompts',
-  )(by_token, kv)
+  )(by_token, kv, *more)
   return mixed.swapaxes(1, 2).reshape(queries.shape)
 
 
 def _attend_block(
-  cap: float | None, rows: int, step: int, earlier: int, queries, kv, out
+  cap: float | None, rows: int, step: int, earlier: int, queries, kv, *refs
 ) -> None:
   """Writes the attention of one block of queries of a prompt and a head."""
+  *firsts, out = refs
   _, tokens, _, group, width = queries.shape
   head, prompt = pl.program_id(0), pl.program_id(1)
   # The last block takes longest, so it begins first.
@@ -92,17 +97,29 @@ def _attend_block(
   over = functools.partial(
     decode_kernel.sum_steps, cap, x, step, (prompt, head), kv, True
   )
-  # All queries of the block see the keys of the first steps.
-  whole = (earlier + begin // group + 1) // step
   last = jnp.minimum((begin + rows - 1) // group, tokens - 1)
-  first = whole * step
+  own = [triton.load(x.at[token], mask=token < tokens, other=0) for x in firsts]
 
-  def visible(start: jax.Array) -> jax.Array:
-    keys = first + start + jnp.arange(step)
-    return keys[None] <= earlier + token[:, None]
+  def over_masked(begin, end, sums=None) -> decode_kernel.Sums:
+    first = begin * step
 
-  sums = over(0, whole, None)
-  count = pl.cdiv(earlier + last + 1, step) - whole
-  sums = over(first, count, visible, sums)
+    def visible(start: jax.Array) -> jax.Array:
+      keys = (first + start + jnp.arange(step))[None]
+      seen = keys <= earlier + token[:, None]
+      for x in own:
+        seen &= keys >= x[:, None]
+      return seen
+
+    return over(first, end - begin, visible, sums)
+
+  # All queries of the block see the keys of the steps from `low` to `whole`.
+  low, whole = 0, (earlier + begin // group + 1) // step
+  sums = None
+  for ref in firsts:
+    low = pl.cdiv(ref[last], step)
+    whole = jnp.maximum(low, whole)
+    sums = over_masked(ref[begin // group] // step, low)
+  sums = over(low * step, whole - low, None, sums)
+  sums = over_masked(whole, pl.cdiv(earlier + last + 1, step), sums)
   mixed = (sums.mixed / sums.total[:, None]).astype(out.dtype)
   triton.store(out.at[at], mixed, mask=mask)
