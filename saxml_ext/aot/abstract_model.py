@@ -152,7 +152,7 @@ def _on_gpu(
 ) -> AbstractModel:
   """Returns the model that a server with one GPU would load."""
   model = settings.model_config()
-  engine = platform_configs.tiled(
+  engine = platform_configs.on_gpu(
     platform_configs.without_context(settings.engine)
   )
   form = settings.dtype, settings.quantization, settings.quantize_head

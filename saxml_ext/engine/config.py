@@ -156,6 +156,8 @@ class EngineConfig:
       requests are decoded between chunks. 0: no chunks.
     prefill_interval: The number of decode steps between chunks. More steps
       delay the prompt's first token; fewer delay the tokens of other requests.
+    prefill_tokens: The number of tokens in a call that prefills several prompts
+      in one row. It requires one segment and no chunks. 0: no such calls.
     max_new_tokens: The maximum number of generated tokens, for all requests.
       With max_context, it applies only to requests with several rows.
     max_context: The maximum length of prompt and answer together, in tokens,
@@ -208,6 +210,7 @@ class EngineConfig:
   prefill_batches: tuple[int, ...] = (1,)
   prefill_chunk: int = 0
   prefill_interval: int = 4
+  prefill_tokens: int = 0
   max_new_tokens: int = 128
   max_context: int = 0
   min_new_tokens: int = 30
@@ -256,6 +259,7 @@ class EngineConfig:
     ):
       config_checks.ascending(name, values, last)
     config_checks.context(self)
+    config_checks.packing(self)
     if self.segments[-1] < self.max_prompt:
       raise ValueError(
         f'prompt_segments ends in {self.segments[-1]}, but must end in at'

@@ -20,6 +20,7 @@ _LEAST = {
   'suffix_block': 1,
   'prefill_chunk': 0,
   'prefill_interval': 1,
+  'prefill_tokens': 0,
   'max_top_k': 0,
   'max_logprobs': 0,
   'max_context': 0,
@@ -97,6 +98,21 @@ def context(config: Any) -> None:
       raise ValueError(
         f'{name} is {getattr(config, name)!r}, which max_context'
         f' ({config.max_context}) does not support.'
+      )
+
+
+def packing(config: Any) -> None:
+  """Checks the fields that an EngineConfig with prefill_tokens requires."""
+  if not config.prefill_tokens:
+    return
+  for name, value, is_right in (
+    ('prefill_chunk', config.prefill_chunk, not config.prefill_chunk),
+    ('prompt_segments', config.segments, len(config.segments) == 1),
+  ):
+    if not is_right:
+      raise ValueError(
+        f'{name} is {value!r}, which prefill_tokens'
+        f' ({config.prefill_tokens}) does not support.'
       )
 
 

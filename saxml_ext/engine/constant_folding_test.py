@@ -106,7 +106,7 @@ class ConstantFoldingTest(parameterized.TestCase):
     stacked = kind in ('stacked', 'context')
     platform = 'gpu' if kind == 'gpu' else 'cpu'
     if platform == 'gpu':
-      engine = platform_configs.tiled(engine)
+      engine = platform_configs.on_gpu(engine)
     else:
       engine = platform_configs.on_cpu(engine)
     weights = abstract_weights.shapes(

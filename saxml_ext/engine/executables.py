@@ -340,6 +340,7 @@ class Executables:
       *map(program_keys.Decode, e.widths),
       *sorted(inserts),
       *sorted(chunks),
+      *program_keys.packs(e),
       texts.Score(),
       program_keys.Hypotheses(),
       *map(program_keys.Progress, e.progress_windows),

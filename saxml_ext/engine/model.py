@@ -153,6 +153,7 @@ def prefill(
   keep: KeepKV = lambda kept, layer, keys, values: kept,
   kept: Any = None,
   offset: jax.Array | None = None,
+  packed: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
   """Runs prompts, or a chunk of them, padded on the right.
 
@@ -173,11 +174,14 @@ def prefill(
     kept: The first input of `keep`.
     offset: The number to add to the input of the first layer, [B, T, D]
       float32, for a derivative. None adds nothing.
+    packed: The position of each token in its own prompt, [T] int32, if a single
+      row has all prompts, one after the other. None if each row has one.
 
   Returns:
     The hidden states before the final layer norm (see `logits`), float32, and
     the last result of `keep`. The hidden states are those of each token [B, T,
-    D], or of the last [B, 1, D] if `last` is given.
+    D], or of the last [B, 1, D] if `last` is given. If packed, the last are [1,
+    B, D].
   """
   operations = _operations(weights, config, tokens.shape)
   split = isinstance(operations, tensor_parallel.Rows)
@@ -190,8 +194,11 @@ def prefill(
     tokens = jnp.pad(tokens, ((0, 0), (0, -length % logical.TILE)))
     operations = fused = _rows(config, tokens.shape)
   rotation = config.rotary_dim, config.rotary_base, config.rotary_scaling
-  if dynamic:
+  firsts = None if packed is None else jnp.arange(length) - packed
+  if dynamic or packed is not None:
     positions = start + jnp.arange(tokens.shape[1])[None]
+    if packed is not None:
+      positions = packed[None]
     rotations = rotary.rows(positions[0], *rotation)
   else:
     positions = np.arange(start, start + tokens.shape[1])[None]
@@ -222,13 +229,18 @@ def prefill(
         if offset is None:
           post = layer.post
           dtype = post.dtype if isinstance(post, jax.Array) else jnp.float32
-          mixed = causal_attention.attend(q, keys, values, seen, cap, dtype)
+          mixed = causal_attention.attend(
+            q, keys, values, seen, cap, dtype, firsts
+          )
         else:  # Kernels have no derivative.
           mixed = attention.attend_causal(q, keys, values, seen, cap=cap)
       else:
-        index_of = at.reshape(*[1] * (q.ndim - 4), -1, 1, 1, 1)
+        index_of = at.reshape(*[1] * (q.ndim - 4), -1, 1, at.shape[1], 1)
         q = attention.folded(jnp.take_along_axis(q, index_of, -2))
-        own = attention.Source(keys, values, jnp.arange(length) <= at)
+        visible = jnp.arange(length) <= at
+        if firsts is not None:
+          visible &= jnp.arange(length) >= firsts[at]
+        own = attention.Source(keys, values, visible)
         mixed = attention.attend(q, [own, *seen], cap)
       mixed = attention.unfolded(mixed, config.group)
       if not dynamic:
@@ -248,7 +260,8 @@ def prefill(
   if last is None:
     return operations.join(x)[:, :length], kept
   layer = read(weights.layers, count)
-  return layer_at((x, kept), count, layer, last[:, None, None])
+  at = last[:, None, None] if packed is None else last[None, :, None]
+  return layer_at((x, kept), count, layer, at)
 
 
 @einsum_lib.decoding()

@@ -8,6 +8,11 @@ from absl import logging
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import logical
 
+# The tokens of a call with several prompts. At an H200's rates, reading the
+# weights takes as long as computing about 180 tokens, less than a tenth of these.
+# Longer calls would delay the next decode step more.
+_PREFILL_TOKENS = 2048
+
 
 def without_context(config: config_lib.EngineConfig) -> config_lib.EngineConfig:
   """Returns the settings with separate limits, for accelerators and meshes.
@@ -65,3 +70,15 @@ def tiled(
     prompt_segments=(logical.TILE * -(-config.segments[-1] // logical.TILE),),
     suffix_block=steps * -(-config.max_new_tokens // steps),
   )
+
+
+def on_gpu(config: config_lib.EngineConfig) -> config_lib.EngineConfig:
+  """Returns the settings of `tiled` for one GPU without a mesh.
+
+  One call prefills several prompts, unless long prompts are split into chunks.
+  """
+  config = tiled(config)
+  if config.prefill_chunk or config.num_slots == 1:
+    return config
+  most = config.num_slots * config.max_prompt
+  return dataclasses.replace(config, prefill_tokens=min(_PREFILL_TOKENS, most))

@@ -8,11 +8,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import decode_programs
 from saxml_ext.engine import programs
 from saxml_ext.engine import state
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
+
+# The maximum number of prompts in a row.
+_MOST_PACKED = 16
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -42,19 +46,53 @@ class PrefillAndInsert(state.Key):
   end: int
 
   def program(self, shapes: state.Shapes) -> state.Program:
-    s = shapes.settings
-    options = jax.eval_shape(
-      lambda: search.options_like(
-        self.rows, s.engine.max_stop_ids, s.engine.max_new_tokens
-      )
-    )
     tokens = state.int32(self.rows, self.end - self.start)
-    per_row = state.int32(self.rows)
-    prompts = state.Prompts(tokens, per_row, per_row, options)
     kept = shapes.segments(self.end), shapes.empty.slots
-    function, *start = _from(programs.prefill_and_insert, s, self.start)
-    args = (*kept, prompts, *start)
+    function, *start = _from(
+      programs.prefill_and_insert, shapes.settings, self.start
+    )
+    args = (*kept, _prompts(shapes.settings, self.rows, tokens), *start)
     return state.Program(function, args, kept, donated=(1, 2))
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class PrefillPacked(state.Key):
+  """The program `programs.prefill_packed`.
+
+  It prefills up to `prompts` prompts with `tokens` tokens in all.
+  """
+
+  name = 'prefill_packed'
+  prompts: int
+  tokens: int
+  end = 1  # The prompts' KV has one segment.
+
+  def program(self, shapes: state.Shapes) -> state.Program:
+    s, tokens = shapes.settings, state.int32(1, self.tokens)
+    kept = shapes.empty.segments, shapes.empty.slots
+    return state.Program(
+      functools.partial(programs.prefill_packed, s),
+      (*kept, _prompts(s, self.prompts, tokens)),
+      kept,
+      donated=(1, 2),
+    )
+
+
+def packs(engine: config_lib.EngineConfig) -> list[PrefillPacked]:
+  """Returns the programs that prefill several prompts in a row, ascending."""
+  prompts, most = min(engine.num_slots, _MOST_PACKED), engine.prefill_tokens
+  return [PrefillPacked(prompts, n) for n in (most // 4, most) if n]
+
+
+def _prompts(
+  settings: state.Settings, rows: int, tokens: jax.ShapeDtypeStruct
+) -> state.Prompts:
+  """Returns the shapes of a batch of prompts."""
+  e, per_row = settings.engine, state.int32(rows)
+  options = jax.eval_shape(
+    lambda: search.options_like(rows, e.max_stop_ids, e.max_new_tokens)
+  )
+  return state.Prompts(tokens, per_row, per_row, options)
 
 
 @dataclasses.dataclass(frozen=True, order=True)

@@ -18,6 +18,7 @@ from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
+from saxml_ext.engine.attention import packing
 from saxml_ext.engine.attention import slot_parts
 from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.kernels import kernels
@@ -115,6 +116,55 @@ def prefill_and_insert(
     prompts.slots,
     prompts.lengths - 1 - start,
   )
+  return segments, _start_searches(settings, weights, slots, prompts, x)
+
+
+def prefill_packed(
+  settings: state.Settings,
+  weights: weights_lib.Weights,
+  segments: tuple[cache.Block, ...],
+  slots: state.Slots,
+  prompts: state.Prompts,
+) -> tuple[tuple[cache.Block, ...], state.Slots]:
+  """Prefills prompts that share one row, and starts searches in their slots.
+
+  The arguments are those of `prefill_and_insert`, but the tokens are [1, T],
+  prompt after prompt. The last prompts may be unused. Their length is 0, and
+  their slot is S.
+  """
+  row = packing.Row.from_lengths(
+    prompts.tokens.shape[1],
+    prompts.lengths,
+    prompts.slots,
+    settings.engine.num_slots,
+  )
+
+  def keep(segments, layer: layers_lib.Index, keys: cache.KV, values: cache.KV):
+    [block] = segments
+    return (row.insert(block, layer, keys, values),)
+
+  x, segments = model.prefill(
+    weights,
+    settings.model,
+    prompts.tokens,
+    settings.engine.kv_dtype,
+    row.last,
+    keep=keep,
+    kept=segments,
+    packed=row.positions,
+  )
+  x = x.swapaxes(0, 1)
+  return segments, _start_searches(settings, weights, slots, prompts, x)
+
+
+def _start_searches(
+  settings: state.Settings,
+  weights: weights_lib.Weights,
+  slots: state.Slots,
+  prompts: state.Prompts,
+  x: jax.Array,
+) -> state.Slots:
+  """Chooses first tokens by hidden states x [B, 1, D]; returns the new slots."""
   logits = model.logits(weights, settings.model, x)
   e, rule = settings.engine, settings.rule
   steps = 1 if e.max_context else e.max_new_tokens
@@ -140,7 +190,7 @@ def prefill_and_insert(
     )
 
   split = logical.spec('slots')
-  return segments, slot_parts.on_each(
+  return slot_parts.on_each(
     put,
     prompts.slots,
     settings.engine.num_slots,

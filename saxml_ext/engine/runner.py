@@ -150,13 +150,14 @@ class Runner(texts.Texts):
         self._streams[slot] = streams.Stream(
           settled.rows, sampled=not settled.beam_search
         )
-    by_bucket: dict[int, list[int]] = {}
-    for slot, request in requests.items():
+    single = dict(requests)
+    for pack in prefills.pack(requests, self._engine, self._run.is_ready):
+      self._advance(pack)
+      for slot in pack.requests:
+        del single[slot]
+    for slot, request in single.items():
       bucket = self._engine.padded(len(request.tokens))
-      by_bucket.setdefault(bucket, []).append(slot)
-    for bucket, slots in by_bucket.items():
-      chosen = {slot: requests[slot] for slot in slots}
-      self._waiting.add(bucket, chosen, self._steps)
+      self._waiting.add(bucket, {slot: request}, self._steps)
     self._begin_prefills()
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
@@ -371,7 +372,7 @@ class Runner(texts.Texts):
       else:
         self._prefills.append(prefill)
 
-  def _advance(self, prefill: prefills.Prefill) -> None:
+  def _advance(self, prefill: prefills.Prefill | prefills.Pack) -> None:
     """Runs a batch's next chunk, and puts the rest first in the queue."""
     key, args = prefill.call(self._engine, self._batches)
     n = self._engine.segments_for(key.end)

@@ -115,7 +115,7 @@ class GpuProgramsTest(parameterized.TestCase):
     if layers is not None:
       model = dataclasses.replace(model, num_layers=layers)
     weights = abstract_weights.shapes(model, 'bfloat16', quantization)
-    settings = state.Settings(model, platform_configs.tiled(engine))
+    settings = state.Settings(model, platform_configs.on_gpu(engine))
     run = abstract_model.GpuExecutables(
       settings, weights, topologies.H100.describe()[0]
     )
@@ -167,10 +167,29 @@ class GpuProgramsTest(parameterized.TestCase):
     self.assertEqual(text.count('__gpu$xla.gpu.triton'), _LAYERS - 1)
     self.assertLessEqual(kernels, most)
 
+  @parameterized.parameters(('llama', 90, 18), ('gptj', 115, 25))
+  def test_prompts_in_a_row_are_prefilled_with_few_kernels(
+    self, name, most, more
+  ):
+    """Checks all kernels, those of a further layer, and that none copies KV."""
+
+    def is_long(key) -> bool:
+      return isinstance(key, program_keys.PrefillPacked) and key.tokens == 2048
+
+    counts = []
+    for layers in (_LAYERS, _LAYERS + 1):
+      kernels, text = self._compile(name, layers, is_long)
+      counts.append(kernels)
+      self.assertNotIn(' conditional(', text)
+      self.assertNotIn(' copy(', text)
+      self.assertEqual(text.count('__gpu$xla.gpu.triton'), layers - 1)
+    self.assertLessEqual(counts[0], most)
+    self.assertLessEqual(counts[1] - counts[0], more)
+
   def test_program_of_a_set_is_for_the_described_card(self):
     settings = state.Settings(
       dataclasses.replace(_LLAMA, num_layers=1),
-      platform_configs.tiled(_LLAMA_ENGINE),
+      platform_configs.on_gpu(_LLAMA_ENGINE),
     )
     weights = abstract_weights.shapes(settings.model, 'bfloat16', None)
     gpu = topologies.H100.describe()[0]

@@ -229,7 +229,6 @@ def plan(spec: entry_lib.Spec) -> Plan:
       f"{spec.model_path}: QUANTIZATION='fp8' needs an NVIDIA GPU, but this"
       f" server uses a {platform.upper()}. Publish with QUANTIZATION='int8'."
     )
-  on_tpu = platform == 'tpu'
   mesh = meshes.choose(spec.model_path, model, settings)
   engine = settings.engine
   if mesh is not None or platform != 'cpu':
@@ -237,7 +236,9 @@ def plan(spec: entry_lib.Spec) -> Plan:
   if platform == 'cpu':
     engine = platform_configs.on_cpu(engine)
   settings = dataclasses.replace(settings, engine=engine)
-  if on_tpu or platform == 'gpu':
+  if platform == 'gpu' and mesh is None:
+    engine = platform_configs.on_gpu(engine)
+  elif platform != 'cpu':
     engine = platform_configs.tiled(engine, sharding.slot_parts(mesh))
   return Plan(
     spec=spec,
@@ -245,7 +246,7 @@ def plan(spec: entry_lib.Spec) -> Plan:
     stored=stored,
     model=model,
     engine=engine,
-    stacked=on_tpu or engine.max_context > 0,
+    stacked=platform == 'tpu' or engine.max_context > 0,
     mesh=mesh,
   )
 
