@@ -178,9 +178,7 @@ def compare(name: str, dtype: str, count: int, slots: int) -> dict[str, Any]:
     _variables(bundled), bundled.model, floats, _FORMATS[dtype]
   )
   programs = compilation.compile_programs(weights, bundled.model, engine)
-  runner = runner_lib.Runner(
-    weights, bundled.model, engine, ready=programs.ready
-  )
+  runner = programs.runner(weights, bundled.model, engine)
   requests = [
     request_lib.Request(np.asarray(ids, np.int32), stop_ids=bundled.stop_ids)
     for ids in prompts

@@ -12,13 +12,16 @@ import jax
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import platform_configs
+from saxml_ext.engine import preparation
 from saxml_ext.engine import program_keys
+from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 
 _NEEDED = (
   program_keys.Decode,
   program_keys.PrefillAndInsert,
+  program_keys.PrefillPacked,
   program_keys.Hypotheses,
   program_keys.EmptyState,
 )
@@ -28,7 +31,7 @@ _MOST_THREADS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Programs:
-  """Compiled programs, for `runner.Runner`.
+  """Compiled programs.
 
   Attributes:
     programs: The programs by key.
@@ -38,16 +41,26 @@ class Programs:
   programs: Mapping[state.Key, Callable]
   seconds: float
 
-  def ready(self, key: state.Key, unused_signature: object) -> Callable | None:
-    """Returns a program; None if it was not compiled."""
-    return self.programs.get(key)
+  def runner(
+    self,
+    weights: weights_lib.Weights,
+    model: config_lib.ModelConfig,
+    engine: config_lib.EngineConfig,
+  ) -> runner_lib.Runner:
+    """Returns a runner that has loaded all these programs."""
+    run = preparation.prepare(
+      weights, model, engine, ready=lambda key, _: self.programs.get(key)
+    )
+    # Prompts share a call only if its program is loaded before.
+    run.prepare(list(self.programs))
+    return runner_lib.Runner.start(run)
 
 
 def for_platform(engine: config_lib.EngineConfig) -> config_lib.EngineConfig:
   """Returns the settings as the model server adapts them to the device."""
   if jax.default_backend() == 'cpu':
     return platform_configs.on_cpu(engine)
-  return platform_configs.tiled(engine)
+  return platform_configs.on_gpu(engine)
 
 
 def compile_programs(

@@ -195,9 +195,7 @@ def measure(
   programs = compilation.compile_programs(
     structs, shape.model, settings, autotune=True
   )
-  runner = runner_lib.Runner(
-    _random_weights(structs), shape.model, settings, ready=programs.ready
-  )
+  runner = programs.runner(_random_weights(structs), shape.model, settings)
   for batch in fitting:
     _decode(runner, shape, batch)  # The first calls are slower.
     step, prefill = _decode(runner, shape, batch)
