@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import multiprocessing
 import os
-from typing import Any
 
 import numpy as np
 import tokenizers
@@ -78,7 +77,7 @@ def read_accuracy_log(path: str, dtype: str) -> dict[int, tuple[int, ...]]:
   Raises:
     ValueError: The file is not such a log, or its ids have another type.
   """
-  entries = files.read_json(path, list[Any])
+  entries = files.read_json(path)
   if not entries:
     raise ValueError(
       f'{path} has no answers. It must come from a run in accuracy mode.'
