@@ -62,7 +62,7 @@ def _runner(packed, stacked=False, quantization=None, kv_dtype='float32'):
   if stacked:
     weights = weights_lib.stack(weights)
   runner = runner_lib.Runner(weights, _MODEL, engine)
-  runner.warm_up()
+  runner._run.prepare(program_keys.packs(engine))
   return runner
 
 
