@@ -122,6 +122,8 @@ def pack(
     engine: The settings of the engine.
     is_ready: The function that returns True for programs that can be used.
   """
+  if not engine.prefill_tokens:
+    return []
   keys = [key for key in program_keys.packs(engine)[::-1] if is_ready(key)]
   most = keys[0].tokens if keys else 0
   waiting = [
