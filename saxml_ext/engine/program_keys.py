@@ -15,7 +15,8 @@ from saxml_ext.engine import state
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 
-# The maximum number of prompts in a row.
+# The maximum number of prompts in a row. A row of 2,048 tokens then has 128 for
+# each. The first tokens are chosen for all of them, also for unused ones.
 _MOST_PACKED = 16
 
 
@@ -79,7 +80,10 @@ class PrefillPacked(state.Key):
 
 
 def packs(engine: config_lib.EngineConfig) -> list[PrefillPacked]:
-  """Returns the programs that prefill several prompts in a row, ascending."""
+  """Returns the programs that prefill several prompts in a row, ascending.
+
+  The shorter row is for few prompts, which would leave most of the other empty.
+  """
   prompts, most = min(engine.num_slots, _MOST_PACKED), engine.prefill_tokens
   return [PrefillPacked(prompts, n) for n in (most // 4, most) if n]
 

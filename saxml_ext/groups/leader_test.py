@@ -215,7 +215,7 @@ class LeaderTest(absltest.TestCase):
 
   def test_host_that_cannot_start_ends_the_group(self):
     self.fail_start = True
-    group = self._group(group_engine.Limits(silence=1.0))
+    group = self._group(group_engine.Limits(silence=4.0))
     self._in_thread(group.leader.load, _REQUEST)
     self.assertEqual(
       group.next_end(),
@@ -226,7 +226,7 @@ class LeaderTest(absltest.TestCase):
     self.assertEqual(reasons, {1: 'why', 2: 'why'})
 
   def test_follower_that_fails_ends_the_group(self):
-    group = self._group(group_engine.Limits(silence=1.0))
+    group = self._group(group_engine.Limits(silence=4.0))
     runner = group.leader.load(_REQUEST).runner
     self.made[2][0].runner.fail = RuntimeError('bad device')
     self.assertEqual(runner.step(), {})
@@ -236,7 +236,7 @@ class LeaderTest(absltest.TestCase):
     )
 
   def test_leader_that_fails_answers_nothing(self):
-    group = self._group(group_engine.Limits(silence=1.0))
+    group = self._group(group_engine.Limits(silence=4.0))
     runner = group.leader.load(_REQUEST).runner
     self.made[0][0].runner.fail = RuntimeError('bad device')
     thread = self._in_thread(runner.step)
