@@ -40,6 +40,9 @@ _READY_SECS = 900.0
 _POLL_SECS = 0.05
 # The timeout of one call to the admin server, in seconds.
 _ANSWER_SECS = 2.0
+# A process that ends is detected at once. One that shares its cores with other
+# work may be silent for seconds.
+_GROUP_SILENCE_SECS = 30.0
 
 
 def group_flags(hosts: int) -> list[dict[str, object]]:
@@ -56,6 +59,7 @@ def group_flags(hosts: int) -> list[dict[str, object]]:
       'coordinator_address': address,
       'num_processes': hosts,
       'process_id': process,
+      'group_silence_secs': _GROUP_SILENCE_SECS,
     }
     for process in range(hosts)
   ]

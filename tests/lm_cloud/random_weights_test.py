@@ -120,6 +120,8 @@ class RandomWeightsTest(absltest.TestCase):
           f'--coordinator_address={coordinator}',
           '--num_processes=2',
           f'--process_id={index}',
+          # On a busy machine, a process may be silent for seconds.
+          '--group_silence_secs=60',
         )
         for index in range(2)
       ],

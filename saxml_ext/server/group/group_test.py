@@ -31,6 +31,8 @@ _CELL = '/sax/test'
 _KEY = '/sax/test/m'
 _SIZE = 3
 _TIMEOUT = 600
+# On a busy machine, a process may be silent for seconds.
+_SILENCE = 4.0
 
 
 class _Admin(admin_pb2_grpc.AdminServicer):
@@ -84,6 +86,7 @@ class GroupTest(parameterized.TestCase):
       f'--sax_cell={_CELL}',
       f'--coordinator_address={coordinator}',
       f'--num_processes={_SIZE}',
+      f'--group_silence_secs={_SILENCE}',
       # Both names of the flag are tested.
       f'--{("process_id", "host_ordinal")[number % 2]}={number}',
       f'--oddities={self._file(number, "oddities")}',
