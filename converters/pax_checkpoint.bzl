@@ -47,10 +47,11 @@ checkpoint_00000000, gptj_config.json and the tokenizer; name the target in
             values = ["float32", "bfloat16"],
             doc = "Type of the variables.",
         ),
+        # In the target's configuration, the engine's kernels are built once.
         "converter": attr.label(
             default = Label("//converters:convert_hf"),
             executable = True,
-            cfg = "exec",
+            cfg = "target",
         ),
     },
 )

@@ -43,10 +43,23 @@ def _image_impl(ctx):
     manifest = write_manifest(ctx, files)
     manifest_flag = "--manifest=" + manifest.path
     inputs = files + [manifest]
+
+    # A change of our own files leaves the layer of the packages as it is.
+    packages = [
+        file
+        for file in inputs
+        if file == manifest or "/site-packages" in file.short_path
+    ]
     builder = ctx.executable._layer_builder
     layers = [
         ctx.file.base,
-        _layer(ctx, "packages", builder, [manifest_flag, "--packages"], inputs),
+        _layer(
+            ctx,
+            "packages",
+            builder,
+            [manifest_flag, "--packages"],
+            packages,
+        ),
         _layer(ctx, "programs", builder, [manifest_flag] + [
             "--program=%s=%s" % (command, module)
             for command, module in ctx.attr.programs.items()

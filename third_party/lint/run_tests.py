@@ -199,6 +199,8 @@ def main(argv: Sequence[str]) -> int:
     _preload(name)
   gc.collect()
   gc.freeze()  # The processes share this memory.
+  # JAX creates many objects while it traces a program.
+  gc.set_threshold(50_000, 20, 50)
   failed = []
   report = ElementTree.Element('testsuites')
   scratch = tempfile.mkdtemp(dir=os.environ.get('TEST_TMPDIR'))

@@ -149,8 +149,10 @@ def _pip_install(ctx, python, requirements, target, environment, options):
         timeout = 3600,
     )
 
-def _check(result, requirements):
+def _check(result, python, requirements):
     if result.return_code:
+        if "No module named pip" in result.stderr:
+            fail(_PIP_REMEDY.format(python = python))
         fail(_INSTALL_REMEDY.format(
             code = result.return_code,
             output = result.stdout + result.stderr,
@@ -176,6 +178,7 @@ def _install(ctx, python):
         build = [ctx.attr.build_requirement]
         _check(
             _pip_install(ctx, python, build, "build", environment, options),
+            python,
             build,
         )
 
@@ -191,20 +194,20 @@ def _install(ctx, python):
             environment,
             options,
         ),
+        python,
         ctx.attr.requirements,
     )
 
 def _pip_package_impl(ctx):
     python = find_python(ctx)
-    if ctx.execute([python, "-m", "pip", "--version"]).return_code:
-        fail(_PIP_REMEDY.format(python = python))
     _install(ctx, python)
 
     # Tests may not write here, so byte code comes now or is made at every
     # start. Hash-based: the files' times are no part of what was locked.
+    # Nothing imports the packages' own tests.
     ctx.execute(
-        [python, "-m", "compileall", "-q", "--invalidation-mode"] +
-        ["unchecked-hash", "site-packages"],
+        [python, "-m", "compileall", "-q", "-x", "/tests/"] +
+        ["--invalidation-mode", "unchecked-hash", "site-packages"],
         timeout = 3600,
     )
     ctx.file("BUILD", _PACKAGE)
