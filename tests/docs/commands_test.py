@@ -168,9 +168,30 @@ def _calls(words: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
       yield program, _flags(tuple(shlex.split(given[flag])))
 
 
+def _tested(words: tuple[str, ...]) -> Iterator[str]:
+  """Yields the labels of single tests that a command runs."""
+  plain = [word for word in words[1:] if not word.startswith('-')]
+  if words[0] in _BAZEL and plain[:1] == ['test']:
+    for word in plain[1:]:
+      if word.startswith('//') and '...' not in word:
+        yield targets.absolute(word, '')
+
+
+def _is_nightly(label: str) -> bool:
+  target = targets.targets().get(label)
+  if target is None:
+    return False
+  tags = target.attributes.get('tags', [])
+  return 'nightly' in tags or 'each_run' in target.attributes
+
+
 def problems(words: tuple[str, ...]) -> list[str]:
   """Returns the reasons why a program refuses the flags of a command."""
-  reasons = []
+  reasons = [
+    f'{label} runs only with --config=nightly'
+    for label in _tested(words)
+    if '--config=nightly' not in words and _is_nightly(label)
+  ]
   for label, given in _calls(words):
     try:
       target = targets.resolve(label)
@@ -223,6 +244,7 @@ class CommandsTest(absltest.TestCase):
       ('run //harness:main -- --execution-mode=no', 'of test, fast, valid'),
       ("run //harness:main -- --submission='--division=x'", '=x .* open'),
       ('run //harness:mian', '//harness:mian is no target'),
+      ('test //tests/parity:families_test', 'only with --config=nightly'),
     ):
       words = tuple(shlex.split(f'./bazelw {command}'))
       with self.subTest(command):

@@ -41,6 +41,13 @@ class WorkflowTest(absltest.TestCase):
     scripts = set(_SCRIPT.findall('\n'.join(commands)))
     self.assertEqual(scripts, {'.ci/run', 'bazelw'})
 
+  def test_folders_of_nightly_tests_exist(self):
+    # PyYAML reads the key `on` as a truth value.
+    events = _document('nightly')[True]
+    for path in events['pull_request']['paths']:
+      folder = tree.ROOT / path.removesuffix('/**')
+      self.assertTrue(folder.is_dir(), path)
+
   def test_newer_bazel_is_one_that_the_module_allows(self):
     module = starlark_program.Program('MODULE.bazel').arguments('module')[0]
     oldest, refused = module['bazel_compatibility']
@@ -54,9 +61,13 @@ class WorkflowTest(absltest.TestCase):
     self.assertTrue(os.access(tree.ROOT / 'bazelw', os.X_OK))
 
 
-def _jobs(name: str) -> dict[str, dict]:
+def _document(name: str) -> dict:
   path = tree.ROOT / '.github' / 'workflows' / f'{name}.yml'
-  return yaml.safe_load(path.read_text('utf-8'))['jobs']
+  return yaml.safe_load(path.read_text('utf-8'))
+
+
+def _jobs(name: str) -> dict[str, dict]:
+  return _document(name)['jobs']
 
 
 def _parts(version: str) -> list[int]:

@@ -16,6 +16,7 @@ def py_test(
         size = "small",
         timeout = None,
         alone = False,
+        each_run = None,
         **kwargs):
     """A test of one module, by default `name` and .py.
 
@@ -32,6 +33,8 @@ def py_test(
         because a busy machine takes ten times as long as an idle one.
       alone: True if the test can only run alone, for example because it
         restarts itself.
+      each_run: The names of methods, or parts of names. If they are given,
+        `name` runs only at night, and "few_" + `name` runs these methods.
       **kwargs: More arguments of the rule.
     """
     for key in _ALONE:
@@ -42,16 +45,25 @@ def py_test(
         alone = True
     else:
         timeout = "long"
-    if not alone:
-        kwargs["tags"] = ["manual", _MERGED]
-    _py_test(
-        name = name,
+    kwargs.update(
         size = size,
         timeout = timeout,
         srcs = srcs or [name + ".py"],
         deps = deps + ["@pypi//absl_py"],
-        **kwargs
     )
+    if each_run:
+        shards = min(len(each_run), kwargs.get("shard_count", 1))
+        few = dict(
+            kwargs,
+            main = name + ".py",
+            env = {"TESTBRIDGE_TEST_ONLY": " ".join(each_run)},
+            shard_count = shards,
+        )
+        _py_test(name = "few_" + name, **few)
+        kwargs["tags"] = ["nightly"]
+    elif not alone:
+        kwargs["tags"] = ["manual", _MERGED]
+    _py_test(name = name, **kwargs)
 
 def py_tests(name, shard_count = None, tags = []):
     """Runs the modules of the package's py_test rules above it as one test.
