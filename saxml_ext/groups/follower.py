@@ -87,12 +87,17 @@ class Follower:
     self._serving = ''
     self._done = False
     self._ending = threading.Lock()
+    # This lock guards the attributes below.
+    self._calling = threading.Lock()
+    self._called = False
+    self._stopped = False
 
   def run(self) -> bool:
     """Joins the group and applies the log until the group ends.
 
     Returns:
-      True if the leader ended the group normally. If False, `on_end` is called.
+      True if the leader ended the group normally, or if this process was asked
+      to stop before it joined. If False, `on_end` is called.
 
     Raises:
       errors.Unavailable: The leader cannot be reached.
@@ -108,6 +113,10 @@ class Follower:
         f' {self._leader.address}, refuses connections. Open --group_port'
         ' between the hosts, and use TLS on all of them or on none.'
       ) from e
+    with self._calling:
+      if self._stopped:
+        return True
+      self._called = True
     call = channel.stream_stream(
       f'/{follower_streams.SERVICE}/{follower_streams.METHOD}',
       request_serializer=group_pb2.Answer.SerializeToString,
@@ -136,9 +145,19 @@ class Follower:
     self._outbox.put(None)
     return self._done
 
-  def ask_to_stop(self) -> None:
-    """Asks the leader to answer its pending requests and end the group."""
-    self._outbox.put(group_pb2.Answer(stopping=True))
+  def ask_to_stop(self) -> bool:
+    """Asks the leader to answer its pending requests and end the group.
+
+    The leader may count this process as joined before this process knows it.
+
+    Returns:
+      False if this process has not called the leader, and will not.
+    """
+    with self._calling:
+      self._stopped = True
+      if self._called:
+        self._outbox.put(group_pb2.Answer(stopping=True))
+      return self._called
 
   def _closed(self, call: grpc.Call) -> None:
     """Reports the reason why the stream ended, unless it ended normally."""

@@ -345,6 +345,10 @@ class LeaderTest(absltest.TestCase):
     group.followers[1].ask_to_stop()
     host = group.stopping.get(timeout=_TIMEOUT)
     self.assertEqual(host.process_id, 2)
+    with self.subTest('before it joins'):
+      late = group.follower(1, noting_runner.prepare)
+      self.assertFalse(late.ask_to_stop())
+      self.assertTrue(late.run())
     self._finish(group)
 
   def test_followers_that_do_not_come(self):

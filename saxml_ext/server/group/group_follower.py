@@ -72,12 +72,10 @@ async def serve(
   leader = await asyncio.to_thread(
     leader_address.find, distributed.key_value_store(), limits.join
   )
-  joined = asyncio.Event()
 
   def on_joined() -> None:
     logging.info('group: follows %s', group_engine.Host(leader.name, 0))
     loop.call_soon_threadsafe(health.set_serving, True)
-    loop.call_soon_threadsafe(joined.set)
 
   def on_end(ended: follower_lib.Ended) -> None:
     logging.error('group: %s', ended.reason)
@@ -103,9 +101,8 @@ async def serve(
   sys.stdout.flush()
   stopping = asyncio.create_task(stop_signal.wait())
   await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
-  if not following.done() and joined.is_set():
+  if not following.done() and follower.ask_to_stop():
     logging.info('stopping after the leader has answered the calls in flight')
-    follower.ask_to_stop()
     await asyncio.wait((following,), timeout=drain_secs + _PATIENCE)
     if not following.done():
       raise errors.Unavailable(
