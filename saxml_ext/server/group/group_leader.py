@@ -35,6 +35,9 @@ PrepareFn: TypeAlias = Callable[[entry_lib.Spec], Any]
 _LINGER = 0.3
 # The timeout of leaving the cell, in seconds.
 _LEAVE = 1.0
+# The seconds that the followers have to exit after a normal end. JAX aborts
+# them once this process is gone.
+_EXIT = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +145,7 @@ class GroupLeader:
   def finish(self) -> None:
     """Ends the other processes normally, with exit code 0."""
     self._leader.finish()
+    time.sleep(_EXIT)
 
   def _stop(self, host: group_engine.Host) -> None:
     logging.info('stopping, because %s was asked to stop', host)
