@@ -342,7 +342,7 @@ class LeaderTest(absltest.TestCase):
 
   def test_stopping_follower_is_reported(self):
     group = self._group()
-    group.followers[1].ask_to_stop()
+    self.assertTrue(group.followers[1].ask_to_stop())
     host = group.stopping.get(timeout=_TIMEOUT)
     self.assertEqual(host.process_id, 2)
     with self.subTest('before it joins'):
