@@ -186,11 +186,12 @@ def _is_nightly(label: str) -> bool:
 
 
 def problems(words: tuple[str, ...]) -> list[str]:
-  """Returns the reasons why a program refuses the flags of a command."""
+  """Returns the reasons why a command fails, or runs fewer tests than named."""
+  at_night = '--config=nightly' in words
   reasons = [
-    f'{label} runs only with --config=nightly'
+    f'{label} runs only {"without" if at_night else "with"} --config=nightly'
     for label in _tested(words)
-    if '--config=nightly' not in words and _is_nightly(label)
+    if at_night != _is_nightly(label)
   ]
   for label, given in _calls(words):
     try:
@@ -245,6 +246,7 @@ class CommandsTest(absltest.TestCase):
       ("run //harness:main -- --submission='--division=x'", '=x .* open'),
       ('run //harness:mian', '//harness:mian is no target'),
       ('test //tests/parity:families_test', 'only with --config=nightly'),
+      ('test --config=nightly //serve:tests', 'only without --config=nightly'),
     ):
       words = tuple(shlex.split(f'./bazelw {command}'))
       with self.subTest(command):
