@@ -4,8 +4,9 @@
 
 A file counts if one of its functions runs, in any thread. Imports do not count.
 The lists in docs/architecture.md are the limit. Generate is traced in the
-client and in the model server while the server is warm. The Offline run is
-traced in `//harness:offline` and in its LoadGen process, from start to end.
+client and in the model server while the server is warm. Functions that also run
+without a call are periodic work, and do not count. The Offline run is traced in
+`//harness:offline` and in its LoadGen process, from start to end.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,9 +33,15 @@ from tests.flow import recorder
 GENERATE = 'Generate'
 OFFLINE = 'Offline'
 
+# A function: its file and its name.
+_Function = tuple[str, str]
+
 _CALLS = 5
 # The time to handle a signal. Longer windows would record other work too.
 _SETTLE_SECS = 0.1
+# A window without a call. The server joins its cell every two seconds, and its
+# other periodic work is more frequent.
+_IDLE_SECS = 2.5
 
 
 def install(directory: str) -> dict[str, str]:
@@ -55,14 +62,14 @@ def install(directory: str) -> dict[str, str]:
   }
 
 
-def read(record: pathlib.Path) -> tuple[str, dict[int, set[str]]]:
-  """Returns the program of a recorded process, and its files by window."""
+def read(record: pathlib.Path) -> tuple[str, dict[int, set[_Function]]]:
+  """Returns the program of a recorded process, and its functions by window."""
   name, *lines = record.read_text('utf-8').splitlines()
-  files: dict[int, set[str]] = {}
+  functions: dict[int, set[_Function]] = {}
   for line in lines:
-    window, _, path = line.partition('\t')
-    files.setdefault(int(window), set()).add(path)
-  return name, files
+    window, file, function = line.split('\t')
+    functions.setdefault(int(window), set()).add((file, function))
+  return name, functions
 
 
 class _Cell(children.Children):
@@ -128,13 +135,15 @@ def generate(directory: str) -> list[str]:
         os.kill(server, signal.SIGUSR2)
         recorder.next_window()
         time.sleep(_SETTLE_SECS)
+      time.sleep(_IDLE_SECS)
   sys.setprofile(None)
-  files = set()
+  functions = set()
   for pid in (server, os.getpid()):
     _, windows = read(records / str(pid))
     calls = [windows.get(2 * i + 1, set()) for i in range(_CALLS)]
-    files |= set.intersection(*calls)
-  return sorted(files)
+    idle = windows.get(2 * _CALLS, set())
+    functions |= set.intersection(*calls) - idle
+  return sorted({file for file, _ in functions})
 
 
 def offline(directory: str) -> list[str]:
@@ -155,7 +164,7 @@ def offline(directory: str) -> list[str]:
   for path in pathlib.Path(env[recorder.OUT]).iterdir():
     name, windows = read(path)
     if re.search(r'/harness/[a-z_/]+\.py$', name):
-      files |= windows.get(0, set())
+      files |= {file for file, _ in windows.get(0, set())}
   return sorted(files)
 
 

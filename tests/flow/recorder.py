@@ -1,4 +1,4 @@
-"""Records the files of the repository that a Python process executes.
+"""Records the functions of the repository that a Python process executes.
 
 `files_executed` installs this file as the `usercustomize` module of the
 processes that it starts. Therefore this file must not import anything from the
@@ -29,23 +29,26 @@ def _in_import(frame):
 
 
 def _profile(frame, event, unused_argument):
-  path = frame.f_code.co_filename
-  if event != 'call' or path in _seen:
+  code = frame.f_code
+  path = code.co_filename
+  key = path, code.co_firstlineno
+  if event != 'call' or key in _seen:
     return
   parts = path.split('/')
   indices = [i for i, part in enumerate(parts) if part in PACKAGES]
   if not indices or 'site-packages' in parts or path.endswith(_GENERATED):
-    _seen.add(path)
+    _seen.add(key)
     return
-  if _in_import(frame) or frame.f_code.co_name == '<module>':
+  if _in_import(frame) or code.co_name == '<module>':
     return
-  _seen.add(path)
-  with open(_log, 'a', encoding='utf-8') as file:
-    file.write(f'{_window}\t{"/".join(parts[indices[-1] :])}\n')
+  _seen.add(key)
+  file = '/'.join(parts[indices[-1] :])
+  with open(_log, 'a', encoding='utf-8') as log:
+    log.write(f'{_window}\t{file}\t{code.co_qualname}\n')
 
 
 def next_window(*unused_signal):
-  """Starts the next window, in which every file counts again."""
+  """Starts the next window, in which every function counts again."""
   global _window
   _window += 1
   _seen.clear()
