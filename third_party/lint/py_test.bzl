@@ -52,13 +52,12 @@ def py_test(
         deps = deps + ["@pypi//absl_py"],
     )
     if each_run:
-        shards = min(len(each_run), kwargs.get("shard_count", 1))
         few = dict(
             kwargs,
             main = name + ".py",
             env = {"TESTBRIDGE_TEST_ONLY": " ".join(each_run)},
-            shard_count = shards,
         )
+        few.pop("shard_count", None)
         _py_test(name = "few_" + name, **few)
         kwargs["tags"] = ["nightly"]
     elif not alone:
