@@ -13,9 +13,6 @@ from absl.testing import parameterized
 from benchmarks import gpu
 from benchmarks.gpu_cases import bpe
 from benchmarks.gpu_cases import speed
-from saxml_ext.engine.testing import fast_compile
-
-fast_compile.install()
 
 
 class GpuTest(parameterized.TestCase):

@@ -18,11 +18,8 @@ from converters.testing import compiled
 from converters.testing import killed_runs
 from converters.testing import small_pax
 from converters.testing import unsynced
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax.testing import checkpoints
-
-fast_compile.install()
 
 _KILLS = 10
 # A child process that the test can kill. It quantizes without the delay of

@@ -24,10 +24,7 @@ from converters.testing import gguf_files
 from converters.testing import small_models
 from converters.testing import small_pax
 from converters.testing import unsynced
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax.testing import checkpoints
-
-fast_compile.install()
 
 _SCALE = 'params.lm.final_ln.scale'
 _POST = 'params.lm.transformer.x_layers_1.self_attention.post.w'

@@ -18,10 +18,7 @@ from converters.testing import unsynced
 from saxml_ext.engine import model as engine_model
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax.testing import checkpoints
-
-fast_compile.install()
 
 
 def _texts() -> sample_texts.Texts:

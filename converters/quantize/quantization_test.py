@@ -19,13 +19,10 @@ from converters.quantize.report import matrix_errors
 from converters.testing import small_pax
 from converters.testing import unsynced
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
 from saxml_ext.pax.testing import checkpoints
-
-fast_compile.install()
 
 _QKV = 'params.lm.transformer.x_layers_1.self_attention.combined_qkv.w'
 _HEAD = 'params.lm.softmax.logits_ffn.linear.w'

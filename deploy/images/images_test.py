@@ -43,9 +43,6 @@ _INSIDE = (
   ' && mount --bind "$1" "$0/home/nonroot" && root=$0 && shift'
   ' && exec /usr/sbin/chroot "$root" "$@"'
 )
-_QUICK_COMPILER = (
-  '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
-)
 _SHARED = '/home/nonroot'
 # The reason why this machine cannot mount file systems; '' if it can.
 _obstacle = ''
@@ -249,7 +246,7 @@ class _Containers:
     env |= {
       'SAX_ROOT': f'{_SHARED}/root',
       'SAX_DEBUG_IPADDR': '1',
-      'XLA_FLAGS': _QUICK_COMPILER,
+      'XLA_FLAGS': os.environ.get('XLA_FLAGS', ''),
     }
     env |= variables
     root = os.path.join(self._directory, name)

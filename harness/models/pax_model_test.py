@@ -4,10 +4,7 @@ import subprocess
 from absl.testing import absltest
 
 from harness.models import pax_model
-from saxml_ext.engine.testing import fast_compile
 from serve import programs
-
-fast_compile.install()
 
 
 class PaxModelsTest(absltest.TestCase):

@@ -21,7 +21,7 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
-from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import serving
 
 _MODEL, _ENGINE = small_engine.MODEL, small_engine.ENGINE
@@ -194,5 +194,5 @@ class RefusalTest(parameterized.TestCase):
 
 
 if __name__ == '__main__':
-  fast_compile.install()
+  fast_tracing.install()
   absltest.main()

@@ -20,10 +20,7 @@ from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.kernels.tpu import block_list
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
-
-fast_compile.install()
 
 _SIZES = dict(
   num_layers=1,

@@ -21,10 +21,7 @@ from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.kernels import kernels
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
-
-fast_compile.install()
 
 _CONFIG = config_lib.ModelConfig(
   num_layers=2,

@@ -22,11 +22,8 @@ from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.kernels.tpu import block_list
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
-
-fast_compile.install()
 
 _MODEL = config_lib.ModelConfig(
   num_layers=2,

@@ -11,10 +11,7 @@ import torch
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import small_gptj
-
-fast_compile.install()
 
 _ENGINE = config_lib.EngineConfig(
   eos_id=0,

@@ -21,9 +21,9 @@ from praxis import base_layer
 from praxis import decoder_hparams
 from praxis import py_utils
 
-from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import fast_tracing
 
-fast_compile.install()
+fast_tracing.install()
 
 _CELL = '/sax/test'
 _MODEL = _CELL + '/tiny'

@@ -18,12 +18,9 @@ import tokenizers
 
 from harness.benchmarks import gptj
 from harness.benchmarks import llama
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.evaluation import dataset
 from saxml_ext.http.testing import gateway_fixture
 from tests.gateway import real_cell
-
-fast_compile.install()
 
 _RECORDED = pathlib.Path(__file__).parent / 'endpoints_requests.json'
 _LENGTHS = {

@@ -17,12 +17,9 @@ from harness.benchmarks import gptj
 from harness.benchmarks import llama
 from saxml_ext.client import sax
 from saxml_ext.client import saxutil
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.evaluation import dataset
 from saxml_ext.http.testing import gateway_fixture
 from tests.gateway import real_cell
-
-fast_compile.install()
 
 _HF = llama.BUNDLE.model
 _LENGTHS = {

@@ -6,11 +6,8 @@ import tempfile
 from absl.testing import absltest
 import openai
 
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.http.testing import gateway_fixture
 from tests.gateway import real_cell
-
-fast_compile.install()
 
 _PROMPT = 'The mayor spoke of the town'
 

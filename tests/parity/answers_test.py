@@ -11,11 +11,8 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
-
-fast_compile.install()
 
 _MIN_NEW, _MAX_NEW = 30, 128
 # The number of articles of each kind. The main job tests the whole set.

@@ -17,7 +17,7 @@ from converters.convert import conversion
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.params import gptj
 from saxml_ext.params.experiments import experiment
 from saxml_ext.pax import description
@@ -26,7 +26,7 @@ from saxml_ext.pax import restore
 from saxml_ext.pax.testing import checkpoints
 from tests.parity import praxis_int8
 
-fast_compile.install()
+fast_tracing.install()
 
 # In Bazel, this file is in the runfiles, which have the repository's layout.
 _BUNDLED = os.path.join(

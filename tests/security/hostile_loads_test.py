@@ -19,14 +19,11 @@ from absl.testing import parameterized
 import grpc
 
 from saxml_ext.common.security import roots
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model
-
-fast_compile.install()
 
 _TIMEOUT = 300
 # A rejection takes milliseconds of CPU time. The limit detects loads that take

@@ -20,9 +20,6 @@ from saxml_ext.engine.attention import causal_attention
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import packing
 from saxml_ext.engine.kernels.tpu import block_list
-from saxml_ext.engine.testing import fast_compile
-
-fast_compile.install()
 
 
 class CausalAttentionTest(parameterized.TestCase):

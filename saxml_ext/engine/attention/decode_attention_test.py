@@ -11,9 +11,6 @@ from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.numerics import quant
-from saxml_ext.engine.testing import fast_compile
-
-fast_compile.install()
 
 _MODEL = config_lib.ModelConfig(
   num_layers=2,

@@ -18,10 +18,7 @@ from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import slot_parts
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
-
-fast_compile.install()
 
 jax.config.update('jax_num_cpu_devices', 4)
 

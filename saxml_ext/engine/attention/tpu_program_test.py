@@ -16,6 +16,8 @@ for _name, _value in {
   'JAX_PLATFORMS': 'cpu',
 }.items():
   os.environ.setdefault(_name, _value)
+# .bazelrc turns optimization off for programs that tests run.
+os.environ.pop('XLA_FLAGS', None)
 
 from absl.testing import absltest
 from absl.testing import parameterized

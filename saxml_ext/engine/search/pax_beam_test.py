@@ -11,9 +11,6 @@ import numpy as np
 from saxml_ext.engine.search import pax_beam
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search.testing import paths
-from saxml_ext.engine.testing import fast_compile
-
-fast_compile.install()
 
 _VOCAB = 19
 _EOS = 3

@@ -15,9 +15,6 @@ from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import sample
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search.testing import paths
-from saxml_ext.engine.testing import fast_compile
-
-fast_compile.install()
 
 _VOCAB = 24
 _ROWS = 4000

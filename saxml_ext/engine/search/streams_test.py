@@ -14,9 +14,6 @@ from saxml_ext.engine.search import sample
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 from saxml_ext.engine.search.testing import paths
-from saxml_ext.engine.testing import fast_compile
-
-fast_compile.install()
 
 _VOCAB = 19
 _EOS = 3

@@ -14,7 +14,6 @@ import numpy as np
 
 from saxml_ext.common import errors as common_errors
 from saxml_ext.engine import config as config_lib
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.params import gptj
 from saxml_ext.params.experiments import experiment
@@ -28,8 +27,6 @@ from saxml_ext.pax.testing import checkpoints as pax_checkpoints
 from paxml import checkpoint_types
 from paxml import checkpoints
 from praxis import base_layer
-
-fast_compile.install()
 
 _CONFIG = config_lib.ModelConfig(
   num_layers=2,

@@ -8,14 +8,11 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.params import lm_cloud
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
-
-fast_compile.install()
 
 _TIMEOUT = 600
 

@@ -4,13 +4,11 @@ import tempfile
 from absl.testing import absltest
 import jax
 
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax.testing import checkpoints
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
 
-fast_compile.install()
 jax.config.update('jax_num_cpu_devices', 2)
 
 _OVERRIDES = {'BATCH_SIZE': 2, 'MAX_DECODE_STEPS': 4}

@@ -11,10 +11,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import state
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.server.programs import recent_programs
-
-fast_compile.install()
 
 _MODEL = config_lib.ModelConfig(
   num_layers=1,

@@ -6,15 +6,12 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import grpc
 
-from saxml_ext.engine.testing import fast_compile
 from saxml_ext.params import gptj
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
-
-fast_compile.install()
 
 _KEY = '/sax/test/m'
 _TIMEOUT = 300

@@ -12,9 +12,6 @@ from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.numerics import quant
-from saxml_ext.engine.testing import fast_compile
-
-fast_compile.install()
 
 _HEADS = 2
 
