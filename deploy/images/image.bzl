@@ -130,6 +130,9 @@ _image = rule(
 def image(name, variables = {}, **kwargs):
     """Defines an image of Python programs above the base layer.
 
+    `bazel build` makes it. `bazel test` does so only with --config=nightly,
+    because compressing takes long.
+
     Args:
       name: The name of the target. The image's name has dashes instead of
         underscores.
@@ -140,6 +143,7 @@ def image(name, variables = {}, **kwargs):
         name = name,
         base = ":base",
         image_name = name.replace("_", "-"),
+        tags = ["nightly"],
         variables = dict({
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONPATH": "/opt/sax/lib:/opt/sax/packages",
