@@ -37,7 +37,7 @@ OFFLINE = 'Offline'
 _Function = tuple[str, str]
 
 _CALLS = 5
-# The time to handle a signal. Longer windows would record other work too.
+# The time to handle a signal.
 _SETTLE_SECS = 0.1
 # A window without a call. The server joins its cell every two seconds, and its
 # other periodic work is more frequent.
@@ -135,6 +135,7 @@ def generate(directory: str) -> list[str]:
         os.kill(server, signal.SIGUSR2)
         recorder.next_window()
         time.sleep(_SETTLE_SECS)
+      # This is the last window of both processes.
       time.sleep(_IDLE_SECS)
   sys.setprofile(None)
   functions = set()

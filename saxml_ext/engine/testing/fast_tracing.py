@@ -2,7 +2,8 @@
 
 JAX creates many objects while it traces a program. Python's garbage collector
 takes a sixth of the time of a test, unless it runs rarely and without the
-objects of imported modules. Tests that run_tests.py starts have this already.
+objects of imported modules. A package's `tests` have this from run_tests.py.
+Tests that are targets of their own call `install`.
 """
 
 import gc
