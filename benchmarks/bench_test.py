@@ -16,10 +16,7 @@ from benchmarks import random_model
 from benchmarks import settings as settings_lib
 from benchmarks import worker as worker_lib
 from saxml_ext.common import flag_rules
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.families import hf_config
-
-fast_tracing.install()
 
 _COUNTS = (3, 6)
 _ROUNDS = 2

@@ -12,10 +12,7 @@ import tempfile
 
 from absl.testing import absltest
 
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.server.testing import small_model
-
-fast_tracing.install()
 
 _START = """
 from saxml_ext.common import program

@@ -20,10 +20,8 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import serving
 
-fast_tracing.install()
 jax.config.update('jax_num_cpu_devices', 4)
 
 _MODEL = small_engine.MODEL

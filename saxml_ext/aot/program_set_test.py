@@ -21,7 +21,6 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import serving
 
 _MODEL, _ENGINE = small_engine.MODEL, small_engine.ENGINE
@@ -194,5 +193,4 @@ class RefusalTest(parameterized.TestCase):
 
 
 if __name__ == '__main__':
-  fast_tracing.install()
   absltest.main()

@@ -27,11 +27,8 @@ from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
-
-fast_tracing.install()
 
 jax.config.update('jax_num_cpu_devices', 4)
 

@@ -3,15 +3,12 @@
 from absl.testing import absltest
 import grpc
 
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model
-
-fast_tracing.install()
 
 _KEY = '/sax/test/small'
 _TIMEOUT = 600

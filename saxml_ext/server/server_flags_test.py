@@ -15,7 +15,6 @@ import grpc
 from saxml_ext.common import cell
 from saxml_ext.common import errors
 from saxml_ext.common.testing import modules
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 from saxml_ext.protobuf import lm_pb2
@@ -24,8 +23,6 @@ from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 from saxml_ext.server import server_flags
 from saxml_ext.server.testing import small_model
-
-fast_tracing.install()
 
 _CELL = '/sax/test'
 _TIMEOUT = 600

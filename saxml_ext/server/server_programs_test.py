@@ -12,14 +12,11 @@ import grpc
 
 from saxml_ext.aot import compile_set
 from saxml_ext.common.testing import modules
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
-
-fast_tracing.install()
 
 _KEY = '/sax/test/small'
 _TIMEOUT = 600

@@ -12,13 +12,10 @@ import grpc
 
 from saxml_ext.common import cell
 from saxml_ext.common.testing import modules
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
-
-fast_tracing.install()
 
 _CELL = '/sax/test'
 _TIMEOUT = 600

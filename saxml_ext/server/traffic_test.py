@@ -14,7 +14,6 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import grpc
 
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server import jax_setup
@@ -22,8 +21,6 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import memory_check
 from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model
-
-fast_tracing.install()
 
 _KEY, _OTHER = '/sax/test/m', '/sax/test/n'
 _TIMEOUT = 600

@@ -23,7 +23,6 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import serving
 from saxml_ext.families import hf_config
 from saxml_ext.families import layout
@@ -38,7 +37,6 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import stored_model
 
 jax.config.update('jax_num_cpu_devices', 4)
-fast_tracing.install()
 
 _PARAMS = 'saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2'
 _SHAPE = hf_config.HFConfig(

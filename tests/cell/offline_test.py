@@ -6,10 +6,7 @@ import signal
 from absl.testing import absltest
 import psutil
 
-from saxml_ext.engine.testing import fast_tracing
 from tests.cell import job as job_lib
-
-fast_tracing.install()
 
 # The limit from the death of the model server to the end of the job.
 _MOST_SECS_TO_FAIL = 30.0

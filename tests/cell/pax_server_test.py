@@ -21,10 +21,6 @@ from praxis import base_layer
 from praxis import decoder_hparams
 from praxis import py_utils
 
-from saxml_ext.engine.testing import fast_tracing
-
-fast_tracing.install()
-
 _CELL = '/sax/test'
 _MODEL = _CELL + '/tiny'
 _PATH = 'saxml_ext.server.testing.tiny_experiments.Beams'

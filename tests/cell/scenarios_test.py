@@ -10,10 +10,7 @@ from harness.loadgen import loadgen_log
 from harness.results import entry
 from harness.results import store
 from harness.rules import rounds
-from saxml_ext.engine.testing import fast_tracing
 from serve import programs
-
-fast_tracing.install()
 
 _SAMPLES = 6
 _SCENARIOS = (rounds.SERVER, rounds.SINGLE_STREAM, rounds.MULTI_STREAM)

@@ -7,10 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import psutil
 
-from saxml_ext.engine.testing import fast_tracing
 from tests.cell import job as job_lib
-
-fast_tracing.install()
 
 # The limit from the loss of a host to the end of the job, in seconds.
 _MOST_SECS_TO_FAIL = 30.0

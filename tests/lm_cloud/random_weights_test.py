@@ -11,10 +11,7 @@ from saxml_ext.common import cell
 from saxml_ext.common import errors
 from saxml_ext.common import net
 from saxml_ext.common.testing import modules
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.protobuf import admin_pb2
-
-fast_tracing.install()
 
 _CELL = '/sax/test'
 _MODEL = _CELL + '/m'

@@ -31,7 +31,6 @@ from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import serving
 from saxml_ext.families import all as families
 from saxml_ext.families import hf_config
@@ -40,8 +39,6 @@ from saxml_ext.families import layout
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
 from tests.parity import family_models
-
-fast_tracing.install()
 
 # Tests have the names of families, so that a filter selects a family.
 _FAMILIES = [(name, name) for name in families.convertible()]

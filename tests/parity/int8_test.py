@@ -19,14 +19,11 @@ from saxml_ext.engine import model
 from saxml_ext.engine import request
 from saxml_ext.engine import runner
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 from saxml_ext.pax import description
 from saxml_ext.pax.testing import checkpoints
-
-fast_tracing.install()
 
 # The number of articles with forced answers. They have more than 600 positions.
 _FORCED = 16

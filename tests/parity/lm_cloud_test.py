@@ -16,7 +16,6 @@ from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
 from saxml_ext.params import lm_cloud as lm_cloud_params
@@ -34,8 +33,6 @@ from praxis import base_layer
 from praxis.layers import models
 from praxis.layers.quantization import quantization_hparams
 from praxis.layers.quantization import quantize
-
-fast_tracing.install()
 
 _CONFIG = random_model.lm_cloud(
   num_layers=3,

@@ -17,7 +17,6 @@ from converters.convert import conversion
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.params import gptj
 from saxml_ext.params.experiments import experiment
 from saxml_ext.pax import description
@@ -25,8 +24,6 @@ from saxml_ext.pax import errors
 from saxml_ext.pax import restore
 from saxml_ext.pax.testing import checkpoints
 from tests.parity import praxis_int8
-
-fast_tracing.install()
 
 # In Bazel, this file is in the runfiles, which have the repository's layout.
 _BUNDLED = os.path.join(

@@ -14,7 +14,6 @@ from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
 from saxml_ext.families import praxis_models
@@ -24,8 +23,6 @@ from saxml_ext.families import praxis_models
 from praxis import base_layer
 from praxis import decoder_hparams
 from praxis import py_utils
-
-fast_tracing.install()
 
 _EOS = 5
 _STOPS = (_EOS, 77)

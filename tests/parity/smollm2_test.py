@@ -34,10 +34,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import serving
-
-fast_tracing.install()
 
 _NEW_TOKENS = 32
 _BEAMS = 4

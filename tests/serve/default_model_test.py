@@ -6,11 +6,8 @@ import os
 from absl.testing import absltest
 import openai
 
-from saxml_ext.engine.testing import fast_tracing
 from serve import programs
 from tests.serve import serving
-
-fast_tracing.install()
 
 _NAME = 'SmolLM2-135M-Instruct'
 _QUESTION = {'role': 'user', 'content': 'What is the capital of France?'}

@@ -8,11 +8,8 @@ import subprocess
 from absl.testing import absltest
 import openai
 
-from saxml_ext.engine.testing import fast_tracing
 from serve import programs
 from tests.serve import serving
-
-fast_tracing.install()
 
 _TOKENIZER = os.path.join(
   programs.ROOT, 'harness/bundled/llama/model/tokenizer.json'

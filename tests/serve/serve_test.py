@@ -11,11 +11,8 @@ from urllib import request
 from absl.testing import absltest
 import psutil
 
-from saxml_ext.engine.testing import fast_tracing
 from serve import programs
 from tests.serve import serving
-
-fast_tracing.install()
 
 
 class _LoadingServer(http.server.BaseHTTPRequestHandler):

@@ -18,12 +18,9 @@ from converters.quantize import quantization
 from converters.testing import gguf_files
 from converters.testing import quantized_files
 from converters.testing import small_pax
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.families import all as families
 from tests.parity import family_models
 from tests.serve import serving
-
-fast_tracing.install()
 
 _ALL = flags.DEFINE_bool('all_families', False, 'Serve every family.')
 # Families whose float and int8 models are served in each run.

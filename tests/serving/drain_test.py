@@ -18,11 +18,8 @@ from absl.testing import absltest
 from saxml_ext.client import sax
 from saxml_ext.common import cell
 from saxml_ext.common.testing import modules
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server.testing import small_model
-
-fast_tracing.install()
 
 _CELL = '/sax/test'
 _MODEL = '/sax/test/small'

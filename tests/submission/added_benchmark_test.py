@@ -5,10 +5,7 @@ import pathlib
 from absl.testing import absltest
 
 from harness.benchmarks import all as benchmarks
-from saxml_ext.engine.testing import fast_tracing
 from tests.submission import commands
-
-fast_tracing.install()
 
 _MODULE = '''\
 """Describes a made-up benchmark: the summaries of eight short articles."""

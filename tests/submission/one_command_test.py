@@ -5,10 +5,7 @@ import pathlib
 
 from absl.testing import absltest
 
-from saxml_ext.engine.testing import fast_tracing
 from tests.submission import commands
-
-fast_tracing.install()
 
 
 class OneCommandTest(absltest.TestCase):

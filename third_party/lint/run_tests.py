@@ -5,6 +5,10 @@
 Most tests take less time than the imports of JAX, PyTorch and the like. This
 program imports these packages once, and then forks a process for each module.
 It imports only packages that start neither a thread nor a backend.
+
+Imports create many objects, and so does JAX while it traces a program. Python's
+garbage collector would take a quarter of the time of the imports and a sixth of
+that of a test. So it is off during the imports, and runs rarely in the modules.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +48,7 @@ _SLOW = (
 _IMPORT = re.compile(r'^(?:from ([\w.]+) )?import (\w[\w.]*)', re.MULTILINE)
 # transformers imports the modules of a model when its class is used.
 _LAZY = re.compile(r'\b(transformers\.[A-Z]\w*)')
-_SHARDING = ('TEST_SHARD_INDEX', 'TEST_SHARD_STATUS_FILE', 'TEST_TOTAL_SHARDS')
+_SHARDING = ('TEST_SHARD_INDEX', 'TEST_TOTAL_SHARDS', 'TEST_SHARD_STATUS_FILE')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +103,6 @@ def _preload(name: str) -> None:
 def _become(path: pathlib.Path, folder: str, arguments: Sequence[str]) -> None:
   """Runs a module as the program of this process."""
   signal.signal(signal.SIGTERM, signal.SIG_DFL)
-  for name in _SHARDING:
-    os.environ.pop(name, None)
   os.environ['TEST_TMPDIR'] = folder
   sys.argv = [
     str(path),
@@ -180,27 +182,35 @@ def _print(name: str, result: Result, elapsed: float) -> None:
 
 
 def _shard(modules: Sequence[str]) -> Sequence[str]:
-  """Returns the modules of this shard, if Bazel divides the target."""
-  if 'TEST_TOTAL_SHARDS' not in os.environ:
+  """Returns the modules of this shard, if Bazel divides the target.
+
+  absl divides the methods of a single module.
+  """
+  if 'TEST_TOTAL_SHARDS' not in os.environ or len(modules) == 1:
     return modules
-  pathlib.Path(os.environ['TEST_SHARD_STATUS_FILE']).touch()
-  index, total = (
-    int(os.environ[name]) for name in ('TEST_SHARD_INDEX', 'TEST_TOTAL_SHARDS')
-  )
-  return modules[index::total]
+  index, total, file = (os.environ.pop(name) for name in _SHARDING)
+  pathlib.Path(file).touch()
+  return modules[int(index) :: int(total)]
 
 
 def main(argv: Sequence[str]) -> int:
-  """Runs modules and returns an exit code: 0 if all passed or were skipped."""
+  """Runs modules and returns 0 if all passed or were skipped."""
   split = argv.index('--') if '--' in argv else len(argv)
+  if not split:
+    print(
+      'run_tests: no module is named. Run tests with `bazel test`, or name'
+      ' the path of a module.',
+      file=sys.stderr,
+    )
+    return 2
   modules, arguments = _shard(argv[:split]), argv[split + 1 :]
   signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+  gc.disable()
   for name in slow_imports(_ROOT / module for module in modules):
     _preload(name)
-  gc.collect()
   gc.freeze()  # The processes share this memory.
-  # JAX creates many objects while it traces a program.
   gc.set_threshold(50_000, 20, 50)
+  gc.enable()
   failed = []
   report = ElementTree.Element('testsuites')
   scratch = tempfile.mkdtemp(dir=os.environ.get('TEST_TMPDIR'))

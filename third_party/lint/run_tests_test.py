@@ -112,6 +112,11 @@ class RunTestsTest(absltest.TestCase):
     for name in 'ab':
       self.assertIn(f'{name}_test.py failed: ran no test', done.stdout)
 
+  def test_no_module_is_an_error(self):
+    done = self.run_tests('--')
+    self.assertEqual(done.returncode, 2)
+    self.assertIn('no module is named', done.stdout)
+
   def test_module_whose_tests_are_all_skipped(self):
     name = self.write('a_test.py', 'self.skipTest("no reason")')
     done = self.run_tests(name)
@@ -148,6 +153,32 @@ class RunTestsTest(absltest.TestCase):
       for name in 'abc':
         line = f'{name}_test.py passed: 1 tests ran, 1 skipped'
         self.assertEqual(line in done.stdout, name in expected, done.stdout)
+
+  def test_shards_divide_the_methods_of_one_module(self):
+    name = self.write('a_test.py', 'pass')
+    status = self.root / 'status'
+    for index, counts in enumerate(('1 tests ran, 0', '0 tests ran, 1')):
+      done = self.run_tests(
+        name,
+        TEST_SHARD_INDEX=str(index),
+        TEST_TOTAL_SHARDS='2',
+        TEST_SHARD_STATUS_FILE=str(status),
+      )
+      self.assertEqual(done.returncode, 0, done.stdout)
+      self.assertTrue(status.exists())
+      self.assertIn(f'{counts} skipped', done.stdout)
+      status.unlink()
+
+  def test_modules_collect_garbage_rarely(self):
+    name = self.write(
+      'a_test.py',
+      'import gc\n'
+      '    self.assertTrue(gc.isenabled())\n'
+      '    self.assertGreater(gc.get_threshold()[0], 10_000)\n'
+      '    self.assertGreater(gc.get_freeze_count(), 1_000)',
+    )
+    done = self.run_tests(name)
+    self.assertEqual(done.returncode, 0, done.stdout)
 
   def test_children_of_a_module_end_with_it(self):
     name = self.write(

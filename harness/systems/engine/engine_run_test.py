@@ -14,9 +14,6 @@ from harness.rules import rounds
 from harness.systems import launch
 from harness.systems.engine import engine_run
 from harness.systems.testing import program_run
-from saxml_ext.engine.testing import fast_tracing
-
-fast_tracing.install()
 
 _PROGRAM = 'harness/systems/engine/engine_run'
 

@@ -11,12 +11,9 @@ from harness.loadgen import system
 from harness.systems.engine import engine_run
 from harness.systems.testing import replies
 from saxml_ext.common import errors
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.server import jax_setup
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.testing import small_model
-
-fast_tracing.install()
 
 _INPUTS = [
   {'input_ids': np.array(ids, np.int32)}

@@ -23,9 +23,6 @@ from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import steps as steps_lib
 from saxml_ext.engine.kernels.gpu import decode_kernel
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
-from saxml_ext.engine.testing import fast_tracing
-
-fast_tracing.install()
 
 jax.config.update('jax_num_cpu_devices', 4)
 

@@ -19,11 +19,8 @@ from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.kernels.tpu import block_list
 from saxml_ext.engine.parallel import ranges
 from saxml_ext.engine.parallel import split_weights
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
-
-fast_tracing.install()
 
 jax.config.update('jax_num_cpu_devices', 4)
 

@@ -10,11 +10,8 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
-
-fast_tracing.install()
 
 _MODEL = config_lib.ModelConfig(
   num_layers=2,

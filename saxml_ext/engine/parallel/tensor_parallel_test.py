@@ -25,11 +25,8 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels.tpu import rows as row_kernels
 from saxml_ext.engine.parallel import tensor_parallel
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
-
-fast_tracing.install()
 
 jax.config.update('jax_num_cpu_devices', 4)
 

@@ -9,11 +9,8 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import serving
 from saxml_ext.engine.testing import small_gptj
-
-fast_tracing.install()
 
 _EOS = small_gptj.EOS
 _LIMITS = dict(max_new_tokens=24, min_new_tokens=6)

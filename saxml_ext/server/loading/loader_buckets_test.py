@@ -9,14 +9,11 @@ from saxml_ext.common import errors
 from saxml_ext.common import storage
 from saxml_ext.common.testing import bucket_emulators
 from saxml_ext.engine import request as request_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.params import lm_cloud
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
 from saxml_ext.server.vocabulary import codec
-
-fast_tracing.install()
 
 
 class LoaderBucketsTest(parameterized.TestCase):

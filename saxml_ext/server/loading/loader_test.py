@@ -17,15 +17,12 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import jobs
 from saxml_ext.engine import program_keys
 from saxml_ext.engine import request as request_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax.testing import checkpoints
 from saxml_ext.server.lifecycle import cancellation
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
-
-fast_tracing.install()
 
 _TIMEOUT = 600
 

@@ -10,13 +10,10 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import pax_loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.testing import tiny_experiments
-
-fast_tracing.install()
 
 _MODULE = 'saxml_ext.server.testing.tiny_experiments.'
 _NAMES = tuple(

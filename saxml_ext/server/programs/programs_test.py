@@ -18,14 +18,11 @@ from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.programs import programs
 from saxml_ext.server.programs import recent_programs
 from saxml_ext.server.testing import small_model
-
-fast_tracing.install()
 
 _TIMEOUT = 600
 

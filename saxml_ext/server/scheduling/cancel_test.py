@@ -10,12 +10,9 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import random_model
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
-
-fast_tracing.install()
 
 _TIMEOUT = 300
 # The number of steps, which is large enough to take a while.

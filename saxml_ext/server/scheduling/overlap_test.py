@@ -12,13 +12,10 @@ from saxml_ext.engine import preparation
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
-
-fast_tracing.install()
 
 _TIMEOUT = 300
 _MODEL = config_lib.ModelConfig(

@@ -33,7 +33,6 @@ from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
-from saxml_ext.engine.testing import fast_tracing
 from saxml_ext.engine.testing import serving
 from saxml_ext.engine.testing import state_bits
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
@@ -41,8 +40,6 @@ from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.programs import programs
 from tests.groups.engine import member
-
-fast_tracing.install()
 
 _SCRIPT = flags.DEFINE_string('script', None, 'Cases.', required=True)
 _RESULT = flags.DEFINE_string('result', None, 'Answers.', required=True)
