@@ -228,7 +228,7 @@ def load(
   # The limit of the queue protects a server from its clients. Here, LoadGen's
   # --concurrency is the limit, and LoadGen would not retry a rejected request.
   settings = dataclasses.replace(settings, admission_limit=sys.maxsize)
-  return loader.serve(settings, ready.codecs, runner, logging.error)
+  return servable.serve(settings, ready.codecs, runner, logging.error)
 
 
 def _request(ids: np.ndarray, model: servable.Servable) -> _Request:
