@@ -11,7 +11,6 @@ from absl import flags
 from saxml_ext.common import program
 from saxml_ext.server import server
 from saxml_ext.server.lifecycle import entry as entry_lib
-from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from tests.cell import instant_runner
 from tests.engines import stand_in
@@ -31,7 +30,7 @@ def _load(
   engine = instant_runner.InstantRunner(
     settings.engine.num_slots, _STEP_SECS.value, _COMPLETED.value
   )
-  return loader.serve(settings, codecs, engine, on_failure)
+  return servable.serve(settings, codecs, engine, on_failure)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ from saxml_ext.common import program
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import server
 from saxml_ext.server.lifecycle import entry as entry_lib
-from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.vocabulary import codec
 from tests.engines import stand_in
@@ -52,7 +51,7 @@ def _load(
   spec: entry_lib.Spec, on_failure: Callable[[str], None]
 ) -> servable.Servable:
   prepared = _prepare(spec)
-  return loader.serve(
+  return servable.serve(
     prepared.settings, prepared.codecs, prepared.start(), on_failure
   )
 

@@ -12,7 +12,6 @@ from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.server import server
 from saxml_ext.server.lifecycle import entry as entry_lib
-from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from tests.engines import stand_in
 from tests.reliability import typing_runner
@@ -41,7 +40,7 @@ def _load(
     _NOTES.value,
     _FAIL_AFTER.value,
   )
-  return loader.serve(settings, codecs, engine, on_failure)
+  return servable.serve(settings, codecs, engine, on_failure)
 
 
 def main(argv: Sequence[str]) -> None:

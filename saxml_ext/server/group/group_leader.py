@@ -25,7 +25,6 @@ from saxml_ext.groups import leader_address
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server.lifecycle import cancellation
 from saxml_ext.server.lifecycle import entry as entry_lib
-from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 
 # A function that prepares a model in this process, such as `loader.prepare`.
@@ -80,7 +79,7 @@ class GroupLeader:
       limits: The timeouts of the group.
       port: The port of the log; 0 picks a free one.
       prepare: A function that prepares a model in this process.
-      seed: The seed for requests without one, see `loader.serve`.
+      seed: The seed for requests without one, see `servable.serve`.
 
     Raises:
       errors.FailedPrecondition: The port is in use.
@@ -133,7 +132,7 @@ class GroupLeader:
       self._leader.unload(runner.model)
 
     try:
-      served = loader.serve(
+      served = servable.serve(
         prepared.settings, prepared.codecs, runner, on_failure, self._seed
       )
     except BaseException:

@@ -34,16 +34,12 @@ from saxml_ext.server.parallel import prepared
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.programs import recent_programs
 from saxml_ext.server.scheduling import scheduler
-from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
 # A reloaded model reuses the programs of the model that it replaces.
 _RECENT = recent_programs.RecentPrograms()
 # The log of a group does not support these methods.
 _ALONE = (scheduler.EMBED, scheduler.GRADIENT)
-# On an accelerator, two calls are under way at a time, and neither can be
-# interrupted. So a request waits for two steps at most.
-_OVERLAPPING_CALL = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +124,7 @@ def load(
     on_failure: A function that is called with the reason if the engine fails
       later.
     programs: The precompiled programs; missing programs are compiled.
-    seed: The seed for requests without one, see `serve`.
+    seed: The seed for requests without one, see `servable.serve`.
 
   Raises:
     errors.InvalidArgument: The params, overrides or checkpoint are not usable.
@@ -137,7 +133,9 @@ def load(
   """
   ready = prepare(spec, programs, all_programs=False)
   run = ready.run
-  served = serve(ready.settings, ready.codecs, ready.start(), on_failure, seed)
+  served = servable.serve(
+    ready.settings, ready.codecs, ready.start(), on_failure, seed
+  )
   if ready.settings.compile_behind:
     run.prepare_rest(memory.giving_back(logging.info), done=_RECENT.add)
   return dataclasses.replace(
@@ -274,49 +272,6 @@ def _open(
   path = checkpoint_path(path)
   above = roots.allows(os.path.dirname(path.rstrip('/')))
   return stored_model.StoredModel(path), description_lib.read(path, above)
-
-
-def serve(
-  settings: settings_lib.Settings,
-  codecs: codec.Codecs,
-  runner: scheduler.Runner,
-  on_failure: Callable[[str], None],
-  seed: int | None = None,
-) -> servable.Servable:
-  """Creates the scheduler of an engine and returns the servable model.
-
-  Args:
-    settings: The settings of the model.
-    codecs: The codecs of the model's texts.
-    runner: The engine of the model.
-    on_failure: A function that is called with the reason if the engine fails.
-    seed: The seed from which requests without a seed get one; None draws random
-      seeds.
-  """
-  method_stats = {method: stats.MethodStats() for method in settings.methods}
-  # The scheduler uses these counters even if only one of the methods is served.
-  unseen = {
-    method: stats.MethodStats()
-    for method in (scheduler.GENERATE, scheduler.SCORE)
-  }
-  return servable.Servable(
-    settings=settings,
-    codecs=codecs,
-    method_stats=method_stats,
-    scheduler=scheduler.Scheduler(
-      runner,
-      limit=settings.admission_limit,
-      buckets=settings.engine.prompt_buckets,
-      patience=settings.admission_wait,
-      stream_interval=settings.stream_interval,
-      short_call=scheduler.SHORT_CALL
-      if jax.default_backend() == 'cpu'
-      else _OVERLAPPING_CALL,
-      seed=seed,
-      method_stats={**unseen, **method_stats},
-      on_failure=on_failure,
-    ),
-  )
 
 
 def load_codecs(

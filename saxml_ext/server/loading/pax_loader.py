@@ -109,7 +109,7 @@ def _load(
   )
   runner.warm_up(progress=logging.info)
   logging.info('loaded %s in %.1f s', spec.model_path, time.monotonic() - begin)
-  return loader.serve(settings, codecs, runner, on_failure)
+  return servable.serve(settings, codecs, runner, on_failure)
 
 
 def _find(name: str) -> type:

@@ -5,6 +5,7 @@ import dataclasses
 import threading
 import time
 
+import jax
 import numpy as np
 
 from saxml_ext.engine import request as request_lib
@@ -19,6 +20,9 @@ _LEASE_SECS = 10.0
 # A call takes its lease soon after it finds a model, without waiting in
 # between.
 _LINGER_SECS = 0.05
+# On an accelerator, two calls are under way at a time, and neither can be
+# interrupted. So a request waits for two steps at most.
+_OVERLAPPING_CALL = 1
 
 
 class Leases:
@@ -141,3 +145,46 @@ class Servable:
       self.leases.wait(_LINGER_SECS, _LEASE_SECS)
     self.scheduler.close(drain)
     self.on_closed()
+
+
+def serve(
+  settings: settings_lib.Settings,
+  codecs: codec.Codecs,
+  runner: scheduler_lib.Runner,
+  on_failure: Callable[[str], None],
+  seed: int | None = None,
+) -> Servable:
+  """Creates the scheduler of an engine and returns the servable model.
+
+  Args:
+    settings: The settings of the model.
+    codecs: The codecs of the model's texts.
+    runner: The engine of the model.
+    on_failure: A function that is called with the reason if the engine fails.
+    seed: The seed from which requests without a seed get one; None draws random
+      seeds.
+  """
+  method_stats = {method: stats.MethodStats() for method in settings.methods}
+  # The scheduler uses these counters even if only one of the methods is served.
+  unseen = {
+    method: stats.MethodStats()
+    for method in (scheduler_lib.GENERATE, scheduler_lib.SCORE)
+  }
+  return Servable(
+    settings=settings,
+    codecs=codecs,
+    method_stats=method_stats,
+    scheduler=scheduler_lib.Scheduler(
+      runner,
+      limit=settings.admission_limit,
+      buckets=settings.engine.prompt_buckets,
+      patience=settings.admission_wait,
+      stream_interval=settings.stream_interval,
+      short_call=scheduler_lib.SHORT_CALL
+      if jax.default_backend() == 'cpu'
+      else _OVERLAPPING_CALL,
+      seed=seed,
+      method_stats={**unseen, **method_stats},
+      on_failure=on_failure,
+    ),
+  )

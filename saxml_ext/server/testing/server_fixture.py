@@ -15,7 +15,6 @@ from saxml_ext.protobuf import modelet_pb2_grpc
 from saxml_ext.server import model_server
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
-from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.vocabulary import codec
@@ -114,6 +113,6 @@ def fake_load_fn(
     )
     ids = codec.IdCodec(vocab_size)
     codecs = codec.Codecs(ids, ids, vocab_size, words)
-    return loader.serve(settings, codecs, runner, on_failure)
+    return servable.serve(settings, codecs, runner, on_failure)
 
   return load
