@@ -149,3 +149,25 @@ def unused(target: targets.Target) -> Iterator[tuple[str, int]]:
     )
     if not used and not problems.KEPT.search(lines[line - 1]):
       yield label, line
+
+
+def needed(label: str) -> set[str]:
+  """Returns the labels of the repository that a target needs, with its own.
+
+  These are all labels in attributes; what a rule adds itself is not there.
+  """
+  reached, todo = set(), [label]
+  while todo:
+    name = todo.pop()
+    if name in reached:
+      continue
+    reached.add(name)
+    if target := targets.targets().get(name):
+      todo += [
+        targets.absolute(node.value, target.package)
+        for expression in target.expressions.values()
+        for node in ast.walk(expression)
+        if isinstance(node, ast.Constant)
+        and str(node.value).startswith(('//', ':'))
+      ]
+  return reached
