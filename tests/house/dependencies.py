@@ -152,9 +152,9 @@ def unused(target: targets.Target) -> Iterator[tuple[str, int]]:
 
 
 def needed(label: str) -> set[str]:
-  """Returns the labels of the repository that a target needs, with its own.
+  """Returns a label and all labels that it needs, directly or not.
 
-  These are all labels in attributes; what a rule adds itself is not there.
+  Only labels in BUILD files count, not the tools that a rule always uses.
   """
   reached, todo = set(), [label]
   while todo:

@@ -29,14 +29,11 @@ def _part_of(target: targets.Target) -> str:
 
 
 class TestTargetsTest(absltest.TestCase):
-  def setUp(self):
-    super().setUp()
-    self.packages = collections.defaultdict(list)
-    for target in targets.targets().values():
-      self.packages[target.package].append(target)
-
   def test_merged_tests_are_above_py_tests(self):
-    for package, rules in self.packages.items():
+    packages = collections.defaultdict(list)
+    for target in targets.targets().values():
+      packages[target.package].append(target)
+    for package, rules in packages.items():
       with self.subTest(package):
         merged = sorted({_part_of(rule) for rule in rules if _is_merged(rule)})
         kinds = [rule.kind for rule in rules]

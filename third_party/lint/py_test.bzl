@@ -57,6 +57,8 @@ def py_test(
         alone = True
     else:
         timeout = "long"
+    if part_of != "tests" and (alone or each_run):
+        fail("%s has part_of, but it is a target of its own." % name)
     kwargs = dict(
         started,
         size = size,
